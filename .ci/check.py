@@ -14,10 +14,10 @@ PROGRAMS = Path(sys.executable).parent
 PYTEST = (sys.executable, "-m", "pytest", "--quiet", "--numprocesses")
 
 QUICK = {
-    "agents": "channel codec frame index plan power_energy router",
+    "agents": "channel codec facts frame plan power_energy router",
     "analysis": "classes saturation statistics",
     "campaign": "agenda agenda_cpu run_order",
-    "inventory": "document_messages documents_unions flops params parsing power_index",
+    "inventory": "document_messages flops params parsing power_index",
     "scheduler": """
         aniello_offline aniello_online checking cost d_storm default er_stream even i_scheduler isolation matrix
         multitenant p_scheduler pipeline_steps r_storm ras_strategies registry resource_aware slots t_storm top_storm

@@ -1,10 +1,12 @@
-"""Access to the files of a host, and findings about its capabilities.
+"""Access to a host: its files, clocks and perf events; and findings about its capabilities.
 
 A probe is a function from `HostFiles` to a `Finding`. It only reads, and does not raise: errors become findings. This
 file imports the standard library only, because it also runs on hosts without Millrace.
 """
 
+import ctypes
 import os
+import platform
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,12 @@ Status = Literal["ok", "absent", "denied", "unreadable"]
 
 
 _PAGE = 4096
+
+_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}
+"""Number of `perf_event_open(2)`, which the C library does not wrap, by architecture."""
+
+_CLOSE_ON_EXEC = 8
+_EVERY_PROCESS, _NO_GROUP = -1, -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,11 @@ class HostFiles:
         except OSError:
             return None
 
+    @property
+    def boot_id(self) -> str | None:
+        """The kernel's random id of this boot; None when it cannot be read."""
+        return self.read_if_there("proc/sys/kernel/random/boot_id") or None
+
     def names(self, path: str) -> list[str]:
         """Return the sorted names in a folder; none if there is no such folder."""
         try:
@@ -127,7 +140,7 @@ class HostFiles:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether the CPU reports a hypervisor."""
+        """True if the CPU reports a hypervisor."""
         return "hypervisor" in self.cpu_flags()
 
     def check_number(self, path: str) -> Finding | None:
@@ -144,3 +157,44 @@ class HostFiles:
         except ValueError:
             return Finding("unreadable", f"/{path} holds {text[:40]!r}, not a number")
         return None
+
+
+class _Attributes(ctypes.Structure):
+    """`struct perf_event_attr` as it was first published; the kernel takes the rest as zero."""
+
+    _fields_ = (
+        ("type", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+        ("config", ctypes.c_uint64),
+        ("sample_period", ctypes.c_uint64),
+        ("sample_type", ctypes.c_uint64),
+        ("read_format", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64),
+        ("wakeup_events", ctypes.c_uint32),
+        ("bp_type", ctypes.c_uint32),
+        ("config1", ctypes.c_uint64),
+    )
+
+
+def open_event(kind: int, config: int, cpu: int) -> int:
+    """Return a descriptor of an event that counts everything on `cpu`, from 0 at this moment.
+
+    Raises:
+        OSError: the kernel refuses, or its number is unknown for this architecture.
+    """
+    number = _PERF_EVENT_OPEN.get(platform.machine())
+    if number is None:
+        raise OSError(f"perf_event_open is not known on {platform.machine()}")
+    attributes = _Attributes(type=kind, size=ctypes.sizeof(_Attributes), config=config)
+    descriptor: int = ctypes.CDLL(None, use_errno=True).syscall(
+        ctypes.c_long(number),
+        ctypes.byref(attributes),
+        ctypes.c_int(_EVERY_PROCESS),
+        ctypes.c_int(cpu),
+        ctypes.c_int(_NO_GROUP),
+        ctypes.c_ulong(_CLOSE_ON_EXEC),
+    )
+    if descriptor < 0:
+        fault = ctypes.get_errno()
+        raise OSError(fault, os.strerror(fault))
+    return descriptor

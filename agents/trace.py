@@ -13,13 +13,14 @@ from contextlib import ExitStack, suppress
 from importlib.abc import MetaPathFinder
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.ipc
 
 from agents import protocol
 from agents.protocol.node_folders import regular_files
+from inventory.atomic_files import replacing_path
 from inventory.errors import RunError, nearest
 
 AGENT = protocol.AGENT
@@ -96,7 +97,7 @@ TABLES: Mapping[str, pa.Schema] = {
     # Ten times a second and at marks, per domain: package-0, dram/package-0, psys. role: package,
     # dram, core, uncore, platform, board, outlet. source: the reader. in_total: a term of the node's sum. raw, raw_max:
     # a counter in its own counts; null of a sensor. joules: since the first row; null when the step before is missing.
-    # watts: mean over that step; of a sensor, what it said. t_half_ns: uncertainty of t_ns. flags: separated by commas.
+    # watts: mean over that step; of a sensor, its reading. t_half_ns: uncertainty of t_ns. flags: separated by commas.
     # shared: the machine carries other nodes too.
     "power": _table(
         domain=pa.string(),
@@ -132,7 +133,9 @@ TABLES: Mapping[str, pa.Schema] = {
     # Of the controller, in runs with gates: one row per time slot, at its end. steps: per stage, - while it is empty.
     # tuples, parts: what left; largest_parts: for one executor. h_ns: until every executor had processed one part;
     # stall_predicted_ns: h_ns for each further part of largest_parts; stall_ns: from h_ns to the last part's end.
-    # waiting: tuples in all outboxes at the end; largest_outbox: in the fullest one.
+    # waiting: tuples in all outboxes at the end; largest_outbox: in the fullest one. arrived_ns, processed_ns,
+    # packed_ns: until all tuples had arrived, had been processed, and their results were in the outboxes. queued_rows,
+    # queued_bytes: in all outboxes and inputs at the end. node_parts: parts received per node, `n1=2 n2=0`.
     "slot": _table(
         epoch=pa.int64(),
         number=pa.int64(),
@@ -146,12 +149,23 @@ TABLES: Mapping[str, pa.Schema] = {
         stall_ns=pa.int64(),
         waiting=pa.int64(),
         largest_outbox=pa.int64(),
+        arrived_ns=pa.int64(),
+        processed_ns=pa.int64(),
+        packed_ns=pa.int64(),
+        queued_rows=pa.int64(),
+        queued_bytes=pa.int64(),
+        node_parts=pa.string(),
     ),
     # Pairs of readings of the node's monotonic clock (t_ns) and UTC, and the offset of its monotonic clock against the
     # controller's with its bound; offset null where the two are the same clock.
     "clock": _table(utc_ns=pa.int64(), offset_ns=pa.int64(), bound_ns=pa.int64()),
 }
 """Table name -> Arrow schema; documented in docs/reference/traces.md."""
+
+LATER_COLUMNS: Mapping[str, frozenset[str]] = {
+    "slot": frozenset({"arrived_ns", "processed_ns", "packed_ns", "queued_rows", "queued_bytes", "node_parts"}),
+}
+"""Columns that were added to a table later; results of older versions lack them."""
 
 _ROWS = {table: pa.struct(schema) for table, schema in TABLES.items()}
 
@@ -295,10 +309,27 @@ def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
             return
 
 
-def collect(folders: Sequence[Path], target: Path) -> dict[str, int]:
+class UnreportedRows(NamedTuple):
+    """Rows of a worker that died before its report of the same second arrived: later than `since_ns`, until `until_ns`.
+
+    Sources do not know of this work, do it again after the recovery, and count it then.
+    """
+
+    node: str
+    worker: int
+    since_ns: int
+    until_ns: int
+
+
+_COUNTED = frozenset({"throughput", "channel", "latency"})
+"""Tables of work, which is counted once however often it is done."""
+
+
+def collect(folders: Sequence[Path], target: Path, unreported: Sequence[UnreportedRows] = ()) -> dict[str, int]:
     """Merge the stream files below `folders` into `target/<table>.parquet`; return rows per table.
 
-    Every table gets a file, possibly an empty one, so that readers need no special case.
+    Every table gets a file, possibly an empty one, so that readers need no special case. Unreported rows of tables of
+    work are left out.
 
     Raises:
         RunError: a file is not a trace of this version.
@@ -310,17 +341,30 @@ def collect(folders: Sequence[Path], target: Path) -> dict[str, int]:
     target.mkdir(parents=True, exist_ok=True)
     written = {}
     for table, schema in TABLES.items():
-        partial = target / f".{table}.parquet.partial"
-        with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
+        path = target / f"{table}.parquet"
+        with replacing_path(path) as partial, pyarrow.parquet.ParquetWriter(partial, schema) as writer:
             rows = 0
             for group in _row_groups(_batches(folders, table)):
                 if group.schema != schema:
                     raise RunError(f"a trace of {table} has columns {group.schema.names}, not those of this version")
+                if table in _COUNTED:
+                    group = _without(group, unreported)
                 _write_group(writer, group, table)
                 rows += group.num_rows
-        partial.rename(target / f"{table}.parquet")
         written[table] = rows
     return written
+
+
+def _without(group: pa.Table, unreported: Sequence[UnreportedRows]) -> pa.Table:
+    """Return the rows that were reported."""
+    import pyarrow.compute as pc
+
+    for node, worker, since_ns, until_ns in unreported:
+        t_ns = group["t_ns"]
+        within = pc.and_(pc.greater(t_ns, since_ns), pc.less_equal(t_ns, until_ns))
+        its = pc.and_(pc.equal(group["node"], node), pc.equal(group["worker"], worker))
+        group = group.filter(pc.invert(pc.and_(its, within)))
+    return group
 
 
 def _write_group(writer: "pyarrow.parquet.ParquetWriter", group: pa.Table, table: str) -> None:

@@ -8,17 +8,33 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from analysis.descriptions import change
 from analysis.figures.data import quantity
 from analysis.figures.theme import colour_rules, variables
 from analysis.page import Page
 from analysis.statistics import Interval, Spread
+from analysis.summary import Rows
+from analysis.windows import WINDOW_METRICS, WindowGroup
 
 _THIN = "\u202f"
 _DASH = "–"
 
 
-def render_page(page: Page) -> str:
-    """Return the page as HTML."""
+def render_page(page: Page, windows: Mapping[str, Sequence[WindowGroup]], searches: Rows) -> str:
+    """Return the page as HTML.
+
+    Args:
+        page: the page.
+        windows: label of a workload -> its windows.
+        searches: rows of `searches.search_rows`.
+    """
+    return render_template(
+        "report.html.j2", page=page, windows_of=windows, window_metrics=WINDOW_METRICS, searches=searches
+    )
+
+
+def render_template(name: str, **values: Any) -> str:
+    """Return a page as HTML from a template; `values` are its variables."""
     environment = Environment(
         loader=PackageLoader("analysis", "templates"),
         autoescape=True,
@@ -31,6 +47,7 @@ def render_page(page: Page) -> str:
         "span": span,
         "spread": spread_text,
         "signed": signed,
+        "change": lambda percent: _DASH if percent is None else change(percent),
         "difference": difference,
         "size": size,
         "executors": executor_ranges,
@@ -40,8 +57,8 @@ def render_page(page: Page) -> str:
         "inline": lambda svg: Markup(svg.strip()),  # noqa: S704
     }
     theme = {name: Markup(variables(name)) for name in ("light", "dark")}  # noqa: S704 - constants of this program
-    template = environment.get_template("report.html.j2")
-    return template.render(page=page, theme=theme, colours=Markup(colour_rules())) + "\n"  # noqa: S704
+    template = environment.get_template(name)
+    return template.render(**values, theme=theme, colours=Markup(colour_rules())) + "\n"  # noqa: S704
 
 
 def number(value: Any, digits: int | None = 0) -> str:

@@ -13,12 +13,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from inventory.atomic_files import replacing_path
 from inventory.errors import UnfitError
 
 OLDEST = 17
@@ -96,11 +96,9 @@ def wrap(java: Java, folder: Path) -> Path:
         if target.is_file() and os.access(target, os.X_OK) and target.read_text(encoding="utf-8") == script:
             return folder
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(script)
-        Path(partial).chmod(0o755)
-        Path(partial).replace(target)
+        with replacing_path(target) as partial:
+            partial.write_text(script, encoding="utf-8")
+            partial.chmod(0o755)
     except OSError as fault:
         raise UnfitError(f"{java} needs a start script, but {target} cannot be written: {fault.strerror}") from None
     return folder

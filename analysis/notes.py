@@ -1,13 +1,15 @@
-"""Notes before the figures: energy, saturated sources, overhead, bad rows, a full host, rejected connections."""
+"""Notes on trust (saturated sources, bad rows, a full host, rejected connections), and on energy and overhead."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
-from analysis.clocks import clock_notes
-from analysis.energy.text import source_summary
-from analysis.reading import EVENT_LABELS
+from analysis.descriptions import EVENT_LABELS
+from analysis.energy_view import source_summary
+from analysis.figures.data import quantity
 from analysis.results import Campaign
 from analysis.summary import Row, Rows
+from analysis.transient import transient_notes
 
 BUSY_SHARE = 0.85
 """Share of a host's cores in use above which the host counts as full."""
@@ -18,19 +20,28 @@ NO_ENERGY = "no energy source on this host"
 
 
 def notes_of(campaign: Campaign, tables: Mapping[str, Rows], counted: Rows) -> list[tuple[str, str]]:
-    """Return the notes as (subject, sentence); none when no run counts."""
+    """Return what affects trust in the findings as (subject, sentence); none when no run counts."""
     if not counted:
         return []
     return [
-        ("Energy", _energy(tables["energy"], tables["events"])),
         *_suspect(counted),
         *_not_given(counted),
         ("Sources", _sources(counted)),
-        ("Cost of measuring", _cost(campaign, tables["events"], counted)),
+        *transient_notes(counted),
         *_quarantined(campaign),
         *clock_notes(campaign),
         *_full_host(campaign, counted),
         *_refused(campaign),
+    ]
+
+
+def measuring_notes(campaign: Campaign, tables: Mapping[str, Rows], counted: Rows) -> list[tuple[str, str]]:
+    """Return how it was measured as (subject, sentence); none when no run counts."""
+    if not counted:
+        return []
+    return [
+        ("Energy", _energy(tables["energy"], tables["events"])),
+        ("Cost of measuring", _cost(campaign, tables["events"], counted)),
     ]
 
 
@@ -61,7 +72,8 @@ def _energy(energy: Rows, events: Rows) -> str:
         return f"{source_summary(energy)}; joules of different sources are not compared with one another."
     absent = {row["detail"] for row in events if row["kind"] == "sensor_absent" and row["subject"] == "power"}
     reasons = sorted(reason for reason in absent if reason and reason != NO_ENERGY)
-    return f"{'; '.join([NO_ENERGY, *reasons])}: energy is missing in this report, it is not zero."
+    of_runs = sorted({row["reason"] for row in energy if row["reason"]})
+    return f"{'; '.join(of_runs or [NO_ENERGY, *reasons])}: energy is missing in this report, it is not zero."
 
 
 def _suspect(counted: Rows) -> list[tuple[str, str]]:
@@ -117,7 +129,8 @@ def _cost(campaign: Campaign, events: Rows, counted: Rows) -> str:
     agents = [row["agent_cores"] for row in counted if row["agent_cores"] is not None]
     if not agents:
         return "not known: no CPU sensor worked."
-    words = f"all {len(campaign.nodes)} node agents together used {_between(agents)} cores"
+    every = "all" if "nodes" in campaign.agenda.factors else f"all {len(campaign.nodes)}"
+    words = f"{every} node agents together used {_between(agents)} cores"
     costs = [row["mean_value"] for row in events if row["kind"] == "sampler_cost" and row["mean_value"] is not None]
     if costs:
         words += f", of which each sample of the sensors took {_between([cost * 1e3 for cost in costs])} ms"
@@ -175,3 +188,81 @@ def _refused(campaign: Campaign) -> list[tuple[str, str]]:
         f"runs, before any data was read from them ({listed}); a host in this network scans or attacks it."
     )
     return [("Refused connections", words)]
+
+
+def without_withheld(campaign: Campaign, latency: Rows) -> Rows:
+    """Return the table `latency` with None for values that do not exceed the clock error of their run."""
+    bounds = {run.id: run.latency_bound_ms or 0.0 for run in campaign.runs}
+
+    def known(run: str, value: float | None) -> float | None:
+        bound = bounds.get(run, 0.0)
+        return None if value is not None and bound and value <= bound else value
+
+    return [{**row, "latency_ms": known(row["run"], row["latency_ms"])} for row in latency]
+
+
+def clock_notes(campaign: Campaign) -> list[tuple[str, str]]:
+    """Return the note on clock error; empty when all nodes share one clock."""
+    bounds = [bound for run in campaign.counted if (bound := run.latency_bound_ms)]
+    if not bounds:
+        return []
+    low, high = f"{min(bounds):.2g}", f"{max(bounds):.2g}"
+    between = low if low == high else f"{low} to {high}"
+    withheld = sum(
+        bool(run.file.measured.latency_ms.withheld) for run in campaign.counted if run.file and run.file.measured
+    )
+    words = (
+        f"nodes have clocks of their own, whose offsets were measured throughout each run: a latency may be off by "
+        f"{between} ms (column ± clocks)."
+    )
+    if withheld:
+        runs = f"{withheld} of {len(campaign.counted)} runs"
+        words += f" In {runs} some latencies were no larger than that; they are left out."
+    return [("Clocks", words)]
+
+
+WAITED_MUCH, WAITED_LITTLE = 0.5, 0.1
+"""Shares of time without credit: from the first on the topology was the limit, up to the second the sources were."""
+
+
+def saturation_text(runs: Rows, tables: Mapping[str, Rows]) -> str:
+    """Return sentences on saturated sources of one scheduler's runs; empty when none was saturated."""
+    late = [row for row in runs if row["saturated"]]
+    if not late:
+        return ""
+    seconds = [row["worst_late_ms"] / 1e3 for row in late if row["worst_late_ms"] is not None]
+    facts = [
+        _range(late, "due_tuples_per_s", "{} tuples/s were due"),
+        _range(late, "source_tuples_per_s", "{} were emitted"),
+        f"the latest one {quantity(max(seconds))} s after its time" if seconds else "",
+    ]
+    words = f"in {len(late)} of {len(runs)} runs the sources fell behind"
+    known = ", ".join(fact for fact in facts if fact)
+    return f"{words}{': ' if known else ''}{known}. {_limit({row['run'] for row in late}, tables)}".rstrip()
+
+
+def _limit(runs: set[str], tables: Mapping[str, Rows]) -> str:
+    """Return a sentence on what limited the sources of these runs."""
+    spouts = {(r["run"], r["component"]): r["executors"] for r in tables["components"] if r["role"] == "spout"}
+    waited = [
+        row["blocked_executors"] / spouts[row["run"], row["component"]]
+        for row in tables["busy"]
+        if row["run"] in runs and (row["run"], row["component"]) in spouts and row["blocked_executors"] is not None
+    ]
+    if not waited:
+        return ""
+    share = fmean(waited)
+    words = f"They waited for the topology {100 * share:.0f} % of the time"
+    if share >= WAITED_MUCH:
+        return f"{words}: under this placement it took no more."
+    if share <= WAITED_LITTLE:
+        return f"{words}: the limit was in the sources themselves, whatever the placement of the others."
+    return f"{words}."
+
+
+def _range(runs: Sequence[Mapping[str, float | None]], column: str, words: str) -> str:
+    values = [value for row in runs if (value := row[column]) is not None]
+    if not values:
+        return ""
+    low, high = quantity(min(values)), quantity(max(values))
+    return words.format(low if low == high else f"{low} to {high}")

@@ -5,15 +5,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from analysis.energy.rows import METRICS as ENERGY_METRICS
-from analysis.energy.view import EnergyView
-from analysis.fidelity import Fidelity, fidelity_of
+from analysis.aa_rate import read_false_positives
+from analysis.changes import WINDOW, Changes
+from analysis.descriptions import TRACE_TABLES, Fidelity, fidelity_of, host_facts, plain, rate_text, thin
+from analysis.energy_comparison import METRICS as ENERGY_METRICS
+from analysis.energy_view import EnergyView
+from analysis.factor_view import Family, RatioLine
+from analysis.factors import entry_at
 from analysis.figures.data import NodeUsage, WorkloadData
 from analysis.figures.theme import Look
-from analysis.notes import notes_of, observed
-from analysis.reading import TRACE_TABLES
-from analysis.results import Calibration, Campaign, Run
-from analysis.saturation import saturation_text
+from analysis.findings import Finding
+from analysis.node_records import Calibrated
+from analysis.notes import measuring_notes, notes_of, observed, saturation_text
+from analysis.pairs import power_notes
+from analysis.ranking import HEADINGS
+from analysis.results import Campaign, Run
 from analysis.statistics import ENOUGH, Interval
 from analysis.summary import DUE, EMITTED, METRICS, Metric, Row, Rows
 from inventory.documents import dump_yaml
@@ -37,6 +43,16 @@ class EnergyPart:
     view: EnergyView
     power: Figure | None
     figures: Sequence[Sequence[Figure]]
+
+
+@dataclass(frozen=True)
+class FactorPart:
+    """A workload over the values of factors: table of ratios, figures over one factor, number of those left out."""
+
+    family: Family
+    lines: Sequence[RatioLine]
+    figures: Sequence[Figure]
+    left_out: int
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,8 @@ class Section:
         label: its label.
         slug: for anchors and file names.
         about: name, rate, and parameters that are not at their default.
+        finding: what was found.
+        found_figure: shows it; None without anything to compare with.
         enough: whether every scheduler has enough repetitions for intervals.
         figures: in the page's order.
         groups: one per scheduler.
@@ -88,12 +106,16 @@ class Section:
         seats: distinct placements.
         components: per component and scheduler, ranges over the runs.
         slots: per scheduler whose runs follow a communication schedule, ranges over the runs.
+        slot_figures: of the same runs.
         energy: its energy.
+        changes: changes of its running topologies.
     """
 
     label: str
     slug: str
     about: Sequence[tuple[str, str]]
+    finding: Finding
+    found_figure: Figure | None
     enough: bool
     figures: Sequence[Figure]
     groups: Sequence[Group]
@@ -101,7 +123,9 @@ class Section:
     placements: Sequence[NodeUsage]
     components: Rows
     slots: Rows
+    slot_figures: Sequence[Figure]
     energy: EnergyPart
+    changes: Changes
 
     def look(self, scheduler: str) -> Look:
         """Return how a scheduler of this workload is drawn."""
@@ -140,14 +164,19 @@ class Page:
     started: str
     counts: Mapping[str, int]
     repetitions: tuple[int, int]
+    false_positives: str
     baseline: str | None
     fidelity: Fidelity
-    notes: Sequence[tuple[str, str]]
+    has_energy: bool
+    trust: Sequence[tuple[str, str]]
+    measuring: Sequence[tuple[str, str]]
     host: Sequence[tuple[str, str]]
+    over_factors: Sequence[FactorPart]
     sections: Sequence[Section]
     excluded: Rows
+    excluded_decisions: Rows
     verification: Rows
-    calibration: Sequence[tuple[str, Calibration]]
+    calibration: Sequence[tuple[str, Calibrated]]
     observed: Rows
     traces: Rows
     has_ackers: bool
@@ -155,8 +184,10 @@ class Page:
     version: str
     git_commit: str | None
     git_dirty: bool | None
+    headings: Mapping[str, str]
     metrics: Sequence[Metric]
     energy_metrics: Sequence[Metric]
+    window_metrics: Sequence[Metric]
     example: str
 
     @property
@@ -166,17 +197,22 @@ class Page:
 
 
 def page_of(
-    campaign: Campaign, tables: Mapping[str, Rows], runs: Rows, sections: Sequence[Section], baseline: str | None
+    campaign: Campaign,
+    tables: Mapping[str, Rows],
+    over_factors: Sequence[FactorPart],
+    sections: Sequence[Section],
+    baseline: str | None,
 ) -> Page:
     """Assemble the page.
 
     Args:
         campaign: the campaign.
         tables: all tables of the report.
-        runs: rows of `summary.run_rows`.
+        over_factors: one per workload with runs that count at several values of factors.
         sections: one per workload with runs that count.
         baseline: the scheduler that others are compared with.
     """
+    runs = tables["runs"]
     counted = [row for row in runs if row["counts"]]
     per_pair = [len(group.runs) for section in sections for group in section.groups]
     return Page(
@@ -192,12 +228,17 @@ def page_of(
             "modelled": sum(bool(r["modelled"]) for r in tables["energy"]),
         },
         repetitions=(min(per_pair, default=0), max(per_pair, default=0)),
+        false_positives=rate.in_words if (rate := read_false_positives(campaign.folder)) else "not measured",
         baseline=baseline,
         fidelity=fidelity_of(next((run.file.tier for run in campaign.runs if run.file and run.counts), None)),
-        notes=notes_of(campaign, tables, counted),
-        host=_host(campaign.file.host),
+        has_energy=any(row["joules"] is not None for row in tables["energy"]),
+        trust=[*notes_of(campaign, tables, counted), *power_notes(tables["pairs"])],
+        measuring=measuring_notes(campaign, tables, counted),
+        host=host_facts(campaign.file.host),
+        over_factors=over_factors,
         sections=sections,
         excluded=[row for row in runs if not row["counts"]],
+        excluded_decisions=[row for row in tables["decisions"] if not row["counts"]],
         verification=runs,
         calibration=[(run.id, entry) for run in campaign.counted if run.file for entry in run.file.calibration],
         observed=observed(tables["events"]),
@@ -209,8 +250,10 @@ def page_of(
         version=campaign.file.version,
         git_commit=campaign.file.git_commit,
         git_dirty=campaign.file.git_dirty,
+        headings=HEADINGS,
         metrics=METRICS,
         energy_metrics=ENERGY_METRICS,
+        window_metrics=WINDOW,
         example=next((run.id for run in campaign.counted), "<run>"),
     )
 
@@ -219,8 +262,12 @@ def section_of(
     campaign: Campaign,
     data: WorkloadData,
     slug: str,
+    finding: Finding,
+    found_figure: Figure | None,
     figures: Sequence[Figure],
     energy: EnergyPart,
+    changes: Changes,
+    slot_figures: Sequence[Figure],
     tables: Mapping[str, Rows],
     runs: Rows,
     differences: Mapping[tuple[str, str, str], Interval],
@@ -236,6 +283,8 @@ def section_of(
         label=data.label,
         slug=slug,
         about=_about(campaign, data.label),
+        finding=finding,
+        found_figure=found_figure,
         enough=all(count >= ENOUGH for count in data.repetitions.values()),
         figures=figures,
         groups=groups,
@@ -250,59 +299,29 @@ def section_of(
         placements=data.placements,
         components=_components(data, groups, tables),
         slots=_slots(groups, tables),
+        slot_figures=slot_figures,
         energy=energy,
+        changes=changes,
     )
 
 
 def _about(campaign: Campaign, label: str) -> list[tuple[str, str]]:
     run = next(run for run in campaign.counted if run.workload == label)
     named = (run.file.label or run.file.workload) if run.file else label
+    factors = run.file.factors if run.file else {}
     asked = next((w for w in campaign.agenda.workloads if (w.get("label") or w.get("name")) == named), {})
-    found = [("rate", rate_text(asked.get("rate")))]
-    found += [(key, _plain(value)) for key, value in (asked.get("params") or {}).items() if value not in (None, "", {})]
+    asked = entry_at(asked, "workloads", factors)
+    found = [("rate", rate_text(asked.get("rate"), run.file.load if run.file else None))]
+    found += [(key, plain(value)) for key, value in (asked.get("params") or {}).items() if value not in (None, "", {})]
     for each in run.file.inputs if run.file else ():
-        records = f"{_thin(each.records)} records, " if each.records is not None else ""
+        records = f"{thin(each.records)} records, " if each.records is not None else ""
         found.append((f"input {each.name}", f"{records}{each.origin}"))
     if asked.get("name") not in (None, named):
         found.insert(0, ("workload", str(asked["name"])))
     if run.file and run.file.cpu_settings:
         found.append(("CPU settings", run.file.cpu_settings))
+    found += [(f"factor {key}", plain(value)) for key, value in factors.items()]
     return [(key, words) for key, words in found if words]
-
-
-def rate_text(rate: Any) -> str:
-    """Return a description of a rate of the agenda."""
-    match rate:
-        case {"kind": "constant", "tuples_per_s": per_s}:
-            return f"{_thin(per_s)} tuples/s"
-        case {"kind": "steps", "steps": steps}:
-            return ", ".join(f"{_thin(per_s)} tuples/s from {start:g} s" for start, per_s in steps)
-        case {"kind": "poisson", "tuples_per_s": per_s}:
-            return f"Poisson, {_thin(per_s)} tuples/s in the mean"
-        case {"kind": "bursts", "on_s": on_s, "off_s": off_s, "tuples_per_s": per_s}:
-            pause = _thin(rate.get("off_tuples_per_s", 0))
-            return f"bursts of {on_s:g} s with {_thin(per_s)} tuples/s, {off_s:g} s with {pause} tuples/s between them"
-        case {"kind": "sine", "mean_tuples_per_s": mean, "amplitude": share, "period_s": period_s}:
-            low, high = (_thin(mean * (1 + turn * share)) for turn in (-1, 1))
-            return f"a sine from {low} to {high} tuples/s, {period_s:g} s long"
-        case {"kind": "replay"}:
-            speedup = rate.get("speedup", 1)
-            return "as recorded" + (f", {speedup:g} times as fast" if speedup != 1 else "")
-        case {"kind": "max"}:
-            return "as fast as the topology takes it"
-    return _plain(rate) if isinstance(rate, Mapping) else ""
-
-
-def _thin(value: float) -> str:
-    return f"{value:,.10g}".replace(",", "\u202f")
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_plain(one)}" for key, one in value.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_plain(one) for one in value)
-    return str(value)
 
 
 def _started(campaign: Campaign) -> str:
@@ -314,27 +333,6 @@ def _started(campaign: Campaign) -> str:
         return f"{datetime.fromisoformat(min(times)).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     except ValueError:
         return min(times)
-
-
-_HOST_LABELS = {
-    "hostname": "host",
-    "cpu_model": "processor",
-    "cores_online": "cores online",
-    "memory_bytes": "memory",
-    "kernel": "kernel",
-    "architecture": "architecture",
-    "virtualisation": "virtualisation",
-    "python": "Python",
-}
-
-
-def _host(host: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = []
-    for key, words in _HOST_LABELS.items():
-        value = host.get(key)
-        if value is not None:
-            found.append((words, f"{value / 2**30:.1f} GiB" if key == "memory_bytes" else str(value)))
-    return found
 
 
 def _components(data: WorkloadData, groups: Sequence[Group], tables: Mapping[str, Rows]) -> Rows:

@@ -20,6 +20,7 @@ def render(
     master: str | None = None,
     baseline: str | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
+    pdf: bool = False,
 ) -> Path:
     """Build `folder/report` from the campaign in `folder`; return the path of its page.
 
@@ -28,6 +29,7 @@ def render(
         master: Spark master; default is this host's cores.
         baseline: the scheduler that others are compared with; default is the agenda's.
         on_progress: called with lines of progress.
+        pdf: whether to write every figure as PDF, too.
 
     Raises:
         InputError: the folder holds no campaign, a file in it is wrong, the baseline is no scheduler of it, or the
@@ -42,6 +44,8 @@ def render(
     arguments = ["--campaign", str(folder.resolve()), "--output", str(target.resolve())]
     if baseline is not None:
         arguments += ["--baseline", baseline]
+    if pdf:
+        arguments.append("--pdf")
     java = QUICK_START if campaign.rows < SMALL_ROWS else ()
     submit(Job("the report", JOB, arguments, PROGRESS, folder / LOG, java), master, on_progress)
     return target / "index.html"

@@ -1,7 +1,6 @@
 """A campaign's folder as the report reads it: the agenda, and the outcome of every run.
 
-Only keys that the report uses are declared. Other keys of `campaign.json` and `run.json` are ignored, so that newer
-campaigns can be read. A run counts when it is `ok`, its answer is not wrong and its traces are complete; every other
+A run counts when it is `ok`, its answer is not wrong and its traces are complete; every other
 run is listed with the reason why it does not count.
 """
 
@@ -10,15 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
 
-from agents.trace import TABLES
-from analysis.energy_record import Energy
+from agents.trace import LATER_COLUMNS, TABLES
+from analysis.accounts import Energy, RevisionCost, RunMeans
+from analysis.descriptions import why_unreadable
+from analysis.factors import Factors, text_of, value_text
+from analysis.records import CAMPAIGN_FILE, RUN_FILE, CampaignRecord, RevisionRecord, RunRecord, Times
 from inventory.errors import InputError, nearest
 from inventory.foreign import printable, printable_all
 
@@ -27,6 +29,13 @@ T = TypeVar("T")
 INCOMPLETE = "incomplete"
 UNMARKED = "recoveries, whose replays are in its figures"
 """Reason for suspecting a run with recoveries that was measured by an earlier version."""
+
+
+BUFFER_MB = 32.0
+"""Buffer of an executor of which occupancy is given in per cent: that of the papers on pipelined scheduling."""
+
+BALANCE_S = 5
+"""Seconds over which the parts per node are counted."""
 
 
 class Agenda(Struct, frozen=True):
@@ -41,92 +50,10 @@ class Agenda(Struct, frozen=True):
     workloads: Sequence[Mapping[str, Any]] = ()
     schedulers: Sequence[str | Mapping[str, Any]] = ()
     cpu: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    timeline: Sequence[Mapping[str, Any]] = ()
     baseline: str | None = None
-
-
-class CampaignFile(Struct, frozen=True):
-    """`campaign.json`."""
-
-    agenda: Mapping[str, Any]
-    version: str = ""
-    git_commit: str | None = None
-    git_dirty: bool | None = None
-    host: Mapping[str, Any] = {}
-    seeds: Any = None
-
-
-class Times(Struct, frozen=True):
-    """Times of a run; `_ns` is the monotonic clock that its traces use."""
-
-    created_utc: str | None = None
-    started_utc: str | None = None
-    ended_utc: str | None = None
-    source_start_ns: int | None = None
-    measure_start_ns: int | None = None
-    measure_end_ns: int | None = None
-    stopped_ns: int | None = None
-    drained_ns: int | None = None
-
-
-class Verification(Struct, frozen=True):
-    """Whether the sinks' answer equals the reference, and the number of compared rows."""
-
-    status: Literal["passed", "failed", "none"] = "none"
-    checked: int | None = None
-    message: str = ""
-    quarantined: Mapping[str, int] = {}
-
-
-class Measured(Struct, frozen=True):
-    """The part of the run's own summary that the report uses."""
-
-    saturated: bool | None = None
-    latency_ms: Mapping[str, Any] = {}
-    refused_connections: Mapping[str, int] = {}
-    recoveries: Sequence[Mapping[str, Any]] = ()
-    incomplete: str | UnsetType | None = UNSET
-    energy: Energy | None = None
-
-
-class Calibration(Struct, frozen=True):
-    """Requested and measured value of an emulated resource."""
-
-    node: str
-    what: str
-    asked: float | None = None
-    got: float | None = None
-    unit: str = ""
-    to: str | None = None
-
-
-class InputFile(Struct, frozen=True):
-    """A prepared input: its number of records and their origin."""
-
-    name: str = ""
-    records: int | None = None
-    origin: str = ""
-
-
-class RunFile(Struct, frozen=True):
-    """`run.json`."""
-
-    status: Literal["ok", "failed", "skipped"]
-    workload: str
-    scheduler: str
-    repetition: int
-    label: str | None = None
-    cpu_settings: str | None = None
-    reason: str | None = None
-    attempt: int | None = None
-    tier: int | str | None = None
-    placement: Any = None
-    not_given: Sequence[str] = ()
-    inputs: Sequence[InputFile] = ()
-    times: Times = Times()
-    verification: Verification = Verification()
-    measured: Measured | None = None
-    calibration: Sequence[Calibration] = ()
-    suspect: Sequence[str] = ()
+    buffer_mb: float = BUFFER_MB
+    factors: Mapping[str, Sequence[Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -135,14 +62,16 @@ class Run:
 
     id: str
     folder: Path
-    file: RunFile | None
+    file: RunRecord | None
     sizes: Mapping[str, tuple[int, int]]
     fault: str = ""
 
     @property
     def workload(self) -> str:
-        """Label of its workload, followed by that of its CPU settings if the agenda has several."""
-        return _with_cpu(self.file.label or self.file.workload, self.file.cpu_settings) if self.file else ""
+        """Label of its workload, followed by that of its CPU settings if the agenda has several, and by its factors."""
+        if self.file is None:
+            return ""
+        return _cell(self.file.label or self.file.workload, self.file.cpu_settings, self.file.factors)
 
     @property
     def scheduler(self) -> str:
@@ -170,7 +99,7 @@ class Run:
 
     @property
     def counts(self) -> bool:
-        """Whether its figures are part of the comparison."""
+        """True if its figures are part of the comparison."""
         return not self.reason
 
     @property
@@ -182,12 +111,29 @@ class Run:
     def latency_bound_ms(self) -> float | None:
         """Error of its latencies because clocks of nodes differ; 0: one shared clock; None: unknown."""
         measured = self.file.measured if self.file else None
-        return measured.latency_ms.get("bound") if measured else None
+        return measured.latency_ms.bound if measured else None
 
     @property
     def energy(self) -> Energy | None:
         """Energy of its measured interval; None when it was not measured."""
         return self.file.measured.energy if self.file and self.file.measured else None
+
+    @property
+    def revisions(self) -> Sequence[RevisionRecord]:
+        """Decisions of its online scheduler, also if it failed."""
+        if self.file is None:
+            return ()
+        return self.file.measured.revisions if self.file.measured else self.file.revisions
+
+    @property
+    def revision_costs(self) -> Sequence[RevisionCost]:
+        """Costs of the changes of its running topology, in order of time."""
+        return self.file.measured.revision_costs if self.file and self.file.measured else ()
+
+    @property
+    def means(self) -> RunMeans:
+        """Means over the whole run and after the last change."""
+        return self.file.measured.means if self.file and self.file.measured else RunMeans()
 
     @property
     def recoveries(self) -> int:
@@ -217,11 +163,17 @@ class Run:
         return ", ".join(self.file.not_given) if self.file else ""
 
     @cached_property
+    def placed(self) -> dict[str, tuple[str, int]]:
+        """Executor -> its first node and slot, in the topology's order."""
+        entries = _assignments(self.file.placement if self.file else None)
+        return {str(entry["executor"]): (str(entry["node"]), int(entry["slot"])) for entry in entries}
+
+    @cached_property
     def slots(self) -> dict[tuple[str, int], list[str]]:
         """(node, slot) -> executors placed there, by node and slot."""
         found: dict[tuple[str, int], list[str]] = {}
-        for entry in _assignments(self.file.placement if self.file else None):
-            found.setdefault((str(entry["node"]), int(entry["slot"])), []).append(str(entry["executor"]))
+        for executor, place in self.placed.items():
+            found.setdefault(place, []).append(executor)
         return dict(sorted(found.items()))
 
 
@@ -230,7 +182,7 @@ class Campaign:
     """A campaign's folder."""
 
     folder: Path
-    file: CampaignFile
+    file: CampaignRecord
     agenda: Agenda
     runs: tuple[Run, ...]
 
@@ -254,7 +206,10 @@ class Campaign:
         """Labels of workloads: in the agenda's order, then those that occur only in runs."""
         labels = [str(w.get("label") or w.get("name")) for w in self.agenda.workloads]
         cpus = [None] if isinstance(self.agenda.cpu, Mapping | None) else [str(c.get("label")) for c in self.agenda.cpu]
-        listed = [_with_cpu(label, cpu) for label in labels for cpu in cpus]
+        values = {key: [value_text(value) for value in values] for key, values in self.agenda.factors.items()}
+        found = {text_of(run.file.factors): run.file.factors for run in self.runs if run.file}
+        ordered = sorted(found.values(), key=lambda factors: [_place(values.get(k, ()), v) for k, v in factors.items()])
+        listed = [_cell(label, cpu, factors) for label in labels for cpu in cpus for factors in ordered]
         return _in_order(listed, [run.workload for run in self.runs if run.file])
 
     @cached_property
@@ -266,8 +221,12 @@ class Campaign:
     @cached_property
     def nodes(self) -> tuple[str, ...]:
         """All nodes of the runs, in natural order."""
-        listed = {str(node["id"]) for run in self.runs if run.file for node in _placed_nodes(run.file.placement)}
-        return tuple(sorted(listed | {node for run in self.runs for node, _ in run.slots}, key=_natural))
+        return _nodes(self.runs)
+
+    def nodes_of(self, workload: str) -> tuple[str, ...]:
+        """Return all nodes of runs with the same values of factors as those of a workload, in natural order."""
+        alike = {text_of(run.file.factors) for run in self.runs if run.file and run.workload == workload}
+        return _nodes([run for run in self.runs if run.file and text_of(run.file.factors) in alike])
 
     def baseline(self, asked: str | None) -> str | None:
         """Return the scheduler that others are compared with: the requested one, the agenda's, or the first.
@@ -286,28 +245,36 @@ def load_campaign(folder: Path) -> Campaign:
     """Read a campaign's folder.
 
     Raises:
-        InputError: it is not a campaign's folder, or one of its files is invalid.
+        InputError: it is not a campaign's folder, a version wrote it that is not known, or one of its files is invalid.
     """
-    path = folder / "campaign.json"
+    path = folder / CAMPAIGN_FILE
     if not path.is_file():
-        hint = f"; did you mean {folder / 'latest'}?" if (folder / "latest" / "campaign.json").is_file() else ""
+        hint = f"; did you mean {folder / 'latest'}?" if (folder / "latest" / CAMPAIGN_FILE).is_file() else ""
         raise InputError(f"{folder}: no campaign.json here, so this is not a campaign's folder{hint}")
-    file = _read(path, CampaignFile, as_it_is=("agenda",))
+    file = read_file(path, CampaignRecord, as_it_is=("agenda",))
+    unreadable = why_unreadable(file.results_version, file.version)
+    if unreadable:
+        raise InputError(f"{path}: results_version: {unreadable}")
     try:
         agenda = msgspec.convert(printable_all(file.agenda), Agenda)
     except msgspec.ValidationError as fault:
         raise InputError(f"{path}: agenda: {fault}") from None
     folders = sorted(p for p in (folder / "runs").glob("*") if p.is_dir() and not p.name.startswith("."))
-    return Campaign(folder, file, agenda, tuple(_load_run(each) for each in folders))
+    return Campaign(folder, file, agenda, tuple(load_run(each) for each in folders))
 
 
-def _load_run(folder: Path) -> Run:
-    path = folder / "run.json"
+def load_run(folder: Path) -> Run:
+    """Read the folder of a run.
+
+    Raises:
+        InputError: its `run.json` is invalid.
+    """
+    path = folder / RUN_FILE
     if printable(folder.name) != folder.name:
         return Run(printable(folder.name), folder, None, {}, "its folder's name holds characters that cannot be shown")
     if folder.suffix == ".partial" or not path.is_file():
         return Run(folder.name, folder, None, {}, "it was cut off before it had a result; --resume does it again")
-    file = _read(path, RunFile)
+    file = read_file(path, RunRecord)
     _check_placement(path, file.placement)
     if file.status != "ok":
         return Run(folder.name, folder, file, {})
@@ -337,7 +304,8 @@ def _trace_sizes(folder: Path, run: str) -> tuple[dict[str, tuple[int, int]], st
             return sizes, f"traces/{path.name} is missing or unreadable: {fault.strerror or fault}"
         except pa.ArrowInvalid:
             return sizes, f"traces/{path.name} is not a whole Parquet file"
-        if names != schema.names:
+        older = [name for name in schema.names if name not in LATER_COLUMNS.get(table, ())]
+        if names not in (schema.names, older):
             return sizes, f"traces/{path.name} has the columns {', '.join(names)}: another version wrote it"
         if others:
             return sizes, f"traces/{path.name} holds rows of {', '.join(sorted(others))}"
@@ -350,7 +318,7 @@ def _runs_named(file: Any) -> set[str]:
     return {str(value) for seen in found if seen is not None and seen.has_min_max for value in (seen.min, seen.max)}
 
 
-def _read(path: Path, kind: type[T], as_it_is: Sequence[str] = ()) -> T:
+def read_file(path: Path, kind: type[T], as_it_is: Sequence[str] = ()) -> T:
     """Read a file; all text in it is made printable except under the keys `as_it_is`."""
     try:
         data = msgspec.json.decode(path.read_bytes())
@@ -384,8 +352,21 @@ def _check_placement(path: Path, placement: Any) -> None:
         raise InputError(f"{path}: placement: not a placement document: {type(fault).__name__} {fault}") from None
 
 
-def _with_cpu(label: str, cpu: str | None) -> str:
-    return f"{label} ({cpu})" if cpu else label
+def _nodes(runs: Sequence[Run]) -> tuple[str, ...]:
+    listed = {str(node["id"]) for run in runs if run.file for node in _placed_nodes(run.file.placement)}
+    return tuple(sorted(listed | {node for run in runs for node, _ in run.slots}, key=_natural))
+
+
+def _cell(label: str, cpu: str | None, factors: Factors) -> str:
+    """Return the label of a workload with what distinguishes its runs; only runs of the same are compared."""
+    others = ", ".join(filter(None, (cpu, text_of(factors))))
+    return f"{label} ({others})" if others else label
+
+
+def _place(values: Sequence[str], value: Any) -> int:
+    """Return the position of a factor's value among those of the agenda, behind all of them if it is unknown."""
+    text = value_text(value)
+    return values.index(text) if text in values else len(values)
 
 
 def _in_order(listed: Sequence[str], named: Sequence[str]) -> tuple[str, ...]:

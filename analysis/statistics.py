@@ -93,8 +93,9 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
         about: what the values are; seeds the interval.
     """
     both = sorted(values.keys() & baseline.keys())
-    return median_interval([_difference(values[k], baseline[k]) for k in both], *about)
+    return median_interval([without_rounding(values[k], baseline[k]) for k in both], *about)
 
 
-def _difference(value: float, base: float) -> float:
+def without_rounding(value: float, base: float) -> float:
+    """Return the difference of two values; 0 if they agree within `SAME`."""
     return 0.0 if math.isclose(value, base, rel_tol=SAME) else value - base

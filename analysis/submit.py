@@ -1,4 +1,12 @@
-"""Spark jobs, each started by `spark-submit` in a separate process."""
+"""Spark jobs, each started by `spark-submit` in a separate process.
+
+Loading and verifying Spark's fifteen thousand classes takes a quarter of the CPU time of a small job. Java can write
+them to an archive for class data sharing (CDS) at exit and map it the next time. Writing costs more than one job
+saves, so only long jobs write it. Java ignores an archive that does not match it. It writes none when Spark has a
+configuration folder: that folder is in the class path, and CDS does not support non-empty folders there. Every Spark
+installation of this user has its own archive, because it contains the paths of the jar files. Archives whose Spark or
+Java no longer exists are removed when the next one is written.
+"""
 
 import os
 import re
@@ -8,12 +16,96 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 
-from analysis.classes import kept_classes
 from analysis.java import spark_environment
+from inventory.atomic_files import replacing_folder
 from inventory.errors import InputError, MillraceError, RunError, UnfitError
-from inventory.parent_death import end_with
+from inventory.parent_death import end_with, signals_held
+
+_ARCHIVE, _MADE_BY = "classes.jsa", "made-by"
+# Java's warnings about classes that cannot be archived are irrelevant.
+_QUIET = "-Xlog:disable"
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Java options for the archive.
+
+    Attributes:
+        options: Java options.
+        made: whether Java writes the archive at exit.
+    """
+
+    options: Sequence[str] = ()
+    made: bool = False
+
+
+@contextmanager
+def kept_classes(environment: Mapping[str, str], make: bool) -> Iterator[Classes]:
+    """Yield the options to use the archive, or to write one by the end of the block.
+
+    Args:
+        environment: with JAVA_HOME and SPARK_HOME.
+        make: whether to write a missing archive. It is kept when the block ends without an error.
+    """
+    home = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / "spark-classes"
+    java, spark = Path(environment["JAVA_HOME"]), Path(environment["SPARK_HOME"])
+    folder = home / sha256(f"{java}\n{spark}".encode()).hexdigest()[:16]
+    made_by = f"{_stamp(java, spark)}\n{java}\n{spark}"
+    if _text(folder / _MADE_BY) == made_by:
+        # Not every Java can write one.
+        there = (folder / _ARCHIVE).is_file()
+        yield Classes((_QUIET, f"-XX:SharedArchiveFile={folder / _ARCHIVE}") if there else ())
+    elif make and _writable(home) and not _has_settings(environment):
+        _remove_abandoned(home)
+        with replacing_folder(folder) as fresh:
+            yield Classes((_QUIET, f"-XX:ArchiveClassesAtExit={fresh / _ARCHIVE}"), made=True)
+            (fresh / _MADE_BY).write_text(made_by, encoding="utf-8")
+    else:
+        yield Classes()
+
+
+def _stamp(java: Path, spark: Path) -> str:
+    """Return a digest that changes whenever Java or Spark changes."""
+    files = [java / "release", java / "bin" / "java", *sorted((spark / "jars").glob("*.jar"))]
+    known = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in files if file.exists()]
+    return sha256(repr(known).encode()).hexdigest()
+
+
+def _remove_abandoned(home: Path) -> None:
+    """Remove archives whose Spark or Java no longer exists; archives being written have names with a dot."""
+    for path in home.glob("[!.]*"):
+        _, *made_by = _text(path / _MADE_BY).split("\n")
+        if made_by and all(Path(each).is_dir() for each in made_by):
+            continue
+        if path.is_dir():
+            rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _has_settings(environment: Mapping[str, str]) -> bool:
+    folder = Path(environment.get("SPARK_CONF_DIR") or Path(environment["SPARK_HOME"]) / "conf")
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
 
 LOCAL = "local[*]"
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -23,7 +115,7 @@ _MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|spark://.+|yarn|k8s://.+")
 _LOGGING = Path(__file__).parent / "jobs" / "log4j2.properties"
 _PATIENCE_S = 5.0
 _DEATH_S = 1.0
-"""How long what was killed may take to be gone, which in some containers nobody sees to."""
+"""Timeout for killed processes to disappear; in some containers no init process reaps them."""
 _KEPT_LINES = 400
 
 
@@ -119,28 +211,30 @@ def _started(command: list[str], environment: dict[str, str]) -> Iterator[tuple[
 
     The job runs in its own session, so that Ctrl-C reaches this process only.
     """
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        preexec_fn=end_with(os.getpid()),
-    )
-    try:
-        yield process, iter(process.stdout or ())
-        process.wait()
-    finally:
-        # Java may end before the program that it has started.
-        with suppress(ProcessLookupError):
-            for number, seconds in ((signal.SIGTERM, _PATIENCE_S), (signal.SIGKILL, _DEATH_S)):
-                os.killpg(process.pid, number)
-                _await_end_of_group(process, seconds)
-        if process.stdout is not None:
-            process.stdout.close()
+    with signals_held() as let_through:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=end_with(os.getpid(), let_through),
+        )
+        try:
+            let_through()
+            yield process, iter(process.stdout or ())
+            process.wait()
+        finally:
+            # Java may end before the program that it has started.
+            with suppress(ProcessLookupError):
+                for number, seconds in ((signal.SIGTERM, _PATIENCE_S), (signal.SIGKILL, _DEATH_S)):
+                    os.killpg(process.pid, number)
+                    _await_end_of_group(process, seconds)
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 def _await_end_of_group(process: subprocess.Popen[str], seconds: float) -> None:

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.fidelity import ONE_HOST
+from analysis.descriptions import ONE_HOST
 from analysis.results import Campaign, Run
 from analysis.statistics import paired_difference, spread
+from analysis.transient import steady_from_s, steady_workloads
+from inventory.foreign import printable_all
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -59,6 +61,8 @@ METRICS = (
 def run_rows(campaign: Campaign, tables: Mapping[str, Rows]) -> Rows:
     """Return one row per run of the campaign; runs that do not count have a reason and empty figures."""
     by_run = {name: _grouped(rows) for name, rows in tables.items()}
+    steady = steady_workloads(campaign)
+    over_time = [by_run.get(name, {}) for name in ("timeline", "latency_timeline")]
     return [
         {
             "run": run.id,
@@ -75,6 +79,7 @@ def run_rows(campaign: Campaign, tables: Mapping[str, Rows]) -> Rows:
             "not_given": run.not_given,
             "recoveries": run.recoveries if run.counts else None,
             "incomplete": run.incomplete,
+            "steady_from_s": steady_from_s(run, steady, *(rows.get(run.id, []) for rows in over_time)),
             **_figures(run, {name: groups.get(run.id, []) for name, groups in by_run.items()}),
         }
         for run in campaign.runs
@@ -241,6 +246,7 @@ def _figure_names() -> list[str]:
 RUN_COLUMNS = (
     *("run", "workload", "scheduler", "repetition", "status", "counts", "reason"),
     *("verification", "checked_rows", "saturated", "suspect", "not_given", "recoveries", "incomplete"),
+    "steady_from_s",
     *_figure_names(),
 )
 COMPARISON_COLUMNS = (
@@ -278,3 +284,59 @@ def _grouped(rows: Rows) -> dict[str, Rows]:
 
 def _cells(campaign: Campaign) -> Sequence[tuple[str, str, Metric]]:
     return [(w, s, metric) for w in campaign.workloads for s in campaign.schedulers for metric in METRICS]
+
+
+SPARK_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "components": (
+        *("run", "component", "role", "executors", "emitted_tuples_per_s", "processed_tuples_per_s"),
+        *("due_tuples_per_s", "worst_late_ms"),
+    ),
+    "busy": ("run", "component", "busy_cores", "blocked_executors", "longest_queue"),
+    "timeline": ("run", "second", "step_s", "source_tuples_per_s", "sink_tuples_per_s"),
+    "latency": ("run", "quantile", "latency_ms", "samples"),
+    "latency_timeline": ("run", "second", "step_s", "latency_ms", "samples"),
+    "hops": ("run", "hop", "tuples_per_s", "batches_per_s", "bytes_per_s"),
+    "cpu": ("run", "node", "scope", "cores", "shared"),
+    "memory": ("run", "node", "scope", "kind", "mean_mb", "most_mb", "shared"),
+    "network": (
+        *("run", "node", "interface", "rx_bytes_per_s", "tx_bytes_per_s", "rx_packets_per_s", "tx_packets_per_s"),
+        "shared",
+    ),
+    "slots": (
+        *("run", "slots", "idle_slots", "slot_ms", "parts", "tuples", "most_parts", "stalled_slots"),
+        *("stall_predicted_ms", "stall_ms", "waiting", "largest_outbox"),
+        *("transfer_ms", "processing_ms", "packing_ms", "busy_slot_ms", "overlapped_ms"),
+        *("buffer_percent", "most_buffer_percent", "spread"),
+    ),
+    "slot_balance": ("run", "second", "nodes", "parts_per_node", "spread"),
+    "slot_timeline": (
+        *("run", "second", "step_s", "slots", "transfer_ms", "processing_ms", "packing_ms", "busy_slot_ms"),
+        *("overlapped_ms", "stalled_slots", "stall_predicted_ms", "stall_ms", "buffer_percent", "most_buffer_percent"),
+    ),
+    "power": (
+        *("run", "node", "domain", "role", "source", "modelled", "in_total", "second", "step_s", "watts"),
+        *("flags", "shared"),
+    ),
+    "consumers": (
+        *("run", "node", "worker", "consumer", "executor", "source", "modelled", "cpu_s", "joules"),
+        "clamped",
+    ),
+    "moments": ("run", "second", "node", "kind", "subject", "detail"),
+    "events": ("run", "kind", "subject", "times", "mean_value", "detail"),
+}
+"""Tables of the Spark job -> their columns; rows are sorted by them from left to right."""
+
+
+def tidy(table: str, rows: Rows) -> Rows:
+    """Return sorted rows with printable text, and numbers to nine digits: Spark's order of summation varies."""
+    columns = SPARK_COLUMNS[table]
+    found = [{column: _tidied(row[column]) for column in columns} for row in rows]
+    return sorted(found, key=lambda row: [(row[c] is not None, row[c]) for c in columns if _sortable(row[c])])
+
+
+def _tidied(value: object) -> object:
+    return float(f"{value:.9g}") if isinstance(value, float) else printable_all(value)
+
+
+def _sortable(value: object) -> bool:
+    return value is None or isinstance(value, (str, int, float))

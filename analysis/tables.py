@@ -5,15 +5,15 @@ size does not depend on how long a run was.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from analysis.reading import MOMENT_LABELS
-from analysis.traces import NS, Traces, component_of, covered, duration_s, measured, measured_share, share_within
-
-MOST_POINTS = 120
-"""Most points of a run in the table `timeline`."""
+from analysis.descriptions import MOMENT_LABELS
+from analysis.slot_tables import slot_balance, slot_timeline, slots
+from analysis.traces import Traces, component_of, covered, duration_s, measured, measured_share, share_within
+from inventory.times import NS
 
 GRAIN = 100_000
 """Quantiles are whole parts of this, so that a rank is computed in integers."""
@@ -62,7 +62,7 @@ def timeline(traces: Traces) -> DataFrame:
     `second` is the start of a step of `step_s`, counted from the measured interval's start; steps before 0 are warm-up.
     Only steps throughout which the sources were running are given.
     """
-    step_ns = _step_s(traces) * NS
+    step_ns = traces.step_s * NS
     first, last = F.col("since_ns") - F.col("from_ns"), F.col("t_ns") - 1 - F.col("from_ns")
     rows = covered(traces.table("throughput").where(F.col("role").isin("spout", "sink")), "executor")
     steps = rows.withColumn("step", F.explode(F.sequence(F.floor(first / step_ns), F.floor(last / step_ns))))
@@ -106,6 +106,27 @@ def latency(traces: Traces) -> DataFrame:
             (F.col("value_ns") / 1e6).alias("latency_ms"),
             "samples",
         )
+    )
+
+
+def latency_timeline(traces: Traces) -> DataFrame:
+    """Return the mean end-to-end latency (ms) of the samples in the steps of the timeline.
+
+    A row of a worker covers the second before it; its samples are counted in the step that holds the middle.
+    """
+    step_ns = traces.step_s * NS
+    at = F.floor((F.col("t_ns") - NS // 2 - F.col("from_ns")) / step_ns)
+    steps = traces.table("latency").withColumn("step", at)
+    since_start = F.col("step") * step_ns
+    whole = (since_start >= -F.col("lead_ns")) & (since_start + step_ns <= F.col("length_ns"))
+    return (
+        steps.where(whole)
+        .groupBy("run", (F.col("step") * (step_ns // NS)).alias("second"))
+        .agg(
+            (F.sum(F.col("value_ns") * F.col("count")) / F.sum("count") / 1e6).alias("latency_ms"),
+            F.sum("count").alias("samples"),
+        )
+        .withColumn("step_s", F.lit(step_ns // NS))
     )
 
 
@@ -155,28 +176,6 @@ def network(traces: Traces) -> DataFrame:
     )
 
 
-def slots(traces: Traces) -> DataFrame:
-    """Return statistics of time slots per run: lengths and stalls (ms, means), parts, tuples, tuples in outboxes."""
-    stalled = F.col("largest_parts") > 1
-    in_stalls = {name: F.avg(F.when(stalled, F.col(f"{name}_ns"))) / 1e6 for name in ("stall_predicted", "stall")}
-    return (
-        measured(traces.table("slot"))
-        .groupBy("run")
-        .agg(
-            F.count(F.lit(1)).alias("slots"),
-            F.count_if(F.col("parts") == 0).alias("idle_slots"),
-            (F.avg("lasted_ns") / 1e6).alias("slot_ms"),
-            F.sum("parts").alias("parts"),
-            F.sum("tuples").alias("tuples"),
-            F.max("largest_parts").alias("most_parts"),
-            F.count_if(stalled).alias("stalled_slots"),
-            *(value.alias(f"{name}_ms") for name, value in in_stalls.items()),
-            F.avg("waiting").alias("waiting"),
-            F.max("largest_outbox").alias("largest_outbox"),
-        )
-    )
-
-
 def events(traces: Traces) -> DataFrame:
     """Return events by kind and subject: their number, the mean of their value, and one of their details."""
     return (
@@ -192,7 +191,7 @@ def events(traces: Traces) -> DataFrame:
 
 def power(traces: Traces) -> DataFrame:
     """Return watts of every domain in the steps of the timeline, from its joules; null where a part is missing."""
-    step_ns = _step_s(traces) * NS
+    step_ns = traces.step_s * NS
     series = Window.partitionBy("run", "node", "domain", "source").orderBy("t_ns")
     known = F.last("joules", ignorenulls=True).over(series.rowsBetween(Window.unboundedPreceding, -1))
     # A restarted agent counts from 0: the energy in between is unknown.
@@ -270,11 +269,14 @@ TABLES: Mapping[str, Callable[[Traces], DataFrame]] = {
     "busy": busy,
     "timeline": timeline,
     "latency": latency,
+    "latency_timeline": latency_timeline,
     "hops": hops,
     "cpu": cpu,
     "memory": memory,
     "network": network,
     "slots": slots,
+    "slot_balance": slot_balance,
+    "slot_timeline": slot_timeline,
     "power": power,
     "consumers": consumers,
     "moments": moments,
@@ -283,11 +285,9 @@ TABLES: Mapping[str, Callable[[Traces], DataFrame]] = {
 """Table -> function that builds it."""
 
 
-def _step_s(traces: Traces) -> int:
-    """Return the seconds per step with which the longest run has at most `MOST_POINTS` steps."""
-    longest = 0
-    for run in traces.runs:
-        times = run.times
-        if times.source_start_ns is not None and times.measure_end_ns is not None:
-            longest = max(longest, times.measure_end_ns - times.source_start_ns)
-    return max(1, -(-longest // (MOST_POINTS * NS)))
+def collected(traces: Traces, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a table; without Spark where no run follows a communication schedule."""
+    if name in ("slots", "slot_balance", "slot_timeline") and not any(run.sizes["slot"][0] for run in traces.runs):
+        return []
+    found: list[dict[str, Any]] = TABLES[name](traces).toArrow().to_pylist()
+    return found

@@ -14,9 +14,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
 
 from agents.trace import TABLES
-from analysis.results import Run
+from analysis.results import BUFFER_MB, Run
+from inventory.times import NS
 
-NS = 1_000_000_000
+MOST_POINTS = 120
+"""Most points of a run in a table over time."""
 
 _SQL_TYPES = {
     pa.string(): "string",
@@ -29,10 +31,11 @@ _SQL_TYPES = {
 
 @dataclass(frozen=True)
 class Traces:
-    """The traces of `runs`; `table` returns the DataFrame of one table."""
+    """The traces of `runs`; `table` returns the DataFrame of one table. `buffer_mb` is the buffer of an executor."""
 
     spark: SparkSession
     runs: tuple[Run, ...]
+    buffer_mb: float = BUFFER_MB
 
     def prepare(self) -> None:
         """Read the marks now, before several threads build tables."""
@@ -59,6 +62,16 @@ class Traces:
         columns = ", ".join(f"`{field.name}` {_SQL_TYPES[field.type]}" for field in TABLES[name])
         files = [_no_glob(str((run.folder / "traces" / f"{name}.parquet").resolve())) for run in self.runs]
         return self.spark.read.schema(columns).parquet(*files)
+
+    @cached_property
+    def step_s(self) -> int:
+        """Seconds per step of tables over time, with which the longest run has at most `MOST_POINTS` steps."""
+        longest = 0
+        for run in self.runs:
+            times = run.times
+            if times.source_start_ns is not None and times.measure_end_ns is not None:
+                longest = max(longest, times.measure_end_ns - times.source_start_ns)
+        return max(1, -(-longest // (MOST_POINTS * NS)))
 
     @cached_property
     def _times(self) -> DataFrame:

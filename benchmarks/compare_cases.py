@@ -21,11 +21,11 @@ from campaign.place.place import Placed
 from campaign.place.svg import draw
 from inventory.cluster import Cluster, Node
 from inventory.errors import MillraceError
-from scheduler.cost import cost
-from scheduler.explain.node_load import loads_by_node
+from scheduler.explain.explanation import loads_by_node
 from scheduler.placement_file import make_placement_file
 from scheduler.problem import Plan, Problem
 from scheduler.registry import make_scheduler, scheduler_names
+from scheduler.toolkit.cost import cost
 from workloads.example_topologies import MICRO_SIZES, diamond, linear, smart_home, star, taxi
 from workloads.topology import Topology
 from workloads.traffic import Edge, Traffic

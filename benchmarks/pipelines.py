@@ -36,7 +36,7 @@ from workloads.generate.taxi_trips import taxi_trips  # noqa: E402
 from workloads.generate.writing import write_rows  # noqa: E402
 
 PACKAGES = ("duckdb==2.0.0", "polars==2.1.0", "pandas==3.1.1", "pyarrow==26.0.1")
-COMMAND = (sys.executable, "-c", "from campaign.commands.start import main; main()", "pipeline")
+COMMAND = (sys.executable, "-c", "from millrace.__main__ import main; main()", "pipeline")
 PARAMS = {"debs2014-q1": (f"slices={','.join(map(str, SLICES))}", f"day_s={DAY_S}")}
 QUERIES = ("debs2014-q1", "debs2015-q1", "debs2015-q2")
 SPARK = ("spark", "spark --stream")

@@ -20,7 +20,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "inventory" / "emulated.yml"
-MILLRACE = [sys.executable, "-c", "from campaign.commands.start import main; main()"]
+MILLRACE = [sys.executable, "-c", "from millrace.__main__ import main; main()"]
 PLAYBOOK = [sys.executable, "-P", "-m", "ansible", "playbook"]
 
 

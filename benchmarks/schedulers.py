@@ -23,12 +23,11 @@ from inventory.cluster import Cluster, Node
 from scheduler.algorithms.i_scheduler import IScheduler, ISchedulerParams
 from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
 from scheduler.algorithms.optimal import Optimal, OptimalParams
-from scheduler.cost import cost
-from scheduler.partitioning.finding import deal
 from scheduler.partitioning.instance import Instance, instance_of
-from scheduler.partitioning.proving import solve
+from scheduler.partitioning.solving import deal, solve
 from scheduler.problem import Plan, Problem
-from scheduler.validation import Checked
+from scheduler.registry import Checked
+from scheduler.toolkit.cost import cost
 from workloads.example_topologies import MICRO_SIZES, chain, diamond, layered, linear, smart_home, star, taxi
 
 LIMITS = {1_000: 1, 10_000: 5, 100_000: 30}

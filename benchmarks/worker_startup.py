@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from agents.agent.spawner import Spawner
-from agents.sensors.cpu import process_cpu_ns
+from agents.sensors.kernel import process_cpu_ns
 
 REPETITIONS = 11
 IMPORTS = "import agents.worker.__main__; from agents.trace import skip_pandas_import; skip_pandas_import()"

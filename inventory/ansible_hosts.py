@@ -5,22 +5,80 @@ beside the inventory. They supply what the inventory may omit: cores, clock, mem
 """
 
 import shlex
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping, Set
+from functools import cache, cached_property, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import yaml
 from msgspec import Struct
 
-from inventory.amounts import Positive
-from inventory.ansible_listing import FACTS, Listing, listing
-from inventory.cluster import AtLeastOne, Cluster, Facts, cluster_of
-from inventory.documents import Document, read, to_plain
+from inventory.ansible_listing import FACTS, Listing, Origins, listing
+from inventory.cluster import DEFAULT_RACK, AtLeastOne, Cluster, Facts, Name, Share, SlotCount, cluster_of
+from inventory.documents import Document, Origin, read, to_plain
+from inventory.emulation import Machine
 from inventory.errors import InputError, nearest
-from inventory.foreign import printable
-from inventory.origins import Origins
 from inventory.parsing import Steps, dotted
-from inventory.variables import PREFIX, Variables, names
+from inventory.values import EnergyModel, NonNegative, Positive
+
+ROLES = Path(__file__).parent.parent / "ansible" / "roles"
+PREFIX = "millrace_"
+
+
+def _prefixed(field: str) -> str:
+    return PREFIX + {"node_class": "class"}.get(field, field)
+
+
+class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_prefixed):
+    """Variables of one host. Keys have the prefix `millrace_`; `node_class` is `millrace_class`.
+
+    Attributes:
+        tier: kind of hosts: 0 machines, 1 addresses of this host, 2 namespaces of this host.
+        slots, rack, node_class, capacity, flops_per_cycle, power, reliability, max_load, available: as in a cluster
+            file.
+        address: data address; default `ansible_host`.
+        cores: physical online cores, over all sockets.
+        max_ghz: highest clock.
+        memory_mb: memory limit of the workers.
+        cpu_share: limit of the workers' CPU time, in cores.
+        home: folder of the node's environment.
+        state: folder of the provisioning state.
+        work: folder of the agents' files; default `work` in `state`.
+        user: user of agents and login user of campaigns.
+        emulate: the machine emulated by a namespace.
+    """
+
+    tier: Literal[0, 1, 2] = 0
+    slots: SlotCount = 4
+    rack: str = DEFAULT_RACK
+    node_class: str | None = None
+    address: Name | None = None
+    cores: AtLeastOne | None = None
+    max_ghz: Positive | None = None
+    memory_mb: Positive | None = None
+    cpu_share: Positive | None = None
+    capacity: NonNegative | None = None
+    flops_per_cycle: Positive | None = None
+    power: EnergyModel | None = None
+    reliability: Share | None = None
+    max_load: NonNegative | None = None
+    available: bool = True
+    home: Name = "/opt/millrace"
+    state: Name = "/var/lib/millrace"
+    work: Name | None = None
+    user: Name = "millrace"
+    emulate: Machine | None = None
+
+
+@cache
+def names() -> Set[str]:
+    """Return all valid variables: those above, and those declared by a role."""
+    declared = set(map(_prefixed, Variables.__struct_fields__))
+    for path in ROLES.glob("*/meta/argument_specs.yml"):
+        for entry in yaml.safe_load(path.read_text())["argument_specs"].values():
+            declared.update(entry.get("options", {}))
+    return declared
+
 
 WORKERS, CONTROLLERS, GENERATORS = "workers", "controllers", "generators"
 
@@ -104,10 +162,9 @@ class VariablesDocument(Document):
     def where(self, steps: Steps) -> str:
         return self._origins.where(*map(str, (*steps, "", "")[:2])) if steps else self.source
 
-    def error(self, steps: Steps, message: str) -> InputError:
-        key = dotted(steps[1:])
-        host = f"host {steps[0]}: " if steps else ""
-        return InputError(printable(f"{self.where(steps)}: {host}{key + ': ' if key else ''}{message}"))
+    def named(self, steps: Steps) -> str:
+        host = f"host {steps[0]}" if steps else ""
+        return ": ".join(filter(None, (self.where(steps), host, dotted(steps[1:]))))
 
 
 class Hosts:
@@ -116,7 +173,7 @@ class Hosts:
     Attributes:
         path: the inventory's file or folder.
         folder: folder of its `facts`.
-        document: the hosts' variables; `document.convert(Kind, (host, variable))` checks one more of them.
+        origin: of the hosts' variables; `(origin / host / variable).convert(Kind)` checks one more of them.
     """
 
     def __init__(self, listing: Listing) -> None:
@@ -126,7 +183,7 @@ class Hosts:
             InputError: a variable is unknown or has a wrong value.
         """
         self.path, self.folder = listing.path, listing.folder
-        self.document = VariablesDocument(listing)
+        self.origin = VariablesDocument(listing).origin
         self._listing = listing
         self._variables = {name: self._checked(name) for name in listing.variables}
         self.by_name = {name: self._host(name) for name in listing.variables}
@@ -150,7 +207,7 @@ class Hosts:
 
     @cached_property
     def tier(self) -> int:
-        """What the workers are: 0 machines, 1 addresses of this host, 2 namespaces of this host.
+        """Kind of the workers: 0 machines, 1 addresses of this host, 2 namespaces of this host.
 
         Raises:
             InputError: the workers are not all of one kind.
@@ -159,8 +216,8 @@ class Hosts:
         tier = self._variables[first.name].tier
         for host in others:
             if self._variables[host.name].tier != tier:
-                steps = (host.name, PREFIX + "tier")
-                raise self.document.error(steps, f"{self._variables[host.name].tier}, but {first.name} has {tier}")
+                origin = self.origin / host.name / f"{PREFIX}tier"
+                raise origin.error(f"{self._variables[host.name].tier}, but {first.name} has {tier}")
         return tier
 
     @cached_property
@@ -170,7 +227,7 @@ class Hosts:
         Raises:
             InputError: they do not form a valid cluster.
         """
-        return cluster_of(self.cluster_document)
+        return cluster_of(self.cluster_document).value
 
     @cached_property
     def cluster_document(self) -> "ClusterOfHosts":
@@ -197,24 +254,24 @@ class Hosts:
         return {key: value for key, value in entry.items() if value is not None}
 
     def _checked(self, name: str) -> Variables:
-        for variable, value in self.document.data[name].items():
+        for variable, value in self._listing.variables[name].items():
             if not variable.startswith(PREFIX):
                 continue
             if variable not in names():
-                raise self.document.error((name, variable), f"unknown variable{nearest(variable, names())}")
+                raise (self.origin / name / variable).error(f"unknown variable{nearest(variable, names())}")
             self._check_resolved(name, variable, value, _READ)
-        return self.document.convert(Variables, (name,))
+        return (self.origin / name).convert(Variables)
 
     def _check_resolved(self, host: str, variable: str, value: object, read: frozenset[str]) -> None:
         if variable in read and isinstance(value, str) and "{{" in value:
             message = f"{value!r} is a template, which only plays resolve; give the value itself"
-            raise self.document.error((host, variable), message)
+            raise (self.origin / host / variable).error(message)
 
     def _host(self, name: str) -> Host:
-        variables, says = self.document.data[name], self._variables[name]
+        variables, says = self._listing.variables[name], self._variables[name]
         for variable, value in variables.items():
             self._check_resolved(name, variable, value, _CONNECTION)
-        how = self.document.convert(_Connection, (name,))
+        how = (self.origin / name).convert(_Connection)
         key = how.ansible_ssh_private_key_file or how.ansible_private_key_file
         return Host(
             name=name,
@@ -258,6 +315,8 @@ def _machine(says: Variables, found: Gathered | None) -> dict[str, Any]:
         "sockets": sockets,
         "cores": None if cores is None else cores // (sockets or 1),
         "cpu": None if share is None else share * 100,
+        # Demands are in cores of the node, as it presents them; loads are measured in cores of this host.
+        "supervisor_cpu": cores * 100 if cores and emulated and not says.cpu_share else None,
         "memory_mb": says.memory_mb or memory_mb,
         "ghz": says.max_ghz or ghz,
         "facts": to_plain(Facts(found.bogomips, found.isa, found.measured_flops_per_cycle)) if found else None,
@@ -274,24 +333,24 @@ class ClusterOfHosts(Document):
 
     def __init__(self, hosts: Hosts) -> None:
         super().__init__(str(hosts.path), {"nodes": [hosts.entry(host) for host in hosts.workers]}, {})
-        self.hosts = hosts
+        self._hosts = hosts
 
     def where(self, steps: Steps) -> str:
-        return self.hosts.document.where(self._variable(steps))
+        return self._variable(steps).where
 
-    def error(self, steps: Steps, message: str) -> InputError:
-        return self.hosts.document.error(self._variable(steps), message)
+    def named(self, steps: Steps) -> str:
+        return str(self._variable(steps))
 
-    def _variable(self, steps: Steps) -> Steps:
+    def _variable(self, steps: Steps) -> Origin:
         if len(steps) < 2 or not isinstance(steps[1], int):
-            return ()
-        host = self.hosts.workers[steps[1]]
+            return self._hosts.origin
+        host = self._hosts.workers[steps[1]]
         if len(steps) == 2:
-            return (host.name,)
+            return self._hosts.origin / host.name
         variable = f"{PREFIX}{steps[2]}"
         if variable == PREFIX + "address" and variable not in host.variables:
             variable = "ansible_host"
-        return (host.name, variable, *steps[3:])
+        return reduce(Origin.__truediv__, steps[3:], self._hosts.origin / host.name / variable)
 
 
 def load_hosts(path: str | Path, meanwhile: Callable[[], object] = lambda: None) -> Hosts:

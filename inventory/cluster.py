@@ -6,16 +6,14 @@ loading and saving a cluster gives the same file; the properties give the effect
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from inventory.amounts import NonNegative, Positive
-from inventory.documents import Document, read
-from inventory.energy_model import EnergyModel, MeterLag
+from inventory.documents import Document, Located, Origin
 from inventory.errors import nearest
+from inventory.values import EnergyModel, MeterLag, NonNegative, Positive
 
 Count = Annotated[int, Meta(ge=0)]
 AtLeastOne = Annotated[int, Meta(ge=1)]
@@ -24,6 +22,8 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 SlotCount = Annotated[int, Meta(ge=0, le=65535)]
 SlotIndex = Annotated[int, Meta(ge=0, le=65534)]
 Name = Annotated[str, Meta(min_length=1)]
+
+DEFAULT_RACK = "default-rack"
 
 
 class Facts(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -51,13 +51,14 @@ class Node(
 
     id: Name
     address: str | None = None
-    rack: str = "default-rack"
+    rack: str = DEFAULT_RACK
     host: str | None = None
     node_class: str | None = None
     slots: SlotCount = 4
     ports: tuple[Port, ...] | None = None
     cores: AtLeastOne = 4
     cpu: NonNegative | None = None
+    supervisor_cpu: NonNegative | None = None
     memory_mb: NonNegative = 4096.0
     capacity: NonNegative | None = None
     sockets: AtLeastOne = 1
@@ -82,6 +83,11 @@ class Node(
     def cpu_points(self) -> float:
         """CPU in points: `cpu`, else sockets * cores * 100."""
         return float(self.sockets * self.cores * 100) if self.cpu is None else self.cpu
+
+    @property
+    def demand_points(self) -> float:
+        """CPU points that demands of components may add up to, as Storm's `supervisor.cpu.capacity`."""
+        return self.cpu_points if self.supervisor_cpu is None else self.supervisor_cpu
 
     @cached_property
     def slot_order(self) -> Sequence[int]:
@@ -130,41 +136,31 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
         return [node for node in self.nodes if node.available]
 
 
-def load_cluster(path: str | Path) -> Cluster:
-    """Read a cluster file.
-
-    Raises:
-        InputError: the file is invalid; the message names file, line, key and value.
-    """
-    return cluster_of(read(path))
-
-
-def cluster_of(document: Document) -> Cluster:
+def cluster_of(document: Document) -> Located[Cluster]:
     """Convert a document to a `Cluster`, with the checks that involve several keys.
 
     A node with `ports` and without `slots` has one slot per port.
     """
     cluster = document.convert(Cluster)
     cluster = replace(cluster, nodes=tuple(map(_counting_ports, cluster.nodes, document.data["nodes"])))
-    seen: dict[str, int] = {}
+    origin = document.origin
+    seen: set[str] = set()
     addresses: dict[str, str] = {}
     for at, node in enumerate(cluster.nodes):
-        here = ("nodes", at)
+        here = origin / "nodes" / at
         if node.id in seen:
-            raise document.error((*here, "id"), f"two nodes are called {node.id!r}")
-        seen[node.id] = at
+            raise (here / "id").error(f"two nodes are called {node.id!r}")
+        seen.add(node.id)
         if node.ports is not None and len(set(node.ports)) != len(node.ports):
-            raise document.error((*here, "ports"), "a port is named twice")
+            raise (here / "ports").error("a port is named twice")
         if node.ports is not None and len(node.ports) != node.slots:
-            raise document.error((*here, "ports"), f"{len(node.ports)} ports are named for {node.slots} slots")
+            raise (here / "ports").error(f"{len(node.ports)} ports are named for {node.slots} slots")
         if node.address is not None:
             if node.address in addresses:
-                raise document.error(
-                    (*here, "address"), f"{node.address} is the address of {addresses[node.address]!r} too"
-                )
+                raise (here / "address").error(f"{node.address} is the address of {addresses[node.address]!r} too")
             addresses[node.address] = node.id
-    _check_existing(document, cluster)
-    return cluster
+    _check_existing(origin, cluster)
+    return Located(cluster, origin)
 
 
 def _counting_ports(node: Node, written: Mapping[str, object]) -> Node:
@@ -173,16 +169,16 @@ def _counting_ports(node: Node, written: Mapping[str, object]) -> Node:
     return replace(node, slots=len(node.ports))
 
 
-def _check_existing(document: Document, cluster: Cluster) -> None:
+def _check_existing(origin: Origin, cluster: Cluster) -> None:
     taken: set[tuple[str, int]] = set()
     for at, worker in enumerate(cluster.existing):
-        here = ("existing", at)
+        here = origin / "existing" / at
         if worker.node not in cluster.by_id:
             hint = nearest(worker.node, cluster.by_id)
-            raise document.error((*here, "node"), f"unknown node {worker.node!r}{hint}")
+            raise (here / "node").error(f"unknown node {worker.node!r}{hint}")
         slots = cluster.by_id[worker.node].slots
         if worker.slot >= slots:
-            raise document.error((*here, "slot"), f"slot {worker.slot} is beyond the {slots} slots of {worker.node}")
+            raise (here / "slot").error(f"slot {worker.slot} is beyond the {slots} slots of {worker.node}")
         if (worker.node, worker.slot) in taken:
-            raise document.error((*here, "slot"), f"slot {worker.slot} of {worker.node} holds two workers")
+            raise (here / "slot").error(f"slot {worker.slot} of {worker.node} holds two workers")
         taken.add((worker.node, worker.slot))

@@ -2,15 +2,17 @@
 
 A document is read in two steps, so that every error message can name its line. `read` builds plain data (dicts, lists,
 scalars) with the line of each value; `Document.convert` converts it to a typed, frozen `msgspec.Struct` and translates
-msgspec's errors into file, line, key, value and the nearest valid choice.
+msgspec's errors into file, line, key, value and the nearest valid choice. From then on, typed values are used, each
+with its `Origin` where later checks may find an error.
 """
 
 import json
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 import yaml
@@ -23,6 +25,7 @@ from inventory.parsing import Steps as Steps
 from inventory.parsing import dotted as dotted
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 MAX_BYTES = 256 * 1024 * 1024
 """Maximum size of a document; larger ones are data, not descriptions."""
@@ -63,14 +66,23 @@ class Document:
         """Known lines of values."""
         return lines_of(self._json or "", self.source)
 
+    @property
+    def origin(self) -> "Origin":
+        """Origin of the whole document."""
+        return Origin(self)
+
     def where(self, steps: Steps) -> str:
         """Return `file:line` of the value at `steps`, or of its nearest parent with a known line."""
+        line = self.line(steps)
+        return self.source if line is None else f"{self.source}:{line}"
+
+    def line(self, steps: Steps) -> int | None:
+        """Return the line of the value at `steps`, or of its nearest parent with a known line."""
         if self._json is not None:
-            return f"{self.source}:{json_line(self._json, steps)}"
+            return json_line(self._json, steps)
         while steps and steps not in self.lines:
             steps = steps[:-1]
-        line = self.lines.get(steps)
-        return self.source if line is None else f"{self.source}:{line}"
+        return self.lines.get(steps)
 
     def value(self, steps: Steps) -> Any:
         """Return the plain value at `steps`."""
@@ -79,13 +91,15 @@ class Document:
             found = found[step]
         return found
 
+    def named(self, steps: Steps) -> str:
+        """Return file, line and key of the value at `steps`."""
+        key = dotted(steps)
+        return f"{self.where(steps)}: {key}" if key else self.where(steps)
+
     def error(self, steps: Steps, message: str) -> InputError:
         """Return an `InputError` that names file, line and key of `steps`."""
-        key = dotted(steps)
         # Paths, keys and values may contain any characters.
-        return InputError(
-            printable(f"{self.where(steps)}: {key}: {message}" if key else f"{self.where(steps)}: {message}")
-        )
+        return InputError(printable(f"{self.named(steps)}: {message}"))
 
     def convert(self, kind: type[T], under: Steps = ()) -> T:
         """Return the document, or its part at `under`, as `kind` (a Struct or any type supported by msgspec).
@@ -150,6 +164,54 @@ class Document:
             named = repr(value) if isinstance(value, str) else shown
             return self.error(steps, f"{named} is none of the valid values{nearest(value, choices)}")
         return self.error(steps, f"got {shown}: {in_words(message)}")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Origin of a value in a document, for errors about it; `origin / key` is the origin of one of its parts.
+
+    As text, it is file, line and key.
+    """
+
+    document: Document
+    steps: Steps = ()
+
+    def __truediv__(self, step: str | int) -> "Origin":
+        return Origin(self.document, (*self.steps, step))
+
+    def __str__(self) -> str:
+        return self.document.named(self.steps)
+
+    @property
+    def source(self) -> str:
+        """Name of the file."""
+        return self.document.source
+
+    @property
+    def where(self) -> str:
+        """`file:line`."""
+        return self.document.where(self.steps)
+
+    @property
+    def plain(self) -> Any:
+        """The value as plain data: dicts, lists and scalars."""
+        return self.document.value(self.steps)
+
+    def error(self, message: str) -> InputError:
+        """Return an error about the value, with file, line and key."""
+        return self.document.error(self.steps, message)
+
+    def convert(self, kind: type[T]) -> T:
+        """Return the value as `kind`; see `Document.convert`."""
+        return self.document.convert(kind, self.steps)
+
+
+@dataclass(frozen=True)
+class Located(Generic[T_co]):
+    """A typed value and its origin."""
+
+    value: T_co
+    origin: Origin
 
 
 def read(path: str | Path) -> Document:

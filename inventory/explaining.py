@@ -2,7 +2,7 @@
 
 import re
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -133,10 +133,12 @@ def keys_at(kind: Any, steps: Steps, data: Any) -> list[str]:
 
 
 def choices_at(kind: Any, steps: Steps, data: Any) -> list[str]:
-    """Return the values of a Literal, or the tags of a union of Structs, that `kind` allows at `steps`."""
+    """Return the values of Literals, or the tags of a union of Structs, that `kind` allows at `steps`."""
     found = type_at(kind, steps, data)
-    if str(get_origin(found)) == "typing.Literal":
-        return [str(a) for a in get_args(found)]
+    members = get_args(found) if get_origin(found) in (Union, UnionType) else (found,)
+    words = [str(word) for each in members if get_origin(each) is Literal for word in get_args(each)]
+    if words:
+        return words
     if not steps:
         return []
     around = [s.__struct_config__ for s in _structs(type_at(kind, steps[:-1], data))]

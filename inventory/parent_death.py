@@ -4,7 +4,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 LEAVING_S = 10
 
@@ -31,18 +32,37 @@ def live_on() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
 
 
-def end_with(parent: int) -> Callable[[], None]:
+@contextmanager
+def signals_held() -> Iterator[Callable[[], None]]:
+    """Hold back signals that end programs; yield a function that lets them through before the end of the block.
+
+    While a process starts, Python swallows the exception of a signal's handler if the handler is called in a function
+    that is registered for forks; and an exception at the wrong moment would leave a process that nobody ends.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+
+    def let_through() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    try:
+        yield let_through
+    finally:
+        let_through()
+
+
+def end_with(parent: int, before: Callable[[], None] = lambda: None) -> Callable[[], None]:
     """Return a function for a new process to call first: it requests SIGTERM on the death of its parent `parent`.
 
-    Linux only; elsewhere it does nothing. The C library is loaded in advance, since nothing may be loaded between fork
-    and exec.
+    Linux only; elsewhere it calls `before` and nothing more. The C library is loaded in advance, since nothing may be
+    loaded between fork and exec.
     """
     try:
         prctl = ctypes.CDLL(None, use_errno=True).prctl
     except (AttributeError, OSError):
-        return lambda: None
+        return before
 
     def ask() -> None:
+        before()
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         # The parent may have died before the request.
         if os.getppid() != parent:

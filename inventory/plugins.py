@@ -1,12 +1,23 @@
-"""Plug-ins found by entry point; built-in ones are registered in the same way."""
+"""Plug-ins found by entry point, and their parameters; built-in ones are registered in the same way.
 
-from collections.abc import Mapping
-from functools import cache
+Schedulers and workloads declare parameters as a frozen dataclass `Params` with a default for every field. User input is
+checked against its annotations (also `Annotated` with `msgspec.Meta`).
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, reduce
 from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from inventory.errors import InputError, UnfitError, nearest
+import msgspec
+
+from inventory.documents import Document, Origin, parse
+from inventory.errors import InputError, ParameterError, UnfitError, nearest
+
+P = TypeVar("P")
 
 OWN = frozenset(("agents", "analysis", "campaign", "controller", "inventory", "millrace", "scheduler", "workloads"))
 """Names of Millrace's own top-level packages, which no other distribution may use."""
@@ -55,7 +66,8 @@ def load_plugin(group: str, name: str) -> Any:
 def _own_names_in(entry: EntryPoint) -> list[str]:
     """Return Millrace's own package names that the plug-in's distribution uses for packages of its own."""
     distribution = entry.dist
-    if distribution is None or distribution.metadata["Name"] == "millrace":
+    # Its header as text: `distribution.metadata` also parses the description, with a parser of e-mail.
+    if distribution is None or "\nName: millrace\n" in (distribution.read_text("METADATA") or "").partition("\n\n")[0]:
         return []
     files = distribution.files or ()  # of an editable installation, the entry point alone gives its package
     return sorted({_package(entry.module), *(file.parts[0].removesuffix(".py") for file in files)} & OWN)
@@ -84,3 +96,135 @@ def raised_at(fault: BaseException, kind: type) -> str:
 
 def _package(module: str) -> str:
     return module.partition(".")[0]
+
+
+SWITCH = {"on": True, "off": False}
+"""Accepted words for true and false."""
+
+
+def given(texts: Iterable[str], option: str = "--param") -> Origin:
+    """Return the parameters of `K=V` texts of a command line; V is read like a YAML value.
+
+    Raises:
+        InputError: a text has no `=`, no key, or names a key twice.
+    """
+    data: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"{option}: got {text!r}, expected KEY=VALUE")
+        if key in data:
+            raise InputError(f"{option}: the key {key!r} is given twice")
+        data[key] = parse(value, f"{option} {key}").data
+    return plain_parameters(data, option)
+
+
+def plain_parameters(params: Mapping[str, Any], source: str) -> Origin:
+    """Return parameters that are in no file; messages name `source`."""
+    return Document(source, params).origin
+
+
+def parameters(kind: type[P], *sources: Origin, ignore_unknown: bool = False) -> P:
+    """Return an instance of the dataclass `kind` with values from the sources; later sources take precedence.
+
+    A parameter named with a dot in a paper or system may be given that way: `a.b` is the field `a_b`.
+
+    Args:
+        kind: the plug-in's `Params`.
+        sources: origins of mappings of parameters; null stands for an empty one.
+        ignore_unknown: skip parameters that `kind` lacks.
+
+    Raises:
+        InputError: an unknown parameter (with the nearest one), or a value that the annotations do not allow.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    names = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]  # any dataclass type
+    values: dict[str, Any] = {}
+    last = plain_parameters({}, "parameters")
+    for source in sources:
+        part = source.plain
+        if part is None:
+            continue
+        if not isinstance(part, Mapping):
+            raise source.error("a mapping of parameters was expected")
+        for key in part:
+            name = key.replace(".", "_")
+            if name in names:
+                values[name] = _value(source / key, hints[name])
+                last = source
+            elif not ignore_unknown:
+                raise (source / key).error(f"unknown parameter {key!r}{nearest(key, names)}")
+    try:
+        return kind(**values)
+    except ValueError as fault:  # from `__post_init__`: inconsistent values
+        raise last.error(str(fault)) from None
+
+
+def where_written(fault: ParameterError, *sources: Origin) -> ParameterError:
+    """Return the error with file, line and key of the parameter in the last source that contains it."""
+    name, *inner = fault.steps
+    for source in reversed(sources):
+        for key in source.plain or ():
+            if key.replace(".", "_") == name:
+                origin = reduce(Origin.__truediv__, inner, source / key)
+                return ParameterError(fault.steps, fault.words, str(origin.error(fault.words)))
+    return fault
+
+
+def _value(origin: Origin, hint: Any) -> Any:
+    value = origin.plain
+    if isinstance(value, int | float) and str(value) in _words_of(hint):
+        return str(value)  # a version such as 2.3, which YAML reads as a number
+    if isinstance(value, str) and value.lower() in SWITCH:
+        try:
+            return msgspec.convert(SWITCH[value.lower()], hint)
+        except msgspec.ValidationError:
+            pass  # not a switch: keep the word
+    return origin.convert(hint)
+
+
+def _words_of(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) is Literal else ()
+
+
+def as_plain(params: Any) -> dict[str, Any]:
+    """Return all parameters with their effective values, as plain data in the order of declaration."""
+    return {f.name: msgspec.to_builtins(getattr(params, f.name)) for f in dataclasses.fields(params)}
+
+
+def described(kind: type) -> list[dict[str, Any]]:
+    """Return `name`, `type` (as text) and `default` of every parameter, for listings."""
+    hints = get_type_hints(kind, include_extras=True)
+    defaults = as_plain(kind())
+    return [{"name": name, "type": _in_words(hints[name]), "default": value} for name, value in defaults.items()]
+
+
+def _in_words(hint: Any) -> str:
+    if hasattr(hint, "__metadata__"):
+        meta = [m for m in hint.__metadata__ if isinstance(m, msgspec.Meta)]
+        limits = [
+            f"{sign} {limit:g}"
+            for m in meta
+            for sign, limit in ((">=", m.ge), (">", m.gt), ("<=", m.le), ("<", m.lt))
+            if limit is not None
+        ]
+        return " ".join([_in_words(hint.__origin__), *limits])
+    if get_origin(hint) is Literal:
+        return " | ".join(str(choice) for choice in get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        return " | ".join(_in_words(part) for part in get_args(hint) if part is not NoneType)
+    plain = get_origin(hint) or hint
+    for kind, words in _WORDS:
+        if isinstance(plain, type) and issubclass(plain, kind):
+            return words
+    return getattr(plain, "__name__", str(hint))
+
+
+_WORDS: tuple[tuple[type, str], ...] = (
+    (bool, "true | false"),
+    (int, "whole number"),
+    (float, "number"),
+    (str, "text"),
+    (Mapping, "mapping"),
+    (Sequence, "list"),
+)

@@ -1,21 +1,65 @@
-"""A cluster from a cluster file or an Ansible inventory."""
+"""Cluster from a cluster file or an Ansible inventory, found by path or by the name of a shipped inventory.
 
-from collections.abc import Callable
+`millrace calibrate` writes one file per node beside the inventory. A node without `power` in the inventory gets the
+model of its calibration, or that of another node of its class. The meter lag is taken only from its own calibration.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from inventory.ansible_hosts import Hosts, load_hosts
-from inventory.calibrated import with_calibrations
-from inventory.documents import Document, read
-from inventory.errors import InputError
-from inventory.finding import find_inventory
+from inventory.ansible_listing import FACTS
+from inventory.cluster import Cluster, Node, cluster_of
+from inventory.documents import Document, Located, read
+from inventory.errors import InputError, nearest
+from inventory.foreign import printable
+from inventory.values import EnergyModel, MeterLag
+
+SHIPPED = Path(__file__).parent
+
+
+def shipped_inventories() -> dict[str, Path]:
+    """Return name -> file of the inventories shipped with Millrace."""
+    return {path.stem: path for path in sorted(SHIPPED.glob("*.yml"))}
+
+
+def find_inventory(name_or_path: str) -> Path:
+    """Return the path for `name_or_path`: a file, else the shipped inventory of that name, else a folder.
+
+    Raises:
+        InputError: none of these exists.
+    """
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    shipped = shipped_inventories()
+    if name_or_path in shipped:
+        return shipped[name_or_path]
+    if path.is_dir():
+        return path
+    hint = nearest(name_or_path, shipped)
+    name = printable(name_or_path)
+    raise InputError(f"{name}: there is no such file or folder, and no inventory of that name{hint}")
+
 
 _TEXT = {".yml", ".yaml", ".json"}
 _OF_GROUPS = {"hosts", "children", "vars"}
 
 
-def read_cluster(name_or_path: str | Path, meanwhile: Callable[[], object] = lambda: None) -> Document:
-    """Return the contents of a cluster file, or of the cluster file equivalent to an Ansible inventory.
+@dataclass(frozen=True)
+class ReadCluster(Located[Cluster]):
+    """A cluster and its origin, with the hosts of its Ansible inventory; None for a cluster file."""
+
+    hosts: Hosts | None = None
+
+
+def read_cluster(name_or_path: str | Path, meanwhile: Callable[[], object] = lambda: None) -> ReadCluster:
+    """Return the cluster of a cluster file, or that of the workers of an Ansible inventory.
 
     A file whose top key is `nodes` is a cluster file, a folder never is.
 
@@ -24,12 +68,17 @@ def read_cluster(name_or_path: str | Path, meanwhile: Callable[[], object] = lam
         meanwhile: called while Ansible runs, if it is needed.
 
     Raises:
-        InputError: it does not exist, or cannot be read.
+        InputError: it does not exist, cannot be read, or is invalid.
         UnfitError: Ansible is needed and missing.
     """
     path = find_inventory(str(name_or_path))
     document = _as_cluster_file(path)
-    return with_calibrations(load_hosts(path, meanwhile).cluster_document if document is None else document, path)
+    hosts = None
+    if document is None:
+        hosts = load_hosts(path, meanwhile)
+        document = hosts.cluster_document
+    cluster = cluster_of(document)
+    return ReadCluster(with_calibrations(cluster.value, path), cluster.origin, hosts)
 
 
 def read_hosts(name_or_path: str | Path) -> Hosts:
@@ -63,3 +112,56 @@ def _as_cluster_file(path: Path) -> Document | None:
 
 def _is_group(value: Any) -> bool:
     return isinstance(value, dict) and bool(_OF_GROUPS & set(value))
+
+
+FOLDER = "power"
+
+
+class Calibrated(Struct, frozen=True, kw_only=True):
+    """The part of such a file that is read here.
+
+    Attributes:
+        node, node_class: the node, and its class, if any.
+        power: the energy model.
+        meter_lag: lag of its meter; None for a meter without lag, or with an unknown one.
+    """
+
+    node: str
+    node_class: str | None = None
+    power: EnergyModel
+    meter_lag: MeterLag | None = None
+
+
+def folder_of(inventory: Path) -> Path:
+    """Return the folder of the calibrations of an inventory's nodes."""
+    around = inventory if inventory.is_dir() else inventory.parent
+    return around / FACTS / FOLDER / inventory.stem
+
+
+def calibrations(inventory: Path) -> dict[str, Calibrated]:
+    """Return node -> calibration.
+
+    Raises:
+        InputError: a file is not a calibration.
+    """
+    found = (read(path).convert(Calibrated) for path in sorted(folder_of(inventory).glob("*.json")))
+    return {each.node: each for each in found}
+
+
+def with_calibrations(cluster: Cluster, inventory: Path) -> Cluster:
+    """Return the same cluster with `power` and `meter_lag` filled in from calibrations.
+
+    Raises:
+        InputError: see `calibrations`.
+    """
+    found = calibrations(inventory)
+    return replace(cluster, nodes=tuple(_completed(node, found) for node in cluster.nodes)) if found else cluster
+
+
+def _completed(node: Node, found: Mapping[str, Calibrated]) -> Node:
+    own = found.get(node.id)
+    of_class = [each for each in found.values() if each.node_class and each.node_class == node.node_class]
+    model = own or (of_class[0] if of_class else None)
+    power = model.power if node.power is None and model is not None else node.power
+    meter_lag = own.meter_lag if node.meter_lag is None and own is not None else node.meter_lag
+    return replace(node, power=power, meter_lag=meter_lag)

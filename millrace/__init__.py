@@ -1,4 +1,4 @@
-"""Public interface for plug-ins: schedulers, workloads and sensors import their types and helpers from here.
+"""Public interface for plug-ins, which import their types and helpers from here, and for readers of results.
 
 Every name is defined elsewhere, and loaded from there when it is first used: `import millrace` loads nothing else.
 `docs/reference/python.md` lists the names.
@@ -9,12 +9,16 @@ from importlib import import_module
 TYPE_CHECKING = False  # type checkers take it for true; importing `typing` would delay the command line
 
 if TYPE_CHECKING:
-    from agents.sensors.base import Host, Sensor
-    from agents.sensors.base import Row as TraceRow
+    from agents.sensors import Host, Sensor
+    from agents.sensors import Row as TraceRow
+    from analysis.records import RunRecord
+    from campaign.results.open_results import Results, ResultTable
+    from campaign.results.run_summary import RunSummary
     from inventory.cluster import Cluster, ExistingWorker, Network, Node
     from inventory.errors import InputError, ParameterError, UnfitError, nearest
     from inventory.power_index import NodePower, power_index
-    from scheduler.cost import Cost, cost
+    from scheduler.online.observation import Change, Expected, Observation
+    from scheduler.online.revision import OnlineScheduler, Revision, Rhythm
     from scheduler.problem import (
         CommunicationSchedule,
         Move,
@@ -27,28 +31,32 @@ if TYPE_CHECKING:
         Slot,
         concluded,
     )
-    from scheduler.toolkit.affinity import ClassAffinity, RateAffinity
-    from scheduler.toolkit.equivalence_classes import Classes, classes_of
-    from scheduler.toolkit.loads import Loads
+    from scheduler.toolkit.communication import ClassAffinity, Classes, RateAffinity, classes_of
+    from scheduler.toolkit.cost import Cost, Loads, cost
     from scheduler.toolkit.slots import FreeSlots, assigned, interleaved, running, waiting
-    from workloads.data.line_spout import LineSpout, times_emitted
     from workloads.data.row_digest import Digest, RowMultiset, digest_of
-    from workloads.data.text import TextParams, prepare_text, read_records
+    from workloads.data.text import LineSpout, TextParams, prepare_text, read_records, times_emitted
+    from workloads.key_groups import by_group
     from workloads.operators import (
         NOTHING,
         Batch,
         Bolt,
         Combining,
         Context,
+        Divisible,
         Emitted,
+        Incremental,
+        Keyed,
+        Merging,
         Operator,
         Row,
+        Seekable,
         Spout,
         TupleBolt,
         per_tuple,
     )
-    from workloads.rates.schedule import Schedule
-    from workloads.recordings.spout import RecordedSpout
+    from workloads.recordings.recording import RecordedSpout
+    from workloads.schedules import Schedule
     from workloads.topology import Component, Constraints, Executor, Input, Topology, ackers
     from workloads.traffic import Edge, Traffic
     from workloads.workload import Answer, PreparedInput, Verdict, Workload, filled, rows_differ
@@ -58,6 +66,7 @@ __all__ = [
     "Answer",
     "Batch",
     "Bolt",
+    "Change",
     "ClassAffinity",
     "Classes",
     "Cluster",
@@ -68,22 +77,29 @@ __all__ = [
     "Context",
     "Cost",
     "Digest",
+    "Divisible",
     "Edge",
     "Emitted",
     "Executor",
     "ExistingWorker",
+    "Expected",
     "FreeSlots",
     "Host",
+    "Incremental",
     "Input",
     "InputError",
+    "Keyed",
     "LineSpout",
     "Loads",
+    "Merging",
     "Move",
     "Needs",
     "Network",
     "NoParams",
     "Node",
     "NodePower",
+    "Observation",
+    "OnlineScheduler",
     "Operator",
     "ParameterError",
     "Placement",
@@ -92,10 +108,17 @@ __all__ = [
     "Problem",
     "RateAffinity",
     "RecordedSpout",
+    "ResultTable",
+    "Results",
+    "Revision",
+    "Rhythm",
     "Row",
     "RowMultiset",
+    "RunRecord",
+    "RunSummary",
     "Schedule",
     "Scheduler",
+    "Seekable",
     "Sensor",
     "Slot",
     "Spout",
@@ -109,6 +132,7 @@ __all__ = [
     "Workload",
     "ackers",
     "assigned",
+    "by_group",
     "classes_of",
     "concluded",
     "cost",
@@ -139,6 +163,16 @@ EXPORTS = {
         "CommunicationSchedule": "Receiver of every node in every step of a pipelined communication.",
         "concluded": "Make a placement whose status follows from the number of placed executors.",
     },
+    "scheduler.online.revision": {
+        "OnlineScheduler": "Interface of a scheduler class that also revises what runs.",
+        "Rhythm": "When a scheduler is asked, and what its windows are.",
+        "Revision": "Changes of a running topology: moves, clocks, the reason and details.",
+    },
+    "scheduler.online.observation": {
+        "Observation": "What was measured of a running topology in one window.",
+        "Expected": "Prediction of a revision: tuples/s between nodes, highest load, watts.",
+        "Change": "Node or component that changed since the window before.",
+    },
     "scheduler.toolkit.slots": {
         "FreeSlots": "Free slots of the cluster during a round, lowest port first.",
         "running": "Return the workers that run on available nodes, by topology.",
@@ -146,25 +180,21 @@ EXPORTS = {
         "waiting": "Return the executors of a topology that have no worker, in the topology's order.",
         "interleaved": "Iterate over free slots in Storm's order: one slot of every node, then a second one.",
     },
-    "scheduler.toolkit.equivalence_classes": {
+    "scheduler.toolkit.communication": {
         "Classes": "Executors of a topology grouped by equal communication partners.",
         "classes_of": "Group the executors of a topology by equal communication partners.",
-    },
-    "scheduler.toolkit.affinity": {
         "ClassAffinity": "Waiting executor with most communicating pairs into a growing group.",
         "RateAffinity": "Waiting executor with the largest observed rate into a growing group.",
     },
-    "scheduler.toolkit.loads": {
+    "scheduler.toolkit.cost": {
         "Loads": "Loads of executors and capacities of nodes in one unit.",
-    },
-    "scheduler.cost": {
         "Cost": "Cost of placements: traffic between nodes and workers, nodes and slots used, balance.",
         "cost": "Compute the cost of placements.",
     },
     "inventory.cluster": {
         "Cluster": "Nodes, network and running workers, as a cluster file describes them.",
         "Node": "Machine of a cluster: slots, hardware, rack and availability.",
-        "Network": "Bandwidths and latencies within and between racks.",
+        "Network": "R-Storm's network distance between two nodes, by rack.",
         "ExistingWorker": "Worker that runs before the round: topology, slot and executors.",
     },
     "inventory.power_index": {
@@ -191,6 +221,9 @@ EXPORTS = {
         "filled": "Merge given parallelism per component with the defaults.",
         "rows_differ": "Compare two keyed tables; return the first differences in words.",
     },
+    "workloads.key_groups": {
+        "by_group": "Return entries of a bolt's state by the key group of their keys.",
+    },
     "workloads.operators": {
         "Operator": "Base class of spouts and bolts: open, close, snapshot and restore.",
         "Spout": "Base class of sources of rows.",
@@ -198,20 +231,23 @@ EXPORTS = {
         "TupleBolt": "Base class of bolts that process one row at a time.",
         "per_tuple": "Turn a function of one row into a stateless bolt.",
         "Combining": "Interface of bolts that merge rows with equal keys before a fields grouping.",
+        "Keyed": "Interface of bolts whose state can be divided by key groups among other executors.",
+        "Incremental": "Interface of bolts whose state can be copied while they work, for short pauses at moves.",
+        "Divisible": "Interface of bolts that are both, and keep their operators when their number changes.",
+        "Merging": "Interface of bolts whose state is the same whichever executor got which row.",
+        "Seekable": "Interface of spouts that can begin at any of their records.",
         "Context": "Component, index, parameters, seed and input files of an opened executor.",
         "Batch": "Rows of one stream from one executor.",
         "Row": "Type of a row of a stream: a tuple of its fields.",
         "Emitted": "Type of what a bolt returns: rows by stream.",
         "NOTHING": "Result of a bolt that emits no rows.",
     },
-    "workloads.rates.schedule": {
+    "workloads.schedules": {
         "Schedule": "Interface of due times by record number: `Spout.times` of recorded data.",
     },
-    "workloads.data.line_spout": {
+    "workloads.data.text": {
         "LineSpout": "Spout of the records of a prepared text, in a loop.",
         "times_emitted": "Return how often each record of a looped input was emitted.",
-    },
-    "workloads.data.text": {
         "TextParams": "Parameters of a workload over text: text, parallelism, ackers and workers.",
         "prepare_text": "Prepare a text as a file with one line or word per record.",
         "read_records": "Read the records of a prepared text.",
@@ -221,13 +257,23 @@ EXPORTS = {
         "Digest": "Number of rows and checksum of a multiset of rows.",
         "digest_of": "Return the digest of rows that occur a number of times each.",
     },
-    "workloads.recordings.spout": {
+    "workloads.recordings.recording": {
         "RecordedSpout": "Spout of a prepared recording, with its recorded times.",
     },
-    "agents.sensors.base": {
+    "agents.sensors": {
         "Sensor": "Base class of sensors: probe, read and close.",
         "Host": "Node that a sensor measures: id, address, workers and energy model.",
         "TraceRow": "Row of a trace table, as a sensor returns it.",
+    },
+    "campaign.results.open_results": {
+        "Results": "Results of a campaign: records of runs, traces and tables of the report.",
+        "ResultTable": "Table of results that is read when it is converted to pandas or Arrow.",
+    },
+    "campaign.results.run_summary": {
+        "RunSummary": "Status and main metrics of a run.",
+    },
+    "analysis.records": {
+        "RunRecord": "Content of `run.json`.",
     },
     "inventory.errors": {
         "InputError": "Error in what the user wrote; exit status 2.",

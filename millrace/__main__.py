@@ -1,4 +1,8 @@
-"""The program `millrace`: check that no other package hides one of Millrace's own, then run the command line."""
+"""The program `millrace`: check that no other package hides one of Millrace's own, then run the command line.
+
+Signal handlers are installed before the command line is imported: imports take ten times as long as the start of
+Python, and Ctrl-C must not print a traceback meanwhile.
+"""
 
 import sys
 from pathlib import Path
@@ -7,7 +11,10 @@ OWN = ("agents", "analysis", "campaign", "controller", "inventory", "scheduler",
 
 
 def main() -> None:
-    """Run the command line and exit with its status; exit with 3 where another package hides one of Millrace's own."""
+    """Run the command line and exit with its status (0, 1, 2, 3 or 130).
+
+    The status is also 3 where another package hides one of Millrace's own.
+    """
     try:
         root = Path(__file__).resolve().parents[1]
         for name in OWN:
@@ -15,11 +22,23 @@ def main() -> None:
             if found is not None and Path(found).resolve() != root / name:
                 sys.stderr.write(_message(name, found, root))
                 sys.exit(3)
-        from campaign.commands.start import main as start
+        from controller.host.signals import ignore_interrupts_for_good, interrupted_once, leave_when_interrupted
+
+        leave_when_interrupted()
+        import atexit
+
+        # Called last of all: then Python gives signals back to the system, which would end it with another status.
+        atexit.register(ignore_interrupts_for_good)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
-    start()
+    from campaign.commands.main import run
+    from campaign.display.terminal import open_standard_streams
+
+    open_standard_streams()
+    with interrupted_once():
+        status = run(sys.argv[1:])
+    sys.exit(status)
 
 
 def _location(package: str) -> str | None:

@@ -24,4 +24,5 @@ compile build requirements/build.in
 compile node pyproject.toml -c requirements/build.txt
 compile controller pyproject.toml --extra controller -c requirements/build.txt -c requirements/node.txt
 compile dev pyproject.toml --extra controller --extra dev -c requirements/build.txt -c requirements/controller.txt
+compile docs pyproject.toml --extra controller --extra docs -c requirements/build.txt -c requirements/dev.txt
 compile java requirements/java.in -c requirements/dev.txt

@@ -12,11 +12,11 @@ from msgspec import UNSET, Struct, UnsetType
 
 from inventory.documents import dump_json, parse
 from inventory.errors import InputError
-from inventory.flops import LackingNodeError
-from inventory.power_index import power_index
-from scheduler.cost import Cost, cost
-from scheduler.explain import Explanation
+from inventory.power_index import LackingNodeError, power_index
+from scheduler.explain.explanation import Explanation
 from scheduler.problem import CommunicationSchedule, Placement, Plan, Problem, Slot, Status
+from scheduler.toolkit.cost import Cost, cost
+from scheduler.toolkit.slots import fewer_workers
 from workloads.topology import Executor, Topology
 
 
@@ -29,12 +29,16 @@ class Assignment(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TopologyPlacement(Struct, frozen=True, forbid_unknown_fields=True):
-    """Placement of one topology, with executors in the topology's order, running ones included."""
+    """Placement of one topology, with executors in the topology's order, running ones included.
+
+    `note` is present only if the topology asks for more workers than there are slots for it.
+    """
 
     status: Status
     message: str
     assignments: tuple[Assignment, ...]
     unassigned: tuple[str, ...]
+    note: str | UnsetType = UNSET
 
     @property
     def placement(self) -> Placement:
@@ -60,20 +64,13 @@ class FreedWorker(Struct, frozen=True, forbid_unknown_fields=True):
     executors: tuple[str, ...]
 
 
-class SlotEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """A `Slot` as a JSON object."""
-
-    node: str
-    slot: int
-
-
 class Migration(Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
     """An executor that moves."""
 
     topology: str
     executor: str
-    source: SlotEntry
-    target: SlotEntry
+    source: Slot
+    target: Slot
 
 
 class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,21 +116,19 @@ def make_placement_file(
         scheduler=scheduler,
         params=dict(params),
         elapsed_s=round(elapsed_s, 6),
-        topologies={t.id: _topology(t, plan.placements[t.id]) for t in problem.topologies},
+        topologies={t.id: _topology(problem, t, plan.placements[t.id]) for t in problem.topologies},
         cost=cost(problem, plan.placements),
         nodes=_nodes(problem, plan),
         communication_schedule=_schedule(plan),
         freed=tuple(FreedWorker(w.topology, w.node, w.slot, w.executors) for w in plan.freed),
         details=msgspec.json.decode(msgspec.json.encode(plan.details)),
-        migrations=tuple(
-            Migration(m.topology, m.executor.name, SlotEntry(*m.source), SlotEntry(*m.target)) for m in plan.migrations
-        ),
+        migrations=tuple(Migration(m.topology, m.executor.name, m.source, m.target) for m in plan.migrations),
         frequencies_hz=dict(plan.frequencies),
         account=account,
     )
 
 
-def _topology(topology: Topology, placement: Placement) -> TopologyPlacement:
+def _topology(problem: Problem, topology: Topology, placement: Placement) -> TopologyPlacement:
     assignments: list[Assignment] = []
     unassigned: list[str] = []
     for executor in topology.executors:
@@ -142,7 +137,15 @@ def _topology(topology: Topology, placement: Placement) -> TopologyPlacement:
             unassigned.append(executor.name)
         else:
             assignments.append(Assignment(executor.name, slot.node, slot.index))
-    return TopologyPlacement(placement.status, placement.message, tuple(assignments), tuple(unassigned))
+    note = fewer_workers(topology, _slots_for(problem, topology)) or UNSET
+    return TopologyPlacement(placement.status, placement.message, tuple(assignments), tuple(unassigned), note)
+
+
+def _slots_for(problem: Problem, topology: Topology) -> int:
+    """Return the number of slots of available nodes in which no other topology runs before the round."""
+    available = {node.id: node.slots for node in problem.cluster.nodes if node.available}
+    taken = {(w.node, w.slot) for w in problem.existing if w.topology != topology.id and w.node in available}
+    return sum(available.values()) - len(taken)
 
 
 def _nodes(problem: Problem, plan: Plan) -> tuple[NodeEntry, ...]:

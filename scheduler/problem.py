@@ -1,4 +1,4 @@
-"""Input (`Problem`) and output (`Plan`) of a scheduler.
+"""Input (`Problem`) and output (`Plan`) of a scheduler, and the making of a problem from files.
 
 A scheduler is a class with the interface of `Scheduler`. Third-party packages register theirs in the entry-point group
 `millrace.schedulers`.
@@ -6,23 +6,19 @@ A scheduler is a class with the interface of `Scheduler`. Third-party packages r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from inventory.cluster import Cluster, ExistingWorker
+from inventory.documents import Located, Origin
+from inventory.errors import nearest
 from inventory.power_index import NodePower
+from inventory.values import Slot as Slot
 from workloads.topology import Executor, Topology
-from workloads.traffic import Traffic
+from workloads.traffic import Traffic, check_executors
 
 Status = Literal["placed", "partial", "failed"]
-
-
-class Slot(NamedTuple):
-    """Slot of a node, which hosts at most one worker process: node id and index on the node."""
-
-    node: str
-    index: int  # type: ignore[assignment]  # shadows tuple.index, which is not needed here
 
 
 @dataclass(frozen=True)
@@ -80,6 +76,16 @@ class CommunicationSchedule(Struct, frozen=True, forbid_unknown_fields=True):
     steps: tuple[tuple[int | None, ...], ...]
     stages: int
 
+    @property
+    def unserved(self) -> tuple[str, str] | None:
+        """A pair of nodes without a step in which the first sends to the second; None: there is none."""
+        served = {(sender, receiver) for step in self.steps for sender, receiver in enumerate(step)}
+        for sender, source in enumerate(self.nodes):
+            for receiver, target in enumerate(self.nodes):
+                if (sender, receiver) not in served:
+                    return source, target
+        return None
+
 
 @dataclass(frozen=True)
 class Move:
@@ -112,6 +118,10 @@ class Plan:
     migrations: Sequence[Move] = ()
     power: Sequence[NodePower] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+Overlap = Literal["none", "transfer"]
+"""When a time slot of a run with a communication schedule ends: its tuples are processed; or they have arrived."""
 
 
 @dataclass(frozen=True)
@@ -165,3 +175,76 @@ class Scheduler(Protocol):
     def place(self, problem: Problem) -> Plan:
         """Return a plan for all topologies of `problem`; a pure function of `problem` and the parameters."""
         ...
+
+
+def load_problem(
+    needs: Needs,
+    cluster: Located[Cluster],
+    topologies: Sequence[Located[Topology]],
+    traffic: Located[Traffic] | None = None,
+) -> Problem:
+    """Return the scheduling round of these files, for a scheduler with these needs.
+
+    Raises:
+        InputError: the files are inconsistent: two topologies with one name, a cycle that the scheduler's definition
+            does not allow, a running worker with unknown executors, traffic of unknown executors or nodes.
+    """
+    graphs = tuple(topology.value for topology in topologies)
+    _check_names(topologies)
+    if not needs.cycles:
+        for topology in topologies:
+            _check_cycle(topology)
+    _check_existing(needs, cluster, graphs)
+    if traffic is not None:
+        _check_traffic(traffic, cluster.value, graphs)
+    return Problem(cluster.value, graphs, None if traffic is None else traffic.value)
+
+
+def _check_names(topologies: Sequence[Located[Topology]]) -> None:
+    first: dict[str, Origin] = {}
+    for topology in topologies:
+        name, origin = topology.value.id, topology.origin / "id"
+        if name in first:
+            raise origin.error(f"two topologies are called {name!r}; the other one is at {first[name].where}")
+        first[name] = origin
+
+
+def _check_cycle(located: Located[Topology]) -> None:
+    topology = located.value
+    if not topology.cycle:
+        return
+    places = {component.id: at for at, component in enumerate(topology.components)}
+    origin = located.origin / "components" / places[topology.cycle[0]] / "inputs"
+    raise origin.error(
+        f"topology {topology.id!r} has a cycle, which this scheduler does not define: {' -> '.join(topology.cycle)}"
+    )
+
+
+def _check_existing(needs: Needs, cluster: Located[Cluster], topologies: Sequence[Topology]) -> None:
+    by_id = {topology.id: topology for topology in topologies}
+    seen: set[tuple[str, str]] = set()
+    for at, worker in enumerate(cluster.value.existing):
+        topology = by_id.get(worker.topology)
+        for number, name in enumerate(worker.executors):
+            here = cluster.origin / "existing" / at / "executors" / number
+            if (worker.topology, name) in seen:
+                raise here.error(f"the executor {name!r} of {worker.topology!r} runs twice")
+            seen.add((worker.topology, name))
+            try:
+                executor = Executor.named(name)
+            except ValueError as fault:
+                raise here.error(str(fault)) from None
+            if topology is None or (needs.shrinks and executor.component in topology.component):
+                continue
+            if name not in topology.executor_named:
+                hint = nearest(name, topology.executor_named)
+                raise here.error(f"topology {topology.id!r} has no executor {name!r}{hint}")
+
+
+def _check_traffic(traffic: Located[Traffic], cluster: Cluster, topologies: Sequence[Topology]) -> None:
+    ids = {topology.id for topology in topologies}
+    others = {name for worker in cluster.existing if worker.topology not in ids for name in worker.executors}
+    check_executors(traffic, topologies, others)
+    for node in traffic.value.node_load:
+        if node not in cluster.by_id:
+            raise (traffic.origin / "node_load" / node).error(f"unknown node {node!r}{nearest(node, cluster.by_id)}")

@@ -2,15 +2,17 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 UNTIMED = settings(deadline=None)  # a busy machine fails no test
-settings.register_profile("untimed", UNTIMED)
-settings.register_profile("repeatable", UNTIMED, derandomize=True)
+settings.register_profile("untimed", UNTIMED, max_examples=25)
+settings.register_profile("repeatable", UNTIMED, max_examples=60, derandomize=True)
 settings.register_profile("quick", UNTIMED, max_examples=10)
 settings.register_profile("deep", UNTIMED, max_examples=2000)
 settings.load_profile("untimed")
@@ -47,7 +49,7 @@ def _profiler() -> str | None:
     import subprocess
     import sys
 
-    from agents.agent.profiling import find_py_spy
+    from agents.agent.worker_reports import find_py_spy
 
     program = find_py_spy()
     if program is None:
@@ -98,7 +100,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How many scenarios of kills and moves to play, and which."""
     group = parser.getgroup("millrace")
-    group.addoption("--scenarios", type=int, default=200, metavar="N", help="play N scenarios of kills and moves")
+    group.addoption("--scenarios", type=int, default=64, metavar="N", help="play N scenarios of kills and moves")
     group.addoption(
         "--seed", type=int, metavar="S", help="play the scenarios of seed S (default: another one each time)"
     )
@@ -128,11 +130,74 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if marker in required:
                 pytest.exit(f"tests marked {marker} must run here, but: {reason}", returncode=3)
             item.add_marker(pytest.mark.skip(reason=reason))
-    for item in items:
-        # Side by side, files stay whole: their fixtures are dear. What mostly waits begins first.
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
-    items.sort(key=lambda item: item.get_closest_marker("loopback") is None)
+    items[:] = _dealt(items)
+
+
+def _dealt(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests in an order that keeps cores busy: those that compute are dealt evenly among those that wait.
+
+    Long chains of tests come first among those that wait, short tests are last.
+    """
+    waiting = [item for item in items if item.path.name in TOGETHER or _starts_processes(item)]
+    waiting.sort(key=lambda item: item.path.name not in TOGETHER)
+    chosen = set(waiting)
+    computing = [item for item in items if item not in chosen]
+    places = [(at + 1) / (len(waiting) + 1) for at in range(len(waiting))]
+    places += [(at + 1) / (len(computing) + 1) for at in range(len(computing))]
+    return [item for _, item in sorted(zip(places, [*waiting, *computing], strict=True), key=lambda pair: pair[0])]
+
+
+def _starts_processes(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) is not None for name in ("loopback", "emulation", "sshd", "spark"))
+
+
+TOGETHER = {
+    "test_bundled_figures.py": "report of the small campaign",
+    "test_campaign_energy.py": "a campaign with meters",
+    "test_report_energy.py": "report of the small campaign",
+    "test_report_page.py": "report of the small campaign",
+    "test_report_tables.py": "report of the small campaign",
+    "test_report_browser.py": "report of the small campaign",
+    "test_base_role.py": "archive of the environment of nodes",
+    "test_changing_schedules.py": "runs whose schedules change",
+    "test_elastic_pmod.py": "a run that grows and loses a node",
+    "test_emulated_node.py": "emulated cluster",
+    "test_observed_run.py": "runs that are observed",
+    "test_online_campaigns.py": "runs that are revised",
+    "test_online_faults.py": "runs of faulty schedulers",
+    "test_online_load_step.py": "a run with a load step",
+    "test_online_nodes.py": "runs whose nodes come and go",
+    "test_scaled_campaigns.py": "campaigns whose components are scaled",
+    "test_ssh_campaign.py": "campaign over SSH",
+    "test_ssh_connection.py": "SSH servers for connections",
+    "test_ssh_files.py": "SSH servers for files",
+    "test_top.py": "campaign that is watched",
+    "test_emulated_network.py": "emulated networks",
+    "test_hostile_names.py": "SSH server for names",
+}
+"""File -> what its tests share and is expensive to make. These run in one xdist worker; all other tests in any."""
+
+
+class SharedFixtures(LoadScopeScheduling):
+    """Distribution of tests to xdist workers by `TOGETHER`.
+
+    The controlling process knows tests by their identifiers only, not by markers.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return TOGETHER.get(Path(nodeid.partition("::")[0]).name, nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return two more than this machine's cores, because tests wait for half of their time; at most 6."""
+    return min(6, len(os.sched_getaffinity(0)) + 2)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedFixtures | None:
+    """Distribute tests by what they share, with `--dist loadscope`."""
+    return SharedFixtures(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session", autouse=True)

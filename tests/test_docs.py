@@ -12,14 +12,11 @@ import pytest
 from agents.trace import TABLES
 from campaign.commands.main import run
 from inventory.cluster import Cluster, ExistingWorker, Facts, Network, Node
-from inventory.energy_model import EnergyModel
-from scheduler.cost import Cost
-from scheduler.explain import Explanation
-from scheduler.explain.cut_links import CutLink, CutPair
-from scheduler.explain.lower_bound import LowerBound
-from scheduler.explain.node_load import NodeLoad
+from inventory.values import EnergyModel
+from scheduler.explain.explanation import CutLink, CutPair, Explanation, LowerBound, NodeLoad
 from scheduler.placement_file import Assignment, Migration, NodeEntry, PlacementFile, TopologyPlacement
 from scheduler.problem import CommunicationSchedule
+from scheduler.toolkit.cost import Cost
 from workloads.topology import Component, Constraints, GroupingKind, Input, Topology
 from workloads.traffic import Edge, Traffic
 
@@ -94,6 +91,7 @@ def test_every_dependency_is_given_a_reason() -> None:
         "On every node": project["dependencies"],
         "On the controller: extra `controller`": project["optional-dependencies"]["controller"],
         "For development: extra `dev`": project["optional-dependencies"]["dev"],
+        "For the documentation site: extra `docs`": project["optional-dependencies"]["docs"],
         "For set-up": [
             line
             for name in ("build", "java")
@@ -117,11 +115,39 @@ def test_links_inside_the_house_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-def test_every_page_is_reached_from_the_index() -> None:
-    index = (DOCS / "index.md").read_text()
-    linked = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#]+)\)", index)}
-    pages = {page.resolve() for page in DOCS.rglob("*.md") if page.name != "index.md"}
-    assert pages - linked == set()
+SITE = runpy.run_path(str(DOCS / "tools" / "make_site.py"))
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    listed = [page for pages in SITE["navigation"]().values() for page in pages.values()]
+    assert sorted(listed) == [page for page in PAGES if page not in (SITE["START"], SITE["INDEX"])]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_lists_and_tables_begin_after_a_blank_line(page: Path) -> None:
+    """Without it the site shows a paragraph, unlike other renderers."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    assert re.findall(r"^(?!\s|[-*|#]|\d+\. ).+\n(?=(?:[-*]|\d+\.) |\|)(.*)", text, re.MULTILINE) == []
+
+
+def test_dead_links_of_the_site_are_found(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(
+        """<h2 id="here">Here</h2> <a href="#here">1</a> <a href="other.html#there">2</a> <a href="https://a.test/">3</a>
+        <a href="#gone">4</a> <a href="other.html#gone">5</a> <a href="gone.html">6</a> <a href="./">7</a>
+        <img src="gone.svg"> <img src="//a.test/b.svg"> <script src="https://a.test/c.js"></script>
+        <link rel="stylesheet" href="https://a.test/d.css"> <link rel="canonical" href="https://a.test/page.html">"""
+    )
+    (tmp_path / "other.html").write_text('<h2 id="there">There</h2>')
+    assert SITE["faults"](tmp_path) == [
+        "page.html: loads //a.test/b.svg",
+        "page.html: loads https://a.test/c.js",
+        "page.html: loads https://a.test/d.css",
+        "page.html: #gone has no such heading",
+        "page.html: other.html#gone has no such heading",
+        "page.html: gone.html is not there",
+        "page.html: ./ is not there",
+        "page.html: gone.svg is not there",
+    ]
 
 
 def test_the_citation_names_this_version_and_licence() -> None:

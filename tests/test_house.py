@@ -17,11 +17,11 @@ REQUIREMENTS = ROOT / "requirements"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BASE = PROJECT["dependencies"]
 EXTRAS = PROJECT["optional-dependencies"]
-LOCKS = ("build", "node", "controller", "dev", "java")
+LOCKS = ("build", "node", "controller", "dev", "docs", "java")
 
 MOST_LINES = 400
 MAY_BE_LONGER = re.compile(
-    r"^(LICENSE|tests/kept_results/.*|requirements/.*\.txt|docs/reference/cli\.md|docs/.*\.svg)$"
+    r"^(LICENSE|tests/kept_results/.*|requirements/.*\.txt|docs/reference/cli\.md|docs/schemas/.*\.json|docs/.*\.svg)$"
 )
 
 
@@ -48,6 +48,7 @@ WANTED = {
     "node": BASE,
     "controller": [*BASE, *EXTRAS["controller"]],
     "dev": [*BASE, *EXTRAS["controller"], *EXTRAS["dev"]],
+    "docs": [*BASE, *EXTRAS["controller"], *EXTRAS["docs"]],
 }
 
 
@@ -72,7 +73,7 @@ def test_every_pin_is_exact_and_has_hashes_and_no_address(lock: str) -> None:
         assert hashes, f"{pin} has no hash"
 
 
-@pytest.mark.parametrize(("smaller", "larger"), [("node", "controller"), ("controller", "dev")])
+@pytest.mark.parametrize(("smaller", "larger"), [("node", "controller"), ("controller", "dev"), ("controller", "docs")])
 def test_going_from_one_lock_to_the_next_replaces_nothing(smaller: str, larger: str) -> None:
     few, many = (
         # The larger one may need a package on more platforms than the smaller one.
@@ -82,10 +83,12 @@ def test_going_from_one_lock_to_the_next_replaces_nothing(smaller: str, larger: 
     assert {name: pins for name, pins in many.items() if name in few} == few
 
 
-def test_build_tools_have_one_version_everywhere() -> None:
-    tools, rest = _locked("build"), _locked("dev")
-    shared = tools.keys() & rest.keys()
-    assert {name: str(tools[name][0][0]) for name in shared} == {name: str(rest[name][0][0]) for name in shared}
+@pytest.mark.parametrize(("first", "second"), [("build", "dev"), ("build", "docs"), ("dev", "docs")])
+def test_locks_for_one_environment_agree_on_versions(first: str, second: str) -> None:
+    ours, theirs = _locked(first), _locked(second)
+    shared = ours.keys() & theirs.keys()
+    first_pins, second_pins = ({name: pins[name][0][0].specifier for name in shared} for pins in (ours, theirs))
+    assert first_pins == second_pins
 
 
 @pytest.fixture(scope="module")

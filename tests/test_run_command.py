@@ -32,7 +32,7 @@ def test_scripts_can_be_started(script: str) -> None:
 def test_help_shows_every_command_and_examples(tmp_path: Path) -> None:
     done = _run("--help", cwd=tmp_path)
     assert done.returncode == 0
-    for line in ("  demo ", "  check ", "  test ", "  setup ", "./run demo", "./run test"):
+    for line in ("  demo ", "  check ", "  test ", "  docs ", "  setup ", "./run demo", "./run test"):
         assert line in done.stdout
     assert done.stderr == ""
 
@@ -88,11 +88,33 @@ def test_check_goes_on_after_a_failing_step_and_then_fails(
     assert capfd.readouterr().out.endswith("all checks passed\n")
 
 
-def test_check_has_quick_tests_that_exist_and_the_hook_calls_it(check: ModuleType) -> None:
+def test_check_has_quick_tests_that_exist_and_hook_and_ci_call_it(check: ModuleType) -> None:
     assert [path for path in check.quick_tests() if not (ROOT / path).is_file()] == []
     (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert (local["repo"], [hook["entry"] for hook in local["hooks"]]) == ("local", ["./run check"])
-    assert "part ./run check\n" in (ROOT / ".ci" / "run").read_text()
+    called = (ROOT / ".ci" / "run").read_text()
+    assert "part ./run check\n" in called
+    assert "part ./run docs\n" in called
+
+
+def test_tests_that_share_what_is_expensive_go_to_one_process(request: pytest.FixtureRequest) -> None:
+    plugins = request.config.pluginmanager.list_name_plugin()
+    (distribution,) = (plugin for name, plugin in plugins if Path(name) == ROOT / "tests" / "conftest.py")
+    files = {path.name: path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert distribution.TOGETHER.keys() <= files.keys()
+    shared = "(" + "shared_desk:"
+    campaigns = {name for name, path in files.items() if shared in (ROOT / path).read_text()}
+    assert campaigns
+    assert campaigns <= distribution.TOGETHER.keys()
+
+    def scope(nodeid: str) -> str:
+        found: str = distribution.SharedFixtures._split_scope(None, nodeid)
+        return found
+
+    report = {scope(f"{files[name]}::test_it[a@b]") for name in ("test_report_page.py", "test_report_tables.py")}
+    assert len(report) == 1
+    alone = "tests/agents/test_codec.py::test_it[tests/analysis/test_report_page.py]"
+    assert scope(alone) == alone
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ Recordings refer to each executor's own records. Both are converted to times of 
 from fractions import Fraction
 
 from inventory.errors import InputError, RunError
-from workloads.operators import STEP_NS, Spout
-from workloads.rates import NS, Constant, Rate, Replay, Schedule
+from inventory.times import NS
+from workloads.operators import STEP_NS, Spout, own_records
+from workloads.rates import Constant, Rate, Replay
+from workloads.schedules import Schedule
 from workloads.workload import Workload
 
 UNBOUNDED = 1 << 63
@@ -22,20 +24,35 @@ class SourceClock:
     """
 
     def __init__(
-        self, stream: Schedule, intended: Schedule | None, speedup: Fraction | None, origin_ns: int = 0
+        self,
+        share: tuple[int, int],
+        stream: Schedule,
+        intended: Schedule | None,
+        speedup: Fraction | None,
+        origin_ns: int = 0,
     ) -> None:
         """Create a clock.
 
         Args:
+            share: index of the executor, and number of executors.
             stream: stream times.
             intended: due times; None when all records are due at once.
             speedup: stream time per intended time, if they are proportional.
             origin_ns: stream time at source start, if they are proportional.
         """
+        self._index, self._of = share
         self._stream = stream
         self._intended = intended
         self._speedup = speedup
         self._origin_ns = origin_ns
+
+    def own_records(self, records: int) -> int:
+        """Return how many of the first records of the whole input are the executor's own."""
+        return own_records(records, self._index, self._of)
+
+    def records_until(self, position: int) -> int:
+        """Return the number of records of the whole input up to the last one before an own position."""
+        return (position - 1) * self._of + self._index + 1 if position else 0
 
     def due_ns(self, record: int) -> int | None:
         """Return the due time of `record`; None at rate `max`, and after the last record of a replay."""
@@ -82,7 +99,7 @@ class _Share:
         return self._whole.due_ns(record * self._of + self._index)
 
     def due_count(self, elapsed_ns: int) -> int:
-        return (self._whole.due_count(elapsed_ns) - self._index + self._of - 1) // self._of
+        return own_records(self._whole.due_count(elapsed_ns), self._index, self._of)
 
 
 class _Replayed:
@@ -129,14 +146,14 @@ def source_clock(rate: Rate, spout: Spout, index: int, of: int, seed: int) -> So
     if isinstance(rate, Replay) and times is not None:
         speedup = Fraction(rate.speedup)
         replayed = _Replayed(times, speedup, spout.origin_ns)
-        return SourceClock(times, replayed, speedup, spout.origin_ns)
+        return SourceClock((index, of), times, replayed, speedup, spout.origin_ns)
     schedule = rate.schedule(seed)
     intended = None if schedule is None else _Share(schedule, index, of)
     if times is not None:
-        return SourceClock(times, intended, None)
+        return SourceClock((index, of), times, intended, None)
     if intended is not None:
-        return SourceClock(intended, intended, Fraction(1))
-    return SourceClock(_Share(Constant(NS / STEP_NS).schedule(), index, of), None, None)
+        return SourceClock((index, of), intended, intended, Fraction(1))
+    return SourceClock((index, of), _Share(Constant(NS / STEP_NS).schedule(), index, of), None, None)
 
 
 def check_rate(rate: Rate, workload: Workload) -> None:

@@ -12,9 +12,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from inventory.amounts import NonNegative
-from inventory.documents import Document, read
+from inventory.documents import Document, Located, Origin, read, to_plain
 from inventory.errors import InputError, nearest
+from inventory.values import NonNegative
 
 DEFAULT_STREAM = "default"
 
@@ -155,6 +155,11 @@ class Topology(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
         """Return the executors of one component, by index."""
         return [Executor(component, index) for index in range(self.component[component].parallelism)]
 
+    @cached_property
+    def keyed(self) -> dict[str, int]:
+        """Components with a fields grouping -> their parallelism."""
+        return {c.id: c.parallelism for c in self.components if any(entry.grouping == "fields" for entry in c.inputs)}
+
     def links(self) -> Iterator[tuple[Component, Component, Input]]:
         """Yield (source, destination, input) for every subscription, in declaration order of the destination."""
         for destination in self.components:
@@ -235,74 +240,77 @@ def load_topology(path: str | Path) -> Topology:
     Raises:
         InputError: the file is invalid; the message names file, line, key and value.
     """
-    return topology_of(read(path))
+    return topology_of(read(path)).value
 
 
-def topology_of(document: Document) -> Topology:
+def checked_topology(topology: Topology, source: str) -> Topology:
+    """Check a topology that was built in Python like one from a file; messages name `source`.
+
+    Raises:
+        InputError: the topology is invalid.
+    """
+    return topology_of(Document(source, to_plain(topology))).value
+
+
+def topology_of(document: Document) -> Located[Topology]:
     """Convert a document to a `Topology`, with the checks that involve several keys."""
-    topology = document.convert(Topology)
+    topology, origin = document.convert(Topology), document.origin
     seen: set[str] = set()
     for at, component in enumerate(topology.components):
         if component.id in seen:
-            raise document.error(("components", at, "id"), f"two components are called {component.id!r}")
+            raise (origin / "components" / at / "id").error(f"two components are called {component.id!r}")
         seen.add(component.id)
     for at, component in enumerate(topology.components):
-        _check_component(document, topology, at, component)
+        _check_component(origin / "components" / at, topology, component)
     total = sum(component.parallelism for component in topology.components)
     if total > MOST_EXECUTORS:
-        raise document.error(("components",), f"{total} executors in all, at most {MOST_EXECUTORS} are possible")
+        raise (origin / "components").error(f"{total} executors in all, at most {MOST_EXECUTORS} are possible")
     if topology.constraints is not None:
-        _check_constraints(document, topology, topology.constraints)
-    return topology
+        _check_constraints(origin / "constraints", topology, topology.constraints)
+    return Located(topology, origin)
 
 
-def _check_component(document: Document, topology: Topology, at: int, component: Component) -> None:
-    here = ("components", at)
+def _check_component(here: Origin, topology: Topology, component: Component) -> None:
     if component.kind == "spout" and component.inputs:
-        raise document.error((*here, "inputs"), f"the spout {component.id!r} cannot have inputs")
+        raise (here / "inputs").error(f"the spout {component.id!r} cannot have inputs")
     if component.id == ACKER and (component.kind != "bolt" or component.inputs):
-        raise document.error(here, f"{ACKER} is a bolt without inputs")
+        raise here.error(f"{ACKER} is a bolt without inputs")
     if component.memory_mb is not None and (component.onheap_mb is not None or component.offheap_mb is not None):
-        raise document.error((*here, "memory_mb"), "give memory_mb, or onheap_mb and offheap_mb, not both")
+        raise (here / "memory_mb").error("give memory_mb, or onheap_mb and offheap_mb, not both")
     for place, entry in enumerate(component.inputs):
-        spot = (*here, "inputs", place)
+        spot = here / "inputs" / place
         source = topology.component.get(entry.source)
         if source is None:
-            raise document.error(
-                (*spot, "from"),
+            raise (spot / "from").error(
                 f"unknown component {entry.source!r}{nearest(entry.source, topology.component)}",
             )
         if entry.grouping == "fields" and not entry.fields:
-            raise document.error((*spot, "fields"), "a fields grouping names at least one field")
+            raise (spot / "fields").error("a fields grouping names at least one field")
         if entry.grouping not in ("fields", "direct") and entry.fields:
-            raise document.error((*spot, "fields"), f"a {entry.grouping} grouping takes no fields")
+            raise (spot / "fields").error(f"a {entry.grouping} grouping takes no fields")
         if source.outputs is None:
             continue
         if entry.stream not in source.outputs:
-            raise document.error(
-                (*spot, "stream"),
+            raise (spot / "stream").error(
                 f"{source.id!r} has no stream {entry.stream!r}{nearest(entry.stream, source.outputs)}",
             )
         for number, name in enumerate(entry.fields):
             if name not in source.outputs[entry.stream]:
                 hint = nearest(name, source.outputs[entry.stream])
-                raise document.error(
-                    (*spot, "fields", number),
+                raise (spot / "fields" / number).error(
                     f"stream {entry.stream!r} of {source.id!r} has no field {name!r}{hint}",
                 )
 
 
-def _check_constraints(document: Document, topology: Topology, constraints: Constraints) -> None:
+def _check_constraints(origin: Origin, topology: Topology, constraints: Constraints) -> None:
     for at, pair in enumerate(constraints.incompatible):
         for side, name in enumerate(pair):
             if name not in topology.component:
-                raise document.error(
-                    ("constraints", "incompatible", at, side),
+                raise (origin / "incompatible" / at / side).error(
                     f"unknown component {name!r}{nearest(name, topology.component)}",
                 )
     for name in constraints.max_per_node:
         if name not in topology.component:
-            raise document.error(
-                ("constraints", "max_per_node", name),
+            raise (origin / "max_per_node" / name).error(
                 f"unknown component {name!r}{nearest(name, topology.component)}",
             )

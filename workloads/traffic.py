@@ -7,12 +7,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from inventory.amounts import NonNegative
-from inventory.documents import Document, Steps, read
+from inventory.documents import Document, Located, Origin, read
 from inventory.errors import nearest
+from inventory.values import NonNegative
 from workloads.topology import Topology
 
-Share = Annotated[float, Meta(ge=0, le=1)]
+NodeLoad = Annotated[float, Meta(ge=0, le=2)]
+"""A measured load overshoots 1 when a window and the clock of the node do not end together."""
 
 
 class Edge(
@@ -21,6 +22,7 @@ class Edge(
     forbid_unknown_fields=True,
     omit_defaults=True,
     rename={"source": "from", "destination": "to"},
+    gc=False,
 ):
     """Tuples/s and bytes/s from one executor to another."""
 
@@ -31,11 +33,11 @@ class Edge(
 
 
 class Traffic(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
-    """Rates per executor pair, CPU points per executor, CPU share (0..1) per node."""
+    """Rates per executor pair, CPU points per executor, CPU share per node."""
 
     edges: tuple[Edge, ...] = ()
     load: Mapping[str, NonNegative] = {}
-    node_load: Mapping[str, Share] = {}
+    node_load: Mapping[str, NodeLoad] = {}
 
     @cached_property
     def rate(self) -> dict[tuple[str, str], float]:
@@ -53,46 +55,50 @@ def load_traffic(path: str | Path, topologies: Sequence[Topology] = ()) -> Traff
     Raises:
         InputError: the file is invalid; the message names file, line, key and value.
     """
-    return traffic_of(read(path), topologies)
+    traffic = traffic_of(read(path))
+    check_executors(traffic, topologies)
+    return traffic.value
 
 
-def traffic_of(document: Document, topologies: Sequence[Topology] = (), others: Collection[str] = ()) -> Traffic:
-    """Convert a document to `Traffic`, checking executor names against `topologies`.
+def traffic_of(document: Document) -> Located[Traffic]:
+    """Convert a document to `Traffic`."""
+    return Located(document.convert(Traffic), document.origin)
+
+
+def check_executors(traffic: Located[Traffic], topologies: Sequence[Topology], others: Collection[str] = ()) -> None:
+    """Check the executor names of `traffic` against `topologies`, unless there are none.
 
     Args:
-        document: the traffic file.
+        traffic: a traffic file.
         topologies: topologies whose executors it may name.
         others: names of other running executors.
 
     Raises:
         InputError: also for a name that occurs in two topologies, since its rate is ambiguous.
     """
-    traffic = document.convert(Traffic)
     if not topologies:
-        return traffic
+        return
     owners: dict[str, list[str]] = {name: [] for name in others}
     for topology in topologies:
         for name in topology.executor_named:
             owners.setdefault(name, []).append(topology.id)
-    for at, edge in enumerate(traffic.edges):
-        here = ("edges", at)
-        source = _owner(document, (*here, "from"), edge.source, owners)
-        destination = _owner(document, (*here, "to"), edge.destination, owners)
+    for at, edge in enumerate(traffic.value.edges):
+        here = traffic.origin / "edges" / at
+        source = _owner(here / "from", edge.source, owners)
+        destination = _owner(here / "to", edge.destination, owners)
         if source is not None and destination is not None and source != destination:
-            raise document.error(
-                (*here, "to"),
-                f"{edge.source!r} is of topology {source!r} and {edge.destination!r} of {destination!r}",
+            raise (here / "to").error(
+                f"{edge.source!r} is of topology {source!r} and {edge.destination!r} of {destination!r}"
             )
-    for name in traffic.load:
-        _owner(document, ("load", name), name, owners)
-    return traffic
+    for name in traffic.value.load:
+        _owner(traffic.origin / "load" / name, name, owners)
 
 
-def _owner(document: Document, steps: Steps, name: str, owners: Mapping[str, Sequence[str]]) -> str | None:
+def _owner(origin: Origin, name: str, owners: Mapping[str, Sequence[str]]) -> str | None:
     """Return the topology of executor `name`, or None for a topology outside the round."""
     if name not in owners:
-        raise document.error(steps, f"unknown executor {name!r}{nearest(name, owners)}")
+        raise origin.error(f"unknown executor {name!r}{nearest(name, owners)}")
     if len(owners[name]) > 1:
         both = " and ".join(map(repr, owners[name][:2]))
-        raise document.error(steps, f"the topologies {both} both have an executor {name!r}")
+        raise origin.error(f"the topologies {both} both have an executor {name!r}")
     return owners[name][0] if owners[name] else None

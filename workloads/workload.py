@@ -1,14 +1,19 @@
-"""Interface of a workload: topology, operators of its components, data, and reference answer."""
+"""Interface of a workload (topology, operators of its components, data, reference answer), and workloads by name."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from operator import eq
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from inventory.errors import nearest
+from inventory.documents import Document, Located, Origin, read, to_plain
+from inventory.errors import InputError, UnfitError, nearest
+from inventory.foreign import printable
+from inventory.plugins import load_plugin, parameters, plain_parameters, plugins
 from workloads.operators import Operator, Row
-from workloads.topology import Topology
+from workloads.topology import ACKER, DEFAULT_STREAM, Component, Input, Topology, checked_topology, topology_of
 
 
 @dataclass(frozen=True)
@@ -141,3 +146,111 @@ def rows_differ(
         seen.add(key)
     differences.extend(f"{key} is missing" for key in expected if key not in seen)
     return differences[:most]
+
+
+Listener = Callable[[float], None]
+"""Called with the completed share, 0..1."""
+
+
+def _nobody(_share: float) -> None:
+    pass
+
+
+_LISTENER: ContextVar[Listener] = ContextVar("listener", default=_nobody)
+
+
+def report_progress(share: float) -> None:
+    """Report that `share` of the preparation is done; for `Workload.prepare`."""
+    _LISTENER.get()(share)
+
+
+@contextmanager
+def reporting_to(listener: Listener) -> Iterator[None]:
+    """Send progress reports to `listener` inside the block."""
+    before = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(before)
+
+
+GROUP = "millrace.workloads"
+"""Entry-point group under which packages register workload classes."""
+
+
+def load_workload(name: str, params: Mapping[str, Any]) -> Workload:
+    """Return the workload `name` with plain parameters; missing ones have their defaults.
+
+    Raises:
+        InputError: an unknown workload or parameter (with the nearest one), a value that is not allowed, or a topology
+            that cannot run.
+        UnfitError: the workload's package cannot be loaded or gives something else.
+    """
+    return workload_of(name, plain_parameters(params, f"parameters of workload {name!r}"))
+
+
+def workload_of(name: str, *sources: Origin) -> Workload:
+    """Return the workload like `load_workload`, with parameters from files, so that errors name their lines."""
+    kind = load_plugin(GROUP, name)
+    made = kind(parameters(kind.Params, *sources))
+    if not isinstance(made, Workload):
+        raise UnfitError(f"the workload {name!r} ({kind.__module__}) lacks part of the interface")
+    check_runnable(made.topology())
+    return made
+
+
+def find_topology(name_or_path: str) -> Located[Topology]:
+    """Return the topology of a file, else that of the workload of this name with its default parameters.
+
+    Raises:
+        InputError: there is neither, or the file is invalid.
+        UnfitError: the workload's package cannot be loaded.
+    """
+    path = Path(name_or_path)
+    if path.is_file() or (path.exists() and name_or_path not in plugins(GROUP)):
+        return topology_of(read(path))
+    if name_or_path not in plugins(GROUP):
+        hint = nearest(name_or_path, plugins(GROUP))
+        raise InputError(f"{printable(name_or_path)}: there is no such file, and no workload of that name{hint}")
+    topology = load_workload(name_or_path, {}).topology()
+    return topology_of(Document(f"topology of the workload {name_or_path!r}", to_plain(topology)))
+
+
+def check_runnable(topology: Topology) -> None:
+    """Check what a topology needs beyond being well-formed, so that it can run.
+
+    Raises:
+        InputError: names the component and what is wrong with it.
+    """
+    source = f"topology {topology.id!r}"
+    # Unlike a file, values built in Python were not checked against the declared types and ranges.
+    topology = checked_topology(topology, source)
+    if not any(component.kind == "spout" for component in topology.components):
+        raise InputError(f"{source}: has no spout")
+    for component in topology.components:
+        _check(source, topology, component)
+    _ = topology.order
+
+
+def _check(source: str, topology: Topology, component: Component) -> None:
+    who = f"{source}: {component.kind} {component.id!r}"
+    if component.kind == "spout" and set(component.outputs or {}) != {DEFAULT_STREAM}:
+        raise InputError(f"{who}: a spout declares one output, the stream {DEFAULT_STREAM!r}")
+    if component.kind == "bolt" and not component.inputs and component.id != ACKER:
+        raise InputError(f"{who}: has no input, so it would never do anything")
+    seen: set[tuple[str, str]] = set()
+    for entry in component.inputs:
+        if (entry.source, entry.stream) in seen:
+            raise InputError(f"{who}: subscribes twice to the stream {entry.stream!r} of {entry.source!r}")
+        seen.add((entry.source, entry.stream))
+        _check_input(who, topology.component[entry.source], entry)
+
+
+def _check_input(who: str, source: Component, entry: Input) -> None:
+    if not source.outputs:
+        raise InputError(f"{who}: its input {source.id!r} declares no outputs")
+    schema = source.outputs[entry.stream]
+    if entry.grouping == "direct":
+        field = entry.fields[0] if entry.fields else next(iter(schema), "")
+        if schema.get(field) != "int":
+            raise InputError(f"{who}: a direct grouping needs an int field of {source.id!r} that names the executor")

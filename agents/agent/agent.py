@@ -7,9 +7,10 @@
     <- Start                            a run starts after any previous one has ended; or a new epoch of the same run,
                                         which keeps live workers
     <- Grow                             the run gets more workers
-    <- Connect, Go, Prepare, Cut,       forwarded to the run's workers, whose reports are forwarded back
-       Abandon, TimeSlot, Clock,
+    <- Connect, Go, Precopy, Prepare,   forwarded to the run's workers, whose reports are forwarded back
+       Cut, Abandon, TimeSlot, Schedule, Clock,
        Mark, Stop
+    <- Kill                             a worker, or the agent itself, is killed at once
     <- Sampling, -> Profiled            sampling of the workers' stacks starts or ends
     <- Finish, -> Finished              the run ends; the next `Start` has a higher epoch
     <- Bye                              the agent exits with status 0
@@ -35,12 +36,11 @@ from typing import Any
 from agents import protocol
 from agents.agent.node_run import NodeRun
 from agents.agent.spawner import Spawner
-from agents.cpu.affinity import Affinity
 from agents.cpu.control import describe_unrestored, put_back
-from agents.cpu.node_cpus import NodeCpus
+from agents.cpu.node_cpus import Affinity, NodeCpus
 from agents.host.facts import gather
 from agents.host_files import HostFiles
-from agents.power.host import MeteredHost
+from agents.power.reader import MeteredHost
 from agents.protocol import (
     VERSION,
     Abandon,
@@ -57,22 +57,24 @@ from agents.protocol import (
     Hello,
     IdleBaseline,
     Idled,
+    Kill,
     Mark,
     Message,
     MeterIdle,
+    Precopy,
     Prepare,
     Pulse,
     RestoreCpus,
     Sampling,
+    Schedule,
     SetCpus,
     Start,
     Stop,
     TimeSlot,
     Welcome,
 )
-from agents.protocol.line_reader import Lines
+from agents.protocol.lines import Lines, Output
 from agents.protocol.node_folders import NodeFolder, plain_name
-from agents.protocol.writer import Output
 from agents.sensors.sampler import LONGEST_WAIT_S
 from agents.trace import AGENT
 from inventory.errors import MillraceError, RunError, UnfitError
@@ -82,7 +84,8 @@ from inventory.parent_death import live_on
 _GRACE_S = 0.2
 """After a silence, the pipe is read once more, in case this process was suspended and not the controller."""
 
-_RunCommand = Grow | Connect | Go | Prepare | Cut | Abandon | TimeSlot | Clock | Stop | Mark | Sampling | Finish
+_Forwarded = Connect | Go | Precopy | Prepare | Cut | Abandon | TimeSlot | Schedule | Clock | Stop
+_RunCommand = _Forwarded | Grow | Mark | Kill | Sampling | Finish
 
 _log = logging.getLogger(__name__)
 
@@ -212,8 +215,11 @@ class Agent(asyncio.Protocol):
 
     def _handle_for_run(self, command: _RunCommand) -> None:
         run = self._run
-        if run is None or command.epoch != run.epoch:
-            if command.epoch > self._epoch:
+        if isinstance(command, Kill) and command.slot == protocol.AGENT:
+            os.kill(os.getpid(), signal.SIGKILL)  # in any epoch
+        elif run is None or command.epoch != run.epoch:
+            # A restarted agent may not have joined the epoch yet, and then has no worker to be killed.
+            if command.epoch > self._epoch and not isinstance(command, Kill):
                 raise RunError(f"{type(command).__name__} of epoch {command.epoch}, which was never started here")
             _log.info("%s of epoch %s is ignored, this is %s", type(command).__name__, command.epoch, self._epoch)
         elif isinstance(command, Finish):
@@ -222,6 +228,8 @@ class Agent(asyncio.Protocol):
             run.grow(command)
         elif isinstance(command, Mark):
             run.mark(command)
+        elif isinstance(command, Kill):
+            run.kill_worker(command.slot)
         elif isinstance(command, Sampling):
             self._spawn_task(run.sample_stacks(command.on))
         else:

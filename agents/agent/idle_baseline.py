@@ -4,15 +4,15 @@ import statistics
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from agents.power.domain import Domain
 from agents.power.energy import energy
-from agents.power.host import MeteredHost
+from agents.power.meter import PowerSampler
 from agents.power.metering import Metering
-from agents.power.sampler import PowerSampler
+from agents.power.reader import Domain, MeteredHost
 from agents.power.series import Sample
 from agents.power.settings import PowerSettings
 from agents.protocol import IdleBaseline
-from agents.sensors.cpu import core_busy_ns
+from agents.sensors.kernel import core_busy_ns
+from inventory.times import NS
 
 PARTS = 6
 """Number of intervals; five seconds each in a measurement of half a minute."""
@@ -22,7 +22,7 @@ MOST_DIFFERENCE, MOST_LOAD = 0.05, 0.02
 
 ATTEMPTS = 2
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 class StoppedError(Exception):
@@ -94,7 +94,7 @@ def _measure(
     reason = "; ".join(f"{name}: {each.reason}" for name, each in found.items() if each.reason)
     if reason:
         return IdleBaseline(attempts=attempt, reason=reason)
-    watts = {name: (each.joules or 0.0) / length_ns * 1e9 for name, each in found.items()}
+    watts = {name: (each.joules or 0.0) / length_ns * NS for name, each in found.items()}
     means = [_mean(list(series.values()), begin, end) for begin, end in pairwise(edges)]
     known = [mean for mean in means if mean is not None]
     whole = sum(watts.values())
@@ -103,7 +103,7 @@ def _measure(
     return IdleBaseline(
         watts=whole,
         stddev_watts=statistics.stdev(known) if len(known) > 1 else None,
-        seconds=length_ns / 1e9,
+        seconds=length_ns / NS,
         load=load,
         domains=watts,
         attempts=attempt,
@@ -115,17 +115,17 @@ def _mean(series: Sequence[Sequence[Sample]], begin_ns: int, end_ns: int) -> flo
     """Return the sum of all terms in watts; None if one is missing."""
     joules = [energy(samples, begin_ns, end_ns).joules for samples in series]
     known = [each for each in joules if each is not None]
-    return sum(known) / (end_ns - begin_ns) * 1e9 if len(known) == len(joules) else None
+    return sum(known) / (end_ns - begin_ns) * NS if len(known) == len(joules) else None
 
 
 def _wait_for_samples(metering: Metering, samples: Sequence[Sample], end_ns: int, stopped: Callable[[], bool]) -> None:
     """Wait until every term has a sample at or after `end_ns`, because external meters report with a delay."""
-    give_up_ns = metering.host.monotonic_ns() + round(metering.patience_s * 1e9)
+    give_up_ns = metering.host.monotonic_ns() + round(metering.patience_s * NS)
     while metering.host.monotonic_ns() < give_up_ns:
         last = {domain: each[-1].t_ns for domain, each in _series(samples).items()}
         if last and min(last.values()) >= end_ns:
             return
-        _wait(metering.host, _LOOK_S, stopped)
+        _wait(metering.host, _POLL_S, stopped)
 
 
 def _series(samples: Sequence[Sample]) -> dict[Domain, list[Sample]]:
@@ -143,8 +143,8 @@ def _terms(metering: Metering) -> list[Domain]:
 
 
 def _wait(host: MeteredHost, seconds: float, stopped: Callable[[], bool]) -> None:
-    end_ns = host.monotonic_ns() + round(seconds * 1e9)
-    while (left_s := (end_ns - host.monotonic_ns()) / 1e9) > 0:
+    end_ns = host.monotonic_ns() + round(seconds * NS)
+    while (left_s := (end_ns - host.monotonic_ns()) / NS) > 0:
         if stopped():
             raise StoppedError
-        host.wait(min(_LOOK_S, left_s))
+        host.wait(min(_POLL_S, left_s))

@@ -5,6 +5,7 @@ workers with the requested ones (`_reconcile`), and every change makes it compar
 """
 
 import asyncio
+import hashlib
 import ipaddress
 import logging
 import os
@@ -15,14 +16,14 @@ from pathlib import Path
 
 from msgspec import structs
 
-from agents.agent.input_files import InputFiles
-from agents.agent.profiling import Profiling
 from agents.agent.spawner import Spawner
 from agents.agent.worker_process import WorkerProcess
-from agents.power.host import MeteredHost
+from agents.agent.worker_reports import NodeVitals, Profiling, vitals_of
+from agents.power.reader import MeteredHost
 from agents.protocol import (
     Failed,
     Grow,
+    InputFile,
     Mark,
     Message,
     Profile,
@@ -35,14 +36,19 @@ from agents.protocol import (
     WorkerReport,
 )
 from agents.protocol.node_folders import NodeFolder, RunFolder
-from agents.sensors.base import Host, Row
+from agents.sensors import Host, Row
 from agents.sensors.interference import InterferenceMonitor
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TraceWriter
 from inventory.errors import RunError
 
+_PIECE = 1024 * 1024
+
+_Version = tuple[int, int, int, int]
+"""Attributes that change when a file is written or replaced: inode, size, times of modification and change."""
+
 _SAMPLER_S, _KILLED_SAMPLER_S = 3.0, 0.5
-"""How long the last sample may take before the agent continues without it; the same when the controller is gone."""
+"""Timeout for the last sample, after which the agent continues without it; the same when the controller is gone."""
 
 _VITALS_S = 1.0
 """Interval of `Vitals`."""
@@ -51,6 +57,51 @@ _FRESH_S = 3.0
 """Older rates are no longer reported."""
 
 _log = logging.getLogger(__name__)
+
+
+class InputFiles:
+    """The inputs of a run on this node; a copy is read once, and again only after the file has changed."""
+
+    def __init__(self, folder: NodeFolder) -> None:
+        self._folder = folder
+        self._found: dict[Path, tuple[_Version, str]] = {}
+
+    def check(self, inputs: Iterable[InputFile], may_continue: Callable[[], bool]) -> None:
+        """Compare copies with their checksums; return early, without a result, once `may_continue()` is false.
+
+        Raises:
+            RunError: a copy is missing, cannot be read or differs.
+        """
+        for entry in inputs:
+            path = self._folder.input(entry.file)
+            try:
+                found = self._sha256(path, may_continue)
+            except FileNotFoundError:
+                raise RunError(f"the input {entry.name!r} is missing: {path}") from None
+            except OSError as fault:
+                raise RunError(f"the input {entry.name!r} cannot be read: {path}: {fault.strerror}") from None
+            if found is None:
+                return
+            if found != entry.sha256:
+                raise RunError(
+                    f"the input {entry.name!r} differs from the controller's: {path} has SHA-256 {found}, "
+                    f"expected {entry.sha256}"
+                )
+
+    def _sha256(self, path: Path, may_continue: Callable[[], bool]) -> str | None:
+        state = path.stat()
+        version = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+        known, found = self._found.get(path, (None, ""))
+        if known == version:
+            return found
+        digest = hashlib.sha256()
+        with path.open("rb") as source:
+            while piece := source.read(_PIECE):
+                if not may_continue():
+                    return None
+                digest.update(piece)
+        self._found[path] = (version, digest.hexdigest())
+        return digest.hexdigest()
 
 
 class NodeRun:
@@ -95,7 +146,7 @@ class NodeRun:
         self._ending: asyncio.Task[None] | None = None
         self._sending_vitals: asyncio.Task[None] | None = None
         self._vitals: tuple[float, Vitals] | None = None
-        self._changed = self._killed = False
+        self._changed = self._killed = self._fresh = False
 
     @property
     def epoch(self) -> int:
@@ -111,7 +162,7 @@ class NodeRun:
 
         Errors are reported as `Failed`, here and later.
         """
-        self._spec = start.spec
+        self._spec, self._fresh = start.spec, start.fresh
         self._wanted = {}
         if self._sending_vitals is None:
             self._sending_vitals = self._start_task(self._send_vitals())
@@ -186,6 +237,11 @@ class NodeRun:
         if self._sampler is not None:
             self._sampler.give_up()
 
+    def kill_worker(self, slot: int) -> None:
+        """Kill the worker of a slot, if it has one, as a crash would end it."""
+        if slot in self._workers:
+            self._workers[slot].crash()
+
     def _reconcile_soon(self) -> None:
         self._changed = True
         if self._ending is None and (self._reconciling is None or self._reconciling.done()):
@@ -213,7 +269,8 @@ class NodeRun:
         if not self._still(changed=False):
             return
         for slot, worker in list(self._workers.items()):
-            if slot not in self._wanted or (worker.failed_in is not None and worker.failed_in < self.epoch):
+            failed = worker.failed_in is not None and worker.failed_in < self.epoch
+            if slot not in self._wanted or failed or (self._fresh and worker.epoch < self.epoch):
                 del self._workers[slot]
                 self._leaving[slot] = worker
                 self._start_task(worker.end())
@@ -249,18 +306,18 @@ class NodeRun:
             meter_lag=welcome.meter_lag,
         )
         loop = asyncio.get_running_loop()
-        monitor = self._monitor = InterferenceMonitor(
-            MeteredHost.here(), host.shared, lambda: [host.agent, *host.workers().values()]
-        )
+        here = MeteredHost.here()
+        monitor = self._monitor = InterferenceMonitor(here, host.shared, lambda: [host.agent, *host.workers().values()])
+        convert = NodeVitals(here).vitals_of if self._spec.observed else vitals_of
         writer = TraceWriter(self._folder.traces, self._spec.run, welcome.node, AGENT)
 
         def on_fault(reason: str) -> None:
             loop.call_soon_threadsafe(self._failed, reason)
 
         def on_rows(rows: Sequence[Row]) -> None:
-            for event in monitor.look():
+            for event in monitor.check():
                 sampler.event(*event)
-            vitals = vitals_of(self.epoch, rows)
+            vitals = convert(self.epoch, rows)
             if vitals is not None:
                 loop.call_soon_threadsafe(self._note_vitals, vitals)
 
@@ -324,20 +381,8 @@ class NodeRun:
         self._send(Failed(epoch=self.epoch, slot=AGENT, reason=reason, log=str(self._node_folder.log)))
 
     def _slots(self, spec: RunSpec) -> list[int]:
-        return sorted(place.slot for place in spec.workers if place.node == self._welcome.node)
+        return sorted(place.index for place in spec.workers if place.node == self._welcome.node)
 
     @property
     def _folder(self) -> RunFolder:
         return self._node_folder.run(self._spec.run)
-
-
-def vitals_of(epoch: int, rows: Iterable[Row]) -> Vitals | None:
-    """Return the CPU use of the node and its workers in one sample; None if the sample has no CPU rows."""
-    cores: dict[tuple[str, str], float] = {}
-    for row in rows:
-        if row.table == "cpu":
-            scope, name, used, *_ = row.values
-            cores[scope, name] = used
-    of_node = [used for (scope, _), used in cores.items() if scope == "node"]
-    of_workers = {int(name): used for (scope, name), used in cores.items() if scope == "worker" and name.isdigit()}
-    return Vitals(epoch=epoch, cores=of_node[0] if of_node else None, workers=of_workers) if cores else None

@@ -21,25 +21,24 @@ from typing import Self
 from agents import protocol
 from agents.agent.spawner import Spawned, Spawner
 from agents.protocol import Drained, Failed, Finish, Grow, Message, Start, WorkerReport
-from agents.protocol.line_reader import Lines
+from agents.protocol.lines import Lines, Output
 from agents.protocol.node_folders import RunFolder
-from agents.protocol.writer import Output
-from agents.sensors.cpu import process_cpu_ns
+from agents.sensors.kernel import process_cpu_ns
 from inventory.errors import RunError
 
 FINISH_S = 2.0
 TERMINATE_S = 1.0
 KILL_S = 1.0
-"""How long a worker may take to end after `Finish`, after SIGTERM, after SIGKILL."""
+"""Timeouts for a worker to end after `Finish`, after SIGTERM, after SIGKILL."""
 
 _READ_BYTES = 256 * 1024
 _LOG_TAIL_BYTES = 4096
 _MAX_SHOWN = 300
 
-LOOK_S = 1.0
+CHECK_S = 1.0
 """Interval between two checks for a hang."""
 
-MAX_LOOKS: Mapping[str, int] = {"T": 15, "S": 300}
+MAX_CHECKS: Mapping[str, int] = {"T": 15, "S": 300}
 """State in `/proc` (stopped, or waiting for an event) -> consecutive checks after which a process counts as hung."""
 
 _log = logging.getLogger(__name__)
@@ -61,23 +60,23 @@ class HangDetector:
         self._pid = pid
         self._active = True
         self._used_ns: int | None = None
-        self._looks = 0
+        self._checks = 0
 
     def note_output(self) -> None:
         """Note that the process has sent something."""
         self._active = True
 
-    def look(self) -> str | None:
+    def check(self) -> str | None:
         """Check once more; return a description when the process hangs, else None."""
         # A process that has sent something, the usual case, costs no system call.
         used_ns = None if self._active else process_cpu_ns(self._pid)
         state = "" if used_ns is None or used_ns != self._used_ns else _state(self._pid)
-        self._looks = self._looks + 1 if state in MAX_LOOKS else 0
+        self._checks = self._checks + 1 if state in MAX_CHECKS else 0
         self._used_ns, self._active = used_ns, False
-        if state not in MAX_LOOKS or self._looks < MAX_LOOKS[state]:
+        if state not in MAX_CHECKS or self._checks < MAX_CHECKS[state]:
             return None
         how = "it is stopped" if state == "T" else "it waits"
-        return f"{how}, and has sent nothing and used no CPU time for {self._looks * LOOK_S:g} s"
+        return f"{how}, and has sent nothing and used no CPU time for {self._checks * CHECK_S:g} s"
 
 
 def _state(pid: int) -> str:
@@ -127,7 +126,7 @@ class WorkerProcess:
         loop.add_reader(process.exit, self._on_exit)
         loop.add_reader(process.stdout, self._read)
         self._hang_detector = HangDetector(process.pid)
-        self._next_look = loop.call_later(LOOK_S, self._look)
+        self._next_check = loop.call_later(CHECK_S, self._check_hang)
 
     @classmethod
     async def spawn(
@@ -154,7 +153,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True if the process runs."""
         return not self._exited.is_set()
 
     @property
@@ -176,6 +175,11 @@ class WorkerProcess:
     def kill(self) -> None:
         """Kill the process at once, because the controller is gone; `end` reaps it."""
         self._ending = True
+        if self.alive:
+            self._signal(signal.SIGKILL)
+
+    def crash(self) -> None:
+        """Kill the process at once; its death is reported like any other."""
         if self.alive:
             self._signal(signal.SIGKILL)
 
@@ -203,11 +207,11 @@ class WorkerProcess:
         self._hang_detector.note_output()
         self._handle_output(data)
 
-    def _look(self) -> None:
+    def _check_hang(self) -> None:
         # A worker sends nothing before its first epoch, and the end of a worker has time-outs of its own.
-        hangs = self._hang_detector.look() if self.epoch and not self._ending else None
+        hangs = self._hang_detector.check() if self.epoch and not self._ending else None
         if hangs is None:
-            self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+            self._next_check = asyncio.get_running_loop().call_later(CHECK_S, self._check_hang)
         else:
             reason = f"worker {self.slot} (process {self.pid}) hangs, and is killed: {hangs}"
             self._failed(self.epoch, reason, died=True)
@@ -238,7 +242,7 @@ class WorkerProcess:
         process, loop = self._process, asyncio.get_running_loop()
         for watched in (process.exit, process.stdout):
             loop.remove_reader(watched)
-        self._next_look.cancel()
+        self._next_check.cancel()
         # All its output is in the pipe by now; child processes of an operator may keep the pipe open.
         self._handle_output(_read_available(process.stdout))
         # The group is killed before the worker is reaped, because its number could be reused afterwards.

@@ -22,16 +22,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.cpu.apply import SavedSettings, apply
+from agents.cpu.apply import SavedSettings, apply, differences, restore, verify
 from agents.cpu.control import put_back
-from agents.cpu.facts import facts
-from agents.cpu.journal import read_journal
-from agents.cpu.plan import plan, take_snapshot
-from agents.cpu.request import CpuRequest
-from agents.cpu.restore import differences, restore
-from agents.cpu.result import CpuResult
-from agents.cpu.snapshot import Snapshot
-from agents.cpu.verify import verify
+from agents.cpu.journal import Snapshot, read_journal
+from agents.cpu.plan import facts, plan, take_snapshot
+from agents.cpu.request import CpuRequest, CpuResult
 from agents.host_files import HostFiles
 from inventory.errors import InputError, MillraceError, nearest
 

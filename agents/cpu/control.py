@@ -1,23 +1,36 @@
-"""Exclusive control of a host's CPU settings by one campaign, with guaranteed restoration."""
+"""Exclusive control of a host's CPU settings by one campaign, with guaranteed restoration.
 
+A guardian process restores the settings when the process that changed them has died, also by SIGKILL. It runs in its
+own session and holds the host's lock and the read end of a pipe. The other end closes when its parent ends for any
+reason. Then it restores the settings from the journal, if there still is one.
+"""
+
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from agents.cpu import frequency
-from agents.cpu.apply import SavedSettings, apply, write
+from agents.cpu.apply import SavedSettings, apply, restore, write
 from agents.cpu.feature import read_view
-from agents.cpu.guardian import PROGRAM, Guardian
-from agents.cpu.journal import CpuJournal, Lock, journal_path, read_journal, remove_journal, write_journal
-from agents.cpu.plan import plan, take_snapshot, why_not_settable
-from agents.cpu.request import CpuRequest
-from agents.cpu.restore import restore
-from agents.cpu.result import CpuResult, Refusal
-from agents.cpu.snapshot import Snapshot
+from agents.cpu.frequency import clock_bounds, range_changes
+from agents.cpu.journal import CpuJournal, Lock, Snapshot, journal_path, read_journal, remove_journal, write_journal
+from agents.cpu.plan import CLOCK_RANGE, plan, take_snapshot, why_not_settable
+from agents.cpu.request import CpuRequest, CpuResult, Refusal
 from agents.host_files import HostFiles
 from inventory.errors import RunError, UnfitError
+
+GUARDIAN_PROGRAM = (sys.executable, "-P", "-m", "agents.cpu.control")
+"""Command of a guardian, without the host's root."""
+
+READY = b"ready\n"
+PATIENCE_S = 10.0
+"""Timeout for a guardian to start, and to end when it is dismissed."""
 
 
 class CpuControl:
@@ -36,7 +49,7 @@ class CpuControl:
         guardian: command of the guardian process.
     """
 
-    def __init__(self, host: HostFiles, owner: str, guardian: tuple[str, ...] = PROGRAM) -> None:
+    def __init__(self, host: HostFiles, owner: str, guardian: tuple[str, ...] = GUARDIAN_PROGRAM) -> None:
         self._host, self._owner, self._program = host, owner, guardian
         self._held: tuple[Lock, SavedSettings, Guardian] | None = None
         self._request = CpuRequest()
@@ -86,19 +99,17 @@ class CpuControl:
         view = read_view(self._host)
         closed = why_not_settable(self._host)
         if not view.policies:
-            reason = frequency.probe(self._host).reason
+            reason = CLOCK_RANGE.probe(self._host).reason
             closed = Refusal("clock", f"{low_hz / 1e9:g} to {high_hz / 1e9:g} GHz", "", reason)
         if closed:
             return CpuResult(refused=(closed,))
-        bounds = frequency.clock_bounds(view.policies)
+        bounds = clock_bounds(view.policies)
         if bounds:
             # CPUs that come online later get the same limits.
             asked = {"min_ghz": low_hz // 1000, "max_ghz": high_hz // 1000}
             got = {name: min(max(khz, bounds[name][0]), bounds[name][1]) / 1e6 for name, khz in asked.items()}
             self._request = CpuRequest(**(self._request.to_document() | got))
-        changes = [
-            change for p in view.policies for change in frequency.range_changes(p, low_hz // 1000, high_hz // 1000)
-        ]
+        changes = [change for p in view.policies for change in range_changes(p, low_hz // 1000, high_hz // 1000)]
         settings = write(changes, self._host, self._save_settings())
         return CpuResult(any(s.got != s.before for s in settings), tuple(settings))
 
@@ -199,3 +210,84 @@ def _put_back_leftovers(host: HostFiles) -> None:
     result = _put_back(journal.before, host)
     if not result.ok:
         raise UnfitError(f"{journal.owner} has left this host changed. {describe_unrestored(result)}")
+
+
+class Guardian:
+    """Guardian of this process, watching once the constructor returns.
+
+    Args:
+        root: the host's root.
+        lock: the host's lock, which the guardian holds until it ends.
+        program: command that runs `watch`; the root is appended.
+
+    Raises:
+        UnfitError: the guardian does not start.
+    """
+
+    def __init__(self, root: Path, lock: Lock, program: tuple[str, ...] = GUARDIAN_PROGRAM) -> None:
+        # Inherit nothing that marks this process as part of the campaign, so that no clean-up kills it.
+        packages = str(Path(__file__).parents[2])
+        try:
+            self._process = subprocess.Popen(
+                [*program, str(root)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={"PYTHONPATH": packages},
+                cwd="/",
+                start_new_session=True,
+                pass_fds=(lock.descriptor,),
+            )
+        except OSError as fault:
+            raise UnfitError(f"{program[0]}: {fault.strerror}: CPU settings are left unchanged") from None
+        output = self._process.stdout
+        ready = output.readline() if output else b""
+        if output:
+            output.close()
+        if ready != READY:
+            self._process.kill()
+            self.dismiss()
+            raise UnfitError("the guardian of CPU settings does not start; they are left unchanged")
+
+    @property
+    def is_alive(self) -> bool:
+        """True if the guardian is running."""
+        return self._process.poll() is None
+
+    def dismiss(self) -> None:
+        """Close the pipe; the guardian restores what is still in the journal and ends."""
+        if self._process.stdin:
+            self._process.stdin.close()
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def watch(host: HostFiles) -> int:
+    """Wait for the end of standard input, then restore; return the exit status: 1 when a setting still differs.
+
+    The journal is kept until everything is restored, so that a later attempt is possible.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # A signal to the whole session or service also ends the parent, and then the settings must be restored.
+        signal.signal(number, signal.SIG_IGN)
+    os.write(1, READY)
+    os.close(1)
+    while os.read(0, 1):
+        pass
+    try:
+        journal = read_journal(host.root)
+    except UnfitError:
+        return 1
+    if journal is None:
+        return 0
+    if not restore(journal.before, host).ok:
+        return 1
+    remove_journal(host.root)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(watch(HostFiles(Path(sys.argv[1]))))

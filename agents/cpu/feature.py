@@ -1,13 +1,11 @@
 """Interface of the features of `agents.cpu`: the state they read, the changes they return, and how one is written."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
-from agents.cpu.policies import Policy, read_policies
-from agents.cpu.request import CpuRequest
-from agents.cpu.result import Refusal, Setting
-from agents.cpu.snapshot import Snapshot
-from agents.cpu.topology import Core, Topology, read_topology
+from agents.cpu.journal import Snapshot
+from agents.cpu.request import CpuRequest, Refusal, Setting
+from agents.cpu.topology import Core, Policy, Topology, read_policies, read_topology
 from agents.host_files import Finding, HostFiles
 
 
@@ -48,25 +46,30 @@ class SettingChange:
 
     @property
     def is_in_effect(self) -> bool:
-        """Whether writing would change nothing, up to the driver's rounding."""
+        """True if writing would change nothing, up to the driver's rounding."""
         return _near(self.before, self.write, self.grain)
 
 
-class Feature(Protocol):
-    """One kernel feature that can be set; implemented by one module each."""
+class Feature(ABC):
+    """One kernel feature that can be set."""
 
+    @abstractmethod
     def probe(self, host: HostFiles) -> Finding:
         """Check whether this process can set it on this host."""
 
+    @abstractmethod
     def paths(self, host: HostFiles) -> list[str]:
         """Return the files that exist now and can be set."""
 
+    @abstractmethod
     def refusals(self, request: CpuRequest, view: View) -> list[Refusal]:
         """Return the impossible settings of the request."""
 
+    @abstractmethod
     def changes(self, request: CpuRequest, view: View) -> list[SettingChange]:
         """Return the values to write, in order, including those that are already set."""
 
+    @abstractmethod
     def changes_back(self, before: Snapshot, view: View) -> list[SettingChange]:
         """Return the values to write, in order, to restore its files."""
 

@@ -1,74 +1,150 @@
-"""Clock range of every policy (`scaling_min_freq`, `scaling_max_freq`); a fixed clock is a range with equal ends.
+"""Clocks: the range of every policy (`scaling_min_freq`, `scaling_max_freq`), and turbo.
 
-This works with every driver, without the governor `userspace`. Files use kHz, requests GHz, methods Hz.
+A fixed clock is a range with equal ends. This works with every driver, without the governor `userspace`. Files use kHz,
+requests GHz, methods Hz. Turbo is `intel_pstate/no_turbo`, which is inverted, or `cpufreq/boost`.
 """
 
 from itertools import pairwise
 
-from agents.cpu import turbo
-from agents.cpu.feature import SettingChange, View
-from agents.cpu.policies import POLICIES, Policy, no_policy
-from agents.cpu.request import CpuRequest
-from agents.cpu.result import Refusal
-from agents.cpu.snapshot import Snapshot
+from agents.cpu.feature import Feature, SettingChange, View, differing, settable
+from agents.cpu.journal import Snapshot
+from agents.cpu.request import CpuRequest, Refusal
+from agents.cpu.topology import FOLDER, POLICIES, Policy, no_policy
 from agents.host_files import Finding, HostFiles
 
+NO_TURBO = f"{FOLDER}/intel_pstate/no_turbo"
+BOOST = f"{FOLDER}/cpufreq/boost"
+
 LOW, HIGH = "scaling_min_freq", "scaling_max_freq"
+
 TOLERANCE_KHZ = 50_000
 """Drivers without a table round to steps of up to 100 MHz."""
-
 
 UNKNOWN_KHZ = 100_000_000
 """A value above any clock."""
 
-
-def probe(host: HostFiles) -> Finding:
-    """Check whether CPU clocks can be set."""
-    policies = [name for name in host.names(POLICIES) if name.startswith("policy")]
-    if not policies:
-        return Finding("absent", f"{no_policy(host)}: the clock cannot be set")
-    folder = f"{POLICIES}/{policies[0]}"
-    driver = host.read_if_there(f"{folder}/scaling_driver") or "unknown"
-    wrong = host.check_number(f"{folder}/{HIGH}")
-    if wrong:
-        return wrong
-    if not host.is_writable(f"{folder}/{HIGH}"):
-        return Finding("denied", f"driver {driver}: clocks can be read but not set by this user")
-    return Finding("ok", f"driver {driver}, {len(policies)} policies")
+_LIMITS = {LOW: "lower clock limit", HIGH: "upper clock limit"}
 
 
-def paths(host: HostFiles) -> list[str]:
-    """Return two files per policy."""
-    return [
-        path
-        for name in host.names(POLICIES)
-        for file in (LOW, HIGH)
-        if host.exists(path := f"{POLICIES}/{name}/{file}")
-    ]
+class Turbo(Feature):
+    """Clocks above the base clock."""
+
+    def probe(self, host: HostFiles) -> Finding:
+        """Check whether turbo can be turned off and on."""
+        return settable(host, self.paths(host), "neither intel_pstate/no_turbo nor cpufreq/boost exists")
+
+    def paths(self, host: HostFiles) -> list[str]:
+        """Return the file that this driver has, if any."""
+        return [path for path in (NO_TURBO, BOOST) if host.exists(path)][:1]
+
+    def state(self, host: HostFiles) -> bool | None:
+        """Return whether turbo is allowed; None when unknown."""
+        for path in self.paths(host):
+            text = host.read_if_there(path)
+            if text in {"0", "1"}:
+                return (text == "1") == (path == BOOST)
+        return None
+
+    def refusals(self, request: CpuRequest, view: View) -> list[Refusal]:
+        """Refuse turbo where it cannot be set."""
+        if request.turbo is None:
+            return []
+        found = self.probe(view.host)
+        return [] if found.status == "ok" else [Refusal("turbo", "on" if request.turbo else "off", "", found.reason)]
+
+    def changes(self, request: CpuRequest, view: View) -> list[SettingChange]:
+        """Return the change of the file."""
+        if request.turbo is None:
+            return []
+        return [
+            SettingChange("turbo", path, view.host.read_if_there(path) or "", value, value)
+            for path in self.paths(view.host)
+            for value in ["1" if request.turbo == (path == BOOST) else "0"]
+        ]
+
+    def changes_back(self, before: Snapshot, view: View) -> list[SettingChange]:
+        """Return the change back; drivers move the limits of policies with turbo, so the limits are restored later."""
+        return differing("turbo", self.paths(view.host), before, view)
 
 
-def refusals(request: CpuRequest, view: View) -> list[Refusal]:
-    """Refuse clocks that the hardware does not have."""
-    asked = {"min_ghz": request.min_ghz, "max_ghz": request.max_ghz}
-    given = {name: ghz for name, ghz in asked.items() if ghz is not None}
-    if not given:
-        return []
-    if not view.policies:
-        return [Refusal(name, f"{ghz:g}", "", probe(view.host).reason) for name, ghz in given.items()]
-    bounds = clock_bounds(view.policies)
-    if bounds is None:
-        return [Refusal(name, f"{ghz:g}", "", "the driver does not report its range") for name, ghz in given.items()]
-    if request.turbo and turbo.state(view.host) is False:
-        # The files do not show turbo clocks while turbo is off.
-        bounds = {name: (low, UNKNOWN_KHZ) for name, (low, _) in bounds.items()}
-    found = []
-    for name, ghz in given.items():
-        low, high = bounds[name]
-        if not low - TOLERANCE_KHZ <= _khz(ghz) <= high + TOLERANCE_KHZ:
-            near = low if _khz(ghz) < low else high
-            reason = f"out of range; nearest: {near / 1e6:g} GHz"
-            found.append(Refusal(name, f"{ghz:g} GHz", f"{low / 1e6:g} to {high / 1e6:g} GHz", reason))
-    return found or _inverted_range(request, view)
+class ClockRange(Feature):
+    """Clock range of every policy."""
+
+    def probe(self, host: HostFiles) -> Finding:
+        """Check whether CPU clocks can be set."""
+        policies = [name for name in host.names(POLICIES) if name.startswith("policy")]
+        if not policies:
+            return Finding("absent", f"{no_policy(host)}: the clock cannot be set")
+        folder = f"{POLICIES}/{policies[0]}"
+        driver = host.read_if_there(f"{folder}/scaling_driver") or "unknown"
+        wrong = host.check_number(f"{folder}/{HIGH}")
+        if wrong:
+            return wrong
+        if not host.is_writable(f"{folder}/{HIGH}"):
+            return Finding("denied", f"driver {driver}: clocks can be read but not set by this user")
+        return Finding("ok", f"driver {driver}, {len(policies)} policies")
+
+    def paths(self, host: HostFiles) -> list[str]:
+        """Return two files per policy."""
+        return [
+            path
+            for name in host.names(POLICIES)
+            for file in (LOW, HIGH)
+            if host.exists(path := f"{POLICIES}/{name}/{file}")
+        ]
+
+    def refusals(self, request: CpuRequest, view: View) -> list[Refusal]:
+        """Refuse clocks that the hardware does not have."""
+        asked = {"min_ghz": request.min_ghz, "max_ghz": request.max_ghz}
+        given = {name: ghz for name, ghz in asked.items() if ghz is not None}
+        if not given:
+            return []
+        if not view.policies:
+            return [Refusal(name, f"{ghz:g}", "", self.probe(view.host).reason) for name, ghz in given.items()]
+        bounds = clock_bounds(view.policies)
+        if bounds is None:
+            return [
+                Refusal(name, f"{ghz:g}", "", "the driver does not report its range") for name, ghz in given.items()
+            ]
+        if request.turbo and Turbo().state(view.host) is False:
+            # The files do not show turbo clocks while turbo is off.
+            bounds = {name: (low, UNKNOWN_KHZ) for name, (low, _) in bounds.items()}
+        found = []
+        for name, ghz in given.items():
+            low, high = bounds[name]
+            if not low - TOLERANCE_KHZ <= _khz(ghz) <= high + TOLERANCE_KHZ:
+                near = low if _khz(ghz) < low else high
+                reason = f"out of range; nearest: {near / 1e6:g} GHz"
+                found.append(Refusal(name, f"{ghz:g} GHz", f"{low / 1e6:g} to {high / 1e6:g} GHz", reason))
+        return found or _inverted_range(request, view)
+
+    def changes(self, request: CpuRequest, view: View) -> list[SettingChange]:
+        """Return the changes of every online policy's range; limits that are not requested do not change."""
+        if request.min_ghz is None and request.max_ghz is None:
+            return []
+        found = []
+        for policy in view.policies:
+            low = policy.low if request.min_ghz is None else _clamped(policy, _khz(request.min_ghz))
+            high = policy.high if request.max_ghz is None else _clamped(policy, _khz(request.max_ghz))
+            if low is not None and high is not None:
+                both = range_changes(policy, low, high)
+                requested = {LOW: request.min_ghz is not None, HIGH: request.max_ghz is not None}
+                found += [change for change in both if requested[change.path.split("/")[-1]]]
+        return found
+
+    def changes_back(self, before: Snapshot, view: View) -> list[SettingChange]:
+        """Return the changes back to the old ranges, each in a safe order."""
+        found = []
+        for policy in view.policies:
+            ends = {file: before.value(policy.file(file)) for file in (LOW, HIGH)}
+            now = {LOW: policy.low, HIGH: policy.high}
+            order = (LOW, HIGH) if _above(policy.low, ends[HIGH]) else (HIGH, LOW)
+            found += [
+                SettingChange(f"{_LIMITS[file]} of {policy.name}", policy.file(file), str(now[file]), old, old)
+                for file in order
+                if (old := ends[file]) is not None and now[file] is not None and str(now[file]) != old
+            ]
+        return found
 
 
 def clock_bounds(policies: tuple[Policy, ...]) -> dict[str, tuple[int, int]] | None:
@@ -84,21 +160,6 @@ def clock_bounds(policies: tuple[Policy, ...]) -> dict[str, tuple[int, int]] | N
     return {"min_ghz": (min(lows), min(highs)), "max_ghz": (max(lows), max(highs))}
 
 
-def changes(request: CpuRequest, view: View) -> list[SettingChange]:
-    """Return the changes of every online policy's range; limits that are not requested do not change."""
-    if request.min_ghz is None and request.max_ghz is None:
-        return []
-    found = []
-    for policy in view.policies:
-        low = policy.low if request.min_ghz is None else _clamped(policy, _khz(request.min_ghz))
-        high = policy.high if request.max_ghz is None else _clamped(policy, _khz(request.max_ghz))
-        if low is not None and high is not None:
-            both = range_changes(policy, low, high)
-            wished = {LOW: request.min_ghz is not None, HIGH: request.max_ghz is not None}
-            found += [change for change in both if wished[change.path.split("/")[-1]]]
-    return found
-
-
 def range_changes(policy: Policy, low: int, high: int) -> list[SettingChange]:
     """Return changes of both limits, in kHz, in an order in which the lower is never above the upper.
 
@@ -108,21 +169,6 @@ def range_changes(policy: Policy, low: int, high: int) -> list[SettingChange]:
     ends = [_end(policy, LOW, policy.low, low), _end(policy, HIGH, policy.high, high)]
     lower_first = policy.low is not None and int(ends[1].write) < policy.low
     return ends if lower_first else ends[::-1]
-
-
-def changes_back(before: Snapshot, view: View) -> list[SettingChange]:
-    """Return the changes back to the old ranges, each in a safe order."""
-    found = []
-    for policy in view.policies:
-        ends = {file: before.value(policy.file(file)) for file in (LOW, HIGH)}
-        now = {LOW: policy.low, HIGH: policy.high}
-        order = (LOW, HIGH) if _above(policy.low, ends[HIGH]) else (HIGH, LOW)
-        found += [
-            SettingChange(f"{_WORDS[file]} of {policy.name}", policy.file(file), str(now[file]), old, old)
-            for file in order
-            if (old := ends[file]) is not None and now[file] is not None and str(now[file]) != old
-        ]
-    return found
 
 
 def choices_hz(policies: tuple[Policy, ...]) -> list[int]:
@@ -137,16 +183,13 @@ def choices_hz(policies: tuple[Policy, ...]) -> list[int]:
     return sorted({low * 1000, high * 1000}) if low <= high else []
 
 
-_WORDS = {LOW: "lower clock limit", HIGH: "upper clock limit"}
-
-
 def _end(policy: Policy, file: str, now: int | None, asked: int) -> SettingChange:
     write = _clamped(policy, asked)
     if policy.table:
         write = min(policy.table, key=lambda khz: (abs(khz - write), khz))
     before = "" if now is None else str(now)
     grain = 0 if policy.table else TOLERANCE_KHZ
-    what = f"{_WORDS[file]} of {policy.name}"
+    what = f"{_LIMITS[file]} of {policy.name}"
     return SettingChange(what, policy.file(file), before, str(asked), str(write), _within(policy, asked), grain)
 
 

@@ -1,18 +1,91 @@
-"""Journal of a host's original CPU settings, on disk before any change; and the lock that excludes a second run."""
+"""Original CPU settings of a host, kept in a journal on disk before any change; and the lock against a second run."""
 
+import dataclasses
 import fcntl
 import json
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Self
 
-from agents.cpu.snapshot import Snapshot
+from agents.cpu.topology import FOLDER, Core
+from agents.host_files import HostFiles
+from inventory.atomic_files import replace_file
 from inventory.errors import InputError, UnfitError
 
-FOLDER = "run/millrace"
+VERSION = 1
+
+RUN_FOLDER = "run/millrace"
 JOURNAL, LOCK = "cpu-journal.json", "cpu.lock"
 PATIENCE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Every file that can be set, with its value; stored as JSON in the journal and by provisioning.
+
+    Attributes:
+        boot_id: the boot of the snapshot; a reboot resets all settings. None: unknown.
+        values: path -> text, before any change.
+        later: path -> text of files that appeared afterwards, when they appeared: CPUs that are offline have no
+            clock files until they come online.
+        unreadable: files that exist but could not be read; they are never written.
+        cores: the CPUs of each core; the kernel reports them only for online CPUs.
+    """
+
+    boot_id: str | None
+    values: Mapping[str, str]
+    later: Mapping[str, str] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
+    cores: tuple[Core, ...] = ()
+
+    def value(self, path: str) -> str | None:
+        """Return the value of a file when first seen; None for a file that was never seen."""
+        return self.values.get(path, self.later.get(path))
+
+    def with_later(self, values: Mapping[str, str]) -> "Snapshot":
+        """Return a copy with files that have just appeared."""
+        return dataclasses.replace(self, later={**self.later, **values})
+
+    def is_of_this_boot(self, host: HostFiles) -> bool:
+        """Return whether the host has not rebooted since; an unknown boot counts as the same."""
+        return self.boot_id is None or self.boot_id == host.boot_id
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the snapshot as JSON."""
+        return {
+            "version": VERSION,
+            "boot_id": self.boot_id,
+            "values": dict(self.values),
+            "later": dict(self.later),
+            "unreadable": list(self.unreadable),
+            "cores": [{"socket": core.socket, "cpus": list(core.cpus)} for core in self.cores],
+        }
+
+    @classmethod
+    def from_document(cls, document: Any, where: str = "before") -> Self:
+        """Read the output of `to_document`.
+
+        Raises:
+            InputError: the document is invalid, or names files outside of the CPU folder.
+        """
+        try:
+            if document["version"] != VERSION:
+                raise InputError(f"{where}: version: got {document['version']!r}, expected {VERSION}")
+            values, later = dict(document["values"]), dict(document["later"])
+            cores = tuple(Core(int(c["socket"]), tuple(map(int, c["cpus"]))) for c in document["cores"])
+            snapshot = cls(document["boot_id"], values, later, tuple(document["unreadable"]), cores)
+        except (KeyError, TypeError, ValueError, AttributeError) as fault:
+            raise InputError(f"{where}: not the CPU settings of a host: {type(fault).__name__}: {fault}") from None
+        for path, value in [*values.items(), *later.items()]:
+            # These files are written by root.
+            if not (isinstance(path, str) and path.startswith(FOLDER + "/")) or ".." in path.split("/"):
+                raise InputError(f"{where}: {path!r} is not a file below /{FOLDER}")
+            if not isinstance(value, str):
+                raise InputError(f"{where}: {path}: got {value!r}, expected text")
+        return snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +98,7 @@ class CpuJournal:
 
 def journal_path(root: Path) -> Path:
     """Return the path of a host's only journal."""
-    return root / FOLDER / JOURNAL
+    return root / RUN_FOLDER / JOURNAL
 
 
 def read_journal(root: Path) -> CpuJournal | None:
@@ -54,19 +127,9 @@ def write_journal(root: Path, journal: CpuJournal) -> None:
         UnfitError: it cannot be written.
     """
     path = journal_path(root)
-    partial = path.with_suffix(".partial")
     try:
         text = json.dumps({"owner": journal.owner, "before": journal.before.to_document()}, indent=1)
-        with partial.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(path, text.encode(), durable=True)
     except OSError as fault:
         raise UnfitError(f"{path}: cannot be written: {fault.strerror}; CPU settings are left unchanged") from None
 
@@ -99,7 +162,7 @@ class Lock:
     """
 
     def __init__(self, root: Path, owner: str, patience_s: float | None = None) -> None:
-        path = root / FOLDER / LOCK
+        path = root / RUN_FOLDER / LOCK
         try:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -1,1 +1,1 @@
-"""What a host is: facts, the computing-power index, probes, and recordings of its sysfs."""
+"""Properties of a host: facts, the computing-power index, probes, and recordings of its sysfs."""

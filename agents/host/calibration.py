@@ -2,8 +2,9 @@
 
 If the meter is external, its lag is measured first, with a load that is switched on and off.
 
-The program reads a `Request` as a line of JSON from standard input. It writes lines of JSON: `Progress` at every step,
-and finally a `Found` or a `Refused`. It exits at the end of its input, and restores the clocks that it has set.
+The program reads a `CalibrationRequest` as a line of JSON from standard input. It writes lines of JSON, one
+`CalibrationProgress` at every step, and finally a `CalibrationResult` or a `CalibrationFailure`. It exits at the end of
+its input, and restores the clocks that it has set.
 """
 
 import sys
@@ -16,37 +17,34 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from agents.cpu.control import CpuControl
-from agents.cpu.policies import read_policies
-from agents.cpu.topology import read_topology
+from agents.cpu.topology import read_policies, read_topology
 from agents.host.facts import gather
-from agents.power.curve import Curve
-from agents.power.domain import Domain
-from agents.power.external import External
-from agents.power.host import MeteredHost
-from agents.power.lag import find_lag, pulses
+from agents.power.energy import Curve
+from agents.power.external import External, find_lag, pulses
 from agents.power.load import Load
-from agents.power.meter import History, account
+from agents.power.meter import History, PowerSampler, account
 from agents.power.metering import Metering
-from agents.power.sampler import PowerSampler
+from agents.power.model import CpuUsage, Usage, busy_seconds, highest_hz
+from agents.power.reader import Domain, MeteredHost
 from agents.power.series import Sample
 from agents.power.settings import PowerSettings, settings_of
-from agents.power.usage import CpuUsage, Usage, busy_seconds, highest_hz
-from inventory.energy_model import MeterLag
 from inventory.errors import MillraceError, UnfitError
+from inventory.times import NS
+from inventory.values import MeterLag
 
 LOADS = (0.0, 0.25, 0.5, 0.75, 1.0)
 CLOCKS = 3
 
-LOOK_S = 0.25
+POLL_S = 0.25
 
 PULSES_PER_STEP = 20
-"""Units of `agents.power.lag` per step."""
+"""Units of `agents.power.external` per step."""
 
 SHORTEST_PULSE_S = 0.15
 """Resolution of generated loads and of CPU times."""
 
 
-class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CalibrationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Duration of settling and of measuring in each step, and the owner of CPU settings."""
 
     settle_s: Annotated[float, Meta(ge=0)]
@@ -54,7 +52,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     owner: str
 
 
-class Progress(Struct, frozen=True, tag="progress"):
+class CalibrationProgress(Struct, frozen=True, tag="progress"):
     """Start of a step: its number from 0, the number of steps, and a description."""
 
     number: int
@@ -62,7 +60,7 @@ class Progress(Struct, frozen=True, tag="progress"):
     what: str
 
 
-class Step(Struct, frozen=True):
+class CalibrationStep(Struct, frozen=True):
     """Result of a step.
 
     Attributes:
@@ -81,7 +79,7 @@ class Step(Struct, frozen=True):
     bound_watts: float
 
 
-class Found(Struct, frozen=True, tag="found"):
+class CalibrationResult(Struct, frozen=True, tag="found"):
     """Result of a calibration.
 
     Attributes:
@@ -98,26 +96,26 @@ class Found(Struct, frozen=True, tag="found"):
     cpu_model: str | None
     f_ref_hz: float | None
     clocks: str
-    steps: tuple[Step, ...]
+    steps: tuple[CalibrationStep, ...]
     lag: MeterLag | None = None
     why_no_lag: str = ""
 
 
-class Refused(Struct, frozen=True, tag="refused"):
+class CalibrationFailure(Struct, frozen=True, tag="refused"):
     """A calibration that is not possible here, or failed."""
 
     reason: str
     kind: Literal["unfit", "failed"] = "unfit"
 
 
-Answer = Progress | Found | Refused
+CalibrationReply = CalibrationProgress | CalibrationResult | CalibrationFailure
 
 
 class _Bench:
     """A host whose meters are open."""
 
     def __init__(
-        self, host: MeteredHost, metering: Metering, source: str, request: Request, ended: Callable[[], bool]
+        self, host: MeteredHost, metering: Metering, source: str, request: CalibrationRequest, ended: Callable[[], bool]
     ) -> None:
         self._host, self._metering, self._request, self._ended = host, metering, request, ended
         self.source = source
@@ -131,7 +129,7 @@ class _Bench:
         """Close the meters; idempotent."""
         self._sampler.stop()
 
-    def step(self, load: float, set_hz: float | None) -> Step:
+    def step(self, load: float, set_hz: float | None) -> CalibrationStep:
         """Settle, and measure one step.
 
         Raises:
@@ -139,22 +137,22 @@ class _Bench:
         """
         self._wait(self._request.settle_s)
         start_ns = self._begin()
-        self._usage.look()
+        self._usage.read()
         usages = []
         left_s = self._request.step_s
         while left_s > 0:
-            self._wait(min(LOOK_S, left_s))
-            usages.append(self._usage.look())
-            left_s = self._request.step_s - (self._host.monotonic_ns() - start_ns) / 1e9
+            self._wait(min(POLL_S, left_s))
+            usages.append(self._usage.read())
+            left_s = self._request.step_s - (self._host.monotonic_ns() - start_ns) / NS
         end_ns = self._host.monotonic_ns()
         self._sampler.force()
         self._wait_for_words(end_ns)
         total = account(self._history, self._metering, start_ns, end_ns).total
         if total.joules is None or total.bound_joules is None:
             raise UnfitError(f"a step was not metered: {total.reason}")
-        seconds = (end_ns - start_ns) / 1e9
+        seconds = (end_ns - start_ns) / NS
         busy, hz = _mean(usages)
-        return Step(load, set_hz, busy, hz or set_hz, total.joules / seconds, total.bound_joules / seconds)
+        return CalibrationStep(load, set_hz, busy, hz or set_hz, total.joules / seconds, total.bound_joules / seconds)
 
     def measure_lag(self, load: Load) -> MeterLag | str:
         """Return the lag of the meter, or the reason why it is unknown.
@@ -163,26 +161,26 @@ class _Bench:
             UnfitError: the meter delivers no samples.
             OSError: the load cannot be set.
         """
-        unit_ns = round(max(SHORTEST_PULSE_S, self._request.step_s / PULSES_PER_STEP) * 1e9)
+        unit_ns = round(max(SHORTEST_PULSE_S, self._request.step_s / PULSES_PER_STEP) * NS)
         self._kept = []
         edge_ns = start_ns = self._begin()
         points = [(start_ns, self._busy_s())]
         for share, units in pulses():
             load.set(share)
             edge_ns += units * unit_ns
-            while (left_s := (edge_ns - self._host.monotonic_ns()) / 1e9) > 0:
+            while (left_s := (edge_ns - self._host.monotonic_ns()) / NS) > 0:
                 self._wait(min(unit_ns / 4e9, left_s))
                 points.append((self._host.monotonic_ns(), self._busy_s()))
         load.set(0.0)
         self._wait_for_words(edge_ns)
         kept, self._kept = self._kept, None
-        said: dict[Domain, list[Sample]] = {}
+        by_domain: dict[Domain, list[Sample]] = {}
         for sample in kept:
             if sample.domain.in_total:
-                said.setdefault(sample.domain, []).append(sample)
-        if any(sample.is_silent or sample.is_missing_step for samples in said.values() for sample in samples):
+                by_domain.setdefault(sample.domain, []).append(sample)
+        if any(sample.is_silent or sample.is_missing_step for samples in by_domain.values() for sample in samples):
             return "the meter was silent for a while"
-        curves = [Curve((sample.t_ns, sample.known_joules) for sample in samples) for samples in said.values()]
+        curves = [Curve((sample.t_ns, sample.known_joules) for sample in samples) for samples in by_domain.values()]
         return find_lag(Curve(points), curves, start_ns, unit_ns)
 
     def _begin(self) -> int:
@@ -194,8 +192,8 @@ class _Bench:
         self._history = History()
         self._sampler.force()
         start_ns = now_ns = self._host.monotonic_ns()
-        while now_ns - start_ns < self._metering.patience_s * 1e9 and not self._history.covers(now_ns, None):
-            self._wait(LOOK_S)
+        while now_ns - start_ns < self._metering.patience_s * NS and not self._history.covers(now_ns, None):
+            self._wait(POLL_S)
             now_ns = self._host.monotonic_ns()
         primary = self._metering.sources.primary
         if not self._history.domains and primary is not None and primary.trouble:
@@ -211,21 +209,24 @@ class _Bench:
             self._kept += samples
 
     def _wait_for_words(self, end_ns: int) -> None:
-        give_up_ns = end_ns + round(self._metering.patience_s * 1e9)
+        give_up_ns = end_ns + round(self._metering.patience_s * NS)
         while self._host.monotonic_ns() < give_up_ns and not self._history.covers(None, end_ns):
-            self._wait(LOOK_S)
+            self._wait(POLL_S)
 
     def _wait(self, seconds: float) -> None:
-        end_ns = self._host.monotonic_ns() + round(seconds * 1e9)
-        while (left_s := (end_ns - self._host.monotonic_ns()) / 1e9) > 0:
+        end_ns = self._host.monotonic_ns() + round(seconds * NS)
+        while (left_s := (end_ns - self._host.monotonic_ns()) / NS) > 0:
             if self._ended():
                 raise InterruptedError
-            self._host.wait(min(LOOK_S, left_s))
+            self._host.wait(min(POLL_S, left_s))
 
 
 def calibrate(
-    host: MeteredHost, request: Request, report_progress: Callable[[Progress], None], ended: Callable[[], bool]
-) -> Found:
+    host: MeteredHost,
+    request: CalibrationRequest,
+    report_progress: Callable[[CalibrationProgress], None],
+    ended: Callable[[], bool],
+) -> CalibrationResult:
     """Run all steps.
 
     Args:
@@ -241,14 +242,14 @@ def calibrate(
     settings = settings_of(host)
     bench = _bench(host, _with_lag(settings, None), request, ended)
     lag: MeterLag | str = ""
-    steps: list[Step] = []
+    steps: list[CalibrationStep] = []
     try:
         with CpuControl(host, request.owner) as control, Load() as load:
             clocks, why_not = _clocks(host, control)
             beats = int(bench.source == External.name)
             of = beats + len(clocks) * len(LOADS)
             if beats:
-                report_progress(Progress(0, of, "a load that goes on and off"))
+                report_progress(CalibrationProgress(0, of, "a load that goes on and off"))
                 lag = bench.measure_lag(load)
                 if isinstance(lag, MeterLag):
                     bench.close()
@@ -257,8 +258,8 @@ def calibrate(
                 if set_hz is not None:
                     control.set_frequency(round(set_hz))
                 for share in LOADS:
-                    what = f"{share:.0%} load" + (f" at {set_hz / 1e9:.2f} GHz" if set_hz else "")
-                    report_progress(Progress(beats + len(steps), of, what))
+                    what = f"{share:.0%} load" + (f" at {set_hz / NS:.2f} GHz" if set_hz else "")
+                    report_progress(CalibrationProgress(beats + len(steps), of, what))
                     load.set(share)
                     steps.append(bench.step(share, set_hz))
     finally:
@@ -267,10 +268,12 @@ def calibrate(
     reference = highest_hz(read_policies(host, topology.online))
     cpu_model = gather()["cpu_model"]
     known, why_no_lag = (lag, "") if isinstance(lag, MeterLag) else (None, lag)
-    return Found(bench.source, cpu_model, reference, why_not, tuple(steps), known, why_no_lag)
+    return CalibrationResult(bench.source, cpu_model, reference, why_not, tuple(steps), known, why_no_lag)
 
 
-def _bench(host: MeteredHost, settings: PowerSettings, request: Request, ended: Callable[[], bool]) -> _Bench:
+def _bench(
+    host: MeteredHost, settings: PowerSettings, request: CalibrationRequest, ended: Callable[[], bool]
+) -> _Bench:
     """Open the meters.
 
     Raises:
@@ -332,11 +335,11 @@ def main() -> None:
     """Handle one request."""
     encoder = msgspec.json.Encoder()
 
-    def say(answer: Answer) -> None:
+    def say(answer: CalibrationReply) -> None:
         sys.stdout.buffer.write(encoder.encode(answer) + b"\n")
         sys.stdout.buffer.flush()
 
-    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=Request)
+    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=CalibrationRequest)
     ended = threading.Event()
 
     def listen() -> None:
@@ -349,9 +352,9 @@ def main() -> None:
     except InterruptedError:
         return
     except UnfitError as fault:
-        say(Refused(str(fault)))
+        say(CalibrationFailure(str(fault)))
     except (MillraceError, OSError) as fault:
-        say(Refused(str(fault), "failed"))
+        say(CalibrationFailure(str(fault), "failed"))
 
 
 if __name__ == "__main__":

@@ -5,22 +5,33 @@ The program prints one JSON object per line until it is stopped:
     {"t": 1700000000.25, "watts": 143.5, "domain": "outlet-3"}
 
 `t` is UTC in seconds since 1970; `joules`, a total that only grows, may replace `watts`. Other lines are ignored. A
-program that ends is restarted, with growing pauses. While it prints nothing, its domains are missing. If the lag of the
-meter is known, its readings are dated back by it.
+program that ends is restarted, with growing pauses. While it prints nothing, its domains are missing.
+
+If the lag of the meter is known, its readings are dated back by it. It is measured by the meter's response to a load
+that switches on and off: the power is correlated with the CPU load shifted by each candidate lag; the lag with the
+highest correlation is the estimate. It is the maximum likelihood estimate for a meter that follows the load with
+independent errors: Knapp and Carter, The generalized correlation method for estimation of time delay (IEEE Transactions
+on Acoustics, Speech and Signal Processing 24(4), 1976). Lags that explain the power nearly as well define the margin.
 """
 
 import math
+import random
+import statistics
 import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
 from agents.host_files import Finding
-from agents.power.domain import Domain, Reader, Reading
-from agents.power.host import MeteredHost
+from agents.power.energy import Curve
+from agents.power.reader import Domain, MeteredHost, Reader, Reading
 from agents.power.settings import PATH, PowerSettings
+from inventory.times import NS
+from inventory.values import MeterLag
 
 _LONGEST_LINE = 65_536
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
@@ -29,6 +40,29 @@ _MICRO = 1e-6
 _MOST_WATTS = 100_000.0
 _NEWER_S = 5.0
 """Tolerated clock error: readings further in the future are rejected."""
+
+PULSES = 100
+"""Length of the load pattern in units."""
+
+EARLIEST, LATEST = -5, 30
+"""Range of candidate lags in units."""
+
+SHORTEST, LONGEST = 2, 8
+"""Length of a phase with or without load in units; lengths vary, so that the pattern does not repeat."""
+
+MOST_MARGIN = 3
+"""A larger margin, in units, is rejected."""
+
+LEAST_READINGS = 20
+
+LEAST_CORRELATION = 0.6
+"""Below this correlation, the power depends on something other than the load."""
+
+CHANCE = 10.8
+"""Log-likelihood ratio (times 2) of lags that cannot be distinguished, at a significance level of 0.001."""
+
+_CELLS, _LAGS = 4, 10
+"""Per unit: number of compared means, and of candidate lags."""
 
 
 class _Line(msgspec.Struct):
@@ -77,7 +111,7 @@ class External(Reader):
             readings = list(self._new)
             self._new.clear()
             now_ns = self.host.monotonic_ns()
-            silent_s = {name: (now_ns - received_ns) / 1e9 for name, received_ns in self._received_ns.items()}
+            silent_s = {name: (now_ns - received_ns) / NS for name, received_ns in self._received_ns.items()}
             all_silent = min(silent_s.values(), default=0.0) > self._silence_s
             for name, seconds in silent_s.items():
                 if seconds > self._silence_s:
@@ -156,12 +190,12 @@ class External(Reader):
         lag = self.settings.external.lag if self.settings.external else None
         if lag is not None:
             age_s += lag.lag_s
-            half_ns += round(lag.margin_s * 1e9)
+            half_ns += round(lag.margin_s * NS)
         domain = self._domain(output)
         counts = value if domain.joules_per_count is None else round(value / _MICRO)
         with self._lock:
             self._received_ns[domain.name] = now_ns
-            self._new.append(Reading(domain, now_ns - round(age_s * 1e9), half_ns, counts))
+            self._new.append(Reading(domain, now_ns - round(age_s * NS), half_ns, counts))
         return True
 
     def _domain(self, output: _Line) -> Domain:
@@ -187,3 +221,63 @@ class External(Reader):
     def _set_trouble(self, reason: str) -> None:
         with self._lock:
             self._trouble = reason
+
+
+def pulses() -> Iterator[tuple[float, int]]:
+    """Yield the load of all CPUs and its length in units; the pattern is always the same."""
+    chance, left, share = random.Random(0), PULSES, 1.0  # noqa: S311 - it need not be secret
+    while left:
+        length = min(left, chance.randint(SHORTEST, LONGEST))
+        yield share, length
+        left, share = left - length, 1.0 - share
+
+
+def find_lag(load: Curve, power: Sequence[Curve], start_ns: int, unit_ns: int) -> MeterLag | str:
+    """Return the lag of a meter, or the reason why it cannot be determined.
+
+    Args:
+        load: cumulative CPU time.
+        power: cumulative energy of every domain of the meter, with the meter's times.
+        start_ns: start of `pulses`.
+        unit_ns: their unit.
+    """
+    # The same readings are compared at every lag, within the time in which the load is known.
+    first_ns, last_ns = start_ns + LATEST * unit_ns, start_ns + (PULSES + EARLIEST) * unit_ns
+    cell_ns = unit_ns // _CELLS
+    moments = range(first_ns, last_ns + 1, cell_ns)
+    readings = min((curve.count(first_ns, last_ns) for curve in power), default=0)
+    if readings < LEAST_READINGS:
+        return f"the meter has too few readings: {readings}"
+    drawn = [sum(levels) for levels in zip(*(_steps(curve, moments) for curve in power), strict=True)]
+    found: dict[int, float] = {}
+    for number in range(EARLIEST * _LAGS, LATEST * _LAGS + 1):
+        lag_ns = number * unit_ns // _LAGS
+        found[lag_ns] = _correlation(_steps(load, range(first_ns - lag_ns, last_ns - lag_ns + 1, cell_ns)), drawn)
+    best_ns = max(found, key=lambda lag_ns: found[lag_ns])
+    best = found[best_ns]
+    if best < LEAST_CORRELATION:
+        return f"its power does not follow the load: a correlation of {max(best, 0.0):.2f} at most"
+    # Interpolated cells hold no more information than the readings.
+    weight = min(readings, len(drawn))
+    most_unexplained = (1 - best**2) * (1 + CHANCE / weight)
+    likely = [lag_ns for lag_ns, each in found.items() if each > 0 and 1 - each**2 <= most_unexplained]
+    if min(likely) == min(found) or max(likely) == max(found):
+        least_s, most_s = EARLIEST * unit_ns / NS, LATEST * unit_ns / NS
+        return f"its lag may be outside of the searched range, {least_s:g} s to {most_s:g} s"
+    margin_ns = max(max(likely) - best_ns, best_ns - min(likely)) + unit_ns // _LAGS
+    if margin_ns > MOST_MARGIN * unit_ns:
+        return f"lags from {min(likely) / NS:.1f} s to {max(likely) / NS:.1f} s are all as likely"
+    return MeterLag(best_ns / NS, margin_ns / NS, min(1.0, round(best, 4)))
+
+
+def _steps(curve: Curve, moments: range) -> list[float]:
+    levels = [curve.at(moment) for moment in moments]
+    return [after - before for before, after in pairwise(levels)]
+
+
+def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Pearson's correlation; 0 when one of the sequences is constant."""
+    try:
+        return statistics.correlation(first, second)
+    except statistics.StatisticsError:
+        return 0.0

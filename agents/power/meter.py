@@ -1,21 +1,125 @@
-"""Energy of an interval: of every domain, and of the node."""
+"""Meters over time: samples taken by a thread, and the energy of an interval, of every domain and of the node."""
 
+import os
+import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
-from agents.power.domain import Domain
 from agents.power.energy import energy
-from agents.power.host import MeteredHost
 from agents.power.metering import Metering
-from agents.power.sampler import PowerSampler
+from agents.power.reader import Domain, MeteredHost
 from agents.power.series import Sample
-from agents.power.settings import PowerSettings
+from agents.power.settings import MOST_HZ, PowerSettings
+from inventory.times import NS
+
+NICENESS = -10
+"""Nice value of the thread, if the user may set it."""
+
+LATE_NS = 10_000_000
+"""A sample that begins later than this after its deadline is flagged."""
 
 _KEPT = 64
 """Number of samples kept at either end of an interval; in between, only unusual samples are kept."""
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
+
+
+class Deadlines:
+    """Deadlines at a constant rate.
+
+    Attributes:
+        begin_ns: the first deadline.
+        due_ns: the next deadline.
+        skipped: number of missed deadlines.
+    """
+
+    def __init__(self, begin_ns: int, rate_hz: float) -> None:
+        self.begin_ns, self._rate_hz = begin_ns, rate_hz
+        self._number = 0
+        self.due_ns, self.skipped = begin_ns, 0
+
+    def advance(self, now_ns: int) -> None:
+        """Advance to the first later deadline that is in the future."""
+        self._number += 1
+        # Computed from the start: rounding of each period to nanoseconds would accumulate.
+        passed = int((now_ns - self.begin_ns) * self._rate_hz / NS) + 1
+        if passed > self._number:
+            self.skipped += passed - self._number
+            self._number = passed
+        self.due_ns = self.begin_ns + round(self._number * NS / self._rate_hz)
+
+
+class PowerSampler:
+    """Sampler thread, running from `start` to `stop`.
+
+    Attributes:
+        deadlines: the deadlines.
+        late: number of samples that began late.
+    """
+
+    def __init__(self, metering: Metering, on_samples: Callable[[Sequence[Sample]], None]) -> None:
+        """Prepare the thread without starting it.
+
+        Args:
+            metering: the meters; closed by `stop`.
+            on_samples: called with every sample, by the sampler thread or the forcing thread; never concurrently.
+        """
+        self._metering, self._on_samples = metering, on_samples
+        self._stopped = threading.Event()
+        self._one_at_a_time = threading.Lock()
+        # A requested rate that is too low for the counters is raised.
+        self._rate_hz = min(MOST_HZ, max(metering.settings.rate_hz, metering.fewest_hz))
+        self.deadlines = Deadlines(metering.host.monotonic_ns(), self._rate_hz)
+        self._thread = threading.Thread(target=self._run_loop, name="power sampler", daemon=True)
+        self.late = 0
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the thread while it runs."""
+        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident)) if self._thread.ident else 0.0
+
+    @property
+    def skipped(self) -> int:
+        """Number of missed deadlines."""
+        return self.deadlines.skipped
+
+    def start(self) -> None:
+        """Start the thread with a first sample."""
+        self.deadlines = Deadlines(self._metering.host.monotonic_ns(), self._rate_hz)
+        self._thread.start()
+
+    def force(self) -> None:
+        """Take a sample now."""
+        self._sample(late=False)
+
+    def stop(self) -> None:
+        """Stop the thread and close the meters; a last sample may be forced before."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._metering.close()
+
+    def _run_loop(self) -> None:
+        # A thread that runs for 0.25 ms must not wait for the time slices of others. Not every user may do this.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        clock = self._metering.host.monotonic_ns
+        deadlines = self.deadlines
+        while True:
+            now_ns = clock()
+            late = now_ns - deadlines.due_ns > LATE_NS
+            self.late += late
+            self._sample(late)
+            deadlines.advance(clock())
+            if self._stopped.wait((deadlines.due_ns - clock()) / NS):
+                return
+
+    def _sample(self, late: bool) -> None:
+        with self._one_at_a_time:
+            self._on_samples(self._metering.sample(late))
 
 
 class DomainEnergy(Struct, frozen=True):
@@ -118,16 +222,16 @@ def account(history: History, metering: Metering, start_ns: int, end_ns: int) ->
 
 
 def _wait(host: MeteredHost, seconds: float, on_wait: Callable[[float], None], enough: Callable[[], bool]) -> None:
-    end_ns = host.monotonic_ns() + round(seconds * 1e9)
-    while (left_s := (end_ns - host.monotonic_ns()) / 1e9) > 0 and not enough():
+    end_ns = host.monotonic_ns() + round(seconds * NS)
+    while (left_s := (end_ns - host.monotonic_ns()) / NS) > 0 and not enough():
         on_wait(left_s)
-        host.wait(min(_LOOK_S, left_s))
+        host.wait(min(_POLL_S, left_s))
 
 
 def _of_domain(domain: Domain, history: History, start_ns: int, end_ns: int) -> DomainEnergy:
     found = energy(history.of(domain), start_ns, end_ns)
     # The monotonic clock does not include time in which the host was suspended.
-    watts = None if found.joules is None or "gap" in found.flags else found.joules / (end_ns - start_ns) * 1e9
+    watts = None if found.joules is None or "gap" in found.flags else found.joules / (end_ns - start_ns) * NS
     return DomainEnergy(
         domain.name,
         domain.role,

@@ -1,25 +1,177 @@
-"""Thread-safe sampling of all open meters of a host."""
+"""Meters of a host: selection of its energy source, cross-checks, and thread-safe sampling of all of them."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agents.power.choose import Sources, open_sources
-from agents.power.counter import Counter
-from agents.power.cross_check import CrossCheck
-from agents.power.domain import Domain, Reader, Reading
+from agents.host_files import Finding
 from agents.power.external import External
-from agents.power.host import MeteredHost
-from agents.power.series import Sample, Series
+from agents.power.model import ModelReader
+from agents.power.perf import Perf
+from agents.power.powertop import PowerTop
+from agents.power.rapl import Rapl
+from agents.power.reader import Domain, MeteredHost, Reader, Reading
+from agents.power.series import Counter, Sample, Series, unit_joules
 from agents.power.settings import PowerSettings
+from agents.power.sysfs_sensors import Battery, Hwmon
+
+READERS: Mapping[str, type[Reader]] = {
+    reader.name: reader for reader in (Perf, Rapl, Hwmon, External, Battery, ModelReader)
+}
+"""Name -> reader, in order of preference."""
+
+COUNTERS_OF_ONE_THING = (Perf.name, Rapl.name)
+"""Two readers of the same counters: where both work, they are compared."""
+
+CHECK_NS = 60_000_000_000
+CHECK_TOLERANCE, CHECK_UNITS = 0.005, 2
+"""Duration of the comparison of two readers; their tolerated difference, relative and in units of the counters."""
 
 _ASLEEP_NS = 2_000_000
 """Shorter apparent suspensions are delays between two reads of the clocks."""
 
-_LOOKS_PER_WORD = 2
+_READS_PER_VALUE = 2
 """Number of reads of a sensor in the longest time that its reading is valid."""
+
+
+class Sources(NamedTuple):
+    """The open readers.
+
+    Attributes:
+        primary: the node's source; None when no reader works.
+        check: another reader of the same counters, for the first minute; or None.
+        beside: cross-checks that run all the time.
+        findings: reader -> result of its probe.
+    """
+
+    primary: Reader | None
+    check: Reader | None
+    beside: tuple[Reader, ...]
+    findings: Mapping[str, Finding]
+
+    @property
+    def opened(self) -> tuple[Reader, ...]:
+        """All open readers, the primary one first."""
+        return tuple(reader for reader in (self.primary, self.check, *self.beside) if reader is not None)
+
+    @property
+    def why_none(self) -> str:
+        """Reasons why there is no primary source, one for each reader."""
+        return "; ".join(f"{name}: {found.reason}" for name, found in self.findings.items())
+
+
+def order(settings: PowerSettings) -> list[str]:
+    """Return the readers that may be the source, in the order in which they are tried."""
+    if settings.source is not None:
+        return [settings.source] if settings.source in READERS else []
+    return list(dict.fromkeys([*(name for name in settings.prefer if name in READERS), *READERS]))
+
+
+def probe_all(host: MeteredHost, settings: PowerSettings) -> dict[str, Finding]:
+    """Probe every reader, in the order in which they are tried, without opening any."""
+    names = order(settings)
+    names += [name for name in READERS if name not in names]
+    found = {name: READERS[name](host, settings).probe() for name in names}
+    return found | {PowerTop.name: PowerTop(host, settings).probe()}
+
+
+def open_sources(host: MeteredHost, settings: PowerSettings) -> Sources:
+    """Open the first reader that works, and its cross-checks.
+
+    A reader that cannot be opened although its probe succeeded has the finding `unreadable`.
+    """
+    findings = probe_all(host, settings)
+    working = [name for name in order(settings) if findings[name].status == "ok"]
+    primary = check = None
+    for name in working:
+        if primary is None:
+            primary = _open(READERS[name], host, settings, findings)
+        elif {name, primary.name} == set(COUNTERS_OF_ONE_THING):
+            check = _open(READERS[name], host, settings, findings)
+    beside = [PowerTop] if settings.powertop and findings[PowerTop.name].status == "ok" else []
+    opened = (_open(reader, host, settings, findings) for reader in beside)
+    return Sources(primary, check, tuple(reader for reader in opened if reader), findings)
+
+
+def _open(
+    kind: type[Reader], host: MeteredHost, settings: PowerSettings, findings: dict[str, Finding]
+) -> Reader | None:
+    reader = kind(host, settings)
+    try:
+        reader.open()
+    except OSError as fault:
+        reader.close()
+        findings[kind.name] = Finding("unreadable", str(fault))
+        return None
+    return reader
+
+
+class Agreement(NamedTuple):
+    """Result of the comparison for one domain.
+
+    Attributes:
+        domain: name of the domain.
+        difference: relative difference of the second to the first; None when they cannot be compared.
+        detail: description of the result.
+    """
+
+    domain: str
+    difference: float | None
+    detail: str
+
+
+class CrossCheck:
+    """Collector of the samples of both readers until the minute is over."""
+
+    def __init__(self, first: str, second: str) -> None:
+        self._sources = first, second
+        self._ends: dict[str, dict[str, tuple[Sample, Sample]]] = {first: {}, second: {}}
+        self._broken: set[str] = set()
+        self._begin_ns: int | None = None
+
+    def add(self, samples: Iterable[Sample]) -> list[Agreement] | None:
+        """Add samples; return the results once, when the minute is over."""
+        now_ns = 0
+        for sample in samples:
+            ends = self._ends.get(sample.domain.source)
+            if ends is None or sample.is_silent:
+                continue
+            name = sample.domain.name
+            if sample.is_missing_step:
+                self._broken.add(name)
+            ends[name] = (ends.get(name, (sample, sample))[0], sample)
+            now_ns = max(now_ns, sample.t_ns)
+        if self._begin_ns is None:
+            self._begin_ns = now_ns or None
+        elif now_ns - self._begin_ns >= CHECK_NS:
+            first, second = self._sources
+            shared = self._ends[first].keys() & self._ends[second].keys()
+            return [self._compare(name) for name in sorted(shared)]
+        return None
+
+    def _compare(self, name: str) -> Agreement:
+        first, second = self._sources
+        if name in self._broken:
+            return Agreement(name, None, f"{first} and {second} cannot be compared: a step is missing")
+        watts = [_watts(*self._ends[source][name]) for source in self._sources]
+        begin, end = self._ends[first][name]
+        if watts[0] is None or watts[1] is None:
+            return Agreement(name, None, f"{first} and {second} cannot be compared: one of them has not changed")
+        seconds = (end.t_ns - begin.t_ns) / 1e9
+        slack = (
+            sum(unit_joules(self._ends[source][name][0].domain) for source in self._sources) / 2 * CHECK_UNITS / seconds
+        )
+        differ = watts[1] - watts[0]
+        verdict = "agree" if abs(differ) <= CHECK_TOLERANCE * watts[0] + slack else "DISAGREE"
+        detail = f"{first} and {second} {verdict}: {watts[0]:.3f} W and {watts[1]:.3f} W over {seconds:.0f} s"
+        return Agreement(name, differ / watts[0], detail)
+
+
+def _watts(begin: Sample, end: Sample) -> float | None:
+    joules, seconds = end.known_joules - begin.known_joules, (end.t_ns - begin.t_ns) / 1e9
+    return joules / seconds if joules > 0 and seconds > 0 else None
 
 
 class Note(NamedTuple):
@@ -69,7 +221,7 @@ class Metering:
         """Lowest sampling rate at which no counter wraps unnoticed and no sensor reading expires."""
         domains = (domain for reader in self._readers for domain in reader.domains)
         periods = [
-            domain.longest_s / _LOOKS_PER_WORD if domain.joules_per_count is None else Counter(domain).longest_period_s
+            domain.longest_s / _READS_PER_VALUE if domain.joules_per_count is None else Counter(domain).longest_period_s
             for domain in domains
         ]
         return 1 / min(periods, default=float("inf"))

@@ -4,8 +4,7 @@ import re
 import sys
 
 from agents.host_files import Finding
-from agents.power.domain import Domain, Reader, Reading, Role
-from agents.power.host import Readable
+from agents.power.reader import Domain, Readable, Reader, Reading, Role
 
 PMU = "sys/bus/event_source/devices/power"
 PARANOID = "proc/sys/kernel/perf_event_paranoid"

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agents.host_files import Finding
-from agents.power.domain import Domain, Reader, Reading
-from agents.power.host import MeteredHost
+from agents.power.reader import Domain, MeteredHost, Reader, Reading
 from agents.power.settings import PowerSettings
 
 WINDOW_S = 10
@@ -127,8 +126,8 @@ def estimates(report: str) -> Iterator[tuple[str, float]]:
         if "*  *  *" in line or line.startswith("# "):
             devices, column = "Device Power Report" in line, -1
             continue
-        for words, name in _SUMMARIES.items():
-            if words in line and (watts := _watts(line)) is not None:
+        for label, name in _SUMMARIES.items():
+            if label in line and (watts := _watts(line)) is not None:
                 yield name, watts
         cells = [cell.strip() for cell in line.split(";")]
         if devices and column < 0 and _COLUMN in cells:

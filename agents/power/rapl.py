@@ -1,14 +1,220 @@
-"""Energy counters of the powercap framework: Intel's and AMD's running average power limit."""
+"""Energy counters of the powercap framework: Intel's and AMD's running average power limit.
 
+A zone is a folder of `class/powercap` with `name` and `energy_uj`. Its socket is in its name, never in the folder's
+number: a platform zone may be numbered between sockets, and the numbers are hexadecimal. A zone without a socket in its
+name belongs to the socket of its parent folder.
+"""
+
+import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from agents.host_files import Finding
-from agents.power.domain import Domain, Reader, Reading
-from agents.power.files import Counters
-from agents.power.zones import HINT, POWERCAP, Zone, find_zones, reject
+from agents.power.reader import MOST_WATTS, Counters, Domain, MeteredHost, Reader, Reading, Role
+
+POWERCAP = "sys/class/powercap"
+
+BASE_CONTROL = "intel-rapl"
+"""Control type that is preferred when another one, `intel-rapl-mmio`, has the same domain."""
+
+MODELLED = "modelled"
+"""File beside the zones of emulated nodes, which no kernel has: their counters follow a model."""
+
+READS_APART_S = 0.2
+"""Time between the two reads that detect mirrors."""
+
+LEAST_UNITS = 2
+"""Values that differ by at most this number of units are equal."""
+
+AT_ZERO_S = 1.0
+"""A counter that stays at 0 for this time under load does not work."""
+
+HINT = (
+    "root may, or a group that a udev rule lets read it: the Ansible role `power` of `millrace provision` sets that up"
+)
+"""Hint for counters that may not be read by this user."""
+
+_SOCKET = re.compile(r"package-\d+(-die-\d+)?$")
+_PLATFORM = re.compile(r"psys(-\d+)?$")
+_ROLES: dict[str, Role] = {"dram": "dram", "core": "core", "uncore": "uncore"}
+_NANO = 1000
+_REGISTER = 2**32 - 1
+_MOST_NANOJOULES = 10**9
 
 PLATFORM = "psys"
 _MICRO = 1e-6
+
+
+class Zone(NamedTuple):
+    """One zone.
+
+    Attributes:
+        folder: name of its folder, `intel-rapl:0:1`.
+        path: path of the folder, relative to the host's root.
+        domain: name of its domain, `dram/package-0`.
+        role: role of the domain.
+        raw_max: range of the counter in microjoules, or None.
+        unit: smallest increment in microjoules, or None.
+        most_watts: highest power that it can draw.
+        modelled: whether its counter follows a model.
+        fault: fault of its counter, or None.
+    """
+
+    folder: str
+    path: str
+    domain: str
+    role: Role
+    raw_max: int | None
+    unit: float | None
+    most_watts: float
+    modelled: bool
+    fault: Finding | None
+
+    @property
+    def counter(self) -> str:
+        """Path of its counter."""
+        return f"{self.path}/energy_uj"
+
+
+def find_zones(host: MeteredHost) -> list[Zone]:
+    """Return all zones of CPU packages and platforms that have a counter, parents before children."""
+    found = (_zone(host, path) for path in sorted(_folders(host), key=_place))
+    return [zone for zone in found if zone is not None]
+
+
+def reject(host: MeteredHost, zones: list[Zone]) -> dict[str, str]:
+    """Return folder -> why that zone is left out: `duplicate of X`, `mirror of X` or `unreadable`.
+
+    Takes 0.2 s, and one more second when a counter is at 0.
+    """
+    rejected = {zone.folder: "unreadable" for zone in zones if zone.fault}
+    rejected |= _duplicates([zone for zone in zones if zone.folder not in rejected])
+    left = [zone for zone in zones if zone.folder not in rejected]
+    rejected |= dict.fromkeys(_at_zero(host, left), "unreadable")
+    return rejected | _mirrors(host, [zone for zone in left if zone.folder not in rejected])
+
+
+def _folders(host: MeteredHost) -> Iterator[str]:
+    """Yield every zone once: the kernel lists children beside their parents, recordings may list them inside only."""
+    seen = set()
+    waiting = [f"{POWERCAP}/{name}" for name in host.names(POWERCAP)]
+    while waiting:
+        path = waiting.pop(0)
+        folder = path.rpartition("/")[2]
+        if folder in seen:
+            continue
+        seen.add(folder)
+        if host.exists(f"{path}/name") and host.exists(f"{path}/energy_uj"):
+            yield path
+        waiting += [f"{path}/{name}" for name in host.names(path) if name.startswith(f"{folder}:")]
+
+
+def _place(path: str) -> tuple[str, list[int]]:
+    control, *numbers = path.rpartition("/")[2].split(":")
+    return control, [int(number, 16) if re.fullmatch("[0-9a-f]+", number) else -1 for number in numbers]
+
+
+def _zone(host: MeteredHost, path: str) -> Zone | None:
+    folder = path.rpartition("/")[2]
+    name = host.read_if_there(f"{path}/name") or ""
+    role: Role | None = _ROLES.get(name)
+    if _SOCKET.match(name):
+        role = "package"
+    elif _PLATFORM.match(name):
+        role = "platform"
+    if role is None:
+        return None
+    domain = name if role in ("package", "platform") else f"{name}/{_parent(host, path)}"
+    raw_max = _number(host, f"{path}/max_energy_range_uj")
+    limit = _number(host, f"{path}/constraint_0_max_power_uw")
+    return Zone(
+        folder,
+        path,
+        domain,
+        role,
+        raw_max,
+        None if raw_max is None else _unit(raw_max),
+        2 * limit / 1e6 if limit else MOST_WATTS,
+        host.exists(f"{POWERCAP}/{folder.partition(':')[0]}/{MODELLED}"),
+        host.check_number(f"{path}/energy_uj"),
+    )
+
+
+def _parent(host: MeteredHost, path: str) -> str:
+    above, _, folder = path.rpartition("/")
+    parent = folder.rpartition(":")[0]
+    for candidate in (above, f"{above}/{parent}"):
+        if candidate.endswith(f"/{parent}"):
+            return host.read_if_there(f"{candidate}/name") or parent
+    return parent
+
+
+def _number(host: MeteredHost, path: str) -> int | None:
+    text = host.read_if_there(path) or ""
+    return int(text) if text.isdigit() and int(text) > 0 else None
+
+
+def _unit(raw_max: int) -> float | None:
+    """Return the unit of a 32-bit register, which the kernel rounds to nanojoules; None for any other range."""
+    nanojoules = round(raw_max * _NANO / _REGISTER)
+    return (
+        nanojoules / _NANO
+        if 0 < nanojoules <= _MOST_NANOJOULES and _REGISTER * nanojoules // _NANO == raw_max
+        else None
+    )
+
+
+def _duplicates(zones: list[Zone]) -> dict[str, str]:
+    """Find domains in two control types; the one of the model-specific registers is kept."""
+    kept: dict[str, Zone] = {}
+    found = {}
+    for zone in sorted(zones, key=lambda zone: zone.folder.partition(":")[0] != BASE_CONTROL):
+        other = kept.setdefault(zone.domain, zone)
+        if other is not zone:
+            found[zone.folder] = f"duplicate of {other.folder}"
+    return found
+
+
+def _mirrors(host: MeteredHost, zones: list[Zone]) -> dict[str, str]:
+    """Find zones of one role and socket with the same advancing values at two times: all but the first.
+
+    The first is read before and after the others, because counters advance in the meantime. Counters that do not
+    advance cannot be compared; they do not contribute to the total either.
+    """
+    groups: dict[tuple[Role, str], list[Zone]] = {}
+    for zone in zones:
+        socket = zone.domain.rpartition("/")[2].partition("-die-")[0]
+        groups.setdefault((zone.role, socket), []).append(zone)
+    pairs = [(first, other) for first, *others in groups.values() for other in others]
+    pairs = [(first, other) for first, other in pairs if _agree(host, first, other)]
+    if pairs:
+        before = {first.folder: _number(host, first.counter) for first, _ in pairs}
+        host.wait(READS_APART_S)
+        pairs = [(first, other) for first, other in pairs if _agree(host, first, other)]
+        pairs = [(first, other) for first, other in pairs if _number(host, first.counter) != before[first.folder]]
+    found: dict[str, str] = {}
+    for first, other in pairs:
+        found.setdefault(other.folder, f"mirror of {first.folder}")
+    return found
+
+
+def _agree(host: MeteredHost, first: Zone, other: Zone) -> bool:
+    before, value, after = (_number(host, zone.counter) for zone in (first, other, first))
+    if before is None or value is None or after is None:
+        return False
+    slack = LEAST_UNITS * (first.unit or 1)
+    return before - slack <= value <= after + slack
+
+
+def _at_zero(host: MeteredHost, zones: list[Zone]) -> list[str]:
+    """Return the zones that stay at 0 under CPU load."""
+    idle = [zone for zone in zones if _number(host, zone.counter) is None]
+    spent_s = 0.0
+    while idle and spent_s < AT_ZERO_S:
+        host.work(READS_APART_S)
+        spent_s += READS_APART_S
+        idle = [zone for zone in idle if _number(host, zone.counter) is None]
+    return [zone.folder for zone in idle]
 
 
 class JudgedZone(NamedTuple):

@@ -1,21 +1,88 @@
 """Conversion of the readings of one domain into samples with cumulative joules.
 
-The joules of a counter are its increments. The watts of a sensor are interpolated linearly between readings; half of
-the change between them bounds the error.
+The joules of a counter are its increments, also when it wraps, is reset, or is read too rarely. The watts of a sensor
+are interpolated linearly between readings; half of the change between them bounds the error.
 """
 
 from typing import NamedTuple
 
-from agents.power.counter import Counter
-from agents.power.domain import Domain, Reading
+from agents.power.reader import Domain, Reading
+from inventory.times import NS
 
-GRAIN_NS = 1_000_000
-"""Age of a value: meters update their values about once a millisecond."""
+_GRAIN_S, _MODELLED_GRAIN_S = 0.002, 0.5
+"""Counters are updated about once a millisecond: between two reads there may be up to two more updates. Those of
+emulated nodes are files that a process writes every 50 ms, on a busy host later."""
+
+READS_PER_HALF_RANGE = 2
+"""Reads per half range of a counter that are needed to miss no wrap."""
+
+_WRAP, _AMBIGUOUS, _BOTH = ("wrap",), ("ambiguous",), ("wrap", "ambiguous")
+
+_AGE_S, _MODELLED_AGE_S = 0.001, 0.05
+"""Age of a value: meters update their values about once a millisecond, an emulated node every 50 ms."""
 
 _USUAL_JOULES = 1e-3
 
-_STUCK_NS = 1_000_000_000
+_STUCK_NS = NS
 """A counter that has not changed for this time is considered stuck."""
+
+
+class CounterChange(NamedTuple):
+    """Change of a counter between two reads.
+
+    Attributes:
+        counts: increase; None when unknown.
+        flags: `wrap`, `reset`, `ambiguous`.
+    """
+
+    counts: float | None
+    flags: tuple[str, ...]
+
+
+_RESET = CounterChange(None, ("reset",))
+
+
+class Counter:
+    """Parameters of one domain's counter."""
+
+    __slots__ = ("_ambiguous_s", "_grain_s", "_most_per_s", "_turn", "_unit")
+
+    def __init__(self, domain: Domain) -> None:
+        if domain.joules_per_count is None:
+            raise ValueError(f"{domain.name} is no counter")
+        self._most_per_s = domain.most_watts / domain.joules_per_count
+        self._grain_s = _MODELLED_GRAIN_S if domain.is_emulated else _GRAIN_S
+        self._unit = domain.unit or 1
+        self._turn: float | None = None
+        self._ambiguous_s = float("inf")
+        if domain.raw_max is not None:
+            self._turn = domain.raw_max + (domain.unit or 0)
+            self._ambiguous_s = domain.raw_max / self._most_per_s / 2
+
+    @property
+    def longest_period_s(self) -> float:
+        """Longest allowed time between samples in seconds."""
+        return self._ambiguous_s / READS_PER_HALF_RANGE
+
+    def step(self, before: int, now: int, elapsed_s: float) -> CounterChange:
+        """Return the change from one value to the next.
+
+        Args:
+            before: previous value.
+            now: current value.
+            elapsed_s: time between them, including time in which the host was suspended.
+        """
+        counts: float = now - before
+        wrapped = counts < 0
+        if wrapped:
+            if self._turn is None:
+                return _RESET
+            counts += self._turn
+        if counts < 0 or counts > self._most_per_s * (elapsed_s + self._grain_s) + self._unit:
+            return _RESET
+        if elapsed_s > self._ambiguous_s:
+            return CounterChange(counts, _BOTH if wrapped else _AMBIGUOUS)
+        return CounterChange(counts, _WRAP if wrapped else ())
 
 
 class Sample(NamedTuple):
@@ -49,12 +116,12 @@ class Sample(NamedTuple):
 
     @property
     def is_missing_step(self) -> bool:
-        """Whether the energy since the previous sample is unknown."""
+        """True if the energy since the previous sample is unknown."""
         return self.joules is None and not self.reason
 
     @property
     def is_silent(self) -> bool:
-        """Whether this has no value, but a reason."""
+        """True if this has no value, but a reason."""
         return self.reason != ""
 
     @property
@@ -65,7 +132,8 @@ class Sample(NamedTuple):
 
 def edge_joules(domain: Domain, half_ns: int, watts: float) -> float:
     """Return the error of a total that begins or ends with a sample with this time uncertainty."""
-    return (half_ns + GRAIN_NS) / 1e9 * watts + unit_joules(domain)
+    age_s = _MODELLED_AGE_S if domain.is_emulated else _AGE_S
+    return (half_ns / NS + age_s) * watts + unit_joules(domain)
 
 
 def unit_joules(domain: Domain) -> float:
@@ -110,7 +178,7 @@ class Series:
             return None
         slept_ns, self._asleep_ns = asleep_ns - self._asleep_ns, asleep_ns
         gap = ("gap",) if slept_ns else ()
-        elapsed_s = (reading.t_ns - before.t_ns + slept_ns) / 1e9
+        elapsed_s = (reading.t_ns - before.t_ns + slept_ns) / NS
         if self._counter is None:
             return self._power_step(before, reading, elapsed_s, gap, late)
         return self._counter_step(self._counter, before, reading, elapsed_s, gap, late)
@@ -121,7 +189,7 @@ class Series:
         was, now = before.value, reading.value
         if was == now:
             if reading.t_ns - self._moved_ns >= _STUCK_NS:
-                seconds = (reading.t_ns - self._moved_ns) / 1e9
+                seconds = (reading.t_ns - self._moved_ns) / NS
                 return self._no_sample(reading._replace(reason=f"the counter has not changed for {seconds:.0f} s"))
             return self._sample(reading, self._joules, None, gap, late)
         self._moved_ns = reading.t_ns

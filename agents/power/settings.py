@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from agents.host_files import HostFiles
 from inventory.documents import read
-from inventory.energy_model import EnergyModel, MeterLag
+from inventory.values import EnergyModel, MeterLag
 
 PATH = "etc/millrace/power.yaml"
 

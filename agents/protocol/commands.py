@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agents.protocol.pieces import Message, Move, Place, RunSpec
-from inventory.energy_model import EnergyModel, MeterLag
+from agents.protocol.pieces import AGENT, Count, Gates, Message, Move, RunSpec, Slot
+from inventory.values import EnergyModel, MeterLag
 
 
 class Welcome(Message, frozen=True, tag="welcome"):
@@ -61,11 +61,12 @@ class Start(Message, frozen=True, tag="start"):
     """Start the workers of one run: spawn, open operators, listen. Answered by `Listening` per worker.
 
     A `Start` of the same run with a higher epoch restarts it from `spec.restore`: live workers are kept and start the
-    new epoch, missing ones are spawned, and superfluous ones are ended.
+    new epoch, missing ones are spawned, and superfluous ones are ended. With `fresh`, all workers are new processes.
     """
 
     spec: RunSpec
     sensors: tuple[str, ...] = ()
+    fresh: bool = False
 
     @property
     def epoch(self) -> int:
@@ -83,7 +84,7 @@ class Connect(Message, frozen=True, tag="connect"):
 class Go(Message, frozen=True, tag="go"):
     """Start the sources at `at_ns` of the node's monotonic clock, which is `offset_ns` ahead of the controller's.
 
-    `seen` has the positions that spout executors reached in earlier epochs; records up to them count as replayed.
+    `seen` has the positions of spout executors up to which rows of earlier epochs count; records before are replays.
     """
 
     epoch: int
@@ -95,18 +96,36 @@ class Go(Message, frozen=True, tag="go"):
 class Grow(Message, frozen=True, tag="grow"):
     """Within an epoch: spawn the workers of `spec` that this node lacks. Answered by `Listening` per new worker.
 
-    `at_ns`, `offset_ns` and `seen` are as in `Go`.
+    `at_ns`, `offset_ns` and `seen` are as in `Go`; `first_slot` is as `first` in `Schedule`, for `spec.gates`.
     """
 
     spec: RunSpec
     at_ns: int
     offset_ns: int = 0
     seen: Mapping[str, int] = {}
+    first_slot: Count = 0
 
     @property
     def epoch(self) -> int:
         """The current epoch."""
         return self.spec.epoch
+
+
+class Precopy(Message, frozen=True, tag="precopy"):
+    """Copy state ahead of the next barrier; workers answer `Precopied` for each executor that arrives there.
+
+    Attributes:
+        barrier: its number, as in `Prepare`, which follows; `Abandon` ends the copies.
+        moves, workers, ports, scaled: as in `Prepare`, but `workers` are all with `scaled`, too, and `moves` those of
+            components that keep their numbers.
+    """
+
+    epoch: int
+    barrier: int
+    moves: tuple[Move, ...]
+    workers: tuple[Slot, ...]
+    ports: Mapping[str, int]
+    scaled: RunSpec | None = None
 
 
 class Prepare(Message, frozen=True, tag="prepare"):
@@ -115,27 +134,36 @@ class Prepare(Message, frozen=True, tag="prepare"):
     Attributes:
         barrier: its number, higher than all before, including earlier epochs.
         store: whether executors store their state at the barrier.
+        halt: whether sources emit nothing more, except up to the tick of `Cut`, until the next start or `Abandon`.
         moves: executors that move at the barrier.
+        scaled: the specification behind the barrier, if components get other numbers of executors there; it includes
+            `moves` and `workers`, so that both are empty. None: the numbers stay.
         workers: with moves, all workers of the run by number, including those added since the start.
-        ports: with moves, `node/slot` -> port of all workers.
+        ports: with moves or `scaled`, `node/slot` -> port of all workers.
         complete: the last complete checkpoint; older ones may be deleted.
     """
 
     epoch: int
     barrier: int
     store: bool = False
+    halt: bool = False
     moves: tuple[Move, ...] = ()
-    workers: tuple[Place, ...] = ()
+    scaled: RunSpec | None = None
+    workers: tuple[Slot, ...] = ()
     ports: Mapping[str, int] = {}
     complete: int = 0
 
 
 class Cut(Message, frozen=True, tag="cut"):
-    """Emit the prepared barrier from all spouts, just before tick number `tick` if that has not been emitted yet."""
+    """Emit the prepared barrier from all spouts, just before tick number `tick` if that has not been emitted yet.
+
+    The first `records` of the whole input precede it, so that another number of halted sources can continue.
+    """
 
     epoch: int
     barrier: int
     tick: int
+    records: Count = 0
 
 
 class Abandon(Message, frozen=True, tag="abandon"):
@@ -152,6 +180,14 @@ class TimeSlot(Message, frozen=True, tag="time_slot"):
     number: int
 
 
+class Schedule(Message, frozen=True, tag="schedule"):
+    """Follow another communication schedule from time slot `first` on, which counts as its slot 0; outboxes stay."""
+
+    epoch: int
+    gates: Gates
+    first: Count
+
+
 class Clock(Message, frozen=True, tag="clock"):
     """Update of the clock offset: the node's monotonic clock is `offset_ns` ahead of the controller's."""
 
@@ -164,6 +200,13 @@ class Mark(Message, frozen=True, tag="mark"):
 
     epoch: int
     kind: str
+
+
+class Kill(Message, frozen=True, tag="kill"):
+    """Kill the worker of a slot with SIGKILL, or, with `AGENT`, the agent itself: a fault of the agenda's timeline."""
+
+    epoch: int
+    slot: int = AGENT
 
 
 class Sampling(Message, frozen=True, tag="sampling"):
@@ -204,12 +247,15 @@ Command = (
     | Grow
     | Connect
     | Go
+    | Precopy
     | Prepare
     | Cut
     | Abandon
     | TimeSlot
+    | Schedule
     | Clock
     | Mark
+    | Kill
     | Sampling
     | Stop
     | Finish

@@ -1,20 +1,26 @@
 """Parts of messages: places, executors, and the specification of a run."""
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from inventory.foreign import printable_all
+from inventory.values import Slot as Slot
+from workloads.key_groups import OwnerRuns
 
-VERSION = 6
+VERSION = 10
 
 AGENT = -1
 """The slot in reports of an agent about itself."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Most bytes of an accepted line."""
+
+MOST_PAIRS_PER_S = 20_000
+"""Most executor pairs that all workers of a run report per second."""
 
 HEARTBEAT_S = 1.0
 SILENCE_S = 15.0
@@ -53,19 +59,12 @@ def make_printable(message: Struct, *names: str) -> None:
         )
 
 
-class Place(Struct, frozen=True, forbid_unknown_fields=True):
-    """A worker process: the node's id and the slot's index on it."""
-
-    node: str
-    slot: SlotIndex
-
-
 class ExecutorSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """One executor and where it runs; its number is its position in the topology's executor list."""
+    """One executor and where it runs; its number is its position in the topology's executor list, or in `numbers`."""
 
     component: str
     index: int
-    place: Place
+    place: Slot
 
 
 class InputFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,19 +125,24 @@ class CpuSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         make_printable(self, "setting", "before", "asked", "got", "reason")
 
 
-def workers_of(executors: Iterable[ExecutorSpec]) -> tuple[Place, ...]:
+def sample_s(pairs: int) -> int:
+    """Return the least time between two samples of the traffic of this many executor pairs, in seconds."""
+    return max(1, -(-pairs // MOST_PAIRS_PER_S))
+
+
+def workers_of(executors: Iterable[ExecutorSpec]) -> tuple[Slot, ...]:
     """Return the workers of these executors, in the order of their numbers at the start."""
-    return tuple(sorted({entry.place for entry in executors}, key=lambda place: (place.node, place.slot)))
+    return tuple(sorted({entry.place for entry in executors}))
 
 
 class Move(Struct, frozen=True, forbid_unknown_fields=True):
     """A move of one executor, by name, to another place."""
 
     executor: str
-    to: Place
+    to: Slot
 
 
-class Gates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Gates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A communication schedule: to which node each node may send in which time slot, and how much.
 
     Attributes:
@@ -148,12 +152,15 @@ class Gates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         stages: of the pipeline: components of level l are one step behind those of level l - 1; 1: all are at the same
             step.
         part_tuples: most tuples that one executor may send to another per time slot.
+        overlap: `none`: a time slot ends when all its tuples have been processed; `transfer`: when they have arrived,
+            so that the next ones travel meanwhile.
     """
 
     nodes: tuple[str, ...]
     steps: tuple[tuple[int | None, ...], ...]
     stages: int
     part_tuples: int
+    overlap: Literal["none", "transfer"] = "none"
 
     def steps_in(self, number: int) -> tuple[int | None, ...]:
         """Return the step of every stage in time slot `number`; None: the stage is still empty.
@@ -172,6 +179,29 @@ class Worked(NamedTuple):
     processed: int = 0
 
 
+class Division(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Division of a component's state among executors: their number, and the owners of key groups if it has any."""
+
+    parallelism: Count
+    owners: OwnerRuns = ()
+
+
+def sources(executor: str, stored: Mapping[str, Division]) -> Sequence[str]:
+    """Return the executors whose snapshots an executor is restored from.
+
+    Args:
+        executor: name of the executor.
+        stored: as in `RunSpec`.
+
+    >>> sources("count[1]", {}), sources("count[1]", {"count": Division(2)})
+    (('count[1]',), ('count[0]', 'count[1]'))
+    """
+    component = executor.rpartition("[")[0]
+    if component not in stored:
+        return (executor,)
+    return tuple([f"{component}[{index}]" for index in range(stored[component].parallelism)])
+
+
 class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Specification of a run, from which a worker creates its part of the topology.
 
@@ -181,8 +211,11 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
         workload, params: name and parameters of the workload, which creates the operators.
         topology: the topology as a plain document.
         executors: every executor of the topology in its order, with its place.
+        numbers: number of each of `executors`, in the same order. Once a component has been scaled in this epoch, all
+            its executors have new numbers. Empty: positions in the list.
         workers: every worker of the run; a worker's number is its position here, and later ones are added at the end.
             One without executors waits for a move.
+        owners: of the key groups of every component with a fields grouping.
         addresses: data address of every node in use.
         key: secret of the run for handshakes, hex.
         rate: the sources' rate as a plain document (`workloads.rates`).
@@ -190,9 +223,11 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
         inputs: prepared inputs, present in the node's input folder.
         shared_clock: whether all nodes read the same monotonic clock (one host).
         restore: number of the checkpoint to restore, whose snapshots are in the node's folder; 0: none.
+        stored: components whose state is divided otherwise in that checkpoint -> how.
         until: positions at which spout executors end, because they were stopped there before.
         worked: known counters of bolt executors in earlier epochs; work up to them counts as replayed.
         gates: the communication schedule that the run follows; None: rows are sent as soon as possible.
+        observed: whether workers and agents also report what online schedulers need.
     """
 
     run: str
@@ -205,10 +240,25 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     key: str
     rate: Mapping[str, Any]
     seed: int
-    workers: tuple[Place, ...]
+    workers: tuple[Slot, ...]
+    numbers: tuple[Count, ...] = ()
+    owners: Mapping[str, OwnerRuns] = {}
     inputs: tuple[InputFile, ...] = ()
     shared_clock: bool = True
     restore: int = 0
+    stored: Mapping[str, Division] = {}
     until: Mapping[str, int] = {}
     worked: Mapping[str, Worked] = {}
     gates: Gates | None = None
+    observed: bool = False
+
+    @property
+    def numbered(self) -> tuple[int, ...]:
+        """Number of each of `executors`, in their order."""
+        return self.numbers or tuple(range(len(self.executors)))
+
+    @property
+    def divisions(self) -> dict[str, Division]:
+        """Division of the state of every component."""
+        counted = Counter([executor.component for executor in self.executors])
+        return {component: Division(count, self.owners.get(component, ())) for component, count in counted.items()}

@@ -11,12 +11,13 @@ from agents.protocol.pieces import (
     Fact,
     IdleBaseline,
     Message,
-    Place,
     Port,
+    Slot,
     SlotIndex,
     Whole,
     make_printable,
 )
+from inventory.values import NonNegative
 
 MOST_FACTS = 200
 """Most facts about a node; they are recorded with every run."""
@@ -62,13 +63,15 @@ class Ready(Message, frozen=True, tag="ready"):
     """A worker is ready for the prepared barrier.
 
     `tick` is the highest number of a next tick among its spouts (0 without any), which they hold back until `Cut` or
-    `Abandon`. `refused` is the reason if the worker cannot take part.
+    `Abandon`. `records` is the number of records of the whole input up to the last one that they have emitted; null if
+    the input of one has ended. `refused` is the reason if the worker cannot take part.
     """
 
     epoch: Count
     slot: SlotIndex
     barrier: Count
     tick: Whole = 0
+    records: Whole | None = 0
     refused: str = ""
 
     def __post_init__(self) -> None:
@@ -104,16 +107,26 @@ class Passed(Message, frozen=True, tag="passed"):
     barrier: Count
 
 
+class Precopied(Message, frozen=True, tag="precopied"):
+    """The state of an executor is copied to its new place but for the latest changes, or can only move as a whole."""
+
+    epoch: Count
+    slot: SlotIndex
+    barrier: Count
+    executor: str
+
+
 class Moved(Message, frozen=True, tag="moved"):
-    """An executor works in its new place; sent by the new worker.
+    """An executor works in its new place, or has taken over from others; sent by the new worker.
 
     Attributes:
         executor: its name.
-        state_bytes: size of its state.
+        state_bytes: size of its state; of all parts that were sent if it was copied before.
         buffered: rows that waited for it here when it started to work.
-        cut_ns: end of its work in the old place, on that node's monotonic clock.
+        source: executor that it continues, of those that it has taken over from; empty: itself, as it has moved.
+        cut_ns: end of the work of that one in the old place, on that node's monotonic clock.
         live_ns: start of its work here, on this node's monotonic clock.
-        cpu_ns: CPU time for snapshot, encoding, decoding and restoring, in both places.
+        cpu_ns: CPU time for snapshot, encoding, decoding and restoring, in both places; copies included.
     """
 
     epoch: Count
@@ -125,12 +138,14 @@ class Moved(Message, frozen=True, tag="moved"):
     cut_ns: Whole
     live_ns: Whole
     cpu_ns: Count
+    source: str = ""
 
 
 class SlotDone(Message, frozen=True, tag="slot_done"):
     """A worker has sent the permitted rows of a time slot, and is idle until more rows arrive or the next slot starts.
 
-    It is sent again whenever the worker is idle after receiving more rows.
+    It is sent again whenever the worker is idle after receiving more rows. If transfers overlap with processing, it is
+    sent at once, and again whenever rows have arrived and when the worker is idle.
 
     Attributes:
         number: of the time slot.
@@ -142,6 +157,9 @@ class SlotDone(Message, frozen=True, tag="slot_done"):
         first_ns: time from the start of the slot, when the command arrived, until every executor here that processed
             rows had processed its first; None: none did.
         last_ns: time from the same start until the last executor was done.
+        arrived_ns: time from the same start until the last row arrived here; None: none did since then.
+        packed_ns: time from the same start until all results were in the outboxes; None: there was nothing to process.
+        queued_rows, queued_bytes: rows in all outboxes and inputs now, and their size, estimated from a few rows.
     """
 
     epoch: Count
@@ -154,6 +172,10 @@ class SlotDone(Message, frozen=True, tag="slot_done"):
     largest: Count = 0
     first_ns: Count | None = None
     last_ns: Count | None = None
+    arrived_ns: Count | None = None
+    packed_ns: Count | None = None
+    queued_rows: Count = 0
+    queued_bytes: Count = 0
 
 
 class Lost(Message, frozen=True, tag="lost"):
@@ -161,7 +183,7 @@ class Lost(Message, frozen=True, tag="lost"):
 
     epoch: Count
     slot: SlotIndex
-    peer: Place
+    peer: Slot
     reason: str
 
     def __post_init__(self) -> None:
@@ -176,13 +198,14 @@ class Stopped(Message, frozen=True, tag="stopped"):
     positions: Mapping[str, Count] = {}
 
 
-class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """Totals of an executor since this start of the topology, and `queued`, the rows in its input queue now.
 
     `busy_ns` is CPU time, `blocked_ns` time with work but without credit. For spouts, `processed` and `queued` are
     null, `late_ns` is the delay of the last record, if there is a schedule, and `position` is the number of records
     emitted, counted from the start of the input, unaffected by restores and moves. For bolts, `emitted` and `processed`
-    count from the sources' start, according to their state.
+    count from the sources' start, according to their state. In observed runs, `due` is the number of records that a
+    spout's schedule requires so far, counted like `position`; null without a schedule.
     """
 
     emitted: Count
@@ -192,9 +215,10 @@ class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     blocked_ns: Count
     late_ns: Count | None = None
     position: Count | None = None
+    due: Count | None = None
 
 
-class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """Totals that a worker has sent to one node over one kind of hop; `nbytes` is null within a worker."""
 
     hop: str
@@ -203,11 +227,30 @@ class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     nbytes: Count | None
 
 
-class Progress(Message, frozen=True, tag="progress"):
-    """Totals of a worker since this start of the topology, for live display, and positions; once a second.
+class PairSent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """Totals that a worker has sent from one executor to another, both by number, on all streams; with replays.
 
-    `at_ns` is the node's monotonic clock; `executors` are by name; `latency_p50_ns` is over the last second, null
-    without samples.
+    `nbytes` is null if nothing has left the worker.
+    """
+
+    sender: Count
+    receiver: Count
+    tuples: Count
+    nbytes: Count | None
+
+
+class Progress(Message, frozen=True, tag="progress", gc=False):
+    """Totals of a worker since this start of the topology, and positions of its sources; once a second.
+
+    Attributes:
+        epoch, slot: of the worker.
+        at_ns: the node's monotonic clock.
+        emitted, sunk: tuples of spouts and of sinks.
+        latency_p50_ns: over the time since the last report; null without samples.
+        latency_p99_ns: the same, in observed runs.
+        executors: by name.
+        sent: by kind of hop and node.
+        pairs: in observed runs, pairs that have communicated; null in reports that are closer together than samples.
     """
 
     epoch: Count
@@ -215,21 +258,43 @@ class Progress(Message, frozen=True, tag="progress"):
     at_ns: Whole
     emitted: Count
     sunk: Count
-    latency_p50_ns: Whole | None = None
+    latency_p50_ns: Count | None = None
+    latency_p99_ns: Count | None = None
     executors: Mapping[str, Work] = {}
     sent: tuple[Sent, ...] = ()
+    pairs: tuple[PairSent, ...] | None = None
 
 
-class Vitals(Message, frozen=True, tag="vitals"):
+class Vitals(Message, frozen=True, tag="vitals", gc=False):
     """Sign of life of an agent with a run, once a second, even if its workers are busy.
 
-    For live display, CPU seconds per second of the node, as in the trace table `cpu`, and of its workers by slot; null
-    without the sensor `cpu`, and before a rate is known.
+    Attributes:
+        epoch: of the run.
+        cores: CPU seconds per second of the node, as in the trace table `cpu`; null without the sensor `cpu`, and
+            before a rate is known.
+        workers: the same of its workers, by slot.
+        at_ns: in observed runs, time of these rates on the node's monotonic clock; the following too.
+        joules: energy of the node since the run's start, without steps that were missed; null without a meter, while
+            it is silent, and for a node that shares its machine.
+        joules_ns: time of `joules`.
+        source: reader of `joules`.
+        modelled: whether a part of `joules` is computed by a model instead of measured.
+        hz: mean current clock of its CPUs; null without cpufreq.
     """
 
     epoch: Count
-    cores: float | None = None
-    workers: Mapping[SlotIndex, float] = {}
+    cores: NonNegative | None = None
+    workers: Mapping[SlotIndex, NonNegative] = {}
+    at_ns: Whole | None = None
+    joules: NonNegative | None = None
+    joules_ns: Whole | None = None
+    source: str | None = None
+    modelled: bool = False
+    hz: NonNegative | None = None
+
+    def __post_init__(self) -> None:
+        if self.source is not None:
+            make_printable(self, "source")
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -322,19 +387,8 @@ class Failed(Message, frozen=True, tag="failed"):
         make_printable(self, "reason", "log")
 
 
+_BarrierReport = Ready | Stored | Passed | Precopied | Moved
 WorkerReport = (
-    Listening
-    | Connected
-    | Ready
-    | Stored
-    | Passed
-    | Moved
-    | SlotDone
-    | Lost
-    | Stopped
-    | Progress
-    | Exhausted
-    | Drained
-    | Failed
+    Listening | Connected | _BarrierReport | SlotDone | Lost | Stopped | Progress | Exhausted | Drained | Failed
 )
 Report = Hello | Pulse | Vitals | Idled | CpusSet | Profiled | Finished | WorkerReport

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from agents.cpu import frequency, governor, turbo
-from agents.cpu.plan import is_real_sysfs
+from agents.cpu.plan import CLOCK_RANGE, GOVERNOR, TURBO, is_real_sysfs
 from agents.cpu.topology import FOLDER
-from agents.power.host import MeteredHost, Readable
-from agents.sensors.cpu import core_busy_ns, process_cpu_ns
+from agents.power.reader import MeteredHost, Readable
+from agents.sensors.kernel import core_busy_ns, process_cpu_ns
 
 THROTTLED, CHANGED, BACKGROUND = "cpu_throttled", "cpu_changed", "background_load"
 """Kinds of events."""
@@ -35,7 +34,7 @@ class Event(NamedTuple):
 
 
 class InterferenceMonitor:
-    """Monitor of a node's CPUs; `look` is called once a second, always from one thread.
+    """Monitor of a node's CPUs; `check` is called once a second, always from one thread.
 
     Args:
         host: the node's files.
@@ -57,7 +56,7 @@ class InterferenceMonitor:
         self._just_set = False
 
     def mark(self, kind: str) -> None:
-        """Pass on an event of the run to the next `look`; callable from any thread."""
+        """Pass on an event of the run to the next `check`; callable from any thread."""
         self._marks.append(kind)
 
     @contextmanager
@@ -70,7 +69,7 @@ class InterferenceMonitor:
             self._just_set = True
             self._ours -= 1
 
-    def look(self) -> list[Event]:
+    def check(self) -> list[Event]:
         """Return the events since the last call."""
         return [*self._heat(), *self._changes(), *self._background()]
 
@@ -110,7 +109,7 @@ class InterferenceMonitor:
         if _FIRST_MARK in marks:
             self._load.begin(processes)
         else:
-            self._load.go_on(processes)
+            self._load.update(processes)
         if _LAST_MARK in marks:
             yield from self._load.events("node")
 
@@ -121,19 +120,19 @@ class HostLoad:
     def __init__(self, host: MeteredHost) -> None:
         self._host = host
         self._stat = host.root / "proc/stat"
-        self._begun_ns = self._ours_ns = 0
+        self._begin_ns = self._ours_ns = 0
         self._cores: dict[str, int] = {}
         self._seen: dict[int, int] = {}
 
     def begin(self, processes: Iterable[int]) -> None:
         """Start counting."""
-        self._begun_ns = self._host.monotonic_ns()
+        self._begin_ns = self._host.monotonic_ns()
         self._cores = self._busy_ns()
         self._seen = {}
-        self.go_on(processes)
+        self.update(processes)
         self._ours_ns = 0
 
-    def go_on(self, processes: Iterable[int]) -> None:
+    def update(self, processes: Iterable[int]) -> None:
         """Add the CPU time of these processes; the time of a process after its last update is lost when it ends."""
         for process in processes:
             used_ns = process_cpu_ns(process)
@@ -144,8 +143,8 @@ class HostLoad:
     def share(self) -> float | None:
         """Return the fraction of all cores used by other processes; None if unknown."""
         now = self._busy_ns()
-        length_ns = self._host.monotonic_ns() - self._begun_ns
-        if not self._begun_ns or not length_ns or not now or now.keys() != self._cores.keys():
+        length_ns = self._host.monotonic_ns() - self._begin_ns
+        if not self._begin_ns or not length_ns or not now or now.keys() != self._cores.keys():
             return None
         busy_ns = sum(now.values()) - sum(self._cores.values())
         return max(0.0, (busy_ns - self._ours_ns) / (length_ns * len(now)))
@@ -209,4 +208,4 @@ def _counters(host: MeteredHost) -> list[str]:
 
 def _settings(host: MeteredHost) -> list[str]:
     """Return the files of settings that others may change; one mask covers the on-line switches of all CPUs."""
-    return [path for feature in (frequency, governor, turbo) for path in feature.paths(host)] + [f"{FOLDER}/online"]
+    return [path for feature in (CLOCK_RANGE, GOVERNOR, TURBO) for path in feature.paths(host)] + [f"{FOLDER}/online"]

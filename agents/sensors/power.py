@@ -1,22 +1,39 @@
 """Energy of the machine, from its meters.
 
 A thread reads the meters ten times a second, more often than other sensors; every `read`, and so every mark, adds a
-sample. The rows have their own times.
+sample. The rows have their own times. Events at the head of the trace hold the facts that are needed to judge them.
 """
 
+import os
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from agents.power.header import header
-from agents.power.host import MeteredHost
+from agents.power.meter import PowerSampler
 from agents.power.metering import Metering, Note
-from agents.power.sampler import PowerSampler
-from agents.power.series import Sample
+from agents.power.reader import Domain, MeteredHost
+from agents.power.series import Sample, unit_joules
 from agents.power.settings import completed, settings_of
-from agents.sensors.base import Host, Row, Sensor
+from agents.sensors import Host, Row, Sensor
+from inventory.times import NS
 
-NS = 1_000_000_000
+CPU = "sys/devices/system/cpu"
+
+_SETTINGS = (
+    "intel_pstate/status",
+    "intel_pstate/no_turbo",
+    "amd_pstate/status",
+    "cpufreq/boost",
+    "smt/control",
+    "online",
+)
+_OF_POLICY = (
+    "scaling_driver",
+    "scaling_governor",
+    "scaling_min_freq",
+    "scaling_max_freq",
+    "energy_performance_preference",
+)
 
 
 class PowerSensor(Sensor):
@@ -95,3 +112,56 @@ class PowerSensor(Sensor):
             since, self._reported[kind] = value - self._reported[kind], value
             if since:
                 yield Note(kind, "power sampler", "", since)
+
+
+def header(metering: Metering) -> Iterator[Note]:
+    """Yield notes on readers and their findings, domains with resolution and range, the host and its CPU settings."""
+    for name, found in metering.sources.findings.items():
+        yield Note("power_reader", name, f"{found.status}: {found.reason}")
+    for reader in metering.sources.opened:
+        for domain in reader.domains:
+            yield Note("power_domain", domain.name, f"{reader.name}: {_describe(domain)}", unit_joules(domain) or None)
+    for what, text in _host(metering.host):
+        yield Note("power_host", what, text)
+
+
+def _describe(domain: Domain) -> str:
+    parts = [domain.role, f"/{domain.path}", *domain.flags]
+    if domain.in_total:
+        parts.append("part of the node")
+    if domain.raw_max is not None and domain.joules_per_count is not None:
+        parts.append(f"wraps after {domain.raw_max * domain.joules_per_count:.0f} J")
+    if domain.reason:
+        parts.append(domain.reason)
+    return ", ".join(parts)
+
+
+def _host(host: MeteredHost) -> Iterator[tuple[str, str]]:
+    yield "kernel", os.uname().release
+    cpu = (host.read_if_there("proc/cpuinfo") or "").partition("\n\n")[0]
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in cpu.splitlines())}
+    for key in ("model name", "microcode"):
+        if facts.get(key):
+            yield key, facts[key]
+    flags = facts.get("flags", "").split()
+    if "sgx" in flags:
+        yield "energy filter", "the CPU has SGX: its counters may be noisy on purpose"
+    if "hypervisor" in flags:
+        yield "virtual machine", "meters of the physical machine are not visible to its guests"
+    for path in _SETTINGS:
+        text = host.read_if_there(f"{CPU}/{path}")
+        if text:
+            yield path, text
+    yield from _policies(host)
+
+
+def _policies(host: MeteredHost) -> Iterator[tuple[str, str]]:
+    """Yield every clock setting once, with the policies that have it."""
+    having: dict[tuple[str, str], list[str]] = {}
+    for policy in host.names(f"{CPU}/cpufreq"):
+        for name in _OF_POLICY:
+            text = host.read_if_there(f"{CPU}/cpufreq/{policy}/{name}")
+            if text:
+                having.setdefault((name, text), []).append(policy)
+    for (name, text), policies in having.items():
+        yield name, f"{text}: {', '.join(policies)}"

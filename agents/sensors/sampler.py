@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agents.sensors.base import GROUP, Host, Row, Sensor
+from agents.sensors import GROUP, Host, Row, Sensor
 from agents.trace import TraceWriter
 from inventory.errors import MillraceError
 from inventory.plugins import load_plugin
+from inventory.times import NS
 
 PERIOD_S = 1.0
 
@@ -30,7 +31,7 @@ LATE_NS = 100_000_000
 LONGEST_WAIT_S = 20.0
 """Longest wait for rows about the last mark; controllers wait slightly longer for agents."""
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 _SUBJECT = "sampler"
 
@@ -64,7 +65,7 @@ class Sampler:
         self._writer = writer
         self._on_fault = on_fault
         self._on_rows = on_rows
-        self._period_ns = int(period_s * 1e9)
+        self._period_ns = int(period_s * NS)
         self._sensors: dict[str, Sensor] = {}
         self._next_clock_ns = self._marked_ns = 0
         self._give_up_s = 0.0
@@ -134,7 +135,7 @@ class Sampler:
             self._sample(self._sensors)
             self._writer.flush()
             before_ns, cost_ns = cost_ns, time.thread_time_ns()
-            self.event("sampler_cost", _SUBJECT, "", (cost_ns - before_ns) / 1e9)
+            self.event("sampler_cost", _SUBJECT, "", (cost_ns - before_ns) / NS)
             with self._wake:
                 if self._stopping and not self._forced:
                     return
@@ -145,7 +146,7 @@ class Sampler:
             else:
                 late_ns = time.monotonic_ns() - due_ns
                 if late_ns > LATE_NS:
-                    self.event("sample_late", _SUBJECT, "", late_ns / 1e9)
+                    self.event("sample_late", _SUBJECT, "", late_ns / NS)
 
     def _wait_for_late_rows(self) -> None:
         waiting = dict(self._sensors)
@@ -153,7 +154,7 @@ class Sampler:
             waiting = {name: sensor for name, sensor in waiting.items() if self._awaits(name, sensor)}
             if not waiting:
                 return
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
             self._sample(waiting)
 
     def _awaits(self, name: str, sensor: Sensor) -> bool:
@@ -180,7 +181,7 @@ class Sampler:
                 left_ns = due_ns - time.monotonic_ns()
                 if left_ns <= 0:
                     return False
-                self._wake.wait(left_ns / 1e9)
+                self._wake.wait(left_ns / NS)
             self._forced = False
             return True
 

@@ -54,6 +54,15 @@ class NodeUsage:
 
 
 @dataclass(frozen=True)
+class Band:
+    """A change of the running topology until the recovery from it, in seconds since the measured interval began."""
+
+    name: str
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
 class WorkloadData:
     """One workload under all schedulers.
 
@@ -70,6 +79,8 @@ class WorkloadData:
         nodes: every node of the cluster.
         suspect: metric -> scheduler -> which of the values are of suspect runs.
         recoveries: scheduler -> seconds since the measured interval's start at which its runs recovered.
+        latency_over_time: mean latency in ms over seconds since the measured interval's start, per run.
+        bands: scheduler -> changes of the running topology in its first repetition.
     """
 
     label: str
@@ -85,6 +96,80 @@ class WorkloadData:
     nodes: Sequence[str]
     suspect: Mapping[str, Mapping[str, Sequence[bool]]] = field(default_factory=dict)
     recoveries: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    latency_over_time: Sequence[Line] = ()
+    bands: Mapping[str, Sequence[Band]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ChangeData:
+    """Changes against the baseline of one workload, in per cent.
+
+    Attributes:
+        looks: scheduler -> how it is drawn, without the baseline.
+        baseline: the baseline.
+        paired: heading of a metric -> scheduler -> change of every repetition that both have.
+        middles: heading of a metric -> scheduler -> change of the median, with its interval or None.
+        suspect: heading of a metric -> scheduler -> which of the changes involve a suspect run.
+    """
+
+    looks: Mapping[str, Look]
+    baseline: str
+    paired: Mapping[str, Mapping[str, Sequence[float]]]
+    middles: Mapping[str, Mapping[str, tuple[float, tuple[float, float] | None]]]
+    suspect: Mapping[str, Mapping[str, Sequence[bool]]]
+
+
+@dataclass(frozen=True)
+class FactorPoint:
+    """A scheduler at one value of a factor: the median, and its interval or the range, as (low, high)."""
+
+    x: float
+    median: float
+    ends: tuple[float, float]
+    suspect: bool = False
+
+
+@dataclass(frozen=True)
+class FactorMultiple:
+    """One workload over the values of a factor, at one combination of the other factors.
+
+    Attributes:
+        title: values of the other factors; empty if there are none.
+        factor: name of the factor.
+        ticks: position and text of every value of the factor.
+        looks: scheduler -> how it is drawn.
+        units: heading of a metric -> its unit.
+        points: heading of a metric -> scheduler -> its points.
+        limits: heading of a metric -> largest value in the figures of all combinations.
+    """
+
+    title: str
+    factor: str
+    ticks: Sequence[tuple[float, str]]
+    looks: Mapping[str, Look]
+    units: Mapping[str, str]
+    points: Mapping[str, Mapping[str, Sequence[FactorPoint]]]
+    limits: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class SlotData:
+    """Time slots of one workload.
+
+    Attributes:
+        looks: scheduler -> how it is drawn; only those whose runs follow a communication schedule.
+        over_time: column of the table `slot_timeline` or `slot_balance` -> values over seconds since the measured
+            interval's start, per run; a NaN breaks a line.
+        stalls: predicted and measured stall (ms), per run.
+        stalled_slots: scheduler -> number of stalled slots in all runs.
+        bands: scheduler -> changes of the running topology in its first repetition.
+    """
+
+    looks: Mapping[str, Look]
+    over_time: Mapping[str, Sequence[Line]]
+    stalls: Sequence[Line]
+    stalled_slots: Mapping[str, int]
+    bands: Mapping[str, Sequence[Band]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,21 @@
-"""Dot plots: every run a dot on a common axis from 0, grouped by metric."""
+"""Figures of one value per run or node: dot plots, also of energy by one meter, and the nodes that placements use.
+
+Every run is a dot on a common axis from 0, grouped by metric.
+"""
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from analysis.figures.data import DotPlots, WorkloadData, quantity
-from analysis.figures.theme import Look, new_figure
-from analysis.palette import INK, MUTED
+from analysis.figures.data import DotPlots, MeterData, Point, WorkloadData, quantity
+from analysis.figures.theme import Look, hatch, new_figure, say_empty, with_legend
+from analysis.palette import GRID, INK, MUTED
 from analysis.statistics import Spread
 
 _ROW_IN = 0.21
@@ -111,3 +116,117 @@ def _row(axes: Axes, at: float, values: Sequence[tuple[float, bool]], spread: Sp
 def _span(low: float, high: float) -> str:
     first, last = quantity(low), quantity(high)
     return first if first == last else f"{first} – {last}"
+
+
+_HEIGHT_IN = 2.9
+_LINE = 54
+
+
+def per_tuple(data: MeterData) -> Figure:
+    """Draw J per tuple at sinks, gross and net, of every run."""
+    groups = [("gross", "joules_per_tuple"), ("net of what is drawn when idle", "net_joules_per_tuple")]
+    return _by(data, dot_plots(data.dot_plots, "Energy per tuple", _labelled("J per tuple at sinks", data), groups))
+
+
+def idle(data: MeterData) -> Figure:
+    """Draw the share of the energy that the machines would have used without workers, of every run."""
+    groups = [("idle energy", "idle_percent")]
+    return _by(data, dot_plots(data.dot_plots, "Idle share", _labelled("% of gross energy", data), groups))
+
+
+def front(data: MeterData) -> Figure:
+    """Draw J per tuple against tuples/s; with enough repetitions also medians with intervals, and the Pareto front."""
+    figure, (axes,) = with_legend("Energy against throughput", data.dot_plots.looks, _HEIGHT_IN, dots=True)
+    axes.set_xlabel(_labelled("tuples/s at sinks", data))
+    axes.set_ylabel("J per tuple, gross")
+    for point in data.runs:
+        _dot(axes, point, data.dot_plots.looks[point.scheduler], 0.25 if data.middles else 0.85)
+    for point in data.middles:
+        _cross(axes, point, data.dot_plots.looks[point.scheduler])
+    ahead = sorted((point.tuples_per_s, point.joules) for point in data.middles if point.on_front)
+    if ahead:
+        axes.plot([x for x, _ in ahead], [y for _, y in ahead], color=MUTED.light, linewidth=1, zorder=1)
+        axes.annotate("front", ahead[-1], xytext=(5, -11), textcoords="offset points", color=MUTED.light, fontsize=9)
+    axes.set_xlim(0, max(point.tuples_per_s for point in data.runs) * 1.12 or 1.0)
+    axes.set_ylim(0, max(point.joules for point in data.runs) * 1.12 or 1.0)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value)))
+    axes.grid()
+    return _by(data, figure)
+
+
+def _dot(axes: Axes, point: Point, look: Look, alpha: float) -> None:
+    face = "none" if point.suspect else look.colour.light
+    style: dict[str, Any] = {"color": look.colour.light, "markerfacecolor": face, "alpha": alpha, "linestyle": ""}
+    axes.plot([point.tuples_per_s], [point.joules], marker=look.marker, **style)
+
+
+def _cross(axes: Axes, point: Point, look: Look) -> None:
+    """Draw a median with its intervals."""
+    colour = look.colour.light
+    if point.tuples_interval:
+        axes.plot(point.tuples_interval, [point.joules] * 2, color=colour, linewidth=2)
+    if point.joules_interval:
+        axes.plot([point.tuples_per_s] * 2, point.joules_interval, color=colour, linewidth=2)
+    axes.plot([point.tuples_per_s], [point.joules], marker=look.marker, color=colour, markersize=6.5)
+
+
+def _labelled(label: str, data: MeterData) -> str:
+    """Return an axis label with the source below, wrapped to the figure's width."""
+    return "\n".join([label, *wrap(data.source, _LINE)])
+
+
+def _by(data: MeterData, figure: Figure) -> Figure:
+    if data.modelled:
+        hatch(figure.axes[0])
+    return figure
+
+
+_USAGE_ROW_IN = 0.46
+_USAGE_FRAME_IN = 0.95
+_MOST_NUMBERED = 14
+"""With more nodes than this, the numbers in the cells are not readable."""
+
+
+def nodes_used(data: WorkloadData) -> Figure:
+    """Draw a row per placement and a cell per node, shaded and numbered by executors; free nodes are empty cells."""
+    figure, axes = new_figure("Nodes used", _USAGE_FRAME_IN + len(data.placements) * _USAGE_ROW_IN)
+    if not data.placements:
+        say_empty(axes, "not recorded")
+        return figure
+    most = max((count for placements in data.placements for count in placements.executors.values()), default=1)
+    width = len(data.nodes)
+    for at, placements in enumerate(data.placements):
+        colour = data.looks[placements.scheduler].colour.light
+        for column, node in enumerate(data.nodes):
+            count = placements.executors.get(node, 0)
+            box = (column - 0.44, at - 0.4)
+            axes.add_patch(Rectangle(box, 0.88, 0.8, facecolor="none", edgecolor=GRID.light, linewidth=1))
+            if not count:
+                continue
+            axes.add_patch(Rectangle(box, 0.88, 0.8, facecolor=colour, alpha=0.18 + 0.32 * count / most, linewidth=0))
+            if width <= _MOST_NUMBERED:
+                axes.text(column, at, str(count), ha="center", va="center", color=INK.light)
+        used, workers = len(placements.executors), sum(placements.workers.values())
+        words = f"{used} of {width} nodes\n{workers} worker{'s' if workers != 1 else ''}"
+        axes.text(width - 0.4, at, words, va="center", color=MUTED.light, fontsize=9, linespacing=1.3)
+    different = len(data.placements) > len({placements.scheduler for placements in data.placements})
+    axes.set_yticks(
+        range(len(data.placements)),
+        [f"{s.scheduler}\n{_repetitions(s.repetitions)}" if different else s.scheduler for s in data.placements],
+        color=INK.light,
+    )
+    step = -(-width // _MOST_NUMBERED)
+    axes.set_xticks(range(0, width, step), list(data.nodes)[::step])
+    axes.tick_params(length=0)
+    axes.set_xlabel("node, with the executors placed on it")
+    axes.set_xlim(-0.5, width - 0.5 + 0.3 * width)
+    axes.set_ylim(len(data.placements) - 0.45, -0.55)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    return figure
+
+
+def _repetitions(numbers: Sequence[int]) -> str:
+    return f"r{', '.join(map(str, numbers[:4]))}{', …' if len(numbers) > 4 else ''}"

@@ -1,4 +1,4 @@
-"""Style of the figures, and conversion of Matplotlib's SVG for light and dark pages.
+"""Style of the figures, conversion of Matplotlib's SVG for light and dark pages, and PDF for papers.
 
 Figures are drawn in the light palette. The files have these colours on their own background as plain attributes,
 because many SVG viewers do not support CSS variables and show such colours as black. Every colour of the palette also
@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
@@ -191,6 +192,12 @@ def render_svg(figure: Figure, name: str, description: str) -> str:
     root.insert(0, title)
     root.insert(1, _ground())
     return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def write_pdf(figure: Figure, path: Path) -> None:
+    """Write a figure as PDF, the same bytes for the same figure; publishers refuse fonts of Type 3."""
+    with mpl.rc_context({"pdf.fonttype": 42}):
+        figure.savefig(path, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
 
 
 def colour_rules() -> str:

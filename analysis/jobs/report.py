@@ -1,6 +1,6 @@
 """Spark job: from a campaign's traces to its report.
 
-    spark-submit analysis/jobs/report.py --campaign DIR --output DIR [--baseline SCHEDULER]
+    spark-submit analysis/jobs/report.py --campaign DIR --output DIR [--baseline SCHEDULER] [--pdf]
 
 Runs in the Python environment that Millrace is installed in (set PYSPARK_PYTHON where that is not the default), on
 any master; the campaign's folder must be readable under the same path everywhere.
@@ -22,12 +22,15 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 
 from pyspark.sql import SparkSession  # noqa: E402
 
-from analysis.columns import SPARK_COLUMNS, tidy  # noqa: E402
 from analysis.results import Campaign, load_campaign  # noqa: E402
-from analysis.summary import Rows  # noqa: E402
-from analysis.tables import TABLES  # noqa: E402
+from analysis.summary import (  # noqa: E402
+    SPARK_COLUMNS,
+    Rows,
+    tidy,
+)
+from analysis.tables import TABLES, collected  # noqa: E402
 from analysis.traces import Traces  # noqa: E402
-from inventory.atomic_folder import replacing  # noqa: E402
+from inventory.atomic_files import replacing_folder  # noqa: E402
 from inventory.errors import MillraceError  # noqa: E402
 from inventory.foreign import printable, printable_lines  # noqa: E402
 from inventory.parent_death import end_with, leave_on_sigterm  # noqa: E402
@@ -47,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--campaign", type=Path, required=True, help="folder that holds campaign.json")
     parser.add_argument("--output", type=Path, required=True, help="folder of the report; replaced when it is there")
     parser.add_argument("--baseline", help="scheduler that others are compared with (default: the agenda's)")
+    parser.add_argument("--pdf", action="store_true", help="write every figure as PDF, too")
     asked = parser.parse_args(arguments)
     # Java starts this program but does not end it: exit on SIGTERM, and when Java ends.
     leave_on_sigterm()
@@ -58,10 +62,10 @@ def main(arguments: Sequence[str]) -> int:
         # an exception from SIGTERM may leave Python's import lock held, and must not be waited for.
         drawing = Thread(target=import_module, args=("analysis.build",), daemon=True)
         drawing.start()
-        with replacing(asked.output) as folder:
+        with replacing_folder(asked.output) as folder:
             tables = _tables(campaign)
             drawing.join()
-            import_module("analysis.build").build(campaign, tables, folder, baseline, _report_progress)
+            import_module("analysis.build").build(campaign, tables, folder, baseline, _report_progress, asked.pdf)
     except MillraceError as fault:
         sys.stderr.write(f"{printable_lines(f'millrace: {fault}')}\n")
         return fault.exit_status
@@ -79,11 +83,11 @@ def _tables(campaign: Campaign) -> dict[str, Rows]:
     # A separate job that lists files pays off only for many thousands of files.
     builder = builder.config("spark.sql.sources.parallelPartitionDiscovery.threshold", "10000")
     with started(builder.config("spark.sql.shuffle.partitions", partitions), _report_progress) as spark:
-        traces = Traces(spark, campaign.counted)
+        traces = Traces(spark, campaign.counted, campaign.agenda.buffer_mb)
         _report_progress("reading marks")
         traces.prepare()
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            jobs = {name: pool.submit(lambda make: make(traces).toArrow().to_pylist(), TABLES[name]) for name in TABLES}
+            jobs = {name: pool.submit(collected, traces, name) for name in TABLES}
             tables = {}
             for at, (name, job) in enumerate(jobs.items(), 1):
                 tables[name] = tidy(name, job.result())

@@ -33,9 +33,9 @@ def faults_of(variables):
     """Return the faults of a host's variables with our prefix, a sentence each."""
     try:
         from agents.power.settings import PowerSettings
+        from inventory.ansible_hosts import names
         from inventory.documents import Document
         from inventory.errors import InputError, nearest
-        from inventory.variables import names
     except ImportError as fault:
         raise AnsibleError(f"run Ansible from the environment that Millrace is installed in: {fault}") from fault
     faults = [f"{name}: unknown variable{nearest(name, names())}" for name in variables if name not in names()]

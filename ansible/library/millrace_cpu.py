@@ -1,7 +1,7 @@
 """Ansible module: set online cores, governor, clock range and turbo of a host, and restore them."""
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.millrace_cpu import SECTION, WISH, CpuError, CpuProgram, found_before
+from ansible.module_utils.millrace_cpu import REQUESTED_CPU, SECTION, CpuError, CpuProgram, found_before
 from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boot_id
 
 DOCUMENTATION = r"""
@@ -12,11 +12,11 @@ description:
 options:
   folder: {description: Folder of C(pre_state.json)., type: path, required: true}
   archive: {description: The program that sets CPUs., type: str, required: true}
-  wish:
+  requested:
     description: Requested settings. Other settings are not changed.
     type: dict
     default: {}
-    suboptions: &wish
+    suboptions: &requested
       cores: {description: Physical online cores., type: int}
       smt: {description: Whether siblings are online., type: bool}
       governor: {description: Governor of every policy., type: str}
@@ -29,7 +29,7 @@ options:
     description: Settings that another task applies; they do not count as a change of this task.
     type: dict
     default: {}
-    suboptions: *wish
+    suboptions: *requested
   state:
     description: V(absent) restores the original values.
     choices: [present, absent]
@@ -44,7 +44,7 @@ EXAMPLES = r"""
   millrace_cpu:
     folder: "{{ millrace_state }}"
     archive: "{{ lookup('millrace_archive') }}"
-    wish: {cores: 2, governor: performance, min_ghz: 2.4, max_ghz: 2.4, turbo: false}
+    requested: {cores: 2, governor: performance, min_ghz: 2.4, max_ghz: 2.4, turbo: false}
 """
 
 RETURN = r"""
@@ -64,22 +64,22 @@ class Cpus:
         self._program = program
         self._before = found_before(kept)
 
-    def planned(self, wish, assuming):
+    def planned(self, requested, assuming):
         """Return what applying the request would change: `{changed, settings, refused}`."""
         assumed = self._ask("plan", wish=assuming)
-        plan = self._ask("plan", wish={**wish, **given(assuming)})
+        plan = self._ask("plan", wish={**requested, **given(assuming)})
         if assumed["changed"] and not plan["refused"]:
             others = {setting["path"] for setting in assumed["settings"]}
             plan["settings"] = [setting for setting in plan["settings"] if setting["path"] not in others]
             plan["changed"] = any(setting["before"] != setting["asked"] for setting in plan["settings"])
         return plan
 
-    def give(self, wish):
+    def apply(self, requested):
         """Save the original values, apply the request, and return the program's response."""
         if self._before is None:
             self._before = self._ask("facts")["before"]
             self._kept.save(SECTION, self._before, volatile=True)
-        answer = self._ask("apply", wish=wish)
+        answer = self._ask("apply", wish=requested)
         if "before" in answer:
             # It now includes files that appeared only now, such as the clocks of cores that were offline.
             self._kept.note(SECTION, answer["before"])
@@ -99,9 +99,9 @@ class Cpus:
         return self._program.ask(verb, before=self._before, **request)
 
 
-def given(wish):
+def given(requested):
     """Return the settings that are not None."""
-    return {name: value for name, value in wish.items() if value is not None}
+    return {name: value for name, value in requested.items() if value is not None}
 
 
 def broken(answer):
@@ -117,8 +117,8 @@ def main():
         argument_spec={
             "folder": {"type": "path", "required": True},
             "archive": {"type": "str", "required": True},
-            "wish": {"type": "dict", "default": {}, "options": WISH},
-            "assuming": {"type": "dict", "default": {}, "options": WISH},
+            "requested": {"type": "dict", "default": {}, "options": REQUESTED_CPU},
+            "assuming": {"type": "dict", "default": {}, "options": REQUESTED_CPU},
             "state": {"choices": ["present", "absent"], "default": "present"},
             "root": {"type": "path", "default": "/"},
         },
@@ -131,9 +131,9 @@ def main():
         if asked["state"] == "absent":
             answer = cpus.back(module.check_mode)
         else:
-            answer = cpus.planned(asked["wish"], asked["assuming"])
+            answer = cpus.planned(asked["requested"], asked["assuming"])
             if answer["changed"] and not module.check_mode:
-                answer = cpus.give(asked["wish"])
+                answer = cpus.apply(asked["requested"])
     except (CpuError, PreStateError, OSError) as fault:
         module.fail_json(msg=str(fault))
     settings = answer["settings"]

@@ -106,7 +106,7 @@ def mend():
     run("dpkg", "--force-confold", "--configure", "--pending")
 
 
-def give(packages, kept, section, names, check_mode):
+def apply(packages, kept, section, names, check_mode):
     """Install missing packages; return (installed packages, removed packages)."""
     missing = sorted(set(names) - packages.installed()) if names else []
     if not missing:
@@ -139,7 +139,7 @@ def note(kept, section, come, go):
     kept.note(section, applied)
 
 
-def take_back(packages, kept, section, remove, check_mode):
+def restore(packages, kept, section, remove, check_mode):
     """Restore removed packages and remove installed ones; return (installed packages, removed packages)."""
     found = kept.section(section)
     if found is None:
@@ -184,11 +184,11 @@ def main():
     kept, section = PreState(asked["folder"], boot_id()), f"packages/{asked['role']}"
     try:
         if asked["state"] == "present":
-            come, go = give(Packages(), kept, section, asked["names"], module.check_mode)
+            come, go = apply(Packages(), kept, section, asked["names"], module.check_mode)
             changed = bool(come or go)
         else:
             changed = kept.section(section) is not None
-            come, go = take_back(Packages(), kept, section, asked["remove"], module.check_mode)
+            come, go = restore(Packages(), kept, section, asked["remove"], module.check_mode)
     except (PackageError, PreStateError, OSError) as fault:
         module.fail_json(msg=str(fault))
     diff = {"before": "".join(f"{name}\n" for name in go), "after": "".join(f"{name}\n" for name in come)}

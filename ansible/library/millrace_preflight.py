@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.millrace_asked import ASKED
-from ansible.module_utils.millrace_cpu import CpuError, CpuProgram, found_before
+from ansible.module_utils.millrace_cpu import REQUESTED, CpuError, CpuProgram, found_before
 from ansible.module_utils.millrace_limits import MIB, LimitError, holder
 from ansible.module_utils.millrace_links import refusals
 from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boot_id
@@ -56,15 +55,15 @@ def cpu_refusals(asked, kept, tmpdir):
 
 def limit_refusals(asked, root):
     """Return the impossible limits."""
-    wish = {"cpu": asked["cpu_share"], "memory": asked["memory_mb"]}
+    requested = {"cpu": asked["cpu_share"], "memory": asked["memory_mb"]}
     faults = []
     cores = asked["cpu"].get("cores") or os.cpu_count()
-    if wish["cpu"] is not None and not 0.01 <= wish["cpu"] <= cores:
-        faults.append(f"millrace_cpu_share: {wish['cpu']:g}; possible: 0.01 to {cores}")
+    if requested["cpu"] is not None and not 0.01 <= requested["cpu"] <= cores:
+        faults.append(f"millrace_cpu_share: {requested['cpu']:g}; possible: 0.01 to {cores}")
     ram = next(int(line.split()[1]) for line in (root / "proc/meminfo").read_text().splitlines() if "MemTotal" in line)
-    if wish["memory"] is not None and not 1 <= wish["memory"] <= ram * 1024 // MIB:
-        faults.append(f"millrace_memory_mb: {wish['memory']}; possible: 1 to {ram * 1024 // MIB}")
-    return faults or holder(root, asked["user"], asked["service_manager"]).refusals(wish)
+    if requested["memory"] is not None and not 1 <= requested["memory"] <= ram * 1024 // MIB:
+        faults.append(f"millrace_memory_mb: {requested['memory']}; possible: 1 to {ram * 1024 // MIB}")
+    return faults or holder(root, asked["user"], asked["service_manager"]).refusals(requested)
 
 
 def refused(asked, tmpdir):
@@ -98,7 +97,7 @@ def main():
     """Run as Ansible runs modules."""
     module = AnsibleModule(
         argument_spec={
-            **ASKED,
+            **REQUESTED,
             "links": {"type": "list", "elements": "dict", "default": []},
             "root": {"type": "path", "default": "/"},
         },

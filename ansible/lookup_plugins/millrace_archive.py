@@ -30,9 +30,8 @@ PARTS = (
     "agents/__init__.py",
     "agents/host_files.py",
     "agents/cpu/*.py",
-    "agents/power/__init__.py",
-    "agents/perf_event.py",
     "inventory/__init__.py",
+    "inventory/atomic_files.py",
     "inventory/errors.py",
 )
 

@@ -36,8 +36,8 @@ class LookupModule(LookupBase):
         """Return one list of links, in the order of the inventory."""
         try:
             from inventory.documents import Document
+            from inventory.emulation import RACK, VARIABLE, requested_links
             from inventory.errors import InputError
-            from inventory.links import VARIABLE, requested_links
         except ImportError as fault:
             raise AnsibleError(f"run Ansible from the environment that Millrace is installed in: {fault}") from fault
         self.set_options(var_options=variables, direct=kwargs)
@@ -47,8 +47,10 @@ class LookupModule(LookupBase):
         nodes = list(dict.fromkeys([*groups.get("workers", []), *groups.get("generators", [])]))
         asked = {name: _asked(hosts[name]) if both and name != here else [] for name in nodes}
         asked[here] = _asked(variables)
+        described = {name: {VARIABLE: asked[name], RACK: hosts[name].get(RACK)} for name in nodes}
+        requests = Document("inventory", described)
         try:
-            links = requested_links(Document("inventory", {name: {VARIABLE: asked[name]} for name in nodes}), nodes)
+            links = requested_links(requests.origin, nodes)
         except InputError as fault:
             raise AnsibleError(str(fault).removeprefix(f"inventory: {here}.")) from fault
         delays = {(link.sender, link.receiver): link.delay_ms for link in links}

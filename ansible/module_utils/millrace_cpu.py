@@ -1,4 +1,4 @@
-"""The program `agents.cpu`, run from the archive that came with a module's arguments."""
+"""Requested settings of a host, and the program `agents.cpu`, run from the archive in a module's arguments."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 
 OLDEST_PYTHON = (3, 11)
 
-WISH = {
+REQUESTED_CPU = {
     "cores": {"type": "int"},
     "smt": {"type": "bool"},
     "governor": {"type": "str"},
@@ -21,6 +21,20 @@ WISH = {
 }
 """CPU settings as an argument of a module; None leaves a setting unchanged."""
 
+REQUESTED = {
+    "folder": {"type": "path", "required": True},
+    "archive": {"type": "str", "required": True},
+    "user": {"type": "str", "required": True},
+    "service_manager": {"type": "str", "required": True},
+    "is_machine": {"type": "bool", "default": True},
+    "cpu": {"type": "dict", "default": {}, "options": REQUESTED_CPU},
+    "cpu_share": {"type": "float"},
+    "memory_mb": {"type": "int"},
+}
+"""Arguments of a module that checks a host's requested settings without links.
+
+The limits and links of a host that is not a machine are set from the outside.
+"""
 
 SECTION = "cpu"
 """Section of `pre_state.json`."""

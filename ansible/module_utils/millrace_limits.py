@@ -64,12 +64,12 @@ class Groups:
         split = [(words[3].split(","), root / words[1].lstrip("/")) for words in mounts if words[2] == "cgroup"]
         self._parents = {kind: folder for kind in EVERYTHING for options, folder in split if kind in options}
 
-    def refusals(self, wish):
-        """Why the wish cannot be had here, a sentence each."""
-        absent = [kind for kind, asked in wish.items() if asked and kind not in self._parents]
+    def refusals(self, requested):
+        """Return why requested limits are impossible on this host, one sentence per reason."""
+        absent = [kind for kind, asked in requested.items() if asked and kind not in self._parents]
         if absent:
             return [f"{' and '.join(absent)}: no control group with it is mounted below /sys/fs/cgroup"]
-        if self.version == 2 and any(wish.values()) and pwd.getpwuid(os.getuid()).pw_name != self._user:
+        if self.version == 2 and any(requested.values()) and pwd.getpwuid(os.getuid()).pw_name != self._user:
             reason = f"only root can enter a control group of version 2, and agents run as {self._user}"
             return [f"cpu and memory: {reason}; possible: millrace_user root, or a host with systemd"]
         return []
@@ -78,32 +78,32 @@ class Groups:
         """Return file -> value of every limit; None for missing files."""
         return {str(path): _read(path) for path, _ in self._files(EVERYTHING)}
 
-    def asked(self, wish):
+    def asked(self, requested):
         """Return file -> requested value."""
-        return {str(path): value for path, value in self._files(wish)}
+        return {str(path): value for path, value in self._files(requested)}
 
     def found(self):
         """Return the original state: existing groups with our name, and their values."""
         groups = {str(folder): folder.is_dir() for folder in self._folders(EVERYTHING)}
         return {"groups": groups, "values": self.now()}
 
-    def is_set(self, wish):
+    def is_set(self, requested):
         """Return whether all limits are in effect."""
-        return all(_read(path) == value for path, value in self._files(wish))
+        return all(_read(path) == value for path, value in self._files(requested))
 
-    def set(self, wish):
+    def set(self, requested):
         """Set the limits and read them back."""
-        for folder in self._folders(wish):
+        for folder in self._folders(requested):
             if self.version == 2:
                 _write(folder.parent / "cgroup.subtree_control", "+cpu +memory")
             self.make(folder)
             os.chown(folder / "cgroup.procs", pwd.getpwnam(self._user).pw_uid, -1)
-        for path, value in self._files(wish):
+        for path, value in self._files(requested):
             _write(path, value)
             if _read(path) != value:
                 raise LimitError(f"{path}: wrote {value}, it says {_read(path)}")
 
-    def put_back(self, found):
+    def restore(self, found):
         """Restore the original state; processes in the group move to its parent."""
         for name, existed in found["groups"].items():
             folder = Path(name)
@@ -121,33 +121,38 @@ class Groups:
     enter = ()
     """Command prefix to run a program within the limits; not used here, see `entrances`."""
 
-    def entrances(self, wish):
+    def entrances(self, requested):
         """Return the files to which an agent writes its process id."""
-        return [str(folder / "cgroup.procs") for folder in self._folders(wish)]
+        return [str(folder / "cgroup.procs") for folder in self._folders(requested)]
 
     def make(self, folder):
-        """Make a group; the kernel puts its files there."""
+        """Create a group; the kernel creates its files."""
         folder.mkdir(exist_ok=True)
 
     def remove(self, folder):
-        """Remove a group; its files go with it."""
+        """Remove a group with its files."""
         folder.rmdir()
 
-    def _folders(self, wish):
-        return sorted({self._parents[kind] / GROUP for kind, asked in wish.items() if asked and kind in self._parents})
+    def _folders(self, requested):
+        return sorted(
+            {self._parents[kind] / GROUP for kind, asked in requested.items() if asked and kind in self._parents}
+        )
 
-    def _files(self, wish):
-        if wish["cpu"] and "cpu" in self._parents:
-            share, period = quota(wish["cpu"])
+    def _files(self, requested):
+        if requested["cpu"] and "cpu" in self._parents:
+            share, period = quota(requested["cpu"])
             folder = self._parents["cpu"] / GROUP
             if self.version == 2:
                 yield folder / "cpu.max", f"{share} {period}"
             else:
                 yield folder / "cpu.cfs_period_us", str(period)
                 yield folder / "cpu.cfs_quota_us", str(share)
-        if wish["memory"] and "memory" in self._parents:
+        if requested["memory"] and "memory" in self._parents:
             folder = self._parents["memory"] / GROUP
-            yield folder / ("memory.max" if self.version == 2 else "memory.limit_in_bytes"), str(wish["memory"] * MIB)
+            yield (
+                folder / ("memory.max" if self.version == 2 else "memory.limit_in_bytes"),
+                str(requested["memory"] * MIB),
+            )
 
 
 class Slice:
@@ -162,9 +167,9 @@ class Slice:
         self._root = root
         self._user = user
 
-    def refusals(self, wish):
-        """Why the wish cannot be had here, a sentence each."""
-        if not any(wish.values()):
+    def refusals(self, requested):
+        """Return why requested limits are impossible on this host, one sentence per reason."""
+        if not any(requested.values()):
             return []
         if not (self._root / "run/systemd/system").is_dir():
             return ["cpu and memory: systemd does not run this host; possible: millrace_service_manager none"]
@@ -179,38 +184,38 @@ class Slice:
         """Return file -> content; None when it is missing."""
         return {str(self._file()): _read(self._file())}
 
-    def asked(self, wish):
+    def asked(self, requested):
         """Return file -> requested content."""
-        return {str(self._file()): self._text(wish)} if any(wish.values()) else {}
+        return {str(self._file()): self._text(requested)} if any(requested.values()) else {}
 
     def found(self):
         """Return the original state."""
         missing = [str(folder) for folder in self._file().parents if not folder.is_dir()]
         return {"file": str(self._file()), "text": _read(self._file()), "missing": missing}
 
-    def is_set(self, wish):
+    def is_set(self, requested):
         """Return whether all limits are in effect, now and after the next boot."""
-        return _read(self._file()) == self._text(wish)
+        return _read(self._file()) == self._text(requested)
 
-    def set(self, wish):
+    def set(self, requested):
         """Set the limits of current and future sessions.
 
         `systemctl set-property` is not used because it rounds to hundredths of a core.
         """
         self._file().parent.mkdir(parents=True, exist_ok=True)
-        self._file().write_text(self._text(wish) + "\n", encoding="utf-8")
+        self._file().write_text(self._text(requested) + "\n", encoding="utf-8")
         _systemctl("daemon-reload")
         read = _systemctl("show", self._name(), "--property=DropInPaths", "--value").split()
         if str(self._file()) not in read:
             raise LimitError(f"{self._file()}: systemd has not read it, but {' '.join(read) or 'nothing'}")
 
-    def put_back(self, found):
+    def restore(self, found):
         """Restore the original state."""
         path = Path(found["file"])
         if found["text"] is None:
             path.unlink(missing_ok=True)
             for folder in found["missing"]:
-                with suppress(OSError):  # somebody else's settings may be there by now
+                with suppress(OSError):  # other settings may have been added since
                     Path(folder).rmdir()
         else:
             path.write_text(found["text"] + "\n", encoding="utf-8")
@@ -221,7 +226,7 @@ class Slice:
         """Command prefix to run a program within the limits."""
         return ("systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--slice={self._name()}")
 
-    def entrances(self, wish):
+    def entrances(self, requested):
         """Return nothing: systemd assigns sessions itself."""
         return []
 
@@ -240,14 +245,14 @@ class Slice:
         # Its name puts it after what an operator may have set by `systemctl set-property`.
         return self._root / "etc/systemd/system" / f"{self._name()}.d" / "90-millrace.conf"
 
-    def _text(self, wish):
+    def _text(self, requested):
         lines = ["# Written by Millrace: what agents may use.", "[Slice]"]
-        if wish["cpu"]:
-            _, period_us = quota(wish["cpu"])
-            lines.append(f"CPUQuota={percent(wish['cpu'])}")
+        if requested["cpu"]:
+            _, period_us = quota(requested["cpu"])
+            lines.append(f"CPUQuota={percent(requested['cpu'])}")
             lines.append(f"CPUQuotaPeriodSec={period_us // 1000}ms")
-        if wish["memory"]:
-            lines.append(f"MemoryMax={wish['memory'] * MIB}")
+        if requested["memory"]:
+            lines.append(f"MemoryMax={requested['memory'] * MIB}")
         return "\n".join(lines)
 
 

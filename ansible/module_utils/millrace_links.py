@@ -1,4 +1,4 @@
-"""Links of a host to others, as `tc` sets them: a class of `htb` per destination, with a queue or a delay below it.
+"""Links of a host to others, set by `tc`: a class of `htb` per destination, with a queue or a delay below it.
 
 All that is not for one of the destinations passes by at the speed of the interface: the control channel, if it uses
 another address than the data, is never slowed.
@@ -17,24 +17,24 @@ HEADERS = 14
 """Bytes of an Ethernet frame outside its payload: rates count them."""
 
 UNLIMITED_MBIT = 100_000
-"""The rate of a class whose link is asked for a delay only."""
+"""Rate of a class whose link has a delay only."""
 
 OWN_SEGMENTS_BELOW_MBIT = 1000
-"""Below it a packet of 64 KiB, which the host hands to its interface in one piece, is longer than a queue may be."""
+"""Below this rate a segment of 64 KiB, which a host passes to its interface at once, exceeds a queue's maximum."""
 
 PUT_BACK = ("bfifo", "pfifo", "tbf")
-"""Qdiscs without classes whose description by `tc` is also what makes them anew."""
+"""Qdiscs without classes whose description by `tc` is also the command that creates them."""
 
 
 class LinkError(Exception):
-    """A link that cannot be had on this host; the message says what is possible."""
+    """Raised for a link that is impossible on this host; the message contains possible values."""
 
 
 def run(*arguments, text=None):
-    """The output of a program.
+    """Return the output of a program.
 
     Raises:
-        LinkError: it is missing or fails; with what it said.
+        LinkError: it is missing or fails; the message contains its output.
     """
     try:
         done = subprocess.run(arguments, input=text, capture_output=True, text=True, check=False, timeout=20)
@@ -46,7 +46,7 @@ def run(*arguments, text=None):
 
 
 def has_netem():
-    """Whether this kernel delays packets: tried in a network of its own, which is gone with the trial."""
+    """Return whether this kernel delays packets, from a trial in a temporary network namespace."""
     try:
         run("unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms")
     except LinkError:
@@ -55,13 +55,13 @@ def has_netem():
 
 
 def routed(links):
-    """The links by the interface that they leave by, each with the numeric address of its destination as `ip`.
+    """Return outgoing interface -> links, each with the numeric address of its destination as `ip`.
 
     Args:
-        links: dictionaries of `to`, `address`, `rate_mbit` and `delay_ms`, the last two None when not asked for.
+        links: dictionaries of `to`, `address`, `rate_mbit` and `delay_ms`, the last two None if not requested.
 
     Raises:
-        LinkError: an address that is unknown, or is this host's own.
+        LinkError: an address is unknown, or is this host's own.
     """
     devices = {}
     for link in links:
@@ -77,7 +77,7 @@ def routed(links):
 
 
 def refusals(links):
-    """Why links cannot be had on this host, a sentence each, found without changing anything."""
+    """Return why links are impossible on this host, one sentence per reason, without changing anything."""
     try:
         devices = routed(links)
         for name in devices:
@@ -93,16 +93,16 @@ def refusals(links):
 
 
 class Device:
-    """A network interface of this host: its qdiscs, and how large a piece it takes from the host at once."""
+    """Network interface of this host: its qdiscs, and the maximum size of segments."""
 
     def __init__(self, name):
         self.name = name
 
     def found(self):
-        """What must be put back: the root qdisc unless it is the kernel's own choice, and the sizes of pieces.
+        """Return the state to restore: the root qdisc unless it is the kernel's default, and the sizes of segments.
 
         Raises:
-            LinkError: a qdisc is there that could not be put back exactly.
+            LinkError: a qdisc could not be restored exactly.
         """
         about = self._about()
         lines = [line.split() for line in self.qdiscs()]
@@ -119,22 +119,22 @@ class Device:
         return {"root": root, "gso_max_size": about["gso_max_size"], "gso_max_segs": about["gso_max_segs"]}
 
     def qdiscs(self):
-        """Its qdiscs, one a line, as `tc` shows them."""
+        """Return the qdiscs, one per line, in the format of `tc`."""
         return run("tc", "qdisc", "show", "dev", self.name).splitlines()
 
     def state(self):
-        """Everything that `shape` sets, as the kernel tells it: two equal states shape alike."""
+        """Return everything that `shape` sets, as reported by the kernel: two equal states shape alike."""
         about = self._about()
         shown = [run("tc", what, "show", "dev", self.name).strip() for what in ("qdisc", "class", "filter")]
         shown[0] = re.sub(r" (refcnt|direct_packets_stat) \d+", "", shown[0])
         return [*shown, about["gso_max_size"], about["gso_max_segs"]]
 
     def is_shaped(self):
-        """Whether its root qdisc is ours."""
+        """Return whether its root qdisc is ours."""
         return any(line.split()[2] == HANDLE for line in self.qdiscs())
 
     def shape(self, links):
-        """Shape the links that leave by it, in place of what shaped it before."""
+        """Shape the links that leave by this interface, replacing earlier shaping."""
         mtu = self._about()["mtu"]
         slowest = min(link["rate_mbit"] or UNLIMITED_MBIT for link in links)
         self._clear()
@@ -142,8 +142,8 @@ class Device:
             self._limit_pieces(mtu + HEADERS, 1)
         run("tc", "-batch", "-", text="".join(f"{line}\n" for line in commands(self.name, mtu, links)))
 
-    def put_back(self, found):
-        """Make it again as `found` said."""
+    def restore(self, found):
+        """Restore the state returned by `found`."""
         self._clear()
         self._limit_pieces(found["gso_max_size"], found["gso_max_segs"])
         if found["root"]:
@@ -162,7 +162,7 @@ class Device:
 
 
 def commands(device, mtu, links):
-    """The lines for `tc -batch` that shape the links leaving by a device; rates are of whole frames."""
+    """Return the lines for `tc -batch` that shape the links leaving by a device; rates are of whole frames."""
     frame = mtu + HEADERS
     yield f"qdisc add dev {device} root handle {HANDLE} htb default 0"
     for index, link in enumerate(links, start=1):

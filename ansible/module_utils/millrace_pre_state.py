@@ -52,7 +52,7 @@ class PreState:
         return {name: section for name, section in sections.items() if section.get("boot_id") in (None, self._boot)}
 
     def section(self, name):
-        """Return the section, or None when there is none for this boot."""
+        """Return the section, or None without one for this boot."""
         return self.sections().get(name)
 
     def save(self, name, before, volatile=False):

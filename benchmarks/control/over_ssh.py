@@ -102,7 +102,7 @@ from functools import wraps
 
 import click
 
-from campaign.commands.start import main
+from millrace.__main__ import main
 from campaign.commands import run
 
 stages = {"Python, the agenda": time.time()}
@@ -119,7 +119,7 @@ def timed(where, name, stage):
     setattr(where, name, noting)
 
 
-def conduct(settings, **given):
+def conduct(settings, no_report, **given):
     import campaign.runner.open_campaign
     from inventory import ansible_hosts
 
@@ -132,7 +132,7 @@ def conduct(settings, **given):
         import controller.ssh.backend
 
         timed(controller.ssh.backend.SshBackend, "__aenter__", "every node: login, keeper")
-        timed(campaign.runner.launch, "prepared", "inputs, results folder")
+        timed(campaign.runner.run_campaign, "prepared", "inputs, results folder")
 
     run._load_the_rest = load_the_rest
     status, _ = run.run_campaign(settings, **given)
@@ -140,7 +140,7 @@ def conduct(settings, **given):
     return status
 
 
-run.command.callback = click.pass_obj(conduct)
+run.run_command.callback = click.pass_obj(conduct)
 main()
 """
 """`millrace run` without its report, which says on standard error when its stages began."""

@@ -46,9 +46,9 @@ async def one(on: Ground, options: argparse.Namespace, checkpoint_s: float) -> O
     places = {"spout[0]": "n0/0", "keep[0]": "n0/0", "spout[1]": "n1/0", "keep[1]": "n1/0"}
     async with run(on, "keyed-state", params, places, {"kind": "max"}, checkpoint_s=checkpoint_s) as (play, totals):
         await wait(play, 2.0)
-        before, done = cpu_s(processes(on)), play.session.event_log.checkpoints
+        before, done = cpu_s(processes(on)), play.coordinator.event_log.checkpoints
         rate = await rows_per_s(play, totals, options.seconds)
-        cpu, done = cpu_s(processes(on)) - before, play.session.event_log.checkpoints - done
+        cpu, done = cpu_s(processes(on)) - before, play.coordinator.event_log.checkpoints - done
         return Outcome(rate, cpu / (rate * options.seconds), done)
 
 

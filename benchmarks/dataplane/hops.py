@@ -23,15 +23,13 @@ from unittest import mock
 
 from agents.worker.channels import channel
 from agents.worker.channels.channel import ChannelId, Delivery, FlushTimer, window
+from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, local_channel
 from agents.worker.channels.groupings import Router, Shuffle
 from agents.worker.channels.input_gate import InputGate
-from agents.worker.channels.local import local_channel
-from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.process.worker import tune_process
-from agents.worker.wire.codec import Codec
-from agents.worker.wire.frame import HEADER, HEADER_BYTES
-from agents.worker.wire.link import Link, tune
+from agents.worker.wire.frame import HEADER, HEADER_BYTES, Codec
+from agents.worker.wire.mesh import Link, tune
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
 from workloads.topology import Executor
 

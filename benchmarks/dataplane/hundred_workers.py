@@ -45,11 +45,11 @@ async def measure(options: argparse.Namespace) -> int:
             used: Counter[str] = Counter()
             for process in everybody:
                 used[kind_of(process, on)] += cpu_s([process]) - before[process.pid]
-            checkpoints = play.session.event_log.checkpoints
+            checkpoints = play.coordinator.event_log.checkpoints
         print(
             f"{seen:.0f} rows/s; {sum(used.values()) / seconds:.1%} of one core: "
             + ", ".join(f"{kind} {cpu / seconds:.1%}" for kind, cpu in sorted(used.items()))
-            + f"; {checkpoints} checkpoints, {len(play.session.event_log.recoveries)} recoveries; {load()}",
+            + f"; {checkpoints} checkpoints, {len(play.coordinator.event_log.recoveries)} recoveries; {load()}",
             flush=True,
         )
     print(f"as many sleeping Pythons: {await sleepers(options.workers, options.seconds):.1%} of one core; {load()}")

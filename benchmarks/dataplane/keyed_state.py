@@ -8,7 +8,7 @@ keeps time.
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import Meta
 
-from workloads.key_groups import KeyRouter
+from workloads.key_groups import KeyRouter, first_owners
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row, Spout
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 from workloads.workload import Answer, PreparedInput, Verdict, filled, rows_differ
@@ -36,12 +36,14 @@ class KeyedStateParams:
         parallelism: executors per component.
         diary: file to which a restored keeper adds a line: its index, when it last worked before its state was taken,
             and when it works again, both in ns of the host's monotonic clock; empty: none.
+        ahead: whether the state of keepers is copied ahead of their moves.
     """
 
     keys: Annotated[int, Meta(ge=1)] = 1000
     value_bytes: Annotated[int, Meta(ge=8)] = 100
     parallelism: Mapping[str, int] = field(default_factory=dict)
     diary: str = ""
+    ahead: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parallelism", filled(self.parallelism, {"spout": 2, "keep": 2}))
@@ -81,15 +83,22 @@ class Keep(Bolt):
         self._values: dict[int, bytes] = {}
         self._worked_ns = 0
         self._restored = False
+        self._changed: set[int] | None = None
 
     def open(self, context: Context) -> None:
-        self._index = context.index
-        route = KeyRouter(context.parallelism).route_value
+        self._index, self._of = context.index, context.parallelism
+
+    def _fill(self) -> None:
+        """Create the values, before anything needs them; an operator that is restored has them all."""
+        if self._values:
+            return
+        route = KeyRouter(first_owners(self._of)).route_value
         for key in range(self._keys):
-            if route(key) == context.index:
+            if route(key) == self._index:
                 self._values[key] = bytes(8) + key.to_bytes(4, "big").ljust(self._rest, b"\xaa")[: self._rest]
 
     def process(self, batch: Batch) -> Emitted:
+        self._fill()
         now_ns = time.monotonic_ns()
         if self._restored and self._diary:
             with Path(self._diary).open("a") as diary:
@@ -99,9 +108,12 @@ class Keep(Bolt):
         for (key,) in batch.rows:
             value = values[key]
             values[key] = (int.from_bytes(value[:8], "little") + 1).to_bytes(8, "little") + value[8:]
+        if self._changed is not None:
+            self._changed.update([key for (key,) in batch.rows])
         return NOTHING
 
     def snapshot(self) -> bytes:
+        self._fill()
         return msgspec.msgpack.encode((self._worked_ns, self._values))
 
     def restore(self, state: bytes) -> None:
@@ -109,7 +121,28 @@ class Keep(Bolt):
         self._restored = True
 
     def answer(self) -> Iterable[Row]:
+        self._fill()
         return [(key, int.from_bytes(value[:8], "little")) for key, value in self._values.items()]
+
+
+class CopiedKeep(Keep):
+    """`Keep` whose state can be copied ahead of a move."""
+
+    def state_keys(self) -> Iterable[int]:
+        self._fill()
+        return self._values.keys()
+
+    def track_changes(self, changed: set[int] | None) -> None:
+        self._changed = changed
+
+    def snapshot_keys(self, keys: Collection[int]) -> bytes:
+        values = dict(zip(keys, map(self._values.__getitem__, keys), strict=True))
+        return msgspec.msgpack.encode((self._worked_ns, values))
+
+    def restore_keys(self, state: bytes) -> None:
+        self._worked_ns, values = msgspec.msgpack.decode(state, type=tuple[int, dict[int, bytes]])
+        self._values.update(values)
+        self._restored = True
 
 
 class KeyedState:
@@ -136,7 +169,9 @@ class KeyedState:
 
     def operator(self, component: str) -> Operator:
         """A spout or a keeper."""
-        return Keys(self.params.keys) if component == "spout" else Keep(self.params)
+        if component == "spout":
+            return Keys(self.params.keys)
+        return (CopiedKeep if self.params.ahead else Keep)(self.params)
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """Nothing."""

@@ -21,10 +21,11 @@ sys.path.append(str(HERE.parents[1] / "tests" / "support"))
 
 from ground import Ground, Play, ground, kill  # noqa: E402, F401 - the path comes first; `kill` is for others
 
-from agents.protocol import Message, Place, Progress  # noqa: E402
-from agents.sensors.cpu import process_cpu_ns  # noqa: E402
+from agents.protocol import Message, Progress, Slot  # noqa: E402
+from agents.sensors.kernel import process_cpu_ns  # noqa: E402
 from controller.coordinator.checkpoint_loop import ControlSettings  # noqa: E402
-from workloads.registry import load_workload  # noqa: E402
+from controller.coordinator.online_loop import OnlineSettings  # noqa: E402
+from workloads.workload import load_workload  # noqa: E402
 
 _PACKAGE = {
     "METADATA": "Metadata-Version: 2.1\nName: bench-workloads\nVersion: 0\n",
@@ -61,12 +62,12 @@ class Totals:
     """What workers have reported: rows into sinks since their start, and when they said so."""
 
     def __init__(self) -> None:
-        self._last: dict[Place, Progress] = {}
+        self._last: dict[Slot, Progress] = {}
 
     def __call__(self, way: str, node: str, message: Message) -> None:
         """Watch what is heard."""
         if way == "heard" and isinstance(message, Progress):
-            self._last[Place(node, message.slot)] = message
+            self._last[Slot(node, message.slot)] = message
 
     @property
     def sunk(self) -> int:
@@ -91,13 +92,14 @@ async def run(
     params: Mapping[str, Any],
     places: Mapping[str, str],
     rate: Mapping[str, Any],
+    online: OnlineSettings | None = None,
     **course: Any,
 ) -> AsyncIterator[tuple[Play, Totals]]:
     """One run whose sources have started; afterwards it is ended, and its answer is compared with the reference."""
-    totals = Totals()
-    async with on.run(load_workload(workload, params), places, rate, ControlSettings(**course), totals) as play:
-        start_ns = await play.session.start()
-        await play.session.wait_until(start_ns)
+    totals, settings = Totals(), ControlSettings(**course)
+    async with on.run(load_workload(workload, params), places, rate, settings, totals, online) as play:
+        start_ns = await play.coordinator.start()
+        await play.coordinator.wait_until(start_ns)
         yield play, totals
         verdict = await play.end()
         if not verdict.passed:
@@ -106,7 +108,7 @@ async def run(
 
 async def wait(play: Play, seconds: float) -> None:
     """Let the run go on."""
-    await play.session.wait_until(time.monotonic_ns() + round(seconds * 1e9))
+    await play.coordinator.wait_until(time.monotonic_ns() + round(seconds * 1e9))
 
 
 async def rows_per_s(play: Play, totals: Totals, seconds: float) -> float:
@@ -119,7 +121,7 @@ async def rows_per_s(play: Play, totals: Totals, seconds: float) -> float:
 
 async def _marked(play: Play, totals: Totals, kind: str) -> tuple[int, float]:
     # A mark makes every worker report at once.
-    await play.session.mark(kind)
+    await play.coordinator.mark(kind)
     await wait(play, 0.2)
     return totals.sunk, totals.at_s
 
@@ -134,12 +136,12 @@ async def restarts(
     paused, stopped = [], 0.0
     for _ in range(count + 1):
         async with on.run(load_workload("keyed-state", params), places, rate, ControlSettings()) as play:
-            await play.session.wait_until(await play.session.start())
+            await play.coordinator.wait_until(await play.coordinator.start())
             paused.append(time.monotonic() - stopped)
             await wait(play, 1.0)
             stopped = time.monotonic()
-            await play.session.stop()
-            await play.session.finish()
+            await play.coordinator.stop()
+            await play.coordinator.finish()
     # Nothing had been stopped before the first one.
     return paused[1:]
 

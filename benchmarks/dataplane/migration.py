@@ -15,7 +15,7 @@ from statistics import median
 
 from loopback import Ground, diary, load, nodes, percentile, restarts, rows_per_s, run, wait
 
-from controller.coordinator.migrations import MovePlan, MoveRequest
+from controller.coordinator.barrier import MovePlan, MoveRequest
 
 EVERY_S = 0.4
 PLACES = {"spout[0]": "n0/0", "keep[0]": "n0/0", "spout[1]": "n1/0", "keep[1]": "n1/0"}
@@ -46,16 +46,16 @@ async def moves(on: Ground, params: Mapping[str, object], rate: Mapping[str, obj
         _,
     ):
         await wait(play, 3.0 + EVERY_S * count)
-        done = [entry for entry in play.session.event_log.moves if "abandoned" not in entry]
-        recoveries = len(play.session.event_log.recoveries)
+        done = [entry for entry in play.coordinator.event_log.moves if entry.abandoned is None]
+        recoveries = len(play.coordinator.event_log.recoveries)
     seen = [(again - before) / 1e6 for _, before, again in diary(file)]
-    said = [entry["pause_s"] * 1e3 for entry in done]
+    said = [(entry.pause_s or 0.0) * 1e3 for entry in done]
     print(
-        f"{len(seen)} moves of {done[0]['state_bytes'] / 1e6:.2f} MB, {recoveries} recoveries; "
+        f"{len(seen)} moves of {(done[0].state_bytes or 0) / 1e6:.2f} MB, {recoveries} recoveries; "
         f"pause as the keeper sees it: "
         f"median {median(seen):.1f} ms, p99 {percentile(seen, 0.99):.1f} ms, longest {max(seen):.1f} ms; "
         f"as reported: median {median(said):.1f} ms, p99 {percentile(said, 0.99):.1f} ms; "
-        f"CPU {median(entry['cpu_ms'] for entry in done):.1f} ms; {load()}",
+        f"CPU {median(entry.cpu_ms or 0.0 for entry in done):.1f} ms; {load()}",
         flush=True,
     )
 

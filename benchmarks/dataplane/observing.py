@@ -15,7 +15,7 @@ from statistics import median
 import psutil
 from loopback import Ground, cpu_s, load, nodes, processes, run, wait
 
-from workloads.registry import load_workload
+from workloads.workload import load_workload
 
 SENSORS = ("cpu", "memory", "network", "power")
 WAYS = {
@@ -38,7 +38,7 @@ async def one(on: Ground, observed: str, sensors: tuple[str, ...], seconds: floa
         measured = [process for process in processes(on) if process.pid != psutil.Process().pid]
         marks = []
         for kind in ("measure_start", "measure_end"):
-            await play.session.mark(kind)
+            await play.coordinator.mark(kind)
             await wait(play, 0.2)
             marks.append((cpu_s(measured), totals.emitted))
             if kind == "measure_start":

@@ -20,11 +20,11 @@ from statistics import median
 
 from loopback import Ground, diary, kill, load, nodes, restarts, rows_per_s, run, wait
 
-from agents.protocol import Place
+from agents.protocol import Slot
 from controller.coordinator.event_log import EventLog
 
-WORKERS = [Place("n0", 0), Place("n0", 1), Place("n1", 0), Place("n1", 1)]
-PLACES = {f"{name}[{at}]": f"{w.node}/{w.slot}" for name in ("spout", "keep") for at, w in enumerate(WORKERS)}
+WORKERS = [Slot("n0", 0), Slot("n0", 1), Slot("n1", 0), Slot("n1", 1)]
+PLACES = {f"{name}[{at}]": f"{w.node}/{w.index}" for name in ("spout", "keep") for at, w in enumerate(WORKERS)}
 VALUE_BYTES = 100
 
 
@@ -58,7 +58,7 @@ async def kills(
     took, known = [], []
 
     async with run(on, "keyed-state", {**params, "diary": str(file)}, PLACES, rate, checkpoint_s=1.0) as (play, _):
-        journal = play.session.event_log
+        journal = play.coordinator.event_log
         for number in range(count):
             await play.until(partial(_has_more, journal, journal.checkpoints), "a checkpoint")
             await wait(play, random.uniform(0.0, 1.0))

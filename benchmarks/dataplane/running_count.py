@@ -12,8 +12,7 @@ from typing import ClassVar, Literal
 from unobserved import Observed, observe
 
 from workloads.apps.wordcount import Count, Split, WordCount
-from workloads.data.line_spout import LineSpout
-from workloads.data.text import TextParams
+from workloads.data.text import LineSpout, TextParams
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row, TupleBolt, per_tuple
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from agents.trace import TraceWriter
-from agents.worker.executors import latency
+from agents.worker.executors import executor
 from agents.worker.process import event_loop
 
 Observed = Literal["all", "no samples", "nothing"]
@@ -16,7 +16,7 @@ def observe(what: Observed) -> None:
     """Leave out, in this process and for good, latency samples, or these and all rows of traces."""
     if what == "all":
         return
-    latency.Sampler.sampled = _none  # type: ignore[method-assign]
+    executor.Sampler.sampled = _none  # type: ignore[method-assign]
     if what == "nothing":
         event_loop.REPORT_NS = _NEVER_NS
         TraceWriter.add = _nothing  # type: ignore[method-assign]

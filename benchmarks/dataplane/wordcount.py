@@ -23,7 +23,7 @@ import peers
 import psutil
 from loopback import Ground, cpu_s, load, nodes, processes, run, wait
 
-from workloads.registry import load_workload
+from workloads.workload import load_workload
 
 CHECKPOINT_S = 2.0
 WARM_UP_S = 2.0
@@ -76,13 +76,13 @@ async def ours(on: Ground, case: Case, words_per_line: float, seconds: float) ->
     places = {entry.name: f"n{entry.index % case.workers}/0" for entry in executors}
     async with run(on, case.workload, params, places, {"kind": "max"}, checkpoint_s=CHECKPOINT_S) as (play, totals):
         await wait(play, WARM_UP_S)
-        await play.session.mark("measure_start")
+        await play.coordinator.mark("measure_start")
         await wait(play, 0.2)
         workers = [psutil.Process(worker.pid) for worker in play.workers.values() if worker is not None]
         others = [process for process in processes(on) if process not in workers]
         before, apart, lines = cpu_s(workers), cpu_s(others), totals.emitted
         await wait(play, seconds)
-        await play.session.mark("measure_end")
+        await play.coordinator.mark("measure_end")
         await wait(play, 0.2)
         cpu, apart, lines = cpu_s(workers) - before, cpu_s(others) - apart, totals.emitted - lines
         held = [worker.memory_full_info() for worker in workers]

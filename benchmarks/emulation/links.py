@@ -15,11 +15,10 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from controller.emulation.link_calibration import measure_rate, measure_round_trip
-from controller.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
-from controller.emulation.shaping import choose
-from controller.nodes.backend import Calibrated
-from inventory.links import Link
+from analysis.node_records import Calibrated
+from controller.emulation.calibration import measure_rate, measure_round_trip
+from controller.emulation.network import EmulatedNetwork, NetworkPlan, choose_shaping, new_prefix
+from inventory.emulation import Link
 
 RATES = (1, 10, 100, 500, 1000)
 DELAYS = (0.25, 0.5, 1, 5, 20)
@@ -61,7 +60,7 @@ def rates(log: Path, seconds: float) -> None:
         for rate in RATES:
             with network(both_ways("n1", "n2", rate, delay), log) as plan:
                 got = measure_rate(plan, plan.links[0], seconds)
-            print(f"| {choose(plan.links)} | {delay:g} | {shown(got)} |", flush=True)
+            print(f"| {choose_shaping(plan.links)} | {delay:g} | {shown(got)} |", flush=True)
 
 
 def round_trips(log: Path) -> None:
@@ -69,7 +68,7 @@ def round_trips(log: Path) -> None:
     for delay in DELAYS:
         with network(both_ways("n1", "n2", None, delay), log) as plan:
             got = measure_round_trip(plan, plan.links[0], ROUND_TRIPS)
-        print(f"| {choose(plan.links)} | {delay:g} | {shown(got)} |", flush=True)
+        print(f"| {choose_shaping(plan.links)} | {delay:g} | {shown(got)} |", flush=True)
 
 
 def together(log: Path, seconds: float) -> None:
@@ -82,7 +81,7 @@ def together(log: Path, seconds: float) -> None:
             got = pool.map(partial(measure_rate, plan, seconds=seconds), links[::2], chunksize=1)
         total = sum(one.got for one in got)
         tail = "| | |"
-        if choose(links) == "relay":
+        if choose_shaping(links) == "relay":
             cpu, late = relay_cpu(log)
             # Measuring begins after a warm-up of 0.1 s.
             tail = f"| {cpu / (seconds + 0.1):.2f} | {late:.1f} |"

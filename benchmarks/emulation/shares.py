@@ -16,11 +16,10 @@ from pathlib import Path
 from statistics import median
 
 from controller.emulation.calibration import groups_of, measure_busy_cores
-from controller.emulation.cluster import bring_up
-from controller.emulation.daemon_client import ask
+from controller.emulation.cluster import ask, bring_up
 from controller.emulation.description import Description, request_of
 from inventory.ansible_hosts import load_hosts
-from inventory.finding import shipped_inventories
+from inventory.reading import shipped_inventories
 
 FOLDER = "/run/millrace/emulated"
 """Where the shipped inventory has its cluster."""

@@ -13,12 +13,11 @@ from heapq import heapify, heappop
 from pathlib import Path
 
 from scheduler.partitioning.counts import counts_of
-from scheduler.partitioning.finding import SMALL, looks_for
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.large_neighbourhood import search_large
 from scheduler.partitioning.rows import listed
-from scheduler.partitioning.tabu import Effort, improve
-from scheduler.partitioning.tabu_restarts import PATIENCE
+from scheduler.partitioning.solving import SMALL, looks_for
+from scheduler.partitioning.tabu import PATIENCE, Effort, improve
 
 HERE = Path(__file__).parent
 PACKAGES = ("pymetis==2025.2.2", "ortools==9.15.6755")

@@ -90,7 +90,7 @@ print(json.dumps({"joules": joules, "start_ns": start, "end_ns": end, "cpu_s": c
 OURS = """
 import json, sys, time
 from pathlib import Path
-from agents.power.host import MeteredHost
+from agents.power.reader import MeteredHost
 from agents.power.meter import measure
 from agents.power.settings import PowerSettings
 cpu = time.process_time()

@@ -21,10 +21,9 @@ import time
 import timeit
 from pathlib import Path
 
-from agents.power.domain import Domain, Reading
-from agents.power.host import MeteredHost
+from agents.power.meter import Deadlines, PowerSampler
 from agents.power.metering import Metering
-from agents.power.sampler import Deadlines, PowerSampler
+from agents.power.reader import Domain, MeteredHost, Reading
 from agents.power.series import Sample, Series
 from agents.power.settings import PowerSettings
 
@@ -95,7 +94,7 @@ def only_wait(rate_hz: float, ended: threading.Event, late_ms: list[float]) -> N
     while not ended.wait((deadlines.due_ns - time.monotonic_ns()) / 1e9):
         now_ns = time.monotonic_ns()
         late_ms.append((now_ns - deadlines.due_ns) / 1e6)
-        deadlines.go_on(now_ns)
+        deadlines.advance(now_ns)
 
 
 def arithmetic_us() -> float:

@@ -22,7 +22,7 @@ from loopback import Ground, cpu_s, load, nodes, run
 
 from workloads.generate.smart_plugs import smart_plugs
 from workloads.generate.writing import write_rows
-from workloads.registry import load_workload
+from workloads.workload import load_workload
 
 TASKS = {"source": 2, "house": 2, "plug": 2, "sink": 1}
 CHECKPOINT_S = 5.0

@@ -25,10 +25,10 @@ from loopback import Ground, cpu_s, load, nodes
 
 from agents.protocol import Drained, Listening, Message
 from controller.coordinator.checkpoint_loop import ControlSettings
+from inventory.times import NS
 from workloads.generate.taxi_trips import taxi_trips
 from workloads.generate.writing import write_rows
-from workloads.rates import NS
-from workloads.registry import load_workload
+from workloads.workload import load_workload
 
 CHECKPOINT_S = 5.0
 MOST_S = 3600
@@ -58,10 +58,10 @@ async def ours(on: Ground, name: str, params: Mapping[str, Any]) -> tuple[float,
     places = {entry.name: "n0/0" for entry in workload.topology().executors}
     worker = Worker()
     async with on.run(workload, places, {"kind": "max"}, ControlSettings(checkpoint_s=CHECKPOINT_S), worker) as play:
-        start_s = await play.session.start() / NS
+        start_s = await play.coordinator.start() / NS
         assert worker.process is not None
         used = cpu_s([worker.process])
-        await play.session.wait_until(round((start_s + MOST_S) * NS))
+        await play.coordinator.wait_until(round((start_s + MOST_S) * NS))
         verdict = await play.end()
         if not verdict.passed:
             raise SystemExit(f"the answer is wrong: {verdict.message}")

@@ -1,41 +1,125 @@
-"""Calibration of one node's energy model: steps on the node, the fit, and the file beside the inventory."""
+"""Calibration of one node's energy model: steps on the node, the fit, and the file beside the inventory.
+
+The fit is of least squares, to metered steps: P = p_s + p_d (f / f_ref)^kappa u.
+"""
 
 import asyncio
 import platform
+import random
+import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from agents.agent.idle_baseline import MOST_LOAD
-from agents.host.calibration import Answer, Found, Progress, Refused, Request
+from agents.host.calibration import (
+    CalibrationFailure,
+    CalibrationProgress,
+    CalibrationReply,
+    CalibrationRequest,
+    CalibrationResult,
+    CalibrationStep,
+)
+from agents.power.model import KAPPA, power
 from agents.protocol import NONSENSE
-from campaign.admin.power_fit import Fit, fit
-from campaign.runner.select_backend import select_backend
+from campaign.runner.open_campaign import select_backend
 from controller.host.addresses import with_addresses
-from controller.host.cleanup_log import CleanupLog, this_owner
-from controller.host.cluster_lock import ClusterLock
-from controller.host.durable_files import replace_file, writing
+from controller.host.condition import run_to_end
+from controller.host.disk import writing
+from controller.host.ownership import CleanupLog, ClusterLock, this_owner
 from controller.host.signals import interrupted_once
 from controller.nodes.backend import Backend, Operator
 from controller.nodes.transport import Remote
-from inventory.ansible_hosts import ClusterOfHosts
-from inventory.calibrated import folder_of
+from inventory.atomic_files import replace_file
 from inventory.cluster import Node
 from inventory.documents import dump_json, to_plain
 from inventory.errors import InputError, RunError, UnfitError, nearest
-from inventory.finding import find_inventory
-from inventory.reading import read_cluster
+from inventory.reading import find_inventory, folder_of, read_cluster
+from inventory.times import utc_stamp
+from inventory.values import EnergyModel
+
+LEAST_KAPPA, MOST_KAPPA, GRAIN = 1.0, 4.0, 0.01
+
+HELD_OUT = 0.2
+"""Share of steps that measure the error of the fit; the choice is deterministic."""
+
+LEAST_APART = 0.05
+"""Relative difference of clocks below which kappa cannot be estimated."""
+
+
+class Fit(NamedTuple):
+    """Fitted model.
+
+    Attributes:
+        model: its parameters; `mape` is the mean absolute percentage error on the steps that were held out.
+        kappa_is_fitted: whether clocks differed enough; otherwise kappa is 3.
+        rmse_watts: root mean squared error on the other steps.
+        held_out: numbers of the steps that were held out.
+    """
+
+    model: EnergyModel
+    kappa_is_fitted: bool
+    rmse_watts: float
+    held_out: tuple[int, ...]
+
+
+def fit(steps: Sequence[CalibrationStep], f_ref_hz: float | None) -> Fit:
+    """Fit the model to four fifths of the steps and test it on the others.
+
+    Raises:
+        RunError: power does not rise with load.
+    """
+    numbers = range(len(steps))
+    held_out = tuple(sorted(random.Random(0).sample(numbers, max(1, round(HELD_OUT * len(steps))))))  # noqa: S311
+    used = [steps[number] for number in numbers if number not in held_out]
+    ratios = [_ratio(step, f_ref_hz) for step in used]
+    apart = max(ratios) - min(ratios) >= LEAST_APART
+    count = round((MOST_KAPPA - LEAST_KAPPA) / GRAIN)
+    kappas = [LEAST_KAPPA + GRAIN * number for number in range(count + 1)] if apart else [KAPPA]
+    error, best = min(
+        ((_error(model, used, f_ref_hz), model) for model in (_line(used, ratios, kappa) for kappa in kappas)),
+        key=lambda pair: pair[0],
+    )
+    if best.p_d <= 0:
+        raise RunError("power does not rise with load: no model can be fitted")
+    relative = [
+        abs(power(best, step.busy, _ratio(step, f_ref_hz)) - step.watts) / step.watts
+        for step in (steps[number] for number in held_out)
+    ]
+    mape = statistics.fmean(relative)
+    ghz = f_ref_hz / 1e9 if f_ref_hz else None
+    return Fit(EnergyModel(best.p_s, best.p_d, best.kappa, ghz, mape), apart, (error / len(used)) ** 0.5, held_out)
+
+
+def _line(steps: Sequence[CalibrationStep], ratios: Sequence[float], kappa: float) -> EnergyModel:
+    """Return the best static and dynamic power for one kappa; static power is not below 0."""
+    x = [ratio**kappa * step.busy for ratio, step in zip(ratios, steps, strict=True)]
+    y = [step.watts for step in steps]
+    if max(x) == min(x):
+        raise RunError("the CPUs were equally busy in all steps: something else loads this node")
+    slope, intercept = statistics.linear_regression(x, y)
+    if intercept < 0:
+        slope, intercept = statistics.linear_regression(x, y, proportional=True)
+    return EnergyModel(intercept, max(slope, 0.0), round(kappa, 2))
+
+
+def _error(model: EnergyModel, steps: Sequence[CalibrationStep], f_ref_hz: float | None) -> float:
+    return sum((power(model, step.busy, _ratio(step, f_ref_hz)) - step.watts) ** 2 for step in steps)
+
+
+def _ratio(step: CalibrationStep, f_ref_hz: float | None) -> float:
+    return step.hz / f_ref_hz if step.hz and f_ref_hz else 1.0
+
 
 PROGRAM = "agents.host.calibration"
 
 END_TIMEOUT_S = 10.0
-"""How long the node may take to restore its clocks."""
+"""Timeout for the node to restore its clocks."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +127,7 @@ class Calibration:
     """Result of a calibration, and the file that contains it."""
 
     node: Node
-    found: Found
+    found: CalibrationResult
     fit: Fit
     path: Path
 
@@ -65,7 +149,7 @@ class Calibration:
             "meter_lag": to_plain(self.found.lag),
             "why_no_lag": self.found.why_no_lag or None,
             "cpu_model": self.found.cpu_model,
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "date": utc_stamp("seconds"),
             "clocks": self.found.clocks or None,
             "flags": ["loaded"] if self.background > MOST_LOAD else [],
             "steps": to_plain(self.found.steps),
@@ -94,15 +178,15 @@ def calibrate(
         UnfitError: the node has no measured energy source, or cannot be used.
         RunError: the calibration failed.
     """
-    document = read_cluster(inventory)
-    cluster = with_addresses(document)
+    found_cluster = read_cluster(inventory)
+    cluster = with_addresses(found_cluster)
     if name not in cluster.by_id:
         raise InputError(f"{inventory}: has no node {name!r}{nearest(name, cluster.by_id)}")
     node = cluster.by_id[name]
     path = folder_of(find_inventory(inventory)) / f"{name}.json"
     owner = f"{this_owner(path)}, on {platform.node()}"
     alone = msgspec.structs.replace(cluster, nodes=(node,))
-    backend = select_backend(alone, document.hosts if isinstance(document, ClusterOfHosts) else None, owner, operator)
+    backend = select_backend(alone, found_cluster.hosts, owner, operator)
     backend.check()
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
@@ -112,18 +196,18 @@ def calibrate(
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
         with writing(work):
             work.mkdir(mode=0o700)
-        request = Request(settle_s=settle_s, step_s=step_s, owner=owner)
+        request = CalibrationRequest(settle_s=settle_s, step_s=step_s, owner=owner)
         found = asyncio.run(_run_on_node(backend, node.id, work, request, show_progress))
     result = Calibration(node, found, fit(found.steps, found.f_ref_hz), path)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, dump_json(result.document()).encode())
+        replace_file(path, dump_json(result.document()).encode(), durable=True)
     return result
 
 
 async def _run_on_node(
-    backend: Backend, node: str, work: Path, request: Request, show_progress: Callable[[float], None]
-) -> Found:
+    backend: Backend, node: str, work: Path, request: CalibrationRequest, show_progress: Callable[[float], None]
+) -> CalibrationResult:
     async with backend:
         transport = backend.members("calibration", work)[node].transport
         try:
@@ -131,26 +215,28 @@ async def _run_on_node(
             try:
                 return await _exchange(remote, node, request, show_progress)
             finally:
-                await asyncio.shield(_end(remote))
+                await run_to_end(_end(remote))
         finally:
-            await asyncio.shield(transport.remove())
+            await run_to_end(transport.remove())
 
 
-async def _exchange(remote: Remote, node: str, request: Request, show_progress: Callable[[float], None]) -> Found:
+async def _exchange(
+    remote: Remote, node: str, request: CalibrationRequest, show_progress: Callable[[float], None]
+) -> CalibrationResult:
     await remote.write(msgspec.json.encode(request) + b"\n")
     while line := await remote.read_line():
         try:
-            answer = msgspec.json.decode(line, type=Answer)
+            answer = msgspec.json.decode(line, type=CalibrationReply)
         except NONSENSE as fault:
             raise RunError(f"node {node}: {fault}: {line[:120]!r}") from None
         match answer:
-            case Progress():
+            case CalibrationProgress():
                 show_progress(answer.number / answer.of)
-            case Refused(kind="unfit"):
+            case CalibrationFailure(kind="unfit"):
                 raise UnfitError(f"node {node}: {answer.reason}")
-            case Refused():
+            case CalibrationFailure():
                 raise RunError(f"node {node}: {answer.reason}")
-            case Found():
+            case CalibrationResult():
                 return answer
     raise RunError(f"node {node}: the calibration ended with status {await remote.wait()}")
 

@@ -1,4 +1,4 @@
-"""What this machine supports, as one document. Nothing is changed."""
+"""Report of what this machine supports, as one document; nothing is changed."""
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -7,13 +7,12 @@ from msgspec import Struct
 
 from agents.host.probes import CHECKS, program
 from agents.host_files import Finding, Status
-from agents.power.battery import Battery
-from agents.power.choose import order, probe_all
-from agents.power.domain import Reader as Meter
-from agents.power.host import MeteredHost
-from agents.power.hwmon import Hwmon
+from agents.power.metering import order, probe_all
 from agents.power.rapl import Rapl
+from agents.power.reader import MeteredHost
+from agents.power.reader import Reader as Meter
 from agents.power.settings import PowerSettings, settings_of
+from agents.power.sysfs_sensors import Battery, Hwmon
 from analysis.java import MISSING, find_java
 
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.sensors.base import GROUP as SENSORS
-from agents.sensors.base import Sensor
+from agents.sensors import GROUP as SENSORS
+from agents.sensors import Sensor
 from inventory.errors import MillraceError
-from inventory.params import described
-from inventory.plugins import load_plugin, plugins
+from inventory.plugins import described, load_plugin, plugins
 from scheduler.registry import GROUP as SCHEDULERS
 from scheduler.registry import scheduler_class
-from workloads.registry import GROUP as WORKLOADS
+from workloads.workload import GROUP as WORKLOADS
 from workloads.workload import Workload
 
 AGENDAS = Path(__file__).parents[1] / "agendas"
@@ -88,7 +87,7 @@ def _first_comment(path: Path) -> str:
     return ""
 
 
-KINDS: dict[str, Callable[[], Sequence[Entry]]] = {
+LISTINGS: dict[str, Callable[[], Sequence[Entry]]] = {
     "schedulers": schedulers,
     "workloads": workloads,
     "agendas": agendas,

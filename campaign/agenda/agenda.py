@@ -11,36 +11,32 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from agents.sensors.base import GROUP as SENSORS
-from campaign.agenda.cpu_settings import ByClass, CpuEntry
+from agents.sensors import GROUP as SENSORS
+from campaign.agenda.cpu import ByClass, CpuVariant, FileName, check_cpu_shape
+from campaign.agenda.demands import Demands
 from campaign.agenda.gates import GatesEntry
+from campaign.agenda.online import OnlineEntry, RevisionEntry
+from campaign.agenda.profile import ProfileEntry, check_profile
 from campaign.agenda.run_order import Order
+from campaign.agenda.search import SearchEntry
 from campaign.agenda.timeline import Event
-from inventory.documents import Document
+from campaign.agenda.windows import Window, check_windows
+from inventory.documents import Document, Located, Origin
 from inventory.errors import InputError, nearest
 from inventory.foreign import printable
 from inventory.plugins import plugins
+from inventory.values import Positive, Seconds, SomeSeconds
 from scheduler.registry import GROUP as SCHEDULERS
 from workloads.rates import Rate
-from workloads.registry import GROUP as WORKLOADS
+from workloads.workload import GROUP as WORKLOADS
 
 BUILTIN = Path(__file__).parents[1] / "agendas"
 
-YEAR_S = 366 * 24 * 3600
-
 Repetitions = Annotated[int, Meta(ge=1, le=10_000)]
 Count = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0, le=YEAR_S)]
-SomeSeconds = Annotated[float, Meta(gt=0, le=YEAR_S)]
-FileName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}\Z",
-        description="at most 100 letters, digits and . _ + - with a letter or a digit first",
-    ),
-]
-"""Text that is used in file names."""
-
+Values = Annotated[tuple[Any, ...], Meta(min_length=1)]
+Rule = Annotated[Mapping[str, Any], Meta(min_length=1)]
+"""What runs have in common: labels of `workload`, `scheduler` and `cpu`, and values of factors."""
 
 LONGEST_IDLE_S = 3600.0
 
@@ -53,27 +49,30 @@ class IdleEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorkloadEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A workload with its parameters and rate; `label` distinguishes entries of one workload (default: its name)."""
+    """A workload with its parameters and rate; `label` distinguishes entries of one workload (default: its name).
+
+    `demands` are per component, and replace those of the workload, as does `worker_max_heap_mb`.
+    """
 
     name: str
     label: FileName | None = None
     params: Mapping[str, Any] | None = None
     rate: Rate
+    demands: Mapping[str, Demands] = {}
+    worker_max_heap_mb: Positive | None = None
 
 
-class SchedulerEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """A scheduler with its parameters; with `gates` its runs follow a communication schedule."""
+class SchedulerEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A scheduler with its parameters; `label` distinguishes entries of one scheduler (default: its name).
+
+    With `gates` its runs follow a communication schedule; with `online` it revises the running topology.
+    """
 
     name: str
+    label: FileName | None = None
     params: Mapping[str, Any] | None = None
     gates: GatesEntry | None = None
-
-
-class CpuVariant(Struct, frozen=True, forbid_unknown_fields=True):
-    """Labelled CPU settings; every workload runs under every scheduler with each of them."""
-
-    label: FileName
-    nodes: ByClass
+    online: OnlineEntry | None = None
 
 
 class OnFailure(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,7 +82,13 @@ class OnFailure(Struct, frozen=True, forbid_unknown_fields=True):
     then: Literal["skip", "stop"] = "skip"
 
 
-class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReportEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the report; `aa` is the folder of an A/A campaign on the same cluster."""
+
+    aa: str | None = None
+
+
+class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"excluded": "except"}):
     """The agenda file; see docs/reference/agenda.md."""
 
     name: FileName
@@ -98,10 +103,21 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workloads: Annotated[tuple[WorkloadEntry, ...], Meta(min_length=1)]
     timeline: tuple[Event, ...] = ()
     schedulers: Annotated[tuple[str | SchedulerEntry, ...], Meta(min_length=1)]
+    revision: RevisionEntry | None = None
+    profile: ProfileEntry | None = None
     baseline: str | None = None
     sensors: tuple[str, ...] = ("cpu", "memory", "network", "power")
     idle: IdleEntry = IdleEntry()
     cpu: ByClass | tuple[CpuVariant, ...] | None = None
+    buffer_mb: Positive = 32.0
+    search: SearchEntry | None = None
+    report: ReportEntry = ReportEntry()
+    windows: tuple[Window, ...] = ()
+    factors: Mapping[str, Values] = {}
+    combine: Literal["product", "zip"] = "product"
+    only: tuple[Rule, ...] = ()
+    excluded: tuple[Rule, ...] = ()
+    unplaceable: Literal["refuse", "skip"] = "refuse"
 
     @property
     def labels(self) -> list[str]:
@@ -109,20 +125,62 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [entry.label or entry.name for entry in self.workloads]
 
     @property
-    def scheduler_names(self) -> list[str]:
-        """The schedulers' names, as listed."""
-        return [entry if isinstance(entry, str) else entry.name for entry in self.schedulers]
+    def scheduler_labels(self) -> list[str]:
+        """The schedulers' labels, as listed."""
+        return [entry if isinstance(entry, str) else entry.label or entry.name for entry in self.schedulers]
+
+    @property
+    def scheduler_named(self) -> dict[str, str]:
+        """Label -> name of each scheduler."""
+        names = [entry if isinstance(entry, str) else entry.name for entry in self.schedulers]
+        return dict(zip(self.scheduler_labels, names, strict=True))
 
     @property
     def cpu_labels(self) -> list[str]:
         """The labels of CPU settings, as listed; one empty label without variants."""
         return [variant.label for variant in self.cpu] if isinstance(self.cpu, tuple) else [""]
 
-    @property
-    def gates(self) -> dict[str, GatesEntry]:
-        """Return scheduler's name -> its `gates`, for schedulers with `gates`."""
-        entries = [entry for entry in self.schedulers if isinstance(entry, SchedulerEntry)]
-        return {entry.name: entry.gates for entry in entries if entry.gates is not None}
+
+AGAIN = "-again"
+"""End of the second label of a scheduler in an A/A campaign."""
+
+FEWEST_AA = 20
+"""Fewest repetitions of an A/A campaign."""
+
+
+def with_second_labels(document: Document) -> Document:
+    """Return the agenda of an A/A campaign: interleaved, with each scheduler under a second label.
+
+    Raises:
+        InputError: it is invalid, has too few repetitions, or an event is meant for one of the schedulers.
+    """
+    agenda, origin = agenda_of(document).value, document.origin
+    if agenda.repetitions < FEWEST_AA:
+        raise (origin / "repetitions").error(f"{agenda.repetitions} are too few for --aa; expected {FEWEST_AA} or more")
+    for at, event in enumerate(agenda.timeline):
+        if getattr(event, "scheduler", None) is not None:
+            raise (origin / "timeline" / at / "scheduler").error(
+                "events of a single scheduler are not possible with --aa, which runs every scheduler under two labels"
+            )
+    first = document.data["schedulers"]
+    second = [
+        {**({"name": entry} if isinstance(entry, str) else entry), "label": label + AGAIN}
+        for entry, label in zip(first, agenda.scheduler_labels, strict=True)
+    ]
+    lines = dict(document.lines)
+    for steps, line in document.lines.items():
+        match steps:
+            case ("schedulers", int(at), *rest):
+                lines["schedulers", at + len(first), *rest] = line
+    data = {**document.data, "order": "interleaved", "schedulers": [*first, *second]}
+    return Document(document.source, data, lines)
+
+
+def second_labels(agenda: Agenda) -> list[tuple[str, str]]:
+    """Return both labels of each scheduler of an A/A campaign; nothing if it is another campaign."""
+    labels = agenda.scheduler_labels
+    pairs = [(label, label + AGAIN) for label in labels if label + AGAIN in labels]
+    return pairs if 2 * len(pairs) == len(labels) else []
 
 
 def builtin_agendas() -> dict[str, Path]:
@@ -148,61 +206,48 @@ def find_agenda(name_or_path: str) -> Path:
     raise InputError(f"{printable(name_or_path)}: there is no such file, and no agenda of that name{hint}")
 
 
-def agenda_of(document: Document) -> Agenda:
+def agenda_of(document: Document) -> Located[Agenda]:
     """Convert a document to an `Agenda`; check that all names in it are installed.
 
     Raises:
         InputError: the document is invalid; the message names file, line, key, value and the nearest valid choice.
     """
-    _check_cpu_shape(document)
+    origin = document.origin
+    check_cpu_shape(origin)
     agenda = document.convert(Agenda)
-    _check_names(document, agenda)
-    if agenda.baseline is not None and agenda.baseline not in agenda.scheduler_names:
-        hint = nearest(agenda.baseline, agenda.scheduler_names)
-        raise document.error(("baseline",), f"{agenda.baseline!r} is none of the agenda's schedulers{hint}")
-    return replace(agenda, baseline=agenda.baseline or agenda.scheduler_names[0])
+    _check_names(origin, agenda)
+    check_windows(origin / "windows", agenda.windows, agenda.duration_s)
+    check_profile(origin / "profile", agenda.profile, agenda.scheduler_labels)
+    if agenda.baseline is not None and agenda.baseline not in agenda.scheduler_labels:
+        hint = nearest(agenda.baseline, agenda.scheduler_labels)
+        raise (origin / "baseline").error(f"{agenda.baseline!r} is none of the agenda's schedulers{hint}")
+    return Located(replace(agenda, baseline=agenda.baseline or agenda.scheduler_labels[0]), origin)
 
 
-def _check_names(document: Document, agenda: Agenda) -> None:
+def _check_names(origin: Origin, agenda: Agenda) -> None:
     for at, workload in enumerate(agenda.workloads):
-        _check_known(document, ("workloads", at, "name"), "workload", workload.name, WORKLOADS)
+        here = origin / "workloads" / at
+        _check_known(here / "name", "workload", workload.name, WORKLOADS)
         if agenda.labels.index(workload.label or workload.name) != at:
-            raise document.error(
-                ("workloads", at), f"a second workload is called {agenda.labels[at]!r}; give each one a 'label'"
-            )
-    for at, entry in enumerate(agenda.schedulers):
-        steps: tuple[str | int, ...] = ("schedulers", at)
-        if not isinstance(entry, str):
-            steps = (*steps, "name")
-        _check_known(document, steps, "scheduler", agenda.scheduler_names[at], SCHEDULERS)
-        if agenda.scheduler_names.index(agenda.scheduler_names[at]) != at:
-            raise document.error(steps, f"the scheduler {agenda.scheduler_names[at]!r} is listed twice")
+            raise here.error(f"a second workload is called {agenda.labels[at]!r}; give each one a 'label'")
+    for at, (entry, label) in enumerate(zip(agenda.schedulers, agenda.scheduler_labels, strict=True)):
+        here = origin / "schedulers" / at
+        if isinstance(entry, str):
+            _check_known(here, "scheduler", entry, SCHEDULERS)
+        else:
+            _check_known(here / "name", "scheduler", entry.name, SCHEDULERS)
+        if agenda.scheduler_labels.index(label) != at:
+            raise here.error(f"the scheduler {label!r} is listed twice; give each one a 'label' of its own")
     for at, label in enumerate(agenda.cpu_labels):
         if agenda.cpu_labels.index(label) != at:
-            raise document.error(("cpu", at, "label"), f"second CPU settings are called {label!r}")
+            raise (origin / "cpu" / at / "label").error(f"second CPU settings are called {label!r}")
     for at, sensor in enumerate(agenda.sensors):
-        _check_known(document, ("sensors", at), "sensor", sensor, SENSORS)
+        here = origin / "sensors" / at
+        _check_known(here, "sensor", sensor, SENSORS)
         if agenda.sensors.index(sensor) != at:
-            raise document.error(("sensors", at), f"the sensor {sensor!r} is listed twice")
+            raise here.error(f"the sensor {sensor!r} is listed twice")
 
 
-def _check_cpu_shape(document: Document) -> None:
-    """Check `cpu` against the form that its type indicates, so that errors refer to that form.
-
-    Settings without a class of nodes would otherwise be read as classes without settings.
-    """
-    entry = document.data.get("cpu") if isinstance(document.data, dict) else None
-    for key in entry if isinstance(entry, dict) else ():
-        if key in CpuEntry.__struct_fields__:
-            raise document.error(("cpu", key), f"{key!r} stands below a class of nodes, or '*': cpu: {{'*': {{...}}}}")
-    if entry == []:
-        raise document.error(("cpu",), "lists nothing; leave it out, or give settings with a 'label'")
-    if isinstance(entry, dict):
-        document.convert(dict[str, CpuEntry], ("cpu",))
-    elif isinstance(entry, list):
-        document.convert(tuple[CpuVariant, ...], ("cpu",))
-
-
-def _check_known(document: Document, steps: tuple[str | int, ...], kind: str, name: str, group: str) -> None:
+def _check_known(origin: Origin, kind: str, name: str, group: str) -> None:
     if name not in plugins(group):
-        raise document.error(steps, f"unknown {kind} {name!r}{nearest(name, plugins(group))}")
+        raise origin.error(f"unknown {kind} {name!r}{nearest(name, plugins(group))}")

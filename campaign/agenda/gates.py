@@ -4,26 +4,27 @@ A schedule is part of the scheduler's plan, of a file, or of the agenda itself. 
 step in which it sends to each node, itself included; without one, its tuples would never be sent.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
-from agents.protocol import Gates, Place
-from campaign.agenda.timeline import Event
+from agents.protocol import Gates, Slot
+from campaign.agenda.timeline import Event, MoveEvent, NodeUpEvent
 from inventory.cluster import Cluster
-from inventory.documents import Document, Steps, read
-from inventory.errors import InputError, nearest
-from scheduler.problem import CommunicationSchedule
+from inventory.documents import Located, Origin, read
+from inventory.errors import nearest
+from scheduler.problem import CommunicationSchedule, Overlap
 from workloads.topology import Topology
 
 PART_TUPLES = 64
 
 
-class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Per step and sending node, the index of the receiving node or null (docs/reference/files.md)."""
+class ScheduleEntry(CommunicationSchedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A communication schedule in an agenda, or in a file of its own (docs/reference/files.md)."""
 
     nodes: Annotated[tuple[str, ...], Meta(min_length=1)]
     steps: Annotated[tuple[tuple[int | None, ...], ...], Meta(min_length=1)]
@@ -31,10 +32,14 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class GatesEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Runs of a scheduler follow a communication schedule: that of its plan, a file's, or this one."""
+    """Runs of a scheduler follow a communication schedule: that of its plan, a file's, or this one.
+
+    Without `overlap`, time slots overlap as the scheduler says.
+    """
 
     part_tuples: Annotated[int, Meta(ge=1, le=1_000_000)] = PART_TUPLES
-    schedule: str | Schedule | None = None
+    schedule: str | ScheduleEntry | None = None
+    overlap: Overlap | None = None
 
 
 @dataclass(frozen=True)
@@ -42,15 +47,15 @@ class Gating:
     """The agenda's `gates` of one scheduler.
 
     Attributes:
-        entry: the entry, with a file's name replaced by the file's content.
-        error: makes an error for a key of the schedule, with its place in the file.
+        entry: the entry, with a file's name replaced by the file's content, and with `overlap`.
+        origin: origin of the schedule; of the entry, if each placement has its own schedule.
     """
 
     entry: GatesEntry
-    error: Callable[[Steps, str], InputError]
+    origin: Origin
 
     def gates(
-        self, scheduler: str, topology: Topology, places: Mapping[str, Place], own: CommunicationSchedule | None
+        self, scheduler: str, topology: Topology, places: Mapping[str, Slot], own: CommunicationSchedule | None
     ) -> Gates:
         """Return the gates of a run.
 
@@ -63,93 +68,94 @@ class Gating:
         Raises:
             InputError: there is no schedule, or it does not fit.
         """
-        schedule: Schedule | CommunicationSchedule | None = own
-        if isinstance(self.entry.schedule, Schedule):
+        schedule = own
+        stages = nodes = steps = self.origin
+        if isinstance(self.entry.schedule, ScheduleEntry):
             schedule = self.entry.schedule
+            stages, nodes, steps = (self.origin / key for key in ("stages", "nodes", "steps"))
         if schedule is None:
-            raise self.error(
-                (),
+            raise self.origin.error(
                 f"the scheduler {scheduler!r} gives no communication schedule; name a file with 'schedule', "
                 "or leave 'gates' out",
             )
         if schedule.stages not in (1, max(1, topology.stages)):
-            raise self.error(
-                ("stages",),
+            raise stages.error(
                 f"got {schedule.stages}, but {topology.id!r} has {topology.stages} stages; "
                 f"expected {topology.stages}, or 1 for one step in all of them",
             )
         for name, place in places.items():
             if place.node not in schedule.nodes:
-                raise self.error(("nodes",), f"{place.node!r} is missing, where {scheduler!r} places {name}")
-        unserved = _unserved(schedule)
+                raise nodes.error(f"{place.node!r} is missing, where {scheduler!r} places {name}")
+        unserved = schedule.unserved
         if unserved is not None:
-            raise self.error(("steps",), f"{unserved[0]!r} has no step in which it sends to {unserved[1]!r}")
+            raise steps.error(f"{unserved[0]!r} has no step in which it sends to {unserved[1]!r}")
         return Gates(
-            nodes=schedule.nodes, steps=schedule.steps, stages=schedule.stages, part_tuples=self.entry.part_tuples
+            nodes=schedule.nodes,
+            steps=schedule.steps,
+            stages=schedule.stages,
+            part_tuples=self.entry.part_tuples,
+            overlap=self.entry.overlap or "none",
         )
 
 
-def gating_of(document: Document, steps: Steps, entry: GatesEntry, cluster: Cluster) -> Gating:
-    """Read and check the entry at `steps` of the agenda; a file's path is relative to the agenda's folder.
+def gating_of(located: Located[GatesEntry], cluster: Cluster, overlap: Overlap) -> Gating:
+    """Read and check an entry of the agenda; a file's path is relative to the agenda's folder.
+
+    Args:
+        located: the entry.
+        cluster: all nodes.
+        overlap: how time slots overlap if the entry does not say.
 
     Raises:
         InputError: the file cannot be read, or its schedule does not fit this cluster.
     """
+    entry, origin = located.value, located.origin
+    entry = replace(entry, overlap=entry.overlap or overlap)
     if entry.schedule is None:
-        return Gating(entry, lambda _, message: document.error(steps, message))
-    if isinstance(entry.schedule, Schedule):
-        where, under, schedule = document, (*steps, "schedule"), entry.schedule
+        return Gating(entry, origin)
+    if isinstance(entry.schedule, ScheduleEntry):
+        schedule, origin = entry.schedule, origin / "schedule"
     else:
-        where, under = read(Path(document.source).parent / entry.schedule), ()
-        schedule = where.convert(Schedule)
-
-    def error(inside: Steps, message: str) -> InputError:
-        return where.error((*under, *inside), message)
-
-    _check(schedule, cluster, error)
-    return Gating(GatesEntry(part_tuples=entry.part_tuples, schedule=schedule), error)
+        origin = read(Path(origin.source).parent / entry.schedule).origin
+        schedule = origin.convert(ScheduleEntry)
+    _check(schedule, cluster, origin)
+    return Gating(replace(entry, schedule=schedule), origin)
 
 
-def check_targets(document: Document, events: Sequence[Event], label: str, scheduler: str, gates: Gates) -> None:
-    """Check that executors move only to nodes of the communication schedule.
+def check_targets(events: Sequence[Located[Event]], scheduler: str, gates: Gates) -> None:
+    """Check that the events of a run move executors only to nodes of its schedule, or of a later one.
 
     Raises:
         InputError: one does not.
     """
-    for number, event in enumerate(events):
-        node = event.to.partition("/")[0]
-        if event.workload in (None, label) and node not in gates.nodes:
-            hint = nearest(node, gates.nodes)
-            raise document.error(
-                ("timeline", number, "to"), f"the communication schedule under {scheduler} has no node {node!r}{hint}"
-            )
+    nodes = {*gates.nodes, *(each.value.node for each in events if isinstance(each.value, NodeUpEvent))}
+    for located in events:
+        if isinstance(located.value, MoveEvent):
+            node = located.value.to.partition("/")[0]
+            if node not in nodes:
+                raise (located.origin / "to").error(
+                    f"the communication schedule under {scheduler} has no node {node!r}{nearest(node, nodes)}"
+                )
 
 
-def _check(schedule: Schedule, cluster: Cluster, error: Callable[[Steps, str], InputError]) -> None:
+def _check(schedule: CommunicationSchedule, cluster: Cluster, origin: Origin) -> None:
     nodes = schedule.nodes
     for at, node in enumerate(nodes):
+        here = origin / "nodes" / at
         if node not in cluster.by_id:
-            raise error(("nodes", at), f"there is no node {node!r}{nearest(node, cluster.by_id)}")
+            raise here.error(f"there is no node {node!r}{nearest(node, cluster.by_id)}")
         if nodes.index(node) != at:
-            raise error(("nodes", at), f"the node {node!r} is listed twice")
+            raise here.error(f"the node {node!r} is listed twice")
     for number, step in enumerate(schedule.steps):
+        here = origin / "steps" / number
         if len(step) != len(nodes):
-            raise error(("steps", number), f"got {len(step)} entries, expected {len(nodes)}, one per sending node")
+            raise here.error(f"got {len(step)} entries, expected {len(nodes)}, one per sending node")
         for sender, receiver in enumerate(step):
             if receiver is None:
                 continue
-            here: Steps = ("steps", number, sender)
             if not 0 <= receiver < len(nodes):
-                raise error(here, f"got {receiver}, expected the number of a node, 0 to {len(nodes) - 1}, or null")
+                raise (here / sender).error(
+                    f"got {receiver}, expected the number of a node, 0 to {len(nodes) - 1}, or null"
+                )
             if step.index(receiver) != sender:
-                raise error(here, f"two nodes send to {nodes[receiver]!r} in step {number}")
-
-
-def _unserved(schedule: Schedule | CommunicationSchedule) -> tuple[str, str] | None:
-    """Return a pair of nodes without a step in which the first sends to the second."""
-    served = {(sender, receiver) for step in schedule.steps for sender, receiver in enumerate(step)}
-    for sender, source in enumerate(schedule.nodes):
-        for receiver, target in enumerate(schedule.nodes):
-            if (sender, receiver) not in served:
-                return source, target
-    return None
+                raise (here / sender).error(f"two nodes send to {nodes[receiver]!r} in step {number}")

@@ -1,4 +1,4 @@
-"""Plan of a campaign: an agenda resolved to workloads, placements and runs, and checked.
+"""Plan of runs: an agenda, at one combination of its factors, resolved to workloads and placements, and checked.
 
 Nothing is started, and no node is contacted. A placement depends on workload and scheduler only; it is computed once
 and used by all repetitions.
@@ -7,45 +7,47 @@ and used by all repetitions.
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
 
-from agents.protocol import Gates, Place
+from agents.protocol import Gates, Slot
 from campaign.agenda.agenda import Agenda, SchedulerEntry, WorkloadEntry
-from campaign.agenda.cpu_settings import ByNode, settings_of
+from campaign.agenda.cpu import ByNode, cpus_of
+from campaign.agenda.demands import with_demands
 from campaign.agenda.gates import Gating, check_targets, gating_of
+from campaign.agenda.online import OnlineRun, online_run, starting_scheduler
+from campaign.agenda.profile import ProfiledTraffic, uses_profile
 from campaign.agenda.run_order import Run, runs_of
-from campaign.agenda.timeline import check_timeline
-from campaign.place.slow_scheduler_notice import slow_scheduler_notice
+from campaign.agenda.timeline import RateEvent, events_in, move_plans, scripted_events, scripted_rate
+from campaign.agenda.timeline_checks import Campaign, check_timeline
+from campaign.place.place import slow_scheduler_notice
+from controller.coordinator.barrier import MovePlan
+from controller.coordinator.timeline import ScriptedEvent, withheld_nodes
 from controller.host.addresses import with_addresses
-from inventory.ansible_hosts import ClusterOfHosts, Hosts
-from inventory.cluster import Cluster
-from inventory.documents import Document, Steps
-from inventory.errors import InputError, ParameterError, nearest
-from inventory.flops import LackingNodeError
-from inventory.params import as_plain
+from inventory.cluster import Cluster, ExistingWorker
+from inventory.documents import Located, Origin
+from inventory.errors import InputError, ParameterError
+from inventory.plugins import as_plain
+from inventory.power_index import LackingNodeError
 from scheduler.placement_file import PlacementFile, make_placement_file
 from scheduler.problem import Placement, Problem
-from scheduler.registry import make_scheduler
-from scheduler.validation import Checked
+from scheduler.registry import Checked, make_scheduler
 from workloads.operators import Bolt
 from workloads.rates import Rate
-from workloads.registry import workload_of
+from workloads.scaling import resized, sizes_of, spouts_of, why_fixed
 from workloads.source_clock import check_rate
 from workloads.topology import ACKER, Topology
-from workloads.workload import PreparedInput, Workload
-
-Inputs = Mapping[str, Sequence[PreparedInput]]
-"""Prepared inputs by the workload's label."""
+from workloads.traffic import Traffic
+from workloads.workload import Workload, workload_of
 
 
 @dataclass(frozen=True)
 class Application:
-    """A workload of the agenda with all its parameters, its topology and its rate."""
+    """A workload of the agenda with all its parameters, its topology, its rate and its origin."""
 
     label: str
     name: str
@@ -53,6 +55,7 @@ class Application:
     params: Mapping[str, Any]
     topology: Topology
     rate: Rate
+    origin: Origin
 
     @cached_property
     def tables(self) -> Mapping[str, Mapping[str, str]]:
@@ -60,6 +63,18 @@ class Application:
         bolts = (self.workload.operator(c.id) for c in self.topology.components if c.kind == "bolt" and c.id != ACKER)
         tables = (table for bolt in bolts if isinstance(bolt, Bolt) for table in bolt.tables())
         return {table.answer_table: table.answer_schema for table in tables}
+
+    @cached_property
+    def fixed(self) -> Mapping[str, str]:
+        """Components whose number of executors cannot change -> why."""
+        found = {}
+        spouts = spouts_of(self.topology)
+        for component in self.topology.components:
+            works = component.inputs or component.kind == "spout"
+            reason = why_fixed(component, self.workload.operator(component.id) if works else None, spouts)
+            if reason:
+                found[component.id] = reason
+        return found
 
 
 @dataclass(frozen=True)
@@ -71,68 +86,120 @@ class Placed:
         answer: the placement's document.
         not_given: missing input that the scheduler would use: `traffic`, `load`, `hardware`.
         gates: the communication schedule of runs.
+        traffic: file with the measured traffic and loads that the scheduler got; None: none.
     """
 
     placement: Placement
     answer: PlacementFile
     not_given: tuple[str, ...]
     gates: Gates | None = None
+    traffic: str | None = None
 
     @property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, Slot]:
         """Executor's name -> worker."""
-        return {executor.name: Place(*slot) for executor, slot in self.placement.assignments.items()}
+        return {executor.name: slot for executor, slot in self.placement.assignments.items()}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a campaign.
+    """Plan of the runs of a campaign at one combination of its factors.
 
     Attributes:
         agenda: the agenda with all defaults filled in.
         cluster: its nodes, each with an address.
         applications: label -> workload.
-        placed: (workload's label, scheduler) -> placement.
-        schedulers: name -> scheduler.
-        gating: scheduler's name -> its communication schedule, for schedulers with `gates`.
+        placed: (workload's label, scheduler's label) -> placement at the start.
+        unplaced: the same -> why there is no placement, for runs that are left out.
+        schedulers: scheduler's label -> scheduler of that placement, and of those after the loss of nodes.
+        moves, events: (workload's label, scheduler's label) -> moves of the timeline, and its other events.
+        online: scheduler's label -> what makes its runs online, for schedulers with `online`.
+        gating: scheduler's label -> its communication schedule, for schedulers with `gates`.
         cpus: label of CPU settings -> settings per node.
-        runs: all runs, in order.
-        document: the agenda's document, for messages.
-        hosts: the Ansible inventory of the cluster; None for a cluster file.
+        runs: its runs, in order.
+        awaiting: (workload's label, scheduler's label) of placements that are made after a profiling run.
+        profiled: workload's label -> traffic and loads of its profiling run.
     """
 
     agenda: Agenda
     cluster: Cluster
     applications: Mapping[str, Application]
     placed: Mapping[tuple[str, str], Placed]
+    unplaced: Mapping[tuple[str, str], str]
+    moves: Mapping[tuple[str, str], tuple[MovePlan, ...]]
+    events: Mapping[tuple[str, str], tuple[ScriptedEvent, ...]]
     schedulers: Mapping[str, Checked]
+    online: Mapping[str, OnlineRun]
     gating: Mapping[str, Gating]
     cpus: Mapping[str, ByNode]
     runs: tuple[Run, ...]
-    document: Document
-    hosts: Hosts | None = None
+    awaiting: Set[tuple[str, str]] = frozenset()
+    profiled: Mapping[str, ProfiledTraffic] = field(default_factory=dict)
 
-    def place_without(self, run: Run, nodes: Set[str]) -> Placed:
-        """Return the placement of a run without these lost nodes.
+    def place(self, label: str, scheduler: Checked) -> Placed:
+        """Return the placement of a workload by a scheduler that gets no traffic.
 
         Raises:
             InputError: the scheduler finds no placement.
             RunError: its plan is invalid.
         """
-        left = tuple(replace(n, available=n.available and n.id not in nodes) for n in self.cluster.nodes)
-        cluster = replace(self.cluster, nodes=left)
-        scheduler = run.scheduler
-        application = self.applications[run.workload]
-        return _gated(_place(self.schedulers[scheduler], application, cluster), application, self.gating.get(scheduler))
+        return _place(scheduler, self.applications[label], self.cluster)
+
+    def place_without(
+        self, run: Run, nodes: Set[str], places: Mapping[str, Slot], traffic: Traffic | None = None
+    ) -> Placed:
+        """Return the placement of a run without these nodes.
+
+        Executors on other nodes stay if the scheduler leaves running executors where they are. If it cannot place the
+        rest beside them, it places all executors again.
+
+        Args:
+            run: the run.
+            nodes: nodes that are lost, or not up.
+            places: executor's name -> worker, before.
+            traffic: the last observed traffic, if there is any; otherwise that of the profiling run is used.
+
+        Raises:
+            InputError: the scheduler finds no placement.
+            RunError: its plan is invalid.
+        """
+        scheduler, application = self.schedulers[run.scheduler], self.applications[run.workload]
+        topology = resized(application.topology, sizes_of(places))
+        application = dataclasses.replace(application, topology=topology)
+        if traffic is None and run.workload in self.profiled and uses_profile(scheduler):
+            traffic = self.profiled[run.workload].traffic
+        if traffic is not None and not {name for e in traffic.edges for name in (e.source, e.destination)} <= {*places}:
+            traffic = None  # observed with other numbers of executors
+        cluster = _without(self.cluster, nodes)
+        workers: dict[Slot, list[str]] = {}
+        for name, slot in places.items():
+            if slot.node not in nodes:
+                workers.setdefault(slot, []).append(name)
+        running = tuple(
+            ExistingWorker(application.topology.id, slot.node, slot.index, tuple(names))
+            for slot, names in sorted(workers.items())
+        )
+        try:
+            beside = replace(cluster, existing=(*cluster.existing, *running))
+            placed = _place(scheduler, application, beside, traffic)
+        except InputError:
+            placed = _place(scheduler, application, cluster, traffic)
+        return _gated(placed, application, self.gating.get(run.scheduler))
 
 
-def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
-    """Return the plan of an agenda.
+def plan_of(
+    read_agenda: Located[Agenda],
+    read_cluster: Located[Cluster],
+    runs: Sequence[Run] | None = None,
+    profiled: Mapping[str, ProfiledTraffic] = MappingProxyType({}),
+) -> Plan:
+    """Return the plan of an agenda on a cluster, with the values of `factors` already applied to both.
 
     Args:
-        document: the agenda's document, for messages.
-        agenda: the agenda.
-        inventory: the cluster file, or the cluster of an inventory.
+        read_agenda: the agenda.
+        read_cluster: the cluster.
+        runs: the runs; by default all runs of an agenda without factors.
+        profiled: workload's label -> traffic and loads of its profiling run, for those that have been profiled.
 
     Raises:
         InputError: the cluster cannot be used, a parameter is invalid, a topology cannot run or cannot be placed, or
@@ -140,141 +207,161 @@ def plan_of(document: Document, agenda: Agenda, inventory: Document) -> Plan:
         UnfitError: a plug-in cannot be loaded, or CPUs cannot be set because nodes share a machine.
         RunError: a scheduler returns an invalid plan.
     """
-    cluster = with_addresses(inventory)
-    cpus = _cpus(document, agenda, cluster)
+    agenda, origin = read_agenda.value, read_agenda.origin
+    if runs is None:
+        runs = runs_of(
+            agenda.labels, agenda.scheduler_labels, agenda.repetitions, agenda.order, agenda.seed, agenda.cpu_labels
+        )
+    pairs = {(run.workload, run.scheduler) for run in runs}
+    cluster = with_addresses(read_cluster)
+    cpus = cpus_of(Located(agenda.cpu, origin / "cpu"), cluster)
     applications = {
-        label: _application(document, ("workloads", at), label, entry)
+        label: _application(Located(entry, origin / "workloads" / at), label)
         for at, (label, entry) in enumerate(zip(agenda.labels, agenda.workloads, strict=True))
     }
-    schedulers = {name: _scheduler(document, at, name) for at, name in enumerate(agenda.scheduler_names)}
-    gating = {
-        name: gating_of(document, ("schedulers", agenda.scheduler_names.index(name), "gates"), entry, cluster)
-        for name, entry in agenda.gates.items()
+    listed = {
+        label: _listed(Located(entry, origin / "schedulers" / at), label, agenda, cluster)
+        for at, (label, entry) in enumerate(zip(agenda.scheduler_labels, agenda.schedulers, strict=True))
     }
-    placed = {}
-    for at, (label, application) in enumerate(applications.items()):
-        for scheduler in schedulers.values():
+    schedulers = {label: each.places for label, each in listed.items()}
+    online = {label: each.online for label, each in listed.items() if each.online is not None}
+    gating = {label: each.gating for label, each in listed.items() if each.gating is not None}
+    timeline = Located(agenda.timeline, origin / "timeline")
+    topologies = {label: each.topology for label, each in applications.items()}
+
+    def why_component_fixed(label: str, component: str) -> str:
+        return applications[label].fixed.get(component, "")
+
+    ends_s = agenda.warmup_s + agenda.duration_s
+    scheduled = {label for label, each in gating.items() if each.entry.schedule is not None}
+    check_timeline(
+        timeline, Campaign(ends_s, cluster, topologies, why_component_fixed, listed.keys(), online, scheduled, cpus)
+    )
+    applications = {
+        label: dataclasses.replace(each, rate=scripted_rate(each.rate, label, timeline))
+        for label, each in applications.items()
+    }
+    placed, unplaced, events, moves = {}, {}, {}, {}
+    awaiting: set[tuple[str, str]] = set()
+    for label, application in applications.items():
+        for by, scheduler in ((by, scheduler) for by, scheduler in schedulers.items() if (label, by) in pairs):
+            mine = events_in(timeline, label, by)
+            events[label, by], moves[label, by] = scripted_events(mine), move_plans(mine)
+            profile = profiled.get(label) if uses_profile(scheduler) else None
+            if agenda.profile is not None and uses_profile(scheduler) and profile is None:
+                awaiting.add((label, by))
+                if scheduler.needs.traffic == "required" or agenda.unplaceable == "skip":
+                    continue
             try:
-                found = _place(scheduler, application, cluster)
+                beside = _without(cluster, withheld_nodes(events[label, by]))
+                found = _place(scheduler, application, beside, None if profile is None else profile.traffic)
             except LackingNodeError as fault:
                 node = [node.id for node in cluster.nodes].index(fault.node)
-                raise inventory.error(("nodes", node), str(fault)) from None
+                raise (read_cluster.origin / "nodes" / node).error(str(fault)) from None
             except ParameterError:
                 raise
             except InputError as fault:
-                raise document.error(("workloads", at), str(fault)) from None
-            placed[label, scheduler.name] = _gated(found, application, gating.get(scheduler.name))
-    check_timeline(
-        document,
-        agenda.timeline,
-        agenda.warmup_s + agenda.duration_s,
-        cluster,
-        {key: p.places for key, p in placed.items()},
-    )
-    for (label, name), each in placed.items():
-        if each.gates is not None:
-            check_targets(document, agenda.timeline, label, name, each.gates)
+                if agenda.unplaceable == "skip":
+                    unplaced[label, by] = str(fault)
+                    continue
+                raise application.origin.error(str(fault)) from None
+            if by in online:
+                # The rest is observed while the topology runs.
+                lacking = tuple(what for what in found.not_given if what == "hardware")
+                found = dataclasses.replace(found, not_given=lacking)
+            if profile is not None:
+                found = dataclasses.replace(found, traffic=profile.file)
+            gated = _gated(found, application, gating.get(by))
+            if gated.gates is not None:
+                check_targets(mine, by, gated.gates)
+            # Without its profile a placement is only checked: whether there is one.
+            if (label, by) not in awaiting:
+                placed[label, by] = gated
     resolved = replace(
         agenda,
         workloads=tuple(
-            replace(entry, label=label, params=applications[label].params)
+            replace(entry, label=label, params=applications[label].params, rate=applications[label].rate)
             for label, entry in zip(agenda.labels, agenda.workloads, strict=True)
         ),
-        schedulers=tuple(
-            SchedulerEntry(name, scheduler.params, gating[name].entry if name in gating else None)
-            for name, scheduler in schedulers.items()
-        ),
+        timeline=tuple(event for event in agenda.timeline if not isinstance(event, RateEvent)),
+        schedulers=tuple(each.entry for each in listed.values()),
     )
-    runs = runs_of(
-        agenda.labels, agenda.scheduler_names, agenda.repetitions, agenda.order, agenda.seed, agenda.cpu_labels
+    return Plan(
+        agenda=resolved,
+        cluster=cluster,
+        applications=applications,
+        placed=placed,
+        unplaced=unplaced,
+        moves=moves,
+        events=events,
+        schedulers=schedulers,
+        online=online,
+        gating=gating,
+        cpus=cpus,
+        runs=tuple(runs),
+        awaiting=awaiting,
+        profiled=profiled,
     )
-    hosts = inventory.hosts if isinstance(inventory, ClusterOfHosts) else None
-    return Plan(resolved, cluster, applications, placed, schedulers, gating, cpus, tuple(runs), document, hosts)
 
 
-def select_runs(plan: Plan, choice: str | None) -> list[Run]:
-    """Return the runs that `choice` selects: `workload=LABEL`, `scheduler=NAME`, `cpu=LABEL`, with commas.
-
-    A repeated key selects all of its values; None selects all runs.
-
-    Raises:
-        InputError: the choice has another form, or a name is not part of the campaign.
-    """
-    names = {"workload": plan.agenda.labels, "scheduler": plan.agenda.scheduler_names}
-    if isinstance(plan.agenda.cpu, tuple):
-        names["cpu"] = plan.agenda.cpu_labels
-    forms = " or ".join(f"{name}={'NAME' if name == 'scheduler' else 'LABEL'}" for name in names)
-    wanted: dict[str, set[str]] = {}
-    for part in choice.split(",") if choice is not None else ():
-        key, _, value = (word.strip() for word in part.partition("="))
-        if key not in names:
-            raise InputError(f"--only: got {part!r}, expected {forms}{nearest(key, names)}")
-        if value not in names[key]:
-            raise InputError(f"--only: the agenda has no {key} {value!r}{nearest(value, names[key])}")
-        wanted.setdefault(key, set()).add(value)
-    return [run for run in plan.runs if all(getattr(run, key) in values for key, values in wanted.items())]
-
-
-def prepare_inputs(plan: Plan, labels: Sequence[str], folder: Path) -> Inputs:
-    """Prepare the inputs of the workloads with these labels below `folder`.
-
-    Raises:
-        InputError: an input cannot be used.
-        UnfitError: it cannot be prepared on this machine.
-    """
-    inputs = {}
-    for label in labels:
-        try:
-            inputs[label] = plan.applications[label].workload.prepare(folder / label)
-        except InputError as fault:
-            raise plan.document.error(("workloads", plan.agenda.labels.index(label), "params"), str(fault)) from None
-    return inputs
-
-
-def _application(document: Document, steps: Steps, label: str, entry: WorkloadEntry) -> Application:
-    sources = [(document, (*steps, "params"))] if entry.params is not None else []
+def _application(located: Located[WorkloadEntry], label: str) -> Application:
+    entry, origin = located.value, located.origin
     try:
-        workload = workload_of(entry.name, *sources)
-        topology = workload.topology()
+        workload = workload_of(entry.name, *([origin / "params"] if entry.params is not None else []))
+        topology = with_demands(workload.topology(), entry.demands, entry.worker_max_heap_mb, origin)
     except InputError as fault:
         # Errors about combinations of values have no place in the file yet.
-        if str(fault).startswith(document.source):
+        if str(fault).startswith(origin.source):
             raise
-        raise document.error(steps, str(fault)) from None
+        raise origin.error(str(fault)) from None
     try:
         check_rate(entry.rate, workload)
     except InputError as fault:
-        raise document.error((*steps, "rate"), str(fault)) from None
-    return Application(label, entry.name, workload, as_plain(workload.params), topology, entry.rate)
+        raise (origin / "rate").error(str(fault)) from None
+    return Application(label, entry.name, workload, as_plain(workload.params), topology, entry.rate, origin)
 
 
-def _cpus(document: Document, agenda: Agenda, cluster: Cluster) -> dict[str, ByNode]:
-    match agenda.cpu:
-        case None:
-            return {"": {}}
-        case tuple(variants):
-            return {
-                variant.label: settings_of(document, ("cpu", at, "nodes"), variant.nodes, cluster)
-                for at, variant in enumerate(variants)
-            }
-        case by_class:
-            return {"": settings_of(document, ("cpu",), by_class, cluster)}
+@dataclass(frozen=True)
+class _Listed:
+    """An entry of `schedulers`, complete: the scheduler of its placements, and what its runs are and follow."""
+
+    entry: SchedulerEntry
+    places: Checked
+    online: OnlineRun | None
+    gating: Gating | None
 
 
-def _scheduler(document: Document, at: int, name: str) -> Checked:
-    entry = document.value(("schedulers", at))
-    has_params = isinstance(entry, dict) and entry.get("params") is not None
-    scheduler = make_scheduler(name, *([(document, ("schedulers", at, "params"))] if has_params else []))
-    if scheduler.needs.traffic == "required":
-        raise document.error(
-            ("schedulers", at), f"the scheduler {name!r} needs observed traffic, which a campaign does not give yet"
+def _listed(located: Located[str | SchedulerEntry], label: str, agenda: Agenda, cluster: Cluster) -> _Listed:
+    origin = located.origin
+    entry = SchedulerEntry(name=located.value) if isinstance(located.value, str) else located.value
+    scheduler = make_scheduler(entry.name, *([origin / "params"] if entry.params is not None else []))
+    gating = (
+        None if entry.gates is None else gating_of(Located(entry.gates, origin / "gates"), cluster, scheduler.overlap)
+    )
+    resolved = replace(entry, label=label, params=scheduler.params, gates=None if gating is None else gating.entry)
+    if entry.online is not None:
+        located_online = Located(entry.online, origin / "online")
+        scheduled = gating is not None and gating.entry.schedule is not None
+        online = online_run(located_online, scheduler, agenda.revision, agenda.sensors, scheduled)
+        return _Listed(resolved, starting_scheduler(scheduler, origin), online, gating)
+    if scheduler.needs.traffic == "required" and agenda.profile is None:
+        raise origin.error(
+            f"the scheduler {scheduler.name!r} needs observed traffic: add profile: {{scheduler: even}} to the agenda, "
+            "or make its runs online: online: {}"
         )
-    return scheduler
+    return _Listed(resolved, scheduler, None, gating)
 
 
-def _place(scheduler: Checked, application: Application, cluster: Cluster) -> Placed:
+def _without(cluster: Cluster, nodes: Set[str]) -> Cluster:
+    """Return the cluster with these nodes not available."""
+    return replace(
+        cluster, nodes=tuple(replace(node, available=node.available and node.id not in nodes) for node in cluster.nodes)
+    )
+
+
+def _place(scheduler: Checked, application: Application, cluster: Cluster, traffic: Traffic | None = None) -> Placed:
     topology = application.topology
-    problem = Problem(cluster, (topology,))
+    problem = Problem(cluster, (topology,), traffic)
     with slow_scheduler_notice(scheduler.name):
         begun = time.perf_counter()
         plan = scheduler.place(problem)

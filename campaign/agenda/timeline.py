@@ -1,128 +1,206 @@
-"""Scripted events of an agenda, which are checked before anything is started."""
+"""Scripted events of an agenda, and what they are for one run."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from agents.protocol import Place
-from controller.coordinator.migrations import MovePlan, MoveRequest, chosen_slot
-from inventory.cluster import Cluster
-from inventory.documents import Document, Steps
-from inventory.errors import nearest
+from agents.protocol import Slot
+from campaign.agenda.cpu import CpuEntry
+from controller.coordinator.barrier import MovePlan, MoveRequest
+from controller.coordinator.timeline import (
+    AskScheduler,
+    KillAgent,
+    KillWorker,
+    NodeDown,
+    NodeUp,
+    ScaleComponents,
+    ScriptedEvent,
+    SetCpu,
+)
+from inventory.documents import Located, to_plain
+from inventory.values import Seconds, SomeSeconds
+from workloads.rates import Constant, NonNegative, Rate, Steps
+from workloads.scaling import MOST_SCALED
 
-Moment = Annotated[float, Meta(ge=0, le=366 * 24 * 3600)]
 
-
-class MoveEvent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do", tag="move"):
-    """An executor moves while the topology runs.
+class WorkloadEvent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
+    """An event in the runs of a workload.
 
     Attributes:
         at_s: seconds from the start of the sources.
-        executor: `component[index]`.
-        to: `node`, or `node/slot`.
         workload: label of the workload; None for all workloads.
     """
 
-    at_s: Moment
-    executor: str
-    to: str
+    at_s: Seconds
     workload: str | None = None
 
 
-Event = MoveEvent
+class RateEvent(WorkloadEvent, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="rate"):
+    """The rate of the workload changes to `tuples_per_s`."""
+
+    tuples_per_s: NonNegative
+
+
+class RunEvent(WorkloadEvent, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An event in the runs of a workload under a scheduler.
+
+    Attributes:
+        scheduler: label of the scheduler; None for all schedulers.
+    """
+
+    scheduler: str | None = None
+
+
+class MoveEvent(RunEvent, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="move"):
+    """An executor moves while the topology runs.
+
+    Attributes:
+        executor: `component[index]`.
+        to: `node`, or `node/slot`.
+    """
+
+    executor: str
+    to: str
+
+
+class NodeUpEvent(RunEvent, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="node_up"):
+    """A node may be used; if this is its first event, it is not used before."""
+
+    node: str
+
+
+class NodeDownEvent(RunEvent, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="node_down"):
+    """A node may not be used any longer: its executors leave, its agent lives on."""
+
+    node: str
+
+
+class SetCpuEvent(RunEvent, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="set_cpu"):
+    """CPU settings of a node change."""
+
+    node: str
+    settings: CpuEntry
+
+
+class KillEvent(RunEvent, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="kill"):
+    """A process is killed.
+
+    Attributes:
+        worker: the worker, as `node/slot`; or
+        agent: the node of the agent.
+        for_s: seconds within which the agent's node cannot return.
+    """
+
+    worker: str | None = None
+    agent: str | None = None
+    for_s: SomeSeconds | None = None
+
+
+class ReviseEvent(RunEvent, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="revise"):
+    """An online scheduler is asked, whenever it would be asked next."""
+
+
+class ScaleEvent(RunEvent, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="scale"):
+    """Components get another number of executors.
+
+    Attributes:
+        component: id of the component, or several.
+        to: number of executors of each.
+    """
+
+    component: str | Annotated[tuple[str, ...], Meta(min_length=1)]
+    to: Annotated[int, Meta(ge=1, le=MOST_SCALED)]
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The components."""
+        return (self.component,) if isinstance(self.component, str) else self.component
+
+
+Event = MoveEvent | RateEvent | NodeUpEvent | NodeDownEvent | SetCpuEvent | KillEvent | ReviseEvent | ScaleEvent
 """One entry of the timeline; `do` is its type."""
 
 
-def move_plans(events: Sequence[Event], label: str) -> tuple[MovePlan, ...]:
-    """Return the moves of a workload in order of time; moves at the same time form one plan."""
-    mine = sorted((event for event in events if event.workload in (None, label)), key=lambda event: event.at_s)
+def events_in(timeline: Located[Sequence[Event]], label: str, scheduler: str) -> list[Located[Event]]:
+    """Return the events of the runs of a workload under a scheduler, by their labels, in order of time."""
+    mine = (
+        Located(event, timeline.origin / number)
+        for number, event in enumerate(timeline.value)
+        if event.workload in (None, label) and (isinstance(event, RateEvent) or event.scheduler in (None, scheduler))
+    )
+    return sorted(mine, key=lambda located: located.value.at_s)
+
+
+def move_plans(events: Sequence[Located[Event]]) -> tuple[MovePlan, ...]:
+    """Return the moves among the events of a run; moves at the same time form one plan."""
+    moves = (located.value for located in events if isinstance(located.value, MoveEvent))
     return tuple(
-        MovePlan(at_s, tuple(_move_request(event) for event in together))
-        for at_s, together in groupby(mine, key=lambda event: event.at_s)
+        MovePlan(at_s, tuple(map(move_request, together)))
+        for at_s, together in groupby(moves, key=lambda event: event.at_s)
     )
 
 
-def check_timeline(
-    document: Document,
-    events: Sequence[Event],
-    ends_s: float,
-    cluster: Cluster,
-    placed: Mapping[tuple[str, str], Mapping[str, Place]],
-) -> None:
-    """Check that every event is possible under every scheduler.
+def scripted_events(events: Sequence[Located[Event]]) -> tuple[ScriptedEvent, ...]:
+    """Return the checked events of a run besides moves and changes of rates."""
+    return tuple(found for located in events if (found := _scripted(located.value)) is not None)
 
-    Args:
-        document: the agenda.
-        events: its timeline.
-        ends_s: second at which the sources stop.
-        cluster: nodes and slots.
-        placed: (workload's label, scheduler) -> executor -> its first worker.
+
+def _scripted(event: Event) -> ScriptedEvent | None:
+    match event:
+        case NodeUpEvent():
+            return NodeUp(event.at_s, event.node)
+        case NodeDownEvent():
+            return NodeDown(event.at_s, event.node)
+        case SetCpuEvent():
+            return SetCpu(event.at_s, event.node, to_plain(event.settings))
+        case KillEvent(worker=str(worker)):
+            node, _, slot = worker.partition("/")
+            return KillWorker(event.at_s, Slot(node, int(slot)))
+        case KillEvent(agent=str(node)):
+            return KillAgent(event.at_s, node, event.for_s or 0.0)
+        case ReviseEvent():
+            return AskScheduler(event.at_s)
+        case ScaleEvent():
+            return ScaleComponents(event.at_s, event.components, event.to)
+    return None
+
+
+def scripted_rate(rate: Rate, label: str, timeline: Located[Sequence[Event]]) -> Rate:
+    """Return the rate of a workload with the changes that the timeline makes.
 
     Raises:
-        InputError: an event is too late; an executor, node, slot or workload does not exist; a node is not available;
-            an executor is already in the target slot, or has two moves at the same time.
+        InputError: the rate is neither constant nor of steps, changes twice at the same time, or ends in a pause.
     """
-    labels = {label for label, _ in placed}
-    for number, event in enumerate(events):
-        here: Steps = ("timeline", number)
-        if "do" not in document.value(here):
-            raise document.error(here, "the key 'do' is missing")
-        if event.at_s >= ends_s:
-            raise document.error((*here, "at_s"), f"the sources stop at {ends_s:g} s, before {event.at_s:g} s")
-        if event.workload is not None and event.workload not in labels:
-            hint = nearest(event.workload, labels)
-            raise document.error((*here, "workload"), f"the agenda has no workload {event.workload!r}{hint}")
-        _check_target(document, (*here, "to"), event.to, cluster)
-    for (label, scheduler), places in placed.items():
-        mine = [(n, event) for n, event in enumerate(events) if event.workload in (None, label)]
-        _check_moves(document, mine, f"{label} under {scheduler}", places)
+    changes = [
+        Located(event, timeline.origin / number)
+        for number, event in enumerate(timeline.value)
+        if isinstance(event, RateEvent) and event.workload in (None, label)
+    ]
+    if not changes:
+        return rate
+    if isinstance(rate, Constant) and rate.load is not None:
+        raise (changes[0].origin / "do").error(f"the rate of {label!r} is a load, which no event can change")
+    steps = (
+        {0.0: rate.peak_per_s} if isinstance(rate, Constant) else dict(rate.steps if isinstance(rate, Steps) else ())
+    )
+    if not steps:
+        raise (changes[0].origin / "do").error(
+            f"the rate of {label!r} is {type(rate).__struct_config__.tag!r}; only 'constant' and 'steps' can change"
+        )
+    for change in changes:
+        at_s = change.value.at_s
+        if at_s in steps:
+            raise (change.origin / "at_s").error(f"the rate of {label!r} changes at {at_s:g} s already")
+        steps[at_s] = change.value.tuples_per_s
+    last = max(changes, key=lambda change: change.value.at_s)
+    if steps[max(steps)] == 0:
+        raise (last.origin / "tuples_per_s").error(f"the sources of {label!r} would never emit again")
+    return Steps(tuple(sorted(steps.items())))
 
 
-def _check_target(document: Document, steps: Steps, target: str, cluster: Cluster) -> None:
-    node_id, given, slot = target.partition("/")
-    nodes = {node.id: node for node in cluster.available}
-    if node_id not in nodes:
-        raise document.error(steps, f"there is no available node {node_id!r}{nearest(node_id, nodes)}")
-    slots = nodes[node_id].slots
-    if given and not (slot.isdecimal() and int(slot) < slots):
-        raise document.error(steps, f"node {node_id!r} has no slot {slot!r}{nearest(slot, map(str, range(slots)))}")
-    if not slots:
-        raise document.error(steps, f"node {node_id!r} has no slots")
-
-
-def _check_moves(
-    document: Document, events: Iterable[tuple[int, Event]], run: str, places: Mapping[str, Place]
-) -> None:
-    """Check the moves of one run, in order of time."""
-    now = dict(places)
-    workers = set(places.values())
-    for _, together in _by_time(events):
-        moved: dict[str, Place] = {}
-        for number, event in together:
-            here: Steps = ("timeline", number)
-            if event.executor not in now:
-                hint = nearest(event.executor, now)
-                raise document.error((*here, "executor"), f"{run} has no executor {event.executor!r}{hint}")
-            if event.executor in moved:
-                raise document.error((*here, "executor"), f"{event.executor} is moved twice at {event.at_s:g} s")
-            request, place = _move_request(event), now[event.executor]
-            if request.is_met_by(place):
-                there = f"{place.node}/{place.slot}"
-                raise document.error(
-                    (*here, "to"), f"in {run}, {event.executor} is on {there} already at {event.at_s:g} s"
-                )
-            slot = chosen_slot(request.node, workers) if request.slot is None else request.slot
-            moved[event.executor] = Place(request.node, slot)
-        now |= moved
-        workers |= set(moved.values())
-
-
-def _by_time(events: Iterable[tuple[int, Event]]) -> Iterator[tuple[float, Iterator[tuple[int, Event]]]]:
-    return groupby(sorted(events, key=lambda entry: entry[1].at_s), key=lambda entry: entry[1].at_s)
-
-
-def _move_request(event: MoveEvent) -> MoveRequest:
+def move_request(event: MoveEvent) -> MoveRequest:
+    """Return the move that an event requests."""
     node, given, slot = event.to.partition("/")
     return MoveRequest(event.executor, node, int(slot) if given else None)

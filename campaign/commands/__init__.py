@@ -1,1 +1,1 @@
-"""The commands of `millrace`, one module each; the module's click command is named `command`."""
+"""The commands of `millrace`, grouped by what they are about; the function of a command `name` is `name_command`."""

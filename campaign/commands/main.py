@@ -1,19 +1,18 @@
 """`millrace`: the command line.
 
-Every command has a module of its own in `campaign.commands`, which is imported when the command is called: `place`
-does not wait for the modules of `report`.
+The module of a command is imported when the command is called, and it imports what is heavy inside its functions:
+`place` does not wait for the modules of `report`.
 """
 
 import os
 from collections.abc import Sequence
 from copy import copy
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
 
-from campaign.display.settings import Settings
+from campaign.display.terminal import Settings
 from controller.host.signals import INTERRUPTED, loading
 from inventory.errors import MillraceError, nearest
 from inventory.foreign import printable_lines
@@ -24,13 +23,19 @@ WORLD_WRITABLE = 0o002
 """Permission that is removed from every file a command creates, whatever the user's umask."""
 
 
-def _names() -> list[str]:
-    folder = Path(__file__).parent
-    return sorted(
-        p.stem.replace("_", "-")
-        for p in folder.glob("*.py")
-        if not p.stem.startswith("__") and p.stem not in ("main", "options", "start")
-    )
+MODULES = {
+    "authoring": ("check", "list", "schema"),
+    "bundles": ("bundle", "verify-bundle"),
+    "data_sets": ("generate", "pipeline"),
+    "hosts": ("calibrate", "exec", "provision", "restore", "verify"),
+    "machine": ("clean", "doctor", "meter", "record-sysfs"),
+    "placements": ("place", "revise"),
+    "results": ("compare", "observe", "report", "results", "top", "traffic"),
+    "run": ("run",),
+}
+"""Module in `campaign.commands` -> its commands; the function of `record-sysfs` is `record_sysfs_command`."""
+
+MODULE_OF = {name: module for module, names in MODULES.items() for name in names}
 
 
 def _set(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
@@ -68,24 +73,24 @@ def _hidden(options: Sequence[click.Option]) -> list[click.Parameter]:
 
 
 class _Commands(click.Group):
-    """Group that finds commands by module name."""
+    """Group that imports the module of a command when the command is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return _names()
+        return sorted(MODULE_OF)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _names():
+        if cmd_name not in MODULE_OF:
             return None
         with loading():
-            module = import_module(f"campaign.commands.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+            module = import_module(f"campaign.commands.{MODULE_OF[cmd_name]}")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         if GLOBAL[0].name not in {parameter.name for parameter in command.params}:
             command.params += _hidden(GLOBAL)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        if args and not ctx.resilient_parsing and not args[0].startswith("-") and args[0] not in _names():
-            raise click.UsageError(f"unknown command {args[0]!r}{nearest(args[0], _names())}", ctx)
+        if args and not ctx.resilient_parsing and not args[0].startswith("-") and args[0] not in MODULE_OF:
+            raise click.UsageError(f"unknown command {args[0]!r}{nearest(args[0], sorted(MODULE_OF))}", ctx)
         return super().resolve_command(ctx, args)
 
 

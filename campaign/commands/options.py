@@ -1,13 +1,15 @@
-"""Option types that several commands share."""
+"""What commands of several modules share: options, and callbacks for backends."""
 
 import math
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from agents.power.host import ROOT_VARIABLE, MeteredHost
-from inventory.errors import InputError
+from campaign.display.terminal import Settings, notice
+
+if TYPE_CHECKING:
+    from controller.nodes.backend import Operator
+    from inventory.ansible_hosts import Hosts
 
 
 class Seconds(click.FloatRange):
@@ -21,22 +23,17 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-sysfs_option = click.option(
-    "--sysfs",
-    "root",
-    metavar="ROOT",
-    default="/",
-    envvar=ROOT_VARIABLE,
-    help=f"Folder to use as /, with sys and proc in it; the environment variable {ROOT_VARIABLE} does the same.",
-)
+master_option = click.option("--master", metavar="URL", help="Spark master; default local[*], this host's cores.")
 
 
-def metered_host(root: str) -> MeteredHost:
-    """Return the host whose files are below `root`.
+def operator_callbacks(settings: Settings) -> "Operator":
+    """Return the callbacks for these global options of the command line."""
+    from controller.nodes.backend import Operator
 
-    Raises:
-        InputError: there is no such folder.
-    """
-    if not Path(root).is_dir():
-        raise InputError(f"--sysfs {root}: there is no such folder")
-    return MeteredHost(Path(root).resolve())
+    def provision(hosts: "Hosts") -> None:
+        # Importing it takes as long as a run on processes needs to start.
+        from campaign.admin.playbook import Choice, play
+
+        play("provision", hosts, Choice(only_errors=True), settings)
+
+    return Operator(provision, settings.progress, notice)

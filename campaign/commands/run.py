@@ -2,29 +2,36 @@
 
 import platform
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from campaign.admin.operator_callbacks import operator_callbacks
-from campaign.agenda.plan import select_runs
-from campaign.agenda.run_order import Run
-from campaign.display.settings import Settings
-from campaign.results.live_file import FINISHED, REPORTING, finish_live, in_words
-from campaign.results.watch import find_campaign
-from campaign.runner.open_campaign import Opened, new, resumed
-from campaign.runner.select_backend import select_backend
-from controller.host.cleanup_log import this_owner
-from controller.host.signals import INTERRUPTED
+from campaign.agenda.agenda import second_labels
+from campaign.agenda.campaign_plan import select_runs
+from campaign.commands.completion import agendas, inventories
+from campaign.commands.dry_run import print_runs, runs_json
+from campaign.commands.options import operator_callbacks
+from campaign.display.terminal import Settings, stages_shown
+from campaign.results.live_file import FINISHED, REPORTING, find_campaign, finish_live
+from campaign.runner.open_campaign import new, resumed, select_backend
+from controller.host.disk import writing
+from controller.host.ownership import this_owner
+from controller.host.signals import INTERRUPTED, raise_held_interrupt
 from inventory.errors import InputError, UnfitError
-from inventory.foreign import escaped, printable
+from inventory.foreign import printable
 
 RUN_FAILED = 1
 
 
-@click.command()
-@click.argument("agenda", required=False)
-@click.option("--inventory", metavar="I", help="Cluster file or name of an inventory; overrides the agenda's.")
+@click.command("run")
+@click.argument("agenda", required=False, shell_complete=agendas)
+@click.option(
+    "--inventory",
+    metavar="I",
+    shell_complete=inventories,
+    help="Cluster file or name of an inventory; overrides the agenda's.",
+)
 @click.option(
     "--out",
     metavar="DIR",
@@ -39,25 +46,50 @@ RUN_FAILED = 1
     type=click.Path(path_type=Path),
     help="Resume the campaign in DIR, which contains campaign.json, or `latest`; finished runs are not repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the runs and their placements; start nothing.")
-@click.option("--only", "choice", metavar="K=V,...", help="Run only these: workload=LABEL, scheduler=NAME, cpu=LABEL.")
+@click.option(
+    "--repetitions",
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    help="Override the agenda's number; with --resume, add repetitions to the campaign until it has N.",
+)
+@click.option("--no-report", is_flag=True, help="Leave out the report; later: millrace report DIR.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the runs, their placements, and their time and disk space; start nothing."
+)
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: one JSON document on standard output.")
+@click.option(
+    "--only",
+    "choice",
+    metavar="K=V,...",
+    help="Run only these: workload=LABEL, scheduler=LABEL, cpu=LABEL, FACTOR=VALUE.",
+)
 @click.option(
     "--accept-shortfall",
     is_flag=True,
     help="Accept nodes and links of an emulated cluster with less than 95 % of the requested capacity.",
 )
+@click.option(
+    "--aa",
+    is_flag=True,
+    help="Run every scheduler under two labels, at least 20 times: how often does this testbed show a difference "
+    "where there is none? Written to aa.json.",
+)
 @click.option("--profile", is_flag=True, help="Profile workers during the measured time: runs/*/profiles/.")
 @click.pass_obj
-def command(
+def run_command(
     settings: Settings,
     agenda: str | None,
     inventory: str | None,
     out: Path,
     resume: Path | None,
+    repetitions: int | None,
+    no_report: bool,
     dry_run: bool,
     choice: str | None,
     accept_shortfall: bool,
+    aa: bool,
     profile: bool,
+    as_json: bool,
 ) -> int:
     """Run the campaign of an agenda and build its report.
 
@@ -66,10 +98,23 @@ def command(
 
     Example: millrace run demo
     """
+    last_stage = FINISHED if no_report else REPORTING
     status, folder = run_campaign(
-        settings, agenda, inventory, out, resume, dry_run, choice, profile, accept_shortfall, REPORTING
+        settings,
+        agenda,
+        inventory,
+        out,
+        resume,
+        repetitions,
+        dry_run,
+        choice,
+        profile,
+        accept_shortfall,
+        last_stage,
+        aa,
+        as_json,
     )
-    if folder is not None and status in (0, RUN_FAILED):
+    if folder is not None and status in (0, RUN_FAILED) and not no_report:
         try:
             _report(folder, settings)
         finally:
@@ -83,37 +128,50 @@ def run_campaign(
     inventory: str | None,
     out: Path,
     resume: Path | None,
+    repetitions: int | None,
     dry_run: bool,
     choice: str | None,
     profile: bool,
     accept_shortfall: bool = False,
     last_stage: str = FINISHED,
+    aa: bool = False,
+    as_json: bool = False,
 ) -> tuple[int, Path | None]:
     """Run the campaign without its report; return the exit status, and the campaign's folder if one was written.
 
-    `last_stage` is the stage of a finished campaign in `live.json`.
+    `last_stage` is the stage of a finished campaign in `live.json`. With `aa`, every scheduler runs under two labels.
     """
+    if as_json and not dry_run:
+        raise InputError("--json: only together with --dry-run")
     if resume is not None:
-        opened = resumed(find_campaign(resume, out), agenda, inventory, _load_the_rest)
+        opened = resumed(find_campaign(resume, out), agenda, inventory, _load_the_rest, repetitions, aa)
     elif agenda is not None:
-        opened = new(agenda, inventory, out, _load_the_rest)
+        opened = new(agenda, inventory, out, _load_the_rest, repetitions, aa)
     else:
         raise InputError("run: give an agenda, or --resume with the folder of a campaign; example: millrace run demo")
     # Loading this takes as long as Ansible takes to read an inventory, and has been done meanwhile.
-    from campaign.runner.launch import prepared, run_all
+    from campaign.runner.run_campaign import prepared, run_all
 
     runs = select_runs(opened.plan, choice)
-    backend = select_backend(
-        opened.plan.cluster, opened.plan.hosts, _owner(opened.folder), operator_callbacks(settings)
-    )
-    backend.check()
+    owner, operator = _owner(opened.folder), operator_callbacks(settings)
+    used = {run.inventory for run in runs} or {*opened.plan.clusters}
+    backends = {
+        name: select_backend(each.cluster, each.hosts, owner, operator)
+        for name, each in opened.plan.clusters.items()
+        if name in used
+    }
+    for backend in backends.values():
+        backend.check()
     if dry_run:
         # Prepare the inputs to check that they can be used; discard them.
         with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
             prepared(opened, runs, Path(folder), settings)
-        _show(opened, runs)
+        if as_json:
+            click.echo(runs_json(opened, runs), nl=False)
+        else:
+            print_runs(opened, runs)
         return 0, None
-    ending = run_all(opened, runs, backend, settings, profile, accept_shortfall, last_stage)
+    ending = run_all(opened, runs, backends, settings, profile, accept_shortfall, last_stage)
     folder = printable(opened.folder)
     _print(f"results: {folder}")
     for name, reason in ending.failed.items():
@@ -121,12 +179,14 @@ def run_campaign(
     if ending.interrupted:
         click.echo(f"interrupted; go on with: millrace run --resume {folder}", err=True)
         return INTERRUPTED, opened.folder
+    if pairs := second_labels(opened.plan.agenda):
+        _measure_false_positives(opened.folder, pairs)
     return RUN_FAILED if ending.failed else 0, opened.folder
 
 
 def _load_the_rest() -> None:
     """Import the modules of a campaign over SSH."""
-    import campaign.runner.launch  # noqa: F401
+    import campaign.runner.run_campaign  # noqa: F401
     import controller.ssh.backend  # noqa: F401
 
 
@@ -135,23 +195,33 @@ def _owner(folder: Path) -> str:
     return f"{this_owner(folder)}, on {platform.node()}"
 
 
+def _measure_false_positives(folder: Path, pairs: Sequence[tuple[str, str]]) -> None:
+    """Write `aa.json` of an A/A campaign, and print the rate."""
+    from analysis.false_positives import write_false_positives
+    from analysis.results import load_campaign
+
+    with writing(folder):
+        found = write_false_positives(load_campaign(folder), pairs)
+    _print(f"false positives: {found.in_words}")
+
+
 def _report(folder: Path, settings: Settings) -> None:
     """Build the report; on failure, say that the results are complete."""
     from analysis.render import render
-
-    def show_progress(line: str) -> None:
-        if not settings.quiet:
-            click.echo(printable(line), err=True)
+    from campaign.display.findings import findings_text
 
     shown = printable(folder)
     complete = f"The results are complete in {shown}; later: millrace report {shown}"
     try:
-        page = render(folder, on_progress=show_progress)
+        raise_held_interrupt()
+        with stages_shown(settings.quiet, settings.color) as show_stage:
+            page = render(folder, on_progress=show_stage)
     except UnfitError as fault:
         raise UnfitError(f"{fault}\n{complete}") from None
     except KeyboardInterrupt:
         click.echo(f"stopped before the report was complete. {complete}", err=True)
         raise
+    _print(findings_text(page.parent, settings.color))
     _print(printable(f"report: {page}"))
 
 
@@ -163,26 +233,3 @@ def _print(line: str) -> None:
         pass
     except UnfitError as fault:
         click.echo(printable(f"millrace: {fault}"), err=True)
-
-
-def _show(opened: Opened, runs: list[Run]) -> None:
-    """Print the runs in order, then every placement once."""
-    plan = opened.plan
-    widest = max((len(run.name) for run in runs), default=0)
-    for run in runs:
-        click.echo(f"{run.name:<{widest}}  seed {run.seed}")
-    for workload, scheduler in dict.fromkeys((run.workload, run.scheduler) for run in runs):
-        placed = plan.placed[workload, scheduler]
-        answer, cost = placed.answer, placed.answer.cost
-        lacks = f" (not given: {', '.join(placed.not_given)})" if placed.not_given else ""
-        click.echo(
-            f"\n{workload} by {scheduler}{lacks}: {cost.nodes_used} nodes, {cost.slots_used} slots, "
-            f"{cost.inter_node_edges} executor pairs between nodes"
-        )
-        slots: dict[tuple[str, int], list[str]] = {}
-        for entry in (entry for topology in answer.topologies.values() for entry in topology.assignments):
-            slots.setdefault((entry.node, entry.slot), []).append(entry.executor)
-        for (node, slot), executors in slots.items():
-            click.echo(escaped(f"  {node} slot {slot}: {' '.join(executors)}"))
-    seconds = len(runs) * (plan.agenda.warmup_s + plan.agenda.duration_s)
-    click.echo(f"\n{len(runs)} runs, {in_words(seconds)} without start and end of each run; nothing was started")

@@ -15,9 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from campaign.display.console import plain_console
-from campaign.results.live_file import LiveContent, in_words, ms_in_words
-from campaign.results.result_store import FAILED, OK
+from analysis.records import FAILED, OK
+from campaign.display.terminal import plain_console
+from campaign.results.live_file import LiveRecord, in_words, ms_in_words
+from controller.coordinator.event_log import LiveDecision
 from inventory.foreign import printable
 
 PLAIN_EVERY_S = 10.0
@@ -31,7 +32,7 @@ class View(Protocol):
         """Start the display."""
         ...
 
-    def draw(self, live: LiveContent) -> None:
+    def draw(self, live: LiveRecord) -> None:
         """Draw the current state; called every second."""
         ...
 
@@ -59,7 +60,7 @@ class Silence:
     def open(self) -> None:
         """See `View`."""
 
-    def draw(self, live: LiveContent) -> None:
+    def draw(self, live: LiveRecord) -> None:
         """See `View`."""
 
     def print_line(self, text: str, style: str = "") -> None:
@@ -76,14 +77,14 @@ class Lines:
         """See `View`."""
         self._next = time.monotonic() + PLAIN_EVERY_S
 
-    def draw(self, live: LiveContent) -> None:
+    def draw(self, live: LiveRecord) -> None:
         """See `View`."""
-        if live["run"] is not None and time.monotonic() >= self._next:
+        if live.run is not None and time.monotonic() >= self._next:
             self._next = time.monotonic() + PLAIN_EVERY_S
             flow = flow_in_words(live)
             self.print_line(
-                f"run {live['number']}/{live['of']} {live['run']}: {live['stage']}"
-                f"{', ' + flow if flow else ''}, {in_words(live['time_left_s'])} left"
+                f"run {live.number}/{live.of} {live.run}: {live.stage}"
+                f"{', ' + flow if flow else ''}, {in_words(live.time_left_s)} left"
             )
 
     def print_line(self, text: str, style: str = "") -> None:
@@ -105,7 +106,7 @@ class Display:
         """See `View`."""
         self._live.start()
 
-    def draw(self, live: LiveContent) -> None:
+    def draw(self, live: LiveRecord) -> None:
         """See `View`."""
         self._live.update(Group(*head(live)), refresh=True)
 
@@ -118,35 +119,44 @@ class Display:
         self._live.stop()
 
 
-def head(live: LiveContent) -> list[RenderableType]:
+def head(live: LiveRecord) -> list[RenderableType]:
     """Return three lines: the run, its stage with current metrics, and the remaining time."""
-    outcomes = live["outcomes"]
-    which = Text.assemble((live["campaign"], "bold"), f"  run {live['number']} of {live['of']}")
-    if live["run"] is not None:
-        which.append(f"  {live['run']}")
-        if live["attempt"] > 1:
-            which.append(f"  attempt {live['attempt']}", "yellow")
+    outcomes = live.outcomes
+    which = Text.assemble((live.campaign, "bold"), f"  run {live.number} of {live.of}")
+    if live.run is not None:
+        which.append(f"  {live.run}")
+        if live.attempt is not None and live.attempt > 1:
+            which.append(f"  attempt {live.attempt}", "yellow")
     stage = Table.grid(padding=(0, 1))
     for _ in range(4):
         stage.add_column(no_wrap=True)
-    meant_s, elapsed_s = live["stage_s"], live["stage_elapsed_s"]
+    meant_s, elapsed_s = live.stage_s, live.stage_elapsed_s
     bar = ProgressBar(total=meant_s, completed=elapsed_s, width=24) if meant_s else Text("")
     of = f"/{meant_s:g}" if meant_s else ""
-    stage.add_row(Text(f"{live['stage']:<16}"), bar, f"{elapsed_s:.0f}{of} s", Text(flow_in_words(live), "cyan"))
-    foot = Text(f"{in_words(live['time_left_s'])} left, {outcomes[OK]} ok", "dim")
+    stage.add_row(Text(f"{live.stage:<16}"), bar, f"{elapsed_s:.0f}{of} s", Text(flow_in_words(live), "cyan"))
+    foot = Text(f"{in_words(live.time_left_s)} left, {outcomes[OK]} ok", "dim")
     if outcomes[FAILED]:
         foot.append(f", {outcomes[FAILED]} failed", "red")
     return [which, stage, foot]
 
 
-def flow_in_words(live: LiveContent) -> str:
+def flow_in_words(live: LiveRecord) -> str:
     """Return the progress of file transfers, throughput and latency; empty without any."""
     parts = []
-    # Missing in campaigns of an earlier version.
-    if sending := live.get("sending"):
-        parts.append(f"sending files, {sending['sent_bytes'] / 1e6:,.0f} of {sending['of_bytes'] / 1e6:,.0f} MB")
-    if live["tuples_per_s"] is not None:
-        parts.append(f"{live['tuples_per_s']:,.0f} tuples/s")
-    if live["latency_p50_ms"] is not None:
-        parts.append(f"p50 {ms_in_words(live['latency_p50_ms'])}")
+    if live.sending:
+        parts.append(f"sending files, {live.sending.sent_bytes / 1e6:,.0f} of {live.sending.of_bytes / 1e6:,.0f} MB")
+    if live.tuples_per_s is not None:
+        parts.append(f"{live.tuples_per_s:,.0f} tuples/s")
+    if live.latency_p50_ms is not None:
+        parts.append(f"p50 {ms_in_words(live.latency_p50_ms)}")
     return ", ".join(parts)
+
+
+def decision_in_words(decision: LiveDecision) -> str:
+    """Return a decision and what became of it: `cut, 37 moves, done in 0.05 s`."""
+    parts = [decision.reason] if decision.reason else []
+    if decision.moves:
+        parts.append("1 move" if decision.moves == 1 else f"{decision.moves} moves")
+    outcome = (decision.outcome or "under way").replace("_", " ")
+    parts.append(outcome if decision.took_s is None else f"{outcome} in {decision.took_s:.2g} s")
+    return ", ".join(parts) + (f": {decision.message}" if decision.message else "")

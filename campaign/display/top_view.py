@@ -1,17 +1,28 @@
-"""Screen of `millrace top`: executors, traffic between nodes, and CPU time of nodes, cut to the terminal's size."""
+"""Display of `millrace top`: its screen, cut to the terminal, its keys, and a single state without a terminal."""
 
+import os
+import select
+import signal
+import sys
+import termios
+import tty
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
 
-import msgspec
-from rich.console import Group, RenderableType
+from msgspec.structs import replace
+from rich.console import Console, Group, RenderableType
 from rich.filesize import decimal
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from campaign.display.progress import head
-from campaign.results.live_file import REPORTING, in_words
-from campaign.results.watch import CampaignCondition, Watched, died_utc
+from campaign.display.progress import decision_in_words, head
+from campaign.display.terminal import plain_console
+from campaign.results.live_file import REPORTING, CampaignCondition, Watched, died_utc, in_words, look_at
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument
+from controller.host.signals import interrupted_once
 from inventory.foreign import printable
 
 WIDE, HIGH = 116, 12
@@ -45,7 +56,7 @@ def screen(watched: Watched, sort: str, width: int, height: int) -> RenderableTy
         foot.append(f"  {key} ", "bold").append(word, "reverse" if key == sort else "")
     foot.append("    q ", "bold").append("quit")
     arrange = _wide if width >= WIDE and left >= HIGH else _narrow
-    body = [] if flow is None else arrange(flow, sort, left)
+    body = [] if flow is None else arrange(flow, _decisions(watched), sort, left)
     return Group(*lines, Text(""), *body, foot)
 
 
@@ -54,20 +65,31 @@ def snapshot(watched: Watched) -> RenderableType:
     flow = _flow(watched)
     if flow is None:
         return Group(*_top(watched))
-    parts = (_executors(flow, "r", None), _hops(flow), _pairs(flow, None), _nodes(flow, None))
+    parts: list[RenderableType] = [_executors(flow, "r", None), _hops(flow), _pairs(flow, None), _nodes(flow, None)]
+    if decisions := _decisions(watched):
+        parts.append(Group(*decisions))
     return Group(*_top(watched), *(part for shown in parts for part in (Text(""), shown)))
 
 
 def _flow(watched: Watched) -> FlowDocument | None:
-    found = None if watched.live is None else watched.live.get("flow")
-    return None if found is None else msgspec.convert(found, FlowDocument, str_keys=True)
+    return None if watched.live is None else watched.live.flow
+
+
+def _decisions(watched: Watched) -> list[Text]:
+    """Return a line for each of the last decisions, the newest first."""
+    lines = []
+    for entry in () if watched.live is None else watched.live.decisions:
+        line = Text(f"decision {entry.number}", no_wrap=True, overflow="ellipsis")
+        line.append(f" at {entry.at_s:.1f} s, after {entry.decided_s:.2g} s: ", "dim")
+        lines.append(line.append(printable(decision_in_words(entry)), "yellow" if entry.reason else ""))
+    return lines
 
 
 def _top(watched: Watched) -> list[RenderableType]:
     """Return the lines about the campaign and its condition."""
     live = watched.live
-    if live is not None and live["stage"] == REPORTING:
-        live = {**live, "stage_elapsed_s": live["stage_elapsed_s"] + watched.age_s}
+    if live is not None and live.stage == REPORTING:
+        live = replace(live, stage_elapsed_s=live.stage_elapsed_s + watched.age_s)
     lines = [] if live is None else head(live)
     folder = printable(watched.folder)
     match watched.condition:
@@ -85,18 +107,21 @@ def _top(watched: Watched) -> list[RenderableType]:
     return lines
 
 
-def _wide(flow: FlowDocument, sort: str, height: int) -> list[RenderableType]:
+def _wide(flow: FlowDocument, decisions: Sequence[Text], sort: str, height: int) -> list[RenderableType]:
+    """Put pairs and nodes beside the executors, and decisions, up to a quarter of the lines, below."""
+    below = decisions[: height // 4]
+    height -= len(below)
     beside = Table.grid(padding=(0, 3))
     half = (height - 3) // 2
     beside.add_row(_executors(flow, sort, height - 2), Group(_pairs(flow, half), Text(""), _nodes(flow, half)))
-    return [beside, _hops(flow), Text("")]
+    return [beside, _hops(flow), *below, Text("")]
 
 
-def _narrow(flow: FlowDocument, sort: str, height: int) -> list[RenderableType]:
-    """Give nodes and pairs up to a third of the lines each, and executors the rest."""
-    left = height - 1
+def _narrow(flow: FlowDocument, decisions: Sequence[Text], sort: str, height: int) -> list[RenderableType]:
+    """Give decisions up to a quarter of the lines, nodes and pairs up to a third of the others each."""
+    parts: list[RenderableType] = [*decisions[: height // 4]]
+    left = height - 1 - len(parts)
     third = left // 3
-    parts: list[RenderableType] = []
     for rows, draw in ((len(flow.traffic), _pairs), (len(flow.nodes), _nodes)):
         if rows and third >= 3:
             part = min(third, rows + 1)
@@ -192,3 +217,90 @@ def _share(value: float | None) -> Text:
     if value is None:
         return Text(_UNKNOWN)
     return Text(f"{value:.1%}", "red" if value >= _MOST else "yellow" if value >= _MUCH else "")
+
+
+PERIOD_S = 1.0
+_MOST_BYTES = 1024
+
+_OVER = (CampaignCondition.ENDED, CampaignCondition.DIED)
+
+
+def show(watched: Watched, color: bool) -> None:
+    """Show a campaign, live if there is a terminal and the campaign has not ended.
+
+    Raises:
+        InputError: its folder is gone, or its `live.json` is no longer valid.
+    """
+    console = plain_console(color)
+    if console.is_terminal and not console.is_dumb_terminal and sys.stdin.isatty() and watched.condition not in _OVER:
+        watched = _follow(watched, console)
+        if watched.condition not in _OVER:
+            return
+    # A pipe has no width; do not wrap lines.
+    console.print(snapshot(watched), soft_wrap=not console.is_terminal)
+
+
+def _follow(watched: Watched, console: Console) -> Watched:
+    """Draw until the campaign ends or the user quits; return its last state."""
+    sort = "r"
+    with (
+        suppress(KeyboardInterrupt, EOFError),
+        interrupted_once(),
+        Keyboard() as keys,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while watched.condition not in _OVER:
+            live.update(screen(watched, sort, *console.size), refresh=True)
+            pressed = keys.wait(PERIOD_S)
+            if "q" in pressed:
+                break
+            sort = next((key for key in reversed(pressed) if key in SORTS), sort)
+            watched = look_at(watched.folder)
+    return watched
+
+
+class Keyboard:
+    """Keys that are pressed inside the block; standard input must be a terminal.
+
+    Ctrl-C sends SIGINT as usual. Ctrl-Z is disabled: a stopped program would not restore the screen.
+    """
+
+    def __enter__(self) -> Self:
+        self._input = sys.stdin.fileno()
+        self._before = termios.tcgetattr(self._input)
+        tty.setcbreak(self._input)
+        changed = termios.tcgetattr(self._input)
+        changed[6][termios.VSUSP] = b"\0"
+        termios.tcsetattr(self._input, termios.TCSANOW, changed)
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._outer_wake = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        self._outer_handler = signal.signal(signal.SIGWINCH, lambda *_: None)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGWINCH, self._outer_handler)
+        signal.set_wakeup_fd(self._outer_wake)
+        os.close(self._woken)
+        os.close(self._wake)
+        termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
+
+    def wait(self, seconds: float) -> str:
+        """Return the pressed keys; empty after `seconds` or when the terminal is resized.
+
+        Raises:
+            EOFError: the terminal is gone.
+        """
+        ready, _, _ = select.select([self._input, self._woken], [], [], seconds)
+        if self._woken in ready:
+            os.read(self._woken, _MOST_BYTES)
+        if self._input not in ready:
+            return ""
+        try:
+            pressed = os.read(self._input, _MOST_BYTES)
+        except OSError:
+            raise EOFError from None
+        if not pressed:
+            raise EOFError
+        return pressed.decode(errors="replace")

@@ -1,23 +1,28 @@
 """Placements from the files of `millrace place`: one scheduler, or several on the same round."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Timer
 from time import perf_counter
 
 from msgspec import UNSET, UnsetType
 
-from campaign.place.slow_scheduler_notice import slow_scheduler_notice
-from inventory.documents import Document
+from inventory.cluster import Cluster
+from inventory.documents import Located, Origin
 from inventory.errors import InputError, MillraceError, RunError, UnfitError, nearest
-from inventory.flops import LackingNodeError
-from inventory.params import described
-from scheduler.explain import Explanation, explain_plan
-from scheduler.explain.lower_bound import LowerBound, compute_lower_bound
-from scheduler.load_problem import load_problem
+from inventory.plugins import described
+from inventory.power_index import LackingNodeError
+from scheduler.explain.explanation import Explanation, LowerBound, compute_lower_bound, explain_plan
 from scheduler.placement_file import PlacementFile, make_placement_file
-from scheduler.problem import Needs, Plan, Problem, Scheduler
-from scheduler.registry import make_scheduler, scheduler_class
-from scheduler.validation import Checked
+from scheduler.problem import Needs, Plan, Problem, Scheduler, load_problem
+from scheduler.registry import Checked, make_scheduler, scheduler_class
+from workloads.topology import Topology
+from workloads.traffic import Traffic
+
+NOTICE_S = 10.0
+"""Time after which a scheduler that is still deciding is reported; schedulers have no time limit."""
 
 ANYTHING = Needs(traffic="used", cycles=True, shrinks=True)
 """Needs that every round with valid files meets."""
@@ -34,9 +39,9 @@ class Round:
         explain: whether placements are explained.
     """
 
-    cluster: Document
-    topologies: Sequence[Document]
-    traffic: Document | None
+    cluster: Located[Cluster]
+    topologies: Sequence[Located[Topology]]
+    traffic: Located[Traffic] | None
     explain: bool
 
     def problem(self, needs: Needs) -> Problem:
@@ -85,14 +90,30 @@ def place(ready: Checked, given: Round, least: LowerBound | None = None) -> Plac
             elapsed_s = perf_counter() - start
     except LackingNodeError as fault:
         at = [node.id for node in problem.cluster.nodes].index(fault.node)
-        raise given.cluster.error(("nodes", at), str(fault)) from None
+        raise (given.cluster.origin / "nodes" / at).error(str(fault)) from None
     account: Explanation | UnsetType = UNSET
     if given.explain:
         account = explain_plan(problem, plan, compute_lower_bound(problem) if least is None else least)
     return Placed(problem, plan, make_placement_file(ready.name, ready.params, problem, plan, elapsed_s, account))
 
 
-def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Placed | PlacementRefused]:
+@contextmanager
+def slow_scheduler_notice(scheduler: str) -> Iterator[None]:
+    """Print on standard error that `scheduler` is still deciding if the block takes longer than `NOTICE_S`."""
+
+    def print_notice() -> None:
+        sys.stderr.write(f"millrace: the scheduler {scheduler!r} is still deciding, Ctrl-C ends it\n")
+
+    timer = Timer(NOTICE_S, print_notice)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed | PlacementRefused]:
     """Place the same round with several schedulers, one after the other.
 
     A parameter is passed to every scheduler that has one of that name.
@@ -100,24 +121,21 @@ def compare(names: Sequence[str], given: Round, *sources: Document) -> list[Plac
     Args:
         names: names of the schedulers.
         given: the round.
-        sources: documents of parameters; later ones take precedence.
+        sources: origins of mappings of parameters; later ones take precedence.
 
     Raises:
         InputError: the files are invalid, a scheduler is unknown, or no scheduler has a parameter of that name.
     """
     classes: dict[str, type[Scheduler] | PlacementRefused] = {name: _kind(name) for name in names}
     kinds = {name: kind for name, kind in classes.items() if not isinstance(kind, PlacementRefused)}
-    known = {name: {entry["name"] for entry in described(kind.Params)} for name, kind in kinds.items()}
-    everyone = set().union(*known.values())
-    for document in sources:
-        if not isinstance(document.data, Mapping | None):
-            raise document.error((), "a mapping of parameters was expected")
-        for key in document.data or ():
-            if _field(key) not in everyone:
-                raise document.error((key,), f"unknown parameter {key!r}{nearest(key, everyone)}")
-    ready = {
-        name: make_scheduler(name, *((_only(document, known[name]), ()) for document in sources)) for name in kinds
-    }
+    everyone = {entry["name"] for kind in kinds.values() for entry in described(kind.Params)}
+    for source in sources:
+        if not isinstance(source.plain, Mapping | None):
+            raise source.error("a mapping of parameters was expected")
+        for key in source.plain or ():
+            if str(key).replace(".", "_") not in everyone:
+                raise (source / key).error(f"unknown parameter {key!r}{nearest(key, everyone)}")
+    ready = {name: make_scheduler(name, *sources, ignore_unknown=True) for name in kinds}
     everything = given.problem(ANYTHING)
     least = compute_lower_bound(everything) if given.explain else None
     outcomes: list[Placed | PlacementRefused] = []
@@ -139,21 +157,11 @@ def _kind(name: str) -> type[Scheduler] | PlacementRefused:
         return PlacementRefused(name, fault)
 
 
-def _field(key: object) -> str:
-    """Return the field of a parameter (`inventory.params.parameters`)."""
-    return str(key).replace(".", "_")
-
-
-def _only(document: Document, keys: set[str]) -> Document:
-    data = {key: value for key, value in (document.data or {}).items() if _field(key) in keys}
-    return Document(document.source, data, document.lines)
-
-
 def scheduler_names(first: str | None, text: str) -> list[str]:
     """Return the names of a list like `even,top-storm`, after `first` if it is given and not in the list.
 
     Raises:
-        InputError: a name is missing or scheduler_names twice.
+        InputError: a name is missing or given twice.
     """
     names = [name.strip() for name in text.split(",")]
     for at, name in enumerate(names):

@@ -24,10 +24,9 @@ from campaign.place.svg_boxes import (
     legend,
     written,
 )
-from controller.host.durable_files import replace_file
+from inventory.atomic_files import replace_file
 from inventory.errors import InputError
-from scheduler.explain.cut_links import between_nodes
-from scheduler.explain.node_load import loads_by_node
+from scheduler.explain.explanation import between_nodes, loads_by_node
 
 MOST_NODES = 24
 """Maximum number of nodes with which empty nodes are drawn."""
@@ -75,7 +74,7 @@ def draw(outcomes: Sequence[Placed | PlacementRefused], folder: Path) -> list[Pa
         folder.mkdir(parents=True, exist_ok=True)
         for each in placed:
             path = folder / f"{quote(each.answer.scheduler, safe='')}.svg"
-            replace_file(path, picture(each, scale).encode())
+            replace_file(path, picture(each, scale).encode(), durable=True)
             written.append(path)
     except OSError as fault:
         raise InputError(f"--pictures: {folder}: cannot be written: {fault.strerror}") from None

@@ -7,7 +7,7 @@ from html import escape as html_escape
 from analysis.palette import GRID, GROUND, INK, MUTED, SERIES, SHADE, Colour
 from campaign.place.place import Placed
 from inventory.foreign import escaped
-from scheduler.explain.node_load import NodeLoad
+from scheduler.explain.explanation import NodeLoad
 from scheduler.problem import Problem
 
 GAP = 8.0

@@ -1,28 +1,65 @@
-"""CPU time on a machine, from the traces: by worker, by executor and by package (socket)."""
+"""CPU time and loads from the traces: by node, by worker, by executor and by package (socket).
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+Loads are those of `controller.coordinator.monitor`: a worker's CPU time outside its executors is its transport, and
+is divided among them.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agents.power.attribution import Work
-from agents.power.curve import Curve
-from campaign.agenda.machines import Machine
-from campaign.results.curves import curve_of_differences
-from workloads.rates import NS
+from agents.power.energy import Curve, Work
+from campaign.agenda.cpu import Machine
+from campaign.results.run_metrics import Intervals, read_table, weighted
+from controller.coordinator.rates import with_transport
+from inventory.times import NS
+
+
+def curve_of_differences(rows: Iterable[tuple[int, int | None, float]]) -> Curve:
+    """Return the curve for rows (time, begin of the interval, amount), in order of time.
+
+    If the begin is None, the interval begins at the previous row, or one second before the first row.
+    """
+    level = 0.0
+    last_ns: int | None = None
+    points: list[tuple[int, float]] = []
+    for t_ns, since_ns, added in rows:
+        begin_ns = max(since_ns if since_ns is not None else last_ns or t_ns - NS, last_ns or 0)
+        if last_ns is None or begin_ns > last_ns:
+            points.append((begin_ns, level))
+        level += added
+        points.append((t_ns, level))
+        last_ns = t_ns
+    return Curve(points)
+
+
+def steps(start_ns: int, end_ns: int, moments: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the interval, divided at all moments inside it."""
+    cuts = sorted({moment for moment in moments if start_ns < moment < end_ns})
+    return list(pairwise([start_ns, *cuts, end_ns])) if end_ns > start_ns else []
+
 
 Worker = tuple[str, int]
 """Node and slot."""
 
 ON_PACKAGE = ("affinity", "last_cpu")
-"""Sources of a worker's package (`agents.sensors.packages`)."""
+"""Sources of a worker's package (`agents.sensors.kernel`)."""
 
 TOGETHER = "together"
 """The package is unknown: the worker's energy is computed for all packages together."""
 
 Reading = tuple[int, float]
 """Time in nanoseconds, and the value at that time."""
+
+
+def node_curves(cpu: pa.Table) -> dict[str, Curve]:
+    """Return node -> its CPU time, from the rows of scope `node` in table `cpu`."""
+    nodes = cpu.filter(pc.equal(cpu["scope"], "node"))
+    return {node: _rates(rows) for (node,), rows in _groups(nodes, ("node",), ("cores",))}
 
 
 class CpuTimes:
@@ -152,3 +189,86 @@ def _groups(
         rows = rows.sort_by("t_ns")
         columns = (rows[column].to_pylist() for column in ("t_ns", *values))
         yield tuple(found[column] for column in keys), zip(*columns, strict=True)
+
+
+POINTS = 100.0
+"""CPU points of a core."""
+
+WITHIN = "intra_worker"
+
+
+class Loads(NamedTuple):
+    """CPU points.
+
+    Attributes:
+        busy: executor -> its thread's.
+        load: executor -> the same and its share of the transport.
+        nodes: node -> all of the node.
+    """
+
+    busy: dict[str, float]
+    load: dict[str, float]
+    nodes: dict[str, float]
+
+
+def read_loads(traces: Path, interval: Intervals, channels: pa.Table) -> Loads | None:
+    """Return the loads in an interval; None without the sensor `cpu`.
+
+    Args:
+        traces: folder of `<table>.parquet`.
+        interval: the interval in every node's clock.
+        channels: table `channel`, with the column `weight_per_s` of the interval.
+    """
+    cpu = read_table(traces, "cpu", "scope", "name", "cores", "shared", "package", "package_by")
+    curves = node_curves(cpu)
+    if not curves:
+        return None
+    # The rows of all nodes are read as those of one machine: only workers and executors are taken from it.
+    executor = read_table(traces, "executor", "executor", "busy_ns")
+    times = CpuTimes(Machine(tuple(curves), is_this_host=True), cpu, executor)
+    remote = _remote(channels, _slots(weighted(executor, ["executor"], interval)))
+    found = Loads({}, {}, {})
+    for node, curve in curves.items():
+        start_ns, end_ns = interval.of(node, -1)
+        # A node has no rows before its second sample, and none after its last.
+        start_ns, end_ns = max(start_ns, curve.span[0]), min(end_ns, curve.span[1])
+        if end_ns <= start_ns:
+            continue
+        to_points = POINTS / (end_ns - start_ns)
+        found.nodes[node] = curve.between(start_ns, end_ns) * to_points
+        for worker in times.workers:
+            if worker[0] != node:
+                continue
+            work = times.work(worker, start_ns, end_ns)
+            busy = {name: used * to_points for name, used in work.busy_ns.items()}
+            load = with_transport(work.cpu_ns * to_points, busy, remote.get(worker, {}))
+            for name in busy:
+                found.busy[name] = found.busy.get(name, 0.0) + busy[name]
+                found.load[name] = found.load.get(name, 0.0) + load[name]
+    return found
+
+
+def _slots(rows: pa.Table) -> dict[tuple[str, str], int]:
+    """Return (node, executor) -> the last slot of that node in which it ran; `rows` have weights."""
+    inside = rows.filter(pc.greater(rows["weight"], 0)).sort_by("t_ns")
+    found = inside.group_by(["node", "executor"], use_threads=False).aggregate([("worker", "last")]).to_pylist()
+    return {(row["node"], row["executor"]): row["worker_last"] for row in found}
+
+
+def _remote(channels: pa.Table, slots: Mapping[tuple[str, str], int]) -> dict[Worker, dict[str, float]]:
+    """Return worker -> executor -> tuples per second that it exchanged with other workers."""
+    found: dict[Worker, dict[str, float]] = {}
+
+    def add(worker: Worker, executor: str, rate: float) -> None:
+        rates = found.setdefault(worker, {})
+        rates[executor] = rates.get(executor, 0.0) + rate
+
+    rates = pc.multiply(pc.cast(channels["tuples"], pa.float64()), channels["weight_per_s"])
+    keys = ["node", "worker", "source", "target", "target_node"]
+    summed = channels.append_column("rate", rates).filter(pc.not_equal(channels["hop"], WITHIN))
+    for row in summed.group_by(keys).aggregate([("rate", "sum")]).to_pylist():
+        add((row["node"], row["worker"]), row["source"], row["rate_sum"])
+        slot = slots.get((row["target_node"], row["target"]))
+        if slot is not None:
+            add((row["target_node"], slot), row["target"], row["rate_sum"])
+    return found

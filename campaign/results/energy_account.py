@@ -1,28 +1,93 @@
-"""Energy of a run: the block in `run.json`, and the rows of the table `energy`."""
+"""Energy of a run: idle baselines, the record in `run.json`, and the rows of the table `energy`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import asdict, replace
 
+from agents.protocol import IdleBaseline
 from agents.trace import AGENT
-from campaign.agenda.machines import Machine, Metered, metered
-from campaign.results.cpu_times import TOGETHER, CpuTimes
-from campaign.results.energy_consumers import CLAMPED, divide, packages_of
-from campaign.results.energy_per_tuple import Delivered, per_hop, per_tuple
-from campaign.results.energy_table import EnergyTable
-from campaign.results.idle_baseline import Idle
+from analysis.accounts import (
+    DomainEnergy,
+    Energy,
+    ExecutorEnergy,
+    IdlePower,
+    IdleRecord,
+    MachineEnergy,
+    Packages,
+    WorkerEnergy,
+)
+from campaign.agenda.cpu import Machine
+from campaign.results.cpu_times import TOGETHER, CpuTimes, Worker
+from campaign.results.energy_attribution import (
+    CLAMPED,
+    Delivered,
+    EnergyTable,
+    Metered,
+    divide,
+    metered,
+    packages_of,
+    per_hop,
+)
 from campaign.results.run_metrics import Spans, read_table
+from inventory.times import NS
+
+MOST_DRIFT = 0.05
+"""Accepted difference of the power after a run, as a share of the power before it."""
+
+NOT_MEASURED = IdleBaseline(reason="it was not measured")
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Idle baseline of a machine before and after a run."""
+
+    before: IdleBaseline = NOT_MEASURED
+    after: IdleBaseline = NOT_MEASURED
+
+    @property
+    def watts(self) -> dict[str, float]:
+        """Return domain -> its idle power: the mean of both values, or the known one."""
+        known = [baseline.domains for baseline in (self.before, self.after) if baseline.watts is not None]
+        return {
+            domain: sum(each[domain] for each in known) / len(known)
+            for domain in (known[0] if known else ())
+            if all(domain in each for each in known)
+        }
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Return `unsteady` and `loaded` if either has them, and `drift` if they differ."""
+        flags = [*self.before.flags, *self.after.flags]
+        before, after = self.before.watts, self.after.watts
+        if before is not None and after is not None and abs(after - before) > MOST_DRIFT * before:
+            flags.append("drift")
+        return tuple(dict.fromkeys(flags))
+
+    @property
+    def reason(self) -> str:
+        """Return why the baseline is unknown, or an empty string."""
+        return "" if self.watts else self.before.reason or self.after.reason
+
+    def record(self) -> IdleRecord:
+        """Return the record of `run.json`."""
+        return IdleRecord(before=_record(self.before), after=_record(self.after), flags=self.flags)
+
+
+def _record(baseline: IdleBaseline) -> IdlePower:
+    return IdlePower(**asdict(baseline) | {"reason": baseline.reason or None})
+
 
 NOT_METERED = "no energy source"
 
 
 def account(
     traces: Path, run: str, machines: Sequence[Machine], idle: Mapping[str, Idle], offsets: Mapping[str, int]
-) -> dict[str, Any]:
-    """Return the block `measured.energy`, and write the table `energy` to `traces`.
+) -> Energy:
+    """Return `measured.energy`, and write the table `energy` to `traces`.
 
     Args:
         traces: folder of `<table>.parquet`.
@@ -38,20 +103,28 @@ def account(
     spans = Spans(read_table(traces, "event", "kind", "detail", "value"), offsets)
     tables = _Tables(traces)
     with EnergyTable(traces, run) as ledger:
-        documents = [_of_machine(each, tables, spans, idle.get(each.metered, Idle()), ledger) for each in machines]
+        records = [_of_machine(each, tables, spans, idle.get(each.metered, Idle()), ledger) for each in machines]
     delivered = Delivered(traces, spans)
-    whole = _sum(documents)
-    whole |= per_tuple(delivered.to_sinks, whole["joules"], whole["net_joules"])
-    unknown = [document["why_not_attributed"] for document in documents if document["why_not_attributed"]]
-    if unknown:
-        whole |= {"hops": None, "consumers": None, "why_not_attributed": "; ".join(dict.fromkeys(unknown))}
-    else:
-        whole |= {
-            "hops": per_hop(delivered, ledger),
-            "consumers": ledger.consumers,
-            "why_not_attributed": None,
-        }
-    return whole | {"machines": documents}
+    tuples = delivered.to_sinks
+    joules, net_joules = _sum([each.joules for each in records]), _sum([each.net_joules for each in records])
+    unknown = [each.why_not_attributed for each in records if each.why_not_attributed]
+    return Energy(
+        joules=joules,
+        bound_joules=_sum([each.bound_joules for each in records]),
+        idle_joules=_sum([each.idle_joules for each in records]),
+        net_joules=net_joules,
+        sources=sorted({each.source for each in records if each.source}),
+        modelled=any(each.modelled for each in records),
+        flags=list(dict.fromkeys(flag for each in records for flag in each.flags)),
+        reason="; ".join(each.reason for each in records if each.reason) or None,
+        tuples=round(tuples),
+        joules_per_tuple=joules / tuples if joules is not None and tuples else None,
+        net_joules_per_tuple=net_joules / tuples if net_joules is not None and tuples else None,
+        hops=None if unknown else per_hop(delivered, ledger),
+        consumers=None if unknown else ledger.consumers,
+        why_not_attributed="; ".join(dict.fromkeys(unknown)) or None,
+        machines=records,
+    )
 
 
 class _Tables:
@@ -63,60 +136,68 @@ class _Tables:
         self.event = read_table(traces, "event", "kind", "subject", "detail")
 
 
-def _of_machine(machine: Machine, tables: _Tables, spans: Spans, idle: Idle, ledger: EnergyTable) -> dict[str, Any]:
+def _of_machine(machine: Machine, tables: _Tables, spans: Spans, idle: Idle, ledger: EnergyTable) -> MachineEnergy:
     start_ns, end_ns = spans.of(machine.metered, AGENT)
-    seconds = (end_ns - start_ns) / 1e9
+    seconds = (end_ns - start_ns) / NS
     domains = metered(tables.power, machine.metered, start_ns, end_ns)
     terms = [each for each in domains if each.domain.in_total]
     reason = "; ".join(f"{each.domain.name}: {each.energy.reason}" for each in terms if each.energy.reason)
     if not terms:
         reason = _why_none(tables.event, machine.metered)
-    document: dict[str, Any] = {
-        "nodes": list(machine.nodes),
-        "joules": None if reason else sum(each.energy.joules or 0.0 for each in terms),
-        "bound_joules": None if reason else sum(each.energy.bound_joules or 0.0 for each in terms),
-        **_net(terms, reason, idle, seconds),
-        "source": terms[0].domain.source if terms else None,
-        "modelled": any("modelled" in each.domain.flags for each in terms),
-        "flags": list(dict.fromkeys([*(flag for each in terms for flag in each.energy.flags), *idle.flags])),
-        "reason": reason or None,
-        "domains": [_of_domain(each, idle) for each in domains],
-        "workers": None,
-        "executors": None,
-        "packages": None,
-        "idle": idle.document(),
-    }
+    gross = None if reason else sum(each.energy.joules or 0.0 for each in terms)
+    without_work = None
+    if not reason and all(each.domain.name in idle.watts for each in terms):
+        without_work = sum(idle.watts[each.domain.name] for each in terms) * seconds
     times = CpuTimes(machine, tables.cpu, tables.executor)
     why = _why_not(machine, terms, reason, idle, times)
-    document["why_not_attributed"] = why or None
+    record = MachineEnergy(
+        nodes=machine.nodes,
+        joules=gross,
+        bound_joules=None if reason else sum(each.energy.bound_joules or 0.0 for each in terms),
+        idle_joules=without_work,
+        net_joules=None if gross is None or without_work is None else gross - without_work,
+        source=terms[0].domain.source if terms else None,
+        modelled=any("modelled" in each.domain.flags for each in terms),
+        flags=list(dict.fromkeys([*(flag for each in terms for flag in each.energy.flags), *idle.flags])),
+        reason=reason or None,
+        domains=[_of_domain(each, idle) for each in domains],
+        idle=idle.record(),
+        why_not_attributed=why or None,
+    )
     if why:
-        return document
+        return record
     ledger.add(divide(machine, terms, idle.watts, times, start_ns, end_ns))
-    if machine.metered in ledger.clamped:
-        document["flags"].append(CLAMPED)
-    return document | _used(ledger, times, start_ns, end_ns) | {"packages": _packages(terms, times, start_ns, end_ns)}
+    executors = {key: joules for key, joules in sorted(ledger.executors.items()) if key[0] in times.workers}
+    return replace(
+        record,
+        flags=[*record.flags, *[CLAMPED] * (machine.metered in ledger.clamped)],
+        workers=_of_workers(ledger, executors, times, start_ns, end_ns),
+        executors=[
+            ExecutorEnergy(
+                executor=name,
+                node=node,
+                worker=slot,
+                busy_s=times.executors[node, slot][name].between(start_ns, end_ns) / NS,
+                joules=joules,
+            )
+            for ((node, slot), name), joules in executors.items()
+        ],
+        packages=_packages(terms, times, start_ns, end_ns),
+    )
 
 
-def _net(terms: Sequence[Metered], reason: str, idle: Idle, seconds: float) -> dict[str, float | None]:
-    if reason or any(each.domain.name not in idle.watts for each in terms):
-        return {"idle_joules": None, "net_joules": None}
-    gross = sum(each.energy.joules or 0.0 for each in terms)
-    without_work = sum(idle.watts[each.domain.name] for each in terms) * seconds
-    return {"idle_joules": without_work, "net_joules": gross - without_work}
-
-
-def _of_domain(each: Metered, idle: Idle) -> dict[str, Any]:
-    return {
-        "domain": each.domain.name,
-        "role": each.domain.role,
-        "source": each.domain.source,
-        "in_total": each.domain.in_total,
-        "joules": each.energy.joules,
-        "bound_joules": each.energy.bound_joules,
-        "idle_watts": idle.watts.get(each.domain.name),
-        "flags": list(each.energy.flags),
-        "reason": each.energy.reason or None,
-    }
+def _of_domain(each: Metered, idle: Idle) -> DomainEnergy:
+    return DomainEnergy(
+        domain=each.domain.name,
+        role=each.domain.role,
+        source=each.domain.source,
+        in_total=each.domain.in_total,
+        joules=each.energy.joules,
+        bound_joules=each.energy.bound_joules,
+        idle_watts=idle.watts.get(each.domain.name),
+        flags=each.energy.flags,
+        reason=each.energy.reason or None,
+    )
 
 
 def _why_none(events: pa.Table, node: str) -> str:
@@ -136,57 +217,35 @@ def _why_not(machine: Machine, terms: Sequence[Metered], reason: str, idle: Idle
     return "" if times.is_known else f"{machine.metered}: CPU times were not sampled (sensor cpu)"
 
 
-def _used(ledger: EnergyTable, times: CpuTimes, start_ns: int, end_ns: int) -> dict[str, Any]:
-    """Return the energy and CPU time of a machine's workers and executors in the interval."""
-    executors = {key: joules for key, joules in sorted(ledger.executors.items()) if key[0] in times.workers}
-    workers = {worker: ledger.transport[worker] for worker in sorted(times.workers)}
-    for (worker, _), joules in executors.items():
-        workers[worker] += joules
-    return {
-        "workers": [
-            {
-                "node": node,
-                "worker": slot,
-                "cpu_s": times.workers[node, slot].between(start_ns, end_ns) / 1e9,
-                "joules": joules,
-            }
-            for (node, slot), joules in workers.items()
-        ],
-        "executors": [
-            {
-                "executor": name,
-                "node": node,
-                "worker": slot,
-                "busy_s": times.executors[node, slot][name].between(start_ns, end_ns) / 1e9,
-                "joules": joules,
-            }
-            for ((node, slot), name), joules in executors.items()
-        ],
-    }
+def _of_workers(
+    ledger: EnergyTable, executors: Mapping[tuple[Worker, str], float], times: CpuTimes, start_ns: int, end_ns: int
+) -> list[WorkerEnergy]:
+    """Return the CPU time and the energy of a machine's workers, with that of their executors."""
+    joules = {worker: ledger.transport[worker] for worker in sorted(times.workers)}
+    for (worker, _), used in executors.items():
+        joules[worker] += used
+    return [
+        WorkerEnergy(
+            node=worker[0],
+            worker=worker[1],
+            cpu_s=times.workers[worker].between(start_ns, end_ns) / NS,
+            joules=used,
+        )
+        for worker, used in joules.items()
+    ]
 
 
-def _packages(terms: Sequence[Metered], times: CpuTimes, start_ns: int, end_ns: int) -> dict[str, Any] | None:
+def _packages(terms: Sequence[Metered], times: CpuTimes, start_ns: int, end_ns: int) -> Packages | None:
     """Return how the packages of workers are known; None with a single package."""
     packages = set(packages_of(terms).values())
     if len(packages) < 2:
         return None
     reason = times.why_together(packages)
     known_by = {TOGETHER: 1.0} if reason else times.known_by(start_ns, end_ns)
-    return {"known_by": known_by, "reason": reason or None}
+    return Packages(known_by=known_by, reason=reason or None)
 
 
-def _sum(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sums over all machines; a sum is None if one value is unknown."""
-
-    def added(key: str) -> float | None:
-        values = [document[key] for document in documents]
-        return None if None in values or not values else sum(values)
-
-    reasons = [document["reason"] for document in documents if document["reason"]]
-    return {
-        **{key: added(key) for key in ("joules", "bound_joules", "idle_joules", "net_joules")},
-        "sources": sorted({document["source"] for document in documents if document["source"]}),
-        "modelled": any(document["modelled"] for document in documents),
-        "flags": list(dict.fromkeys(flag for document in documents for flag in document["flags"])),
-        "reason": "; ".join(reasons) or None,
-    }
+def _sum(values: Sequence[float | None]) -> float | None:
+    """Return the sum over all machines; None if one value is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None

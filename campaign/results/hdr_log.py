@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pyarrow.parquet
 
 from inventory.foreign import printable
-from workloads.rates import NS
+from inventory.times import NS
 
 LATENCY_LOG = "latency.hlog"
 """Name of the file in the run's folder."""

@@ -1,29 +1,41 @@
-"""Current state of a campaign, which the run loop updates, and its file `live.json`.
+"""Current state of a campaign, and its file `live.json`: written by the run loop, read and judged from outside.
 
-The views of `campaign.display.progress` show the state; `millrace top` (`campaign.results.watch`) and scripts read the
-file, which is replaced every second.
+The views of `campaign.display.progress` show the state; `millrace top` and scripts read the file, which is replaced
+every second.
 """
 
-import json
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from analysis.records import CAMPAIGN_FILE, FAILED, OK, SKIPPED
 from campaign.agenda.run_order import Run
-from campaign.results.result_store import FAILED, OK, SKIPPED
-from controller.coordinator.live_metrics import LiveMetrics
-from controller.host.process_identity import identify
-from inventory.documents import to_plain
+from controller.coordinator.event_log import EventLog, LiveDecision
+from controller.coordinator.live_metrics import FlowDocument, LiveMetrics
+from controller.host.disk import find_state_folder
+from controller.host.ownership import Owner, read_state
+from controller.host.process_identity import ProcessIdentity, boot_id, this_process
+from inventory.atomic_files import replace_file
+from inventory.errors import InputError
+from inventory.foreign import printable, printable_all
+from inventory.times import utc_in_words, utc_stamp
 
 LIVE_FILE = "live.json"
 
 OVERHEAD_S = 4.0
 """Estimated duration of a run without warm-up and measured interval, until a run has been timed."""
+
+PREPARING = "preparing"
+"""Stage before the first run."""
 
 REPORTING = "reporting"
 """Stage after the last run while the report is built; `live.json` is not updated meanwhile."""
@@ -32,8 +44,53 @@ FINISHED, INTERRUPTED, FAILING = "finished", "interrupted", "failed"
 """The last stages."""
 
 
-LiveContent = Mapping[str, Any]
-"""Content of `live.json`; see docs/reference/results.md."""
+class Sending(Struct, frozen=True):
+    """Transfer of inputs to nodes over SSH."""
+
+    sent_bytes: int
+    of_bytes: int
+
+
+class LiveRecord(Struct, frozen=True, kw_only=True):
+    """`live.json`.
+
+    Attributes:
+        campaign: name of the campaign.
+        process: the controller.
+        updated_utc: time of this update.
+        run: the current run; null between runs, as its attempt.
+        attempt: number of the attempt at the run, from 1.
+        number: number of runs that have ended or are running.
+        of: number of all runs.
+        stage: the current stage; the last one is `finished`, `interrupted` or `failed`.
+        stage_elapsed_s: seconds since the stage began.
+        stage_s: its expected duration.
+        tuples_per_s: tuples into the sinks in the last second.
+        latency_p50_ms: their median latency.
+        sending: null without a transfer.
+        time_left_s: estimated time until the end of the last run.
+        outcomes: number of runs with each status.
+        flow: null without tuples.
+        decisions: the last decisions of the run's online scheduler, the newest first.
+    """
+
+    campaign: str
+    process: ProcessIdentity
+    updated_utc: str
+    run: str | None
+    attempt: int | None
+    number: int
+    of: int
+    stage: str
+    stage_elapsed_s: float
+    stage_s: float | None
+    tuples_per_s: float | None
+    latency_p50_ms: float | None
+    sending: Sending | None = None
+    time_left_s: float
+    outcomes: Mapping[str, int]
+    flow: FlowDocument | None = None
+    decisions: tuple[LiveDecision, ...] = ()
 
 
 class LiveFile:
@@ -55,12 +112,14 @@ class LiveFile:
         self.outcomes: Counter[str] = Counter({OK: done})
         self.run: Run | None = None
         self.attempt = 1
-        self.stage_name = "preparing"
+        self.stage_name = PREPARING
         self.stage_s: float | None = None
         self._stage_since = self._run_since = time.monotonic()
         self._flow: LiveMetrics | None = None
+        self._event_log: EventLog | None = None
+        self._taken = 0
         self._sending: dict[str, tuple[int, int]] = {}
-        self._process = to_plain(identify(os.getpid()))
+        self._process = this_process()
         self._nominal_s = nominal_s
         self._took: list[float] = []
         self._left = total - done
@@ -69,6 +128,7 @@ class LiveFile:
         """Begin a run, with `left` runs after it."""
         self.run, self.attempt, self._left = run, attempt, left
         self._run_since = time.monotonic()
+        self._event_log = None
         self.stage("starting")
 
     def stage(self, name: str, seconds: float | None = None, flow: LiveMetrics | None = None) -> None:
@@ -76,6 +136,16 @@ class LiveFile:
         self.stage_name, self.stage_s, self._flow = name, seconds, flow
         self._sending = {}
         self._stage_since = time.monotonic()
+
+    def follow(self, event_log: EventLog) -> None:
+        """Show the decisions of this event log until the run ends."""
+        self._event_log, self._taken = event_log, 0
+
+    def take_decisions(self) -> list[LiveDecision]:
+        """Return the decisions of the run whose outcome has become known since the last call."""
+        found = [] if self._event_log is None else self._event_log.revisions[self._taken :]
+        self._taken += len(found)
+        return [LiveDecision.of(record) for record in found]
 
     def send(self, what: str, sent: int, of: int) -> None:
         """Record the progress of a transfer to a node, in bytes; thread-safe."""
@@ -87,7 +157,7 @@ class LiveFile:
         self.outcomes[status] += 1
         if status == OK:
             self._took.append(took)
-        self.run = None
+        self.run = self._event_log = None
         self.stage("between runs")
         return took
 
@@ -113,48 +183,60 @@ class LiveFile:
         """Number of runs that have ended or are running."""
         return sum(self.outcomes.values()) + (self.run is not None)
 
-    def document(self) -> LiveContent:
-        """Return the state as plain data; unknown values are None."""
+    def record(self) -> LiveRecord:
+        """Return the current state."""
         now = time.monotonic()
         tuples_per_s, latency_p50_ms = (None, None) if self._flow is None else self._flow.sample(now)
         moves = list(self._sending.values())
         sent, of = sum(sent for sent, _ in moves), sum(of for _, of in moves)
-        return {
-            "campaign": self.campaign,
-            "process": self._process,
-            "updated_utc": _utc(),
-            "run": None if self.run is None else self.run.name,
-            "attempt": None if self.run is None else self.attempt,
-            "number": self.number,
-            "of": self.total,
-            "stage": self.stage_name,
-            "stage_elapsed_s": round(self.in_stage_s, 1),
-            "stage_s": self.stage_s,
-            "tuples_per_s": _rounded(tuples_per_s),
-            "latency_p50_ms": _rounded(latency_p50_ms),
-            "sending": {"sent_bytes": sent, "of_bytes": of} if sent < of else None,
-            "time_left_s": round(self.time_left_s, 1),
-            "outcomes": {status: self.outcomes[status] for status in (OK, FAILED, SKIPPED)},
-            "flow": None if self._flow is None else to_plain(self._flow.document(now)),
-        }
+        return LiveRecord(
+            campaign=self.campaign,
+            process=self._process,
+            updated_utc=utc_stamp(),
+            run=None if self.run is None else self.run.name,
+            attempt=None if self.run is None else self.attempt,
+            number=self.number,
+            of=self.total,
+            stage=self.stage_name,
+            stage_elapsed_s=round(self.in_stage_s, 1),
+            stage_s=self.stage_s,
+            tuples_per_s=_rounded(tuples_per_s),
+            latency_p50_ms=_rounded(latency_p50_ms),
+            sending=Sending(sent, of) if sent < of else None,
+            time_left_s=round(self.time_left_s, 1),
+            outcomes={status: self.outcomes[status] for status in (OK, FAILED, SKIPPED)},
+            flow=None if self._flow is None else self._flow.document(now),
+            decisions=() if self._event_log is None else self._event_log.decisions,
+        )
 
 
-def write_live(document: LiveContent, folder: Path) -> None:
-    """Replace `live.json`; ignore errors, which must not end a campaign."""
-    beside = folder / f".{LIVE_FILE}.new"
+def read_live(folder: Path) -> LiveRecord | None:
+    """Return the `live.json` of a campaign's folder with printable text; None before the first one.
+
+    Raises:
+        InputError: it is invalid.
+    """
+    path = folder / LIVE_FILE
     try:
-        beside.write_text(json.dumps(document) + "\n")
-        beside.replace(folder / LIVE_FILE)
-    except OSError:
-        with suppress(OSError):
-            beside.unlink()
+        return msgspec.convert(printable_all(msgspec.json.decode(path.read_bytes())), LiveRecord, str_keys=True)
+    except FileNotFoundError:
+        return None
+    except (OSError, RecursionError, msgspec.DecodeError) as fault:
+        raise InputError(f"{path}: cannot be read as a campaign's {LIVE_FILE}: {fault}") from None
 
 
-def finish_live(folder: Path) -> None:
-    """Set the last stage of a campaign whose report is built or has failed."""
-    with suppress(OSError, ValueError):
-        document = json.loads((folder / LIVE_FILE).read_text())
-        write_live(document | {"updated_utc": _utc(), "stage": FINISHED, "stage_elapsed_s": 0.0}, folder)
+def write_live(record: LiveRecord, folder: Path) -> None:
+    """Replace `live.json`; ignore errors, which must not end a campaign."""
+    with suppress(OSError):
+        replace_file(folder / LIVE_FILE, msgspec.json.encode(record) + b"\n")
+
+
+def finish_live(folder: Path, how: str = FINISHED) -> None:
+    """Set the last stage of a campaign that has ended after its last run."""
+    with suppress(InputError):
+        record = read_live(folder)
+        if record is not None:
+            write_live(replace(record, updated_utc=utc_stamp(), stage=how, stage_elapsed_s=0.0), folder)
 
 
 def in_words(seconds: float) -> str:
@@ -178,9 +260,123 @@ def ms_in_words(ms: float) -> str:
     return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
 
 
-def _utc() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
+
+
+FRESH_S = 5.0
+"""Maximum age of the file in a running campaign, which replaces it every second."""
+
+
+class CampaignCondition(Enum):
+    """Condition of a campaign."""
+
+    PREPARING = "preparing"  # it runs and has not written its state yet
+    RUNNING = "running"
+    SILENT = "silent"  # its state is old, and it may still run
+    DIED = "died"
+    ENDED = "ended"
+
+
+class Watched(NamedTuple):
+    """State of a campaign: its folder, its `live.json` (None before the first one), and the age of that file."""
+
+    folder: Path
+    condition: CampaignCondition
+    live: LiveRecord | None
+    age_s: float
+
+
+def selected_campaign(folder: Path | None) -> Path:
+    """Return the folder of a campaign: the given one (or `latest`), else the running one, else the newest.
+
+    Raises:
+        InputError: there is none, or several are running and no folder is given.
+    """
+    if folder is not None:
+        return find_campaign(folder)
+    running = sorted({owner.campaign: owner for owner in running_campaigns()}.items())
+    if len(running) > 1:
+        listed = "".join(f"\n  {printable(path)}" for path, _ in running)
+        raise InputError(f"top: several campaigns are running; give the folder of one of them:{listed}")
+    if running:
+        return Path(running[0][0])
+    try:
+        return find_campaign(LATEST)
+    except InputError:
+        raise InputError(
+            "top: no campaign of this user is running on this machine, and there is none in results/; "
+            f"give the folder that contains {LIVE_FILE}"
+        ) from None
+
+
+def running_campaigns() -> list[Owner]:
+    """Return this user's running campaigns on this machine, from their state files."""
+    owners = []
+    for path in find_state_folder().glob("campaign-*.jsonl"):
+        # A campaign may end meanwhile.
+        with suppress(FileNotFoundError):
+            record = read_state(path)
+            if record is not None and not record.is_cluster and record.header.owner.process.is_alive():
+                owners.append(record.header.owner)
+    return owners
+
+
+def look_at(folder: Path) -> Watched:
+    """Return the current state of a campaign.
+
+    Raises:
+        InputError: the folder contains no campaign, or its `live.json` is invalid.
+    """
+    live = read_live(folder)
+    owner = next((o for o in running_campaigns() if Path(o.campaign).resolve() == folder.resolve()), None)
+    if owner is not None and (live is None or owner.process != live.process):
+        return Watched(folder, CampaignCondition.PREPARING, None, 0.0)
+    if live is None:
+        raise _no_campaign(folder)
+    age_s = max(0.0, time.time() - datetime.fromisoformat(live.updated_utc).timestamp())
+    return Watched(folder, _condition(live, age_s), live, age_s)
+
+
+def _condition(live: LiveRecord, age_s: float) -> CampaignCondition:
+    if live.stage in (FINISHED, INTERRUPTED, FAILING):
+        return CampaignCondition.ENDED
+    # The file is not updated while the report is built.
+    if live.stage != REPORTING and age_s <= FRESH_S:
+        return CampaignCondition.RUNNING
+    if live.process.is_alive():
+        return CampaignCondition.RUNNING if live.stage == REPORTING else CampaignCondition.SILENT
+    elsewhere = live.process.boot != boot_id() or live.process.is_foreign()
+    return CampaignCondition.SILENT if elsewhere else CampaignCondition.DIED
+
+
+def _no_campaign(folder: Path) -> InputError:
+    if (folder / CAMPAIGN_FILE).is_file():
+        return InputError(f"{folder}: the campaign has left no {LIVE_FILE}")
+    below = [path for path in (folder / LATEST, *sorted(folder.glob("*/latest"))) if (path / LIVE_FILE).is_file()]
+    hint = f"; did you mean {str(below[0])!r}?" if below else ""
+    return InputError(f"{folder}: contains no {LIVE_FILE}; expected the folder of a campaign{hint}")
+
+
+def died_utc(watched: Watched) -> str:
+    """Return the time of a campaign's last update as text."""
+    return utc_in_words(datetime.fromtimestamp(time.time() - watched.age_s, UTC))
+
+
+RESULTS = Path("results")
+LATEST = Path("latest")
+
+
+def find_campaign(folder: Path, results: Path = RESULTS) -> Path:
+    """Return the folder, or for `latest`, unless a folder has that name, the newest campaign in `results`.
+
+    Raises:
+        InputError: the folder is `latest` and there is no campaign yet.
+    """
+    if folder != LATEST or folder.exists():
+        return folder
+    # Folders are named after the campaign's start in UTC, so they sort by time.
+    found = [path.parent.resolve() for path in results.glob("*/latest/campaign.json")]
+    if not found:
+        raise InputError(f"latest: no campaign in {results}/; give the folder that contains campaign.json")
+    return max(found, key=lambda path: path.name)

@@ -4,8 +4,12 @@
     <out>/<campaign>/<UTC start>/
         campaign.json                       the agenda with defaults, version, git commit, host, seeds, cluster
         live.json                           the current state (`campaign.results.live_file`)
+        aa.json                             the testbed's false-positive rate (`analysis.false_positives`), if known
         runs/<name>/                        a complete run: run.json, traces/, answer/, logs/
         runs/<name>.partial/                an incomplete run
+        profiling/<name>/                   the same of a profiling run (`campaign.results.profiles`)
+        loads/<name>/                       calibration of a load, like a run
+        searches/<name>/<number>/           trials of a search that goes on, or has found nothing
         report/
 
 The folder of a run has a partial name until all its files are on disk. A folder with a final name is therefore
@@ -17,21 +21,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from controller.host.cleanup_log import PARTIAL
-from controller.host.durable_files import DiskFullError, complete_folder, replace_file, writing
+from analysis.descriptions import why_unreadable
+from analysis.records import CAMPAIGN_FILE, OK, RUN_FILE, CampaignRecord, RunRecord
+from campaign.results.hdr_log import LATENCY_LOG
+from controller.host.disk import DiskFullError, writing
+from controller.host.ownership import PARTIAL
+from inventory.atomic_files import complete_folder, replace_file, replacing_path
 from inventory.documents import Document, dump_json, read
 from inventory.errors import InputError, UnfitError
 
-CAMPAIGN_FILE = "campaign.json"
-RUN_FILE = "run.json"
 LATEST = "latest"
-
-OK, FAILED, SKIPPED = "ok", "failed", "skipped"
-"""Statuses of a run: complete and verified, failed, skipped after an earlier failure."""
 
 
 def new_folder(out: Path, campaign: str) -> Path:
@@ -56,18 +58,34 @@ def read_record(folder: Path) -> Document:
     record = read(folder / CAMPAIGN_FILE)
     if not isinstance(record.data, dict):
         raise record.error((), "a mapping was expected")
+    version = record.data.get("results_version", 1)
+    unreadable = why_unreadable(version, record.data.get("version", "")) if isinstance(version, int) else ""
+    if unreadable:
+        raise record.error(("results_version",), unreadable)
     return record
+
+
+def remove_measured(folder: Path) -> None:
+    """Remove what was measured in a run's folder, except its logs: before a retry, or of a trial that is of no use."""
+    for name in ("traces", "answer", "profiles"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / LATENCY_LOG).unlink(missing_ok=True)
+
+
+LOADS = "loads"
+"""Folder of calibrations of loads."""
 
 
 class ResultStore:
     """Folder of one campaign's results."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, runs: str = "runs") -> None:
+        """Open the folder; `runs` is its part with runs, profiles, trials of a search, or calibrations."""
         self.folder = folder
-        self.runs = folder / "runs"
+        self.runs = folder / runs
 
     @classmethod
-    def create(cls, folder: Path, record: Mapping[str, Any]) -> "ResultStore":
+    def create(cls, folder: Path, record: CampaignRecord) -> "ResultStore":
         """Create the folder with its `campaign.json`, and link `latest` to it.
 
         Raises:
@@ -78,8 +96,9 @@ class ResultStore:
         try:
             with writing(folder):
                 store.runs.mkdir(parents=True)
-                replace_file(folder / CAMPAIGN_FILE, dump_json(record).encode())
-                _point(folder.parent / LATEST, folder.name)
+                replace_file(folder / CAMPAIGN_FILE, dump_json(record).encode(), durable=True)
+                with replacing_path(folder.parent / LATEST) as link:
+                    link.symlink_to(folder.name)
         except UnfitError:
             shutil.rmtree(folder, ignore_errors=True)
             for parent in missing[1:]:
@@ -88,22 +107,31 @@ class ResultStore:
             raise
         return store
 
-    def rewrite(self, record: Mapping[str, Any]) -> None:
+    def rewrite(self, record: CampaignRecord) -> None:
         """Replace `campaign.json`.
 
         Raises:
             DiskFullError, UnfitError: it cannot be written; the old content remains.
         """
         with writing(self.folder):
-            replace_file(self.folder / CAMPAIGN_FILE, dump_json(record).encode())
+            replace_file(self.folder / CAMPAIGN_FILE, dump_json(record).encode(), durable=True)
+
+    def begin(self) -> None:
+        """Create the folder of runs in that of the campaign, unless it exists.
+
+        Raises:
+            DiskFullError, UnfitError: it cannot be written.
+        """
+        with writing(self.folder):
+            self.runs.mkdir(exist_ok=True)
 
     def drop_partial(self) -> None:
         """Remove incomplete runs; call it while the cluster is locked."""
         for folder in self.runs.glob(f"*{PARTIAL}"):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def outcome(self, name: str) -> dict[str, Any] | None:
-        """Return the `run.json` of a run, or None without a complete result.
+    def outcome(self, name: str) -> RunRecord | None:
+        """Return the record of a run, or None without a complete result.
 
         Raises:
             InputError: the file cannot be read.
@@ -112,15 +140,13 @@ class ResultStore:
         if not path.is_file():
             return None
         with suppress(msgspec.DecodeError, OSError):
-            found = msgspec.json.decode(path.read_bytes())
-            if isinstance(found, dict):
-                return found
+            return msgspec.json.decode(path.read_bytes(), type=RunRecord)
         raise InputError(f"{path}: is not a run's result; remove its folder to have the run done again")
 
     def is_done(self, name: str) -> bool:
         """Return whether a run has a good result and is not repeated."""
         outcome = self.outcome(name)
-        return outcome is not None and outcome.get("status") == OK
+        return outcome is not None and outcome.status == OK
 
     def check_inputs(self, name: str, checksums: Mapping[str, str]) -> None:
         """Check that a complete run has read the same inputs as the remaining runs.
@@ -132,9 +158,10 @@ class ResultStore:
         Raises:
             InputError: the run has read another input.
         """
-        if not self.is_done(name):
+        outcome = self.outcome(name)
+        if outcome is None or outcome.status != OK:
             return
-        read_then = {entry["name"]: entry["sha256"] for entry in (self.outcome(name) or {}).get("inputs", ())}
+        read_then = {entry.name: entry.sha256 for entry in outcome.inputs}
         for what, checksum in checksums.items():
             if read_then.get(what, checksum) != checksum:
                 raise InputError(
@@ -142,7 +169,7 @@ class ResultStore:
                     "bring back what it was, or begin a new campaign"
                 )
 
-    def complete(self, name: str, partial: Path, outcome: Mapping[str, Any]) -> Path:
+    def complete(self, name: str, partial: Path, record: RunRecord) -> Path:
         """Write `run.json` to a run's partial folder and rename the folder to its final name.
 
         An existing result of a failed run is replaced.
@@ -153,7 +180,7 @@ class ResultStore:
         final = self.runs / name
         try:
             with writing(self.folder):
-                replace_file(partial / RUN_FILE, dump_json(outcome).encode())
+                replace_file(partial / RUN_FILE, dump_json(record).encode(), durable=True)
                 if final.exists():
                     shutil.rmtree(final)
                 complete_folder(partial, final)
@@ -165,13 +192,3 @@ class ResultStore:
     def full(self, fault: DiskFullError) -> DiskFullError:
         """Return the error for a full disk, with the command to continue."""
         return DiskFullError(f"{fault}; finished runs are kept. Make room, then: millrace run --resume {self.folder}")
-
-
-def _point(link: Path, target: str) -> None:
-    beside = link.with_name(f".{link.name}.{target}")
-    beside.symlink_to(target)
-    try:
-        beside.replace(link)
-    except OSError:
-        beside.unlink()
-        raise

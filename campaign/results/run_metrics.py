@@ -6,26 +6,30 @@ to the node's clock. Traces have a row for every second with the changes since t
 these events. A row that overlaps an end of the interval is weighted by the share of its time inside.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
+from msgspec.structs import asdict, replace
 
 from agents.trace import AGENT
+from analysis.interval_metrics import IntervalMetrics, Latency, WindowRecord
+from analysis.records import ClockDifference, Measured, Verification
+from campaign.agenda.windows import Window
 from controller.coordinator.event_log import CONTROLLER
-from controller.nodes.clock_sync import ClockDifference, largest_ns
+from controller.nodes.agents import largest_ns
 from inventory.errors import RunError
 from inventory.foreign import printable
-from workloads.rates import NS
+from inventory.times import NS
 from workloads.topology import Topology
 from workloads.workload import Answer, PreparedInput, Verdict, Workload
 
 MARKS = ("measure_start", "measure_end")
 HOPS = ("intra_worker", "inter_worker", "inter_node")
-PERCENTILES = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 
 LATE_SHARE = 0.10
 """Sources with a delay above this share of the interval, or missing this share of tuples, are saturated."""
@@ -36,6 +40,14 @@ GROWTH_SHARE = 0.05
 
 Reading = tuple[int, int]
 """Time in nanoseconds from the begin of the interval, and the value at that time."""
+
+
+class Intervals(Protocol):
+    """An interval in the clock of every worker."""
+
+    def of(self, node: str, worker: int) -> tuple[int, int]:
+        """Return its begin and end for one worker, in nanoseconds."""
+        ...
 
 
 class Spans:
@@ -67,10 +79,29 @@ class Spans:
         raise RunError(f"worker {worker} of {node} did not record when the measured interval began and ended")
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A part of the intervals `whole`: from `from_s` on, counted from their begin, for `seconds`."""
+
+    whole: Intervals
+    from_s: float
+    seconds: float
+
+    def of(self, node: str, worker: int) -> tuple[int, int]:
+        """Return its begin and end for one worker, in nanoseconds."""
+        begun, ended = self.whole.of(node, worker)
+        start = begun + round(self.from_s * NS)
+        return start, min(start + round(self.seconds * NS), ended)
+
+
 def measure(
-    traces: Path, seconds: float, offsets: Mapping[str, int], apart: Sequence[ClockDifference] = ()
-) -> dict[str, Any]:
-    """Return the `measured` block of `run.json` from the Parquet files in `traces`.
+    traces: Path,
+    seconds: float,
+    offsets: Mapping[str, int],
+    apart: Sequence[ClockDifference] = (),
+    windows: Sequence[Window] = (),
+) -> Measured:
+    """Return the metrics of `run.json` that follow from the Parquet files in `traces`.
 
     Rates are tuples per second: `due_` by the sources' schedule, `source_` emitted by spouts, `sink_` counted by sinks,
     `throughput_` delivered to sinks. Values are None if the interval is empty or nothing was sampled.
@@ -80,6 +111,7 @@ def measure(
         seconds: length of the measured interval.
         offsets: node -> its monotonic clock minus the controller's, in nanoseconds.
         apart: bounds of clock differences between nodes.
+        windows: parts of the measured interval.
 
     Raises:
         RunError: no event marks the interval of a worker.
@@ -89,6 +121,36 @@ def measure(
     throughput = read_table(traces, "throughput", "executor", "role", "emitted", "processed", "late_ns", "due")
     channels = read_table(traces, "channel", "source", "target", "stream", "hop", "tuples")
     samples = read_table(traces, "latency", "value_ns", "count")
+
+    def over(intervals: Intervals, length_s: float) -> IntervalMetrics:
+        return _metrics(throughput, channels, samples, intervals, length_s, apart)
+
+    return Measured(
+        **asdict(over(spans, seconds)),
+        refused_connections=_refused(events),
+        windows=[
+            WindowRecord(
+                **asdict(over(_Part(spans, window.from_s, covered_s), covered_s)),
+                name=window.name,
+                from_s=window.from_s,
+                to_s=window.to_s,
+                seconds=round(covered_s, 3),
+            )
+            for window in windows
+            for covered_s in [max(0.0, min(window.to_s, seconds) - window.from_s)]
+        ],
+    )
+
+
+def _metrics(
+    throughput: pa.Table,
+    channels: pa.Table,
+    samples: pa.Table,
+    spans: Intervals,
+    seconds: float,
+    apart: Sequence[ClockDifference],
+) -> IntervalMetrics:
+    """Return the metrics of an interval of `seconds` from three trace tables."""
     rows = weighted(throughput, ["executor"], spans)
     sent = weighted(channels, ["source", "target", "stream"], spans)
     is_spout, is_sink = (pc.equal(rows["role"], role) for role in ("spout", "sink"))
@@ -97,23 +159,22 @@ def measure(
     def rate(counted: pa.Table, column: str) -> float | None:
         return round(total(counted, column, "weight_per_s"), 3) if seconds > 0 else None
 
-    due = _due(rows.filter(is_spout), spans, seconds) if seconds > 0 else None
-    return {
-        "due_tuples_per_s": None if due is None else round(due / seconds, 3),
-        "source_tuples_per_s": rate(rows.filter(is_spout), "emitted"),
-        "sink_tuples_per_s": rate(rows.filter(is_sink), "processed"),
-        "throughput_tuples_per_s": rate(sent.filter(to_sinks), "tuples"),
-        "latency_ms": known_latency(
-            _latency(samples if seconds > 0 else samples.slice(0, 0), spans),
+    due = due_in(rows.filter(is_spout), spans, seconds) if seconds > 0 else None
+    return IntervalMetrics(
+        due_tuples_per_s=None if due is None else round(due / seconds, 3),
+        source_tuples_per_s=rate(rows.filter(is_spout), "emitted"),
+        sink_tuples_per_s=rate(rows.filter(is_sink), "processed"),
+        throughput_tuples_per_s=rate(sent.filter(to_sinks), "tuples"),
+        latency_ms=known_latency(
+            latency_in(samples if seconds > 0 else samples.slice(0, 0), spans),
             largest_ns(apart, _nodes_of(rows.filter(is_spout)), _nodes_of(rows.filter(is_sink))) / 1e6,
         ),
-        "saturated": _saturated(rows.filter(is_spout), spans, seconds, due),
-        "hops": {
+        saturated=_saturated(rows.filter(is_spout), spans, seconds, due),
+        hops={
             hop: round(total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) if seconds > 0 else None
             for hop in HOPS
         },
-        "refused_connections": _refused(events),
-    }
+    )
 
 
 def _refused(events: pa.Table) -> dict[str, int]:
@@ -128,7 +189,7 @@ def read_table(traces: Path, table: str, *columns: str) -> pa.Table:
     return pyarrow.parquet.read_table(traces / f"{table}.parquet", columns=["node", "worker", "t_ns", *columns])
 
 
-def _by_worker(table: pa.Table, spans: Spans) -> Iterator[tuple[pa.Table, int, int]]:
+def _by_worker(table: pa.Table, spans: Intervals) -> Iterator[tuple[pa.Table, int, int]]:
     """Yield each worker's rows with its interval."""
     writers = table.group_by(["node", "worker"]).aggregate([]).to_pylist()
     for node, worker in ((row["node"], row["worker"]) for row in writers):
@@ -136,7 +197,7 @@ def _by_worker(table: pa.Table, spans: Spans) -> Iterator[tuple[pa.Table, int, i
         yield table.filter(mine), *spans.of(node, worker)
 
 
-def weighted(table: pa.Table, key: list[str], spans: Spans) -> pa.Table:
+def weighted(table: pa.Table, key: list[str], spans: Intervals) -> pa.Table:
     """Return `table` with the column `weight`: the share of a row's time that lies in the interval.
 
     The time of a row begins at the previous row with the same key. `weight_per_s` is the weight for rates: the marks
@@ -167,38 +228,40 @@ def total(rows: pa.Table, column: str, weight: str = "weight") -> float:
     return float(pc.sum(pc.multiply(pc.cast(rows[column], pa.float64()), rows[weight])).as_py() or 0.0)
 
 
-def _latency(table: pa.Table, spans: Spans) -> dict[str, Any]:
+def latency_in(table: pa.Table, spans: Intervals) -> Latency:
     """Return percentiles of all samples in the interval, in milliseconds."""
     inside = [table.slice(0, 0)]
     for rows, start, end in _by_worker(table, spans):
         inside.append(rows.filter(_within(rows, start, end)))
     counts = pa.concat_tables(inside).group_by("value_ns").aggregate([("count", "sum")]).sort_by("value_ns")
-    values, running = counts["value_ns"].to_pylist(), pc.cumulative_sum(counts["count_sum"]).to_pylist()
+    values: list[int] = counts["value_ns"].to_pylist()
+    running: list[int] = pc.cumulative_sum(counts["count_sum"]).to_pylist()
     if not values:
-        return {**{name: None for name, _ in PERCENTILES}, "max": None, "samples": 0}
-    found: dict[str, Any] = {}
-    for name, share in PERCENTILES:
+        return Latency(samples=0)
+
+    def percentile(share: float) -> float:
         at = next(k for k, reached in enumerate(running) if reached >= share * running[-1])
-        found[name] = round(values[at] / 1e6, 3)
-    return {**found, "max": round(values[-1] / 1e6, 3), "samples": running[-1]}
+        return round(values[at] / 1e6, 3)
+
+    return Latency(
+        p50=percentile(0.50),
+        p95=percentile(0.95),
+        p99=percentile(0.99),
+        max=round(values[-1] / 1e6, 3),
+        samples=running[-1],
+    )
 
 
-def known_latency(latency: Mapping[str, Any], bound_ms: float) -> dict[str, Any]:
+def known_latency(latency: Latency, bound_ms: float) -> Latency:
     """Return the latencies above the error bound of clocks, and the bound.
 
     Args:
         latency: percentiles, `max` and `samples`.
         bound_ms: error bound of each latency.
     """
-    known = {
-        name: None if name != "samples" and value is not None and bound_ms and value <= bound_ms else value
-        for name, value in latency.items()
-    }
-    return {
-        **known,
-        "bound": round(bound_ms, 3),
-        "withheld": [name for name in latency if known[name] != latency[name]],
-    }
+    values = {"p50": latency.p50, "p95": latency.p95, "p99": latency.p99, "max": latency.max}
+    withheld = [name for name, value in values.items() if value is not None and bound_ms and value <= bound_ms]
+    return replace(latency, **dict.fromkeys(withheld), bound=round(bound_ms, 3), withheld=withheld)
 
 
 def _nodes_of(rows: pa.Table) -> list[str]:
@@ -211,7 +274,7 @@ def _within(rows: pa.Table, start: int, end: int) -> pa.ChunkedArray:
     return pc.and_(pc.greater(rows["t_ns"], start), pc.less_equal(rows["t_ns"], end))
 
 
-def _due(spouts: pa.Table, spans: Spans, seconds: float) -> float | None:
+def due_in(spouts: pa.Table, spans: Intervals, seconds: float) -> float | None:
     """Return the number of tuples due in the interval, for all sources; None without a schedule."""
     levels: dict[str, list[Reading]] = {}
     for rows, start, _ in _by_worker(spouts, spans):
@@ -220,7 +283,30 @@ def _due(spouts: pa.Table, spans: Spans, seconds: float) -> float | None:
             levels.setdefault(row["executor"], []).append((row["t_ns"] - start, row["due"]))
     if not levels:
         return None
-    return sum(_level(sorted(known), seconds * NS) - _level(sorted(known), 0) for known in levels.values())
+    return sum(_level(known, seconds * NS) - _level(known, 0) for known in map(_totals, levels.values()))
+
+
+def _totals(readings: list[Reading]) -> list[Reading]:
+    ordered = sorted(readings)
+    levels = rising_totals(level for _, level in ordered)
+    return [(at, level) for (at, _), level in zip(ordered, levels, strict=True)]
+
+
+def rising_totals(due: Iterable[int]) -> list[int]:
+    """Return rising totals of the tuples due at one executor; an executor that is added again begins anew.
+
+    Clocks of two workers may differ by a few tuples, and executors that share the records anew by what is late.
+
+    >>> rising_totals([5, 9, 8, 10, 1, 2])
+    [5, 9, 9, 10, 11, 12]
+    """
+    before, highest, found = 0, 0, []
+    for level in due:
+        if level < highest / 2:
+            before, highest = before + highest, 0
+        highest = max(highest, level)
+        found.append(before + highest)
+    return found
 
 
 def _level(readings: Sequence[Reading], at: float) -> float:
@@ -230,7 +316,7 @@ def _level(readings: Sequence[Reading], at: float) -> float:
     return low if t0 == t1 else low + (high - low) * (at - t0) / (t1 - t0)
 
 
-def _saturated(spouts: pa.Table, spans: Spans, seconds: float, due: float | None) -> bool | None:
+def _saturated(spouts: pa.Table, spans: Intervals, seconds: float, due: float | None) -> bool | None:
     """Return whether sources fell behind their schedule in the interval; None without a schedule."""
     if due is None:
         return None
@@ -279,11 +365,11 @@ def verified(workload: Workload, answer: Answer, positions: Sequence[int], input
     return Verdict(False, 0, f"{sum(positions)} records were emitted, and none of {rows} rows of the reference checked")
 
 
-def verification(verdict: Verdict | None, inputs: Sequence[PreparedInput]) -> dict[str, Any]:
+def verification(verdict: Verdict | None, inputs: Sequence[PreparedInput]) -> Verification:
     """Return the block `verification` of `run.json`; without a verdict the answer was not compared."""
-    return {
-        "status": "none" if verdict is None else "passed" if verdict.passed else "failed",
-        "checked": None if verdict is None else verdict.checked,
-        "message": "" if verdict is None else printable(verdict.message),
-        "quarantined": {kind: sum(entry.quarantined.get(kind, 0) for entry in inputs) for kind in QUARANTINED},
-    }
+    return Verification(
+        status="none" if verdict is None else "passed" if verdict.passed else "failed",
+        checked=None if verdict is None else verdict.checked,
+        message="" if verdict is None else printable(verdict.message),
+        quarantined={kind: sum(entry.quarantined.get(kind, 0) for entry in inputs) for kind in QUARANTINED},
+    )

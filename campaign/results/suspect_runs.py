@@ -1,4 +1,9 @@
-"""Reasons why a run is suspect, from CPU events of its nodes."""
+"""Reasons to doubt the metrics of a run: CPU events of its nodes, and recoveries.
+
+The metrics of a run with recoveries should equal those of an undisturbed run. Counters are restored with the state,
+and replayed tuples are not counted twice. Once the topology has caught up, every tuple that was due in the measured
+interval has been counted exactly once.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -8,13 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
-from campaign.results.run_metrics import read_table
+from analysis.records import Measured, Recovery
+from campaign.results.run_metrics import Spans, read_table, total, weighted
 
 MOST_SHOWN = 3
 """Changes that are listed per node; the traces contain all of them."""
 
 
-def reasons(traces: Path, nodes: Collection[str]) -> list[str]:
+def doubts_from_events(traces: Path, nodes: Collection[str]) -> list[str]:
     """Return one line per node and kind of event.
 
     Args:
@@ -40,3 +46,78 @@ def reasons(traces: Path, nodes: Collection[str]) -> list[str]:
 def _of(rows: pa.Table, kind: str) -> Sequence[Mapping[str, Any]]:
     chosen: list[Mapping[str, Any]] = rows.filter(pc.equal(rows["kind"], kind)).sort_by("t_ns").to_pylist()
     return chosen
+
+
+NEAR = 0.01
+"""Accepted deviation, as a share of the tuples that were due or delivered."""
+
+REPORT_S = 1.0
+"""Reporting period of workers: the first rows after a recovery also cover the time before it."""
+
+
+def doubts_from_recoveries(recoveries: Sequence[Recovery], incomplete: str | None) -> list[str]:
+    """Return why a run with recoveries is suspect; an empty list without recoveries.
+
+    >>> doubts_from_recoveries([Recovery(at_s=1, took_s=1), Recovery(at_s=4, took_s=1)], "no traces of n2")
+    ['2 recoveries, figures incomplete: no traces of n2']
+    """
+    if not recoveries:
+        return []
+    count = f"{len(recoveries)} {'recovery' if len(recoveries) == 1 else 'recoveries'}"
+    return [f"{count}, figures incomplete: {incomplete}" if incomplete else count]
+
+
+def why_incomplete(
+    traces: Path,
+    offsets: Mapping[str, int],
+    figures: Measured,
+    recoveries: Sequence[Recovery],
+    lost: Collection[str],
+    end_s: float,
+) -> str | None:
+    """Return why metrics differ from those of an undisturbed run; None if they are equal within `NEAR`.
+
+    Args:
+        traces: folder of `<table>.parquet`.
+        offsets: node -> its monotonic clock minus the controller's, in nanoseconds.
+        figures: result of `run_metrics.measure`.
+        recoveries: recoveries of the run, as in `run.json`.
+        lost: nodes whose traces could not be collected.
+        end_s: end of the measured interval, in seconds since the sources' start.
+    """
+    before = [entry for entry in recoveries if entry.at_s < end_s]
+    due, emitted = figures.due_tuples_per_s, figures.source_tuples_per_s
+    if not before or emitted is None:
+        return None
+    if lost:
+        return f"no traces of {', '.join(sorted(lost))}, which cannot be reached"
+    if any(entry.at_s + entry.took_s + REPORT_S > end_s for entry in before):
+        return f"a recovery had not ended {REPORT_S:g} s before the measured interval did"
+    if due is None:
+        return "sources without a schedule never catch up"
+    if abs(emitted - due) > NEAR * due:
+        behind = "behind" if emitted < due else "ahead, of what had been due before"
+        return f"sources emitted {emitted:,.0f} of {due:,.0f} tuples/s that were due: {behind}"
+    return _waiting(traces, offsets)
+
+
+def _waiting(traces: Path, offsets: Mapping[str, int]) -> str | None:
+    """Return the last bolt that did not process the tuples delivered in the interval, if the total share is large.
+
+    Tuples that one bolt lacks are missing in all bolts downstream of it.
+    """
+    spans = Spans(read_table(traces, "event", "kind", "detail", "value"), offsets)
+    rows = weighted(read_table(traces, "throughput", "executor", "role", "processed"), ["executor"], spans)
+    sent = weighted(
+        read_table(traces, "channel", "source", "target", "stream", "tuples"), ["source", "target", "stream"], spans
+    )
+    bolts = pc.unique(rows.filter(pc.not_equal(rows["role"], "spout"))["executor"]).to_pylist()
+    behind, share = "", 0.0
+    for component in sorted({name.rpartition("[")[0] for name in bolts}):
+        mine = pa.array([name for name in bolts if name.rpartition("[")[0] == component], pa.string())
+        processed = total(rows.filter(pc.is_in(rows["executor"], mine)), "processed")
+        delivered = total(sent.filter(pc.is_in(sent["target"], mine)), "tuples")
+        if delivered and round(processed) != round(delivered):
+            share += abs(processed / delivered - 1)
+            behind = f"{component} processed {processed:,.0f} of {delivered:,.0f} tuples in the measured interval"
+    return behind if share > NEAR else None

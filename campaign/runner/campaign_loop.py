@@ -1,35 +1,41 @@
-"""Loop over a campaign's runs, with retries, results and interrupts.
+"""Execution of a campaign's runs one after the other, with retries, results and interrupts.
 
 The first Ctrl-C finishes the current run and stops, a second one stops at once. Complete runs remain; `--resume`
 does the others.
 """
 
 import asyncio
+import dataclasses
 import functools
+import itertools
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from campaign.agenda.plan import Inputs, Plan
+from analysis.records import FAILED, OK, SKIPPED, RunRecord
+from campaign.agenda.campaign_plan import CampaignPlan, Inputs
 from campaign.agenda.run_order import Run
-from campaign.agenda.timeline import move_plans
-from campaign.display.progress import View
-from campaign.results.live_file import FAILING, INTERRUPTED, LiveFile, in_words, ms_in_words, write_live
-from campaign.results.recovered_runs import doubt
-from campaign.results.result_store import FAILED, OK, SKIPPED, ResultStore
-from campaign.runner.event_loop import CampaignEventLoop
-from campaign.runner.run_attempt import RunAttempt, remove_results
-from campaign.runner.run_inputs import Conditions, RunInputs
-from controller.host.cleanup_log import CleanupLog
-from controller.host.durable_files import DiskFullError, check_room, converting_full_disk, writing
-from controller.host.signals import SIGNALS, ignore_interrupts
+from campaign.agenda.search import at_rate, first_rate
+from campaign.display.progress import View, decision_in_words
+from campaign.display.run_outcome import outcome_in_words
+from campaign.display.terminal import show
+from campaign.results.live_file import FAILING, INTERRUPTED, LiveFile, write_live
+from campaign.results.result_store import ResultStore, remove_measured
+from campaign.runner.clusters import Clusters
+from campaign.runner.loads import Loads
+from campaign.runner.rate_search import RateSearch, Trials
+from campaign.runner.run_attempt import RunAttempt
+from campaign.runner.run_environment import Conditions, Ending, RunInputs, unplaced_record
+from controller.host.disk import DiskFullError, check_room, converting_full_disk, writing
+from controller.host.ownership import CleanupLog
+from controller.host.signals import SIGNALS, hold_interrupts, interrupts_blocked
 from controller.nodes.agents import Member
-from controller.nodes.backend import Backend
 from inventory.errors import MillraceError, RunError
+from scheduler.problem import Problem
+from workloads.workload import PreparedInput
 
 STOP_NOW = 2
 """Number of interrupts that stop a campaign at once."""
@@ -40,25 +46,17 @@ OWN_FOLDER = ".controller"
 AFTER_FAILURE = "an earlier run failed, and the agenda stops after a failure"
 
 
-@dataclass(frozen=True)
-class Ending:
-    """End of a campaign: whether it was interrupted, and the reasons of runs that are not `ok`."""
-
-    interrupted: bool
-    failed: Mapping[str, str]
-
-
 class Campaign:
     """The runs of one campaign, executed one after the other."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CampaignPlan,
         runs: Sequence[Run],
         inputs: Inputs,
         store: ResultStore,
         state: CleanupLog,
-        backend: Backend,
+        clusters: Clusters,
         work: Path,
         view: View,
         profile: bool,
@@ -72,39 +70,34 @@ class Campaign:
             inputs: prepared inputs of their workloads.
             store: folder of the results.
             state: log of everything that is started or created.
-            backend: the nodes.
+            clusters: the clusters; one is up.
             work: folder for files of runs on this host, removed by the caller.
             view: shows progress.
             profile: whether stacks of workers are sampled while runs are measured.
             accepts_shortfall: whether runs are executed on nodes with less than the requested capacity.
         """
         self._plan, self._inputs, self._store, self._state, self._work = plan, inputs, store, state, work
-        self._backend = backend
-        self._todo = [run for run in runs if not store.is_done(run.name)]
+        self._clusters = clusters
+        placed = [run for run in runs if not plan.why_unplaced(run)]
+        self._unplaced = [run for run in runs if plan.why_unplaced(run)]
+        todo = [run for run in placed if not store.is_done(run.name)]
+        inventories = list(dict.fromkeys(run.inventory for run in todo))
+        self._todo = sorted(todo, key=lambda run: inventories.index(run.inventory))
+        self._failed: dict[str, str] = {}
         agenda = plan.agenda
-        self._conditions = Conditions(
-            agenda.name,
-            agenda.warmup_s,
-            agenda.duration_s,
-            agenda.sensors,
-            agenda.idle if "power" in agenda.sensors else None,
-            agenda.checkpoint_s,
-            profile,
-            backend.tier,
-            accepts_shortfall,
-            backend.processes,
-        )
-        done = len(runs) - len(self._todo)
-        self._live_file = LiveFile(agenda.name, len(runs), done, agenda.warmup_s + agenda.duration_s)
+        self._conditions = Conditions.of(agenda, clusters.backend, profile, accepts_shortfall)
+        done = len(placed) - len(self._todo)
+        trials = agenda.search.most_trials if agenda.search is not None else 1
+        self._live_file = LiveFile(agenda.name, len(runs), done, trials * (agenda.warmup_s + agenda.duration_s))
+        self._loads = Loads(plan, store)
         self._view = view
         self._interrupts = 0
-        self._current: asyncio.Task[dict[str, Any]] | None = None
+        self._current: asyncio.Task[RunRecord | None] | asyncio.Task[bool] | None = None
 
-    def run_all(self, loop: CampaignEventLoop, last_stage: str) -> Ending:
-        """Execute the runs; call it inside `interrupted_once` and the backend's context.
+    def run_all(self, last_stage: str) -> Ending:
+        """Execute the runs; call it inside `interrupted_once` and the clusters' context.
 
         Args:
-            loop: event loop of the campaign.
             last_stage: stage in `live.json` after the last run.
 
         Raises:
@@ -113,31 +106,66 @@ class Campaign:
         self._view.open()
         how = FAILING
         try:
-            ending = loop.run(self._loop())
+            ending = self._run_on_clusters()
+            # A signal may also come after the last run.
+            ending = Ending(self._interrupts > 0, ending.failed)
             how = INTERRUPTED if ending.interrupted else last_stage
             return ending
         finally:
             self._view.close()
             self._live_file.close(how)
-            write_live(self._live_file.document(), self._store.folder)
+            write_live(self._live_file.record(), self._store.folder)
 
-    async def _loop(self) -> Ending:
+    def _run_on_clusters(self) -> Ending:
+        """Execute the runs of one cluster after the other."""
+        if not self._todo:
+            self._clusters.loop.run(self._loop([]))
+        for inventory, group in itertools.groupby(enumerate(self._todo), lambda each: each[1].inventory):
+            try:
+                self._switch_to(inventory)
+            except KeyboardInterrupt:
+                self._interrupts += 1
+                return Ending(True, self._failed)
+            ending = self._clusters.loop.run(self._loop([*group]))
+            if ending is not None:
+                return ending
+        return Ending(False, self._failed)
+
+    def _switch_to(self, inventory: str) -> None:
+        if inventory == self._clusters.current:
+            return
+        self._live_file.stage("starting the cluster")
+        write_live(self._live_file.record(), self._store.folder)
+        # What starts a cluster prints lines of its own.
+        self._view.close()
+        show(f"cluster: {inventory}", error=True)
+        self._clusters.switch_to(inventory)
+        self._view.open()
+
+    async def _loop(self, runs: Sequence[tuple[int, Run]]) -> Ending | None:
+        """Execute these runs of one cluster, each with its position; return None if the campaign goes on."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._interrupt, 1 if number == signal.SIGINT else STOP_NOW)
         ticker = loop.create_task(self._tick())
-        failed: dict[str, str] = {}
+        failed = self._failed
         try:
-            for at, run in enumerate(self._todo):
-                self._current = loop.create_task(self._execute(run, len(self._todo) - at - 1))
-                outcome = await self._current
-                if outcome["status"] != OK:
-                    failed[run.name] = outcome["reason"]
+            self._leave_out()
+            trials_of = functools.partial(self._trials, left=len(self._todo))
+            mine = [run for _, run in runs]
+            self._current = loop.create_task(self._loads.calibrate(mine, trials_of, self._view.print_line))
+            if not await self._current:
+                return Ending(True, failed)
+            for at, run in runs:
+                execution = self._current = loop.create_task(self._execute(run, len(self._todo) - at - 1))
+                record = await execution
+                if record is not None and record.status != OK:
+                    failed[run.name] = record.reason
                 if self._interrupts:
                     return Ending(True, failed)
                 if failed and self._plan.agenda.on_failure.then == "stop":
                     return Ending(False, failed | self._skip(self._todo[at + 1 :]))
-            return Ending(False, failed)
+            return None
         except asyncio.CancelledError:
             if self._interrupts < STOP_NOW:
                 raise
@@ -146,10 +174,11 @@ class Campaign:
             ticker.cancel()
             with suppress(asyncio.CancelledError):
                 await ticker
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
-            # Only clean-up is left.
-            ignore_interrupts()
+            with interrupts_blocked():
+                for number in SIGNALS:
+                    loop.remove_signal_handler(number)
+                # Clean-up is not interrupted; what comes meanwhile is for the report.
+                hold_interrupts()
 
     def _interrupt(self, weight: int) -> None:
         if self._interrupts >= STOP_NOW:
@@ -165,46 +194,79 @@ class Campaign:
 
     async def _tick(self) -> None:
         while True:
-            document = self._live_file.document()
-            self._view.draw(document)
-            write_live(document, self._store.folder)
+            self._print_revisions()
+            record = self._live_file.record()
+            self._view.draw(record)
+            write_live(record, self._store.folder)
             await asyncio.sleep(1)
 
-    async def _execute(self, run: Run, left: int) -> dict[str, Any]:
-        """Execute one run with its retries and store its result."""
-        partial = self._state.partial(self._store.runs / run.name)
+    async def _execute(self, run: Run, left: int) -> RunRecord | None:
+        """Execute one run, or the search that it is, and store its result; None if a search was interrupted."""
+        self._live_file.start(run, 1, left)
+        record: RunRecord | None
+        if self._plan.agenda.search is not None:
+            application = self._plan.at(run).applications[run.workload]
+            first_per_s = first_rate(application.rate, application.origin / "rate")
+            search = RateSearch(self._plan.agenda.search, first_per_s, self._store, run.name, self._trials(run, left))
+            record = await search.run()
+        else:
+            partial = self._new_folder(self._store, run.name)
+            record = await self._try(run, partial, left)
+            self._store.complete(run.name, partial, record)
+        if record is not None:
+            self._print_outcome(run, record)
+        return record
+
+    def _trials(self, run: Run, left: int) -> Trials:
+        """Return what a search with this run needs."""
+        return Trials(
+            execute=lambda rate, partial: self._try(run, partial, left, rate),
+            new_folder=self._new_folder,
+            show=self._view.print_line,
+            is_interrupted=lambda: self._interrupts > 0,
+            duration_s=self._conditions.duration_s,
+        )
+
+    def _new_folder(self, store: ResultStore, name: str) -> Path:
+        """Create the partial folder of a result."""
+        partial = self._state.partial(store.runs / name)
         with writing(self._store.folder):
-            partial.mkdir()
+            partial.mkdir(parents=True)
+        return partial
+
+    async def _try(self, run: Run, partial: Path, left: int, tuples_per_s: float | None = None) -> RunRecord:
+        """Execute one run with its retries, at the agenda's rate or at another one."""
         attempts = 1 + self._plan.agenda.on_failure.retry
-        outcome: dict[str, Any] = {}
-        for attempt in range(1, attempts + 1):
-            self._live_file.start(run, attempt, left)
+        for attempt in itertools.count(1):
+            if attempt > 1:
+                self._live_file.start(run, attempt, left)
             try:
-                outcome = await self._attempt(run, attempt, partial)
+                record = await self._attempt(run, attempt, partial, tuples_per_s)
             except DiskFullError as fault:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise self._store.full(fault) from None
-            last = outcome["status"] == OK or attempt == attempts or self._interrupts > 0
-            if last:
+            self._print_revisions()
+            if record.status == OK or attempt == attempts or self._interrupts > 0:
                 break
-            self._view.print_line(f"{self._title(run)}: {outcome['reason']}; retrying", "yellow")
-            remove_results(partial)
-        self._store.complete(run.name, partial, outcome)
-        self._print_outcome(run, outcome)
-        return outcome
+            self._view.print_line(f"{self._title(run)}: {record.reason}; retrying", "yellow")
+            remove_measured(partial)
+        return record
 
-    async def _attempt(self, run: Run, attempt: int, partial: Path) -> dict[str, Any]:
+    async def _attempt(self, run: Run, attempt: int, partial: Path, tuples_per_s: float | None) -> RunRecord:
         name = f"{run.name}.{attempt}"
         work = self._work / name
-        members = self._backend.members(name, work)
-        run_attempt = self._run_attempt(run, members, attempt, partial, work / OWN_FOLDER)
+        backend = self._clusters.backend
+        members = backend.members(name, work)
+        nodes = self._plan.at(run).cluster.by_id
+        used = {node: member for node, member in members.items() if node in nodes}
+        run_attempt = self._run_attempt(run, used, attempt, partial, work / OWN_FOLDER, tuples_per_s)
         try:
             with converting_full_disk(self._store.folder, self._work):
-                await self._backend.check_room(sum(entry.path.stat().st_size for entry in self._inputs[run.workload]))
-                await run_attempt.calibrate(self._backend)
-                outcome = await run_attempt.run()
-                await self._backend.check_since_calibration()
-                return outcome
+                await backend.check_room(sum(entry.path.stat().st_size for entry in self._inputs_of(run)))
+                await run_attempt.calibrate(backend)
+                record = await run_attempt.run()
+                await backend.check_since_calibration()
+                return record
         except DiskFullError:
             raise
         except Exception as fault:  # noqa: BLE001 - a failed run must not end the campaign
@@ -219,57 +281,80 @@ class Campaign:
             shutil.rmtree(work, ignore_errors=True)
 
     def _run_attempt(
-        self, run: Run, members: Mapping[str, Member], attempt: int, partial: Path, work: Path
+        self,
+        run: Run,
+        members: Mapping[str, Member],
+        attempt: int,
+        partial: Path,
+        work: Path,
+        tuples_per_s: float | None = None,
     ) -> RunAttempt:
-        plan = self._plan
+        plan = self._plan.at(run)
+        application = plan.applications[run.workload]
+        calibrates = tuples_per_s is not None and plan.agenda.search is None
+        load = None if calibrates else self._loads.of(run)
+        tuples_per_s = tuples_per_s if load is None else load.tuples_per_s
+        if tuples_per_s is not None:
+            application = dataclasses.replace(application, rate=at_rate(application.rate, tuples_per_s))
         job = RunInputs(
             run=run,
-            application=plan.applications[run.workload],
+            application=application,
             placed=plan.placed[run.workload, run.scheduler],
-            inputs=self._inputs[run.workload],
+            scheduler=plan.agenda.scheduler_named[run.scheduler],
+            online=plan.online.get(run.scheduler),
+            inputs=self._inputs_of(run),
             members=members,
             attempt=attempt,
-            moves=move_plans(plan.agenda.timeline, run.workload),
+            # The timeline belongs to the runs; what is sustainable is that of an undisturbed one.
+            moves=() if calibrates else plan.moves[run.workload, run.scheduler],
+            events=() if calibrates else plan.events[run.workload, run.scheduler],
+            load=load,
             cpus=plan.cpus[run.cpu],
             place_without=functools.partial(plan.place_without, run),
+            problem=Problem(plan.cluster, (plan.applications[run.workload].topology,)),
         )
-        return RunAttempt(job, self._conditions, partial, work, self._live_file, self._state)
+        backend = self._clusters.backends[run.inventory]
+        # Processes are those of the cluster that is up; a run that is skipped needs none.
+        processes = backend.processes if run.inventory == self._clusters.current else None
+        conditions = dataclasses.replace(self._conditions, tier=backend.tier, processes=processes)
+        return RunAttempt(job, conditions, partial, work, self._live_file, self._state)
+
+    def _inputs_of(self, run: Run) -> Sequence[PreparedInput]:
+        return self._inputs[run.combination, run.workload]
+
+    def _leave_out(self) -> None:
+        """Record the runs that cannot be placed, which the agenda leaves out."""
+        for run in self._unplaced:
+            if self._store.outcome(run.name) is None:
+                self._store_skipped(
+                    run, unplaced_record(run, self._plan.at(run), self._clusters.backends[run.inventory].tier)
+                )
+        unplaced, self._unplaced = self._unplaced, []
+        self._live_file.outcomes[SKIPPED] += len(unplaced)
+        for reason, count in Counter(map(self._plan.why_unplaced, unplaced)).items():
+            self._view.print_line(f"left out, because they cannot be placed: {count} runs: {reason}", "yellow")
 
     def _skip(self, runs: Sequence[Run]) -> dict[str, str]:
-        """Record skipped runs."""
+        """Record runs that are skipped after a failure."""
         for run in runs:
-            partial = self._state.partial(self._store.runs / run.name)
-            with writing(self._store.folder):
-                partial.mkdir()
-            record = self._run_attempt(run, {}, 0, partial, self._work).record(SKIPPED, AFTER_FAILURE)
-            self._store.complete(run.name, partial, record)
-            self._live_file.outcomes[SKIPPED] += 1
+            attempt = self._run_attempt(run, {}, 0, self._store.runs / run.name, self._work)
+            self._store_skipped(run, attempt.record(SKIPPED, AFTER_FAILURE))
+        self._live_file.outcomes[SKIPPED] += len(runs)
         return {run.name: AFTER_FAILURE for run in runs}
+
+    def _store_skipped(self, run: Run, record: RunRecord) -> None:
+        self._store.complete(run.name, self._new_folder(self._store, run.name), record)
 
     def _title(self, run: Run) -> str:
         return f"run {self._live_file.number}/{self._live_file.total} {run.name}"
 
-    def _print_outcome(self, run: Run, outcome: Mapping[str, Any]) -> None:
+    def _print_revisions(self) -> None:
+        for decision in self._live_file.take_decisions():
+            if decision.outcome != "no":
+                self._view.print_line(f"revision {decision.number}: {decision_in_words(decision)}")
+
+    def _print_outcome(self, run: Run, record: RunRecord) -> None:
         title = self._title(run)
-        took = self._live_file.end(outcome["status"])
-        if outcome["status"] != OK:
-            self._view.print_line(f"{title} failed: {outcome['reason']} (in {self._store.runs / run.name})", "red")
-            return
-        measured = outcome["measured"]
-        latency = measured["latency_ms"]
-        parts = [f"{title} ok in {in_words(took)}"]
-        if measured["throughput_tuples_per_s"] is not None:
-            parts.append(f"{measured['throughput_tuples_per_s']:,.0f} tuples/s")
-        else:
-            parts.append("nothing measured: the input ended in the warm-up")
-        if latency["p50"] is not None:
-            parts.append(f"p50 {ms_in_words(latency['p50'])}, p99 {ms_in_words(latency['p99'])}")
-        if latency["bound"]:
-            parts.append(f"latencies ± {latency['bound']:.2g} ms for the nodes' clocks")
-        if measured["saturated"]:
-            parts.append("saturated")
-        parts += doubt(measured["recoveries"], measured["incomplete"])
-        self._view.print_line(", ".join(parts))
-        missing = [profile["reason"] for profile in outcome["profiles"] or () if profile["file"] is None]
-        if missing:
-            self._view.print_line(f"profiles missing: {len(missing)}; {', '.join(sorted(set(missing)))}", "yellow")
+        took = self._live_file.end(record.status)
+        for text, style in outcome_in_words(title, record, took, self._store.runs / run.name):
+            self._view.print_line(text, style)

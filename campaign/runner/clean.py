@@ -1,6 +1,6 @@
 """Removal of what crashed campaigns left on this host.
 
-Everything is found by the campaigns' own files (`controller.host.cleanup_log`, `controller.host.cluster_lock`). A
+Everything is found by the campaigns' own files (`controller.host.ownership`, `controller.host.ownership`). A
 process is killed only if its start time or its environment proves that it belongs to a campaign whose controller is
 gone. Campaigns that are still running are not touched.
 """
@@ -12,13 +12,11 @@ from pathlib import Path
 from agents.cpu.control import describe_unrestored, left_behind, put_back
 from agents.cpu.journal import HeldError
 from agents.host_files import HostFiles
-from agents.power.host import MeteredHost
+from agents.power.reader import MeteredHost
 from controller.emulation.cluster import take_down
-from controller.emulation.description import abandon, described
-from controller.emulation.folder import forget, logs_in, remembered
-from controller.host.cleanup_log import Record, exclusive, read_state, undo
-from controller.host.cluster_lock import is_held, read_owner
-from controller.host.state_folder import state_folder
+from controller.emulation.description import abandon, described, forget, logs_in, remembered
+from controller.host.disk import state_folder
+from controller.host.ownership import Record, exclusive, is_held, read_owner, read_state, undo
 from inventory.errors import UnfitError
 
 NAME = "millrace clean"

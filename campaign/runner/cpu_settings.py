@@ -1,15 +1,25 @@
-"""CPU settings of a run's nodes: applied by agents before workers start, restored after the run."""
+"""CPU settings of nodes: checked before a campaign, applied before a run's workers start, restored after the run."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from agents.protocol import CpusSet, RestoreCpus, SetCpus
-from campaign.agenda.cpu_settings import ByNode
+from analysis.conditions import CpuRecord
+from campaign.agenda.campaign_plan import CampaignPlan
+from campaign.agenda.cpu import ByNode
+from campaign.agenda.run_order import Run
+from campaign.runner.event_loop import CampaignEventLoop
+from controller.coordinator.timeline import SetCpu
 from controller.host.condition import run_all
-from controller.nodes.agents import Agents
-from inventory.documents import to_plain
-from inventory.errors import RunError
+from controller.host.ownership import CleanupLog
+from controller.nodes.agents import Agents, Member
+from controller.nodes.backend import Backend
+from inventory.errors import RunError, UnfitError
 
 ANSWER_S = 30.0
 """Longest time of a request; a CPU that goes online or offline takes up to a second."""
@@ -29,7 +39,7 @@ class RunCpus:
     def __init__(self, requested: ByNode, clocks: Mapping[str, int], shared: Collection[str]) -> None:
         self._requested = requested
         self._clocks = {node: hz for node, hz in clocks.items() if node not in shared}
-        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
+        self._rows: dict[tuple[str, str], CpuRecord] = {}
         self._set_again: list[str] = []
         self._changed: list[str] = []
         self._held: set[str] = set()
@@ -42,16 +52,16 @@ class RunCpus:
         return sorted(self._requested.keys() | self._clocks.keys())
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
-        """Rows of `run.json`: `{node, setting, before, asked, got, ok, reason}`; `ok` is None if it was not set."""
+    def rows(self) -> list[CpuRecord]:
+        """Settings of all nodes so far."""
         return list(self._rows.values())
 
     @property
     def doubts(self) -> list[str]:
         """Reasons that make the run suspect."""
-        missed = [row for row in self.rows if row["ok"] is False]
+        missed = [row for row in self.rows if row.ok is False]
         return [
-            *(f"{row['node']}: {row['setting']}: asked for {row['asked']}, {_got(row)}" for row in missed),
+            *(f"{row.node}: {row.setting}: asked for {row.asked}, {_got(row)}" for row in missed),
             *(f"{node}: its agent died, and its CPUs were set again" for node in dict.fromkeys(self._set_again)),
             *(f"{node}: its clock was changed during the run" for node in dict.fromkeys(self._changed)),
         ]
@@ -88,6 +98,35 @@ class RunCpus:
         self._declare(clocks)
         changed = {node for node in before.keys() | self._clocks if before.get(node) != self._clocks.get(node)}
         await asyncio.gather(*(self._change(agents, node) for node in sorted(changed.difference(lost))))
+
+    async def change_clocks(self, agents: Agents, clocks: Mapping[str, int | None]) -> Mapping[str, str]:
+        """Set clocks that an online scheduler wants, None = the agenda's settings.
+
+        Args:
+            agents: agents of all nodes.
+            clocks: node -> clock in Hz.
+
+        Returns:
+            Node -> description, for clocks that came out otherwise.
+        """
+        wanted = {node: hz for node, hz in self._clocks.items() if node not in clocks}
+        wanted |= {node: hz for node, hz in clocks.items() if hz is not None}
+        already = list(self._changed)
+        await self.set_clocks(agents, wanted, ())
+        # What the scheduler itself changes is no doubt about the run.
+        self._changed = already
+        rows = [row for row in self.rows if row.node in clocks and "clock" in row.setting and row.ok is not True]
+        return {row.node: row.reason or f"asked for {row.asked}, {_got(row)}" for row in rows}
+
+    async def change(self, agents: Agents, node: str, settings: Mapping[str, Any]) -> None:
+        """Change the CPU settings of a node during the run, as the timeline demands.
+
+        Raises:
+            RunError: the node does not support them, or is gone.
+        """
+        self._requested = {**self._requested, node: {**self._requested.get(node, {}), **settings}}
+        self._changed.append(node)
+        await self._set(agents, node)
 
     async def _change(self, agents: Agents, node: str) -> None:
         self._changed.append(node)
@@ -144,11 +183,12 @@ class RunCpus:
 
     def _note(self, node: str, answer: CpusSet) -> None:
         for setting in answer.settings:
-            self._rows[node, setting.setting] = {"node": node, **to_plain(setting)}
+            self._rows[node, setting.setting] = CpuRecord(node=node, **asdict(setting))
 
     def _note_clock(self, node: str, hz: int, ok: bool | None, reason: str) -> None:
-        row = {"setting": "clock", "before": "", "asked": str(hz // 1000), "got": None, "ok": ok, "reason": reason}
-        self._rows[node, "clock"] = {"node": node, **row}
+        self._rows[node, "clock"] = CpuRecord(
+            node=node, setting="clock", before="", asked=str(hz // 1000), got=None, ok=ok, reason=reason
+        )
 
 
 async def request(agents: Agents, node: str, command: SetCpus | RestoreCpus) -> CpusSet:
@@ -160,5 +200,63 @@ async def request(agents: Agents, node: str, command: SetCpus | RestoreCpus) -> 
     return await agents.request_reply(node, command, CpusSet, ANSWER_S)
 
 
-def _got(row: Mapping[str, Any]) -> str:
-    return f"got {row['got']}" + (f" ({row['reason']})" if row["reason"] else "")
+def _got(row: CpuRecord) -> str:
+    return f"got {row.got}" + (f" ({row.reason})" if row.reason else "")
+
+
+def check_cpus(
+    plan: CampaignPlan, runs: Sequence[Run], loop: CampaignEventLoop, backend: Backend, state: CleanupLog, work: Path
+) -> None:
+    """Check the CPU settings of the agenda and its timeline on every node; call it inside the backend's context.
+
+    Args:
+        plan: the plan of the campaign.
+        runs: its selected runs.
+        loop: event loop of the campaign.
+        backend: its nodes.
+        state: log of started agents.
+        work: a folder for their files, removed afterwards.
+
+    Raises:
+        UnfitError: some settings are not supported; the message names node, setting and possible values.
+        RunError: an agent cannot be reached.
+    """
+    settings = {(run.combination, run.cpu): plan.at(run).cpus[run.cpu] for run in runs}
+    scripted = {(run.combination, run.workload, run.scheduler): _events(plan, run) for run in runs}
+    wanted = [by_node for by_node in settings.values() if by_node]
+    wanted += [{event.node: event.settings} for events in scripted.values() for event in events]
+    if wanted:
+        refused = loop.run(_refusals(plan.agenda.name, wanted, backend, state, work))
+        if refused:
+            raise UnfitError("the agenda requests CPU settings that are not supported:\n" + "\n".join(refused))
+
+
+def _events(plan: CampaignPlan, run: Run) -> list[SetCpu]:
+    return [event for event in plan.at(run).events[run.workload, run.scheduler] if isinstance(event, SetCpu)]
+
+
+async def _refusals(
+    campaign: str, wanted: Sequence[ByNode], backend: Backend, state: CleanupLog, work: Path
+) -> Sequence[str]:
+    def started(node: str, pid: int) -> None:
+        state.started(pid, f"agent {node}")
+
+    members: Mapping[str, Member] = backend.members(work.name, work)
+    try:
+        async with Agents(members, campaign, started) as agents:
+            nodes = dict.fromkeys(node for settings in wanted for node in settings)
+            found = await asyncio.gather(*(_refused(agents, node, wanted) for node in nodes))
+    finally:
+        await asyncio.gather(*(member.transport.remove() for member in members.values()))
+        shutil.rmtree(work, ignore_errors=True)
+    return [line for lines in found for line in lines]
+
+
+async def _refused(agents: Agents, node: str, wanted: Sequence[ByNode]) -> Sequence[str]:
+    """Return what one node refuses, without duplicates; an agent handles one request at a time."""
+    lines: dict[str, None] = {}
+    for settings in wanted:
+        if node in settings:
+            answer = await request(agents, node, SetCpus(settings=settings[node], check=True))
+            lines |= dict.fromkeys(f"node {node}: {each}" for each in answer.refused)
+    return list(lines)

@@ -1,26 +1,41 @@
-"""Open a campaign: a new one from an agenda file, or an earlier one from its folder."""
+"""Open a campaign: a new one from an agenda file, or an earlier one from its folder; select its backend.
+
+Backends are addresses of this host, network namespaces, or machines over SSH.
+"""
 
 import dataclasses
+import os
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from agents.host.facts import gather
-from campaign.agenda.agenda import agenda_of, find_agenda
-from campaign.agenda.plan import Inputs, Plan, plan_of
-from campaign.results.result_store import CAMPAIGN_FILE, ResultStore, new_folder, read_record
-from controller.host.addresses import find_beside
-from inventory.ansible_hosts import load_hosts
-from inventory.documents import Document, read, to_plain
+from analysis.factors import INVENTORY
+from analysis.provenance import ClusterRecord, Provenance, Seeds
+from analysis.records import CAMPAIGN_FILE, RESULTS_VERSION, CampaignRecord
+from campaign.agenda.agenda import Agenda, agenda_of, find_agenda, with_second_labels
+from campaign.agenda.campaign_plan import CampaignPlan, Inputs, PlannedCluster, campaign_plan
+from campaign.agenda.inventories import read_clusters
+from campaign.agenda.profile import Profiles
+from campaign.agenda.profiling import ProfilingRun, profiling_runs
+from campaign.agenda.run_order import Run, continued
+from campaign.results.profiles import PROFILING, has_traffic, read_profiles
+from campaign.results.result_store import ResultStore, new_folder, read_record
+from controller.host.disk import writing
+from controller.nodes.backend import Backend, LoopbackBackend, Operator
+from inventory.ansible_hosts import Hosts, load_hosts
+from inventory.atomic_files import replace_file
+from inventory.cluster import Cluster, cluster_of
+from inventory.documents import Document, Located, read, to_plain
 from inventory.errors import InputError, UnfitError
-from inventory.reading import read_cluster
+from inventory.reading import ReadCluster, read_cluster
+from inventory.times import utc_stamp
 
 
 @dataclass(frozen=True)
@@ -32,12 +47,16 @@ class Opened:
         folder: folder of its results; missing for a new campaign.
         record: content of `campaign.json`.
         is_new: whether the folder has to be created.
+        replan: returns the plan with the traffic of these profiling runs.
+        profiling: all profiling runs of the campaign.
     """
 
-    plan: Plan
+    plan: CampaignPlan
     folder: Path
-    record: dict[str, Any]
+    record: CampaignRecord
     is_new: bool
+    replan: Callable[[Profiles], CampaignPlan]
+    profiling: tuple[ProfilingRun, ...]
 
     def store(self) -> ResultStore:
         """Create the folder, or open the existing one; call it while the cluster is locked.
@@ -46,25 +65,68 @@ class Opened:
             DiskFullError, UnfitError: it cannot be written.
         """
         if self.is_new:
-            return ResultStore.create(self.folder, self.record)
+            store = ResultStore.create(self.folder, self.record)
+            if (aa := self.plan.agenda.report.aa) is not None:
+                from analysis.aa_rate import AA_FILE
+
+                # A copy, so that the results are complete wherever they are taken.
+                with writing(self.folder):
+                    replace_file(self.folder / AA_FILE, (Path(aa) / AA_FILE).read_bytes())
+            return store
         store = ResultStore(self.folder)
         store.rewrite(self.record)
         store.drop_partial()
+        self.profiles.drop_partial()
         return store
 
+    @property
+    def profiles(self) -> ResultStore:
+        """Folder of the results of profiling runs."""
+        return ResultStore(self.folder, PROFILING)
+
+    def unprofiled(self, runs: Sequence[Run]) -> tuple[ProfilingRun, ...]:
+        """Return the profiling runs that these runs need and that have no traffic file yet."""
+        waiting = [run for run in runs if self.plan.awaits_profile(run)]
+        return tuple(
+            each
+            for each in self.profiling
+            if not has_traffic(self.folder, each) and any(each.serves(run) for run in waiting)
+        )
+
+    def with_profiles(self) -> "Opened":
+        """Return the campaign with placements by the traffic files in its folder.
+
+        Raises:
+            InputError, RunError: a file is invalid, or a workload cannot be placed with its traffic.
+        """
+        profiles = read_profiles(self.folder, self.plan, self.profiling)
+        if not profiles:
+            return self
+        return dataclasses.replace(self, plan=dataclasses.replace(self.replan(profiles), runs=self.plan.runs))
+
     def check_inputs(self, inputs: Inputs) -> None:
-        """Check that earlier runs of these workloads have read the same inputs.
+        """Check that earlier runs of these workloads, and their profiling runs, have read the same inputs.
 
         Raises:
             InputError: an input differs.
         """
         store = ResultStore(self.folder)
         for run in self.plan.runs:
-            if run.workload in inputs:
-                store.check_inputs(run.name, {entry.name: entry.sha256 for entry in inputs[run.workload]})
+            prepared = inputs.get((run.combination, run.workload), ())
+            store.check_inputs(run.name, {entry.name: entry.sha256 for entry in prepared})
+        for each in self.profiling:
+            prepared = inputs.get((each.run.combination, each.run.workload), ())
+            self.profiles.check_inputs(each.run.name, {entry.name: entry.sha256 for entry in prepared})
 
 
-def new(name_or_path: str, inventory: str | None, out: Path, meanwhile: Callable[[], object] = lambda: None) -> Opened:
+def new(
+    name_or_path: str,
+    inventory: str | None,
+    out: Path,
+    meanwhile: Callable[[], object] = lambda: None,
+    repetitions: int | None = None,
+    aa: bool = False,
+) -> Opened:
     """Return a new campaign; nothing is written yet.
 
     Args:
@@ -72,83 +134,167 @@ def new(name_or_path: str, inventory: str | None, out: Path, meanwhile: Callable
         inventory: overrides the agenda's inventory.
         out: folder of all campaigns' results.
         meanwhile: called while Ansible reads the inventory, if it is one of Ansible.
+        repetitions: overrides the agenda's number.
+        aa: whether it is an A/A campaign.
 
     Raises:
-        InputError, UnfitError: the agenda cannot be run, see `plan_of`.
+        InputError, UnfitError: the agenda cannot be run, see `campaign_plan`.
     """
-    plan = _plan(name_or_path, inventory, meanwhile)
-    record = {
-        "agenda": plan.agenda,
-        **provenance(),
-        "seeds": {"campaign": plan.agenda.seed, "runs": {run.name: run.seed for run in plan.runs}},
-        "cluster": plan.cluster,
-        "inventory": None if plan.hosts is None else str(plan.hosts.path.absolute()),
-        "resumed": [],
-    }
-    return Opened(plan, new_folder(out, plan.agenda.name), record, is_new=True)
+    planned = _plans(name_or_path, inventory, meanwhile, repetitions, aa)
+    plan = planned({})
+    clusters = {name: _cluster_record(each) for name, each in plan.clusters.items()}
+    first = next(iter(clusters.values()))
+    record = CampaignRecord(
+        agenda=to_plain(plan.agenda),
+        **asdict(provenance()),
+        seeds=Seeds(plan.agenda.seed, {run.name: run.seed for run in plan.runs}),
+        cluster=first.cluster,
+        inventory=first.inventory,
+        clusters=clusters if INVENTORY in plan.agenda.factors else {},
+        results_version=RESULTS_VERSION,
+    )
+    folder = new_folder(out, plan.agenda.name)
+    return Opened(plan, folder, record, is_new=True, replan=planned, profiling=profiling_runs(plan))
 
 
-def resumed(folder: Path, name_or_path: str | None, inventory: str | None, meanwhile: Callable[[], object]) -> Opened:
-    """Return an earlier campaign with its original plan.
+def resumed(
+    folder: Path,
+    name_or_path: str | None,
+    inventory: str | None,
+    meanwhile: Callable[[], object],
+    repetitions: int | None = None,
+    aa: bool = False,
+) -> Opened:
+    """Return an earlier campaign with its original plan, or with more repetitions behind it.
 
     Args:
         folder: folder with `campaign.json`.
         name_or_path: its agenda, which must be the same, if given.
         inventory: only accepted together with the agenda.
         meanwhile: called while Ansible reads the inventory, if it is one of Ansible.
+        repetitions: new number of repetitions, at least the number so far.
+        aa: whether the given agenda is that of an A/A campaign.
 
     Raises:
-        InputError: the folder contains no campaign, or the campaign of another agenda.
+        InputError: the folder contains no campaign, the campaign of another agenda, or one with more repetitions.
         UnfitError: this version would plan other runs.
     """
     document = read_record(folder)
-    agenda, seeds, cluster, earlier = (_part(document, key) for key in ("agenda", "seeds", "cluster", "resumed"))
-    hosts = document.data.get("inventory")
-    # The cluster is that of the first start; addresses and SSH settings may have changed.
-    plan = dataclasses.replace(
-        plan_of(agenda, agenda_of(agenda), cluster), hosts=hosts and load_hosts(hosts, meanwhile)
-    )
-    if seeds.data.get("runs") != {run.name: run.seed for run in plan.runs}:
+    agenda, *_ = (_part(document, key) for key in ("agenda", "seeds", "cluster", "resumed"))
+    record = document.convert(CampaignRecord)
+    clusters = _recorded_clusters(document, record, meanwhile)
+    begun = agenda_of(agenda)
+    so_far = begun.value.repetitions
+    if repetitions is not None and repetitions < so_far:
+        raise InputError(f"--repetitions {repetitions}: {folder} has {so_far} repetitions already, which are kept")
+    planned = _planned(agenda_of(_repeated(agenda, repetitions)), clusters)
+    plan = planned({})
+    seeds = {} if record.seeds is None else record.seeds.runs
+    plan = dataclasses.replace(plan, runs=tuple(continued(plan.runs, [*seeds])))
+    if seeds != {run.name: run.seed for run in plan.runs if run.repetition <= so_far}:
         raise UnfitError(f"{folder}: this version of Millrace would do other runs than those of {CAMPAIGN_FILE}")
     if name_or_path is not None:
-        _check_same(folder, plan, name_or_path, _plan(name_or_path, inventory, meanwhile))
+        _check_same(folder, plan, name_or_path, _plans(name_or_path, inventory, meanwhile, repetitions, aa)({}))
     elif inventory is not None:
         raise InputError(
             "--inventory: a resumed campaign keeps its cluster; leave the option out, or give the agenda too"
         )
-    record = {**document.data, "resumed": [*earlier.data, provenance()]}
-    return Opened(plan, folder.resolve(), record, is_new=False)
+    record = replace(
+        record,
+        agenda={**record.agenda, "repetitions": plan.agenda.repetitions},
+        seeds=Seeds(plan.agenda.seed, {run.name: run.seed for run in plan.runs}),
+        resumed=[*record.resumed, provenance()],
+    )
+    opened = Opened(plan, folder.resolve(), record, is_new=False, replan=planned, profiling=profiling_runs(plan))
+    return opened.with_profiles()
 
 
-def _plan(name_or_path: str, inventory: str | None, meanwhile: Callable[[], object]) -> Plan:
+def _plans(
+    name_or_path: str, inventory: str | None, meanwhile: Callable[[], object], repetitions: int | None, aa: bool
+) -> Callable[[Profiles], CampaignPlan]:
+    """Read agenda and inventory; return a function that returns their plan, given the traffic of profiling runs."""
     path = find_agenda(name_or_path)
-    document = read(path)
-    agenda = agenda_of(document)
+    document = _repeated(read(path), repetitions)
+    agenda = agenda_of(with_second_labels(document) if aa else document)
+    agenda = _with_absolute_aa(agenda, path.parent)
     # An inventory in the agenda is relative to the agenda's folder, one on the command line to the working directory.
     if inventory is None:
-        nodes = _of_agenda(document, agenda.inventory, path.parent, meanwhile)
+        clusters = read_clusters(agenda, path.parent, meanwhile)
+    elif INVENTORY in agenda.value.factors:
+        raise InputError(
+            f"--inventory: the inventory is a factor of this agenda ({(agenda.origin / 'factors' / INVENTORY).where}); "
+            f"select a value: --only {INVENTORY}=VALUE"
+        )
     else:
-        nodes = read_cluster(inventory, meanwhile)
-    return plan_of(document, replace(agenda, inventory=inventory or agenda.inventory), nodes)
+        clusters = {"": read_cluster(inventory, meanwhile)}
+        agenda = Located(replace(agenda.value, inventory=inventory), agenda.origin)
+    return _planned(agenda, clusters)
 
 
-def _of_agenda(document: Document, inventory: str, beside: Path, meanwhile: Callable[[], object]) -> Document:
+def _planned(agenda: Located[Agenda], clusters: Mapping[str, ReadCluster]) -> Callable[[Profiles], CampaignPlan]:
+    def planned(profiles: Profiles) -> CampaignPlan:
+        return campaign_plan(agenda, *clusters.values(), inventories=[*clusters], profiles=profiles)
+
+    return planned
+
+
+def _repeated(agenda: Document, repetitions: int | None) -> Document:
+    """Return the agenda with another number of repetitions; None keeps its own."""
+    if repetitions is None or not isinstance(agenda.data, Mapping):
+        return agenda
+    return Document(agenda.source, {**agenda.data, "repetitions": repetitions}, agenda.lines)
+
+
+def _with_absolute_aa(agenda: Located[Agenda], beside: Path) -> Located[Agenda]:
+    """Return the agenda with the absolute path of its A/A campaign, which is relative to the agenda's folder."""
+    if agenda.value.report.aa is None:
+        return agenda
+    # This imports pyarrow, which most campaigns need only later.
+    from analysis.aa_rate import AA_FILE, read_false_positives
+
+    folder, origin = (beside / agenda.value.report.aa).resolve(), agenda.origin / "report" / "aa"
     try:
-        path = find_beside(inventory, beside)
+        found = read_false_positives(folder)
     except InputError as fault:
-        raise document.error(("inventory",), str(fault)) from None
-    return read_cluster(path, meanwhile)
+        raise origin.error(str(fault)) from None
+    if found is None:
+        raise origin.error(f"{folder}: holds no {AA_FILE}; expected the folder of a campaign by millrace run --aa")
+    return Located(replace(agenda.value, report=replace(agenda.value.report, aa=str(folder))), agenda.origin)
 
 
-def _check_same(folder: Path, plan: Plan, name_or_path: str, again: Plan) -> None:
+def _cluster_record(planned: PlannedCluster) -> ClusterRecord:
+    path = None if planned.hosts is None else str(planned.hosts.path.absolute())
+    return ClusterRecord(cluster=to_plain(planned.cluster), inventory=path)
+
+
+def _recorded_clusters(
+    document: Document, record: CampaignRecord, meanwhile: Callable[[], object]
+) -> dict[str, ReadCluster]:
+    """Return inventory -> its cluster at the first start; addresses and SSH settings may have changed."""
+    single = {"": ClusterRecord(cluster=record.cluster, inventory=record.inventory)}
+    found = {}
+    for name, each in (record.clusters or single).items():
+        part = _part(_part(_part(document, "clusters"), name), "cluster") if name else _part(document, "cluster")
+        cluster = cluster_of(part)
+        hosts = load_hosts(each.inventory, meanwhile) if each.inventory else None
+        found[name] = ReadCluster(cluster.value, cluster.origin, hosts)
+    return found
+
+
+def _check_same(folder: Path, plan: CampaignPlan, name_or_path: str, again: CampaignPlan) -> None:
     # The path of the same cluster may differ; compare the content.
-    theirs, ours = ({**to_plain(each.agenda), "inventory": to_plain(each.cluster)} for each in (plan, again))
+    theirs, ours = (_with_clusters(each) for each in (plan, again))
     different = [key for key in theirs if ours[key] != theirs[key]]
     if different:
         raise InputError(
             f"{name_or_path}: is not the agenda of {folder}, which has another {', '.join(different)}; "
             "leave the agenda out to go on with the campaign as it was begun"
         )
+
+
+def _with_clusters(plan: CampaignPlan) -> dict[str, Any]:
+    """Return the agenda with its clusters in place of the inventory's name."""
+    return {**to_plain(plan.agenda), INVENTORY: to_plain({name: each.cluster for name, each in plan.clusters.items()})}
 
 
 def _part(document: Document, key: str) -> Document:
@@ -162,16 +308,16 @@ def _part(document: Document, key: str) -> Document:
 ROOT = Path(__file__).parents[2]
 
 
-def provenance() -> dict[str, Any]:
-    """Return `version`, `git_commit`, `git_dirty`, `host` and `started_utc` of this process."""
+def provenance() -> Provenance:
+    """Return version, commit, host and start of this process."""
     commit, dirty = git_state(ROOT)
-    return {
-        "version": version("millrace"),
-        "git_commit": commit,
-        "git_dirty": dirty,
-        "host": {**gather(), "python": platform.python_version()},
-        "started_utc": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-    }
+    return Provenance(
+        version=version("millrace"),
+        git_commit=commit,
+        git_dirty=dirty,
+        host={**gather(), "python": platform.python_version()},
+        started_utc=utc_stamp("seconds"),
+    )
 
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:
@@ -191,3 +337,31 @@ def git_state(root: Path) -> tuple[str | None, bool | None]:
 def _git(root: Path, *arguments: str) -> str:
     done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, check=True, timeout=10, text=True)
     return done.stdout.strip()
+
+
+EMULATED = 2
+"""Tier of nodes that are namespaces of this host."""
+
+
+def select_backend(cluster: Cluster, hosts: Hosts | None, owner: str, operator: Operator) -> Backend:
+    """Return the backend of `cluster`: over SSH if it comes from an Ansible inventory, emulated or not.
+
+    Args:
+        cluster: with addresses.
+        hosts: the Ansible inventory of the cluster, if any.
+        owner: description of the campaign for other controllers.
+        operator: callbacks for backends that bring a cluster up.
+    """
+    if hosts is None:
+        return LoopbackBackend(cluster)
+    # Their imports take a second, which a cluster on this host does not need.
+    if hosts.tier == EMULATED and os.geteuid() != 0:
+        from controller.emulation.backend import LinksBackend
+
+        return LinksBackend(cluster, hosts, operator)
+    from controller.emulation.backend import EmulatedBackend
+    from controller.ssh.backend import SshBackend
+
+    if hosts.tier == EMULATED:
+        return EmulatedBackend(cluster, hosts, owner, operator)
+    return SshBackend(cluster, hosts, owner)

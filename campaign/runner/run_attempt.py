@@ -2,58 +2,72 @@
 
 import asyncio
 import secrets
-import shutil
 import time
 from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from agents.host.facts import gather
 from agents.protocol import ExecutorSpec, IdleBaseline, InputFile, RunSpec, workers_of
 from agents.protocol.node_folders import component
 from agents.trace import AGENT, TraceWriter
-from campaign.agenda.machines import machines_of
-from campaign.agenda.plan import Placed
-from campaign.results.energy_account import account
+from analysis.accounts import Energy
+from analysis.conditions import InputRecord
+from analysis.node_records import Calibrated, ProfileRecord
+from analysis.records import (
+    FAILED,
+    OK,
+    ClockDifference,
+    ClockRecord,
+    Measured,
+    NodeRecord,
+    RevisionRecord,
+    RunRecord,
+    RunStatus,
+    Times,
+)
+from campaign.agenda.cpu import machines_of
+from campaign.agenda.windows import windows_of
+from campaign.results.energy_account import NOT_MEASURED, Idle, account
 from campaign.results.hdr_log import LATENCY_LOG, write_latency_log
-from campaign.results.idle_baseline import NOT_MEASURED, Idle
 from campaign.results.live_file import LiveFile
-from campaign.results.recovered_runs import doubt, why_incomplete
-from campaign.results.result_store import FAILED, OK
+from campaign.results.revision_cost import COST_WINDOW_S, with_costs
 from campaign.results.run_metrics import in_order, measure, verification, verified
-from campaign.results.suspect_runs import reasons
-from campaign.runner.cpu_settings import RunCpus
-from campaign.runner.event_loop import in_daemon_thread
-from campaign.runner.host_load import measuring_other_load
-from campaign.runner.idle_baseline import measure_idle
-from campaign.runner.run_inputs import Conditions, RunInputs
+from campaign.results.suspect_runs import doubts_from_events, doubts_from_recoveries, why_incomplete
+from campaign.runner.background import measure_idle, measuring_other_load
+from campaign.runner.run_environment import Conditions, RunEnvironment, RunInputs
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
-from controller.coordinator.event_log import CONTROLLER
+from controller.coordinator.event_log import CONTROLLER, EventLog
 from controller.coordinator.failures import RunFailedError
-from controller.coordinator.interfaces import Assignment, Environment, SlotRecord
 from controller.coordinator.live_metrics import LiveMetrics
-from controller.coordinator.report_validation import HERE
-from controller.host.cleanup_log import CleanupLog
+from controller.coordinator.timeline import withheld_nodes
 from controller.host.condition import run_watched
-from controller.nodes.agents import Agents
-from controller.nodes.backend import Backend, Calibrated
-from controller.nodes.clock_sync import ClockDifference, ClockSync
-from controller.nodes.collect import collect_answer, collect_logs, collect_profiles, collect_traces
-from controller.nodes.transport import FolderReplicas
+from controller.host.ownership import CleanupLog
+from controller.nodes.agents import Agents, ClockSync
+from controller.nodes.backend import Backend
+from controller.nodes.transport import FolderReplicas, collect_answer, collect_logs, collect_profiles, collect_traces
 from inventory.documents import to_plain
 from inventory.errors import MillraceError, RunError
-from inventory.foreign import printable, printable_all
-from workloads.rates import NS
+from inventory.foreign import printable
+from inventory.times import NS, utc_stamp
+from workloads.key_groups import first_ownership
+from workloads.scaling import resized, sizes_of
 from workloads.workload import Verdict
 
 EPOCH = 1
 """First epoch of a run; every run has agents of its own."""
 
-SLOTS_HELD = 5_000
-"""Number of time slots that are buffered before they are written."""
+
+class _Interval(NamedTuple):
+    """Start of the sources, and the measured interval, on the controller's monotonic clock."""
+
+    source_start_ns: int
+    start_ns: int
+    end_ns: int
 
 
 class RunAttempt:
@@ -77,21 +91,23 @@ class RunAttempt:
         self._transports = {node: member.transport for node, member in job.members.items()}
         self._traces = work / "traces"
         self._copies = FolderReplicas(work / "copies", self._transports)
-        self._supplied: set[str] = set()
         self._stages: dict[str, float] = {}
-        self._times: dict[str, Any] = {"created_utc": _utc(), "stages_s": self._stages}
+        self._times = Times(created_utc=utc_stamp(), stages_s=self._stages)
+        self._interval = _Interval(0, 0, 0)
         self._stage, self._stage_since = "", time.monotonic()
-        self._nodes: dict[str, Any] = {}
+        self._nodes: dict[str, NodeRecord] = {}
         here = {node for node, member in job.members.items() if member.shared}
         self._machines = machines_of({node: member.address for node, member in job.members.items()}, here)
         shared = {node for machine in self._machines if len(machine.nodes) > 1 for node in machine.nodes}
-        self._cpus = RunCpus(job.cpus, self._clocks_of(job.placed), shared)
+        self._environment = RunEnvironment(job, self._copies, live_file, shared)
+        self._cpus = self._environment.cpus
         self._suspect: list[str] = []
         self._idle: dict[str, Idle] = {}
         self._clock_differences: list[ClockDifference] = []
         self._verdict: Verdict | None = None
-        self._measured: dict[str, Any] | None = None
-        self._profiles: list[dict[str, Any]] | None = None
+        self._measured: Measured | None = None
+        self._event_log: EventLog | None = None
+        self._profiles: list[ProfileRecord] | None = None
         self._calibration: Sequence[Calibrated] = ()
 
     async def calibrate(self, backend: Backend) -> None:
@@ -109,8 +125,8 @@ class RunAttempt:
                 "(run anyway with --accept-shortfall)"
             )
 
-    async def run(self) -> dict[str, Any]:
-        """Execute the run; return the content of `run.json` with status `ok` or, for a wrong answer, `failed`.
+    async def run(self) -> RunRecord:
+        """Execute the run; return its record with status `ok` or, for a wrong answer, `failed`.
 
         Raises:
             RunError: the run failed before its end.
@@ -120,35 +136,53 @@ class RunAttempt:
         self._enter("verifying")
         parts = [(part.table, self._copies.path(part.name)) for part in coordinator.answer]
         answer = collect_answer(parts, self._folder / "answer", self._job.application.tables)
-        positions = in_order(self._job.application.topology, coordinator.positions)
+        topology = resized(self._job.application.topology, sizes_of(coordinator.positions))
+        positions = in_order(topology, coordinator.positions)
         self._verdict = await asyncio.to_thread(
             verified, self._job.application.workload, answer, positions, self._job.inputs
         )
         self._enter("collecting")
         traces = self._folder / "traces"
         within_reach = {node: self._transports[node] for node in self._transports if node not in coordinator.lost_nodes}
-        await collect_traces(within_reach, self._job.run.name, self._traces, traces)
+        await collect_traces(within_reach, self._job.run.name, self._traces, traces, coordinator.unreported)
         await collect_logs(within_reach, self._job.run.name, self._folder / "logs")
         if self._conditions.profile:
             target = self._folder / "profiles"
             self._profiles = await collect_profiles(within_reach, self._job.run.name, coordinator.profiles.of, target)
-        offsets = {node: known["clock"]["offset_ns"] for node, known in self._nodes.items()}
-        figures = await asyncio.to_thread(measure, traces, self._measured_s, offsets, self._clock_differences)
-        seen = await asyncio.to_thread(reasons, traces, [CONTROLLER, *(machine.metered for machine in self._machines)])
-        figures["energy"] = await asyncio.to_thread(self._account_energy, traces, offsets)
-        await asyncio.to_thread(self._log_latencies, traces, offsets)
+        measured_s = (self._interval.end_ns - self._interval.start_ns) / NS
+        offsets = {node: known.clock.offset_ns for node, known in self._nodes.items()}
+        windows = windows_of(
+            self._conditions.windows,
+            self._job.application.rate,
+            self._conditions.warmup_s,
+            self._conditions.duration_s,
+        )
+        figures = await asyncio.to_thread(measure, traces, measured_s, offsets, self._clock_differences, windows)
+        seen = await asyncio.to_thread(
+            doubts_from_events, traces, [CONTROLLER, *(machine.metered for machine in self._machines)]
+        )
+        energy = await asyncio.to_thread(self._account_energy, traces, offsets)
+        start_ns = self._interval.source_start_ns
+        await asyncio.to_thread(self._log_latencies, traces, start_ns, offsets)
         event_log = coordinator.event_log
-        end_s = (self._times["measure_end_ns"] - self._times["source_start_ns"]) / NS
+        end_s = (self._interval.end_ns - start_ns) / NS
         incomplete = await asyncio.to_thread(
             why_incomplete, traces, offsets, figures, event_log.recoveries, coordinator.lost_nodes, end_s
         )
-        self._suspect = self._cpus.doubts + seen + doubt(event_log.recoveries, incomplete)
-        self._measured = figures | {
-            "checkpoints": event_log.checkpoints,
-            "incomplete": incomplete,
-            "recoveries": event_log.recoveries,
-            "moves": event_log.moves,
-        }
+        self._suspect = self._cpus.doubts + seen + doubts_from_recoveries(event_log.recoveries, incomplete)
+        known = replace(
+            figures,
+            energy=energy,
+            checkpoints=event_log.checkpoints,
+            incomplete=incomplete,
+            recoveries=event_log.recoveries,
+            moves=event_log.moves,
+            scalings=event_log.scalings,
+            revisions=event_log.revisions,
+        )
+        window_s = self._job.online.revision.cost_window_s if self._job.online else COST_WINDOW_S
+        known = await asyncio.to_thread(with_costs, known, traces, self._machines, offsets, start_ns, end_s, window_s)
+        self._measured = known.with_printable_text()
         if not self._verdict.passed:
             return self.record(FAILED, f"wrong answer: {self._verdict.message}")
         return self.record(OK, "")
@@ -166,38 +200,49 @@ class RunAttempt:
             log = target
         return str((log if log.is_file() else target).relative_to(self._folder))
 
-    def record(self, status: str, reason: str) -> dict[str, Any]:
-        """Return the content of `run.json`."""
+    def record(self, status: RunStatus, reason: str) -> RunRecord:
+        """Return the record of the attempt so far."""
         run, verdict = self._job.run, self._verdict
         self._leave()
-        self._times["ended_utc"] = _utc()
-        return {
-            "status": status,
-            "reason": printable(reason),
-            "attempt": self._job.attempt,
-            "workload": self._job.application.name,
-            "label": run.workload,
-            "scheduler": run.scheduler,
-            "repetition": run.repetition,
-            "seed": run.seed,
-            "tier": self._conditions.tier,
-            "placement": self._job.placed.answer,
-            "not_given": self._job.placed.not_given,
-            "gates": self._job.placed.gates,
-            "cpu_settings": run.cpu or None,
-            "cpu": self._cpus.rows,
-            "suspect": printable_all(self._suspect),
-            "inputs": [
-                {"name": i.name, "sha256": i.sha256, "records": i.records, "origin": i.origin} for i in self._job.inputs
+        self._times = replace(self._times, ended_utc=utc_stamp())
+        return RunRecord(
+            status=status,
+            reason=printable(reason),
+            attempt=self._job.attempt,
+            workload=self._job.application.name,
+            label=run.workload,
+            scheduler=run.scheduler,
+            scheduler_name=self._job.scheduler,
+            repetition=run.repetition,
+            seed=run.seed,
+            tier=self._conditions.tier,
+            placement=to_plain(self._job.placed.answer),
+            not_given=self._job.placed.not_given,
+            traffic=self._job.placed.traffic,
+            gates=to_plain(self._job.placed.gates),
+            cpu_settings=run.cpu or None,
+            factors=dict(run.factors),
+            cpu=self._cpus.rows,
+            suspect=[printable(reason) for reason in self._suspect],
+            inputs=[
+                InputRecord(name=i.name, sha256=i.sha256, records=i.records, origin=i.origin) for i in self._job.inputs
             ],
-            "nodes": self._nodes,
-            "clocks": [pair._asdict() for pair in self._clock_differences],
-            "times": self._times,
-            "verification": verification(verdict, self._job.inputs),
-            "measured": printable_all(self._measured),
-            "profiles": self._profiles,
-            "calibration": self._calibration,
-        }
+            nodes=self._nodes,
+            clocks=self._clock_differences,
+            times=self._times,
+            verification=verification(verdict, self._job.inputs),
+            measured=self._measured,
+            revisions=self._unmeasured_revisions(),
+            profiles=self._profiles,
+            calibration=self._calibration,
+            load=self._job.load,
+        )
+
+    def _unmeasured_revisions(self) -> Sequence[RevisionRecord]:
+        """Return the decisions of a run that ended before its metrics were computed, with printable text."""
+        if self._measured is not None or self._event_log is None:
+            return ()
+        return Measured(revisions=self._event_log.revisions).with_printable_text().revisions
 
     async def _run_topology(self) -> Coordinator:
         """Run the topology, from the start of the first agent to the end of the last one."""
@@ -206,13 +251,24 @@ class RunAttempt:
         traces = TraceWriter(self._traces, job.run.name, CONTROLLER, AGENT)
         try:
             async with Agents(job.members, conditions.campaign, self._agent_started) as agents:
-                course = ControlSettings(conditions.sensors, conditions.checkpoint_s, tuple(job.moves))
+                course = ControlSettings(
+                    conditions.sensors,
+                    conditions.checkpoint_s,
+                    tuple(job.moves),
+                    tuple(job.events),
+                    withheld_nodes(job.events),
+                    self._environment.restart,
+                )
                 clocks = ClockSync(agents.offset, self._traces, job.run.name)
                 if self._cpus.nodes:
                     self._enter("setting CPUs")
                     await self._cpus.set(agents)
                 before = await self._meter_idle(agents)
-                coordinator = Coordinator(self._spec(agents), self._environment(agents, clocks, traces), course)
+                environment = self._environment.make(agents, clocks, traces)
+                online = self._environment.online(conditions, self._folder)
+                coordinator = Coordinator(self._spec(agents), environment, course, online)
+                self._event_log = coordinator.event_log
+                self._live_file.follow(coordinator.event_log)
                 agents.listen(coordinator)
                 async with coordinator:
                     await run_watched(self._stream_tuples(coordinator), clocks.run(job.members, coordinator.set_clock))
@@ -244,11 +300,12 @@ class RunAttempt:
         """Start the workers, warm up, measure and drain."""
         self._enter("starting workers")
         source_start = await coordinator.start()
-        self._times |= {"started_utc": _utc(), "source_start_ns": source_start}
+        self._times = replace(self._times, started_utc=utc_stamp(), source_start_ns=source_start)
         self._enter("warming up", self._conditions.warmup_s, coordinator.live_metrics)
         await coordinator.wait_until(source_start + round(self._conditions.warmup_s * NS))
         over = coordinator.exhausted
-        self._times["measure_start_ns"] = begun = await coordinator.mark("measure_start")
+        begun = await coordinator.mark("measure_start")
+        self._times = replace(self._times, measure_start_ns=begun)
         if self._conditions.profile:
             await coordinator.sample_stacks(on=True)
         self._enter("measuring", self._conditions.duration_s, coordinator.live_metrics)
@@ -256,57 +313,14 @@ class RunAttempt:
             await coordinator.wait_until(begun + round(self._conditions.duration_s * NS))
             ended = await coordinator.mark("measure_end")
         # If the input ended in the warm-up, the measured interval is empty, although the marks differ by milliseconds.
-        self._times["measure_end_ns"] = begun if over else ended
+        self._interval = _Interval(source_start, begun, begun if over else ended)
+        self._times = replace(self._times, measure_end_ns=self._interval.end_ns)
         if self._conditions.profile:
             await coordinator.sample_stacks(on=False)
         self._enter("draining", None, coordinator.live_metrics)
-        self._times["stopped_ns"] = time.monotonic_ns()
+        self._times = replace(self._times, stopped_ns=time.monotonic_ns())
         await coordinator.stop()
-        self._times["drained_ns"] = time.monotonic_ns()
-
-    def _environment(self, agents: Agents, clocks: ClockSync, traces: TraceWriter) -> Environment:
-        def note(kind: str, subject: str, detail: str, value: float | None) -> None:
-            traces.add("event", time.monotonic_ns(), kind, subject, printable(detail), value)
-
-        def note_slot(record: SlotRecord) -> None:
-            traces.add("slot", time.monotonic_ns(), *record)
-            if record.number % SLOTS_HELD == SLOTS_HELD - 1:
-                traces.flush()
-
-        async def restart(node: str) -> None:
-            self._supplied.discard(node)
-            await agents.restart(node)
-            await self._cpus.set_again(agents, node)
-
-        async def place(lost: Set[str]) -> Assignment:
-            placed = await in_daemon_thread(partial(self._job.place_without, lost))
-            await self._cpus.set_clocks(agents, self._clocks_of(placed), lost)
-            return Assignment(placed.places, placed.gates)
-
-        return Environment(
-            nodes=tuple(self._job.members),
-            send=agents.send,
-            restart=restart,
-            supply=self._supply,
-            place=place,
-            offset=clocks.current,
-            replicas=self._copies,
-            note=note,
-            note_slot=note_slot,
-            tables=self._job.application.tables.keys(),
-        )
-
-    def _clocks_of(self, placed: Placed) -> dict[str, int]:
-        """Return node -> clock in Hz of a placement."""
-        return {node: hz for node, hz in placed.answer.frequencies_hz.items() if node in self._job.members}
-
-    async def _supply(self, node: str) -> None:
-        """Copy the prepared inputs to a node unless they are there; they are lost only with its agent."""
-        if node not in self._supplied:
-            for entry in self._job.inputs:
-                moved = partial(self._live_file.send, f"{node}/{entry.path.name}")
-                await self._transports[node].put(entry.path, str(HERE.input(entry.path.name)), moved)
-            self._supplied.add(node)
+        self._times = replace(self._times, drained_ns=time.monotonic_ns())
 
     def _enter(self, stage: str, seconds: float | None = None, flow: LiveMetrics | None = None) -> None:
         """Begin a stage and record the duration of the previous one."""
@@ -338,6 +352,7 @@ class RunAttempt:
             topology=to_plain(job.application.topology),
             executors=executors,
             workers=workers_of(executors),
+            owners=first_ownership(job.application.topology.keyed),
             addresses={node: member.address for node, member in job.members.items()},
             key=secrets.token_hex(32),
             rate=to_plain(job.application.rate),
@@ -345,41 +360,25 @@ class RunAttempt:
             inputs=tuple(InputFile(entry.name, entry.path.name, entry.sha256) for entry in job.inputs),
             shared_clock=agents.share_clock,
             gates=job.placed.gates,
+            observed=job.online is not None,
         )
 
     def _note_nodes(self, agents: Agents, clocks: ClockSync) -> None:
         """Record addresses, facts and clocks of nodes; facts of this host are in `campaign.json` and left out."""
         ours = gather()
         for node, facts in agents.facts.items():
-            self._nodes[node] = {
-                "address": agents.members[node].address,
-                "facts": None if facts == ours else facts,
-                "clock": clocks.current(node)._asdict(),
-            }
+            self._nodes[node] = NodeRecord(
+                address=agents.members[node].address,
+                facts=None if facts == ours else facts,
+                clock=ClockRecord(*clocks.current(node)),
+            )
         self._clock_differences = clocks.differences()
 
-    def _log_latencies(self, traces: Path, offsets: Mapping[str, int]) -> None:
-        start_ns = self._times["source_start_ns"]
+    def _log_latencies(self, traces: Path, start_ns: int, offsets: Mapping[str, int]) -> None:
         start_utc = datetime.now(UTC) - timedelta(seconds=(time.monotonic_ns() - start_ns) / NS)
-        measured_ns = self._times["measure_start_ns"], self._times["measure_end_ns"]
-        write_latency_log(traces, self._folder / LATENCY_LOG, start_ns, start_utc, measured_ns, offsets)
+        write_latency_log(traces, self._folder / LATENCY_LOG, start_ns, start_utc, self._interval[1:], offsets)
 
-    def _account_energy(self, traces: Path, offsets: Mapping[str, int]) -> dict[str, Any] | None:
+    def _account_energy(self, traces: Path, offsets: Mapping[str, int]) -> Energy | None:
         if self._conditions.idle is None:
             return None
         return account(traces, self._job.run.name, self._machines, self._idle, offsets)
-
-    @property
-    def _measured_s(self) -> float:
-        return float(self._times["measure_end_ns"] - self._times["measure_start_ns"]) / NS
-
-
-def remove_results(folder: Path) -> None:
-    """Remove the results of a failed attempt before a retry, except logs."""
-    for name in ("traces", "answer", "profiles"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / LATENCY_LOG).unlink(missing_ok=True)
-
-
-def _utc() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -2,38 +2,69 @@
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agents.protocol import AGENT
-from controller.coordinator import epoch
-from controller.coordinator.barrier import AbandonedError, run_barrier
+from agents.protocol import AGENT, Gates, Move
+from controller.coordinator.barrier import (
+    AbandonedError,
+    MovePlan,
+    check_moves,
+    check_reachable,
+    moves_of,
+    run_barrier,
+    run_moves,
+    wait_until_stored,
+)
 from controller.coordinator.checkpoint_store import CheckpointStore
 from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.event_log import CONTROLLER, EventLog
-from controller.coordinator.failures import BrokenError, Failure, delay_error
-from controller.coordinator.interfaces import Environment
-from controller.coordinator.migrations import MovePlan, moves_of, run_moves
+from controller.coordinator.failures import Failure, RunFailedError
+from controller.coordinator.interfaces import UNSCALED, Carried, Environment, RestartRules, RunListener, Scaling, Waves
 from controller.coordinator.node_membership import NodeMembership
-from controller.coordinator.progress import SourcePositions
+from controller.coordinator.reports import ReportedWork
+from controller.coordinator.scaling import HaltedError, rescaled, run_scaling
+from controller.coordinator.schedule_change import change_schedule, gates_with, steps_of
+from controller.coordinator.timeline import ScriptedEvent
 from controller.host.condition import Condition
 from inventory.errors import RunError
-from workloads.rates import NS
+from inventory.times import NS
+from scheduler.problem import CommunicationSchedule
+
+ENDED = "the sources had ended"
 
 
 @dataclass(frozen=True)
 class ControlSettings:
-    """What a run does between start and stop.
+    """Control of a run between start and stop.
 
     Attributes:
         sensors: sensors that the nodes run.
         checkpoint_s: seconds between checkpoints; 0: no checkpoints and no recovery from failures.
         moves: plans, ordered by time.
+        events: other events of the timeline, ordered by time.
+        withheld: nodes that get no executors until the timeline adds them.
+        restart: how a revision restarts the topology; None: executors move while it runs.
     """
 
     sensors: tuple[str, ...] = ()
     checkpoint_s: float = 0.0
     moves: tuple[MovePlan, ...] = ()
+    events: tuple[ScriptedEvent, ...] = ()
+    withheld: frozenset[str] = frozenset()
+    restart: RestartRules | None = None
+
+
+@dataclass(frozen=True)
+class _Waves:
+    """Requested changes: the number of their revision, moves with a barrier for each wave, and what follows then."""
+
+    revision: int | None
+    waves: Waves
+    schedule: CommunicationSchedule | None
+    scaling: Scaling
+    carried: asyncio.Future[Carried]
 
 
 class CheckpointLoop:
@@ -41,6 +72,7 @@ class CheckpointLoop:
 
     Attributes:
         barrier: number of the last barrier, 0 before the first; numbers keep rising across epochs.
+        unfinished: number of a checkpoint that has begun and is not complete; 0: none.
     """
 
     def __init__(
@@ -51,8 +83,9 @@ class CheckpointLoop:
         event_log: EventLog,
         checkpoint_store: CheckpointStore,
         membership: NodeMembership,
-        source_positions: SourcePositions,
+        reported: ReportedWork,
         stop_requested: Callable[[], bool],
+        listener: RunListener,
     ) -> None:
         """Prepare the loop; `condition` is notified when the value of `stop_requested` may have changed."""
         self._settings, self._environment, self._condition, self._event_log = (
@@ -61,65 +94,114 @@ class CheckpointLoop:
             condition,
             event_log,
         )
-        self._checkpoint_store, self._membership, self._source_positions, self._stop_requested = (
+        self._checkpoint_store, self._membership, self._reported, self._stop_requested = (
             checkpoint_store,
             membership,
-            source_positions,
+            reported,
             stop_requested,
         )
+        self._listener = listener
         self._plans = list(settings.moves)
         self._plan: MovePlan | None = None
-        self.barrier = 0
+        self._waves: deque[_Waves] = deque()
+        self._storing: asyncio.Task[None] | None = None
+        self._checkpoint_at = math.inf
+        self.barrier = self.unfinished = 0
 
     async def run_until_stop(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
         """Run until a stop is requested; sources started at `start_ns` on the controller's monotonic clock.
 
         Raises:
-            BrokenError: the epoch cannot continue.
+            RunError: the epoch cannot continue.
         """
-        checkpoint_at = self._next_checkpoint()
-        while True:
+        try:
+            await self._run(epoch_workers, start_ns)
+            if self._storing is not None:
+                await self._storing
+        finally:
+            storing, self._storing = self._storing, None
+            if storing is not None:
+                storing.cancel()
+                await asyncio.gather(storing, return_exceptions=True)
+        while self._plans:
+            self._not_moved(self._plans.pop(0), ENDED)
+        self._give_up(Carried("abandoned", ENDED))
+
+    async def carry(
+        self,
+        revision: int | None,
+        waves: Waves,
+        schedule: CommunicationSchedule | None = None,
+        scaling: Scaling = UNSCALED,
+    ) -> Carried:
+        """Move executors, one wave per barrier, and change the schedule; what is done stays when more is abandoned.
+
+        A revision is carried out by a restart if the settings say so, and so is a scaling, also in runs with gates and
+        of sources.
+        """
+        if self._stop_requested():
+            return Carried("abandoned", ENDED)
+        request = _Waves(revision, waves, schedule, scaling, asyncio.get_running_loop().create_future())
+        self._waves.append(request)
+        self._condition.notify()
+        return await request.carried
+
+    async def _run(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
+        self._checkpoint_at = self._next_checkpoint()
+        while not self._stop_requested():
+            if self._storing is not None and self._storing.done():
+                storing, self._storing = self._storing, None
+                storing.result()
+            # A checkpoint waits until the one before is complete; a move does not.
+            checkpoint_at = self._checkpoint_at if self._storing is None else math.inf
             moves_at = start_ns / NS + self._plans[0].at_s if self._plans else math.inf
             due = min(checkpoint_at, moves_at)
-            if await self._condition.wait_until(
-                None if due == math.inf else due, lambda: self._stop_requested() or bool(self._membership.returned)
-            ):
-                if self._stop_requested():
-                    break
+            if await self._condition.wait_until(None if due == math.inf else due, self._is_called):
                 await self._include_returned(epoch_workers)
+                await self._carry_waves(epoch_workers, start_ns)
             elif moves_at <= checkpoint_at:
                 await self._move(epoch_workers, start_ns)
             else:
-                checkpoint_at = self._next_checkpoint()
+                self._checkpoint_at = self._next_checkpoint()
                 await self._checkpoint(epoch_workers)
-        while self._plans:
-            self._not_moved(self._plans.pop(0), "the sources had ended")
+
+    def _is_called(self) -> bool:
+        stored = self._storing is not None and self._storing.done()
+        return stored or self._stop_requested() or bool(self._membership.returned or self._waves)
 
     def _next_checkpoint(self) -> float:
         every = self._settings.checkpoint_s
         return asyncio.get_running_loop().time() + every if every else math.inf
 
     async def _checkpoint(self, epoch_workers: EpochWorkers) -> None:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
+        """Send a barrier at which executors store their state; the copies are made in the background."""
+        begin_s = asyncio.get_running_loop().time()
         number = self._next_barrier()
+        self.unfinished = number
         try:
             await run_barrier(epoch_workers, number, self._checkpoint_store.complete, store=True)
         except AbandonedError as why:
             self._event_log.abandoned(number, str(why))
+            self.unfinished = 0
             return
-        self._source_positions.record(
-            {name: report.position for name, (_, report) in epoch_workers.stored.items() if report.position is not None}
-        )
+        self._storing = asyncio.create_task(self._store(epoch_workers, begin_s))
+        self._storing.add_done_callback(lambda _: self._condition.notify())
+
+    async def _store(self, epoch_workers: EpochWorkers, begin_s: float) -> None:
+        snapshots = await wait_until_stored(epoch_workers)
+        number, stored = snapshots.barrier, snapshots.stored
+        self._reported.record_positions(epoch_workers.spec.epoch, snapshots.positions)
         try:
-            nbytes = await delay_error(self._checkpoint_store.store(number, epoch_workers.stored))
+            nbytes = await self._checkpoint_store.store(number, stored, snapshots.divisions)
         except RunError as fault:
             # Sinks have already dropped the rows settled at this barrier, so the answer is complete only when the
             # run restarts from the previous checkpoint.
             reason = f"no second copy of checkpoint {number}: {fault}"
             self._event_log.abandoned(number, reason)
-            raise BrokenError(Failure(CONTROLLER, AGENT, reason, kind="gone"), loop.time()) from None
-        self._event_log.checkpoint(number, loop.time() - begun, nbytes)
+            raise RunFailedError(Failure(CONTROLLER, AGENT, reason, kind="lost")) from None
+        self.unfinished = 0
+        self._listener.stored({name: report.nbytes for name, (_, report) in stored.items()})
+        self._event_log.checkpoint(number, asyncio.get_running_loop().time() - begin_s, nbytes)
 
     async def _move(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
         plan = self._plan = self._plans.pop(0)
@@ -127,24 +209,165 @@ class CheckpointLoop:
         try:
             moves = moves_of(plan, epoch_workers, self._membership.lost)
             if moves:
-                await run_moves(
-                    moves,
-                    epoch_workers,
-                    number,
-                    self._checkpoint_store.complete,
-                    start_ns,
-                    self._environment,
-                    self._event_log,
-                )
+                await self._run_moves(moves, number, epoch_workers, start_ns)
         except AbandonedError as why:
             self._event_log.abandoned(number, str(why))
             self._not_moved(plan, str(why))
         self._plan = None
 
-    def broken(self, why: str) -> None:
-        """Record that the epoch broke; a move under way is abandoned."""
+    async def _run_moves(
+        self,
+        moves: tuple[Move, ...],
+        number: int,
+        epoch_workers: EpochWorkers,
+        start_ns: int,
+        revision: int | None = None,
+    ) -> None:
+        await self._include_returned(epoch_workers)
+        complete = self._checkpoint_store.complete
+        await run_moves(
+            moves,
+            epoch_workers,
+            number,
+            complete,
+            start_ns,
+            self._environment,
+            self._event_log,
+            self._stop_requested,
+            revision,
+        )
+        self._listener.moved(epoch_workers.places)
+
+    def broken(self, why: str, is_restarting: bool = False) -> None:
+        """Record that the epoch broke; changes under way are abandoned, but not a restart that a recovery finishes."""
         if self._plan is not None:
             self._not_moved(self._plan, why)
+        restarting = [self._waves.popleft()] if is_restarting else []
+        self._give_up(Carried("broken", why))
+        self._waves.extend(restarting)
+
+    def _give_up(self, carried: Carried) -> None:
+        while self._waves:
+            request = self._waves.popleft()
+            if not request.carried.done():
+                request.carried.set_result(carried)
+
+    async def _carry_waves(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
+        """Carry out the requested waves; a request stays in the queue until its end, for `broken`."""
+        while self._waves and not self._stop_requested():
+            request = self._waves[0]
+            if request.carried.done():  # withdrawn, as the topology broke before it began
+                self._waves.popleft()
+                continue
+            rules = None if request.revision is None else self._settings.restart
+            if request.scaling.parallelism:
+                # Communication schedules are for the executors that run, and a source emits records of one share only.
+                restarts = epoch_workers.spec.gates is not None or epoch_workers.are_spouts(request.scaling.parallelism)
+                rules = self._settings.restart or (RestartRules() if restarts else None)
+            if rules is not None or request.scaling.parallelism:
+                await self._change_all(epoch_workers, request, rules, start_ns)
+                continue
+            self._end_first(await self._carry_out(request, epoch_workers, start_ns))
+
+    async def _carry_out(self, request: _Waves, epoch_workers: EpochWorkers, start_ns: int) -> Carried:
+        try:
+            steps = steps_of(request.waves, request.schedule, epoch_workers.spec.gates, epoch_workers.places)
+        except AbandonedError as why:
+            return Carried("abandoned", str(why))
+        for at, step in enumerate(steps):
+            if isinstance(step, Gates):
+                await change_schedule(epoch_workers, step, self._event_log)
+                self._listener.scheduled(step)
+                continue
+            number = self._next_barrier()
+            try:
+                check_moves(step, epoch_workers.places, self._membership.lost)
+                await self._run_moves(step, number, epoch_workers, start_ns, request.revision)
+            except AbandonedError as why:
+                self._event_log.abandoned(number, str(why))
+                return Carried("partial" if at else "abandoned", str(why))
+        return Carried("done")
+
+    async def _change_all(
+        self, epoch_workers: EpochWorkers, request: _Waves, rules: RestartRules | None, start_ns: int
+    ) -> None:
+        """Carry out all changes at one barrier.
+
+        With `rules`, state is stored there and sources halt, so that the topology can start again. Otherwise it is
+        scaled while it runs, and a checkpoint follows at once, because the counts of the one before are of others.
+
+        Raises:
+            HaltedError: the sources have halted.
+            RunError: the epoch cannot continue.
+        """
+        if self._storing is not None:
+            await self._storing
+            self._storing = None
+        halted_s = asyncio.get_running_loop().time()
+        moves = tuple(move for wave in request.waves for move in wave)
+        number = self._next_barrier()
+        if rules is not None:
+            self.unfinished = number
+        try:
+            check_moves(moves, epoch_workers.places, self._membership.lost)
+            check_reachable(request.scaling.added.values(), self._membership.lost)
+            rescaled(epoch_workers.spec, request.scaling)  # raises before the sources halt
+            complete = self._checkpoint_store.complete
+            if rules is None:
+                await self._include_returned(epoch_workers)
+                self._reported.bolts.forget(request.scaling.added)
+                await run_scaling(
+                    request.scaling,
+                    moves,
+                    epoch_workers,
+                    number,
+                    complete,
+                    start_ns,
+                    self._environment,
+                    self._event_log,
+                    self._stop_requested,
+                    request.revision,
+                )
+            else:
+                aligned = epoch_workers.are_spouts(request.scaling.parallelism)
+                await run_barrier(epoch_workers, number, complete, store=True, halt_s=rules.wait_s, aligned=aligned)
+        except AbandonedError as why:
+            self._event_log.abandoned(number, str(why))
+            self.unfinished = 0
+            self._end_first(Carried("abandoned", str(why)))
+            return
+        if rules is None:
+            self._listener.scaled(epoch_workers.spec)
+            if self._settings.checkpoint_s:
+                self._checkpoint_at = halted_s
+            self._end_scaling()
+            return
+        await self._store(epoch_workers, halted_s)
+        if request.schedule is not None and epoch_workers.spec.gates is not None:
+            epoch_workers.follow(gates_with(epoch_workers.spec.gates, request.schedule), 0)
+        raise HaltedError(moves, rules.fresh, epoch_workers.snapshots, halted_s, request.revision, request.scaling)
+
+    def restarted(self, halted: HaltedError, start_ns: int) -> None:
+        """Record that the topology runs again; sources started at `start_ns` on the controller's monotonic clock."""
+        pause_s = asyncio.get_running_loop().time() - halted.halted_s
+        at_s = halted.halted_s - start_ns / NS
+        self._event_log.restarted(halted.moves, halted.snapshots, at_s, pause_s, halted.revision)
+        if halted.scaling.parallelism:
+            pauses = dict.fromkeys(halted.scaling.parallelism, (at_s, pause_s))
+            self._event_log.scaled(halted.scaling, halted.snapshots.places, "restart", pauses, halted.revision)
+            self._end_scaling()
+        else:
+            self._end_first(Carried("done"))
+
+    def _end_scaling(self) -> None:
+        self._end_first(Carried("done"))
+        # What else was requested is about other executors.
+        self._give_up(Carried("abandoned", "the numbers of executors have changed"))
+
+    def _end_first(self, carried: Carried) -> None:
+        request = self._waves.popleft()
+        if not request.carried.done():
+            request.carried.set_result(carried)
 
     def _not_moved(self, plan: MovePlan, why: str) -> None:
         self._plan = None
@@ -152,9 +375,10 @@ class CheckpointLoop:
             self._event_log.not_moved(request.executor, request.target, plan.at_s, why)
 
     async def _include_returned(self, epoch_workers: EpochWorkers) -> None:
-        """Let returned nodes join the epoch, without workers so far."""
+        """Let returned nodes join the epoch, without workers so far; before changes, whose workers may start there."""
         nodes, self._membership.returned = self._membership.returned, set()
-        await epoch.join(epoch_workers, nodes, self._settings.sensors)
+        if nodes:
+            await epoch_workers.join(nodes, self._settings.sensors)
 
     def _next_barrier(self) -> int:
         self.barrier += 1

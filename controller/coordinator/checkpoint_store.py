@@ -7,11 +7,14 @@ complete when the snapshots of all executors count. The previous checkpoint is d
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from agents.protocol import Drained, Place, Stored
+from msgspec.structs import replace
+
+from agents.protocol import Division, Drained, RunSpec, Slot, Stored, sources
 from agents.protocol.node_folders import file_name
 from controller.coordinator.interfaces import ReplicaStore
 from controller.host.condition import run_all
 from inventory.errors import RunError
+from workloads.key_groups import owners_of, rebalanced, runs_of
 
 CHECKPOINTS, ANSWERS = "checkpoints", "answers"
 
@@ -29,6 +32,7 @@ class CheckpointStore:
     Attributes:
         complete: number of the last complete checkpoint; 0: none.
         positions: spout executor -> records emitted at that checkpoint; initially empty.
+        divisions: division of each component's state in that checkpoint; initially empty.
         parts: settled parts of the answer.
     """
 
@@ -37,16 +41,20 @@ class CheckpointStore:
         self._replicas = replicas
         self.complete = 0
         self.positions: Mapping[str, int] = {}
+        self.divisions: Mapping[str, Division] = {}
         self.parts: list[Part] = []
         self._files: dict[str, str] = {}
         self._holders: dict[str, set[str]] = {}
 
-    async def store(self, barrier: int, stored: Mapping[str, tuple[str, Stored]]) -> int:
+    async def store(
+        self, barrier: int, stored: Mapping[str, tuple[str, Stored]], divisions: Mapping[str, Division]
+    ) -> int:
         """Copy the snapshots of all executors at `barrier`, which completes the checkpoint; return bytes of state.
 
         Args:
             barrier: number of the checkpoint.
             stored: executor -> (node, report).
+            divisions: division of each component's state at the barrier.
 
         Raises:
             RunError: a node cannot be reached; the checkpoint stays incomplete and its copies are dropped.
@@ -67,6 +75,7 @@ class CheckpointStore:
             raise
         previous, self.complete = self.complete, barrier
         self.positions = {name: report.position for name, (_, report) in stored.items() if report.position is not None}
+        self.divisions = divisions
         self.parts += sorted(parts)
         self._files = {executor: report.file for executor, (_, report) in stored.items()}
         self._holders = {executor: {node} for executor, (node, _) in stored.items()}
@@ -84,8 +93,27 @@ class CheckpointStore:
         for holders in self._holders.values():
             holders.discard(node)
 
-    async def distribute(self, places: Mapping[str, Place]) -> None:
-        """Copy each executor's state of the last complete checkpoint to the node where the executor will start.
+    def restoring(self, spec: RunSpec) -> RunSpec:
+        """Return `spec` for an epoch that restores the last complete checkpoint, if there is one.
+
+        Key groups have the owners that they had in the checkpoint, except for the fewest that have to change theirs
+        because `spec` has another number of executors.
+        """
+        owners = {
+            component: runs_of(rebalanced(owners_of(before.owners), spec.divisions[component].parallelism))
+            for component, before in self.divisions.items()
+            if before.owners
+        }
+        spec = replace(spec, restore=self.complete, owners={**spec.owners, **owners}, numbers=())
+        now = spec.divisions
+        return replace(spec, stored={name: before for name, before in self.divisions.items() if before != now[name]})
+
+    async def distribute(self, places: Mapping[str, Slot], stored: Mapping[str, Division]) -> None:
+        """Copy the state of the last complete checkpoint to the nodes where executors will start with it.
+
+        Args:
+            places: executors that will start, and where.
+            stored: as in `RunSpec`.
 
         Raises:
             RunError: a node cannot be reached.
@@ -97,13 +125,14 @@ class CheckpointStore:
             )
             self._holders[executor].add(node)
 
+        wanted = {(source, place.node) for name, place in places.items() for source in sources(name, stored)}
         await run_all(
-            put(executor, place.node)
-            for executor, place in sorted(places.items())
-            if executor in self._files and place.node not in self._holders[executor]
+            put(executor, node)
+            for executor, node in sorted(wanted)
+            if executor in self._files and node not in self._holders[executor]
         )
 
-    async def copy_rest(self, epoch: int, drained: Mapping[Place, Drained]) -> list[Part]:
+    async def copy_rest(self, epoch: int, drained: Mapping[Slot, Drained]) -> list[Part]:
         """Copy the remaining answer files of the workers; return all parts of the answer, settled ones first.
 
         Raises:
@@ -112,8 +141,8 @@ class CheckpointStore:
         """
         last: list[Part] = []
 
-        async def copy(place: Place, report: Drained) -> None:
-            for part, file in _parts(f"{ANSWERS}/last-{epoch}/{place.node}-{place.slot}", report.answers):
+        async def copy(place: Slot, report: Drained) -> None:
+            for part, file in _parts(f"{ANSWERS}/last-{epoch}/{place.node}-{place.index}", report.answers):
                 await self._replicas.replicate(place.node, file, part.name)
                 last.append(part)
 

@@ -7,8 +7,7 @@ The caller only decides when to stop. Recoveries in between are recorded in the 
 """
 
 import asyncio
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -24,39 +23,36 @@ from agents.protocol import (
     Lost,
     Mark,
     Progress,
+    Pulse,
     Report,
     RunSpec,
     Sampling,
     Stopped,
     workers_of,
 )
-from controller.coordinator import epoch
+from agents.trace import UnreportedRows
 from controller.coordinator.checkpoint_loop import CheckpointLoop, ControlSettings
 from controller.coordinator.checkpoint_store import CheckpointStore, Part
 from controller.coordinator.epoch_workers import EpochWorkers, WorkerProfiles, name_of
 from controller.coordinator.event_log import EventLog
-from controller.coordinator.failures import BrokenError, Failure, Failures, RunFailedError, delay_error
-from controller.coordinator.interfaces import Assignment, Environment
+from controller.coordinator.failures import BrokenError, Failure, Failures, RecoveryBackoff
+from controller.coordinator.interfaces import Assignment, Environment, RunListener
 from controller.coordinator.live_metrics import LiveMetrics
 from controller.coordinator.node_membership import NodeMembership
-from controller.coordinator.progress import BoltCounts, SourcePositions
+from controller.coordinator.online_loop import OnlineLoop, OnlineSettings
+from controller.coordinator.reports import ReportedWork
+from controller.coordinator.scaling import HaltedError
 from controller.coordinator.time_slot_clock import SlotClock
-from controller.host.condition import Condition, run_all, run_watched
+from controller.coordinator.timeline import Timeline
+from controller.host.condition import Condition, run_watched
 from inventory.errors import RunError
-from workloads.rates import NS
+from inventory.times import NS
 
 FINISH_S, PROFILES_S = 30.0, 15.0
 """Timeouts for agents: to finish, and to write profiles before the run continues without these."""
 
 LEAD_NS = 200_000_000
 """Delay between the `Go` message and the start of the sources, so that the message reaches all nodes first."""
-
-PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)
-"""Minimum time from one recovery to the next, for recoveries without a new complete checkpoint in between: a fault that
-lasts some seconds must not use up all recoveries."""
-
-MOST_RECOVERIES = len(PAUSES_S)
-"""Number of consecutive epochs that may break without a new complete checkpoint; the run fails at the next."""
 
 
 class Coordinator:
@@ -70,18 +66,29 @@ class Coordinator:
         answer: all parts of the answer, after `stop`.
     """
 
-    def __init__(self, spec: RunSpec, environment: Environment, settings: ControlSettings) -> None:
+    _checkpoint_loop: CheckpointLoop
+
+    def __init__(
+        self, spec: RunSpec, environment: Environment, settings: ControlSettings, online: OnlineSettings | None = None
+    ) -> None:
         """Prepare the run; pass reports of nodes to `handle_report` and the loss of an agent to `handle_agent_gone`."""
         self._spec, self._environment, self._settings = spec, environment, settings
         self._condition = Condition()
         self.event_log = EventLog(environment.note)
         self._checkpoint_store = CheckpointStore(environment.replicas)
-        self._membership = NodeMembership(environment, self.event_log, self._condition)
-        self._failures = Failures(self._recovers)
-        self._epoch_workers = EpochWorkers(spec, environment, self._condition, self.handle_agent_gone)
+        self._listener = RunListener()
+        if online is not None:
+            self._listener = OnlineLoop(
+                online, environment, self.event_log, lambda *what: self._checkpoint_loop.carry(*what), settings.withheld
+            )
+        self._membership = NodeMembership(
+            environment, self.event_log, self._condition, self._listener.changed, settings.withheld
+        )
+        self._failures = Failures(recovers=settings.checkpoint_s > 0)
+        self._reported = ReportedWork()
+        self._epoch_workers = EpochWorkers(spec, environment, self._condition, self._reported, self.handle_agent_gone)
         self.live_metrics = LiveMetrics()
         self.profiles = WorkerProfiles(self._condition)
-        self._source_positions, self._bolt_counts = SourcePositions(), BoltCounts()
         self._checkpoint_loop = CheckpointLoop(
             settings,
             environment,
@@ -89,11 +96,23 @@ class Coordinator:
             self.event_log,
             self._checkpoint_store,
             self._membership,
-            self._source_positions,
+            self._reported,
             lambda: self._stop_requested,
+            self._listener,
+        )
+        self._timeline = Timeline(
+            settings.events,
+            environment,
+            self._membership,
+            self.event_log,
+            self._listener,
+            lambda: self._epoch_workers.spec,
+            self._checkpoint_loop.carry,
+            drains=online is None,
         )
         self._broken: BrokenError | None = None
-        self._consecutive_recoveries, self._recovered_s = 0, -math.inf
+        self._restart: HaltedError | None = None
+        self._backoff = RecoveryBackoff()
         self._start_ns: int | None = None
         self._stop_requested = self._over = False
         self._finished: set[str] = set()
@@ -101,7 +120,8 @@ class Coordinator:
         self.answer: list[Part] = []
 
     async def __aenter__(self) -> Self:
-        self._epochs_task = asyncio.create_task(self._run_epochs())
+        watch = run_watched(self._timeline.run(self.start), self._listener.run())
+        self._epochs_task = asyncio.create_task(run_watched(self._run_epochs(), watch))
         self._epochs_task.add_done_callback(lambda _: self._condition.notify())
         self._retry_task = asyncio.create_task(self._membership.retry_lost())
         return self
@@ -131,14 +151,16 @@ class Coordinator:
 
     @property
     def exhausted(self) -> bool:
-        """Whether all sources have reached the end of a finite input."""
+        """True if all sources have reached the end of a finite input."""
         return self._epoch_workers.all_exhausted
 
     async def mark(self, kind: str) -> int:
         """Write a mark into all traces; return when it was sent, in ns on the controller's monotonic clock."""
         now_ns = self._now_ns()
         self.event_log.mark(kind)
-        await self._send_to_reachable(Mark(epoch=self._epoch_workers.spec.epoch, kind=kind))
+        await self._epoch_workers.send_to(
+            self._membership.usable, Mark(epoch=self._epoch_workers.spec.epoch, kind=kind)
+        )
         return now_ns
 
     async def set_clock(self, node: str, offset_ns: int) -> None:
@@ -152,32 +174,37 @@ class Coordinator:
 
     async def sample_stacks(self, on: bool) -> None:
         """Start sampling the stacks of all workers, or stop it and wait up to `PROFILES_S` for `profiles`."""
-        await self._send_to_reachable(Sampling(epoch=self._epoch_workers.spec.epoch, on=on))
+        await self._epoch_workers.send_to(
+            self._membership.usable, Sampling(epoch=self._epoch_workers.spec.epoch, on=on)
+        )
         if not on:
-            deadline = asyncio.get_running_loop().time() + PROFILES_S
-            await self._until(
-                lambda: self.profiles.of.keys() >= self._epoch_workers.nodes & self._membership.usable, deadline
-            )
+            deadline, profiled = asyncio.get_running_loop().time() + PROFILES_S, self.profiles.of.keys()
+            await self._until(lambda: profiled >= self._epoch_workers.nodes & self._membership.usable, deadline)
 
     async def stop(self) -> None:
         """Stop the sources and wait until the topology has drained."""
         self._stop_requested = True
         self._condition.notify()
+        await self._listener.stopping()
         await self._until(lambda: self._over)
 
     async def finish(self) -> None:
         """Wait until the workers of all reachable nodes have exited and their trace files are closed."""
-        await self._send_to_reachable(Finish(epoch=self._epoch_workers.spec.epoch))
+        await self._epoch_workers.send_to(self._membership.usable, Finish(epoch=self._epoch_workers.spec.epoch))
 
-        async def finished() -> None:
-            deadline = asyncio.get_running_loop().time() + FINISH_S
-            if not await self._condition.wait_until(
-                deadline, lambda: self._finished >= self._epoch_workers.nodes & self._membership.usable
-            ):
-                missing = ", ".join(sorted(self._epoch_workers.nodes & self._membership.usable - self._finished))
-                raise RunError(f"the agents did not all finish within {FINISH_S:.0f} s; missing: {missing}")
+        def missing() -> set[str]:
+            return self._epoch_workers.nodes & self._membership.usable - self._finished
 
-        await run_watched(finished(), self._failures.watch())
+        deadline = asyncio.get_running_loop().time() + FINISH_S
+        await run_watched(self._condition.wait_until(deadline, lambda: not missing()), self._failures.watch())
+        if missing():
+            names = ", ".join(sorted(missing()))
+            raise RunError(f"the agents did not all finish within {FINISH_S:.0f} s; missing: {names}")
+
+    @property
+    def unreported(self) -> Sequence[UnreportedRows]:
+        """Rows of traces whose work was done again after a recovery."""
+        return self._reported.times.unreported
 
     @property
     def lost_nodes(self) -> frozenset[str]:
@@ -193,6 +220,8 @@ class Coordinator:
             return
         if reported == self._epoch_workers.spec.epoch:
             self._epoch_workers.heard.add(node)
+        if reported == self._epoch_workers.spec.epoch or isinstance(report, Pulse):
+            self._listener.reported(node, report)
         self.live_metrics.record(node, report, asyncio.get_running_loop().time())
         self.profiles.record(node, report)
         match report:
@@ -202,17 +231,16 @@ class Coordinator:
             case Failed():
                 self._fail(Failure(node, report.slot, report.reason, report.log, "died" if report.died else "reported"))
             case Lost(slot=slot, peer=peer, reason=reason):
-                text = f"the link to slot {peer.slot} of {peer.node} broke: {reason}"
+                text = f"the link to slot {peer.index} of {peer.node} broke: {reason}"
                 self._fail(Failure(node, slot, text, kind="lost"))
             case Finished():
                 self._finished.add(node)
                 self._condition.notify()
             case Progress():
-                self._source_positions.record_report(report)
-                self._bolt_counts.record_report(report)
+                self._reported.record(node, report)
             case _:
                 if isinstance(report, Stopped | Drained):
-                    self._source_positions.record(report.positions)
+                    self._reported.record_positions(reported, report.positions)
                 try:
                     self._epoch_workers.handle_report(node, report)
                 except RunError as fault:
@@ -238,75 +266,84 @@ class Coordinator:
     async def _run_epochs(self) -> None:
         while not self._over:
             try:
-                await run_watched(self._run_epoch(), self._failures.watch())
+                await self._failures.run(self._run_epoch())
             except BrokenError as broken:
                 await self._break(broken)
+            except HaltedError as restart:
+                self._restart = restart
+                restart.apply(self._epoch_workers, self._reported)
+                self._begin_next_epoch()
 
     async def _break(self, broken: BrokenError) -> None:
-        """Wait until the next epoch may start, and prepare its specification from the broken one.
+        """Wait until the next epoch may start, and prepare its specification.
 
         Raises:
             RunFailedError: too many recoveries in a row.
         """
         self._broken = self._broken or broken
         # The count starts again when this epoch has completed a checkpoint of its own.
-        self._consecutive_recoveries = (
-            1 if self._checkpoint_store.complete > self._spec.restore else self._consecutive_recoveries + 1
-        )
-        if self._consecutive_recoveries > MOST_RECOVERIES:
-            raise RunFailedError(
-                broken.cause, given_up=f"given up after {MOST_RECOVERIES} recoveries without a new checkpoint"
-            )
-        self._checkpoint_loop.broken(f"the run broke: {broken.cause}")
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._recovered_s + PAUSES_S[self._consecutive_recoveries - 1] - loop.time())
-        self._recovered_s = loop.time()
-        # This recovery covers everything that has died so far; errors that a process reported itself are kept.
+        self._backoff.count(broken.cause, self._checkpoint_store.complete > self._spec.restore)
+        if self._restart is not None and not self._restart.is_finished_by_recovery:
+            self._restart = None
+        self._checkpoint_loop.broken(f"the run broke: {broken.cause}", self._restart is not None)
+        self._listener.broke(str(broken.cause))
+        await self._backoff.wait()
+        self._begin_next_epoch()
+
+    def _begin_next_epoch(self) -> None:
+        """Prepare the specification of the next epoch from that of the last one."""
+        # It covers everything that has died so far; errors that a process reported itself are kept.
         self._failures = self._failures.unrecoverable()
         until = dict(self._spec.until)
         if self._stop_requested:
             for stopped in self._epoch_workers.stopped.values():
                 until |= stopped.positions
-        reached = self._source_positions.positions
+        reached = self._reported.sources.positions
         self._spec = replace(
-            self._epoch_workers.spec,
+            self._checkpoint_store.restoring(self._epoch_workers.spec),
             epoch=self._spec.epoch + 1,
-            restore=self._checkpoint_store.complete,
             until={name: reached[name] for name in until},
         )
 
     async def _run_epoch(self) -> None:
         """Run one epoch, from its first message to the last part of the answer."""
-        if self._broken is not None:
+        if self._broken is not None or self._restart is not None:
             await self._recover()
         self._membership.returned.clear()
         epoch_workers = self._epoch_workers = EpochWorkers(
-            self._spec, self._environment, self._condition, self.handle_agent_gone
+            self._spec, self._environment, self._condition, self._reported, self.handle_agent_gone
         )
-        await epoch.start(epoch_workers, self._membership.usable, self._settings.sensors, self._environment)
-        await epoch.connect(epoch_workers)
+        fresh = self._restart is not None and self._restart.fresh
+        await epoch_workers.start(self._membership.usable, self._settings.sensors, fresh)
+        await epoch_workers.connect()
         if self._start_ns is None:
             self._start_ns = self._now_ns() + LEAD_NS
-        await epoch.start_sources(epoch_workers, self._start_ns, self._source_positions.positions, self._environment)
+        now_ns, offset = self._now_ns(), self._environment.offset
+        starts = {node: now_ns + offset(node).offset_ns for node in epoch_workers.nodes}
+        self._reported.times.start_epoch(self._spec.epoch, epoch_workers.spec.workers, starts)
+        await epoch_workers.start_sources(self._start_ns, self._reported.counted.positions)
         self._condition.notify()
         self._note_recovery()
+        if self._restart is not None:
+            self._checkpoint_loop.restarted(self._restart, self._start_ns)
+            self._restart = None
+        self._listener.epoch_started(epoch_workers.spec, self._start_ns)
         if epoch_workers.spec.gates is None:
             running = self._run_sources(epoch_workers)
         else:
             clock = SlotClock(epoch_workers, epoch_workers.spec.gates, self._environment.note_slot)
             running = run_watched(self._run_sources(epoch_workers, clock), clock.run())
-        await run_watched(running, epoch.watch_reports(epoch_workers, self.handle_agent_gone))
-        self.answer = await delay_error(
-            self._checkpoint_store.copy_rest(epoch_workers.spec.epoch, epoch_workers.drained)
-        )
-        self.positions = self._source_positions.positions
+        await run_watched(running, epoch_workers.watch_reports())
+        self.answer = await self._checkpoint_store.copy_rest(epoch_workers.spec.epoch, epoch_workers.drained)
+        reached = self._reported.sources.positions
+        self.positions = {name: at for name, at in reached.items() if name in epoch_workers.spouts}
         self._over = True
         self._failures = self._failures.unrecoverable()
 
     async def _run_sources(self, epoch_workers: EpochWorkers, clock: SlotClock | None = None) -> None:
         """Wait from the start of the sources to the last tuple, and to the end of its time slot."""
         await self._checkpoint_loop.run_until_stop(epoch_workers, self._source_start_ns)
-        await epoch.drain(epoch_workers, self._source_positions.positions, lambda: self.live_metrics.processed_tuples)
+        await epoch_workers.drain(self._reported.sources.positions, lambda: self.live_metrics.processed_tuples)
         if clock is not None:
             await clock.wait_for_last()
 
@@ -316,39 +353,36 @@ class Coordinator:
         Raises:
             RunError: there is no placement without the lost nodes.
         """
-        if self._checkpoint_loop.barrier > self._checkpoint_store.complete:
-            await self._checkpoint_store.discard(self._checkpoint_loop.barrier)
+        if self._checkpoint_loop.unfinished:
+            await self._checkpoint_store.discard(self._checkpoint_loop.unfinished)
+            self._checkpoint_loop.unfinished = 0
         await self._membership.restart()
         spec = self._spec
         before = {name_of(executor): executor.place for executor in spec.executors}
-        places, gates = await self._membership.reassign(Assignment(before, spec.gates))
+        places, gates = await self._membership.reassign(Assignment(before, spec.gates), await self._listener.traffic())
         executors = tuple(replace(executor, place=places[name_of(executor)]) for executor in spec.executors)
-        await delay_error(self._checkpoint_store.distribute(places))
+        await self._checkpoint_store.distribute(places, spec.stored)
+        self._reported.hold(spec.epoch - 1)
         self._spec = replace(
-            spec, executors=executors, workers=workers_of(executors), worked=self._bolt_counts.worked, gates=gates
+            spec, executors=executors, workers=workers_of(executors), worked=self._reported.bolts.worked, gates=gates
         )
 
     def _note_recovery(self) -> None:
         if self._broken is None:
             return
         broken, self._broken = self._broken, None
-        loop = asyncio.get_running_loop()
         replayed = sum(
-            at - self._checkpoint_store.positions.get(name, 0) for name, at in self._source_positions.positions.items()
+            at - self._checkpoint_store.positions.get(name, 0) for name, at in self._reported.sources.positions.items()
         )
         self.event_log.recovery(
             broken.at_s - self._source_start_ns / NS,
-            loop.time() - broken.at_s,
+            asyncio.get_running_loop().time() - broken.at_s,
             str(broken.cause),
             self._checkpoint_store.complete,
             replayed,
         )
 
     # --- helpers -------------------------------------------------------------------------------------------------
-
-    @property
-    def _recovers(self) -> bool:
-        return self._settings.checkpoint_s > 0
 
     @property
     def _source_start_ns(self) -> int:
@@ -364,12 +398,3 @@ class Coordinator:
         await self._condition.wait_until(at_s, lambda: condition() or self._epochs_task.done())
         if self._epochs_task.done() and not condition():
             self._epochs_task.result()
-
-    async def _send_to_reachable(self, message: Mark | Sampling | Finish) -> None:
-        async def send(node: str) -> None:
-            try:
-                await self._environment.send(node, message)
-            except RunError as fault:
-                self.handle_agent_gone(node, str(fault))
-
-        await run_all(send(node) for node in sorted(self._epoch_workers.nodes & self._membership.usable))

@@ -1,47 +1,75 @@
-"""Workers of one epoch: the slots of executors, the reports of workers, and messages to all of them."""
+"""Workers of one epoch: slots of executors, reports of workers, messages to all of them, and steps taken together.
+
+The steps lead from `Start` to running sources, and from `Stop` to the answer.
+"""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import NoReturn, TypeVar
 
 from msgspec.structs import replace
 
 from agents.protocol import (
+    SILENCE_S,
+    Connect,
     Connected,
+    Division,
     Drained,
     ExecutorSpec,
     Exhausted,
+    Gates,
+    Go,
     Listening,
     Message,
     Move,
     Moved,
     Passed,
-    Place,
+    Precopied,
     Profile,
     Profiled,
     Ready,
     Report,
     RunSpec,
+    Slot,
     SlotDone,
+    Start,
+    Stop,
     Stopped,
     Stored,
     WorkerReport,
 )
 from controller.coordinator.interfaces import Environment
-from controller.coordinator.report_validation import check_answers, check_positions, check_stored, check_worker
-from controller.host.condition import Condition
+from controller.coordinator.reports import ReportedWork, check_answers, check_positions, check_stored, check_worker
+from controller.host.condition import Condition, run_all
 from inventory.errors import RunError
+from inventory.times import NS
+from workloads.topology import Executor
 
-T = TypeVar("T", Place, str)
+T = TypeVar("T", Slot, str)
+
+START_S = 120.0
+CONNECT_S = 30.0
+"""Timeout of a step; the run fails when it is exceeded."""
+
+DRAIN_S = 120.0
+"""Timeout without progress while the topology drains; the total time depends on the operators and has no limit."""
+
+CHECK_S = 1.0
+"""Interval between two checks for reports."""
+
+MOST_CHECKS = round(SILENCE_S / CHECK_S)
+"""Number of consecutive checks without a report after which an agent counts as gone."""
 
 
-def worker_name(place: Place) -> str:
+def worker_name(place: Slot) -> str:
     """Return `node/slot`, the form in which messages name a worker.
 
-    >>> worker_name(Place("n1", 2))
+    >>> worker_name(Slot("n1", 2))
     'n1/2'
     """
-    return f"{place.node}/{place.slot}"
+    return f"{place.node}/{place.index}"
 
 
 def name_of(executor: ExecutorSpec) -> str:
@@ -49,58 +77,95 @@ def name_of(executor: ExecutorSpec) -> str:
     return f"{executor.component}[{executor.index}]"
 
 
+@dataclass
+class Snapshots:
+    """Snapshots of one checkpoint.
+
+    Attributes:
+        barrier: its number.
+        places, divisions: slots of all executors and division of the state of each component, at its barrier.
+        stored: (node, report) of the snapshots that are on disk, by executor.
+    """
+
+    barrier: int
+    places: Mapping[str, Slot]
+    divisions: Mapping[str, Division] = field(default_factory=dict)
+    stored: dict[str, tuple[str, Stored]] = field(default_factory=dict)
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """Records emitted, by spout executor."""
+        return {name: report.position for name, (_, report) in self.stored.items() if report.position is not None}
+
+
 class EpochWorkers:
     """All workers of an epoch and their reports.
 
     Attributes:
         spec: specification of the epoch, with its current workers and slots.
+        reported: work that has been reported in all epochs.
         nodes: nodes whose agents have received `Start`.
         heard: nodes that have reported anything of the epoch since the set was last replaced.
         ports: ports of the workers that listen.
         connected, exhausted, stopped, drained: workers that have reached this state.
-        seen: positions that sources had reached in earlier epochs when `Go` was sent.
+        seen: positions up to which rows of earlier epochs count, when `Go` was sent.
         slots: progress of the workers in time slots, in runs with a communication schedule.
-        ready, passed: replies to the current barrier, by worker; moved, stored: by executor.
+        first_slot: time slot that counts as slot 0 of the schedule.
+        next_gates: schedule that replaces the present one at the next round boundary; None: it stays.
+        ready, passed: replies to the current barrier, by worker; precopied, moved: by executor.
+        snapshots: snapshots of the last checkpoint, which workers may still store when they have passed its barrier.
     """
 
     def __init__(
-        self, spec: RunSpec, environment: Environment, condition: Condition, on_gone: Callable[[str, str], None]
+        self,
+        spec: RunSpec,
+        environment: Environment,
+        condition: Condition,
+        reported: ReportedWork,
+        on_gone: Callable[[str, str], None],
     ) -> None:
         """Start without reports; `on_gone(node, reason)` is called for agents that cannot be reached."""
-        self.spec = spec
+        self.spec, self.reported = spec, reported
         self._environment, self.condition, self._on_gone = environment, condition, on_gone
         components = {c["id"]: c["kind"] for c in spec.topology["components"]}
         self.spouts = frozenset(name_of(e) for e in spec.executors if components[e.component] == "spout")
         self._known = frozenset(spec.workers)
         self.nodes: set[str] = set()
         self.heard: set[str] = set()
-        self.ports: dict[Place, int] = {}
-        self.connected: set[Place] = set()
-        self.exhausted: set[Place] = set()
-        self.stopped: dict[Place, Stopped] = {}
-        self.drained: dict[Place, Drained] = {}
+        self.ports: dict[Slot, int] = {}
+        self.connected: set[Slot] = set()
+        self.exhausted: set[Slot] = set()
+        self.stopped: dict[Slot, Stopped] = {}
+        self.drained: dict[Slot, Drained] = {}
         self.seen: Mapping[str, int] = {}
-        self.slots: dict[Place, SlotDone] = {}
+        self.slots: dict[Slot, SlotDone] = {}
+        self.first_slot = 0
+        self.next_gates: Gates | None = None
+        self.snapshots = Snapshots(0, {})
         self.forget_barrier(0)
 
     @property
-    def workers(self) -> tuple[Place, ...]:
+    def workers(self) -> tuple[Slot, ...]:
         """All workers, those without executors included."""
         return self.spec.workers
 
     @property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, Slot]:
         """The worker of each executor, by name."""
         return {name_of(executor): executor.place for executor in self.spec.executors}
 
     @property
-    def sources(self) -> set[Place]:
+    def sources(self) -> set[Slot]:
         """Workers that have a spout executor."""
         return {place for name, place in self.places.items() if name in self.spouts}
 
+    def are_spouts(self, components: Collection[str]) -> bool:
+        """Return whether one of these components is a spout."""
+        return any(Executor.named(name).component in components for name in self.spouts)
+
     @property
     def all_exhausted(self) -> bool:
-        """Whether all sources have reached the end of a finite input."""
+        """True if all sources have reached the end of a finite input."""
         return self.exhausted >= self.sources
 
     def handle_report(self, node: str, report: Report) -> None:
@@ -112,44 +177,55 @@ class EpochWorkers:
         if getattr(report, "epoch", None) != self.spec.epoch:
             return
         if isinstance(report, WorkerReport):
-            check_worker(Place(node, report.slot), self._known)
+            check_worker(Slot(node, report.slot), self._known)
         match report:
             case Listening(slot=slot, port=port):
-                self.ports[Place(node, slot)] = port
+                self.ports[Slot(node, slot)] = port
             case Connected(slot=slot):
-                self.connected.add(Place(node, slot))
+                self.connected.add(Slot(node, slot))
             case Exhausted(slot=slot):
-                self.exhausted.add(Place(node, slot))
+                self.exhausted.add(Slot(node, slot))
             case Stopped(slot=slot):
                 check_positions(report.positions, self.spouts)
-                self.stopped[Place(node, slot)] = report
+                self.stopped[Slot(node, slot)] = report
             case Drained(slot=slot):
                 check_positions(report.positions, self.spouts)
                 check_answers(report.answers, self.spec.run, self._environment.tables)
-                self.drained[Place(node, slot)] = report
+                self.drained[Slot(node, slot)] = report
             case SlotDone(slot=slot):
-                self.slots[Place(node, slot)] = report
+                self.slots[Slot(node, slot)] = report
             case Ready(slot=slot, barrier=self._barrier):
-                self.ready[Place(node, slot)] = report
+                self.ready[Slot(node, slot)] = report
             case Passed(slot=slot, barrier=self._barrier):
-                self.passed.add(Place(node, slot))
-            case Stored(barrier=self._barrier, executor=executor):
-                check_stored(node, report, self.spec, self.places, self._environment.tables)
-                self.stored[executor] = (node, report)
+                self.passed.add(Slot(node, slot))
+            case Stored(barrier=self.snapshots.barrier, executor=executor):
+                check_stored(node, report, self.spec.run, self.snapshots.places, self._environment.tables)
+                self.snapshots.stored[executor] = (node, report)
+            case Precopied(barrier=self._barrier, executor=executor):
+                self.precopied.add(executor)
             case Moved(barrier=self._barrier, executor=executor):
                 self.moved[executor] = (node, report)
         self.condition.notify()
 
-    def forget_barrier(self, number: int) -> None:
-        """Discard the replies to the previous barrier; from now on only those to barrier `number` count."""
+    def forget_barrier(self, number: int, store: bool = False) -> None:
+        """Discard the replies to the previous barrier; from now on only those to barrier `number` count.
+
+        Its snapshots replace those of the previous checkpoint with `store`.
+        """
         self._barrier = number
-        self.ready: dict[Place, Ready] = {}
-        self.passed: set[Place] = set()
-        self.stored: dict[str, tuple[str, Stored]] = {}
+        if store:
+            self.snapshots = Snapshots(number, self.places, self.spec.divisions)
+        self.ready: dict[Slot, Ready] = {}
+        self.passed: set[Slot] = set()
+        self.precopied: set[str] = set()
         self.moved: dict[str, tuple[str, Moved]] = {}
 
-    def add_workers(self, places: Iterable[Place]) -> None:
-        """Add workers to the specification."""
+    def add_workers(self, places: Collection[Slot]) -> None:
+        """Add workers to the specification, before they start."""
+        now_ns = round(asyncio.get_running_loop().time() * NS)
+        for place in places:
+            since_ns = now_ns + self._environment.offset(place.node).offset_ns
+            self.reported.times.add_worker(self.spec.epoch, place, since_ns)
         self.spec = replace(self.spec, workers=(*self.spec.workers, *places))
         self._known = frozenset(self.spec.workers)
 
@@ -159,15 +235,92 @@ class EpochWorkers:
         executors = tuple(replace(e, place=to.get(name_of(e), e.place)) for e in self.spec.executors)
         self.spec = replace(self.spec, executors=executors)
 
+    def follow(self, gates: Gates, first: int) -> None:
+        """Record the communication schedule that all workers follow from time slot `first` on."""
+        self.spec = replace(self.spec, gates=gates)
+        self.first_slot, self.next_gates = first, None
+        self.condition.notify()
+
     @property
     def named_ports(self) -> Mapping[str, int]:
         """Ports of the workers, by `node/slot`."""
         return {worker_name(place): port for place, port in self.ports.items()}
 
-    async def start(self, message: Message, nodes: Collection[str]) -> None:
-        """Start this epoch on more nodes; later messages go to them, too."""
-        await self.send(message, nodes)
+    async def join(self, nodes: Collection[str], sensors: tuple[str, ...], fresh: bool = False) -> None:
+        """Start this epoch on more nodes, with `fresh` in new processes; later messages go to them, too."""
+        await self.send(Start(spec=self.spec, sensors=sensors, fresh=fresh), nodes)
         self.nodes |= set(nodes)
+
+    async def start(self, nodes: Collection[str], sensors: tuple[str, ...], fresh: bool = False) -> None:
+        """Start all workers of the epoch, with `fresh` in new processes, and wait until they listen.
+
+        Raises:
+            RunError: inputs cannot be copied to a node, or a timeout.
+        """
+        await run_all(self._environment.supply(node) for node in sorted({place.node for place in self.workers}))
+        await self.join(nodes, sensors, fresh)
+        await self.wait_for_all(lambda: self.ports.keys(), self.workers, START_S, "the workers did not all start")
+
+    async def connect(self) -> None:
+        """Connect all workers to one another.
+
+        Raises:
+            RunError: a timeout.
+        """
+        await self.send(Connect(epoch=self.spec.epoch, ports=self.named_ports))
+        await self.wait_for_all(lambda: self.connected, self.workers, CONNECT_S, "the workers did not all connect")
+
+    async def start_sources(self, at_ns: int, seen: Mapping[str, int]) -> None:
+        """Start the sources' schedules at `at_ns` on the controller's monotonic clock.
+
+        `seen` are positions reached in earlier epochs, up to which rows count in the traces.
+        """
+        self.seen = seen
+
+        def message(node: str) -> Go:
+            offset_ns = self._environment.offset(node).offset_ns
+            return Go(epoch=self.spec.epoch, at_ns=at_ns + offset_ns, offset_ns=offset_ns, seen=seen)
+
+        await self.send(message)
+
+    async def drain(self, reached: Mapping[str, int], processed_tuples: Callable[[], int]) -> None:
+        """Stop the sources and wait until the topology has drained. Draining continues while tuples make progress.
+
+        Args:
+            reached: spout executor -> position before which it must not stop; a source with a known end stops there.
+            processed_tuples: returns the number of tuples processed so far, as reported by workers.
+
+        Raises:
+            RunError: no progress for too long.
+        """
+        if self.spouts - self.spec.until.keys():
+            await self.send(Stop(epoch=self.spec.epoch, positions=reached))
+        workers = set(self.places.values())
+        before = processed_tuples()
+        while not await self.wait_within(DRAIN_S, lambda: self.drained.keys() >= workers):
+            last, before = before, processed_tuples()
+            if before == last:
+                missing = join_names(workers - self.drained.keys())
+                raise RunError(
+                    f"the topology does not drain: nothing has moved for {DRAIN_S:.0f} s; missing: {missing}"
+                )
+
+    async def watch_reports(self) -> NoReturn:
+        """Handle agents that answer heartbeats but report nothing of the epoch as gone; never return.
+
+        An agent reports every second (`Vitals`), however busy its workers and sensors are. Checks are counted instead
+        of seconds, so that a controller that was suspended itself counts one check only.
+        """
+        quiet: Counter[str] = Counter()
+        while True:
+            await asyncio.sleep(CHECK_S)
+            heard, self.heard = self.heard, set()
+            for node in sorted(self.nodes):
+                quiet[node] = 0 if node in heard else quiet[node] + 1
+                if quiet[node] >= MOST_CHECKS:
+                    seconds = quiet.pop(node) * CHECK_S
+                    reason = f"its agent answers heartbeats, but has reported nothing of the run for {seconds:.0f} s"
+                    self._on_gone(node, reason)
 
     async def send(self, message: Message | Callable[[str], Message], nodes: Collection[str] | None = None) -> None:
         """Send a message, or the one returned by `message(node)`, to the agents of all nodes or of `nodes`.
@@ -183,6 +336,17 @@ class EpochWorkers:
                 await asyncio.Event().wait()
 
         await asyncio.gather(*(send(node) for node in sorted(self.nodes if nodes is None else nodes)))
+
+    async def send_to(self, usable: Collection[str], message: Message) -> None:
+        """Send a message to those nodes of this epoch that are `usable`; others count as gone."""
+
+        async def send(node: str) -> None:
+            try:
+                await self._environment.send(node, message)
+            except RunError as fault:
+                self._on_gone(node, str(fault))
+
+        await run_all(send(node) for node in sorted(self.nodes & set(usable)))
 
     async def wait_for_all(
         self, done: Callable[[], Collection[T]], wanted: Collection[T], seconds: float, otherwise: str
@@ -200,9 +364,9 @@ class EpochWorkers:
         return await self.condition.wait_until(asyncio.get_running_loop().time() + seconds, condition)
 
 
-def join_names(names: Iterable[Place | str]) -> str:
+def join_names(names: Iterable[Slot | str]) -> str:
     """Format workers or executors for a message."""
-    return ", ".join(sorted(worker_name(name) if isinstance(name, Place) else name for name in names))
+    return ", ".join(sorted(worker_name(name) if isinstance(name, Slot) else name for name in names))
 
 
 class WorkerProfiles:

@@ -1,29 +1,91 @@
 """Event log of a run's control, for its traces (`event` rows of node "") and for `run.json`."""
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agents.protocol import Gates, Move, Slot
 from agents.sensors.interference import Event
-from controller.coordinator.interfaces import NoteEvent
-from workloads.rates import NS
+from analysis.accounts import ComponentScaling
+from analysis.records import ExecutorMove, Recovery, RevisionRecord
+from controller.coordinator.epoch_workers import Snapshots, worker_name
+from controller.coordinator.interfaces import NoteEvent, Scaling
+from controller.coordinator.rescheduling import Note
+from inventory.foreign import printable
+from inventory.times import NS
+from scheduler.online.observation import Expected
+from scheduler.online.revision import Revision
+from workloads.scaling import sizes_of
+from workloads.topology import Executor
 
 CONTROLLER = ""
 """The node of the controller's own rows in the traces."""
 
 
+LIVE_DECISIONS = 20
+"""Number of the last decisions that are shown while a run is under way."""
+
+
+class LiveDecision(Struct, frozen=True, kw_only=True):
+    """A decision of an online scheduler while the run is under way.
+
+    Attributes:
+        number, at_s, decided_s, reason, message, moves: as in `RevisionRecord`.
+        outcome: the same; None until it is known.
+        took_s: seconds from the first to the last effect; None if there is none yet.
+    """
+
+    number: int
+    at_s: float
+    decided_s: float
+    reason: str = ""
+    outcome: str | None = None
+    message: str = ""
+    moves: int = 0
+    took_s: float | None = None
+
+    @staticmethod
+    def of(record: RevisionRecord) -> "LiveDecision":
+        """Return a decision with its outcome."""
+        begun_s, ended_s = record.begun_s, record.ended_s
+        return LiveDecision(
+            number=record.number,
+            at_s=record.at_s,
+            decided_s=record.decided_s,
+            reason=record.reason,
+            outcome=record.outcome,
+            message=printable(record.message),
+            moves=record.moves,
+            took_s=None if begun_s is None or ended_s is None else round(ended_s - begun_s, 6),
+        )
+
+
 class EventLog:
-    """Checkpoints, recoveries and moves of one run.
+    """Checkpoints, recoveries, moves and revisions of one run.
 
     Attributes:
         checkpoints: number of completed checkpoints.
-        recoveries, moves: one entry each, as in `run.json`; times are in seconds since the start of the sources.
+        recoveries, moves, scalings, revisions: entries of `run.json`; times are in seconds since the sources started.
     """
 
     def __init__(self, note: NoteEvent) -> None:
         """Start empty; `note` writes an event to the traces."""
         self._note = note
         self.checkpoints = 0
-        self.recoveries: list[dict[str, Any]] = []
-        self.moves: list[dict[str, Any]] = []
+        self.recoveries: list[Recovery] = []
+        self.moves: list[ExecutorMove] = []
+        self.scalings: list[ComponentScaling] = []
+        self.revisions: list[RevisionRecord] = []
+        self._decided: LiveDecision | None = None  # without an outcome so far
+
+    @property
+    def decisions(self) -> tuple[LiveDecision, ...]:
+        """The last decisions, the newest first."""
+        newest = () if self._decided is None else (self._decided,)
+        ended = map(LiveDecision.of, reversed(self.revisions[-LIVE_DECISIONS:]))
+        return (*newest, *ended)[:LIVE_DECISIONS]
 
     def host_event(self, event: Event) -> None:
         """Record an event that makes measurements of this host doubtful."""
@@ -50,6 +112,10 @@ class EventLog:
         """Record that the agent of a lost node has been restarted."""
         self._note("node_returned", node, "", None)
 
+    def timeline(self, what: str, subject: str = "", detail: str = "") -> None:
+        """Record an event of the agenda's timeline."""
+        self._note(f"timeline_{what}", subject, detail, None)
+
     def recovery(self, at_s: float, took_s: float, cause: str, checkpoint: int, replayed: int) -> None:
         """Record a recovery: the topology runs again.
 
@@ -60,8 +126,15 @@ class EventLog:
             checkpoint: the checkpoint from which the topology was restarted; 0: from the beginning.
             replayed: tuples known to have been emitted before that the sources emit again.
         """
-        entry = {"at_s": at_s, "took_s": took_s, "cause": cause, "checkpoint": checkpoint, "replayed_tuples": replayed}
-        self.recoveries.append(_rounded(entry))
+        self.recoveries.append(
+            Recovery(
+                at_s=round(at_s, 6),
+                took_s=round(took_s, 6),
+                cause=cause,
+                checkpoint=checkpoint,
+                replayed_tuples=replayed,
+            )
+        )
         self._note("recovery", "", f"checkpoint={checkpoint} replayed={replayed} cause={cause}", took_s)
 
     def moved(
@@ -74,28 +147,135 @@ class EventLog:
         state_bytes: int,
         buffered: int,
         cpu_ns: int,
+        revision: int | None = None,
     ) -> None:
         """Record that an executor runs in its new slot; units as in `agents.protocol.Moved`."""
-        entry = {
-            "executor": executor,
-            "from": source,
-            "to": target,
-            "at_s": at_s,
-            "pause_s": pause_s,
-            "state_bytes": state_bytes,
-            "buffered_rows": buffered,
-            "cpu_ms": cpu_ns / NS * 1e3,
-        }
-        self.moves.append(_rounded(entry))
-        detail = " ".join(
-            f"{key}={self.moves[-1][key]}" for key in ("from", "to", "state_bytes", "buffered_rows", "cpu_ms")
+        cpu_ms = round(cpu_ns / NS * 1e3, 6)
+        self.moves.append(
+            ExecutorMove(
+                executor=executor,
+                source=source,
+                target=target,
+                at_s=round(at_s, 6),
+                pause_s=round(pause_s, 6),
+                state_bytes=state_bytes,
+                buffered_rows=buffered,
+                cpu_ms=cpu_ms,
+                revision=revision,
+            )
         )
+        detail = f"from={source} to={target} state_bytes={state_bytes} buffered_rows={buffered} cpu_ms={cpu_ms}"
         self._note("move", executor, detail, pause_s)
+
+    def restarted(
+        self, moves: Iterable[Move], snapshots: Snapshots, at_s: float, pause_s: float, revision: int | None
+    ) -> None:
+        """Record executors that changed their slots by a restart, which took `pause_s` from the halt of the sources."""
+        for move in moves:
+            source = snapshots.places[move.executor]
+            _, report = snapshots.stored[move.executor]
+            self.moves.append(
+                ExecutorMove(
+                    executor=move.executor,
+                    source=worker_name(source),
+                    target=worker_name(move.to),
+                    at_s=round(at_s, 6),
+                    pause_s=round(pause_s, 6),
+                    state_bytes=report.nbytes,
+                    revision=revision,
+                )
+            )
+            self._note("move", move.executor, f"from={worker_name(source)} to={worker_name(move.to)} restart", pause_s)
+
+    def scaled(
+        self,
+        scaling: Scaling,
+        places: Mapping[str, Slot],
+        how: Literal["live", "restart"],
+        pauses: Mapping[str, tuple[float, float]],
+        revision: int | None,
+    ) -> None:
+        """Record other numbers of executors; `places` are the slots before, `pauses` per component as in the record."""
+        before = sizes_of(places)
+        for component, after in scaling.parallelism.items():
+            at_s, pause_s = pauses[component]
+            added = {
+                name: worker_name(place)
+                for name, place in scaling.added.items()
+                if Executor.named(name).component == component
+            }
+            self.scalings.append(
+                ComponentScaling(
+                    component=component,
+                    how=how,
+                    before=before[component],
+                    after=after,
+                    added=added,
+                    at_s=round(at_s, 6),
+                    pause_s=round(pause_s, 6),
+                    revision=revision,
+                )
+            )
+            listed = "".join(f" {name}={worker}" for name, worker in added.items())
+            self._note("scaled", component, f"from={before[component]} to={after}{listed}", pause_s)
+
+    def scheduled(self, first: int, gates: Gates, took_s: float) -> None:
+        """Record that all nodes follow another communication schedule from time slot `first` on.
+
+        `took_s` is the time from the request to that slot.
+        """
+        detail = f"nodes={','.join(gates.nodes)} steps={len(gates.steps)} stages={gates.stages}"
+        self._note("schedule", str(first), detail, took_s)
 
     def not_moved(self, executor: str, target: str, at_s: float, why: str) -> None:
         """Record that a requested move was not made."""
-        self.moves.append(_rounded({"executor": executor, "to": target, "at_s": at_s, "abandoned": why}))
+        self.moves.append(ExecutorMove(executor=executor, target=target, at_s=round(at_s, 6), abandoned=why))
 
+    def decided(self, number: int, revision: Revision | None, at_s: float, took_s: float) -> None:
+        """Record an answer of an online scheduler; `at_s` is the end of the window, `took_s` counts from there."""
+        found = revision if revision is not None and revision.changes else Revision()
+        self._note("decision", str(number), found.reason or "no", took_s)
+        self._decided = LiveDecision(
+            number=number,
+            at_s=round(at_s, 6),
+            decided_s=round(took_s, 6),
+            reason=found.reason,
+            moves=len(found.moves),
+        )
 
-def _rounded(entry: dict[str, Any]) -> dict[str, Any]:
-    return {key: round(value, 6) if isinstance(value, float) else value for key, value in entry.items()}
+    def revision_begun(self, number: int) -> None:
+        """Record that a revision begins to be carried out."""
+        self._note("revision", str(number), "begin", None)
+
+    def revision(self, note: Note) -> None:
+        """Record what became of a decision."""
+        revision = note.revision or Revision()
+        record = RevisionRecord(
+            number=note.number,
+            at_s=round(note.at_s, 6),
+            decided_s=round(note.decided_s, 6),
+            cpu_s=note.cpu_s,
+            reason=revision.reason,
+            text=revision.text,
+            outcome=note.outcome,
+            message=note.message,
+            begun_s=None if note.begun_s is None else round(note.begun_s, 6),
+            ended_s=None if note.begun_s is None else round(note.noted_s, 6),
+            moves=len(revision.moves),
+            clocks=dict(revision.frequencies),
+            expects=revision.expects,
+            before=note.observation.measured,
+        )
+        self.revisions.append(record)
+        if self._decided is not None and self._decided.number == note.number:
+            self._decided = None
+        if note.begun_s is not None:
+            self._note("revision", str(note.number), f"end {note.outcome}", None)
+
+    def measured_after(self, number: int, after: Expected) -> None:
+        """Add to revision `number` what was measured in the first complete window after it."""
+        self.revisions = [replace(each, after=after) if each.number == number else each for each in self.revisions]
+
+    def clock(self, node: str, asked_hz: int | None, got_hz: int | None) -> None:
+        """Record that a revision has set the clock of a node; `asked_hz` is None for the agenda's."""
+        self._note("clock", node, f"asked={'agenda' if asked_hz is None else asked_hz}", got_hz)

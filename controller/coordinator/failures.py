@@ -1,14 +1,14 @@
 """Failures of an epoch: several processes may report one fault, and only one of the reports names its cause."""
 
 import asyncio
+import math
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeVar
+from typing import Literal, NoReturn, get_args
 
 from agents.protocol import AGENT
+from controller.host.condition import run_watched
 from inventory.errors import RunError
-
-T = TypeVar("T")
 
 CAUSE_S = 1.0
 """Time to wait for the cause after a consequence: broken links are often reported before the fault behind them."""
@@ -16,8 +16,16 @@ CAUSE_S = 1.0
 GATHER_S = 0.1
 """Time to wait for further causes after the first, so that one recovery covers processes that died together."""
 
-Kind = Literal["reported", "died", "gone", "lost"]
-"""A process reported an error; a worker died without a report; an agent or its files are gone; a link broke."""
+PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)
+"""Minimum time from one recovery to the next, for recoveries without a new complete checkpoint in between: a fault that
+lasts some seconds must not use up all recoveries."""
+
+MOST_RECOVERIES = len(PAUSES_S)
+"""Number of consecutive epochs that may break without a new complete checkpoint; the run fails at the next."""
+
+Kind = Literal["reported", "died", "gone", "lost", "step"]
+"""A process reported an error; a worker died without a report; an agent is gone; a link or a copy of state was lost; a
+step of the controller failed. The likeliest cause is the first kind in this order."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +48,8 @@ class Failure:
 
     @property
     def recoverable(self) -> bool:
-        """Whether a restart can recover from it; an error that a process reported itself would only occur again."""
-        return self.kind != "reported"
+        """True if a restart can recover from it; an error that a process reported itself would only occur again."""
+        return self.kind not in {"reported", "step"}
 
     def __str__(self) -> str:
         if not self.node:
@@ -51,7 +59,7 @@ class Failure:
 
 
 class RunFailedError(RunError):
-    """A run failed because of what its nodes reported.
+    """A run, or a step of it, failed.
 
     Attributes:
         failure: the likeliest cause, which the message names.
@@ -92,14 +100,14 @@ class Failures:
             self._first_s = asyncio.get_running_loop().time()
         self._all.append(failure)
         self._happened.set()
-        if failure.kind != "lost":
+        if failure.kind not in {"lost", "step"}:
             self._cause_known.set()
 
     def unrecoverable(self) -> "Failures":
         """Return the failures that no recovery clears."""
         others = Failures(self._recovers)
         for failure in self._all:
-            if not failure.recoverable:
+            if failure.kind == "reported":
                 others.add(failure)
         return others
 
@@ -117,20 +125,55 @@ class Failures:
                 await asyncio.sleep(GATHER_S)
         except TimeoutError:
             pass
-        cause = min(self._all, key=lambda failure: ("reported", "died", "gone", "lost").index(failure.kind))
+        cause = min(self._all, key=lambda failure: get_args(Kind).index(failure.kind))
         if self._recovers and cause.recoverable:
             raise BrokenError(cause, self._first_s)
-        raise RunFailedError(cause, len(self._all) - 1)
+        raise RunFailedError(cause, sum(failure.kind != "step" for failure in self._all if failure is not cause))
+
+    async def run(self, steps: Awaitable[None]) -> None:
+        """Await the steps of an epoch while watching for failures; the error of a step is a failure, too.
+
+        A step often fails before the cause is reported, such as the loss of a node.
+
+        Raises:
+            BrokenError, RunFailedError: see `watch`.
+        """
+
+        async def recorded() -> None:
+            try:
+                await steps
+            except RunFailedError as fault:
+                self.add(fault.failure)
+            except RunError as fault:
+                self.add(Failure("", AGENT, str(fault), kind="step"))
+            else:
+                return
+            await asyncio.Event().wait()
+
+        await run_watched(recorded(), self.watch())
 
 
-async def delay_error(step: Awaitable[T]) -> T:
-    """Await a step that fails when a node is gone; delay its error so that `Failures.watch` can raise the cause first.
+class RecoveryBackoff:
+    """Consecutive recoveries of a run without a new complete checkpoint, and the pauses between them."""
 
-    Raises:
-        RunError: the step's own error, when no cause was reported meanwhile.
-    """
-    try:
-        return await step
-    except RunError:
-        await asyncio.sleep(2 * CAUSE_S)
-        raise
+    def __init__(self) -> None:
+        """Start without recoveries."""
+        self._consecutive, self._last_s = 0, -math.inf
+
+    def count(self, cause: Failure, begins_again: bool) -> None:
+        """Count a recovery; `begins_again`: a checkpoint has been completed since the one before.
+
+        Raises:
+            RunFailedError: there are too many in a row.
+        """
+        self._consecutive = 1 if begins_again else self._consecutive + 1
+        if self._consecutive > MOST_RECOVERIES:
+            raise RunFailedError(
+                cause, given_up=f"given up after {MOST_RECOVERIES} recoveries without a new checkpoint"
+            )
+
+    async def wait(self) -> None:
+        """Wait until the counted recovery may begin."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._last_s + PAUSES_S[self._consecutive - 1] - loop.time())
+        self._last_s = loop.time()

@@ -1,29 +1,91 @@
 """Interfaces between the coordinator of a run and the nodes and disks that it controls."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Set
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
-from agents.protocol import Gates, Message, Place
-from controller.coordinator.clock_offset import Offset
+from agents.protocol import Gates, Message, Move, Report, RunSpec, Slot
+from inventory.errors import RunError
+from scheduler.online.observation import Happening
+from scheduler.problem import CommunicationSchedule
+from workloads.traffic import Traffic
+
+
+class Offset(NamedTuple):
+    """Lead of a node's monotonic clock over the controller's, and its error bound, in nanoseconds."""
+
+    offset_ns: int
+    bound_ns: int
 
 
 class Assignment(NamedTuple):
     """Slot of each executor, by name, and the communication schedule of this placement, if there is one."""
 
-    places: Mapping[str, Place]
+    places: Mapping[str, Slot]
     gates: Gates | None = None
 
 
-PlaceExecutors = Callable[[Set[str]], Awaitable[Assignment]]
-"""Places all executors again, on nodes other than the given ones.
+PlaceExecutors = Callable[[Set[str], Mapping[str, Slot], Traffic | None], Awaitable[Assignment]]
+"""Places executors again, on nodes other than the given ones, after they ran in the given slots with the given traffic.
 
 Raises:
     MillraceError: no such placement exists.
 """
 
+Enlarge = Callable[[Mapping[str, Slot], Set[str], Mapping[str, int]], Mapping[str, Slot]]
+"""Returns slots of added executors; see `Environment`."""
+
 NoteEvent = Callable[[str, str, str, float | None], None]
 """Writes an event to the traces: kind, subject, detail, value."""
+
+
+class Carried(NamedTuple):
+    """Result of moves in waves: all, some or none were made, or the epoch broke meanwhile; with the reason."""
+
+    outcome: Literal["done", "partial", "abandoned", "broken"]
+    why: str = ""
+
+
+class RestartRules(NamedTuple):
+    """Rules for the restart of a topology in other slots.
+
+    Attributes:
+        wait_s: time from the halt of the sources to the checkpoint from which it starts again.
+        fresh: whether all its workers are new processes.
+    """
+
+    wait_s: float = 0.0
+    fresh: bool = False
+
+
+Waves = Sequence[tuple[Move, ...]]
+"""Moves of executors, with a barrier for each wave."""
+
+
+class Scaling(NamedTuple):
+    """New numbers of executors by component, and the slots of the executors that are added, by name."""
+
+    parallelism: Mapping[str, int] = {}
+    added: Mapping[str, Slot] = {}
+
+
+UNSCALED = Scaling()
+"""All numbers of executors stay."""
+
+
+class CarryWaves(Protocol):
+    """Carries out changes of a running topology."""
+
+    def __call__(
+        self,
+        revision: int | None,
+        waves: Waves,
+        schedule: CommunicationSchedule | None = None,
+        scaling: Scaling = UNSCALED,
+    ) -> Awaitable[Carried]:
+        """Move executors, change the communication schedule, and change numbers of executors, for this revision."""
+        ...
 
 
 class SlotRecord(NamedTuple):
@@ -41,6 +103,12 @@ class SlotRecord(NamedTuple):
     stall_ns: int | None
     waiting: int
     largest_outbox: int
+    arrived_ns: int | None
+    processed_ns: int | None
+    packed_ns: int | None
+    queued_rows: int
+    queued_bytes: int
+    node_parts: str
 
 
 class ReplicaStore(Protocol):
@@ -68,6 +136,18 @@ class ReplicaStore(Protocol):
         ...
 
 
+async def _no_clocks(clocks: Mapping[str, int | None]) -> Mapping[str, str]:
+    return dict.fromkeys(clocks, "clocks cannot be set here")
+
+
+async def _no_cpus(node: str, _settings: Mapping[str, Any]) -> None:
+    raise RunError(f"the CPUs of {node} cannot be set here")
+
+
+async def _no_schedule(_places: Mapping[str, Slot], _nodes: Set[str]) -> CommunicationSchedule | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Environment:
     """Everything through which a coordinator acts on nodes and disks.
@@ -81,6 +161,14 @@ class Environment:
         offset: returns the offset of a node's monotonic clock from the controller's.
         replicas: replicas of nodes' files.
         note: writes an event to the traces.
+        set_clocks: sets clocks of nodes in Hz, None = the agenda's, and returns node -> description for those that came
+            out otherwise.
+        set_cpus: changes the CPU settings of a node; raises RunError when that fails.
+        drain: returns moves of executors, by name, with these slots off these nodes.
+        enlarge: returns the slots of the executors that are missing for these numbers of executors besides those that
+            run in these slots, and not on these nodes; raises RunError when there is no slot.
+        schedule: returns the communication schedule of the scheduler's placement without these nodes; None if that
+            would not leave all executors in these slots. Raises RunError when there is no such placement.
         note_slot: writes a time slot to the traces, in runs with a communication schedule.
         tables: tables of the topology's answer; answers for other tables are refused.
     """
@@ -93,5 +181,53 @@ class Environment:
     offset: Callable[[str], Offset]
     replicas: ReplicaStore
     note: NoteEvent
+    set_clocks: Callable[[Mapping[str, int | None]], Awaitable[Mapping[str, str]]] = _no_clocks
+    set_cpus: Callable[[str, Mapping[str, Any]], Awaitable[None]] = _no_cpus
+    drain: Callable[[Mapping[str, Slot], Set[str]], Sequence[Move]] = lambda _places, _nodes: ()
+    enlarge: Enlarge = lambda _places, _nodes, _sizes: {}
+    schedule: Callable[[Mapping[str, Slot], Set[str]], Awaitable[CommunicationSchedule | None]] = _no_schedule
     note_slot: Callable[[SlotRecord], None] = lambda _: None
     tables: Collection[str] = ()
+
+
+class RunListener:
+    """Listener to what happens to a topology, in the event loop; this one ignores everything."""
+
+    def epoch_started(self, spec: RunSpec, start_ns: int) -> None:
+        """Handle the start of an epoch; sources started at `start_ns` on the controller's monotonic clock."""
+
+    def reported(self, node: str, report: Report) -> None:
+        """Handle a report of the current epoch, or the answer to a heartbeat."""
+
+    def moved(self, places: Mapping[str, Slot]) -> None:
+        """Handle moves of executors; `places` are the slots of all executors now."""
+
+    def scaled(self, spec: RunSpec) -> None:
+        """Handle other numbers of executors in the same epoch; `spec` is its specification now."""
+
+    def scheduled(self, gates: Gates) -> None:
+        """Handle a change of the communication schedule."""
+
+    def stored(self, nbytes: Mapping[str, int]) -> None:
+        """Handle a complete checkpoint: executor -> bytes of state."""
+
+    def changed(self, what: Happening, subject: str) -> None:
+        """Handle a change of the cluster: of the node `subject`."""
+
+    def broke(self, why: str) -> None:
+        """Handle the end of an epoch by a failure."""
+
+    def revise(self) -> None:
+        """Ask the scheduler at once."""
+
+    async def stopping(self) -> None:
+        """Handle the request to stop the sources."""
+
+    async def traffic(self) -> Traffic | None:
+        """Return the last observed traffic, if there is any."""
+        return None
+
+    async def run(self) -> NoReturn:
+        """Run until cancelled."""
+        await asyncio.Event().wait()
+        raise asyncio.CancelledError

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from agents.protocol import Place, Progress, Report, Vitals, Work
+from agents.protocol import Progress, Report, Slot, Vitals, Work
 from inventory.foreign import printable
-from workloads.rates import NS
+from inventory.times import NS
 
 SILENT_S = 5.0
 """Time without a report after which a worker's or node's figures are unknown; reports are due every second."""
@@ -95,14 +95,14 @@ class LiveMetrics:
 
     def __init__(self) -> None:
         self._epoch = 0
-        self._workers: dict[Place, _Worker] = {}
+        self._workers: dict[Slot, _Worker] = {}
         self._vitals: dict[str, tuple[float, Vitals]] = {}
 
     def record(self, node: str, report: Report, now: float) -> None:
         """Record a `Progress` or `Vitals` report; ignore all others."""
         match report:
             case Progress(epoch=epoch, slot=slot) if self._is_current(epoch):
-                self._record_progress(Place(node, slot), report, now)
+                self._record_progress(Slot(node, slot), report, now)
             case Vitals(epoch=epoch) if self._is_current(epoch):
                 self._vitals[node] = (now, report)
 
@@ -138,7 +138,7 @@ class LiveMetrics:
             late_s=max(late, default=None),
         )
 
-    def _record_progress(self, place: Place, progress: Progress, now: float) -> None:
+    def _record_progress(self, place: Slot, progress: Progress, now: float) -> None:
         known = self._workers.get(place)
         before = None if known is None else known.last
         if known is not None and progress.at_ns - known.last.at_ns < SHORTEST_NS:
@@ -153,7 +153,7 @@ class LiveMetrics:
             self._vitals.clear()
         return epoch == self._epoch
 
-    def _executors(self, place: Place, now: float) -> Iterator[ExecutorFlow]:
+    def _executors(self, place: Slot, now: float) -> Iterator[ExecutorFlow]:
         worker = self._workers[place]
         silent = now - worker.received_s > SILENT_S
         for name, work in worker.last.executors.items():
@@ -162,7 +162,7 @@ class LiveMetrics:
             yield ExecutorFlow(
                 executor=printable(name),
                 node=place.node,
-                slot=place.slot,
+                slot=place.index,
                 in_per_s=_rounded(taken, 1),
                 out_per_s=_rounded(out, 1),
                 queued=None if silent else work.queued,

@@ -2,20 +2,21 @@
 
 The controller starts each slot with a message to all workers; workers then send the permitted rows and report them. A
 slot is over when every worker has reported and all sent rows have been processed
-(`agents.worker.task_graph.time_slots`). The next one follows, idle or not, until the topology has drained.
+(`agents.worker.task_graph.time_slots`). The next one follows, idle or not, until the topology has drained. Another
+schedule begins at a round boundary, with the number of a time slot that counts as its slot 0.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 
-from agents.protocol import Gates, Place, SlotDone, TimeSlot
+from agents.protocol import Gates, Schedule, Slot, SlotDone, TimeSlot
 from controller.coordinator.epoch_workers import EpochWorkers, join_names
 from controller.coordinator.interfaces import SlotRecord
 from inventory.errors import RunError
-from workloads.rates import NS
+from inventory.times import NS
 
 SLOT_S = 120.0
 """Timeout of a time slot; the run fails when it is exceeded."""
@@ -46,27 +47,37 @@ class SlotClock:
         """
         clock = asyncio.get_running_loop().time
         for number in count():
-            begun = clock()
+            begin_s = clock()
             self._noted.clear()
             # Workers that listen take part in this slot; one that a move is just adding takes part in the next.
             workers = set(self._epoch_workers.ports)
+            await self._change_schedule(number)
             await self._epoch_workers.send(TimeSlot(epoch=self._epoch_workers.spec.epoch, number=number))
             if not await self._epoch_workers.wait_within(SLOT_S, lambda: self._is_over(number, workers)):  # noqa: B023 - not kept
                 raise RunError(
                     f"time slot {number} was not over within {SLOT_S:.0f} s; {self._missing(number, workers)}"
                 )
-            record = self._record(number, round((clock() - begun) * NS))
+            record = self._record(number, round((clock() - begin_s) * NS))
             self._note(record)
             self._noted.set()
             if not record.parts:
-                await asyncio.sleep(begun + IDLE_S - clock())
+                await asyncio.sleep(begin_s + IDLE_S - clock())
 
     async def wait_for_last(self) -> None:
         """Wait until the current time slot has been recorded: the last rows may have been sent in it."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._noted.wait(), LAST_S)
 
-    def _is_over(self, number: int, workers: Collection[Place]) -> bool:
+    async def _change_schedule(self, number: int) -> None:
+        """Follow the schedule that is due, if time slot `number` begins a round of the present one."""
+        gates = self._epoch_workers.next_gates
+        if gates is None or (number - self._epoch_workers.first_slot) % len(self._gates.steps):
+            return
+        await self._epoch_workers.send(Schedule(epoch=self._epoch_workers.spec.epoch, gates=gates, first=number))
+        self._gates = gates
+        self._epoch_workers.follow(gates, number)
+
+    def _is_over(self, number: int, workers: Collection[Slot]) -> bool:
         reports = self._epoch_workers.slots
         if any(place not in reports or reports[place].number != number for place in workers):
             return False
@@ -76,7 +87,7 @@ class SlotClock:
     def _in_flight(self) -> int:
         return sum(done.sent - done.received for done in self._epoch_workers.slots.values())
 
-    def _missing(self, number: int, workers: Collection[Place]) -> str:
+    def _missing(self, number: int, workers: Collection[Slot]) -> str:
         reports = self._epoch_workers.slots
         late = [place for place in workers if place not in reports or reports[place].number != number]
         return f"missing: {join_names(late)}" if late else f"{self._in_flight} rows have not been processed"
@@ -93,7 +104,10 @@ class SlotClock:
         return SlotRecord(
             epoch=self._epoch_workers.spec.epoch,
             number=number,
-            steps=" ".join("-" if step is None else str(step) for step in self._gates.steps_in(number)),
+            steps=" ".join(
+                "-" if step is None else str(step)
+                for step in self._gates.steps_in(number - self._epoch_workers.first_slot)
+            ),
             lasted_ns=lasted_ns,
             parts=parts.total(),
             tuples=self._sent - sent,
@@ -104,7 +118,30 @@ class SlotClock:
             stall_ns=stall_ns,
             waiting=sum(each.waiting for each in done),
             largest_outbox=max((each.largest for each in done), default=0),
+            # All rows may have arrived before their workers began the slot.
+            arrived_ns=max((each.arrived_ns or 0 for each in done), default=0) if parts else None,
+            processed_ns=_last(each.last_ns for each in done),
+            packed_ns=_last(each.packed_ns for each in done),
+            queued_rows=sum(each.queued_rows for each in done),
+            queued_bytes=sum(each.queued_bytes for each in done),
+            node_parts=self._parts_by_node(parts),
         )
+
+    def _parts_by_node(self, parts: Mapping[int, int]) -> str:
+        """Return the parts that each node of the schedule receives, as text."""
+        executors = self._epoch_workers.spec.executors
+        found = dict.fromkeys(self._gates.nodes, 0)
+        for number, times in parts.items():
+            # Numbers come from nodes.
+            node = executors[number].place.node if number < len(executors) else ""
+            if node in found:
+                found[node] += times
+        return " ".join(f"{node}={times}" for node, times in found.items())
+
+
+def _last(times: Iterable[int | None]) -> int | None:
+    """Return the latest of those that are known."""
+    return max((each for each in times if each is not None), default=None)
 
 
 def _times(done: Collection[SlotDone]) -> tuple[int | None, int | None]:

@@ -1,26 +1,94 @@
-"""Start and stop of an emulated cluster."""
+"""Lifecycle of an emulated cluster, by its daemon: `provision` starts it, `verify` needs it, and `restore` stops it.
+
+Requests go over the daemon's socket. Quotas are lifted while playbooks change nodes; installing the agent on a tenth of
+a core would take too long.
+"""
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Literal, cast
 
 import msgspec
+from msgspec import Struct
 
-from controller.emulation.daemon import KEEP, READY
-from controller.emulation.description import ClusterRequest, Description, description_in
-from controller.emulation.folder import KEEPER_LOG
-from controller.host.process_identity import ProcessIdentity, end
+from controller.emulation.description import (
+    KEEPER_LOG,
+    TIER,
+    ClusterRequest,
+    Description,
+    description_in,
+    logs_in,
+    request_of,
+)
+from controller.emulation.sysfs_effects import RefusedWrite
+from controller.host.namespaces import inside
+from controller.host.ownership import ClusterLock
+from controller.host.process_identity import ProcessIdentity, end, identify
+from inventory.ansible_hosts import Hosts
 from inventory.errors import InputError, RunError, UnfitError
+
+SOCKET = "keeper.sock"
+KEEP = b"keep\n"
+READY = "ready"
+"""Line by which the daemon keeps running after its parent, and the line that it prints once the cluster is up."""
+
+_PATIENCE_S = 30.0
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "sshd": "openssh-server",
             "ssh": "openssh-client", "ssh-keygen": "openssh-client"}  # fmt: skip
 """Required programs, with their Debian packages."""
 
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+_UNLIMITED = ("provision", "restore")
+
+
+class DaemonRequest(Struct, frozen=True):
+    """`limit`: apply CPU and memory limits to nodes; `lift`: remove them; `status`: change nothing."""
+
+    do: Literal["limit", "lift", "status"]
+
+
+class DaemonReply(Struct, frozen=True, omit_defaults=True):
+    """Reply of the daemon.
+
+    Attributes:
+        shares: current CPU quota of each node, in cores of this host.
+        refused: values written by nodes since the start of the cluster that a real kernel would have refused.
+        faults: messages on faults that make the cluster unusable: a node has ended, a quota was refused.
+        error: why the request failed.
+    """
+
+    shares: dict[str, float] = {}
+    refused: list[RefusedWrite] = []
+    faults: list[str] = []
+    error: str = ""
+
+
+def ask(folder: Path, do: Literal["limit", "lift", "status"]) -> DaemonReply:
+    """Send a request to the daemon of the cluster in `folder`; return its reply.
+
+    Raises:
+        RunError: it does not answer, or the request failed.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(_PATIENCE_S)
+            client.connect(str(folder / SOCKET))
+            client.sendall(msgspec.json.encode(DaemonRequest(do)) + b"\n")
+            with client.makefile("rb") as lines:
+                reply = msgspec.json.decode(lines.readline(), type=DaemonReply)
+    except (OSError, msgspec.DecodeError) as fault:
+        raise RunError(f"the emulated cluster in {folder} does not answer: {fault}") from None
+    if reply.error:
+        raise RunError(f"the emulated cluster in {folder}: {reply.error}")
+    return reply
 
 
 class EmulatedCluster:
@@ -122,3 +190,138 @@ def _check_share(request: ClusterRequest) -> None:
             f"the nodes need {asked:g} cores of this host together (cores x share_per_core), and it has {cores}; "
             "the controller and the relay also need CPU time"
         )
+
+
+def is_emulated(hosts: Hosts) -> bool:
+    """Return whether the inventory's hosts are namespaces of this host."""
+    return any(host.variables.get("millrace_tier") == TIER for host in hosts.by_name.values())
+
+
+def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
+    """Return the running cluster of an inventory, whichever process has started it; None without one.
+
+    Args:
+        hosts: hosts of the inventory.
+        as_asked: whether it must match the inventory completely; otherwise equal node names are enough.
+
+    Raises:
+        InputError: the inventory does not describe an emulated cluster.
+        UnfitError: another cluster is running in the same folder.
+    """
+    request = request_of(hosts)
+    found = description_in(Path(request.folder))
+    if found is not None and (
+        found.request != request if as_asked else found.request.machines.keys() != request.machines.keys()
+    ):
+        raise UnfitError(
+            f"{found} is not the one of {hosts.path}, which has been changed since or is another file; take it down "
+            "with: millrace clean; or give the inventory a folder of its own"
+        )
+    return found
+
+
+def use_running(hosts: Hosts, progress: Callable[[str], None], as_asked: bool = True) -> Description | None:
+    """Return `cluster_of`, and show its origin if another process has started it."""
+    found = cluster_of(hosts, as_asked)
+    if found is not None and found.origin.process != identify(os.getpid()):
+        progress(f"uses {found}")
+    return found
+
+
+def start(hosts: Hosts, progress: Callable[[str], None]) -> EmulatedCluster:
+    """Start the inventory's cluster.
+
+    Raises:
+        MillraceError: this host does not support it.
+    """
+    return bring_up(request_of(hosts), lambda part: progress(f"up: {part}"))
+
+
+@contextmanager
+def cluster_for_playbook(
+    playbook: str, hosts: Hosts, check: bool, partial: bool, progress: Callable[[str], None]
+) -> Iterator[None]:
+    """Provide the hosts of a playbook during the block: start or stop an emulated cluster as the playbook requires.
+
+    Args:
+        playbook: `provision`, `verify`, `restore`, or another one that needs a running cluster.
+        hosts: hosts of the inventory; nothing is done for real machines.
+        check: whether it is a dry run: a cluster started for it is stopped again, a running one is left running.
+        partial: whether the playbook runs for some hosts or in part only; `restore` then stops nothing.
+        progress: shows progress.
+
+    Raises:
+        MillraceError: the cluster is not running, cannot be started, or is in use.
+    """
+    if not is_emulated(hosts):
+        yield
+        return
+    with lock_of(hosts):
+        description = use_running(hosts, progress, as_asked=playbook != "restore")
+        started = None
+        if description is None and playbook == "provision":
+            started = start(hosts, progress)
+            description = started.description
+            if not check:
+                started.stay()
+        if description is None:
+            raise _not_up(hosts)
+        try:
+            with unlimited(Path(description.request.folder)) if playbook in _UNLIMITED else nullcontext():
+                yield
+        finally:
+            if playbook == "restore" and not check and not partial:
+                take_down(description.keeper)
+                if logs := logs_in(Path(description.request.folder)):
+                    progress(f"logs, until millrace clean: {', '.join(map(str, logs))}")
+            elif started is not None and check:
+                started.down()
+
+
+def lock_of(hosts: Hosts) -> ClusterLock:
+    """Return the lock that keeps other playbooks, campaigns and `millrace clean` away from an inventory's cluster.
+
+    Raises:
+        InputError: the inventory does not describe an emulated cluster.
+    """
+    folder = request_of(hosts).folder
+    return ClusterLock(f"emulated in {folder}", Path(folder))
+
+
+@contextmanager
+def inside_network_of(hosts: Hosts) -> Iterator[None]:
+    """Run a block where the hosts are reachable: for an emulated cluster in its controller's network namespace.
+
+    Only the calling thread enters it, and threads and processes started inside the block.
+
+    Raises:
+        MillraceError: the cluster is not running, or its namespace cannot be entered.
+    """
+    if not is_emulated(hosts):
+        yield
+        return
+    description = cluster_of(hosts, as_asked=False)
+    if description is None:
+        raise _not_up(hosts)
+    with inside(description.network.controller.path):
+        yield
+
+
+def _not_up(hosts: Hosts) -> UnfitError:
+    return UnfitError(f"no emulated cluster of {hosts.path} is up; bring it up with: millrace provision {hosts.path}")
+
+
+@contextmanager
+def unlimited(folder: Path) -> Iterator[None]:
+    """Lift the nodes' limits during the block.
+
+    Raises:
+        RunError: the cluster does not answer, or has faults afterwards.
+    """
+    ask(folder, "lift")
+    try:
+        yield
+    finally:
+        faults = ask(folder, "limit").faults
+        if faults:
+            raise RunError(f"{'; '.join(faults)}; take the cluster down with: millrace clean")

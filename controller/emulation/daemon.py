@@ -4,7 +4,7 @@
 then `ready` or an error. The cluster stops at the end of the input, and therefore with the process that started the
 daemon, unless it has received the line `keep`; SIGTERM always stops it. While the cluster runs, programs of the same
 user send requests over a socket in the cluster's folder: one JSON object per line, one reply each
-(`controller.emulation.daemon_client`).
+(`controller.emulation.cluster`).
 """
 
 import os
@@ -19,43 +19,99 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic
 from types import FrameType
+from typing import IO, cast
 
 import msgspec
 
-from controller.emulation.daemon_client import SOCKET, DaemonReply, DaemonRequest
-from controller.emulation.description import ClusterRequest, Description, Member, Origin, forget_description
-from controller.emulation.folder import (
+from controller.emulation.cluster import KEEP, READY, SOCKET, DaemonReply, DaemonRequest
+from controller.emulation.description import (
     KEEPER_LOG,
     KNOWN_HOSTS,
     NODES,
     PROGRAMS,
     RELAY_LOG,
+    ClusterRequest,
+    Description,
+    Member,
+    Origin,
     clear,
     forget,
+    forget_description,
     logs_in,
+    nics_of,
     public_part,
     remember,
 )
-from controller.emulation.inotify import Watch
 from controller.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
-from controller.emulation.node import EmulatedNode, files_of_node
+from controller.emulation.node_init import READY as NODE_READY
 from controller.emulation.node_init import NodePlan
-from controller.emulation.sysfs_effects import RefusedWrite, SysfsEffects
+from controller.emulation.sysfs_effects import RefusedWrite, SysfsEffects, Watch
 from controller.host.cgroups import Group, find_hierarchy
-from controller.host.cleanup_log import CleanupLog, this_owner
+from controller.host.disk import state_folder
+from controller.host.ownership import CleanupLog, this_owner
 from controller.host.process_identity import identify
-from controller.host.state_folder import state_folder
 from inventory.errors import MillraceError, RunError, UnfitError
 from inventory.foreign import printable
 
-KEEP = b"keep\n"
-READY = "ready"
+_CHILDREN = "/proc/{pid}/task/{pid}/children"
 
 _TICK_S = 0.05
-_LOOK_S = 1.0
+_READ_S = 1.0
 """Interval of reading all nodes' files, in addition to inotify, which reports writes immediately."""
 
 _SHELL_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+class EmulatedNode:
+    """A node that is starting; `wait` returns once it is reachable."""
+
+    def __init__(self, plan: NodePlan, log: Path) -> None:
+        """Start the node; its errors are written to `log`."""
+        self.plan = plan
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "controller.emulation.node_init"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self._input = cast("IO[bytes]", self._process.stdin)
+        self._input.write(msgspec.json.encode(plan) + b"\n")
+        self._input.flush()
+
+    @property
+    def process(self) -> int:
+        """Pid of the parent of the node's init process."""
+        return self._process.pid
+
+    def wait(self) -> int:
+        """Wait until its SSH server answers; return the pid of its init process on this host.
+
+        Raises:
+            UnfitError: the node could not be started; the message is the node's own.
+        """
+        with cast("IO[bytes]", self._process.stdout) as output:
+            line = output.readline().decode(errors="replace").strip()
+        if line != NODE_READY:
+            self.stop()
+            raise UnfitError(f"node {self.plan.name}: {line or 'it ended without a message'}")
+        return int(Path(_CHILDREN.format(pid=self._process.pid)).read_text().split()[0])
+
+    def stop(self) -> None:
+        """Stop the node with all its processes."""
+        self._input.close()
+        self._process.wait()
+
+    @property
+    def ended(self) -> bool:
+        """True if it has ended, for whatever reason."""
+        return self._process.poll() is not None
+
+
+def files_of_node(pid: int) -> Path:
+    """Return the path of a node's root file system from outside; `pid` is its init process."""
+    return Path(os.sep) / "proc" / str(pid) / "root"
 
 
 class EmulationDaemon:
@@ -96,7 +152,8 @@ class EmulationDaemon:
         remember(self.folder, states)
         self._stack.callback(self._clean_folder, states)
         state = self._stack.enter_context(CleanupLog(self.folder))
-        plan = NetworkPlan(new_prefix(), tuple(self.request.machines), self.request.links)
+        machines = self.request.machines
+        plan = NetworkPlan(new_prefix(), tuple(machines), self.request.links, nics_of(machines))
         hierarchy = find_hierarchy()
         groups = {name: Group(hierarchy, f"{plan.prefix}/{name}") for name in plan.nodes}
         all_nodes = Group(hierarchy, plan.prefix)
@@ -164,7 +221,7 @@ class EmulationDaemon:
             while not must_end():
                 ready = {key.fileobj for key, _ in selector.select(_TICK_S)}
                 written = self._watch.written() if self._watch in ready else set()
-                if monotonic() - last_read >= _LOOK_S:
+                if monotonic() - last_read >= _READ_S:
                     last_read, written = monotonic(), set(self._effects)
                 for name in written:
                     self._react(name)

@@ -1,6 +1,13 @@
-"""Emulated cluster as requested by an inventory, and the description of a running one (`cluster.json`)."""
+"""Emulated cluster as requested by an inventory, its folder, and the description of a running one (`cluster.json`).
 
+Keys, programs and sockets in the folder are removed with the cluster. Logs stay until the next cluster in the folder or
+until `millrace clean`, which finds the folder by a link in the user's state folder.
+"""
+
+import hashlib
 import shlex
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,16 +15,25 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.emulation.folder import KNOWN_HOSTS, clear
 from controller.emulation.network import NetworkPlan
 from controller.emulation.node_init import SSH_PORT
 from controller.host.cgroups import SMALLEST_SHARE
 from controller.host.process_identity import ProcessIdentity
 from inventory.ansible_hosts import Host, Hosts
-from inventory.emulated_machine import Machine
-from inventory.energy_model import EnergyModel
+from inventory.atomic_files import replace_file
+from inventory.emulation import Link, Machine, requested_links
 from inventory.errors import UnfitError
-from inventory.links import Link, requested_links
+from inventory.values import EnergyModel
+
+KEEPER_LOG, RELAY_LOG = "keeper.log", "relay.log"
+LOGS = (KEEPER_LOG, RELAY_LOG)
+
+KNOWN_HOSTS = "known_hosts"
+NODES = "nodes"
+PROGRAMS = ("ssh", "sftp")
+"""Wrapper programs that reach the nodes from outside their network."""
+
+_LINK = "emulated-"
 
 TIER = 2
 """`millrace_tier` of an inventory whose nodes are namespaces of this host."""
@@ -28,6 +44,55 @@ KEY = "ansible_ssh_private_key_file"
 ARGUMENTS = "ansible_ssh_common_args"
 
 _DESCRIPTION = "cluster.json"
+
+
+def clear(folder: Path, key: Path) -> None:
+    """Remove all files that belong to a running cluster; keep the logs.
+
+    Args:
+        folder: folder of the cluster.
+        key: login key of its nodes.
+    """
+    shutil.rmtree(folder / NODES, ignore_errors=True)
+    for path in folder.glob("*"):
+        if path.is_socket() or path.name in (*PROGRAMS, KNOWN_HOSTS) or path in (key, public_part(key)):
+            path.unlink(missing_ok=True)
+
+
+def public_part(key: Path) -> Path:
+    """Return the file of a key's public part."""
+    return key.with_name(key.name + ".pub")
+
+
+def remember(folder: Path, states: Path) -> None:
+    """Link to the folder from the state folder, for `millrace clean`."""
+    link = _link(folder, states)
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder)
+
+
+def remembered(states: Path) -> Iterator[Path]:
+    """Yield the folders of all clusters on this host whose logs have not been removed."""
+    for link in sorted(states.glob(f"{_LINK}*")):
+        yield link.readlink()
+
+
+def logs_in(folder: Path) -> list[Path]:
+    """Return the logs in the folder of a cluster."""
+    return [path for path in (folder / name for name in LOGS) if path.is_file()]
+
+
+def forget(folder: Path, states: Path) -> None:
+    """Remove the logs of a stopped cluster, the link to its folder, and the folder if it is empty."""
+    for path in logs_in(folder):
+        path.unlink()
+    with suppress(OSError):
+        folder.rmdir()
+    _link(folder, states).unlink(missing_ok=True)
+
+
+def _link(folder: Path, states: Path) -> Path:
+    return states / f"{_LINK}{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
 
 
 class ClusterRequest(Struct, frozen=True):
@@ -96,9 +161,7 @@ class Description(Struct, frozen=True):
     def write(self) -> None:
         """Write it to the cluster's folder atomically."""
         path = Path(self.request.folder) / _DESCRIPTION
-        partial = path.with_suffix(".partial")
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(self)))
-        partial.replace(path)
+        replace_file(path, msgspec.json.format(msgspec.json.encode(self)))
 
 
 class _Kept(Struct, frozen=True):
@@ -159,49 +222,55 @@ def request_of(hosts: Hosts) -> ClusterRequest:
     """
     first = hosts.workers[0]
     if first.ssh_key is None or not first.ssh_key.is_absolute():
-        raise hosts.document.error((first.name, KEY), "must be an absolute path; the key is made when the cluster is")
+        raise (hosts.origin / first.name / KEY).error("must be an absolute path; the key is made when the cluster is")
     folder = first.ssh_key.parent
     machines: dict[str, Machine] = {}
     for host in hosts.workers:
         _check_way(hosts, host, first)
         machines[host.name] = _machine(hosts, host)
-    request = ClusterRequest(str(folder), str(first.ssh_key), machines, requested_links(hosts.document, list(machines)))
+    request = ClusterRequest(str(folder), str(first.ssh_key), machines, requested_links(hosts.origin, list(machines)))
     network = NetworkPlan("mr", tuple(machines))
     for host in hosts.workers:
         address = network.endpoint(host.name).address
         if host.ssh_host != address:
             message = f"{host.ssh_host}: the address of this node is {address}: they are numbered in their order"
-            raise hosts.document.error((host.name, "ansible_host"), message)
+            raise (hosts.origin / host.name / "ansible_host").error(message)
     return request
+
+
+def nics_of(machines: Mapping[str, Machine]) -> dict[str, float]:
+    """Return node -> Mbit/s of its interface, for limited interfaces."""
+    return {name: machine.nic_mbit for name, machine in machines.items() if machine.nic_mbit is not None}
 
 
 def _check_way(hosts: Hosts, host: Host, first: Host) -> None:
     """Check that a node is reached with the common key and known_hosts file, as root, at the usual port."""
     if host.ssh_key != first.ssh_key:
-        raise hosts.document.error((host.name, KEY), f"{host.ssh_key}: {first.name} has another, {first.ssh_key}")
+        raise (hosts.origin / host.name / KEY).error(f"{host.ssh_key}: {first.name} has another, {first.ssh_key}")
     if host.ssh_port not in (None, SSH_PORT):
-        raise hosts.document.error((host.name, "ansible_port"), f"{host.ssh_port}: an emulated node has {SSH_PORT}")
+        raise (hosts.origin / host.name / "ansible_port").error(f"{host.ssh_port}: an emulated node has {SSH_PORT}")
     user = host.variables.get("ansible_user")
     if user != "root":
-        raise hosts.document.error((host.name, "ansible_user"), f"{user}: Ansible is root on an emulated node")
+        raise (hosts.origin / host.name / "ansible_user").error(f"{user}: Ansible is root on an emulated node")
     known = f"UserKnownHostsFile={host.ssh_key.parent / KNOWN_HOSTS}" if host.ssh_key else ""
     if known not in host.ssh_args:
         given = shlex.join(host.ssh_args) or "nothing"
-        raise hosts.document.error((host.name, ARGUMENTS), f"{given}: must hold -o {known}")
+        raise (hosts.origin / host.name / ARGUMENTS).error(f"{given}: must hold -o {known}")
 
 
 def _machine(hosts: Hosts, host: Host) -> Machine:
+    origin = hosts.origin / host.name / MACHINE
     if MACHINE not in host.variables:
-        raise hosts.document.error((host.name, MACHINE), "is missing; it describes the machine that the node emulates")
-    machine = hosts.document.convert(Machine, (host.name, MACHINE))
+        raise origin.error("is missing; it describes the machine that the node emulates")
+    machine = origin.convert(Machine)
     if machine.cores % machine.sockets:
         message = f"{machine.cores} cores cannot be spread evenly over {machine.sockets} sockets"
-        raise hosts.document.error((host.name, MACHINE, "cores"), message)
+        raise (origin / "cores").error(message)
     if not (machine.min_ghz or 0) <= machine.ghz <= (machine.turbo_ghz or machine.ghz):
-        raise hosts.document.error((host.name, MACHINE, "ghz"), "must lie between min_ghz and turbo_ghz")
+        raise (origin / "ghz").error("must lie between min_ghz and turbo_ghz")
     if machine.share_per_core * machine.khz[-1] / machine.top_khz < SMALLEST_SHARE:
         message = f"{machine.share_per_core:g}: at the lowest clock a core is worth {SMALLEST_SHARE:g} at least"
-        raise hosts.document.error((host.name, MACHINE, "share_per_core"), message)
+        raise (origin / "share_per_core").error(message)
     if POWER in host.variables:
-        machine = replace(machine, power=hosts.document.convert(EnergyModel, (host.name, POWER)))
+        machine = replace(machine, power=(hosts.origin / host.name / POWER).convert(EnergyModel))
     return machine if machine.kind != "emulated" else replace(machine, kind=host.node_class or machine.kind)

@@ -3,30 +3,141 @@
 The host's interfaces, routes and firewall are never changed. Every name starts with the network's prefix, which has a
 random part, and is recorded before the namespace is created. Taking the network down ends all processes in its
 namespaces and removes these with everything in them.
+
+Links are shaped as the kernel's support allows, which is probed by trying, never by reading its configuration. With it,
+a bridge connects the nodes: rates by htb, one class per receiver on the sender's interface, delays by netem below it.
+The classes of a limited interface share its rate. A kernel without netem cannot delay frames; then the relay forwards
+all frames and also limits the rates.
 """
 
+import math
 import secrets
 import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from controller.emulation.link_model import LinkShape
-from controller.emulation.relay import RelayPlan, Tap, start_relay
-from controller.emulation.shaping import Shaping, choose, kernel_commands, short_sends
-from controller.host.iproute2 import ip, tc
-from controller.host.namespaces import NAMESPACES, remove_namespace
+from controller.emulation.relay import LinkShape, NicShape, RelayPlan, Tap, start_relay
+from controller.host.namespaces import NAMESPACES, ip, remove_namespace, tc
+from inventory.emulation import FRAME, Link
 from inventory.errors import InputError, RunError
-from inventory.links import Link
+
+Shaping = Literal["none", "htb", "netem", "relay"]
+"""Shaping of a network's links: not at all, by the kernel (rates only, or rates and delays), or by the relay."""
+
+_PATIENCE_S = 10
+_UNLIMITED_MBIT = 100_000
+_NIC_CLASS = "1:ffff"
+_BURST_S = 0.001
+_OCCUPIED_S = 0.0005
+_LARGEST_PIECE = 65536
 
 INTERFACE = "eth0"
 PREFIX_LENGTH = 24
 _NETWORK = int(IPv4Address("10.77.0.0"))
 _CONTROLLER = 254
+
+
+class Kernel(Struct, frozen=True):
+    """Traffic control supported by this kernel."""
+
+    htb: bool
+    netem: bool
+
+
+def probe_kernel() -> Kernel:
+    """Try htb and netem on the loopback interface of a temporary namespace; needs root."""
+    return Kernel(
+        htb=_takes("root handle 1: htb default 0"),
+        netem=_takes("root netem delay 1ms"),
+    )
+
+
+def choose_shaping(links: Iterable[Link], ask: Callable[[], Kernel] = probe_kernel) -> Shaping:
+    """Return how to shape `links`; `ask` returns what the kernel supports, and is only called if there are links."""
+    links = list(links)
+    if not links:
+        return "none"
+    kernel = ask()
+    if not kernel.htb:
+        return "relay"
+    if any(link.delay_ms for link in links):
+        return "netem" if kernel.netem else "relay"
+    return "htb"
+
+
+def kernel_commands(
+    interface: str, links: Sequence[Link], addresses: Mapping[str, str], nic_mbit: float | None = None
+) -> list[str]:
+    """Return the `tc` commands that shape the links of one sender on its interface.
+
+    Args:
+        interface: the sender's interface.
+        links: its links.
+        addresses: the receivers' addresses by node id.
+        nic_mbit: rate of all links together; None: unlimited.
+
+    Traffic outside of all classes (to the controller, and ARP) is not shaped.
+    """
+    commands = [f"qdisc add dev {interface} root handle 1: htb default 0"]
+    parent, ceiling, fair = "1:", "", float("inf")
+    if nic_mbit is not None:
+        whole = nic_mbit * 1e6 / 8
+        parent, fair = _NIC_CLASS, whole / max(1, len(links))
+        limit = f"htb rate {round(whole * 8)}bit {_sizes(whole)}"
+        commands.append(f"class add dev {interface} parent 1: classid {parent} {limit}")
+    for number, link in enumerate(links, 1):
+        rate = link.bytes_per_s or _UNLIMITED_MBIT * 1e6 / 8
+        if nic_mbit is not None:
+            # The rates of classes below another one are guaranteed: only beyond them they share the rate of that one.
+            ceiling = f" ceil {round(rate * 8)}bit"
+        shape = f"htb rate {round(min(rate, fair) * 8)}bit{ceiling} {_sizes(rate)}"
+        to = f"match ip dst {addresses[link.receiver]}/32"
+        queue = f"bfifo limit {link.queue_bytes}"
+        if link.delay_ms:
+            queue = f"netem delay {link.delay_ms:g}ms limit {_frames(link.queue_bytes + link.delay_ms / 1000 * rate)}"
+        commands += [
+            f"class add dev {interface} parent {parent} classid 1:{number:x} {shape}",
+            f"qdisc add dev {interface} parent 1:{number:x} handle {number + 1:x}: {queue}",
+            f"filter add dev {interface} parent 1: protocol ip prio 1 u32 {to} flowid 1:{number:x}",
+        ]
+    return commands
+
+
+def short_sends(interface: str, links: Iterable[Link]) -> str:
+    """Return the `ip` command that limits the size of offloaded TCP segments (GSO) of a sender of `links`.
+
+    Segmentation offload passes up to 64 KiB at once to the interface, which is much cheaper than single frames. But
+    such a packet occupies its link as a whole and exceeds small queues. Therefore no packet may occupy the slowest link
+    for longer than 0.5 ms, or one full frame.
+    """
+    slowest = min((link.bytes_per_s for link in links if link.bytes_per_s), default=float("inf"))
+    frames = max(1, int(min(_OCCUPIED_S * slowest, _LARGEST_PIECE) / FRAME))
+    return f"link set dev {interface} gso_max_segs {frames} gso_max_size {frames * FRAME}"
+
+
+def _sizes(bytes_per_s: float) -> str:
+    burst = max(2 * FRAME, round(bytes_per_s * _BURST_S))
+    return f"burst {burst} cburst {burst} quantum {FRAME}"
+
+
+def _frames(count: float) -> int:
+    return max(1, round(count / FRAME))
+
+
+def _takes(qdisc: str) -> bool:
+    command = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", *qdisc.split()]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=_PATIENCE_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 class Endpoint(Struct, frozen=True):
@@ -64,11 +175,27 @@ class NetworkPlan(Struct, frozen=True):
         prefix: prefix of every name; see `new_prefix`.
         nodes: ids of the nodes; node i, counted from 1, gets the address 10.77.0.i.
         links: links with a limit or a delay; all others, and those of the controller, have neither.
+        nics: node -> Mbit/s that its interface sends at most, over all links to other nodes.
     """
 
     prefix: str
     nodes: tuple[str, ...]
     links: tuple[Link, ...] = ()
+    nics: Mapping[str, float] = {}
+
+    def shaped_from(self, sender: str) -> list[Link]:
+        """Return the links of a node that are shaped.
+
+        These are its links of the plan and, if its interface is limited, those to all nodes, none of them faster than
+        the interface.
+        """
+        own = [link for link in self.links if link.sender == sender]
+        nic_mbit = self.nics.get(sender)
+        if nic_mbit is None:
+            return own
+        linked = {sender, *(link.receiver for link in own)}
+        others = [Link(sender, name) for name in self.nodes if name not in linked]
+        return [replace(link, rate_mbit=min(link.rate_mbit or nic_mbit, nic_mbit)) for link in (*own, *others)]
 
     def endpoint(self, name: str) -> Endpoint:
         """Return the network settings of node `name`."""
@@ -147,7 +274,7 @@ class EmulatedNetwork:
         """
         if there := [name for name in self.plan.namespaces if (NAMESPACES / name).exists()]:
             raise RunError(f"{NAMESPACES / there[0]}: exists already")
-        shaping = choose(self.plan.links)
+        shaping = choose_shaping(link for name in self.plan.nodes for link in self.plan.shaped_from(name))
         for name in self.plan.namespaces:
             self._ledger.namespace(name)
         try:
@@ -197,7 +324,7 @@ class EmulatedNetwork:
         return [*self.nodes.values(), self.controller]
 
     def _links_from(self, end: Endpoint) -> list[Link]:
-        return [link for link in self.plan.links if link.sender == end.name and end != self.controller]
+        return [] if end == self.controller else self.plan.shaped_from(end.name)
 
     def _bridge(self) -> None:
         """Connect the namespaces by a bridge, and shape every link on its sender's interface."""
@@ -214,7 +341,7 @@ class EmulatedNetwork:
         addresses = {name: end.address for name, end in self.nodes.items()}
         for end in ends:
             if links := self._links_from(end):
-                tc(kernel_commands(end.interface, links, addresses), end.namespace)
+                tc(kernel_commands(end.interface, links, addresses, self.plan.nics.get(end.name)), end.namespace)
 
     def _relay(self) -> None:
         """Connect the namespaces by a relay, which creates their interfaces and shapes every link."""
@@ -228,8 +355,18 @@ class EmulatedNetwork:
             )
             for link in self.plan.links
         )
+        numbers = tuple(end.number for end in self.nodes.values())
+        nics = tuple(
+            NicShape(
+                sender=self.nodes[name].number,
+                receivers=numbers,
+                s_per_byte=1 / (nic.bytes_per_s or math.inf),
+                queue_s=nic.queue_bytes / (nic.bytes_per_s or math.inf),
+            )
+            for name, nic in ((name, Link(name, "", rate_mbit)) for name, rate_mbit in self.plan.nics.items())
+        )
         taps = tuple(Tap(end.number, str(end.path), end.interface) for end in self._ends)
-        self._process = start_relay(RelayPlan(str(NAMESPACES / self.plan.switch), taps, shapes), self._log)
+        self._process = start_relay(RelayPlan(str(NAMESPACES / self.plan.switch), taps, shapes, nics), self._log)
 
     def __enter__(self) -> Self:
         self.up()

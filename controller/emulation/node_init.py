@@ -20,10 +20,9 @@ from types import FrameType
 import msgspec
 from msgspec import Struct
 
-from agents.sensors.cpu import GROUP_ACCOUNTS
+from agents.sensors.kernel import GROUP_ACCOUNTS
 from controller.emulation import sysfs
-from controller.host.namespaces import enter
-from controller.host.syscalls import (
+from controller.host.namespaces import (
     BIND,
     NEW_CGROUPS,
     NEW_HOSTNAME,
@@ -36,10 +35,11 @@ from controller.host.syscalls import (
     REMOUNT,
     change_root,
     die_with_parent,
+    enter,
     mount,
     unshare,
 )
-from inventory.emulated_machine import Machine
+from inventory.emulation import Machine
 
 READY = "ready"
 SSH_PORT = 22

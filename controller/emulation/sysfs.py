@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from agents.power.zones import MODELLED
-from inventory.emulated_machine import Machine
+from agents.power.rapl import MODELLED
+from inventory.emulation import Machine
 
 GOVERNORS = ("conservative", "ondemand", "userspace", "powersave", "performance", "schedutil")
 DRIVER = "acpi-cpufreq"

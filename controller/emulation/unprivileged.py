@@ -16,11 +16,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from controller.emulation.link_calibration import calibrate_links
-from controller.emulation.network import EmulatedNetwork, NetworkPlan
-from controller.emulation.shaping import Shaping
-from controller.host.syscalls import NEW_MOUNTS, NEW_NETWORK, NEW_USERS, PRIVATE, RECURSIVE, mount, unshare
-from controller.nodes.backend import Calibrated
+from analysis.node_records import Calibrated
+from controller.emulation.calibration import calibrate_links
+from controller.emulation.network import EmulatedNetwork, NetworkPlan, Shaping
+from controller.host.namespaces import NEW_MOUNTS, NEW_NETWORK, NEW_USERS, PRIVATE, RECURSIVE, mount, unshare
 from inventory.errors import MillraceError, UnfitError
 from inventory.parent_death import leave_on_sigterm
 
@@ -33,7 +32,7 @@ class LinksRequest(Struct, frozen=True):
 
 
 class LinksReply(Struct, frozen=True, omit_defaults=True):
-    """How the links are shaped, their measured properties, or an error with its exit status."""
+    """Shaping of the links, their measured properties, or an error with its exit status."""
 
     shaping: Shaping | None = None
     rows: tuple[Calibrated, ...] = ()

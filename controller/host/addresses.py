@@ -7,10 +7,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from agents.protocol.node_folders import plain_name
-from inventory.cluster import Cluster, Node, cluster_of
-from inventory.documents import Document
+from inventory.cluster import Cluster, Node
+from inventory.documents import Located
 from inventory.errors import RunError, UnfitError
-from inventory.finding import find_inventory, shipped_inventories
+from inventory.reading import find_inventory, shipped_inventories
 
 
 def find_beside(inventory: str, beside: Path) -> Path:
@@ -24,33 +24,32 @@ def find_beside(inventory: str, beside: Path) -> Path:
     return near if is_near else find_inventory(inventory)
 
 
-def with_addresses(inventory: Document) -> Cluster:
+def with_addresses(cluster: Located[Cluster]) -> Cluster:
     """Return the cluster with a data address for every node; node i (from 1) without one gets 127.0.0.(i + 1).
 
     Raises:
-        InputError: the document is wrong; an address is invalid, unspecified (0.0.0.0), or used by two nodes; a node's
+        InputError: an address is invalid, unspecified (0.0.0.0), or used by two nodes; a node's
             id is no valid folder name.
     """
-    cluster = cluster_of(inventory)
     nodes: dict[str, Node] = {}
-    for at, node in enumerate(cluster.nodes):
+    for at, node in enumerate(cluster.value.nodes):
         address = node.address or str(ipaddress.IPv4Address("127.0.0.2") + at)
-        here = ("nodes", at, "address")
+        here = cluster.origin / "nodes" / at
         try:
             plain_name("node id", node.id)
             parsed = ipaddress.ip_address(address)
         except RunError as fault:
-            raise inventory.error(("nodes", at, "id"), str(fault)) from None
+            raise (here / "id").error(str(fault)) from None
         except ValueError:
             expected = "workers listen at one, which millrace_address (in a cluster file address) gives"
-            raise inventory.error(here, f"{address!r} is not an IP address; {expected}") from None
+            raise (here / "address").error(f"{address!r} is not an IP address; {expected}") from None
         if parsed.is_unspecified:
-            raise inventory.error(here, f"{address!r} stands for every interface; give the node's own address")
+            raise (here / "address").error(f"{address!r} stands for every interface; give the node's own address")
         if address in nodes:
             hint = "; give both nodes an address" if node.address is None else ""
-            raise inventory.error(here, f"{address} is the address of {nodes[address].id!r} already{hint}")
+            raise (here / "address").error(f"{address} is the address of {nodes[address].id!r} already{hint}")
         nodes[address] = replace(node, address=address)
-    return replace(cluster, nodes=tuple(nodes.values()))
+    return replace(cluster.value, nodes=tuple(nodes.values()))
 
 
 def check_addresses(cluster: Cluster) -> None:

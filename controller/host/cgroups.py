@@ -14,8 +14,9 @@ from time import monotonic, sleep
 
 from msgspec import Struct
 
-from agents.sensors.cpu import group_cpu_ns
+from agents.sensors.kernel import group_cpu_ns
 from inventory.errors import RunError, UnfitError
+from inventory.times import NS
 
 _PERIODS_US = (10_000, 100_000)
 """CFS periods, tried in this order: a short period keeps the pauses of a throttled node short."""
@@ -51,12 +52,12 @@ def find_hierarchy(root: Path = Path("/")) -> Hierarchy:
         UnfitError: one of them is missing.
     """
     mounts = [line.split() for line in (root / "proc/self/mounts").read_text().splitlines()]
-    for words in mounts:
-        if words[2] == "cgroup2":
-            found = (root / words[1].lstrip("/") / "cgroup.controllers").read_text().split()
+    for fields in mounts:
+        if fields[2] == "cgroup2":
+            found = (root / fields[1].lstrip("/") / "cgroup.controllers").read_text().split()
             if {"cpu", "memory"} <= set(found):
-                return Hierarchy(2, words[1], words[1], words[1])
-    split = {name: words[1] for words in mounts if words[2] == "cgroup" for name in words[3].split(",")}
+                return Hierarchy(2, fields[1], fields[1], fields[1])
+    split = {name: fields[1] for fields in mounts if fields[2] == "cgroup" for name in fields[3].split(",")}
     missing = {"cpu", "cpuacct", "memory"} - split.keys()
     if missing:
         raise UnfitError(f"no control group with {', '.join(sorted(missing))} is mounted: nodes cannot be limited")
@@ -164,7 +165,7 @@ class Group:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that its members have used since its creation."""
-        return group_cpu_ns(self.account) / 1e9
+        return group_cpu_ns(self.account) / NS
 
     def _set(self, path: Path, text: str) -> None:
         """Write a value and read it back, because the kernel may ignore it silently."""

@@ -1,8 +1,11 @@
-"""Condition variable for asyncio, and helpers that run steps at once or under supervision."""
+"""Condition variable for asyncio, and helpers that run steps at once, under supervision, or to their end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Condition:
@@ -29,7 +32,7 @@ class Condition:
         return condition()
 
 
-async def run_watched(step: Awaitable[None], watch: Awaitable[None]) -> None:
+async def run_watched(step: Awaitable[object], watch: Awaitable[None]) -> None:
     """Await `step`; cancel it and raise when `watch`, which never returns, raises first.
 
     When both have ended, the error of `watch` counts: it usually names the cause of the step's error.
@@ -49,3 +52,21 @@ async def run_all(steps: Iterable[Awaitable[None]]) -> None:
     for outcome in await asyncio.gather(*steps, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
+
+
+async def run_to_end(step: Awaitable[T]) -> T:
+    """Await `step` to its end, for clean-up; a cancellation that comes meanwhile is raised afterwards.
+
+    `asyncio.shield` alone would return at once, and the step would end later, when nobody awaits it.
+    """
+    task = asyncio.ensure_future(step)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        _ = task.cancelled() or task.exception()  # retrieved: the cancellation counts
+        raise asyncio.CancelledError
+    return task.result()

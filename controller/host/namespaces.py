@@ -1,19 +1,105 @@
-"""Network namespaces: their processes, removal, and entering them.
+"""Namespaces and mounts: system calls that Python's library lacks, iproute2 commands, and processes in a namespace.
 
 Membership is read from the kernel (`/proc/PID/ns/net`), never from names or command lines of processes.
 """
 
+import ctypes
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from controller.host import syscalls
-from controller.host.iproute2 import ip
 from controller.host.process_identity import ProcessIdentity, end, identify
 from inventory.errors import RunError, UnfitError
 
+NEW_MOUNTS, NEW_CGROUPS, NEW_HOSTNAME, NEW_IPC, NEW_PIDS = 0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x20000000
+NEW_USERS, NEW_NETWORK = 0x10000000, 0x40000000
+"""Namespaces for `unshare` (`CLONE_NEW*` of sched.h)."""
+
+READ_ONLY, REMOUNT, BIND, RECURSIVE, PRIVATE = 0x1, 0x20, 0x1000, 0x4000, 0x40000
+"""Flags for `mount` (`MS_*` of sys/mount.h)."""
+
+_DETACH = 2
+_DIES_WITH_PARENT = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+_IPROUTE2_S = 30
+"""Timeout of a batch of commands."""
+
 NAMESPACES = Path("/run/netns")
+
+
+def unshare(namespaces: int) -> None:
+    """Move the calling process into new namespaces; a new pid namespace applies to its children only."""
+    _check(_libc.unshare(namespaces), "unshare")
+
+
+def mount(source: str | Path, target: Path, kind: str | None = None, flags: int = 0, options: str = "") -> None:
+    """See mount(2)."""
+    arguments = str(source).encode(), str(target).encode(), kind and kind.encode(), flags, options.encode() or None
+    _check(_libc.mount(*arguments), f"mount {kind or source} on {target}")
+
+
+def change_root(root: Path) -> None:
+    """Make the mount `root` the root file system, and unmount the old one."""
+    os.chdir(root)
+    # Both arguments may be the same folder: the old root is then mounted on top and can be unmounted.
+    _check(_libc.pivot_root(b".", b"."), f"pivot_root {root}")
+    _check(_libc.umount2(b".", _DETACH), "umount of the old root")
+    os.chdir("/")
+
+
+def die_with_parent(number: int) -> None:
+    """Have the kernel send this signal to the caller when its parent ends."""
+    _check(_libc.prctl(_DIES_WITH_PARENT, number, 0, 0, 0), "prctl")
+
+
+def _check(answer: int, what: str) -> None:
+    if answer != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def ip(commands: Iterable[str], namespace: str | None = None) -> None:
+    """Run `ip` commands in the network namespace `namespace`; stop at the first failure.
+
+    Raises:
+        UnfitError: `ip` is not installed or not permitted.
+        RunError: a command failed; the message contains the command and the kernel's reply.
+    """
+    _batch("ip", list(commands), namespace)
+
+
+def tc(commands: Iterable[str], namespace: str | None = None) -> None:
+    """Run `tc` commands; see `ip`."""
+    _batch("tc", list(commands), namespace)
+
+
+def _batch(program: str, commands: list[str], namespace: str | None) -> None:
+    where = ["-n", namespace] if namespace else []
+    try:
+        done = subprocess.run(
+            [program, *where, "-batch", "-"],
+            input="\n".join(commands) + "\n",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_IPROUTE2_S,
+        )
+    except FileNotFoundError:
+        raise UnfitError(f"there is no {program!r} on this host (package iproute2)") from None
+    except subprocess.TimeoutExpired:
+        raise RunError(f"{program}: no answer within {_IPROUTE2_S} s") from None
+    if done.returncode == 0:
+        return
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    failed = next((line for line in lines if line.startswith("Command failed")), "")
+    number = failed.rpartition(":")[2]
+    command = commands[int(number) - 1] if number.isdigit() and 0 < int(number) <= len(commands) else ""
+    answer = "; ".join(line for line in lines if line is not failed) or f"status {done.returncode}"
+    command_line = " ".join(filter(None, [program, *where, command]))
+    kind = UnfitError if "Operation not permitted" in answer or "Permission denied" in answer else RunError
+    raise kind(f"{command_line}: {answer}")
 
 
 def has_namespace(namespace: str) -> bool:
@@ -64,7 +150,11 @@ def enter(namespace: Path) -> None:
         UnfitError: there is no such namespace, or entering it is not permitted.
     """
     try:
-        syscalls.enter(namespace)
+        descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _check(_libc.setns(descriptor, 0), f"setns {namespace}")
+        finally:
+            os.close(descriptor)
     except OSError as fault:
         raise UnfitError(f"{namespace}: cannot be entered: {os.strerror(fault.errno or 0)}") from None
 

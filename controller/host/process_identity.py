@@ -15,6 +15,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from agents.host_files import HostFiles
+from inventory.errors import UnfitError
+
 PATIENCE_S = 2.0
 """Time between SIGTERM and SIGKILL."""
 
@@ -44,14 +47,26 @@ class ProcessIdentity(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def boot_id() -> str:
-    """Return the kernel's random id of this boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    """Return the kernel's random id of this boot; empty without /proc."""
+    return HostFiles().boot_id or ""
 
 
 def identify(pid: int) -> ProcessIdentity | None:
     """Return the process that has `pid` now, or None when there is none."""
     start = _start(pid)
     return None if start is None else ProcessIdentity(pid, start, boot_id(), _space())
+
+
+def this_process() -> ProcessIdentity:
+    """Return the calling process.
+
+    Raises:
+        UnfitError: /proc is not mounted.
+    """
+    process = identify(os.getpid())
+    if process is None:
+        raise UnfitError("/proc is not mounted: processes cannot be told apart")
+    return process
 
 
 def marked(marker: bytes) -> list[ProcessIdentity]:

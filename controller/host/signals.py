@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -39,8 +39,18 @@ def _handled_by(handler: _Handler) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, outer in before.items():
-            signal.signal(number, outer)
+        try:
+            _restore(before)
+        except KeyboardInterrupt:
+            # The last signal for this handler came just now.
+            _restore(before)
+            raise
+
+
+def _restore(handlers: Mapping[signal.Signals, _Handler]) -> None:
+    with interrupts_blocked():
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -53,16 +63,61 @@ def interrupted_once() -> Iterator[None]:
         yield
 
 
+_held = False
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    pass
+
+
+def _handle_by(handler: _Handler) -> None:
+    for number in SIGNALS:
+        signal.signal(number, handler)
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Call the handlers of signals that have arrived, and keep later ones until the end of the block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def hold_interrupts() -> None:
+    """Keep a signal, until the end of the `interrupted_once` block, for `raise_held_interrupt`."""
+    _handle_by(_hold)
+
+
+def _hold(_number: int, _frame: FrameType | None) -> None:
+    global _held
+    _held = True
+
+
+def raise_held_interrupt() -> None:
+    """Raise KeyboardInterrupt if a signal was held."""
+    if _held:
+        ignore_interrupts()
+        raise KeyboardInterrupt
+
+
 def ignore_interrupts() -> None:
     """Ignore the signals until the end of the `interrupted_once` block."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    # Not SIG_IGN: Python complains of a signal that has arrived and whose handler is gone before it could be called.
+    _handle_by(_ignore)
+
+
+def ignore_interrupts_for_good() -> None:
+    """Ignore the signals until the process has ended, also when Python no longer calls handlers."""
+    with interrupts_blocked():
+        _handle_by(signal.SIG_IGN)
 
 
 def leave_when_interrupted() -> None:
     """Exit at the next signal with one line of output; for times when there is nothing to clean up."""
-    for number in SIGNALS:
-        signal.signal(number, _leave)
+    _handle_by(_leave)
 
 
 @contextmanager

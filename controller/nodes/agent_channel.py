@@ -1,12 +1,13 @@
 """Control channel to the agent of one node: start, heartbeat, clock offset, end.
 
-Reports are passed to one callback as they arrive; `Hello` and `Pulse` are handled by the channel itself. When the agent
+Reports are passed to one callback as they arrive, except for `Hello`, which the channel handles itself. When the agent
 ends or stops answering unexpectedly, `on_gone` is called once with the reason. An agent that does not start makes
 `open` raise instead.
 """
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -14,16 +15,23 @@ from typing import Any
 from agents import protocol
 from agents.agent.worker_process import ending
 from agents.protocol import HEARTBEAT_S, SILENCE_S, Bye, Heartbeat, Hello, Message, Pulse, Report, Welcome
-from controller.coordinator.clock_offset import Offset, OffsetEstimate
-from controller.nodes.transport import Remote, Transport
-from inventory.energy_model import EnergyModel, MeterLag
+from controller.coordinator.interfaces import Offset
+from controller.nodes.transport import STDERR_LOG, Remote, Transport
 from inventory.errors import RunError
+from inventory.foreign import printable
+from inventory.values import EnergyModel, MeterLag
 
 HELLO_S = 60.0
 """Timeout for the start of an agent; a busy host starts many at once."""
 
 BYE_S = 3.0
 """Time for an agent to clean up and exit before it is killed."""
+
+WINDOW = 60
+"""Number of heartbeats kept."""
+
+DRIFT = 100e-6
+"""Largest relative drift between two clocks: computer crystals are within 50 ppm of their nominal frequency."""
 
 
 class AgentKilledError(RunError):
@@ -164,10 +172,22 @@ class AgentChannel:
                 self._handle_report(protocol.decode_report(line), arrived_ns)
             status = await remote.wait()
             kind = AgentKilledError if status < 0 else RunError
-            why = kind(f"the agent of {self.node} {ending(status)}")
+            complaint = "" if self._hello.done() else await self._complaint()
+            why = kind(f"the agent of {self.node} {ending(status)}{complaint}")
         except RunError as fault:
             why = RunError(f"the agent of {self.node}: {fault}")
         self._gone(why)
+
+    async def _complaint(self) -> str:
+        """Return `: ` and the last line that an agent without a log file wrote to standard error; empty if none."""
+        try:
+            async with asyncio.timeout(HELLO_S):
+                folder = await self.transport.fetch("", STDERR_LOG)
+            text = (folder / STDERR_LOG).read_text(encoding="utf-8", errors="replace")
+        except (RunError, OSError):
+            return ""
+        last = text.rstrip().rpartition("\n")[2]
+        return f": {printable(last)}" if last else ""
 
     def _on_listen_done(self, task: asyncio.Task[None]) -> None:
         """Treat the agent as gone when the task that reads its reports has failed."""
@@ -192,6 +212,7 @@ class AgentChannel:
                 self._offset.add(sent, received, answered, arrived_ns)
                 if not self._first_pulse.done():
                     self._first_pulse.set_result(None)
+                self._on_report(self.node, report)
             case _:
                 self._on_report(self.node, report)
 
@@ -217,3 +238,33 @@ class AgentChannel:
             # Before the handshake, `open` raises the error instead.
             if has_started:
                 self._on_gone(self.node, str(why))
+
+
+class OffsetEstimate:
+    """Clock offset of a node, estimated from four timestamps in each of the last `WINDOW` heartbeats.
+
+    The controller sends at t1, the node receives at t2 and answers at t3, the answer arrives at t4 (t1 and t4 on the
+    controller's clock). Whatever the delay in each direction, the true offset lies within `bound` of `offset`:
+
+        offset = ((t2 - t1) + (t3 - t4)) / 2        bound = ((t4 - t1) - (t3 - t2)) / 2
+
+    Because clocks drift, the bound of an exchange grows with its age.
+    """
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, Offset]] = deque(maxlen=WINDOW)
+
+    def add(self, sent_ns: int, received_ns: int, answered_ns: int, arrived_ns: int) -> None:
+        """Add one exchange: t1, t2, t3, t4 of the class docstring."""
+        there, back = received_ns - sent_ns, answered_ns - arrived_ns
+        # The clocks also drift between sending and arrival.
+        drifted = round((arrived_ns - sent_ns) * DRIFT)
+        self._seen.append((arrived_ns, Offset((there + back) // 2, (there - back + 1) // 2 + drifted)))
+
+    def at(self, now_ns: int) -> Offset | None:
+        """Return the offset at `now_ns` on the controller's clock from the tightest exchange; None before the first."""
+        aged = (
+            Offset(seen.offset_ns, seen.bound_ns + round((now_ns - arrived_ns) * DRIFT))
+            for arrived_ns, seen in self._seen
+        )
+        return min(aged, key=lambda offset: offset.bound_ns, default=None)

@@ -1,22 +1,38 @@
-"""Transport to one node: start programs, copy files to the node, fetch folders, remove them; replicas of its files.
+"""Transport to one node: programs and files; and the collection of a run's files from its nodes.
 
-Other modules depend only on `Transport` and `Remote`, whether a node is a child process or a machine reached over SSH.
+Programs are started, files copied to the node, folders fetched and removed. Replicas of files are on several nodes.
+Traces, answers, logs and profiles of a run are collected into the run's folder. Other modules depend only on
+`Transport` and `Remote`, whether a node is a child process or a machine reached over SSH.
 """
 
 import asyncio
+import glob
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from agents.protocol import MAX_LINE
-from agents.protocol.node_folders import below
-from controller.host.durable_files import sync_folder
-from inventory.errors import RunError
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+from msgspec.structs import replace
+
+from agents import trace
+from agents.protocol import MAX_LINE, Profile
+from agents.protocol.node_folders import below, component, regular_files
+from agents.worker.process.state_store import schema_of
+from analysis.node_records import ProfileRecord
+from controller.coordinator.reports import HERE
+from inventory.atomic_files import sync_file
+from inventory.errors import MillraceError, RunError
+from workloads.operators import Row
+
+STDERR_LOG = "stderr.log"
+"""File in the node's folder with what programs write to standard error before they have logs of their own."""
 
 OnProgress = Callable[[int, int], None]
 """Called during the copy of a file to a node, with bytes sent and bytes in total; not called if no copy is needed."""
@@ -120,9 +136,9 @@ class LoopbackTransport:
         self.folder = str(folder)
 
     async def start(self, module: str) -> Remote:
-        """See `Transport.start`; standard error goes to `stderr.log`."""
+        """See `Transport.start`; standard error goes to the file `STDERR_LOG`."""
         try:
-            with (self._path / "stderr.log").open("ab") as log:
+            with (self._path / STDERR_LOG).open("ab") as log:
                 child = await asyncio.create_subprocess_exec(
                     *self._through,
                     sys.executable,
@@ -147,14 +163,15 @@ class LoopbackTransport:
     async def replicate(self, source: str, target: Path) -> None:
         """See `Transport.replicate`; a hard link where the file system allows it."""
         found = below(self._path, source).resolve()
-        if not found.is_file():
-            raise RunError(f"there is no file {source} in {self._path}")
 
         def copy() -> None:
-            _link(found, target)
-            with target.open("rb") as file:
-                os.fsync(file.fileno())
-            sync_folder(target.parent)
+            try:
+                if not found.is_file():
+                    raise FileNotFoundError
+                _link(found, target)
+            except FileNotFoundError:  # of the source, which may also disappear meanwhile: the target's folder is made
+                raise RunError(f"there is no file {source} in {self._path}") from None
+            sync_file(target)
 
         await asyncio.to_thread(copy)
 
@@ -238,3 +255,118 @@ class _Child:
         if self._child.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._child.pid, signal.SIGKILL)
+
+
+Nodes = Mapping[str, Transport]
+
+Fields = Mapping[str, str]
+"""Columns of a table of the answer: name -> type."""
+
+LOGS = "*.log"
+
+
+async def collect_traces(
+    nodes: Nodes, run: str, ours: Path, target: Path, unreported: Sequence[trace.UnreportedRows] = ()
+) -> dict[str, int]:
+    """Write `target/<table>.parquet` from the trace files of all nodes and our own; return rows per table.
+
+    Raises:
+        RunError: a trace file is not of this version.
+        OSError: they cannot be written.
+    """
+    below = str(HERE.run(run).traces)
+    fetched = await asyncio.gather(*(transport.fetch(below, trace.FILES) for transport in nodes.values()))
+    return await asyncio.to_thread(trace.collect, [*fetched, ours], target, unreported)
+
+
+def collect_answer(
+    parts: Iterable[tuple[str, Path]], target: Path, tables: Mapping[str, Fields]
+) -> dict[str, Sequence[Row]]:
+    """Write the sinks' answer as `target/<table>/part-<k>.parquet` and return its rows by table.
+
+    Args:
+        parts: (table, file) of each part.
+        target: folder of the tables.
+        tables: all tables; one without parts has no rows.
+
+    Raises:
+        RunError: a part is missing, is no Arrow file, or has other columns than its table.
+        OSError: they cannot be written.
+    """
+    rows: dict[str, list[Row]] = {table: [] for table in tables}
+    written: dict[str, int] = {}
+    for table, path in parts:
+        found = _read_part(path, schema_of(tables[table]))
+        number = written.get(table, 0)
+        written[table] = number + 1
+        folder = target / table
+        folder.mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(found, folder / f"part-{number:05d}.parquet")
+        rows[table].extend(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    return dict(rows)
+
+
+async def collect_logs(nodes: Nodes, run: str, target: Path) -> None:
+    """Copy the logs of agents and workers to `target/<node>/`; empty ones are left out.
+
+    Nodes that cannot be reached are skipped: the logs of the others may show why.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+
+    async def collect(node: str, transport: Transport) -> None:
+        for path in (HERE.path, HERE.log.parent, HERE.run(run).log(0).parent):
+            folder = await transport.fetch(str(path), LOGS)
+            for log in regular_files(folder, LOGS):
+                if log.stat().st_size:
+                    (target / node).mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(log, target / node / log.name)
+
+    outcomes = await asyncio.gather(*(collect(*each) for each in nodes.items()), return_exceptions=True)
+    for fault in outcomes:
+        if fault is not None and not isinstance(fault, MillraceError):
+            raise fault
+
+
+async def collect_profiles(
+    nodes: Nodes, run: str, profiles: Mapping[str, Sequence[Profile]], target: Path
+) -> list[ProfileRecord]:
+    """Copy the sampled stacks of all workers to `target`; return their entries for `run.json`.
+
+    Raises:
+        RunError: a node cannot be reached or gives an invalid file name.
+        OSError: they cannot be written.
+    """
+    target.mkdir(exist_ok=True)
+    listed: list[ProfileRecord] = []
+    for node, transport in nodes.items():
+        if node not in profiles:
+            listed.append(ProfileRecord(node=node, reason=f"the agent of {node} did not answer in time"))
+        for profile in profiles.get(node, ()):
+            found = ProfileRecord(node=node, slot=profile.slot, reason=profile.reason)
+            if profile.file:
+                name = component(Path(profile.file).name)
+                folder = await transport.fetch(str(HERE.run(run).profiles), glob.escape(name))
+                if folder / name in regular_files(folder, glob.escape(name)):
+                    shutil.copyfile(folder / name, target / name)
+                    found = replace(found, file=f"{target.name}/{name}", samples=profile.samples, reason=None)
+                else:
+                    found = replace(found, reason=f"{node} has no file {profile.file}")
+            listed.append(found)
+    return listed
+
+
+def _read_part(path: Path, schema: pa.Schema) -> pa.Table:
+    try:
+        with pa.OSFile(str(path), "rb") as source:
+            found = pyarrow.ipc.open_file(source).read_all()
+        # Arrow does not check files on reading: a column that points outside its buffer crashes the process.
+        found.validate(full=True)
+    except FileNotFoundError:
+        raise RunError(f"a part of the answer is missing: {path}") from None
+    except (pa.ArrowException, OSError) as fault:
+        raise RunError(f"a part of the answer cannot be read: {path}: {fault}") from None
+    if not found.schema.equals(schema):
+        raise RunError(f"a part of the answer has columns {found.schema.names}; expected: {schema.names}: {path}")
+    return found

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import paramiko
 
 from agents.protocol.node_folders import below, component
-from controller.host.durable_files import sync_folder
 from controller.nodes.transport import OnProgress, ignore_progress
 from controller.ssh.node_lease import NodeLease
+from inventory.atomic_files import sync_file
 from inventory.errors import RunError, UnfitError
 
 T = TypeVar("T")
@@ -96,12 +96,7 @@ class RemoteFiles:
         _, size, sha256 = listed[0]
         await self._get(source, size, sha256, target)
 
-        def sync() -> None:
-            with target.open("rb") as file:
-                os.fsync(file.fileno())
-            sync_folder(target.parent)
-
-        await self._lease.connection.run_blocking(sync)
+        await self._lease.connection.run_blocking(lambda: sync_file(target))
 
     async def _get(self, source: str, size: int, sha256: str, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)

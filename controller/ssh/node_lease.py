@@ -110,7 +110,7 @@ class NodeLease:
 
     @property
     def is_open(self) -> bool:
-        """Whether the lease is held, as far as is known here."""
+        """True if the lease is held, as far as is known here."""
         return self._program is not None and self._program.is_running
 
     async def _open(self) -> RemoteProgram:

@@ -43,10 +43,10 @@ WORK = "MILLRACE_WORK"
 LOCK = ".lock"
 
 WAIT_S = 25.0
-"""How long a campaign waits for its own earlier daemon, whose connection broke, or for one that is exiting."""
+"""Timeout for a campaign's own earlier daemon, whose connection broke, or for one that is exiting."""
 
 LINGER_S = 30.0
-"""How long the folder of a campaign is kept after its connection broke."""
+"""Time for which the folder of a campaign is kept after its connection broke."""
 
 _OURS = re.compile(r"campaign-[0-9a-f]{32}")
 """Names of campaigns' folders; nothing else in the work folder is ever removed."""

@@ -1,18 +1,23 @@
-"""Program on a node whose standard input and output are forwarded over SSH.
+"""Programs on a node whose standard input and output are forwarded over SSH; and `millrace exec`, which runs one.
 
 paramiko's channels block, so that every program has one thread for reading and one for writing.
 """
 
 import asyncio
-from collections.abc import Callable
+import os
+import shlex
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from threading import Thread
 from typing import Any, TypeVar
 
 import paramiko
 
 from agents.protocol import MAX_LINE
 from controller.ssh.connection import Connection
+from controller.ssh.settings import settings_of
+from inventory.ansible_hosts import Host
 from inventory.errors import RunError
 
 T = TypeVar("T")
@@ -27,6 +32,8 @@ POLL_S = 0.02
 SIGNALLED, MOST_SIGNALS = 128, 64
 
 _MOST_COMPLAINT = 2000
+
+_FORWARDED_BYTES = 64 * 1024
 
 
 async def open_command(connection: Connection, command: str) -> paramiko.Channel:
@@ -66,12 +73,12 @@ class RemoteProgram:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended, or its end can no longer be known."""
+        """True if it has ended, or its end can no longer be known."""
         return self._channel.exit_status_ready()
 
     @property
     def is_running(self) -> bool:
-        """Whether it still reads and writes, as far as is known here."""
+        """True if it still reads and writes, as far as is known here."""
         return not (self._has_closed or self.has_ended)
 
     async def read_line(self) -> bytes:
@@ -149,3 +156,47 @@ class RemoteProgram:
 
     async def _run_in(self, thread: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(thread, work, *arguments)
+
+
+async def execute(host: Host, command: Sequence[str]) -> int:
+    """Run a command on a host; return its exit status, or 128 plus the signal's number if a signal ended it.
+
+    Args:
+        host: the host.
+        command: the program and its arguments, passed unchanged.
+
+    Raises:
+        MillraceError: the host cannot be reached, or the connection broke.
+    """
+    with ThreadPoolExecutor() as threads:
+        connection = Connection(host, threads, settings_of(host))
+        try:
+            # The shell waits and turns a signal into an exit status, because paramiko ignores sshd's signal message.
+            channel = await open_command(connection, shlex.join(["exec", "sh", "-c", '"$@"; exit $?', "sh", *command]))
+            Thread(target=_forward_input, args=(channel,), daemon=True).start()
+            error = connection.run_blocking(_forward_output, channel.recv_stderr, 2)
+            await connection.run_blocking(_forward_output, channel.recv, 1)
+            await error
+            status = await connection.run_blocking(channel.recv_exit_status)
+        finally:
+            await connection.close()
+    if status < 0:
+        raise RunError(f"node {host.name}: the connection broke before the command ended")
+    return status
+
+
+def _forward_input(channel: paramiko.Channel) -> None:
+    """Forward standard input until it or the channel ends."""
+    try:
+        while piece := os.read(0, _FORWARDED_BYTES):
+            channel.sendall(piece)
+        channel.shutdown_write()
+    except (OSError, EOFError, paramiko.SSHException):
+        return
+
+
+def _forward_output(receive: Callable[[int], bytes], descriptor: int) -> None:
+    """Forward the command's output until it ends."""
+    while piece := receive(_FORWARDED_BYTES):
+        while piece:
+            piece = piece[os.write(descriptor, piece) :]

@@ -1,6 +1,7 @@
-"""Write `cli.md`, the reference of the command line, from the commands themselves.
+"""Write `cli.md`, the reference of the command line, and the JSON Schemas in `docs/schemas/`.
 
-Run it after a change of a command's options or help: `.venv/bin/python docs/reference/make_cli.py`
+Run it after a change of a command's options or help, or of the type of a file:
+`.venv/bin/python docs/reference/make_cli.py`
 """
 
 from pathlib import Path
@@ -9,8 +10,10 @@ import click
 from click.testing import CliRunner
 
 from campaign.commands.main import millrace
+from campaign.results.schemas import TYPES, schema_text
 
 PAGE = Path(__file__).with_name("cli.md")
+SCHEMAS = Path(__file__).parents[1] / "schemas"
 WIDTH = 110
 
 HEAD = r"""# Command line
@@ -36,8 +39,9 @@ campaign that is still running keeps its cluster locked, and `clean` finds what 
 names a folder of another user, it is ignored. If the home folder cannot be written, the command fails; set the
 variable.
 
-A shell completes commands, options and their values once its start-up file has the line for it, with `millrace` on the
-`PATH` (`.venv/bin/millrace` of a checkout is not, before its environment is activated):
+A shell completes commands, options and their values (names of schedulers, workloads, built-in agendas and inventories)
+once its start-up file has the line for it, with `millrace` on the `PATH` (`.venv/bin/millrace` of a checkout is not,
+before its environment is activated):
 
 | shell | file | line |
 |---|---|---|
@@ -61,3 +65,6 @@ def _section(*words: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    SCHEMAS.mkdir(exist_ok=True)
+    for kind in TYPES:
+        (SCHEMAS / f"{kind}.json").write_text(schema_text(kind), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/architecture.md: rooms, and the lives of a run, a tuple and a measurement.
+"""Draw the pictures of docs/architecture.md and docs/online.md: rooms, and the lives of a run, a tuple and others.
 
     .venv/bin/python docs/tools/diagrams.py
 
@@ -192,7 +192,35 @@ MEASUREMENT = (
         Arrow("Spark job", "report"),
     ],
 )
-PICTURES = {"rooms": ROOMS, "run": RUN, "tuple": TUPLE, "measurement": MEASUREMENT}
+ONLINE = (
+    "An online run: reports become observations, answers become revisions, which are carried out at barriers",
+    [
+        Box("workers, agents", "totals, every second", 0, 0),
+        Box("monitor", "windows, loads, rates", 1, 0),
+        Box("observation", "one complete window", 2, 0),
+        Box("rescheduling", "when to ask, what counts", 2, 1),
+        Box("scheduler", "a process of its own", 3, 1),
+        Box("decisions.jsonl", "questions and answers", 3, 2),
+        Box("moves", "at barriers; clocks", 1, 1),
+        Box("topology", "goes on meanwhile", 0, 1),
+        Box("traces", "decision, revision, move", 1, 2),
+        Box("run.json", "revisions, their cost", 2, 2),
+    ],
+    [
+        Arrow("workers, agents", "monitor"),
+        Arrow("monitor", "observation"),
+        Arrow("observation", "rescheduling"),
+        Arrow("rescheduling", "scheduler"),
+        Arrow("scheduler", "rescheduling"),
+        Arrow("scheduler", "decisions.jsonl"),
+        Arrow("rescheduling", "moves"),
+        Arrow("moves", "topology"),
+        Arrow("topology", "workers, agents"),
+        Arrow("moves", "traces"),
+        Arrow("traces", "run.json"),
+    ],
+)
+PICTURES = {"rooms": ROOMS, "run": RUN, "tuple": TUPLE, "measurement": MEASUREMENT, "online": ONLINE}
 
 
 def main() -> None:

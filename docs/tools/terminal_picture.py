@@ -5,15 +5,15 @@
 
 import argparse
 import io
-import json
 import re
 import sys
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from campaign.display.top_view import screen
-from campaign.results.watch import CampaignCondition, Watched
+from campaign.results.live_file import CampaignCondition, LiveRecord, Watched
 
 WIDTH, HEIGHT = 118, 30
 
@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("live", type=Path, help="live.json of a running campaign")
     parser.add_argument("svg", type=Path, help="where the picture goes")
     asked = parser.parse_args()
-    live = json.loads(asked.live.read_text())
+    live = msgspec.json.decode(asked.live.read_bytes(), type=LiveRecord)
     watched = Watched(Path("results/demo/latest"), CampaignCondition.RUNNING, live, 0.0)
     console = Console(record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True)
     console.print(screen(watched, "r", WIDTH, HEIGHT))

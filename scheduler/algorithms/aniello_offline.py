@@ -14,12 +14,11 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from scheduler.algorithms.aniello.leftovers import deal_leftovers
-from scheduler.algorithms.aniello.limits import between, most_executors
+from scheduler.algorithms.aniello.packing import between, most_executors
+from scheduler.algorithms.aniello.planning import deal_leftovers
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot
-from scheduler.toolkit.running_workers import RunningWorkers
-from scheduler.toolkit.scaling import decimal
-from scheduler.toolkit.slots import FreeSlots, waiting
+from scheduler.toolkit.exact import decimal
+from scheduler.toolkit.slots import FreeSlots, RunningWorkers, waiting
 from workloads.topology import ACKER, Executor, Topology
 
 Share = Annotated[float, Meta(ge=0, le=1)]

@@ -7,21 +7,24 @@ relieves an overloaded node. If nothing runs yet, the plan is always applied (ou
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import floor
+from dataclasses import dataclass, replace
+from math import floor, fsum
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
+from msgspec.structs import replace as replaced
 
-from scheduler.algorithms.aniello.leftovers import deal_leftovers
-from scheduler.algorithms.aniello.limits import most_executors
-from scheduler.algorithms.aniello.packing import NoRoomError
-from scheduler.algorithms.aniello.planning import Knobs, Planned, make_plan
-from scheduler.algorithms.aniello.stats import Stats, stats_of
+from scheduler.algorithms.aniello.packing import NoRoomError, most_executors
+from scheduler.algorithms.aniello.planning import Knobs, Planned, Stats, deal_leftovers, make_plan, stats_of
+from scheduler.online.observation import Observation
+from scheduler.online.replanner import ReplanRules, by_plan
+from scheduler.online.replanning import Replanned, cut_of
+from scheduler.online.revision import Revision, Rhythm
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot
-from scheduler.toolkit.loads import Loads
-from scheduler.toolkit.running_workers import RunningWorkers
-from scheduler.toolkit.scaling import decimal
+from scheduler.toolkit.cost import Loads
+from scheduler.toolkit.exact import decimal
+from scheduler.toolkit.slots import RunningWorkers
+from workloads.topology import Executor
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 
@@ -37,6 +40,8 @@ class AnielloOnlineParams:
         delta: maximum workers of a topology on a node, from an even split (0) to as many as possible (1).
         traffic_improvement: traffic between nodes that a plan must save, in per cent.
         reschedule_timeout: minimum seconds between two applied plans, for callers that reschedule periodically.
+        capacity_percent: share of a node's `cpu` that executors may use; at 100 no measured load would exceed it.
+        initial: scheduler of the placement with which a topology starts, before any traffic is known.
         as_published: reproduce the defects of the published code, which has no usable default for gamma.
     """
 
@@ -46,6 +51,8 @@ class AnielloOnlineParams:
     delta: Share = 0.0
     traffic_improvement: Annotated[float, Meta(ge=1, le=100)] = 10.0
     reschedule_timeout: Annotated[float, Meta(ge=0)] = 180.0
+    capacity_percent: Annotated[float, Meta(gt=0, le=100)] = 85.0
+    initial: str = "even"
     as_published: bool = False
 
     def __post_init__(self) -> None:
@@ -61,6 +68,7 @@ class AnielloOnline:
     needs: ClassVar[Needs] = Needs(
         traffic="required", load=True, online=True, cycles=True, ignores="memory, hardware, groupings"
     )
+    rhythm: ClassVar[Rhythm] = Rhythm(30, 5, "mean", first_s=30, ask_s=10)
     Params: ClassVar[type] = AnielloOnlineParams
 
     def __init__(self, params: AnielloOnlineParams) -> None:
@@ -79,7 +87,8 @@ class AnielloOnline:
         for slots in ran:
             planned.release(slots)
         nodes = sorted(node.id for node in problem.cluster.available if node.slots)
-        capacity = [Loads(problem).capacity[node] for node in nodes]
+        limits = self._limits(problem)
+        capacity = [limits[node] for node in nodes]
         try:
             plan = make_plan(stats, workers, [planned.free.count(node) for node in nodes], capacity, self._knobs)
         except NoRoomError:
@@ -95,6 +104,49 @@ class AnielloOnline:
             return unplanned.plan(even, details)
         details["workers"] = _account(problem, stats, plan, nodes)
         return planned.plan(self._apply(problem, stats, workers, plan, planned, nodes), details)
+
+    def revise(self, problem: Problem, observation: Observation) -> Revision:
+        """Apply the plan if it saves enough traffic between nodes, or relieves an overloaded node.
+
+        Rates are truncated to whole tuples/s, as in the published code; what is expected afterwards is not.
+        """
+        traffic = observation.as_traffic
+        edges = tuple(replaced(edge, tuples_per_s=float(floor(edge.tuples_per_s))) for edge in traffic.edges)
+        whole = replace(problem, traffic=replaced(traffic, edges=edges))
+        rules = ReplanRules(self._params.traffic_improvement, self._params.reschedule_timeout)
+        (topology,) = problem.topologies
+
+        def accept(found: Replanned) -> str:
+            kept = floor(found.cut_now * (100 - decimal(self._params.traffic_improvement)) / 100)
+            if kept >= found.cut_plan:
+                return f"{found.cut_now:.6g} -> {found.cut_plan:.6g} tuples/s between nodes"
+            now = {topology.executor_named[name]: slot for name, slot in observation.places.items()}
+            later = now | {move.executor: move.target for move in found.moves}
+            before, after = self._excess(whole, now), self._excess(whole, later)
+            return f"executors exceed their nodes by {after:g} instead of {before:g}" if after < before else ""
+
+        revision = by_plan(whole, observation, self.place, rules, accept=accept)
+        if not revision.moves:
+            return revision
+        later = {topology.executor_named[name]: slot for name, slot in observation.places.items()}
+        later |= {move.executor: move.target for move in revision.moves}
+        cut = cut_of(replace(problem, traffic=traffic), topology, later)
+        return replace(revision, expects=replaced(revision.expects, cut=cut))
+
+    def _excess(self, problem: Problem, slots: Mapping[Executor, Slot]) -> float:
+        """Return the load beyond the limits of all nodes."""
+        (topology,) = problem.topologies
+        loads, limits = Loads(problem), self._limits(problem)
+        carried = dict.fromkeys(limits, 0.0)
+        for executor, slot in slots.items():
+            carried[slot.node] += loads.of(topology, executor)
+        return fsum(max(0.0, load - limits[node]) for node, load in carried.items())
+
+    def _limits(self, problem: Problem) -> dict[str, float]:
+        """Return node -> load that its executors may have."""
+        loads = Loads(problem)
+        percent = self._params.capacity_percent if loads.unit == "points" else 100.0
+        return {node: capacity * percent / 100 for node, capacity in loads.capacity.items()}
 
     def _why(self, now: "_Present", plan: Planned, capacity: Sequence[float]) -> str:
         """Return why the plan replaces the running placement, or an empty text."""

@@ -6,7 +6,7 @@ inside nodes. Topologies are planned in the order given; each uses the resources
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
@@ -15,11 +15,13 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from scheduler.adaptive.demand import Demand
-from scheduler.adaptive.node_state import NodeState
-from scheduler.partitioning.assembling import Part, assemble
+from scheduler.online.observation import Observation
+from scheduler.online.replanner import ReplanRules, by_plan, last_applied_s, overloaded
+from scheduler.online.revision import Revision, Rhythm
+from scheduler.online.round_state import Demand, NodeState
 from scheduler.problem import Needs, Plan, Problem
-from scheduler.toolkit.scaling import as_float, decimal
+from scheduler.toolkit.exact import as_float, decimal
+from scheduler.toolkit.node_assignment import Part, assemble
 from workloads.topology import DEFAULT_ONHEAP_MB, Executor, Topology
 
 Weight = Annotated[float, Meta(ge=0)]
@@ -33,11 +35,22 @@ class DStormParams:
         a1: weight of an executor's size relative to the node's.
         a2: weight of its traffic to executors on the node.
         a3: weight of its traffic to executors on other nodes, which is subtracted.
+        bounds: share by which an executor's load may differ from the load that it was planned with.
+        min_gain_percent: traffic between nodes that a plan must save where loads are as planned (ours).
     """
 
     a1: Weight = 1.0
     a2: Weight = 1.0
     a3: Weight = 1.0
+    bounds: Annotated[float, Meta(ge=0)] = 0.2
+    min_gain_percent: Annotated[float, Meta(ge=0, le=100)] = 10.0
+
+
+OVERLOAD = 0.9
+"""Load of a node, as a share of its `cpu`, above which a new plan is applied."""
+
+APART_S = 60.0
+"""Minimum time between two applied plans (ours)."""
 
 
 class DStorm:
@@ -53,10 +66,12 @@ class DStorm:
         cycles=True,
         ignores="workers asked for, hardware, groupings",
     )
+    rhythm: ClassVar[Rhythm] = Rhythm(60, 1, "mean", first_s=60, ask_s=10)
     Params: ClassVar[type] = DStormParams
 
     def __init__(self, params: DStormParams) -> None:
         self._params = params
+        self._planned: Mapping[str, float] = {}  # executor -> load that the last plan was made with
 
     def place(self, problem: Problem) -> Plan:
         """Place topologies in order, each as a whole or not at all. A topology that fails keeps its running workers."""
@@ -84,6 +99,28 @@ class DStorm:
                 "order": [executor - mine.start for executor in packing.order],
             }
         return assemble(problem, parts, failures, {"topologies": account})
+
+    def _off(self, problem: Problem, observation: Observation) -> list[str]:
+        """Return the executors whose load differs from the planned one by more than `bounds`."""
+        (topology,) = problem.topologies
+        # Executors that were added since the last plan have the load that their component declares.
+        declared = {e.name: topology.component[e.component].cpu_points for e in topology.executors}
+        planned, bounds = {**declared, **self._planned}, self._params.bounds
+        found = observation.executors.items()
+        return [name for name, now in found if abs(now.load - planned[name]) > bounds * planned[name]]
+
+    def revise(self, problem: Problem, observation: Observation) -> Revision:
+        """Apply a new plan when a node is overloaded, loads are not as planned, or enough traffic is saved."""
+        last = last_applied_s(observation)
+        apart = last is None or observation.at_s - last >= APART_S
+        off, hot = self._off(problem, observation), overloaded(observation, OVERLOAD)
+        rules = ReplanRules(self._params.min_gain_percent, APART_S)
+        revision = by_plan(
+            problem, observation, self.place, rules, {"overload": hot, "infeasible": off} if apart else {}
+        )
+        if revision.moves or ("cut" in revision.details and off):
+            self._planned = {name: now.load for name, now in observation.executors.items()}
+        return revision
 
 
 def _failure(topology: Topology, demand: Demand, waiting: Sequence[int]) -> str:
@@ -115,6 +152,7 @@ class _Packing:
         self._cluster_memory = sum(demand.memory_of[node] for node in node_state.nodes)
         self.opened: list[str] = []
         self.order: list[int] = []
+        self._least = min((demand.load[e] for e in mine), default=0), min((demand.memory[e] for e in mine), default=0)
         ranked = sorted(mine, key=demand.rank.__getitem__, reverse=True)
         self._left: dict[int, list[int]] = {}  # kind -> executors without a node, the first to be placed at the end
         for executor in ranked:
@@ -155,13 +193,13 @@ class _Packing:
         heap = [(-value, self._demand.rank[self._left[kind][-1]], kind) for kind, value in priority.items()]
         heapify(heap)
         before = len(self.order)
-        while heap:
+        while heap and self._has_room(node, *self._least):
             value, rank, kind = heappop(heap)
             left = self._left[kind]
             if not left or self._demand.rank[left[-1]] != rank or priority[kind] != -value:
                 continue  # outdated entry
             executor = left[-1]
-            if not self._fits(executor, node):
+            if not self._has_room(node, self._demand.load[executor], self._demand.memory[executor]):
                 continue  # never fits later: the node only fills up
             left.pop()
             self.order.append(executor)
@@ -187,11 +225,10 @@ class _Packing:
         traffic = self._near * self._inside[kind] - self._far * self._outside[kind]
         return self._size * size * self._total + 2 * cpu * memory * traffic
 
-    def _fits(self, executor: int, node: str) -> bool:
-        demand = self._demand
+    def _has_room(self, node: str, load: int, memory: int) -> bool:
         return (
-            self._ground.load[node] + demand.load[executor] <= demand.capacity[node]
-            and self._memory[node] + demand.memory[executor] <= demand.memory_of[node]
+            self._ground.load[node] + load <= self._demand.capacity[node]
+            and self._memory[node] + memory <= self._demand.memory_of[node]
         )
 
 

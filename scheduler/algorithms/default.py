@@ -9,8 +9,7 @@ from typing import ClassVar
 from inventory.cluster import Cluster
 from scheduler.algorithms.even import place_evenly
 from scheduler.problem import Needs, NoParams, Placement, Plan, Problem, Slot
-from scheduler.toolkit.running_workers import RunningWorkers
-from scheduler.toolkit.slots import Workers, port_order, waiting
+from scheduler.toolkit.slots import RunningWorkers, Workers, port_order, waiting
 from workloads.topology import Executor, Topology
 
 

@@ -1,25 +1,34 @@
 """`er-stream`: genetic search for the partition on the fewest nodes that keeps most traffic inside them.
 
 "Er-Stream: An energy efficient and runtime-aware framework for distributed stream computing systems" (Sun, Cui, Wu,
-Gao, Buyya, 2022), Algorithm 1 with Eq. 20 and 31: the initial placement of a topology. Ours: topologies are partitioned
-one after the other; running executors stay, and their nodes count as used; the work of a search is bounded.
+Gao, Buyya, 2022). `place` is Algorithm 1 with Eq. 20 and 31, the initial placement of a topology; `revise` is
+Algorithms 2 (moves off overloaded nodes), 3 (a new partition by measured traffic) and 4 (clocks). Ours: topologies are
+partitioned one after the other; running executors stay, and their nodes count as used; the work of a search is
+bounded.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import fsum
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from scheduler.cost import pairs_together
-from scheduler.problem import Needs, Placement, Plan, Problem, concluded
-from scheduler.toolkit.equivalence_classes import classes_of
+from scheduler.online.clocks import Clocks, utilisations
+from scheduler.online.observation import Expected, Observation
+from scheduler.online.overload import Relief, relieve, vacate
+from scheduler.online.predicted_loads import PredictedLoads
+from scheduler.online.rescheduling import Rescheduling, cut_of, reschedule
+from scheduler.online.revision import Reason, Revision, Rhythm
+from scheduler.problem import Move, Needs, Placement, Plan, Problem, concluded
+from scheduler.toolkit.communication import classes_of
+from scheduler.toolkit.cost import pairs_together
 from scheduler.toolkit.genetic import CHROMOSOME_WORK, GENE_WORK, GeneticSettings, evolve
-from scheduler.toolkit.local_traffic import inside_of, observed
+from scheduler.toolkit.local_traffic import LocalTraffic, Rates, inside_of, observed
 from scheduler.toolkit.node_assignment import NodeAssignment, NodeUsage
+from workloads.topology import Executor, Topology
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,6 +38,12 @@ if TYPE_CHECKING:
 
 MOST_WORK = 1_000_000_000
 """Work limit of one search, in numbers handled; a larger search runs fewer generations."""
+
+MOST_WORDS = 3
+"""Maximum number of nodes in the text of a revision."""
+
+WITHOUT_EFFECT = frozenset({"stale", "late", "too_large", "abandoned"})
+"""Outcomes of revisions after which executors are where they were."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,14 @@ class ErStreamParams:
         p_m: probability of mutation of a partition.
         stall: generations without progress after which the search ends.
         seed: seed of the search.
+        B: highest load of a node without `max_load`, as a share of its `cpu`.
+        max_moves: maximum number of executors that leave an overloaded node in one window.
+        cool: windows for which an executor that moved is not moved again.
+        period_s: seconds between two partitions by measured traffic.
+        alpha: ratio of the traffic between nodes now and by a new partition that must be exceeded.
+        p_min: share of full-speed performance that a slowed node keeps at least.
+        save: energy that clocks minimise: power (`stream`), energy per tuple (`batch`); `off`: clocks stay.
+        tol: slack up to which an executor is critical, as a share of the longest path.
     """
 
     population: Annotated[int, Meta(ge=1, le=10_000)] = 60
@@ -50,22 +73,37 @@ class ErStreamParams:
     p_m: Annotated[float, Meta(ge=0, le=1)] = 0.1
     stall: Annotated[int, Meta(ge=1)] = 60
     seed: Annotated[int, Meta(ge=0)] = 0
+    B: Annotated[float, Meta(gt=0, le=1)] = 0.85
+    max_moves: Annotated[int, Meta(ge=0)] = 1
+    cool: Annotated[int, Meta(ge=0)] = 6
+    period_s: Annotated[float, Meta(gt=0)] = 30.0
+    alpha: Annotated[float, Meta(ge=0)] = 1.2
+    p_min: Annotated[float, Meta(gt=0, le=1)] = 0.9
+    save: Literal["stream", "batch", "off"] = "stream"
+    tol: Annotated[float, Meta(ge=0, le=1)] = 0.05
 
 
 class ErStream:
-    """Er-Stream's initial partition."""
+    """Er-Stream: the initial partition, and its revisions while the topology runs."""
 
     name: ClassVar[str] = "er-stream"
     paper: ClassVar[str] = "Sun et al.: Er-Stream, Future Generation Computer Systems, 2022"
     needs: ClassVar[Needs] = Needs(
+        hardware=True,
         traffic="used",
+        load=True,
+        online=True,
         cycles=True,
-        ignores="CPU, memory, hardware, the number of workers; loads and clocks, which its runtime part looks at",
+        ignores="memory, the number of workers; at the start CPU, hardware and loads too",
     )
+    rhythm: ClassVar[Rhythm] = Rhythm(5, 1, "trimmed", first_s=30, ask_s=5)
     Params: ClassVar[type] = ErStreamParams
 
     def __init__(self, params: ErStreamParams) -> None:
         self._params = params
+        self._clocks = None if params.save == "off" else Clocks(params.p_min, params.tol, params.save)
+        self._moved: dict[Executor, float] = {}  # executor -> end of the window after which it was moved
+        self._period = 0  # number of the last period with a new partition
 
     def place(self, problem: Problem) -> Plan:
         """Place topologies in order; each gets the places that earlier ones left."""
@@ -97,35 +135,180 @@ class ErStream:
         """Return waiting executor -> node, and a message."""
         import numpy as np
 
-        topology, params = usage.topology, self._params
+        topology = usage.topology
         many = len(usage.waiting)
         sizes = [min(places[node], many) for node in used]
         inside = inside_of(topology, observed(topology, problem.traffic), len(used))
-        work = params.population * (CHROMOSOME_WORK + GENE_WORK * sum(sizes) + inside.work)
-        generations = min(params.generations, MOST_WORK // work - 1)
-        if generations < 0:
-            in_order = (node for node, size in zip(used, sizes, strict=True) for _ in range(size))
-            return list(islice(in_order, many)), "too large for the search: nodes are filled one after the other"
-        message = ""
-        if generations < params.generations:
-            message = f"too large for the whole search: {generations} of {params.generations} generations"
-
-        position = np.repeat(np.arange(len(used)), sizes)
         number = {assignment.nodes[node]: at for at, node in enumerate(used)}
         nodes = np.zeros(len(topology.executors), dtype=np.int64)
         for executor, slot in usage.assignments.items():
             nodes[topology.number_of[executor]] = number[slot.node]
         waiting = np.array([topology.number_of[executor] for executor in usage.waiting])
-        node_of_gene = np.empty(len(position), dtype=np.int64)
+        found, message = _fittest(self._params, inside, sizes, nodes, waiting)
+        if found is None:
+            in_order = (node for node, size in zip(used, sizes, strict=True) for _ in range(size))
+            return list(islice(in_order, many)), f"{message}: nodes are filled one after the other"
+        return [used[at] for at in found], message
 
-        def fitness(chromosome: "Integers") -> int:
-            node_of_gene[chromosome] = position
-            nodes[waiting] = node_of_gene[:many]
-            return inside.of(nodes)
+    def revise(self, problem: Problem, observation: Observation) -> Revision | None:
+        """Move executors off overloaded nodes, else exchange executors between nodes; and set clocks."""
+        (topology,) = problem.topologies
+        if any(name not in observation.executors for name in topology.executor_named):
+            return None  # executors wait, which are placed without us
+        ratios = self._clocks.ratios(problem.cluster, observation) if self._clocks else {}
+        loads = PredictedLoads(problem, observation, self._params.B, ratios)
+        rates = observed(topology, observation.as_traffic) or {}
+        gone = {node for node in loads.place.values() if not _stays(node, problem, observation)}
+        if gone:
+            left = vacate(topology, loads, rates, gone) if observation.complete else []
+            moves = _moves(topology, observation, loads)
+            return self._revision(problem, observation, loads, rates, "nodes", moves, left) if moves else None
+        if not observation.complete:
+            return Revision(text="the observation is not complete")
+        held = self._held(topology, observation)
+        relieved = relieve(topology, loads, rates, self._params.max_moves, held)
+        moves = _moves(topology, observation, loads)
+        if moves:
+            return self._revision(problem, observation, loads, rates, "overload", moves, relieved)
+        exchange: Rescheduling | str = "not due"
+        period = int((observation.at_s + 1e-6) // self._params.period_s)
+        if period > self._period:
+            self._period = period
+            exchange = self._exchange(topology, loads, rates, held) if rates else "no traffic was observed"
+            moves = _moves(topology, observation, loads)
+        return self._revision(problem, observation, loads, rates, "cut", moves, relieved, exchange)
 
-        settings = GeneticSettings(params.population, generations, params.p_c, params.p_m, params.stall, params.seed)
-        node_of_gene[evolve(len(position), fitness, inside.total, settings)] = position
-        return [used[at] for at in node_of_gene[:many].tolist()], message
+    def _held(self, topology: Topology, observation: Observation) -> set[Executor]:
+        """Return the executors that moved a short time ago."""
+        undone = {past.at_s for past in observation.history if past.outcome in WITHOUT_EFFECT}
+        self._moved = {executor: at_s for executor, at_s in self._moved.items() if at_s not in undone}
+        since_s = observation.at_s - self._params.cool * (observation.at_s - observation.since_s) + 1e-6
+        moved = {e: at_s for e in topology.executors if (at_s := observation.executors[e.name].moved_s) is not None}
+        return {e for found in (moved, self._moved) for e, at_s in found.items() if at_s > since_s}
+
+    def _exchange(
+        self, topology: Topology, loads: PredictedLoads, rates: Rates, held: set[Executor]
+    ) -> Rescheduling | str:
+        """Partition the nodes in use again, and decide about the changes; or return why there is no partition."""
+        import numpy as np
+
+        used = [node for node in loads.nodes if loads.on(node)]
+        if len(used) < len(set(loads.place.values())):
+            return "a node in use has no measured load"
+        many = len(topology.executors)
+        sizes = [min(loads.places(node), many) for node in used]
+        empty = iter(range(many, sum(sizes)))
+        known: list[int] = []
+        for node, size in zip(used, sizes, strict=True):
+            here = [topology.number_of[executor] for executor in loads.on(node)]
+            known += [*here, *islice(empty, size - len(here))]
+        inside = inside_of(topology, rates, len(used))
+        nodes, everybody = np.zeros(many, dtype=np.int64), np.arange(many)
+        found, message = _fittest(self._params, inside, sizes, nodes, everybody, np.array(known))
+        if found is None:
+            return message
+        plan = {executor: used[at] for executor, at in zip(topology.executors, found, strict=True)}
+        exchange = reschedule(topology, loads, plan, rates, self._params.alpha, held)
+        return replace(exchange, text=f"{exchange.text}; {message}") if message else exchange
+
+    def _revision(
+        self,
+        problem: Problem,
+        observation: Observation,
+        loads: PredictedLoads,
+        rates: Rates,
+        reason: Reason,
+        moves: Sequence[Move],
+        relieved: Sequence[Relief],
+        exchange: Rescheduling | str = "executors leave nodes first",
+    ) -> Revision:
+        """Add clocks, predictions and the account."""
+        (topology,) = problem.topologies
+        self._moved |= {move.executor: observation.at_s for move in moves}
+        targets = {move.target.node for move in moves}
+        clocks = self._clocks and self._clocks.answer(problem.cluster, topology, observation, loads, targets)
+        frequencies = clocks.frequencies if clocks else {}
+        busiest = max(utilisations(problem.cluster, loads, frequencies).values(), default=None)
+        expects = Expected(
+            cut_of(topology, loads.place, rates) if rates else None,
+            None if busiest is None else min(busiest, 2.0),
+            clocks.watts if clocks else None,
+        )
+        details = {
+            "loads": {
+                node: {"load": round(load, 6), "bound": loads.bound[node]} for node, load in loads.observed.items()
+            },
+            "overload": [relief.account for relief in relieved],
+            "cut": exchange.account if isinstance(exchange, Rescheduling) else {"outcome": exchange},
+            "clocks": clocks.details if clocks else {"outcome": "off"},
+        }
+        words = [relief.text for relief in relieved[:MOST_WORDS]]
+        if isinstance(exchange, Rescheduling):
+            words.append(exchange.text)
+        words += [f"{node} to {hz / 1e9:g} GHz" for node, hz in list(frequencies.items())[:MOST_WORDS]]
+        return Revision(
+            reason if moves else "clocks" if frequencies else "",
+            "; ".join(words) or "nothing is to be changed",
+            moves,
+            frequencies=frequencies,
+            expects=expects,
+            details=details,
+        )
+
+
+def _stays(node: str, problem: Problem, observation: Observation) -> bool:
+    """Return whether executors may stay on `node`."""
+    found = observation.nodes.get(node)
+    return problem.cluster.by_id[node].available and (found is None or found.available)
+
+
+def _moves(topology: Topology, observation: Observation, loads: PredictedLoads) -> list[Move]:
+    """Return the moves from the observed places to those in `loads`."""
+    places = observation.places
+    changed = [e for e in topology.executors if loads.place[e] != places[e.name].node]
+    return [
+        Move(topology.id, e, places[e.name], slot) for e in changed if (slot := loads.slot(loads.place[e])) is not None
+    ]
+
+
+def _fittest(
+    params: ErStreamParams,
+    inside: LocalTraffic,
+    sizes: Sequence[int],
+    nodes: "Integers",
+    waiting: "Integers",
+    known: "Integers | None" = None,
+) -> tuple[list[int] | None, str]:
+    """Return waiting executor -> its node in the fittest partition (None without a search), and a message.
+
+    Args:
+        params: of the search.
+        inside: traffic inside nodes.
+        sizes: node -> places.
+        nodes: executor -> node, where waiting executors are written.
+        waiting: numbers of the executors to be placed.
+        known: a partition of the first generation: place -> position in `waiting`, larger numbers for empty places.
+    """
+    import numpy as np
+
+    work = params.population * (CHROMOSOME_WORK + GENE_WORK * sum(sizes) + inside.work)
+    generations = min(params.generations, MOST_WORK // work - 1)
+    if generations < 0:
+        return None, "too large for the search"
+    message = ""
+    if generations < params.generations:
+        message = f"too large for the whole search: {generations} of {params.generations} generations"
+    position = np.repeat(np.arange(len(sizes)), sizes)
+    node_of_gene = np.empty(len(position), dtype=np.int64)
+
+    def fitness(chromosome: "Integers") -> int:
+        node_of_gene[chromosome] = position
+        nodes[waiting] = node_of_gene[: len(waiting)]
+        return inside.of(nodes)
+
+    settings = GeneticSettings(params.population, generations, params.p_c, params.p_m, params.stall, params.seed)
+    node_of_gene[evolve(len(position), fitness, inside.total, settings, known)] = position
+    return node_of_gene[: len(waiting)].tolist(), message
 
 
 def _places(problem: Problem, assignment: NodeAssignment) -> list[int]:

@@ -16,12 +16,14 @@ from msgspec import Meta
 from msgspec.structs import replace as replaced
 
 from inventory.cluster import ExistingWorker
-from scheduler.partitioning.assembling import Part, assemble, parts_of
+from scheduler.online.observation import Observation
+from scheduler.online.replanner import ReplanRules, by_plan, overfull
+from scheduler.online.revision import Revision, Rhythm
 from scheduler.partitioning.fusing import Assigned, Fusing
-from scheduler.partitioning.infeasible import why_not
-from scheduler.partitioning.instance import Instance, instance_of
-from scheduler.partitioning.workers import workers_of
+from scheduler.partitioning.instance import Instance, instance_of, why_not
+from scheduler.partitioning.parts import workers_of
 from scheduler.problem import Needs, Plan, Problem
+from scheduler.toolkit.node_assignment import Part, assemble, parts_of
 from workloads.topology import Executor, Topology
 
 THRESHOLDS = ((0.05, 28), (0.2, 32), (0.5, 40), (1.0, 48))
@@ -39,6 +41,10 @@ class ISchedulerParams:
         T: maximum number of executors per worker.
         partitioner: recursive bisection, or all parts at once; more than 128 executors are always split at once.
         seed: seed of all random choices.
+        min_gain_percent: traffic between nodes that a later plan must save (ours; the paper applies one plan).
+        every_s: minimum seconds between two applied plans (ours).
+        initial: scheduler of the placement with which an online run starts, before any traffic is known.
+        once: whether only the first plan by observed traffic is applied, as in the paper.
     """
 
     theta: Annotated[float, Meta(ge=0)] = 1.0
@@ -46,6 +52,10 @@ class ISchedulerParams:
     T: Annotated[int, Meta(ge=1)] = 5
     partitioner: Literal["recursive", "kway"] = "recursive"
     seed: int = 0
+    min_gain_percent: Annotated[float, Meta(ge=0, le=100)] = 10.0
+    every_s: Annotated[float, Meta(ge=0)] = 300.0
+    initial: str = "even"
+    once: bool = False
 
 
 def find_threshold(theta: float) -> int:
@@ -59,8 +69,14 @@ class IScheduler:
     name: ClassVar[str] = "i-scheduler"
     paper: ClassVar[str] = "Eskandari, Mair, Huang, Eyers: I-Scheduler, 2020"
     needs: ClassVar[Needs] = Needs(
-        resources=True, traffic="used", load=True, cycles=True, ignores="memory, hardware, requested workers"
+        resources=True,
+        traffic="used",
+        load=True,
+        online=True,
+        cycles=True,
+        ignores="memory, hardware, requested workers",
     )
+    rhythm: ClassVar[Rhythm] = Rhythm(50, 1, "mean", first_s=55, ask_s=60)
     Params: ClassVar[type] = ISchedulerParams
 
     def __init__(self, params: ISchedulerParams) -> None:
@@ -95,6 +111,11 @@ class IScheduler:
         order = sorted(sizes, key=lambda key: (number[key[0]], nodes[key[1]], key[2]))
         details["workers"] = [sizes[key] for key in order]
         return assemble(problem, parts, failures, details)
+
+    def revise(self, problem: Problem, observation: Observation) -> Revision:
+        """Apply the first plan by observed traffic; later ones if they save enough, or if a node is overfull (ours)."""
+        rules = ReplanRules(self._params.min_gain_percent, self._params.every_s, first=True, once=self._params.once)
+        return by_plan(problem, observation, self.place, rules, {"infeasible": overfull(problem, observation)})
 
     @property
     def _phi(self) -> int:

@@ -18,8 +18,7 @@ from inventory.cluster import Cluster, ExistingWorker
 from inventory.errors import ParameterError, nearest
 from scheduler.algorithms.default import place_by_default
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot, concluded
-from scheduler.toolkit.running_workers import RunningWorkers
-from scheduler.toolkit.slots import assigned
+from scheduler.toolkit.slots import RunningWorkers, assigned
 from workloads.topology import Executor, Topology
 
 Specs = list[frozenset[Executor]]

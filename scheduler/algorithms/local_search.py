@@ -12,16 +12,14 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from scheduler.partitioning.assembling import assemble, parts_of
-from scheduler.partitioning.finding import SMALL, find, looks_for
-from scheduler.partitioning.infeasible import placeable
-from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.instance import Instance, placeable
 from scheduler.partitioning.jit_cache import compiled
-from scheduler.partitioning.tabu import Effort
-from scheduler.partitioning.tabu_restarts import lowest_cost
-from scheduler.partitioning.workers import cut_between_workers, workers_of
+from scheduler.partitioning.parts import cut_between_workers, workers_of
+from scheduler.partitioning.solving import SMALL, find, looks_for
+from scheduler.partitioning.tabu import Effort, lowest_cost
 from scheduler.problem import Needs, Plan, Problem
-from scheduler.toolkit.scaling import decimal
+from scheduler.toolkit.exact import decimal
+from scheduler.toolkit.node_assignment import assemble, parts_of
 
 SHARE = 0.9
 """Share of the time limit for the search; the rest is for building the plan."""

@@ -13,11 +13,12 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from scheduler.adaptive.demand import Demand
-from scheduler.adaptive.node_state import NodeState
-from scheduler.adaptive.slot_assignment import assign_slots
+from scheduler.online.observation import Observation
+from scheduler.online.replanner import by_placing_waiting, stranded
+from scheduler.online.revision import Revision, Rhythm
+from scheduler.online.round_state import Demand, NodeState, assign_slots
 from scheduler.problem import Needs, Plan, Problem
-from scheduler.toolkit.scaling import as_float, decimal
+from scheduler.toolkit.exact import as_float, decimal
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,11 @@ class MatrixParams:
     Attributes:
         tolerance: maximum deviation of a node's load from the mean, in CPU points (executors, where nodes have a
             `capacity`); None = the largest load of a task.
+        watch_load: whether loads are levelled while a topology runs, and not only when nodes come and go.
     """
 
     tolerance: Annotated[float, Meta(ge=0)] | None = None
+    watch_load: bool = False
 
 
 class Matrix:
@@ -47,6 +50,7 @@ class Matrix:
         cycles=True,
         ignores="workers asked for, CPU of nodes, memory, hardware, groupings",
     )
+    rhythm: ClassVar[Rhythm] = Rhythm(30, 1, "mean", first_s=30, ask_s=30)
     Params: ClassVar[type] = MatrixParams
 
     def __init__(self, params: MatrixParams) -> None:
@@ -71,6 +75,12 @@ class Matrix:
             "moved": moved,
         }
         return assign_slots(problem, demand, node_state, details)
+
+    def revise(self, problem: Problem, observation: Observation) -> Revision | None:
+        """Place the tasks of nodes that are gone, and level loads, when nodes come or go (always with `watch_load`)."""
+        if not (self._params.watch_load or observation.changes or stranded(problem, observation)):
+            return None
+        return by_placing_waiting(problem, observation, self.place)
 
 
 class _Matrices:

@@ -12,11 +12,11 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from scheduler.cost import cost
-from scheduler.partitioning.assembling import assemble, parts_of
-from scheduler.partitioning.infeasible import placeable
-from scheduler.partitioning.proving import solve
+from scheduler.partitioning.instance import placeable
+from scheduler.partitioning.solving import solve
 from scheduler.problem import Needs, Plan, Problem
+from scheduler.toolkit.cost import cost
+from scheduler.toolkit.node_assignment import assemble, parts_of
 
 
 @dataclass(frozen=True)

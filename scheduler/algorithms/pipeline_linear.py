@@ -8,19 +8,23 @@ node with the fewest executors of its component.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from scheduler.pipeline.distribution import Distribution, relabelled
-from scheduler.pipeline.limits import check_nodes
-from scheduler.pipeline.refinement import Swap, refine
+from scheduler.online.observation import Observation
+from scheduler.online.replanner import ReplanRules, by_plan
+from scheduler.online.revision import Revision, Rhythm
+from scheduler.pipeline.refinement import Distribution, Swap, refine, relabelled
 from scheduler.pipeline.timeline import Flow, flow_of, timeline
 from scheduler.problem import CommunicationSchedule, Needs, Placement, Plan, Problem, concluded
-from scheduler.toolkit.node_assignment import NodeAssignment, NodeUsage
+from scheduler.toolkit.node_assignment import NodeAssignment, NodeUsage, check_nodes
 from workloads.topology import Executor, Topology
 
 MOST_CELLS = 4_000_000
 """Matrices with more cells in total are left out of the details."""
+
+
+ANY_PLAN = ReplanRules(min_gain_percent=None, every_s=0)
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class PipelineLinear:
     name: ClassVar[str] = "pipeline-linear"
     paper: ClassVar[str] = "Tantalaki et al.: Pipeline-Based Linear Scheduling of Big Data Streams in the Cloud, 2020"
     needs: ClassVar[Needs] = Needs(ignores="load, traffic, groupings, CPU, memory, hardware, the number of workers")
+    rhythm: ClassVar[Rhythm] = Rhythm(5, 1, "mean")
     Params: ClassVar[type] = PipelineLinearParams
 
     def __init__(self, params: PipelineLinearParams) -> None:
@@ -68,6 +73,15 @@ class PipelineLinear:
         }
         communication = CommunicationSchedule(assignment.nodes, tuple(schedule), flow.stages) if grid else None
         return Plan(placements, schedule=communication, details=details)
+
+    def revise(self, problem: Problem, observation: Observation) -> Revision | None:
+        """Distribute all executors anew; the plan differs only if nodes or numbers of executors do."""
+        revision = by_plan(problem, observation, self.place, ANY_PLAN)
+        if revision.reason != "cut":
+            return revision
+        scaled = any(change.what == "scale" for change in observation.changes)
+        text = "executors are distributed anew, after a change of their number or of nodes"
+        return replace(revision, reason="scale" if scaled else "nodes", text=text)
 
     def _layers(self, grid: Distribution, flow: Flow) -> list[tuple[list[int], list[Swap]]]:
         """Return, per layer, the new labels and the exchanges that produce them."""

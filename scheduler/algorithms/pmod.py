@@ -5,15 +5,20 @@ executor without a node goes to the node with the fewest executors of its compon
 nodes and tasks; after a change of the number of nodes, every node sends in the steady-state schedule.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace as replaced
 
-from scheduler.pipeline.limits import MOST_NODES, check_nodes
+from scheduler.online.elastic import BusyRule, revision_to, wanted_sizes
+from scheduler.online.observation import Observation
+from scheduler.online.revision import Reason, Revision, Rhythm
 from scheduler.pipeline.modular import Change, Step, estimated_cost, finish_times, step_cost
-from scheduler.problem import CommunicationSchedule, Needs, Placement, Plan, Problem, concluded
-from scheduler.toolkit.node_assignment import NodeAssignment, NodeUsage
+from scheduler.problem import CommunicationSchedule, Needs, Overlap, Placement, Plan, Problem, concluded
+from scheduler.toolkit.node_assignment import MOST_NODES, NodeAssignment, NodeUsage, check_nodes
+from workloads.scaling import resized, sizes_of
 from workloads.topology import MOST_EXECUTORS, Executor
 
 MOST_CELLS = 500_000
@@ -30,12 +35,14 @@ class PmodParams:
             or the current tasks if none runs.
         v: time to process a step, in units of the distance between neighbouring nodes.
         w: time to pack a step, in the same unit.
+        elastic: what changes the parallelism of bolts while a topology runs: the time that their executors are `busy`.
     """
 
     old_nodes: Annotated[int, Meta(ge=1, le=MOST_NODES)] | None = None
     old_tasks: Annotated[int, Meta(ge=1, le=MOST_EXECUTORS)] | None = None
     v: Annotated[float, Meta(ge=0, le=1e9)] = 1.0
     w: Annotated[float, Meta(ge=0, le=1e9)] = 1.0
+    elastic: Literal["off", "busy"] = "off"
 
 
 class Pmod:
@@ -49,43 +56,129 @@ class Pmod:
         shrinks=True,
         ignores="which components communicate, load, traffic, CPU, memory, hardware, the number of workers",
     )
+    overlap: ClassVar[Overlap] = "transfer"
+    rhythm: ClassVar[Rhythm] = Rhythm(5, 1, "mean", first_s=5, ask_s=5)
     Params: ClassVar[type] = PmodParams
 
     def __init__(self, params: PmodParams) -> None:
         self._params = params
+        self._busy = BusyRule() if params.elastic == "busy" else None
+        self._followed: tuple[CommunicationSchedule, int] | None = None  # the present schedule, and its number of tasks
 
     def place(self, problem: Problem) -> Plan:
         """Place all topologies together, one after the other. Running executors do not move."""
-        assignment = NodeAssignment(problem)
-        check_nodes(len(assignment.nodes))
-        placements = {usage.topology.id: _place_waiting(usage) for usage in assignment.usages}
+        assignment, placements = _place(problem)
         dropped = {(usage.topology.id, executor.name) for usage in assignment.usages for executor in usage.dropped}
         freed = [w for w in problem.existing if any((w.topology, name) in dropped for name in w.executors)]
         if not assignment.nodes:
             return Plan(placements, freed=freed, details=_nothing(self._params))
-        change = self._change(problem, len(assignment.nodes))
-        matrix = change.steps()
-        details = _details(change, matrix, self._params)
-        if change.old_nodes != change.nodes:
-            matrix = Change(change.nodes, change.old_tasks, change.nodes, change.tasks).steps()
-        schedule = CommunicationSchedule(assignment.nodes, tuple(map(tuple, matrix)), 1)
+        change = _change(problem, len(assignment.nodes), self._params)
+        schedule, details = _steps(assignment.nodes, change, self._params)
         return Plan(placements, freed=freed, schedule=schedule, details=details)
 
-    def _change(self, problem: Problem, nodes: int) -> Change:
-        ids = {topology.id for topology in problem.topologies}
-        running = [worker for worker in problem.existing if worker.topology in ids and worker.executors]
-        tasks = max((c.parallelism for topology in problem.topologies for c in topology.components), default=1)
-        old_nodes = self._params.old_nodes or len({worker.node for worker in running}) or nodes
-        check_nodes(old_nodes)
-        old_tasks = self._params.old_tasks
-        if old_tasks is None:
-            sizes: dict[tuple[str, str], int] = {}
-            for worker in running:
-                for name in worker.executors:
-                    key = (worker.topology, Executor.named(name).component)
-                    sizes[key] = sizes.get(key, 0) + 1
-            old_tasks = max(sizes.values(), default=tasks)
-        return Change(old_nodes, old_tasks, nodes, tasks)
+    def revise(self, problem: Problem, observation: Observation) -> Revision | None:
+        """Place added executors and those of lost nodes, and follow new steps; None without a change."""
+        (topology,) = problem.topologies
+        sizes = sizes_of(observation.executors)
+        if self._busy and sizes == wanted_sizes(topology):
+            topology = resized(topology, self._busy.sizes(topology, observation))
+            problem = replace(problem, topologies=(topology,))
+        account = {"elastic": self._busy.account} if self._busy else {}
+        present = observation.schedule
+        assignment, placements = _place(problem)
+        if present is not None:
+            staying = set(present.nodes) & set(assignment.nodes)
+            if len(staying) < len(present.nodes) and len(staying) < len(assignment.nodes):
+                # A schedule cannot lose nodes and get others at once.
+                assignment, placements = _place(_only_on(problem, staying))
+        placement = placements[topology.id]
+        if placement.status != "placed":
+            return Revision(text=f"no plan: {placement.message}", details=account)
+        revision = revision_to(topology, observation, placement.assignments)
+        before = {slot.node for slot in observation.places.values()} if present is None else present.nodes
+        old_tasks, tasks = self._scheduled_tasks(present, max(sizes.values())), _largest(problem)
+        follows = present is not None and (set(before) != set(assignment.nodes) or old_tasks != tasks)
+        unchanged = Revision(text="nothing is to be changed", details=account) if account else None
+        if not revision.changes and not follows:
+            return unchanged
+        change = Change(len(before), old_tasks, len(assignment.nodes), tasks)
+        schedule, details = _steps(assignment.nodes, change, self._params)
+        if not revision.changes and schedule == present:
+            self._followed = (schedule, tasks)
+            return unchanged
+        reason, text = _why(revision)
+        numbers = {"N": change.old_nodes, "t": change.old_tasks, "Q": change.nodes, "s": change.tasks}
+        return replace(
+            revision,
+            reason=reason,
+            text=text,
+            schedule=None if present is None else schedule,
+            details={**numbers, **details, **account},
+        )
+
+    def _scheduled_tasks(self, present: CommunicationSchedule | None, tasks: int) -> int:
+        """Return the number of tasks that the present steps are for: what ran when they were seen first."""
+        if present is None:
+            return tasks
+        if self._followed is None or self._followed[0] != present:
+            self._followed = (present, tasks)
+        return self._followed[1]
+
+
+def _place(problem: Problem) -> tuple[NodeAssignment, dict[str, Placement]]:
+    """Return the nodes with all executors that have a slot on them, and topology -> its placement."""
+    assignment = NodeAssignment(problem)
+    check_nodes(len(assignment.nodes))
+    return assignment, {usage.topology.id: _place_waiting(usage) for usage in assignment.usages}
+
+
+def _only_on(problem: Problem, nodes: Set[str]) -> Problem:
+    """Return the problem with these nodes available only."""
+    available = [replaced(node, available=node.available and node.id in nodes) for node in problem.cluster.nodes]
+    return replace(problem, cluster=replaced(problem.cluster, nodes=tuple(available)))
+
+
+def _why(revision: Revision) -> tuple[Reason, str]:
+    """Return the reason of a revision, and the same in words."""
+    lost = f"{len(revision.moves)} executors had lost their node"
+    if revision.parallelism:
+        sizes = ", ".join(f"{component} to {size}" for component, size in revision.parallelism.items())
+        return "scale", f"{sizes}; {lost}" if revision.moves else sizes
+    if revision.moves:
+        return "nodes", lost
+    return "schedule", "nodes have come or gone, or there are more or fewer tasks"
+
+
+def _largest(problem: Problem) -> int:
+    """Return the largest parallelism of a component."""
+    return max((c.parallelism for topology in problem.topologies for c in topology.components), default=1)
+
+
+def _change(problem: Problem, nodes: int, params: PmodParams) -> Change:
+    """Return the change from what runs, or from what the parameters say, to `nodes` nodes."""
+    ids = {topology.id for topology in problem.topologies}
+    running = [worker for worker in problem.existing if worker.topology in ids and worker.executors]
+    tasks = _largest(problem)
+    old_nodes = params.old_nodes or len({worker.node for worker in running}) or nodes
+    check_nodes(old_nodes)
+    old_tasks = params.old_tasks
+    if old_tasks is None:
+        sizes: dict[tuple[str, str], int] = {}
+        for worker in running:
+            for name in worker.executors:
+                key = (worker.topology, Executor.named(name).component)
+                sizes[key] = sizes.get(key, 0) + 1
+        old_tasks = max(sizes.values(), default=tasks)
+    return Change(old_nodes, old_tasks, nodes, tasks)
+
+
+def _steps(nodes: tuple[str, ...], change: Change, params: PmodParams) -> tuple[CommunicationSchedule, dict[str, Any]]:
+    """Return the schedule after the change, and the details of the change."""
+    matrix = change.steps()
+    details = _details(change, matrix, params)
+    if change.old_nodes != change.nodes:
+        matrix = Change(change.nodes, change.old_tasks, change.nodes, change.tasks).steps()
+    return CommunicationSchedule(nodes, tuple(map(tuple, matrix)), 1), details
 
 
 def _place_waiting(usage: NodeUsage) -> Placement:

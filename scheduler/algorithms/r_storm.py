@@ -17,8 +17,7 @@ from msgspec import Meta
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
 from scheduler.ras.attempt import Attempt, Kind, Rules
 from scheduler.ras.executor_order import is_system
-from scheduler.ras.ledger import ResourceLedger
-from scheduler.ras.units import ratio
+from scheduler.ras.ledger import ResourceLedger, ratio
 from scheduler.toolkit.slots import assigned, waiting
 from workloads.topology import Executor, Topology
 

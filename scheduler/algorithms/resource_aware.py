@@ -14,10 +14,8 @@ from msgspec import Meta, Struct
 from inventory.errors import ParameterError, nearest
 from scheduler.problem import Needs, Plan, Problem, concluded
 from scheduler.ras.ledger import Amount, ResourceLedger
-from scheduler.ras.rounds import schedule_in_order
-from scheduler.ras.rounds_1_1 import RoundOfUsers
+from scheduler.ras.rounds import RoundOfUsers, schedule_in_order, scheduling_order
 from scheduler.ras.strategies import Engine, Recipe, StrategyName
-from scheduler.ras.topology_order import scheduling_order
 from scheduler.toolkit.slots import assigned
 
 NonNegative = Annotated[float, Meta(ge=0)]

@@ -14,12 +14,14 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from scheduler.adaptive.demand import Demand
-from scheduler.adaptive.node_state import NodeState
 from scheduler.algorithms.even import storm_order
-from scheduler.partitioning.assembling import Part, assemble
+from scheduler.online.observation import Observation
+from scheduler.online.replanner import ReplanRules, by_plan, overloaded, stranded
+from scheduler.online.revision import Revision, Rhythm
+from scheduler.online.round_state import Demand, NodeState
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
-from scheduler.toolkit.scaling import decimal
+from scheduler.toolkit.exact import decimal
+from scheduler.toolkit.node_assignment import Part, assemble
 from scheduler.toolkit.slots import FreeSlots, Workers, assigned, running, waiting, why_waiting
 from workloads.topology import Executor, Topology
 
@@ -30,9 +32,13 @@ class TStormParams:
 
     Attributes:
         gamma: consolidation: a node accepts at most this multiple of its even share of the executors.
+        period_s: seconds between two plans while a topology runs.
+        overload: load of a node, as a share of its `cpu`, above which a plan is made and applied at once.
     """
 
     gamma: Annotated[float, Meta(ge=1)] = 1.0
+    period_s: Annotated[float, Meta(ge=0)] = 300.0
+    overload: Annotated[float, Meta(gt=0, le=1)] = 0.9
 
 
 class TStorm:
@@ -43,10 +49,12 @@ class TStorm:
     needs: ClassVar[Needs] = Needs(
         traffic="used", load=True, online=True, cycles=True, ignores="memory, hardware, groupings"
     )
+    rhythm: ClassVar[Rhythm] = Rhythm(20, 20, "ewma", 0.5, first_s=20, ask_s=20)
     Params: ClassVar[type] = TStormParams
 
     def __init__(self, params: TStormParams) -> None:
         self._params = params
+        self._planned_s = 0.0
 
     def place(self, problem: Problem) -> Plan:
         """Reassign all topologies together where traffic was observed, else make the initial placement."""
@@ -54,6 +62,15 @@ class TStorm:
             free, workers = FreeSlots(problem), running(problem)
             return Plan({t.id: place_one_per_node(t, workers[t.id], free) for t in problem.topologies})
         return self._reassign(problem)
+
+    def revise(self, problem: Problem, observation: Observation) -> Revision | None:
+        """Apply a new plan every `period_s` if it changes anything, and at once when a node is overloaded."""
+        hot = overloaded(observation, self._params.overload)
+        if not hot and not stranded(problem, observation):
+            if observation.at_s - self._planned_s < self._params.period_s:
+                return None
+            self._planned_s = observation.at_s
+        return by_plan(problem, observation, self.place, ReplanRules(None, 0), {"overload": hot})
 
     def _reassign(self, problem: Problem) -> Plan:
         demand = Demand(problem)

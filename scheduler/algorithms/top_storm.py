@@ -13,11 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from inventory.flops import Source
-from inventory.power_index import ALPHA, power_index
+from inventory.power_index import ALPHA, Source, power_index
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot, concluded
-from scheduler.toolkit.affinity import Affinity, ClassAffinity, RateAffinity
-from scheduler.toolkit.equivalence_classes import classes_of
+from scheduler.toolkit.communication import Affinity, ClassAffinity, RateAffinity, classes_of
 from scheduler.toolkit.slots import FreeSlots, Workers, assigned, fewer_workers, running, why_waiting
 from workloads.topology import Topology
 from workloads.traffic import Traffic

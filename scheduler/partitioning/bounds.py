@@ -8,6 +8,7 @@ each executor must lose because its partners do not all fit on its node.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from scheduler.partitioning.instance import Instance
@@ -255,3 +256,20 @@ def _by_search(instance: Instance, steps: Sequence[int], top: int, sets: int) ->
     for s in range(1, top + 1):
         best[s] = max(best[s], max((best[a] + best[s - a] for a in range(1, s // 2 + 1)), default=0))
     return best
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Result of an exact search.
+
+    Attributes:
+        node_of: executor -> node of a placement better than the known one, or None.
+        most: upper bound on the rate kept by any placement; -1 if no placement fits.
+        complete: whether the search was exhaustive.
+        limit_hit: whether the time limit ended the search.
+    """
+
+    node_of: list[int] | None
+    most: int
+    complete: bool
+    limit_hit: bool

@@ -11,9 +11,8 @@ could keep there - p s), and all unplaced load together pays p back.
 from collections.abc import Callable
 from fractions import Fraction
 
-from scheduler.partitioning.bounds import Density, best_of
+from scheduler.partitioning.bounds import Density, Proof, best_of
 from scheduler.partitioning.instance import Instance
-from scheduler.partitioning.proof import Proof
 
 MOST_STATES = 1_000_000
 """Maximum number of states, to limit memory; beyond it the search ends without a proof."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from operator import mul, sub
 
+from scheduler.partitioning.bounds import Proof
 from scheduler.partitioning.instance import Instance
-from scheduler.partitioning.proof import Proof
 
 MOST_FILLINGS = 6_000
 """Maximum number of fillings of the largest node for this method."""

@@ -10,10 +10,9 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from scheduler.partitioning.finding import SMALL
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.parts import Partitioner, contracted, partition
-from scheduler.partitioning.proving import solve
+from scheduler.partitioning.solving import SMALL, solve
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A scheduling round as a partitioning problem in integers.
+"""Scheduling round as a partitioning problem in integers, and reasons why topologies cannot be placed.
 
 Executors with the same topology, load, memory and weighted neighbourhood form one class, so that a placement is a count
 per class and node. Without observed traffic classes are derived from the topology, and pairs are never listed: 10^4 x
@@ -9,11 +9,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, fsum, gcd
+from typing import TypeVar
 
 from scheduler.problem import Problem
-from scheduler.toolkit.equivalence_classes import classes_of
-from scheduler.toolkit.loads import Loads
-from scheduler.toolkit.scaling import scaled
+from scheduler.toolkit.communication import classes_of
+from scheduler.toolkit.cost import Loads
+from scheduler.toolkit.exact import scaled
 from workloads.topology import Component, Executor, Topology
 from workloads.traffic import Traffic
 
@@ -80,13 +81,13 @@ class Instance:
 
     @cached_property
     def scarce(self) -> bool:
-        """Whether slots limit how many topologies share a node."""
+        """Return whether slots limit how many topologies share a node."""
         topologies = len(set(self.topology))
         return any(0 < slots < topologies for slots in self.slots)
 
     @cached_property
     def memory_counts(self) -> bool:
-        """Whether memory limits anything."""
+        """Return whether memory limits anything."""
         return any(self.memory)
 
     def _over_links(self, value: Callable[[int], int]) -> int:
@@ -289,3 +290,67 @@ def _homes(problem: Problem, topologies: Sequence[Topology], first: Sequence[int
             for name in worker.executors:
                 home[first[number] + topologies[number].number_of[Executor.named(name)]] = index[worker.node]
     return tuple(home)
+
+
+S = TypeVar("S")
+
+
+def placeable(
+    problem: Problem, attempt: Callable[[Instance], S | None], memory_counts: bool = False
+) -> tuple[list[Topology], dict[str, str], S | None]:
+    """Return the topologies that are placed, why each of the others is not, and the solution for the former.
+
+    If not all fit together, topologies are admitted one after the other, in order of submission.
+
+    Args:
+        problem: the round.
+        attempt: solves an instance; returns None when it finds no placement that respects all limits.
+        memory_counts: respect memory limits.
+    """
+    together = list(problem.topologies)
+    instance = instance_of(problem, together, memory_counts)
+    reason = why_not(instance, together)
+    solution = None if reason else attempt(instance)
+    if solution is not None:
+        return together, {}, solution
+    admitted: list[Topology] = []
+    failures: dict[str, str] = {}
+    for topology in together:
+        if len(together) > 1:
+            instance = instance_of(problem, [*admitted, topology], memory_counts)
+            reason = why_not(instance, [*admitted, topology])
+            found = None if reason else attempt(instance)
+            if found is not None:
+                admitted, solution = [*admitted, topology], found
+                continue
+        beside = f" beside {', '.join(other.id for other in admitted)}" if admitted else ""
+        failures[topology.id] = reason or f"no placement was found that keeps to all capacities{beside}"
+    return admitted, failures, solution
+
+
+def why_not(instance: Instance, topologies: list[Topology]) -> str:
+    """Return why the instance has no placement, where a simple count shows it; otherwise an empty text."""
+    if instance.total_load > sum(instance.capacity):
+        return (
+            f"the executors weigh {_per_unit(instance, instance.total_load)} in all, "
+            f"the usable nodes hold {_per_unit(instance, sum(instance.capacity))}"
+        )
+    names = [(topology, executor) for topology in topologies for executor in topology.executors]
+    hosts = [node for node, slots in enumerate(instance.slots) if slots]
+    if not hosts:
+        return "no node has a free slot"
+    for kind, members in enumerate(instance.members):
+        load, memory = instance.load[kind], instance.memory[kind]
+        if not any(load <= instance.capacity[node] and memory <= instance.room[node] for node in hosts):
+            topology, executor = names[members[0]]
+            what = "memory" if any(load <= instance.capacity[node] for node in hosts) else "load"
+            return f"no usable node holds the {what} of {executor.name} of {topology.id!r}"
+    if sum(memory * len(members) for memory, members in zip(instance.memory, instance.members, strict=True)) > sum(
+        instance.room[node] for node in hosts
+    ):
+        return "the executors ask for more memory than the usable nodes have"
+    return ""
+
+
+def _per_unit(instance: Instance, load: int) -> str:
+    return f"{load * instance.load_unit:g}"

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
+from inventory.atomic_files import replace_file
 from inventory.errors import UnfitError
 from scheduler.partitioning import kernels_annealing, kernels_growth
 from scheduler.partitioning.rows import Floats, Ints
@@ -89,9 +90,7 @@ def _keep(code: bytes, files: list[Path]) -> None:
     for file in files:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            fresh = file.with_suffix(f".{os.getpid()}")
-            fresh.write_bytes(code)
-            fresh.replace(file)
+            replace_file(file, code)
         except OSError:
             continue
         return

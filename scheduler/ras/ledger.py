@@ -3,16 +3,49 @@
 After Apache Storm 2.x, `storm-server/.../scheduler/Cluster.java` and `.../scheduler/resource/RasNode.java`. An
 executor demands CPU points, on-heap and off-heap MB; a worker demands the sum of its executors, with a minimum of CPU.
 Workers of topologies outside the round count with Storm's defaults per executor.
+
+CPU points and MB are integers, so that sums and comparisons are exact: three executors of 33.3 points need 99.9, in any
+order of addition. Every value is read as a decimal and counted in the largest unit that divides all of them.
 """
 
+import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 from scheduler.problem import Problem, Slot
-from scheduler.ras.units import Unit
-from scheduler.toolkit.running_workers import RunningWorkers
+from scheduler.toolkit.slots import RunningWorkers
 from workloads.topology import DEFAULT_CPU_POINTS, DEFAULT_ONHEAP_MB, Component, Executor, Topology
+
+
+class Unit:
+    """The largest decimal fraction of 1 of which all given values are multiples."""
+
+    def __init__(self, values: Iterable[float]) -> None:
+        """Determine the unit of `values`, which are finite."""
+        self._per_one = math.lcm(*(Fraction(repr(value)).denominator for value in set(values)))
+
+    def count(self, value: float) -> int:
+        """Return `value`, one of the given values or an integer, in this unit."""
+        scaled = Fraction(repr(value)) * self._per_one
+        return int(scaled)
+
+    def written(self, count: int) -> str:
+        """Return a count as a decimal text in the original unit."""
+        try:
+            return f"{count / self._per_one:g}"
+        except OverflowError:
+            return str(count // self._per_one)
+
+
+def ratio(count: int, of: int) -> float:
+    """Return `count / of` for a positive `of`, limited to the range of floats."""
+    try:
+        return count / of
+    except OverflowError:
+        return sys.float_info.max if count > 0 else -sys.float_info.max
 
 
 class Demand(NamedTuple):
@@ -60,7 +93,7 @@ class ResourceLedger:
         """
         nodes = sorted(problem.cluster.available, key=lambda node: node.id)
         components = [component for topology in problem.topologies for component in topology.components]
-        self.cpu_unit = Unit([min_cpu, *points, *(n.cpu_points for n in nodes), *(c.cpu_points for c in components)])
+        self.cpu_unit = Unit([min_cpu, *points, *(n.demand_points for n in nodes), *(c.cpu_points for c in components)])
         self.mb_unit = Unit(
             [
                 *mb,
@@ -74,7 +107,7 @@ class ResourceLedger:
         self.host = [node.machine for node in nodes]
         self.number = {node: at for at, node in enumerate(self.ids)}
         self.min_cpu = self.cpu_unit.count(min_cpu)
-        self._capacity = [Amount(self.cpu_unit.count(n.cpu_points), self.mb_unit.count(n.memory_mb)) for n in nodes]
+        self._capacity = [Amount(self.cpu_unit.count(n.demand_points), self.mb_unit.count(n.memory_mb)) for n in nodes]
         self._used = [Amount(0, 0)] * len(nodes)
         self._demands = {topology.id: self._demands_of(topology) for topology in problem.topologies}
         default = Component("any", "bolt", cpu=DEFAULT_CPU_POINTS, onheap_mb=DEFAULT_ONHEAP_MB)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
 
-from scheduler.ras.ackers import Ackers
-from scheduler.ras.attempt import Attempt
+from scheduler.ras.attempt import Ackers, Attempt
 from scheduler.ras.node_order import NodeOrder
 from workloads.topology import Executor
 

@@ -1,1 +1,1 @@
-"""Parts shared by several schedulers: slots, loads, affinity, assignment to nodes."""
+"""Parts shared by several schedulers: slots, communication partners, assignment to nodes, loads and cost."""

@@ -44,7 +44,13 @@ class GeneticSettings:
     seed: int
 
 
-def evolve(size: int, fitness: Callable[["Integers"], int], target: int, settings: GeneticSettings) -> "Integers":
+def evolve(
+    size: int,
+    fitness: Callable[["Integers"], int],
+    target: int,
+    settings: GeneticSettings,
+    known: "Integers | None" = None,
+) -> "Integers":
     """Return the fittest permutation of `0..size-1` found by the search.
 
     Args:
@@ -52,11 +58,14 @@ def evolve(size: int, fitness: Callable[["Integers"], int], target: int, setting
         fitness: returns the fitness of a chromosome, 0 or more.
         target: fitness at which the search stops.
         settings: settings of the search.
+        known: a chromosome of the first generation, returned unless a fitter one is found; the others are random.
     """
     import numpy as np
 
     random = Random(settings.seed)  # noqa: S311  # a search, no secret
     population = np.array([_permutation(size, random) for _ in range(settings.population)])
+    if known is not None:
+        population[0] = known
     best: Integers = population[0]
     best_fitness, quiet = -1, 0
     for generation in range(settings.generations + 1):

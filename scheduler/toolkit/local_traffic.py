@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from math import frexp, ldexp
 from typing import TYPE_CHECKING, Protocol
 
-from scheduler.toolkit.equivalence_classes import classes_of
-from scheduler.toolkit.scaling import scaled
+from scheduler.toolkit.communication import classes_of
+from scheduler.toolkit.exact import scaled
 from workloads.topology import Topology
 from workloads.traffic import Traffic
 

@@ -34,10 +34,10 @@ from agents.protocol import (
     InputFile,
     Listening,
     Message,
-    Place,
     Progress,
     Pulse,
     RunSpec,
+    Slot,
     Start,
     Stop,
     Vitals,
@@ -47,7 +47,8 @@ from agents.protocol import (
 from agents.trace import collect
 from controller.host.process_identity import ProcessIdentity, identify
 from inventory.documents import to_plain
-from workloads.registry import load_workload
+from workloads.key_groups import first_ownership
+from workloads.workload import load_workload
 
 AGENT = (sys.executable, "-P", "-m", "agents")
 LONG_S = 60.0
@@ -108,7 +109,10 @@ class AgentProcess:
             except queue.Empty:
                 pytest.fail(f"no {kind.__name__}; so far: {self.said[-5:]}")
             if report is None:
-                pytest.fail(f"the agent ended without {kind.__name__}: {self.said[-5:]}")
+                assert self.process.stderr is not None
+                pytest.fail(
+                    f"the agent ended without {kind.__name__}: {self.said[-5:]}\n{self.process.stderr.read()!r}"
+                )
             if isinstance(report, kind) and where(report):
                 return report
             if isinstance(report, Failed) and not issubclass(Failed, kind):
@@ -228,7 +232,7 @@ class WordCountRun:
             for prepared in self.inputs:
                 (agent.folder / "inputs" / prepared.path.name).write_bytes(prepared.path.read_bytes())
         self.topology = self.workload.topology()
-        places = [Place(agent.node, slot) for slot in range(slots) for agent in agents]
+        places = [Slot(agent.node, slot) for slot in range(slots) for agent in agents]
         self.places = places[: len(self.topology.executors)]
         self.executors = tuple(
             ExecutorSpec(e.component, e.index, places[at % len(places)]) for at, e in enumerate(self.topology.executors)
@@ -248,6 +252,7 @@ class WordCountRun:
             seed=1,
             inputs=tuple(InputFile(i.name, i.path.name, i.sha256) for i in self.inputs),
             workers=workers_of(self.executors),
+            owners=first_ownership(self.topology.keyed),
         )
         return msgspec.structs.replace(spec, **changes)
 

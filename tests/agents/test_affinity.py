@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from trees.processors import acpi_shared
 
-from agents.cpu.affinity import Affinity, format_cpus
-from agents.power.host import ROOT_VARIABLE
+from agents.cpu.node_cpus import Affinity, format_cpus
+from agents.power.reader import ROOT_VARIABLE
 from agents.protocol import CpusSet, RestoreCpus, SetCpus
 
 CPUS = os.sched_getaffinity(0)

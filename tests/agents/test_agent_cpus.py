@@ -9,7 +9,7 @@ from fake_kernel import all_files
 from trees.processors import CPU, acpi_shared, virtual
 
 from agents.cpu.journal import journal_path
-from agents.power.host import ROOT_VARIABLE
+from agents.power.reader import ROOT_VARIABLE
 from agents.protocol import Bye, CpusSet, RestoreCpus, SetCpus
 
 pytestmark = pytest.mark.loopback

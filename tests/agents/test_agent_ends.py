@@ -25,7 +25,7 @@ IMPATIENT = (
     sys.executable,
     "-P",
     "-c",
-    "import sys; from agents.agent.main import main; sys.exit(main(silence_s=2.0))",
+    "import sys; from agents.__main__ import main; sys.exit(main(silence_s=2.0))",
 )
 
 
@@ -175,7 +175,7 @@ class Slow:
             time.sleep(30)
 
 sys.meta_path.insert(0, Slow())
-from agents.agent.main import main
+from agents.__main__ import main
 sys.exit(main())
 '''
 command = [sys.executable, "-P", "-c", AGENT % sys.argv[1]]

@@ -8,7 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from agents.protocol import Bye, Connect, Drained, Failed, Finish, Finished, Go, Heartbeat, Mark, Pulse, Start, Stop
+from agents.protocol import (
+    Bye,
+    Connect,
+    Drained,
+    Failed,
+    Finish,
+    Finished,
+    Go,
+    Heartbeat,
+    Kill,
+    Mark,
+    Pulse,
+    Start,
+    Stop,
+)
 from controller.host.process_identity import identify
 
 pytestmark = pytest.mark.loopback
@@ -20,7 +34,7 @@ def _agent_with_worker(folder: Path, body: str) -> tuple[str, ...]:
     program = "from agents.worker.process.fork_server import run_fork_server"
     head = f"import os, signal, sys, time\n{program}\nrun_fork_server()\n"
     script.write_text(head + textwrap.dedent(body))
-    code = f"import sys; from agents.agent.main import main; sys.exit(main(command=(sys.executable, {str(script)!r})))"
+    code = f"import sys; from agents.__main__ import main; sys.exit(main(command=(sys.executable, {str(script)!r})))"
     return (sys.executable, "-P", "-c", code)
 
 
@@ -60,6 +74,34 @@ def test_a_killed_worker_is_reported_with_its_signal_and_the_next_run_works(star
     run.go(2)
     run.drain(2)
     run.finish(2)
+
+
+def test_a_worker_and_the_agent_are_killed_on_command(start_agent, wordcount):
+    agent = start_agent()
+    agent.welcome()
+    listening = wordcount(agent).start()
+    agent.send(Kill(epoch=1, slot=1))
+    failed = agent.expect(Failed, lambda r: r.slot == 1)
+    assert failed.died
+    assert f"process {listening['n1/1'].pid}) was killed by SIGKILL" in failed.reason
+    agent.send(Kill(epoch=1, slot=7))
+    _still_answers(agent)
+    agent.send(Kill(epoch=1))
+    assert agent.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_an_agent_that_has_not_joined_the_epoch_has_no_worker_to_kill_and_can_be_killed(
+    start_agent, wordcount, started
+):
+    agent = start_agent()
+    agent.welcome()
+    if started:
+        wordcount(agent).start(1)
+    agent.send(Kill(epoch=2, slot=1))
+    _still_answers(agent)
+    agent.send(Kill(epoch=2))
+    assert agent.wait() == -signal.SIGKILL
 
 
 def test_messages_of_an_older_epoch_are_ignored(start_agent, wordcount):

@@ -29,10 +29,10 @@ from agents.protocol import (
     Listening,
     Mark,
     Passed,
-    Place,
     Prepare,
     Pulse,
     Ready,
+    Slot,
     Start,
     Stored,
 )
@@ -47,7 +47,7 @@ PUPPETS = (
     sys.executable,
     "-P",
     "-c",
-    f"import sys; from agents.agent import main as begin; sys.exit(begin.main(command={SCRIPT!r}))",
+    f"import sys; from agents import __main__ as begin; sys.exit(begin.main(command={SCRIPT!r}))",
 )
 IMPATIENT = (*PUPPETS[:-1], f"from agents.agent import spawner; spawner.ANSWER_S = 3.0; {PUPPETS[-1]}")
 
@@ -62,7 +62,7 @@ class Puppets:
     def spec(self, epoch: int, slots: Sequence[int], deeds: dict[int, str] | None = None, **changes: Any) -> Any:
         does = {str(epoch): {str(slot): deed for slot, deed in (deeds or {}).items()}}
         changes = {"inputs": (), "executors": (), "params": does, **changes}
-        return self._run.spec(epoch, workers=tuple(Place("n1", slot) for slot in slots), **changes)
+        return self._run.spec(epoch, workers=tuple(Slot("n1", slot) for slot in slots), **changes)
 
     def start(self, epoch: int, slots: Sequence[int], deeds: dict[int, str] | None = None, **changes: Any) -> None:
         self.agent.send(Start(spec=self.spec(epoch, slots, deeds, **changes)))
@@ -283,7 +283,7 @@ def test_a_fork_server_that_dies_or_hangs_is_replaced_and_takes_no_worker_with_i
 
 
 def test_without_a_fork_server_the_run_fails_and_says_why(start_agent, wordcount):
-    code = "import sys; from agents.agent.main import main; sys.exit(main(command=(sys.executable, '-c', 'exit(3)')))"
+    code = "import sys; from agents.__main__ import main; sys.exit(main(command=(sys.executable, '-c', 'exit(3)')))"
     puppets = Puppets(agent := start_agent(command=(sys.executable, "-P", "-c", code)), wordcount(agent))
     puppets.start(1, [0])
     failed = agent.expect(Failed)

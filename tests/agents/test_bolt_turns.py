@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from turns import Below, Echo, channel_into
 
 from agents.protocol import Worked
-from agents.worker.channels.channel import BATCH_ROWS
+from agents.worker.channels.channel import BATCH_ROWS, Barrier, End, Tick
 from agents.worker.channels.groupings import Router
 from agents.worker.channels.input_gate import InputGate
-from agents.worker.channels.markers import Barrier, End, Tick
 from agents.worker.executors.bolt import BoltExecutor, _pieces
-from agents.worker.executors.executor import RunningExecutor
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.executors.executor import RunningExecutor, Snapshot
 from inventory.errors import RunError
 from workloads.operators import Batch, Bolt, Emitted, Row, per_tuple
 from workloads.topology import Executor

@@ -9,13 +9,10 @@ from hypothesis import strategies as st
 from scripted import Pipe
 
 from agents.worker.channels import channel
-from agents.worker.channels.channel import FLUSH_AGE_NS, ChannelId, Delivery, FlushTimer, Window
-from agents.worker.channels.local import local_channel
-from agents.worker.channels.markers import Barrier, End, Tick
-from agents.worker.channels.remote import RemoteIncoming
+from agents.worker.channels.channel import FLUSH_AGE_NS, Barrier, ChannelId, Delivery, End, FlushTimer, Tick, Window
+from agents.worker.channels.ends import RemoteIncoming, local_channel
 from agents.worker.wire import frame
-from agents.worker.wire.codec import Codec, CodecError
-from agents.worker.wire.frame import FrameError
+from agents.worker.wire.frame import Codec, CodecError, FrameError
 
 ACTIONS = st.one_of(
     st.tuples(st.just("add"), st.integers(1, 30), st.sampled_from([0, 3, 40, 700]), st.none() | st.integers(-9, 9)),

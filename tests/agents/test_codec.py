@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.wire.codec import LARGE_BYTES, TYPES, Codec, CodecError
+from agents.worker.wire.frame import LARGE_BYTES, TYPES, Codec, CodecError
 
 VALUES = {
     "int": st.integers(-(2**63), 2**64 - 1),

@@ -9,14 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees.processors import CPU, acpi_shared, hybrid, intel_active, intel_passive, virtual, write
 
-from agents.cpu import clock, frequency
-from agents.cpu.clock import Clock, busy_clocks
+from agents.cpu import frequency
+from agents.cpu.apply import Clock, busy_clocks, verify
 from agents.cpu.control import CpuControl
 from agents.cpu.feature import SettingChange, write_change
-from agents.cpu.policies import Policy
 from agents.cpu.request import CpuRequest
-from agents.cpu.topology import switch
-from agents.cpu.verify import verify
+from agents.cpu.topology import Policy, switch
 from agents.host_files import HostFiles
 
 
@@ -153,7 +151,7 @@ def test_the_clock_of_busy_cores_is_compared_with_what_was_set(tmp_path: Path, m
             2: Clock(None, "no cycle was counted"),
         }
         clocks[3] = Clock(1.2e9, "scaling_cur_freq")
-        monkeypatch.setattr("agents.cpu.verify.busy_clocks", lambda host, cpus, is_real: clocks)
+        monkeypatch.setattr("agents.cpu.apply.busy_clocks", lambda host, cpus, is_real: clocks)
         told = verify(CpuRequest(max_ghz=1.2), FakeKernel(root))
     by_cpu = {check["what"]: check for check in told["checks"] if "under load" in check["what"]}
     assert [check["ok"] for check in by_cpu.values()] == [True, False, None, True]
@@ -167,7 +165,7 @@ def test_the_clock_of_busy_cores_is_compared_with_the_wish_where_a_setting_was_l
 ) -> None:
     root = acpi_shared().build(tmp_path)
     clocks = {0: Clock(2.4e9, "perf cycles"), 1: Clock(1.2e9, "perf cycles")}
-    monkeypatch.setattr("agents.cpu.verify.busy_clocks", lambda host, cpus, is_real: clocks)
+    monkeypatch.setattr("agents.cpu.apply.busy_clocks", lambda host, cpus, is_real: clocks)
     told = verify(CpuRequest(max_ghz=1.2), FakeKernel(root))
     busy = [check for check in told["checks"] if "under load" in check["what"]]
     assert [(check["asked"].split()[-1], check["ok"]) for check in busy] == [("1.2", False), ("1.2", True)]
@@ -175,7 +173,7 @@ def test_the_clock_of_busy_cores_is_compared_with_the_wish_where_a_setting_was_l
 
 def test_busy_clocks_of_a_node_with_files_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes spin; what the node's files say of its clock counts, not the cycles of the machine below."""
-    monkeypatch.setattr(clock, "SPIN_S", 0.05)
+    monkeypatch.setattr("agents.cpu.apply.SPIN_S", 0.05)
     write(tmp_path, f"{CPU}/cpu0/cpufreq/scaling_cur_freq", "1500000")
     told = busy_clocks(HostFiles(tmp_path), [0, 1], is_real=False)
     assert told[0] == Clock(1.5e9, "scaling_cur_freq")
@@ -184,7 +182,7 @@ def test_busy_clocks_of_a_node_with_files_of_its_own(tmp_path: Path, monkeypatch
 
 
 def test_busy_clocks_of_this_machine_are_measured_or_missing_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "SPIN_S", 0.2)
+    monkeypatch.setattr("agents.cpu.apply.SPIN_S", 0.2)
     (told,) = busy_clocks(HostFiles(), [0], is_real=True).values()
     assert told.source
     assert told.hz is None or 1e8 < told.hz < 1e10

@@ -15,8 +15,7 @@ import pytest
 from fake_kernel import FakeKernel, all_files
 from trees.processors import CPU, acpi_shared, core_off
 
-from agents.cpu.control import CpuControl, put_back
-from agents.cpu.guardian import Guardian
+from agents.cpu.control import CpuControl, Guardian, put_back
 from agents.cpu.journal import Lock, journal_path
 from agents.cpu.request import CpuRequest
 from agents.host_files import HostFiles

@@ -28,9 +28,8 @@ from trees.processors import (
 )
 
 from agents.cpu.apply import SavedSettings, apply
-from agents.cpu.facts import facts
-from agents.cpu.hotplug import cores_to_keep
-from agents.cpu.plan import plan, take_snapshot
+from agents.cpu.cores import cores_to_keep
+from agents.cpu.plan import facts, plan, take_snapshot
 from agents.cpu.request import CpuRequest
 from agents.cpu.topology import Core, Topology, parse_list, read_topology
 from agents.host_files import HostFiles

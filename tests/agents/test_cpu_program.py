@@ -1,4 +1,7 @@
-"""`python -P -m agents.cpu`: JSON in, JSON out, with nothing but the standard library."""
+"""`python -P -m agents.cpu`: JSON in, JSON out, with nothing but the standard library.
+
+A wish is read with messages that name key, value and what was expected.
+"""
 
 import ast
 import json
@@ -11,15 +14,17 @@ from typing import Any
 import pytest
 from trees.processors import CPU, acpi_shared, virtual
 
+from agents.cpu.request import CpuRequest
+from inventory.errors import InputError
+
 ROOT = Path(__file__).parents[2]
 
 BARE = (
     *sorted(p.relative_to(ROOT) for p in (ROOT / "agents/cpu").glob("*.py") if p.name != "node_cpus.py"),
     Path("agents/__init__.py"),
     Path("agents/host_files.py"),
-    Path("agents/power/__init__.py"),
-    Path("agents/perf_event.py"),
     Path("inventory/__init__.py"),
+    Path("inventory/atomic_files.py"),
     Path("inventory/errors.py"),
 )
 """What provisioning carries to a host on which nothing is installed."""
@@ -122,3 +127,29 @@ def test_restore_without_a_snapshot_and_without_a_journal_has_nothing_to_do(arch
     status, answer = call(archive, "restore", {"root": str(root)})
     assert (status, answer["changed"], answer["settings"]) == (0, False, [])
     assert not (root / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ({"governer": "x"}, "wish: unknown setting 'governer'; did you mean 'governor'?"),
+        ({"cores": 0}, "wish: cores: got 0, expected a whole number from 1 on"),
+        ({"cores": 1.5}, "cores: got 1.5"),
+        ({"cores": True}, "cores: got True"),
+        ({"max_ghz": 2_400_000}, "expected a clock in GHz, above 0 and below 100"),
+        ({"min_ghz": 3, "max_ghz": 2}, "min_ghz: got 3, expected at most max_ghz, 2"),
+        ({"turbo": "off"}, "turbo: got 'off', expected true or false"),
+        ({"governor": "power save"}, "governor: got 'power save'"),
+        ({"epp": 256}, "expected a preference's name, or 0 to 255"),
+    ],
+)
+def test_a_wish_that_cannot_be_read_is_the_users_error(document: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError) as fault:
+        CpuRequest.from_document(document)
+    assert told in str(fault.value)
+
+
+def test_a_wish_survives_json() -> None:
+    document = {"cores": 2, "governor": "performance", "max_ghz": 2.4, "turbo": False, "epp": "128"}
+    assert CpuRequest.from_document({**document, "smt": None}).to_document() == document
+    assert CpuRequest.from_document({"epp": 128}).epp == "128"

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from scripted import Limits, run_spec, scripted_run
 from witness import SCHEMA, SIDE, Ledger
 
-from agents.protocol import Place
+from agents.protocol import Slot
 from agents.worker.executors.bolt import BoltExecutor
-from agents.worker.executors.latency import Sampler, mix
+from agents.worker.executors.executor import Sampler, mix
 from workloads.topology import Component, Input, Topology
 
-PLACES = [Place("n1", 0), Place("n1", 1), Place("n2", 0), Place("n3", 2)]
+PLACES = [Slot("n1", 0), Slot("n1", 1), Slot("n2", 0), Slot("n3", 2)]
 GROUPINGS = ("shuffle", "fields", "global", "all", "direct", "local-or-shuffle")
 MOST_ROWS = 1_500
 """Rows that all components of a drawn topology receive together, about."""
@@ -74,7 +74,6 @@ def limits(draw: st.DrawFn) -> Limits:
 SCRIPTS = st.lists(st.integers(0, 2_000), min_size=50, max_size=150)
 
 
-@settings(deadline=None, max_examples=120)
 @given(ledgers(), limits(), SCRIPTS, st.integers(0, 2**32))
 def test_every_row_arrives_exactly_once_in_order_where_it_belongs_and_all_drains(
     ledger: Ledger, small: Limits, script: list[int], seed: int

@@ -10,12 +10,12 @@ import pytest
 
 from agents.protocol import Worked
 from agents.worker.channels import channel
-from agents.worker.executors import latency
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.executors import executor
+from agents.worker.executors.executor import Snapshot
 from agents.worker.task_graph.plan import Hop
-from agents.worker.wire import codec, frame, handshake
+from agents.worker.wire import frame, handshake
 from agents.worker.wire.handshake import Acceptor, Connector
-from controller.coordinator import barrier, coordinator, failures
+from controller.coordinator import barrier, failures
 from workloads.key_groups import KEY_GROUPS
 
 ROOT = Path(__file__).parents[2]
@@ -65,12 +65,13 @@ def test_fields_lie_where_the_table_says() -> None:
 
 def test_kinds_flags_and_limits_are_the_codes() -> None:
     meaning = {name.strip("`"): text for _, _, name, text in rows("The frame")}
-    kinds = ("DATA", "CREDIT", "END", "BARRIER", "TICK", "STATE")
+    kinds = ("DATA", "CREDIT", "END", "BARRIER", "TICK", "STATE", "COPY", "PULL")
     assert meaning["kind"] == ", ".join(f"{getattr(frame, kind)} = {kind}" for kind in kinds)
-    assert f"DATA: {frame.STAMPED} = STAMPED. STATE: {frame.LAST} = LAST." in meaning["flags"]
+    assert f"DATA: {frame.STAMPED} = STAMPED. STATE, COPY: {frame.LAST} = LAST." in meaning["flags"]
+    assert f"COPY: {frame.ROUND} = ROUND, only with LAST." in meaning["flags"]
     assert f"rows, 1 to {frame.MAX_ROWS:,}." in meaning["count"]
     assert f"DATA: bytes of payload, at most {frame.MAX_PAYLOAD:,}." in meaning["length"]
-    assert f"STATE: at most {frame.STATE_BYTES:,}." in meaning["length"]
+    assert f"STATE, COPY: at most {frame.STATE_BYTES:,}." in meaning["length"]
     assert f"TICK: {len(frame.tick(1, 2, 3, 4, 5, 6, 7)) - frame.HEADER_BYTES}." in meaning["length"]
     assert [row[0] for row in rows("The kinds")] == list(kinds)
     assert f"A row may take {frame.MAX_PAYLOAD // 2 // 2**20} MiB at most" in section("The kinds")
@@ -120,15 +121,15 @@ def test_the_handshakes_messages_have_the_documented_sizes() -> None:
             f"of {channel.window(10**9)[0]} rows and {channel.window(10**9)[1] // 1024} KiB at least",
         ),
         ("An example", f"the window of each is {channel.window(4)[0]:,} rows and {channel.window(4)[1] // 2**20} MiB"),
-        ("The kinds", f"take {codec.LARGE_BYTES // 1024} KiB per row or more"),
+        ("The kinds", f"take {frame.LARGE_BYTES // 1024} KiB per row or more"),
         ("The kinds", f"at most {frame.STATE_BYTES // 2**20} MiB each"),
         ("The protocol of a barrier", f"not all are ready within {barrier.READY_S:g} s"),
         ("The protocol of a barrier", f"do not pass within {barrier.PASS_S:g} s"),
-        ("When a move fails", f"not all are ready within {barrier.READY_S:g} s"),
-        ("Recovery", f"a moment ({failures.GATHER_S:g} s)"),
-        ("Recovery", f"after {coordinator.MOST_RECOVERIES} in a row"),
-        ("Latency", f"At first a block is {latency.FIRST_STRIDE} records"),
-        ("Latency", f"keep to {latency.SAMPLES_PER_S:,} samples per second"),
+        ("When a move fails", f"not all workers are ready within {barrier.READY_S:g} s"),
+        ("Recovery", f"waits {failures.GATHER_S:g} s for further failures"),
+        ("Recovery", f"After {failures.MOST_RECOVERIES} recoveries in a row"),
+        ("Latency", f"begins with {executor.FIRST_STRIDE} records"),
+        ("Latency", f"at most {executor.SAMPLES_PER_S:,} samples per second"),
     ],
 )
 def test_sizes_are_those_of_the_code(heading: str, text: str) -> None:

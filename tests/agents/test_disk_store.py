@@ -1,6 +1,11 @@
-"""Snapshots on real disks: whole or not there, whatever is killed when; read back, forgotten, and faults reported."""
+"""Snapshots, and the disk that holds them.
+
+On real disks they are whole or not there, whatever is killed when; read back, forgotten, and faults are reported. Their
+bytes give the same state back, and other bytes are refused by what they begin with.
+"""
 
 import os
+import re
 import resource
 import select
 import signal
@@ -9,18 +14,24 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.protocol import Worked
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.executors.executor import Snapshot
 from agents.worker.process.state_store import StateStore, StoredSnapshot
 from agents.worker.task_graph.interfaces import AnswerRows
 from inventory.errors import RunError
 
 RUN = "r1"
 FIELDS = {"word": "str", "count": "int"}
+
+I64 = st.integers(0, 2**63 - 1)
+SNAPSHOTS = st.builds(Snapshot, st.binary(max_size=300), I64, I64, st.builds(Worked, I64, I64))
 
 
 @pytest.fixture
@@ -213,12 +224,15 @@ def test_every_file_is_synced_before_its_name_is_final_and_its_folder_behind_it(
     done: list[tuple[str, str]] = []
     fsync, replace = os.fsync, Path.replace
 
+    def shown(name: str) -> str:
+        return re.sub(r"[0-9a-f]{8}(?=\.partial)", "?", name)
+
     def watched_fsync(descriptor: int) -> None:
-        done.append(("sync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
+        done.append(("sync", shown(Path(f"/proc/self/fd/{descriptor}").readlink().name)))
         fsync(descriptor)
 
     def watched_replace(self: Path, target: Path) -> Path:
-        done.append(("rename", self.name))
+        done.append(("rename", shown(self.name)))
         return replace(self, target)
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
@@ -226,14 +240,42 @@ def test_every_file_is_synced_before_its_name_is_final_and_its_folder_behind_it(
     store.save(7, "a[0]", Snapshot(b"x"), [AnswerRows("counts", FIELDS, [("a", 1)])])
     stored(store, 1)
     answer = "counts-a[0]@7.arrow"
-    assert done == [
-        ("sync", ".a[0].new"),
-        ("rename", ".a[0].new"),
-        ("sync", "7"),
-        ("rename", f".{answer}.new"),
+    assert done[:-2] == [
+        ("sync", ".a[0].?.partial"),
+        ("rename", ".a[0].?.partial"),
+        ("rename", f".{answer}.?.partial"),
         ("sync", answer),
-        ("sync", "answer"),
     ]
+    assert sorted(done[-2:]) == [("sync", "7"), ("sync", "answer")]
+
+
+def test_a_folder_is_synced_once_for_all_snapshots_that_wait_and_before_any_counts(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    begun, queued = Event(), Event()
+    fsync = os.fsync
+
+    def watched_fsync(descriptor: int) -> None:
+        begun.set()
+        assert queued.wait(30)
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        done.append(name if name in {"7", "8"} else "file")
+        fsync(descriptor)
+        if name == "8":
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    store.save(7, "a[0]", Snapshot(b"x"))
+    assert begun.wait(30)
+    for name in ("b[0]", "c[0]", "d[0]"):
+        store.save(7, name, Snapshot(b"x"))
+    queued.set()
+    assert [kept.executor for kept in stored(store, 4)] == ["a[0]", "b[0]", "c[0]", "d[0]"]
+    assert done == ["file", "7", "file", "file", "file", "7"]
+    store.save(8, "a[0]", Snapshot(b"x"))
+    with pytest.raises(RunError, match=r"a snapshot cannot be stored: .*No space left"):
+        stored(store, 1)
 
 
 WRITER = """
@@ -241,7 +283,7 @@ import resource
 import signal
 import sys
 from pathlib import Path
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.executors.executor import Snapshot
 from agents.worker.process.state_store import StateStore
 
 store = StateStore(Path(sys.argv[1]), "r1")
@@ -280,6 +322,7 @@ def test_a_worker_that_dies_in_the_middle_of_a_file_leaves_whole_snapshots_only(
     assert len(list((tmp_path / RUN / "checkpoints").glob("*/a*"))) == min(snapshot, 3)
 
 
+@pytest.mark.long
 def test_a_worker_killed_while_it_writes_leaves_whole_snapshots_only(tmp_path: Path) -> None:
     for files in range(4):
         node = tmp_path / str(files)
@@ -303,3 +346,39 @@ def test_a_disk_without_room_is_reported(store: StateStore, tmp_path: Path) -> N
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     with pytest.raises(RunError, match=r"cannot be read"):
         store.read(1, "a[0]")
+
+
+def in_bytes(snapshot: Snapshot) -> bytes:
+    return b"".join(snapshot.pieces())
+
+
+@given(SNAPSHOTS)
+def test_a_snapshot_comes_back_as_it_was(snapshot: Snapshot) -> None:
+    assert Snapshot.read(in_bytes(snapshot)) == snapshot
+
+
+def test_the_operators_state_is_not_copied() -> None:
+    state = bytes(1_000_000)
+    assert Snapshot(state, 5, 2).pieces()[-1] is state
+
+
+@given(SNAPSHOTS, st.data())
+def test_a_snapshot_that_is_not_whole_is_refused(snapshot: Snapshot, data: st.DataObject) -> None:
+    whole = in_bytes(snapshot)
+    torn = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    with pytest.raises(RunError, match=r"snapshot"):
+        Snapshot.read(torn)
+    with pytest.raises(RunError, match=r"snapshot"):
+        Snapshot.read(whole + b"x")
+
+
+@pytest.mark.parametrize("wrong", [b"", b"MLRS", b"MLRX" + bytes(60), b"ARROW1" + bytes(60), b"MLRS\x01" + bytes(60)])
+def test_other_bytes_are_refused_by_what_they_begin_with(wrong: bytes) -> None:
+    with pytest.raises(RunError, match=rf"{len(wrong)} bytes"):
+        Snapshot.read(wrong)
+
+
+@given(st.binary(max_size=200))
+def test_rubbish_is_refused(rubbish: bytes) -> None:
+    with pytest.raises(RunError):
+        Snapshot.read(rubbish)

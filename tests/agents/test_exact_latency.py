@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from scripted import Limits, ScriptedRun, run_spec, scripted_run
 from turns import Count
 
-from agents.protocol import Place
+from agents.protocol import Slot
 from agents.worker.executors import bolt as bolt_module
-from agents.worker.executors import latency as latency_module
+from agents.worker.executors import executor as executor_module
 from agents.worker.executors import spout as spout_module
 from agents.worker.executors.bolt import BoltExecutor
-from agents.worker.executors.latency import bucket, percentile
+from agents.worker.executors.executor import bucket, percentile
+from inventory.times import NS
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator
-from workloads.rates import NS
 from workloads.topology import Component, Input, Topology
 
 MS = NS // 1000
@@ -30,7 +30,7 @@ TOPOLOGY = Topology(
         Component("k", "bolt", inputs=(Input("r"),)),
     ),
 )
-PLACES = [Place("n1", 0), Place("n2", 0), Place("n1", 0)]
+PLACES = [Slot("n1", 0), Slot("n2", 0), Slot("n1", 0)]
 WIDE = {"batch_rows": 64, "batch_bytes": 1 << 20, "window_rows": 1 << 16, "window_bytes": 1 << 30, "turn_rows": 64}
 
 
@@ -63,7 +63,7 @@ def latencies(delays_ns: list[int], records: int, per_s: int, stride: int) -> tu
     spec = run_spec(TOPOLOGY, PLACES, rate={"kind": "constant", "tuples_per_s": float(per_s)})
     with (
         pytest.MonkeyPatch.context() as patch,
-        mock.patch.object(latency_module, "SAMPLES_PER_S", per_s // stride),
+        mock.patch.object(executor_module, "SAMPLES_PER_S", per_s // stride),
         scripted_run(spec, operators.__getitem__, Limits(**WIDE)) as run,
     ):
         slow.run = run

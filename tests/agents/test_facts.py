@@ -1,13 +1,22 @@
-"""A node's facts are what the inventory can use, and None where the kernel does not say."""
+"""What a host is: facts that the inventory can use, None where the kernel does not say; the computing-power index."""
 
 import json
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from fake_kernel import FakeKernel
+from trees.processors import acpi_shared, two_sockets, virtual
 
 from agents.host import facts
+from agents.host.facts import gather, index_facts, measure
+from agents.host_files import HostFiles
+from inventory.ansible_hosts import Gathered
 from inventory.cluster import Facts
+from inventory.power_index import isa_flops
 
 ARM = """processor\t: 0
 BogoMIPS\t: 243.75
@@ -17,6 +26,8 @@ processor\t: 1
 BogoMIPS\t: 1.00
 Features\t: other
 """
+
+FLAGS = gather()["isa"] or []
 
 
 def test_facts_are_json_and_fit_the_inventory():
@@ -42,3 +53,59 @@ def test_what_the_kernel_does_not_say_is_missing_not_zero(monkeypatch: pytest.Mo
         (tmp_path / "cpuinfo").write_text(cpuinfo)
     found = facts.gather()
     assert (found["bogomips"], found["isa"], found["cpu_model"]) == (None, None, None)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or "fma" not in FLAGS, reason="no fused multiply-add here")
+@pytest.mark.parametrize("flags", [["fma", "avx2"], ["fma", "avx2", "avx512f"]])
+def test_flops_per_cycle_are_measured_and_not_more_than_the_units_can_do(flags: list[str]) -> None:
+    if not set(flags) <= set(FLAGS):
+        pytest.skip("this processor has no such units")
+    found = measure("x86_64", flags)
+    peak = isa_flops(flags)
+    assert found.flops_per_cycle is not None
+    assert peak is not None
+    # One unit of two, on a host that is busy with other things, is still far more than a scalar unit.
+    assert 2 < found.flops_per_cycle < 1.25 * peak
+    assert found.ghz is not None
+    assert 0.1 < found.ghz < 10
+
+
+@pytest.mark.parametrize(("architecture", "flags"), [("aarch64", ["asimd"]), ("x86_64", ["sse2"])])
+def test_what_cannot_be_measured_is_none_with_its_reason(architecture: str, flags: list[str]) -> None:
+    found = measure(architecture, flags)
+    assert (found.flops_per_cycle, found.ghz) == (None, None)
+    assert found.reason
+
+
+def test_facts_count_what_is_on_line_and_what_clocks_it_may_have(tmp_path: Path) -> None:
+    host = FakeKernel(two_sockets().build(tmp_path))
+    found = index_facts(host)
+    assert (found["sockets"], found["ghz_source"]) == (2, "cpufreq")
+    assert found["cores"] <= found["threads"]
+    ghz = host.read("sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq")
+    assert found["ghz"] == int(ghz) / 1e6
+    assert msgspec.convert(found, Gathered).cores == found["cores"]
+
+
+def test_clocks_outside_of_the_range_in_force_are_left_out(tmp_path: Path) -> None:
+    host = FakeKernel(acpi_shared().build(tmp_path))
+    every = index_facts(host)["frequencies_hz"]
+    for policy in host.names("sys/devices/system/cpu/cpufreq"):
+        if policy.startswith("policy"):
+            host.write(f"sys/devices/system/cpu/cpufreq/{policy}/scaling_max_freq", str(every[-2] // 1000))
+    found = index_facts(host)
+    assert found["frequencies_hz"] == every[:-1]
+    assert found["ghz"] == every[-2] / 1e9
+
+
+def test_without_cpufreq_the_clock_is_the_measured_one(tmp_path: Path) -> None:
+    found = index_facts(FakeKernel(virtual().build(tmp_path)))
+    assert found["frequencies_hz"] is None
+    assert found["ghz"] == found["measured_ghz"]
+
+
+def test_a_host_answers_in_json() -> None:
+    done = subprocess.run([sys.executable, "-P", "-m", "agents.host.facts"], capture_output=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["boot_id"] == HostFiles().read("proc/sys/kernel/random/boot_id")
+    msgspec.convert(found, Gathered)

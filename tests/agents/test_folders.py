@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.agent.input_files import InputFiles
+from agents.agent.node_run import InputFiles
 from agents.protocol import InputFile
 from agents.protocol.node_folders import NodeFolder, file_name
 from inventory.errors import RunError
@@ -46,22 +46,22 @@ def test_an_input_is_read_again_only_when_its_file_is_another(tmp_path: Path) ->
     wanted = [InputFile("text", "text", hashlib.sha256(b"one").hexdigest())]
     pieces = 0
 
-    def go_on() -> bool:
+    def may_continue() -> bool:
         nonlocal pieces
         pieces += 1
         return True
 
     for _ in range(3):
-        inputs.check(wanted, go_on)
+        inputs.check(wanted, may_continue)
     assert pieces == 1
     other = tmp_path / "other"
     other.write_bytes(b"two")
     other.rename(copy)
     with pytest.raises(RunError, match="'text' differs"):
-        inputs.check(wanted, go_on)
+        inputs.check(wanted, may_continue)
     copy.unlink()
     with pytest.raises(RunError, match="'text' is missing"):
-        inputs.check(wanted, go_on)
+        inputs.check(wanted, may_continue)
 
 
 def test_a_check_that_was_stopped_says_nothing_and_is_done_the_next_time(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_the_first_server_is_split_off_and_when_it_dies_a_program_takes_its_plac
 
 UNFORKED = """
 import os, sys
-from agents.agent.main import main
+from agents.__main__ import main
 
 def refuse():
     raise BlockingIOError(11, "no more processes")

@@ -27,7 +27,7 @@ def stamps(draw: st.DrawFn, count: int) -> list[tuple[int, int]]:
 def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
     """Bytes of a frame and what a reader must make of it."""
     stream, sender, receiver = draw(U16), draw(U32), draw(U32)
-    kind = draw(st.sampled_from([frame.DATA, frame.CREDIT, frame.END, frame.BARRIER, frame.TICK, frame.STATE]))
+    kind = draw(st.integers(frame.DATA, frame.PULL))
     if kind == frame.DATA:
         count = draw(st.integers(1, frame.MAX_ROWS))
         given_stamps = draw(stamps(count))
@@ -53,7 +53,16 @@ def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
         )
     if kind == frame.STATE:
         state = draw(st.binary(max_size=200))
-        return b"".join(frame.state(EPOCH, sender, state)), (kind, 0, sender, sender, frame.LAST, state)
+        return b"".join(frame.state(EPOCH, sender, state)), (kind, 0, sender, sender, frame.LAST, 0, state)
+    if kind == frame.COPY:
+        state, number, ends_round = draw(st.binary(max_size=200)), draw(U32), draw(st.booleans())
+        flags = frame.LAST | frame.ROUND if ends_round else frame.LAST
+        to = draw(st.sampled_from([None, receiver]))
+        written = b"".join(frame.copy(EPOCH, sender, number, state, ends_round, to))
+        return written, (kind, 0, sender, sender if to is None else to, flags, number, state)
+    if kind == frame.PULL:
+        number = draw(U32)
+        return frame.pull(EPOCH, sender, number, receiver), (kind, 0, sender, receiver, number)
     return frame.end(stream, EPOCH, sender, receiver), (kind, stream, sender, receiver)
 
 
@@ -66,10 +75,10 @@ def seen(received: frame.Frame) -> tuple:
         return (kind, stream, sender, receiver, received.count, list(split), bytes(rows))
     if kind == frame.TICK:
         return (kind, stream, sender, receiver, received.count, frame.tick_times(received))
-    if kind == frame.STATE:
-        return (kind, stream, sender, receiver, received.flags, bytes(received.payload))
+    if kind in (frame.STATE, frame.COPY):
+        return (kind, stream, sender, receiver, received.flags, received.count, bytes(received.payload))
     assert not received.payload
-    if kind == frame.BARRIER:
+    if kind in (frame.BARRIER, frame.PULL):
         return (kind, stream, sender, receiver, received.count)
     if kind == frame.CREDIT:
         return (kind, stream, sender, receiver, received.count, received.length)
@@ -126,7 +135,7 @@ def header(
     "wrong",
     [
         header(kind=0),
-        header(kind=7),
+        header(kind=9),
         header(kind=255),
         header(flags=2),
         header(flags=frame.STAMPED | 128),
@@ -154,6 +163,13 @@ def header(
         header(kind=frame.STATE, count=1),
         header(kind=frame.STATE, count=0, flags=2),
         header(kind=frame.STATE, count=0, epoch=0),
+        header(kind=frame.COPY, length=frame.STATE_BYTES + 1),
+        header(kind=frame.COPY, flags=frame.ROUND),
+        header(kind=frame.COPY, flags=4),
+        header(kind=frame.COPY, epoch=0),
+        header(kind=frame.PULL, length=1),
+        header(kind=frame.PULL, flags=1, length=0),
+        header(kind=frame.PULL, epoch=0, length=0),
     ],
 )
 def test_a_header_outside_its_limits_is_refused_before_its_payload_arrives(wrong: bytes) -> None:
@@ -167,8 +183,8 @@ def test_a_header_outside_its_limits_is_refused_before_its_payload_arrives(wrong
 
 HEADERS = st.builds(
     header,
-    kind=st.integers(0, 7),
-    flags=st.integers(0, 2),
+    kind=st.integers(0, 9),
+    flags=st.integers(0, 4),
     epoch=st.integers(EPOCH - 1, EPOCH + 1),
     count=st.integers(0, 3) | U32,
     length=st.integers(0, 60) | U32,
@@ -254,7 +270,7 @@ def test_a_state_of_any_size_comes_in_frames_within_their_limit_of_which_the_las
     reader = FrameReader(EPOCH)
     got = [seen(received) for piece in written for received in reader.feed(piece)]
     assert b"".join(payload for *_, payload in got) == state[:size]
-    assert [flags for *_, flags, _ in got] == [0] * (len(got) - 1) + [frame.LAST]
+    assert [flags for *_, flags, _, _ in got] == [0] * (len(got) - 1) + [frame.LAST]
     assert all((kind, sender, receiver) == (frame.STATE, 9, 9) for kind, _, sender, receiver, *_ in got)
     assert all(len(payload) == frame.STATE_BYTES for *_, payload in got[:-1])
     assert len(got) == max(1, -(-size // frame.STATE_BYTES))

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 import agents
 from agents.protocol import Progress, decode_command, decode_report, encode
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.executors.executor import Snapshot
 from agents.worker.wire import frame
-from agents.worker.wire.codec import TYPES, Codec, CodecError
-from agents.worker.wire.frame import FrameError, FrameReader
+from agents.worker.wire.frame import TYPES, Codec, CodecError, FrameError, FrameReader
 from agents.worker.wire.handshake import Acceptor, Connector, HandshakeError
 from inventory.errors import RunError
 

@@ -3,14 +3,15 @@
 from collections import deque
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.worker.channels.channel import FLUSH_AGE_NS, ChannelId, Delivery, FlushTimer, Outgoing, Window
-from agents.worker.channels.gated import OUTBOX_PARTS, GatedLocal, GatedRouter, Pool
+from agents.worker.channels.channel import FLUSH_AGE_NS, Barrier, ChannelId, Delivery, End, FlushTimer, Outgoing, Window
+from agents.worker.channels.ends import local_channel
+from agents.worker.channels.gated import OUTBOX_PARTS, GatedLocal, GatedRouter, Pool, estimated_bytes
 from agents.worker.channels.groupings import Global
-from agents.worker.channels.local import local_channel
-from agents.worker.channels.markers import Barrier, End
+from agents.worker.wire.frame import encoded_bytes
 from workloads.operators import Row
 
 PART = 3
@@ -188,3 +189,9 @@ def test_a_keyed_row_waits_although_other_gates_are_open() -> None:
     outs[1].outgoing.release(PART)
     assert not outs[0].queue
     assert not router.pools
+
+
+@given(st.integers(0, 40))
+def test_the_size_of_an_outbox_is_estimated_from_a_few_of_its_rows(count: int) -> None:
+    rows = rows_of(*[7] * count)
+    assert estimated_bytes(rows) == pytest.approx(encoded_bytes(rows), rel=0.3) if rows else not estimated_bytes(rows)

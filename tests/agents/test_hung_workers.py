@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agents.agent import worker_process
-from agents.agent.worker_process import MAX_LOOKS, HangDetector
+from agents.agent.worker_process import MAX_CHECKS, HangDetector
 from agents.protocol import Bye, Failed, Finish, Finished
 from controller.host.process_identity import identify
 
@@ -47,19 +47,19 @@ def until(state: str, pid: int) -> None:
         time.sleep(0.01)
 
 
-def looks_until_it_hangs(of: HangDetector, most: int) -> int | None:
-    """How many looks it takes; None when `most` are not enough."""
-    return next((number for number in range(1, most + 1) if of.look()), None)
+def checks_until_it_hangs(of: HangDetector, most: int) -> int | None:
+    """Return the number of checks; None when `most` are not enough."""
+    return next((number for number in range(1, most + 1) if of.check()), None)
 
 
-def test_a_stopped_process_hangs_after_fifteen_looks_at_which_nothing_had_happened(start: Start):
+def test_a_stopped_process_hangs_after_fifteen_checks_at_which_nothing_had_happened(start: Start):
     process = start(COMPUTES)
     process.send_signal(signal.SIGSTOP)
     until("T", process.pid)
-    found = looks_until_it_hangs(HangDetector(process.pid), 100)
+    found = checks_until_it_hangs(HangDetector(process.pid), 100)
     # At the first one it had just begun; at the second, or while it is being stopped, it has used CPU time.
     assert found is not None
-    assert 2 + MAX_LOOKS["T"] <= found <= 2 * MAX_LOOKS["T"]
+    assert 2 + MAX_CHECKS["T"] <= found <= 2 * MAX_CHECKS["T"]
 
 
 def test_a_word_in_between_lets_the_looks_count_anew(start: Start):
@@ -67,16 +67,16 @@ def test_a_word_in_between_lets_the_looks_count_anew(start: Start):
     process.send_signal(signal.SIGSTOP)
     until("T", process.pid)
     it = HangDetector(process.pid)
-    assert looks_until_it_hangs(it, 1 + MAX_LOOKS["T"]) is None
+    assert checks_until_it_hangs(it, 1 + MAX_CHECKS["T"]) is None
     it.note_output()
-    assert looks_until_it_hangs(it, 1 + MAX_LOOKS["T"]) is None
-    assert looks_until_it_hangs(it, MAX_LOOKS["T"])
+    assert checks_until_it_hangs(it, 1 + MAX_CHECKS["T"]) is None
+    assert checks_until_it_hangs(it, MAX_CHECKS["T"])
 
 
 def test_one_that_computes_never_hangs_whether_it_gets_a_cpu_or_not(start: Start):
     process = start(COMPUTES)
     until("R", process.pid)
-    assert looks_until_it_hangs(HangDetector(process.pid), 2 * MAX_LOOKS["S"]) is None
+    assert checks_until_it_hangs(HangDetector(process.pid), 2 * MAX_CHECKS["S"]) is None
 
 
 def test_one_that_waits_is_given_longer_than_one_that_is_stopped(start: Start, monkeypatch: pytest.MonkeyPatch):
@@ -84,19 +84,19 @@ def test_one_that_waits_is_given_longer_than_one_that_is_stopped(start: Start, m
     until("S", process.pid)
     # It may have been asleep on its way already.
     monkeypatch.setattr(worker_process, "process_cpu_ns", lambda _pid: 1)
-    assert looks_until_it_hangs(HangDetector(process.pid), 1000) == 2 + MAX_LOOKS["S"]
-    assert MAX_LOOKS["S"] > 2 * MAX_LOOKS["T"]
+    assert checks_until_it_hangs(HangDetector(process.pid), 1000) == 2 + MAX_CHECKS["S"]
+    assert MAX_CHECKS["S"] > 2 * MAX_CHECKS["T"]
 
 
 def test_one_that_is_gone_does_not_hang(start: Start):
     process = start("")
     process.wait()
-    assert looks_until_it_hangs(HangDetector(process.pid), 2 * MAX_LOOKS["S"]) is None
+    assert checks_until_it_hangs(HangDetector(process.pid), 2 * MAX_CHECKS["S"]) is None
 
 
 IMPATIENT = (
-    "import sys; from agents.agent import worker_process; worker_process.MAX_LOOKS = {'T': 2}; "
-    "from agents.agent.main import main; sys.exit(main())"
+    "import sys; from agents.agent import worker_process; worker_process.MAX_CHECKS = {'T': 2}; "
+    "from agents.__main__ import main; sys.exit(main())"
 )
 
 

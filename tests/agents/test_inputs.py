@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns import channel_into
 
-from agents.worker.channels.channel import ChannelId, Delivery, FlushTimer, Window
+from agents.worker.channels.channel import Barrier, ChannelId, Delivery, End, FlushTimer, Mark, Tick, Window
+from agents.worker.channels.ends import LocalIncoming, local_channel
 from agents.worker.channels.input_gate import InputGate
-from agents.worker.channels.local import LocalIncoming, local_channel
-from agents.worker.channels.markers import Barrier, End, Mark, Tick
 from inventory.errors import RunError
 
 Entry = Mark | str
@@ -22,6 +21,12 @@ Entry = Mark | str
 def unjoined(inputs: InputGate, source: str) -> LocalIncoming:
     """The receiver's end of a channel that has not joined."""
     return local_channel(ChannelId(7, 0, 0), 0, (source, "default"), inputs, Window(99, 99), FlushTimer())[1]
+
+
+def replace(inputs: InputGate, old: LocalIncoming, new: LocalIncoming) -> None:
+    """At the next barrier, one channel takes the place of another."""
+    inputs.leave_at_barrier(old)
+    inputs.join_at_barrier(new)
 
 
 def deliver(channel: LocalIncoming, *entries: Entry) -> None:
@@ -139,7 +144,7 @@ class Arriving:
     def _send(self, sender: Sender, at: int) -> None:
         entry = sender.lives[at][sender.sent[at]]
         if isinstance(entry, Barrier) and entry.number not in self.begun:
-            if self.inputs._replaced or not self._is_next(entry):
+            if self.inputs._joining or not self._is_next(entry):
                 # The barrier before it is not over yet.
                 return
             self._prepare(entry)
@@ -159,11 +164,11 @@ class Arriving:
         ]
         for sender in moving:
             if self.random.random() < 0.3:
-                self.inputs.replace(sender.ends[-1], unjoined(self.inputs, sender.name))
-        self.inputs.cancel_replacements()
+                replace(self.inputs, sender.ends[-1], unjoined(self.inputs, sender.name))
+        self.inputs.cancel_changes()
         for sender in moving:
             new = unjoined(self.inputs, sender.name)
-            self.inputs.replace(sender.ends[-1], new)
+            replace(self.inputs, sender.ends[-1], new)
             sender.ends.append(new)
             sender.sent.append(0)
 
@@ -237,7 +242,7 @@ def test_a_new_channel_is_not_heard_before_the_old_one_has_brought_the_barrier()
     inputs = InputGate()
     old, other = channel_into(inputs, "x"), channel_into(inputs, "y")
     new = unjoined(inputs, "x")
-    inputs.replace(old, new)
+    replace(inputs, old, new)
     deliver(new, "later", Tick(4, 40, 0))
     deliver(other, "o", Tick(3, 30, 0), Barrier(2), "after")
     deliver(old, "first", Tick(3, 30, 1))
@@ -257,8 +262,8 @@ def test_a_channel_whose_place_was_to_be_taken_stays_when_the_barrier_does_not_c
     old, other = channel_into(inputs, "x"), channel_into(inputs, "y")
     deliver(old, Tick(1, 10, 0), "a")
     assert list(taken(inputs)) == []
-    inputs.replace(old, unjoined(inputs, "x"))
-    inputs.cancel_replacements()
+    replace(inputs, old, unjoined(inputs, "x"))
+    inputs.cancel_changes()
     assert inputs.channels == {old, other}
     deliver(other, Tick(1, 10, 0), Barrier(2))
     assert list(taken(inputs)) == [Tick(1, 10, 0), "a"]

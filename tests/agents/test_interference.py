@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from trees.processors import CPU, Machine, acpi_shared, intel_active, write
 
-from agents.power.host import MeteredHost
+from agents.power.reader import MeteredHost
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED, Event, InterferenceMonitor
 
 SECOND = 1_000_000_000
@@ -40,11 +40,11 @@ def measured(watch: InterferenceMonitor, host: Clocked, root: Path, *ticks: int)
     """What is said over ten seconds in which the cores work that long."""
     work(root, *[0 for _ in ticks])
     watch.mark("measure_start")
-    begun = watch.look()
+    begun = watch.check()
     host.now_ns += 10 * SECOND
     work(root, *ticks)
     watch.mark("measure_end")
-    return begun + watch.look()
+    return begun + watch.check()
 
 
 @pytest.mark.parametrize("machine", [acpi_shared, intel_active])
@@ -62,12 +62,12 @@ def test_settings_that_this_run_changes_are_not_a_strangers(tmp_path: Path) -> N
     path = f"{CPU}/cpufreq/policy0/scaling_max_freq"
     with watch.set_by_us():
         write(root, path, "1600000")
-        assert watch.look() == []
+        assert watch.check() == []
         write(root, path, "1200000")
     # What was set at the very end is seen by the next look.
-    assert watch.look() == []
+    assert watch.check() == []
     write(root, path, "2000000")
-    assert [event.kind for event in watch.look()] == [CHANGED]
+    assert [event.kind for event in watch.check()] == [CHANGED]
     watch.close()
 
 
@@ -78,8 +78,8 @@ def test_heat_counts_for_every_core_and_for_a_package_once(tmp_path: Path) -> No
     watch, _ = watching(root)
     for cpu in range(4):
         throttling(root, cpu, 8 if cpu == 2 else 5, 101)
-    assert [(e.kind, e.subject, e.value) for e in watch.look()] == [(THROTTLED, "cpu0", 1.0), (THROTTLED, "cpu2", 3.0)]
-    assert watch.look() == []
+    assert [(e.kind, e.subject, e.value) for e in watch.check()] == [(THROTTLED, "cpu0", 1.0), (THROTTLED, "cpu2", 3.0)]
+    assert watch.check() == []
 
 
 def test_a_counter_that_goes_with_its_cpu_is_no_heat(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_a_counter_that_goes_with_its_cpu_is_no_heat(tmp_path: Path) -> None:
     watch, _ = watching(root)
     file = root / f"{CPU}/cpu3/thermal_throttle/core_throttle_count"
     file.unlink()
-    assert watch.look() == []
+    assert watch.check() == []
     throttling(root, 3, 1, 100)
-    assert watch.look() == []
+    assert watch.check() == []
 
 
 def test_what_others_set_is_told_once_with_both_values(tmp_path: Path) -> None:
@@ -98,11 +98,11 @@ def test_what_others_set_is_told_once_with_both_values(tmp_path: Path) -> None:
     watch, _ = watching(root)
     write(root, f"{CPU}/cpufreq/policy2/scaling_max_freq", "1200000")
     write(root, f"{CPU}/online", "0,1,2")
-    assert watch.look() == [
+    assert watch.check() == [
         Event(CHANGED, "policy2/scaling_max_freq", "3000000 -> 1200000: not by this run", 1.0),
         Event(CHANGED, "online", "0,1,2,3 -> 0,1,2: not by this run", 1.0),
     ]
-    assert watch.look() == []
+    assert watch.check() == []
 
 
 def test_background_load_is_the_share_of_all_cores_over_the_measured_interval(tmp_path: Path) -> None:
@@ -126,16 +126,16 @@ def test_a_core_that_comes_or_goes_makes_the_load_unknown(tmp_path: Path) -> Non
     watch, host = watching(root)
     work(root, 0, 0, 0, 0)
     watch.mark("measure_start")
-    watch.look()
+    watch.check()
     host.now_ns += SECOND
     work(root, 100, 100, 100)
     watch.mark("measure_end")
-    assert watch.look() == []
+    assert watch.check() == []
 
 
 def test_without_any_files_nothing_is_seen_and_nothing_fails(tmp_path: Path) -> None:
     watch, _ = watching(tmp_path)
     for kind in ("measure_start", "measure_end"):
         watch.mark(kind)
-        assert watch.look() == []
+        assert watch.check() == []
     watch.close()

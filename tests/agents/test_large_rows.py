@@ -6,12 +6,10 @@ import pytest
 from channel_ends import BOTH, Ends, batches_of, local, remote
 
 from agents.worker.channels import channel
-from agents.worker.channels.channel import FLUSH_AGE_NS
-from agents.worker.channels.markers import End
-from agents.worker.channels.remote import RemoteOutgoing
+from agents.worker.channels.channel import FLUSH_AGE_NS, End
+from agents.worker.channels.ends import RemoteOutgoing
 from agents.worker.wire import frame
-from agents.worker.wire.codec import CodecError
-from agents.worker.wire.frame import FrameError
+from agents.worker.wire.frame import CodecError, FrameError
 
 
 def test_huge_rows_make_small_batches_and_overshoot_the_window_by_one_at_most() -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from agents.agent.main import enter_groups
+from agents.__main__ import enter_groups
 from inventory.errors import UnfitError
 
 
@@ -33,7 +33,7 @@ def test_an_agent_whose_limits_would_not_hold_does_not_start(tmp_path):
     home = tmp_path / "home"
     (home / "venv").mkdir(parents=True)
     (home / "groups").write_text("/proc/no-such-group/cgroup.procs\n")
-    start = f"import sys; sys.prefix = {str(home / 'venv')!r}; from agents.agent.main import main; sys.exit(main())"
+    start = f"import sys; sys.prefix = {str(home / 'venv')!r}; from agents.__main__ import main; sys.exit(main())"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-P", "-c", start], stdin=pipe, stderr=pipe, text=True) as agent:
         assert agent.stderr is not None

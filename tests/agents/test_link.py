@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents.worker.wire import frame
-from agents.worker.wire.frame import FrameError
-from agents.worker.wire.link import _MAX_RECEIVED_AT_ONCE, Link, LinkError
+from agents.worker.wire.frame import STATE_BYTES, FrameError
+from agents.worker.wire.mesh import _MAX_RECEIVED_AT_ONCE, Link, LinkError
 
 EPOCH = 3
 
@@ -112,3 +112,34 @@ def test_one_call_reads_a_bounded_amount(pair: tuple) -> None:
     before = reader.received_bytes
     frames_from(reader)
     assert 0 < reader.received_bytes - before <= _MAX_RECEIVED_AT_ONCE + 64 * 1024
+
+
+class Trickle:
+    """A socket from which little can be read at once."""
+
+    def __init__(self, stream: bytes, most: int) -> None:
+        self.left, self.most = memoryview(stream), most
+
+    def recv_into(self, space: memoryview) -> int:
+        if not self.left:
+            raise BlockingIOError
+        count = min(self.most, len(space), len(self.left))
+        space[:count], self.left = self.left[:count], self.left[count:]
+        return count
+
+
+def test_a_frame_of_state_that_trickles_in_is_received_by_one_call() -> None:
+    state = bytes(range(256)) * (STATE_BYTES // 256)
+    after = frame.end(0, EPOCH, 1, 9)
+    link = Link(1, EPOCH)
+    link.attach(Trickle(b"".join(frame.state(EPOCH, 5, state)) + after, 50_000), b"")  # type: ignore[arg-type]
+    assert frames_from(link) == [(5, state), (9, b"")]
+
+
+def test_a_short_read_of_small_frames_ends_a_call() -> None:
+    small = frame.end(0, EPOCH, 1, 9)
+    trickle = Trickle(small * 3, len(small))
+    link = Link(1, EPOCH)
+    link.attach(trickle, b"")  # type: ignore[arg-type]
+    assert frames_from(link) == [(9, b"")]
+    assert len(trickle.left) == 2 * len(small)

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from scripted_reports import observe
 
-from agents.agent.node_run import vitals_of
-from agents.protocol import Mark, Place, Progress, Vitals
-from agents.sensors.base import Row
+from agents.agent.worker_reports import vitals_of
+from agents.protocol import Mark, Progress, Slot, Vitals
+from agents.sensors import Row
+from controller.coordinator.monitor import Monitor
+from inventory.cluster import Cluster, Node
+from scheduler.online.revision import Rhythm
 
 pytestmark = pytest.mark.loopback
 
@@ -20,7 +24,7 @@ def test_progress_adds_up_to_the_traces_and_vitals_come_with_the_cpu_sensor(star
         agent.welcome()
     run = wordcount(*agents, slots=2)
     # One count shares a worker with a split, so that there is traffic of every kind.
-    together = tuple(replace(e, place=Place("n1", 1)) if e.component == "count" else e for e in run.executors)
+    together = tuple(replace(e, place=Slot("n1", 1)) if e.component == "count" else e for e in run.executors)
     run.connect(run.start(sensors=["cpu"], executors=together))
     run.go()
     for agent in agents:
@@ -56,6 +60,75 @@ def test_progress_adds_up_to_the_traces_and_vitals_come_with_the_cpu_sensor(star
             channels[row["node"], row["hop"], row["target_node"]] += row[key] or 0
         assert totals == channels
     assert {hop for _, hop, _ in sent["tuples"]} == {"intra_worker", "inter_worker", "inter_node"}
+
+
+def test_an_observed_run_reports_its_channels_by_pair_and_what_its_sources_owe(start_agent, wordcount, tmp_path: Path):
+    agents = [start_agent("n1", "127.0.0.2"), start_agent("n2", "127.0.0.3")]
+    for agent in agents:
+        agent.welcome()
+    run = wordcount(*agents, slots=1)
+    run.connect(run.start(sensors=["cpu"], observed=True))
+    run.go()
+    for agent in agents:
+        vitals = agent.expect(Vitals, lambda vitals: vitals.at_ns is not None)
+        assert vitals.joules is None  # the nodes share their machine
+    seen = agents[0].expect_progress(lambda p: p.emitted > 500 and p.latency_p99_ns is not None)
+    assert seen.latency_p99_ns >= seen.latency_p50_ns
+    assert all(
+        (work.due is not None and work.due + 100 > work.emitted) == name.startswith("spout")
+        for name, work in seen.executors.items()
+    )
+    run.drain()
+    run.finish()
+    names = [f"{e.component}[{e.index}]" for e in run.executors]
+    said: Counter[tuple[str, str]] = Counter()
+    nbytes: Counter[tuple[str, str]] = Counter()
+    last = {a.node: p for a in agents for p in a.shown if isinstance(p, Progress) and p.pairs is not None}
+    for progress in last.values():
+        for entry in progress.pairs or ():
+            said[names[entry.sender], names[entry.receiver]] += entry.tuples
+            nbytes[names[entry.sender], names[entry.receiver]] += entry.nbytes or 0
+    written: Counter[tuple[str, str]] = Counter()
+    bytes_written: Counter[tuple[str, str]] = Counter()
+    for row in run.traces(tmp_path / "traces")["channel"].to_pylist():
+        written[row["source"], row["target"]] += row["tuples"]
+        bytes_written[row["source"], row["target"]] += row["bytes"] or 0
+    # The very last report may come less than a sample after the one before, and then has no pairs.
+    assert said.keys() == written.keys()
+    assert all(0.5 * written[pair] <= said[pair] <= written[pair] for pair in written)
+    assert sum(nbytes.values()) > 0
+    assert all(nbytes[pair] <= bytes_written[pair] for pair in written)
+
+
+def test_reports_of_an_observed_run_make_complete_observations(start_agent, wordcount) -> None:
+    agents = [start_agent("n1", "127.0.0.2"), start_agent("n2", "127.0.0.3")]
+    for agent in agents:
+        agent.welcome()
+    run = wordcount(*agents, slots=1)
+    run.connect(run.start(sensors=["cpu"], observed=True))
+    run.go()
+    end_ns = agents[0].expect_progress(lambda p: p.emitted > 4000).at_ns
+    run.drain()
+    run.finish()
+    cluster = Cluster((Node(id="n1"), Node(id="n2")))
+    monitor = Monitor(Rhythm(window_s=2), cluster, settle_s=0.5)
+    begin_ns = min(report.at_ns for agent in agents for report in agent.shown if isinstance(report, Progress))
+    monitor.start_epoch(run.spec(), 0.0)
+    for agent in agents:
+        for report in agent.shown:
+            if report.at_ns is not None and report.at_ns <= end_ns:
+                monitor.record(agent.node, report, (report.at_ns - begin_ns) / 1e9)
+    found = observe(monitor, (end_ns - begin_ns) / 1e9)
+    assert found.complete
+    assert found.source.due_per_s == pytest.approx(2000, rel=0.02)
+    from_spouts = sum(e.tuples_per_s for e in found.traffic.edges if e.source.startswith("spout"))
+    assert from_spouts == pytest.approx(found.source.emitted_per_s, rel=0.1)
+    for node in cluster.nodes:
+        here = {name: e.load / node.cpu_points for name, e in found.executors.items() if e.node == node.id}
+        assert all(here[name] > 0 for name in here if name.startswith(("spout", "split", "count")))
+        seen = found.nodes[node.id]
+        assert seen.base is not None
+        assert sum(here.values()) + seen.base == pytest.approx(seen.load)
 
 
 def test_an_agent_without_sensors_whose_workers_wait_reports_every_second_all_the_same(start_agent, wordcount) -> None:

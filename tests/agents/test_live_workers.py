@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scripted import Limits, run_spec
 from witness import SCHEMA, SIDE, Ledger
 
-from agents.protocol import Cut, Message, Passed, Place, Prepare, Ready, RunSpec, Stored
+from agents.protocol import Cut, Message, Passed, Prepare, Ready, RunSpec, Slot, Stored
 from agents.worker.channels.channel import ChannelId, FlushTimer
 from agents.worker.process import event_loop as loop_module
 from agents.worker.process.event_loop import EventLoop
@@ -25,14 +25,13 @@ from agents.worker.task_graph.plan import RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.wire import frame
 from agents.worker.wire.frame import FrameError
-from agents.worker.wire.link import Link, LinkError
-from agents.worker.wire.mesh import Mesh
+from agents.worker.wire.mesh import Link, LinkError, Mesh
 from inventory.errors import RunError
 from workloads.topology import Component, Input, Topology
 
 pytestmark = pytest.mark.loopback
 
-PLACES = [Place("n1", 0), Place("n1", 1), Place("n2", 0)]
+PLACES = [Slot("n1", 0), Slot("n1", 1), Slot("n2", 0)]
 ADDRESSES = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
 OUT = {"default": SCHEMA, SIDE: SCHEMA}
 TOPOLOGY = Topology(
@@ -53,7 +52,7 @@ class LiveWorker:
 
     loop: EventLoop
     mesh: Mesh
-    share: EpochTasks
+    tasks: EpochTasks
     by_peer: Links
     store: StateStore
     selector: selectors.BaseSelector
@@ -62,7 +61,7 @@ class LiveWorker:
 
     @property
     def registry(self) -> TaskRegistry:
-        return self.share.registry
+        return self.tasks.registry
 
     @property
     def links(self) -> dict[int, Link]:
@@ -80,7 +79,7 @@ class LiveWorker:
     def step(self) -> None:
         self.loop.run_pass()
         for kept in self.store.done():
-            self.share.stored(*kept)
+            self.tasks.stored(*kept)
 
     def close(self) -> None:
         self.mesh.close()
@@ -93,7 +92,7 @@ class LiveWorker:
 class Live:
     """All workers of a run; each has its own selector and gets its passes in turn."""
 
-    def __init__(self, ledger: Ledger, places: Sequence[Place], folder: Path, key: bytes = b"key") -> None:
+    def __init__(self, ledger: Ledger, places: Sequence[Slot], folder: Path, key: bytes = b"key") -> None:
         spec = run_spec(TOPOLOGY, places)
         self.plan = RunPlan(spec)
         self.workers = [self._worker(spec, number, ledger, folder, key) for number in range(len(self.plan.places))]
@@ -107,7 +106,7 @@ class Live:
             link = links.wire(peer)
             link.attach(sock, rest)
             loop.add_link(link)
-            share.linked()
+            tasks.linked()
 
         def on_lost(peer: int, why: str) -> None:
             raise AssertionError(f"{peer}: {why}")
@@ -116,34 +115,34 @@ class Live:
         mesh = Mesh(selector, ADDRESSES[place.node], key, "live", spec.epoch, me, on_link, on_lost)
         links = Links(mesh, spec.epoch, ADDRESSES)
         store = StateStore(folder / place.node, spec.run)
-        share = EpochTasks(
+        tasks = EpochTasks(
             spec, place, ledger.operator, {}, flush_timer, links, store, MonotonicClocks(), reports.append
         )
         loop = EventLoop(
-            selector, share, flush_timer, lambda _: None, lambda _, fault: lost.append(fault), lambda: None
+            selector, tasks, flush_timer, lambda _: None, lambda _, fault: lost.append(fault), lambda: None
         )
-        return LiveWorker(loop, mesh, share, links, store, selector, reports, lost)
+        return LiveWorker(loop, mesh, tasks, links, store, selector, reports, lost)
 
     @property
     def ports(self) -> dict[str, int]:
         """Port by `node/slot`."""
         places = zip(self.plan.places, self.workers, strict=True)
-        return {f"{place.node}/{place.slot}": worker.mesh.port for place, worker in places}
+        return {f"{place.node}/{place.index}": worker.mesh.port for place, worker in places}
 
     def connect(self) -> None:
         for worker in self.workers:
-            worker.share.connect(self.ports)
-            worker.share.linked()
-        self.until(lambda: all(worker.share.connected for worker in self.workers))
+            worker.tasks.connect(self.ports)
+            worker.tasks.linked()
+        self.until(lambda: all(worker.tasks.connected for worker in self.workers))
 
     def start(self) -> None:
         for worker in self.workers:
-            worker.share.start(0)
+            worker.tasks.start(0)
 
     def tell(self, command: Message) -> None:
         """Let every worker act on a command of the controller."""
         for worker in self.workers:
-            worker.share.handle_command(command)
+            worker.tasks.handle_command(command)
 
     def reports(self, kind: type[Message]) -> list[Message]:
         """What workers have told of one kind."""
@@ -179,7 +178,7 @@ def live(closing: ExitStack, ledger: Ledger, folder: Path = Path("nowhere")) -> 
     return run
 
 
-def spread(shift: int = 0) -> list[Place]:
+def spread(shift: int = 0) -> list[Slot]:
     return [PLACES[(at + shift) % 3] for at in range(len(TOPOLOGY.executors))]
 
 
@@ -192,7 +191,7 @@ def spread(shift: int = 0) -> list[Place]:
     ),
 )
 def test_a_topology_over_real_sockets_ends_exactly(
-    closing: ExitStack, places: list[Place], records: int, small: Limits
+    closing: ExitStack, places: list[Slot], records: int, small: Limits
 ) -> None:
     ledger = Ledger(TOPOLOGY, records, places)
     with small.applied():
@@ -282,7 +281,7 @@ def test_barriers_are_passed_by_all_and_stored_on_disk_while_the_rows_go_on(clos
     stored = [report for report in run.reports(Stored) if report.barrier == 3]
     assert sorted(report.executor for report in stored) == sorted(e.name for e in TOPOLOGY.executors)
     for worker in run.workers:
-        place = worker.share.place_of(worker.share.me)
+        place = worker.tasks.place_of(worker.tasks.me)
         for report in worker.reports:
             if isinstance(report, Stored) and report.barrier == 3:
                 assert (tmp_path / place.node / report.file).stat().st_size == report.nbytes

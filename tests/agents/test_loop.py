@@ -1,7 +1,11 @@
-"""The loop sleeps exactly when there is nothing to do, and wakes for what is due; on a scripted clock."""
+"""The loop sleeps exactly when there is nothing to do, and wakes for what is due; on a scripted clock.
+
+What says which sockets are ready finds all of them, at once, or after as little as was asked for.
+"""
 
 import selectors
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,19 +14,20 @@ import pytest
 from scripted import run_spec
 from witness import SCHEMA, SIDE, Ledger
 
-from agents.protocol import Place
+from agents.protocol import Message, Passed, Slot
 from agents.worker.channels.channel import FLUSH_AGE_NS, FlushTimer
 from agents.worker.process import event_loop as loop_module
-from agents.worker.process.event_loop import REPORT_NS, EventLoop
+from agents.worker.process.event_loop import REPORT_NS, EventLoop, Selector
 from agents.worker.process.state_store import StateStore
+from agents.worker.process.worker import Worker
 from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.wire import frame
-from agents.worker.wire.codec import Codec
-from agents.worker.wire.link import Link, LinkError
+from agents.worker.wire.frame import Codec
+from agents.worker.wire.mesh import Link, LinkError
 from workloads.topology import Component, Input, Topology
 
-HERE = Place("n1", 0)
+HERE = Slot("n1", 0)
 
 
 class Clock(selectors.SelectSelector):
@@ -61,28 +66,28 @@ class Alone:
         assert self._link is not None, "nobody else"
         return self._link
 
-    def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
+    def connect(self, peers: set[int], places: Sequence[Slot], ports: Mapping[str, int]) -> None:
         assert len(peers) == (self._link is not None)
 
 
-def share_of(
+def tasks_of(
     topology: Topology,
-    places: Sequence[Place],
+    places: Sequence[Slot],
     records: int,
     clock: "Clock",
     flush_timer: FlushTimer,
     network: Alone,
     rate: Mapping[str, object] | None,
 ) -> EpochTasks:
-    """The share of the worker that is here."""
+    """The tasks of the worker that is here."""
     clocks = SimpleNamespace(now_ns=clock.monotonic_ns, cpu_ns=lambda: 0)
     operator = Ledger(topology, records, places).operator
     spec = run_spec(topology, places, rate=rate)
     store = StateStore(Path("nowhere"), spec.run)
-    share = EpochTasks(spec, HERE, operator, {}, flush_timer, network, store, clocks, lambda _: None)
-    clock.registry = share.registry
+    tasks = EpochTasks(spec, HERE, operator, {}, flush_timer, network, store, clocks, lambda _: None)
+    clock.registry = tasks.registry
     store.close()
-    return share
+    return tasks
 
 
 def line(length: int) -> Topology:
@@ -112,12 +117,12 @@ def looped(
     """A loop that runs the whole topology in one worker, and the times at which it reported."""
     reports: list[int] = []
     flush_timer = FlushTimer()
-    share = share_of(topology, [HERE] * len(topology.executors), records, clock, flush_timer, Alone(), rate)
+    tasks = tasks_of(topology, [HERE] * len(topology.executors), records, clock, flush_timer, Alone(), rate)
     no_link = "no link can break here"
     loop = EventLoop(
-        clock, share, flush_timer, reports.append, lambda *_: pytest.fail(no_link), lambda: clock.after_turns()
+        clock, tasks, flush_timer, reports.append, lambda *_: pytest.fail(no_link), lambda: clock.after_turns()
     )
-    return loop, share.registry, reports
+    return loop, tasks.registry, reports
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
@@ -211,7 +216,7 @@ def gaps(times: Sequence[int], before: int) -> list[int]:
 
 # --- links ---------------------------------------------------------------------------------------------------------
 
-THERE = Place("n2", 0)
+THERE = Slot("n2", 0)
 
 
 class Linked:
@@ -226,9 +231,9 @@ class Linked:
         self.link = Link(1, 1)
         self.link.attach(ours, first_bytes)
         flush_timer = FlushTimer()
-        self.share = share_of(line(1), [THERE, HERE], 100, clock, flush_timer, Alone(self.link), None)
+        self.tasks = tasks_of(line(1), [THERE, HERE], 100, clock, flush_timer, Alone(self.link), None)
         self.loop = EventLoop(
-            clock, self.share, flush_timer, self.reported.append, lambda _, fault: self.lost.append(fault), bool
+            clock, self.tasks, flush_timer, self.reported.append, lambda _, fault: self.lost.append(fault), bool
         )
         self.loop.add_link(self.link)
 
@@ -287,7 +292,7 @@ def test_a_link_that_breaks_is_lost_once_though_reading_and_writing_fail_togethe
 
 def test_a_halted_loop_gives_no_turns_and_sends_nothing_but_reads_so_that_it_can_sleep(linked: Linked) -> None:
     linked.loop.halted = True
-    clock, sink = linked.clock, linked.share.registry.bolts[0]
+    clock, sink = linked.clock, linked.tasks.registry.bolts[0]
     # Over queued rows it sleeps, too.
     clock.registry = TaskRegistry()
     linked.far.send(b"".join(frame.data(0, 1, 0, 1, 1, Codec(SCHEMA).encode([(0, "s0", 0, 0, 0)]))))
@@ -298,3 +303,53 @@ def test_a_halted_loop_gives_no_turns_and_sends_nothing_but_reads_so_that_it_can
     assert linked.link.backlog
     assert sum(clock.slept) >= 2
     assert len(linked.reported) >= 2
+
+
+@pytest.fixture
+def readiness() -> Iterator[Selector]:
+    with Selector() as found:
+        yield found
+
+
+@pytest.mark.parametrize("timeout", [0, 0.000_2, 5.0, None])
+def test_all_that_is_ready_is_found_with_any_time_out(readiness: Selector, timeout: float | None) -> None:
+    pairs = [socket.socketpair() for _ in range(40)]
+    for at, (ours, theirs) in enumerate(pairs):
+        readiness.register(ours, selectors.EVENT_READ, at)
+        if at % 3 == 0:
+            theirs.send(b"x")
+    found = {key.data: mask for key, mask in readiness.select(timeout)}
+    assert found == dict.fromkeys(range(0, 40, 3), selectors.EVENT_READ)
+    for pair in pairs:
+        for sock in pair:
+            sock.close()
+
+
+def test_writing_is_waited_for_only_where_it_was_asked_for(readiness: Selector) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        readiness.register(ours, selectors.EVENT_READ)
+        assert not readiness.select(0.000_1)
+        readiness.modify(ours, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        assert [mask for _, mask in readiness.select(5.0)] == [selectors.EVENT_WRITE]
+
+
+def test_a_wait_is_never_cut_short(readiness: Selector) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        readiness.register(ours, selectors.EVENT_READ)
+        for timeout in (0.000_05, 0.000_5, 0.003):
+            began = time.monotonic()
+            assert readiness.select(timeout) == []
+            assert time.monotonic() - began >= timeout
+
+
+def test_state_of_moved_executors_is_sent_before_a_report_frees_what_they_left() -> None:
+    done: list[str | Message] = []
+    worker = object.__new__(Worker)
+    worker.loop = SimpleNamespace(flush_links=lambda: done.append("flush"))  # type: ignore[assignment]
+    worker._report = lambda now_ns: done.append("report")  # type: ignore[method-assign]
+    worker._send = done.append
+    passed = Passed(epoch=1, slot=0, barrier=1)
+    worker._send_after_flush(passed)
+    assert done == ["flush", "report", passed]

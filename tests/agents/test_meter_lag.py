@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from slow_meter import NS, load_curve, meter_curve
 from trees import meters
 
-from agents.power.curve import Curve
-from agents.power.external import External
-from agents.power.host import MeteredHost
-from agents.power.lag import LATEST, PULSES, find_lag, pulses
+from agents.power.energy import Curve
+from agents.power.external import LATEST, PULSES, External, find_lag, pulses
+from agents.power.reader import MeteredHost
 from agents.power.settings import PowerSettings, Program, completed, settings_of
-from inventory.energy_model import EnergyModel, MeterLag
+from inventory.values import EnergyModel, MeterLag
 
 LOAD = load_curve(NS)
 

@@ -1,11 +1,19 @@
-"""An agent never waits for a controller that does not read, and loses nothing that matters."""
+"""An agent never waits for a controller that does not read, and loses nothing that matters.
+
+Lines come out whole, however a pipe cuts them.
+"""
 
 import asyncio
 import os
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from agents import protocol
-from agents.protocol import Exhausted, Progress, Work
-from agents.protocol.writer import Output
+from agents.protocol import Exhausted, Progress, Work, lines
+from agents.protocol.lines import Lines, Output
+from inventory.errors import RunError
 
 
 def _read_all(source: int) -> list[protocol.Report]:
@@ -13,7 +21,8 @@ def _read_all(source: int) -> list[protocol.Report]:
         return [protocol.decode_report(line) for line in pipe]
 
 
-def test_reports_wait_in_order_and_only_progress_is_dropped_when_nobody_reads():
+def test_reports_wait_in_order_and_only_progress_is_dropped_when_nobody_reads(monkeypatch):
+    monkeypatch.setattr(lines, "FLUSH_S", 60.0)  # what is lost must not depend on the speed of this machine
     source, target = os.pipe()
     rounds = 20_000
 
@@ -50,3 +59,28 @@ def test_a_reader_that_is_gone_is_noticed_once_and_nothing_is_raised():
 
     asyncio.run(talk())
     assert lost == [True]
+
+
+@given(st.lists(st.binary(max_size=20).map(lambda b: b.replace(b"\n", b"")), max_size=20), st.data())
+def test_any_cut_of_a_stream_gives_the_same_lines(lines, data):
+    stream = b"".join(line + b"\n" for line in lines) + b"unfinished"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
+    taken = Lines()
+    got = []
+    for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        got += taken.feed(stream[begin:end])
+    assert got == [line for line in lines if line]
+
+
+@pytest.mark.parametrize("pieces", [[b"x" * 11], [b"x" * 6, b"x" * 5], [b"ok\n" + b"x" * 11 + b"\n"]])
+def test_a_line_longer_than_allowed_is_refused(pieces):
+    lines = Lines(longest=10)
+    *first, last = pieces
+    for piece in first:
+        assert lines.feed(piece) == []
+    with pytest.raises(RunError, match="more than 10 bytes"):
+        lines.feed(last)
+
+
+def test_a_line_of_just_the_allowed_length_passes():
+    assert Lines(longest=10).feed(b"x" * 10 + b"\n") == [b"x" * 10]

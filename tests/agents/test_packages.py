@@ -8,9 +8,8 @@ from trees import meters
 
 from agents.cpu.topology import FOLDER
 from agents.host_files import HostFiles
-from agents.sensors.base import Host
-from agents.sensors.cpu import CpuSensor
-from agents.sensors.packages import NOWHERE, Packages, Place
+from agents.sensors import Host
+from agents.sensors.kernel import NOWHERE, CpuSensor, PackagePlace, Packages
 
 CPUS = sorted(os.sched_getaffinity(0))
 
@@ -36,39 +35,39 @@ def bound():
 def test_a_process_whose_cpus_are_all_on_one_package_is_there(tmp_path: Path) -> None:
     found = packages(tmp_path, "1")
     # What it did before the first look is nobody's.
-    assert found.look(os.getpid(), CPUS) == NOWHERE
-    assert found.look(os.getpid(), CPUS) == Place(1, "affinity")
+    assert found.locate(os.getpid(), CPUS) == NOWHERE
+    assert found.locate(os.getpid(), CPUS) == PackagePlace(1, "affinity")
 
 
 @needs_two
 def test_a_bound_process_is_on_its_cpus_package(tmp_path: Path, bound: None) -> None:
     found = packages(tmp_path, "0", "1")
-    found.look(0, CPUS)
-    assert found.look(0, CPUS) == Place(0, "affinity")
+    found.locate(0, CPUS)
+    assert found.locate(0, CPUS) == PackagePlace(0, "affinity")
     # Of CPUs that are off nobody runs on any.
-    assert found.look(0, CPUS[:1]) == Place(0, "affinity")
+    assert found.locate(0, CPUS[:1]) == PackagePlace(0, "affinity")
 
 
 @needs_two
 def test_a_free_process_is_where_it_was_seen_twice_and_else_not_known(tmp_path: Path) -> None:
     found = packages(tmp_path, "0", "1")
-    seen = {found.look(os.getpid(), CPUS) for _ in range(50)}
-    assert seen <= {NOWHERE, Place(0, "last_cpu"), Place(1, "last_cpu")}
+    seen = {found.locate(os.getpid(), CPUS) for _ in range(50)}
+    assert seen <= {NOWHERE, PackagePlace(0, "last_cpu"), PackagePlace(1, "last_cpu")}
     assert seen - {NOWHERE}
     found.forget([])
-    assert found.look(os.getpid(), CPUS) == NOWHERE
+    assert found.locate(os.getpid(), CPUS) == NOWHERE
 
 
 @pytest.mark.parametrize("number", ["-1", "", "none"])
 def test_a_kernel_that_names_no_package_leaves_it_open(number: str, tmp_path: Path) -> None:
     found = packages(tmp_path, number)
-    assert [found.look(os.getpid(), CPUS) for _ in range(2)] == [NOWHERE] * 2
+    assert [found.locate(os.getpid(), CPUS) for _ in range(2)] == [NOWHERE] * 2
     assert found.of(CPUS[0]) is None
 
 
 def test_a_process_that_is_gone_is_nowhere(tmp_path: Path) -> None:
     found = packages(tmp_path, "0")
-    assert found.look(2**22 + 1, CPUS) == NOWHERE
+    assert found.locate(2**22 + 1, CPUS) == NOWHERE
 
 
 def test_the_sensor_says_of_cores_and_workers_where_they_are() -> None:

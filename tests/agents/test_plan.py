@@ -10,18 +10,19 @@ from hypothesis import strategies as st
 from scripted import Limits, Pipe, run_spec, scripted_run
 from witness import SCHEMA, SIDE, Ledger, Numbers, Relay
 
-from agents.protocol import ExecutorSpec, Move, Place, RunSpec
+from agents.protocol import ExecutorSpec, Move, RunSpec, Slot
 from agents.worker.channels.channel import FlushTimer, window
-from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing
+from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing
 from agents.worker.task_graph.builder import GraphBuilder, build_registry
 from agents.worker.task_graph.plan import RunPlan, hop
 from agents.worker.task_graph.registry import TaskRegistry
 from inventory.errors import RunError
+from workloads.key_groups import OwnerRuns
 from workloads.operators import Context, Operator
 from workloads.rates import Max
 from workloads.topology import Component, Input, Topology
 
-A0, A1, B0, C2 = Place("a", 0), Place("a", 1), Place("b", 0), Place("c", 2)
+A0, A1, B0, C2 = Slot("a", 0), Slot("a", 1), Slot("b", 0), Slot("c", 2)
 OUT = {"default": SCHEMA, SIDE: SCHEMA}
 
 DIAMOND = Topology(
@@ -51,7 +52,7 @@ def spec() -> RunSpec:
 def test_numbers_are_positions() -> None:
     plan = RunPlan(spec())
     assert plan.places == (A0, A1, B0, C2)
-    assert [executor.name for executor in plan.executors] == [
+    assert [executor.name for executor in plan.executors.values()] == [
         *("s[0]", "s[1]", "left[0]", "left[1]", "right[0]", "sink[0]", "sink[1]", "sink[2]", "__acker[0]")
     ]
     assert plan.streams[:3] == (("s", "default"), ("left", "default"), ("left", SIDE))
@@ -95,7 +96,7 @@ PLACES = st.lists(st.sampled_from([A0, A1, B0, C2]), min_size=9, max_size=9)
 
 @settings(deadline=None, max_examples=60)
 @given(PLACES)
-def test_all_workers_together_build_both_ends_of_every_channel_once(places: list[Place]) -> None:
+def test_all_workers_together_build_both_ends_of_every_channel_once(places: list[Slot]) -> None:
     ledger = Ledger(DIAMOND, 0, places)
     with scripted_run(run_spec(DIAMOND, places), ledger.operator, Limits()) as run:
         planned = [c.id for c in run.plan.channels]
@@ -122,10 +123,10 @@ def test_a_window_is_the_queue_shared_out_over_all_channels_of_the_receiver() ->
             assert (outgoing._credit_rows, outgoing._credit_bytes) == window(shared)
 
 
-def assembled(plan: RunPlan, place: Place, operator: Callable[[str], Operator]) -> TaskRegistry:
+def assembled(plan: RunPlan, place: Slot, operator: Callable[[str], Operator]) -> TaskRegistry:
     """What one worker builds of a plan."""
-    wiring = GraphBuilder(plan.places.index(place), lambda _: Pipe(1), FlushTimer(), operator, Max(), {})
-    return build_registry(plan, wiring)
+    builder = GraphBuilder(plan.places.index(place), lambda _: Pipe(1), FlushTimer(), operator, Max(), {})
+    return build_registry(plan, builder)
 
 
 @pytest.mark.parametrize("change", ["missing", "swapped", "foreign"])
@@ -141,29 +142,35 @@ def test_executors_other_than_the_topologys_are_refused(change: str) -> None:
         RunPlan(msgspec.structs.replace(spec(), executors=tuple(executors)))
 
 
+@pytest.mark.parametrize("runs", [(), ((0, 1023),), ((0, 1000), (2, 24)), ((0, 1000), (1, 25))])
+def test_key_groups_without_an_owner_among_the_executors_are_refused(runs: OwnerRuns) -> None:
+    with pytest.raises(RunError, match="key groups of left have no complete table of owners"):
+        RunPlan(msgspec.structs.replace(spec(), owners={"left": runs}))
+
+
 def test_executors_on_a_worker_that_the_run_does_not_have_are_refused() -> None:
     with pytest.raises(RunError, match=r"executors are placed on .*none of its workers"):
         RunPlan(msgspec.structs.replace(spec(), workers=(A0, A1, C2)))
 
 
 def test_workers_are_numbered_as_they_are_listed_and_later_ones_change_no_number() -> None:
-    listed = (B0, A0, C2, A1, Place("z", 0))
+    listed = (B0, A0, C2, A1, Slot("z", 0))
     plan = RunPlan(msgspec.structs.replace(spec(), workers=listed))
     assert plan.places == listed
-    assert [plan.places[number] for number in plan.worker] == PLACED
+    assert [plan.places[number] for number in plan.worker.values()] == PLACED
     assert plan.peers(4) == set()
 
 
 def test_behind_moves_the_plan_is_that_of_the_new_places() -> None:
     plan = RunPlan(spec())
-    there = Place("z", 0)
+    there = Slot("z", 0)
     moved = plan.moved([Move("left[1]", there), Move("s[0]", B0)], (*plan.places, there))
     expected = list(PLACED)
     expected[3], expected[0] = there, B0
-    assert list(moved.place) == expected
+    assert list(moved.place.values()) == expected
     assert moved.places == (*plan.places, there)
     assert [c.id for c in moved.channels] == [c.id for c in plan.channels]
-    assert plan.place == tuple(PLACED)
+    assert plan.place == dict(enumerate(PLACED))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +178,7 @@ def test_behind_moves_the_plan_is_that_of_the_new_places() -> None:
     [
         (Move("left[2]", A0), r"no executor left\[2\]"),
         (Move("left", A0), "no executor left"),
-        (Move("left[0]", Place("z", 0)), "none of its workers"),
+        (Move("left[0]", Slot("z", 0)), "none of its workers"),
     ],
 )
 def test_a_move_of_nobody_or_to_nowhere_is_refused(move: Move, why: str) -> None:

@@ -8,13 +8,13 @@ from metering import metered, zones
 from recorded_host import Recorded, Script
 from trees import meters
 
-from agents.power.host import ROOT_VARIABLE, MeteredHost
+from agents.power.model import Design, design_power
+from agents.power.reader import ROOT_VARIABLE, MeteredHost
 from agents.power.settings import PowerSettings
-from agents.power.tdp import Design, design_power
-from agents.sensors.base import Host
+from agents.sensors import Host
 from agents.sensors.power import PowerSensor
 from agents.trace import TABLES
-from inventory.energy_model import EnergyModel
+from inventory.values import EnergyModel
 
 FREQ = "sys/devices/system/cpu/cpufreq/policy0"
 

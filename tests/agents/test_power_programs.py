@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from agents.power.host import MeteredHost
 from agents.power.powertop import PowerTop, estimates
 from agents.power.programs.ipmi_dcmi import watts_in
+from agents.power.reader import MeteredHost
 from agents.power.settings import PowerSettings
 
 DCMI = """

@@ -10,8 +10,8 @@ import pytest
 from replaying import Replay
 from trees import meters
 
-from agents.power.host import ROOT_VARIABLE
-from agents.sensors.base import Host, Row
+from agents.power.reader import ROOT_VARIABLE
+from agents.sensors import Host, Row
 from agents.sensors.power import PowerSensor
 from agents.trace import AGENT, TABLES, TraceWriter, read_stream
 

@@ -10,10 +10,9 @@ from trees import meters
 from trees.meters import POWERCAP, UNIT_61
 
 from agents.power.energy import energy
-from agents.power.meter import History, account
+from agents.power.meter import History, PowerSampler, account
 from agents.power.metering import Metering
 from agents.power.rapl import Rapl
-from agents.power.sampler import PowerSampler
 from agents.power.settings import PowerSettings
 
 
@@ -155,7 +154,7 @@ def test_a_register_that_turns_over_soon_is_looked_at_more_often_than_was_wished
     for wish, period_s in ((0.1, 0.25), (10.0, 0.1)):
         sampler = PowerSampler(Metering(host, PowerSettings(rate_hz=wish)), lambda _: None)
         begin_ns = sampler.deadlines.due_ns
-        sampler.deadlines.go_on(begin_ns)
+        sampler.deadlines.advance(begin_ns)
         assert sampler.deadlines.due_ns - begin_ns == pytest.approx(period_s * 1e9, rel=1e-6)
         sampler.stop()
 
@@ -168,7 +167,7 @@ def test_a_sensor_is_looked_at_before_its_word_is_too_old(wish: float, tmp_path:
     sampler.force()
     begin_ns = host.monotonic_ns()
     while host.monotonic_ns() - begin_ns < 31e9:
-        sampler.deadlines.go_on(host.monotonic_ns())
+        sampler.deadlines.advance(host.monotonic_ns())
         host.wait((sampler.deadlines.due_ns - host.monotonic_ns()) / 1e9)
         sampler.force()
     sampler.stop()

@@ -28,9 +28,9 @@ def stacks(file: Path) -> dict[str, int]:
 def with_py_spy(program: str | None, patience_s: float = 10.0) -> tuple[str, ...]:
     """An agent that finds this program as py-spy."""
     code = (
-        "import sys; from agents.agent import profiling;"
-        f"profiling.find_py_spy = lambda: {program!r}; profiling.PATIENCE_S = {patience_s};"
-        "from agents.agent.main import main; sys.exit(main())"
+        "import sys; from agents.agent import worker_reports;"
+        f"worker_reports.find_py_spy = lambda: {program!r}; worker_reports.PATIENCE_S = {patience_s};"
+        "from agents.__main__ import main; sys.exit(main())"
     )
     return (sys.executable, "-P", "-c", code)
 

@@ -11,11 +11,11 @@ from scripted import Limits, ScriptedRun, run_spec, scripted_run
 from topologies import random_topology
 from witness import SCHEMA, SIDE, Ledger
 
-from agents.protocol import Abandon, Cut, Move, Moved, Passed, Place, Prepare, Ready
+from agents.protocol import Abandon, Cut, Drained, Move, Moved, Passed, Prepare, Ready, Slot, Stop
 from workloads.operators import Context, Operator
 from workloads.topology import Component, Input, Topology
 
-SLOTS = [Place("n1", 0), Place("n1", 1), Place("n2", 0)]
+SLOTS = [Slot("n1", 0), Slot("n1", 1), Slot("n2", 0)]
 OUT = {"default": SCHEMA, SIDE: SCHEMA}
 LINE = Topology(
     "line",
@@ -56,7 +56,7 @@ def wiring_of(run: ScriptedRun) -> Iterator[object]:
     """Everything that says who sends what to whom, by identity."""
     for place, worker in run.workers.items():
         registry = worker.registry
-        yield place, worker.share.plan.place
+        yield place, worker.tasks.plan.place
         yield {number: id(running) for number, running in registry.running.items()}
         yield [id(running) for running in registry.executors]
         for ends in (registry.outgoing, registry.incoming, registry._to, registry._from):
@@ -68,17 +68,17 @@ def wiring_of(run: ScriptedRun) -> Iterator[object]:
         for bolt in registry.bolts:
             # Some may have come to their end meanwhile.
             yield bolt.inputs.channels <= set(registry.incoming.values())
-            yield len(bolt.inputs._replaced)
+            yield (len(bolt.inputs._joining), len(bolt.inputs._leaving))
 
 
-def some_moves(random: Random, topology: Topology, places: Sequence[Place]) -> tuple[Move, ...]:
+def some_moves(random: Random, topology: Topology, places: Sequence[Slot]) -> tuple[Move, ...]:
     """Moves of some executors to other workers."""
     chosen = random.sample(list(zip(topology.executors, places, strict=True)), random.randint(1, len(places)))
     there = {executor.name: random.choice([slot for slot in SLOTS if slot != place]) for executor, place in chosen}
     return tuple(Move(name, place) for name, place in there.items())
 
 
-def answers(run: ScriptedRun) -> dict[Place, Ready]:
+def answers(run: ScriptedRun) -> dict[Slot, Ready]:
     """What every worker says of being ready, taken from what it has told."""
     found = {}
     for place, worker in run.workers.items():
@@ -116,7 +116,7 @@ def test_an_abandoned_move_leaves_everything_as_it_was_and_the_rows_go_on(seed: 
     ledger.check()
 
 
-def line(records: int, places: Sequence[Place] = (*SLOTS, *SLOTS, SLOTS[0])) -> Counted:
+def line(records: int, places: Sequence[Slot] = (*SLOTS, *SLOTS, SLOTS[0])) -> Counted:
     return Counted(LINE, records, list(places))
 
 
@@ -140,11 +140,28 @@ def test_a_worker_on_which_an_operator_cannot_be_opened_refuses_and_is_as_it_was
     ledger.check()
 
 
+def test_a_worker_whose_executors_are_all_idle_takes_part_in_barriers_until_the_stop() -> None:
+    alone = Slot("n3", 0)
+    ledger = line(20, (*SLOTS, *SLOTS, alone))
+    with scripted_run(run_spec(LINE, ledger.places), ledger.operator) as run:
+        for place in run.workers:
+            run.command(place, Prepare(epoch=1, barrier=1))
+        ready = answers(run).values()
+        assert {report.refused for report in ready} == {""}
+        for place in run.workers:
+            run.command(place, Cut(epoch=1, barrier=1, tick=max(report.tick for report in ready)))
+        run.run([], 0)
+        assert [type(report) for report in run.workers[alone].reports[-1:]] == [Passed]
+        run.command(alone, Stop(epoch=1))
+        assert [type(report) for report in run.workers[alone].reports[-1:]] == [Drained]
+    ledger.check()
+
+
 @pytest.mark.parametrize(
     ("moves", "why"),
     [
         ((Move("nobody[0]", SLOTS[1]),), r"there is no executor nobody[0]"),
-        ((Move("b[0]", Place("n9", 0)),), "none of its workers"),
+        ((Move("b[0]", Slot("n9", 0)),), "none of its workers"),
     ],
 )
 def test_moves_of_nobody_or_to_nowhere_are_refused_by_all(moves: tuple[Move, ...], why: str) -> None:
@@ -223,5 +240,5 @@ def test_what_arrives_is_made_beside_what_works_and_is_closed_when_the_worker_is
         assert ledger.open == before + 1
         assert "b[0]" not in {running.executor.name for running in run.workers[SLOTS[0]].registry.executors}
         for worker in run.workers.values():
-            worker.share.close()
+            worker.tasks.close()
         assert ledger.open == 0

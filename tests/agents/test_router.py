@@ -7,13 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.channels.channel import BATCH_ROWS, ChannelId, Delivery, FlushTimer, Outgoing, Window
+from agents.worker.channels.channel import (
+    BATCH_ROWS,
+    Barrier,
+    ChannelId,
+    Delivery,
+    End,
+    FlushTimer,
+    Mark,
+    Outgoing,
+    Tick,
+    Window,
+)
+from agents.worker.channels.ends import LocalOutgoing, local_channel
 from agents.worker.channels.groupings import Global, Grouping, Router, grouping_of
-from agents.worker.channels.local import LocalOutgoing, local_channel
-from agents.worker.channels.markers import Barrier, End, Mark, Tick
 from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError
-from workloads.key_groups import executor_of, key_group
+from workloads.key_groups import first_owners, key_group, owners_of
 from workloads.operators import Row
 from workloads.topology import Input
 
@@ -54,7 +64,7 @@ def channels(count: int) -> list[Sent]:
 
 
 def grouping(sent: list[Sent], kind: str, fields: tuple[str, ...] = (), sender: int = 0) -> Grouping:
-    return grouping_of(Input("a", kind, fields), SCHEMA, sent, sender)
+    return grouping_of(Input("a", kind, fields), SCHEMA, sent, sender, first_owners(len(sent)))
 
 
 ROWS = st.lists(st.tuples(st.text(max_size=2), st.integers(0, 4), st.binary(max_size=1)), max_size=40)
@@ -97,13 +107,23 @@ def test_a_key_goes_where_its_key_group_says_in_order(batches: list, count: int,
     sent = channels(count)
     by_key = grouping(sent, "fields", tuple(fields))
     places = [list(SCHEMA).index(name) for name in fields]
+    owners = first_owners(count)
     expected: list[list[Row]] = [[] for _ in sent]
     for batch in batches:
         for row in batch:
-            expected[executor_of(key_group(tuple(row[place] for place in places)), count)].append(row)
+            expected[owners[key_group(tuple(row[place] for place in places))]].append(row)
         if batch:
             by_key.deal(batch)
     assert [channel.rows for channel in sent] == expected
+
+
+def test_the_table_of_owners_decides_and_not_the_number_of_executors() -> None:
+    group = key_group(("whale",))
+    owners = owners_of([(0, group), (2, 1), (1, 1023 - group)])
+    sent = channels(3)
+    grouping_of(Input("a", "fields", ("word",)), SCHEMA, sent, 0, owners).deal([("whale", 0, b""), ("ship", 1, b"")])
+    assert [[row[0] for row in channel.rows] for channel in sent][2] == ["whale"]
+    assert len(sent[owners[key_group(("ship",))]].rows) == 1
 
 
 @pytest.mark.parametrize("fields", [("word",), ("n", "word"), ("word", "n", "blob")])
@@ -212,12 +232,13 @@ def test_rows_are_combined_before_they_are_dealt_by_key_and_sampled_ones_go_past
 
     sent = channels(count)
     stamps = [(at, 100 + at) for at in sorted(sampled) if at < len(rows)]
-    grouping_of(Input("a", "fields", ("word",)), SCHEMA, sent, 0, combine=added_up).deal(rows, stamps)
+    owners = first_owners(count)
+    grouping_of(Input("a", "fields", ("word",)), SCHEMA, sent, 0, owners, combine=added_up).deal(rows, stamps)
     got = [(row, stamp) for end in sent for row, stamp in zip(end.rows, end.stamps, strict=True)]
     assert Counter(entry for entry in got if entry[1]) == Counter((rows[at], stamp) for at, stamp in stamps)
     rest = [row for at, row in enumerate(rows) if at not in dict(stamps)]
     assert Counter(row for row, stamp in got if stamp is None) == Counter(added_up(rest))
-    places = [executor_of(key_group((row[0],)), count) for end in sent for row in end.rows]
+    places = [owners[key_group((row[0],))] for end in sent for row in end.rows]
     assert places == [at for at, end in enumerate(sent) for _ in end.rows]
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agents.protocol import Bye, Failed, Finish, Finished, Mark, Start
-from agents.sensors.base import Host
+from agents.sensors import Host
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TraceWriter, collect
 from controller.host.process_identity import identify
@@ -20,7 +20,7 @@ from inventory.plugins import plugins
 
 SENSORS = """
     import time
-    from agents.sensors.base import Row, Sensor
+    from agents.sensors import Row, Sensor
 
     class Steady(Sensor):
         reads = 0
@@ -277,7 +277,11 @@ def test_foreign_sensors_run_in_an_agent_and_cannot_take_it_down(start_agent, wo
 
 @pytest.mark.loopback
 def test_a_sensor_that_never_returns_is_reported_and_does_not_keep_the_agent(start_agent, wordcount, third_party):
-    agent = start_agent(env={"PYTHONPATH": str(third_party)})
+    code = (
+        "import sys; from agents.__main__ import main; from agents.agent import agent;"
+        "agent.LONGEST_WAIT_S = 1.0; sys.exit(main())"
+    )
+    agent = start_agent(command=(sys.executable, "-P", "-c", code), env={"PYTHONPATH": str(third_party)})
     agent.welcome()
     run = wordcount(agent)
     run.start(sensors=["stuck"])
@@ -288,7 +292,6 @@ def test_a_sensor_that_never_returns_is_reported_and_does_not_keep_the_agent(sta
     assert agent.wait() == 0
 
 
-@pytest.mark.loopback
 @pytest.mark.loopback
 @pytest.mark.parametrize("sensor", ["stuck", "awaiting"])
 def test_no_sensor_keeps_an_agent_whose_controller_is_gone(start_agent, wordcount, third_party, gone_within, sensor):
@@ -305,9 +308,11 @@ def test_no_sensor_keeps_an_agent_whose_controller_is_gone(start_agent, wordcoun
 
 def test_a_disk_that_takes_no_traces_fails_the_run_with_a_reason(start_agent, wordcount):
     # A limit on file sizes is as good as a full disk, and needs none.
+    # Python would cut the bytecode of modules that it compiles off at the limit as well, for all processes after it.
     code = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000));"
-        "from agents.agent.main import main; sys.exit(main())"
+        "import resource, sys; sys.dont_write_bytecode = True;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000));"
+        "from agents.__main__ import main; sys.exit(main())"
     )
     agent = start_agent(command=(sys.executable, "-P", "-c", code))
     agent.welcome()

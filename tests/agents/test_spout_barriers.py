@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from spouts import MOST, Passing, expected, shown, spout_of, ticking
 from turns import Below, Count
 
-from agents.worker.channels.markers import Barrier, Mark
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.channels.channel import Barrier, Mark
+from agents.worker.executors.executor import Snapshot
 from workloads.operators import STEP_NS, Row
 from workloads.rates import Constant, Max
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 from turns import Below, Count
 
-from agents.worker.channels.markers import Tick
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.channels.channel import Tick
+from agents.worker.executors.executor import Snapshot
 from agents.worker.executors.spout import SpoutExecutor
 from workloads.rates import Max, Rate, Replay
 from workloads.source_clock import source_clock

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from spouts import MOST, RATES, Recorded, S, expected, shown, spout_of, ticking
 from turns import Below, Count
 
-from agents.worker.channels.markers import End, Tick
+from agents.worker.channels.channel import End, Tick
 from inventory.errors import RunError
 from workloads.operators import STEP_NS, Row
 from workloads.rates import Constant, Max, Rate, Replay
@@ -43,7 +43,7 @@ def test_every_record_leaves_once_it_is_due_and_never_before(rate: Rate, steps: 
 def test_a_source_that_was_held_up_catches_up_and_its_stamps_stay_those_of_the_schedule(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agents.worker.executors.latency.FIRST_STRIDE", 1)
+    monkeypatch.setattr("agents.worker.executors.executor.FIRST_STRIDE", 1)
     below = Below()
     running = spout_of(Count(), Constant(100.0), below)
     running.start(7)
@@ -65,7 +65,7 @@ def test_turns_of_a_source_are_bounded_however_late_it_is() -> None:
 
 
 def test_at_rate_max_a_record_is_due_when_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agents.worker.executors.latency.FIRST_STRIDE", 1)
+    monkeypatch.setattr("agents.worker.executors.executor.FIRST_STRIDE", 1)
     below = Below()
     running = spout_of(Count(), Max(), below)
     running.start(50)

@@ -1,15 +1,20 @@
-"""Trace files hold what was added, in order, whoever adds, and as much as possible of what a crash left."""
+"""Trace files hold what was added, in order, whoever adds, and as much as possible of what a crash left.
+
+Collected traces keep few, large row groups, however often their writers flushed.
+"""
 
 import threading
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.trace import TABLES, TraceWriter, collect, read_stream
+from agents import trace
+from agents.trace import TABLES, TraceWriter, UnreportedRows, collect, read_stream
 from inventory.errors import RunError
 
 KEY = 4
@@ -138,3 +143,31 @@ def test_a_value_that_is_missing_stays_missing(tmp_path: Path):
     (row,) = pq.read_table(tmp_path / "out" / "cpu.parquet").to_pylist()
     assert row["cores"] is None
     assert row["shared"] is None
+
+
+def test_work_that_was_not_reported_is_left_out_of_the_tables_of_work_only(tmp_path: Path) -> None:
+    for node, worker in (("n1", 0), ("n1", 1), ("n2", 0)):
+        writer = TraceWriter(tmp_path / "in" / f"{node}-{worker}", "r", node, worker)
+        for t_ns in (10, 20, 30, 40):
+            writer.add("throughput", t_ns, "a[0]", "a", "spout", 1, 0, 0, None, 0)
+            writer.add("executor", t_ns, "a[0]", 1, 0, 0)
+        writer.close()
+    counts = collect(sorted((tmp_path / "in").iterdir()), tmp_path / "out", [UnreportedRows("n1", 1, 10, 30)])
+    kept = pq.read_table(tmp_path / "out" / "throughput.parquet", columns=["node", "worker", "t_ns"]).to_pylist()
+    assert [row["t_ns"] for row in kept if (row["node"], row["worker"]) == ("n1", 1)] == [10, 40]
+    assert (counts["throughput"], counts["executor"]) == (10, 12)
+
+
+def test_small_batches_of_many_processes_share_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "_ROW_GROUP", 50)
+    for worker in range(3):
+        writer = TraceWriter(tmp_path / "raw", "run", "n1", worker)
+        for second in range(40):
+            writer.add("latency", second, f"count[{worker}]", 100 * second, 1)
+            writer.flush()
+        writer.close()
+    assert collect([tmp_path / "raw"], tmp_path / "traces")["latency"] == 120
+    with pyarrow.parquet.ParquetFile(tmp_path / "traces" / "latency.parquet") as file:
+        assert [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)] == [50, 50, 20]
+        rows = file.read().to_pylist()
+    assert [(row["worker"], row["t_ns"]) for row in rows] == [(w, s) for w in range(3) for s in range(40)]

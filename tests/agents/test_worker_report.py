@@ -1,6 +1,7 @@
 """What a worker writes down once a second, at any moment: also in the middle of a move."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -8,13 +9,15 @@ import pyarrow.parquet
 from scripted import Limits, run_spec, scripted_run
 from turns import Count, Echo
 
-from agents.protocol import Connect, Cut, Go, Move, Place, Prepare, Worked
+from agents.protocol import Connect, Cut, Go, Move, PairSent, Prepare, Slot, Worked, encode
 from agents.trace import TraceWriter, collect
-from agents.worker.process.metrics_reporter import MetricsReporter
+from agents.worker.channels.ends import RemoteOutgoing
+from agents.worker.process.metrics_reporter import MetricsReporter, PairTotals
+from agents.worker.process.worker import Worker
 from workloads.operators import Operator
 from workloads.topology import Component, Input, Topology
 
-HERE, THERE, NEW = Place("n1", 0), Place("n2", 0), Place("n3", 1)
+HERE, THERE, NEW = Slot("n1", 0), Slot("n2", 0), Slot("n3", 1)
 TOPOLOGY = Topology(
     "line",
     (
@@ -37,7 +40,7 @@ def test_what_has_left_before_a_channels_receiver_moved_is_counted_although_the_
     with scripted_run(run_spec(TOPOLOGY, [HERE, THERE]), operators, Limits()) as run:
         worker = run.workers[HERE]
         traces = TraceWriter(tmp_path, "r", "n1", 0)
-        reporter = MetricsReporter(worker.share, traces, 0)
+        reporter = MetricsReporter(worker.tasks, traces, 0)
         (channel,) = worker.registry.outgoing.values()
         run.turn(0)
         channel.flush()
@@ -56,9 +59,9 @@ def test_what_comes_again_is_neither_in_throughput_nor_in_traffic_and_totals_go_
     spec = msgspec.structs.replace(run_spec(TOPOLOGY, [HERE, HERE]), worked={"b[0]": Worked(emitted=10, processed=10)})
     with scripted_run(spec, operators, Limits(turn_rows=4, batch_rows=4, window_rows=100, window_bytes=10_000)) as run:
         worker = run.workers[HERE]
-        worker.share.start(0, seen={"s[0]": 12})
+        worker.tasks.start(0, seen={"s[0]": 12})
         traces = TraceWriter(tmp_path, "r", "n1", 0)
-        reporter = MetricsReporter(worker.share, traces, 0)
+        reporter = MetricsReporter(worker.tasks, traces, 0)
         for at in range(1, 6):
             run.turn(0)
             run.turn(1)
@@ -76,6 +79,23 @@ def test_what_comes_again_is_neither_in_throughput_nor_in_traffic_and_totals_go_
     assert [row["tuples"] for row in rows_of(tmp_path, "channel")] == [0, 0, 0, 4, 4]
 
 
+def test_rows_of_every_report_are_later_than_the_report_before_whatever_the_clock_of_the_pass_shows(
+    tmp_path: Path,
+) -> None:
+    # The report of a passed barrier has the present time; the next one may come in the same pass, with the time of its
+    # beginning. Rows that are later than the last report count as lost after a recovery.
+    with scripted_run(run_spec(TOPOLOGY, [HERE, THERE]), operators, Limits()) as run:
+        traces = TraceWriter(tmp_path, "r", "n1", 0)
+        reporter = MetricsReporter(run.workers[HERE].tasks, traces, 0)
+        times = []
+        for now_ns in (1_000, 900, 900, 2_000):
+            run.turn(0)
+            times.append(reporter.report(now_ns).at_ns)
+        traces.close()
+    assert times == [1_000, 1_001, 1_002, 2_000]
+    assert [row["t_ns"] for row in rows_of(tmp_path, "throughput")] == times
+
+
 def test_what_leaves_for_a_new_worker_while_the_old_one_has_not_let_go_is_counted_for_it(tmp_path: Path) -> None:
     spec = run_spec(TOPOLOGY, [HERE, THERE])
     with scripted_run(spec, operators, Limits()) as run:
@@ -90,10 +110,100 @@ def test_what_leaves_for_a_new_worker_while_the_old_one_has_not_let_go_is_counte
         for _ in range(5):
             run.turn(0)
         traces = TraceWriter(tmp_path, "r", "n1", 0)
-        reporter = MetricsReporter(run.workers[HERE].share, traces, 0)
+        reporter = MetricsReporter(run.workers[HERE].tasks, traces, 0)
         (sent,) = reporter.report(1_000_000_000).sent
         assert (sent.hop, sent.node) == ("inter_node", "n3")
         assert sent.tuples > 0
         traces.close()
     rows = rows_of(tmp_path, "channel")
     assert [(row["hop"], row["target_node"], row["tuples"]) for row in rows] == [("inter_node", "n3", sent.tuples)]
+
+
+def test_an_observed_run_reports_totals_per_pair_that_go_on_behind_a_move(tmp_path: Path) -> None:
+    spec = msgspec.structs.replace(run_spec(TOPOLOGY, [HERE, THERE]), observed=True)
+    with scripted_run(spec, operators, Limits()) as run:
+        worker = run.workers[HERE]
+        traces = TraceWriter(tmp_path, "r", "n1", 0)
+        reporter = MetricsReporter(worker.tasks, traces, 0)
+        assert reporter.report(0).pairs == ()
+        (channel,) = worker.registry.outgoing.values()
+        run.turn(0)
+        channel.flush()
+        sent = [reporter.report(1_000_000_000)]
+        channel.closed = True
+        del worker.registry.outgoing[channel.id]
+        worker.registry.retire([channel])
+        worker.registry.drop_closed()
+        sent += [reporter.report(at * 1_000_000_000) for at in (2, 3)]
+        assert isinstance(channel, RemoteOutgoing)
+        assert channel.tuples > 0
+        assert [report.pairs for report in sent] == [(PairSent(0, 1, channel.tuples, channel.nbytes),)] * 3
+        # The report of a mark is no sample.
+        assert reporter.report(3_100_000_000).pairs is None
+        assert reporter.report(4_000_000_000).pairs is not None
+        traces.close()
+
+
+def test_a_pair_within_a_worker_has_no_bytes_and_counts_what_comes_again(tmp_path: Path) -> None:
+    spec = msgspec.structs.replace(
+        run_spec(TOPOLOGY, [HERE, HERE], rate={"kind": "constant", "tuples_per_s": 1e9}), observed=True
+    )
+    with scripted_run(spec, operators, Limits(turn_rows=4, batch_rows=4, window_rows=100, window_bytes=10_000)) as run:
+        worker = run.workers[HERE]
+        worker.tasks.start(0, seen={"s[0]": 6})
+        traces = TraceWriter(tmp_path, "r", "n1", 0)
+        reporter = MetricsReporter(worker.tasks, traces, 0)
+        run.now_ns = 1000
+        for _ in range(3):
+            run.turn(0)
+            run.turn(1)
+        report = reporter.report(1_000_000_000)
+        assert report.pairs == (PairSent(0, 1, report.executors["s[0]"].position or 0, None),)
+        assert report.executors["s[0]"].emitted == (report.executors["s[0]"].position or 0) - 6
+        assert report.executors["s[0]"].due == 1_000_000_001
+        assert report.executors["b[0]"].due is None
+        traces.close()
+
+
+def test_a_run_that_is_not_observed_reports_neither_pairs_nor_what_is_due(tmp_path: Path) -> None:
+    spec = run_spec(TOPOLOGY, [HERE, HERE], rate={"kind": "constant", "tuples_per_s": 1e9})
+    with scripted_run(spec, operators, Limits()) as run:
+        worker = run.workers[HERE]
+        worker.tasks.start(0)
+        traces = TraceWriter(tmp_path, "r", "n1", 0)
+        reporter = MetricsReporter(worker.tasks, traces, 0)
+        run.now_ns = 1000
+        for _ in range(3):
+            run.turn(0)
+            run.turn(1)
+        report = reporter.report(1_000_000_000)
+        assert report.sent[0].tuples > 0
+        assert report.executors["s[0]"].due is None
+        assert b"pairs" not in encode(report)
+        assert b"p99" not in encode(report)
+        traces.close()
+
+
+def test_many_pairs_are_reported_less_often() -> None:
+    totals = PairTotals(channels=40_001)
+    totals.add(0, 1, 5, None)
+    taken = [at for at in range(10) if totals.take(at * 1_000_000_000) is not None]
+    assert taken == [0, 3, 6, 9]
+
+
+def test_rows_are_on_disk_before_they_are_reported() -> None:
+    # A worker that dies in between has rows that nobody counts, not a report of work without rows.
+    done: list[str] = []
+
+    def note(what: str) -> Any:
+        return lambda *_: done.append(what)
+
+    reporter = SimpleNamespace(report=note("report"), report_rejected=note("rejected"))
+    worker: Any = SimpleNamespace(
+        _mesh=SimpleNamespace(expire=note("expire"), rejected={}),
+        _reporter=reporter,
+        _traces=SimpleNamespace(flush=note("flush")),
+        _send=note("send"),
+    )
+    Worker._report(worker, 0)
+    assert done == ["expire", "report", "rejected", "flush", "send"]

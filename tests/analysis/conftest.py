@@ -17,7 +17,7 @@ import pytest
 from invented_energy import Invented, no_meter
 
 from agents.trace import AGENT, TraceWriter, collect
-from agents.worker.executors.latency import bucket
+from agents.worker.executors.executor import bucket
 from analysis.render import render
 
 NS = 1_000_000_000
@@ -131,7 +131,7 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
     energy = made.energy(key)
     document: dict[str, Any] = {
         "status": "ok",
-        "reason": None,
+        "reason": "",
         "attempt": 1,
         "workload": workload,
         "label": workload,
@@ -244,7 +244,11 @@ class Tracer:
             parts = 0 if number % 4 == 0 else 3
             largest = 0 if not parts else 2 if number % 5 == 0 else 1
             times = (2_000_000, 2_000_000 * (largest - 1), 1_500_000 * (largest - 1)) if parts else (None, None, None)
-            out.add("slot", at, 1, number, "0 -", length, parts, parts * 64, largest, *times, number % 10, 7)
+            stages = (400_000 + number % 3 * 100_000, 2_000_000, 2_250_000) if parts else (None, None, None)
+            queued = (number % 10, number % 10 * 4_000)
+            received = f"n1={parts - number % 2 if parts else 0} n2={number % 2 if parts else 0}"
+            row = ("0 -", length, parts, parts * 64, largest, *times, number % 10, 7, *stages, *queued, received)
+            out.add("slot", at, 1, number, *row)
 
     def energy(self, invented: Invented, hot: bool) -> None:
         """What meters said, and who used it."""

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,9 @@ import numpy as np
 import pytest
 
 from analysis.figures import KINDS, draw_all
-from analysis.figures.data import Line, NodeUsage, WorkloadData, quantity
+from analysis.figures.data import Band, Line, NodeUsage, WorkloadData, quantity
 from analysis.figures.lines import latency, log_ticks
-from analysis.figures.theme import SETTINGS, look
+from analysis.figures.theme import SETTINGS, look, write_pdf
 from analysis.palette import GROUND, INK, MUTED, PALETTE, SERIES
 from analysis.statistics import spread
 from analysis.summary import METRICS
@@ -136,6 +137,7 @@ def workload(repetitions: int, schedulers: Sequence[str] = ("even", "top-storm")
         warmup_s=2.0,
         throughput=lines,
         latency=tails,
+        latency_over_time=lines,
         samples={(line.scheduler, line.repetition): 20_000 for line in lines},
         values=values,
         spreads={m: {s: spread(v, m, s) for s, v in each.items()} for m, each in values.items()},
@@ -163,7 +165,14 @@ def test_every_figure_says_what_it_shows_in_text(repetitions: int) -> None:
     for name, svg in draw_all(workload(repetitions), "w"):
         said = words(svg)
         assert {"even", "top-storm"} <= set(said), name
-        titles = {"Throughput over time", "End-to-end latency", "Traffic by hop", "Nodes used", "CPU in use"}
+        titles = {
+            "Throughput over time",
+            "Latency over time",
+            "End-to-end latency",
+            "Traffic by hop",
+            "Nodes used",
+            "CPU in use",
+        }
         assert len(titles & set(said)) == 1, name
         assert "<title>wordcount: " in svg
         assert not re.search(r"nan|inf\b", svg, re.IGNORECASE), name
@@ -216,6 +225,7 @@ def test_suspect_runs_are_hollow_and_recoveries_are_dotted_lines(repetitions: in
     doubts: dict[str, Any] = {
         "throughput": doubtful(plain.throughput),
         "latency": doubtful(plain.latency),
+        "latency_over_time": doubtful(plain.latency_over_time),
         "suspect": {m: {"even": [True, True, *[False] * (repetitions - 2)]} for m in plain.values},
         "recoveries": {"even": [3.0, 7.5]},
     }
@@ -223,13 +233,30 @@ def test_suspect_runs_are_hollow_and_recoveries_are_dotted_lines(repetitions: in
     after = dict(draw_all(WorkloadData(**{**plain.__dict__, **doubts}), "w"))
     hollow = {name: len(re.findall(r'<use[^>]*fill-opacity="0"', svg)) for name, svg in after.items()}
     # Of throughput and latency each line, or the one median over them; of the others a dot per group and run.
-    of_lines = 2 if repetitions == 3 else 1
-    assert hollow == {"throughput": of_lines, "latency": of_lines, "traffic": 6, "nodes": 0, "cpu": 6}
+    of_lines = dict.fromkeys(("throughput", "latency-over-time", "latency"), 2 if repetitions == 3 else 1)
+    assert hollow == {**of_lines, "traffic": 6, "nodes": 0, "cpu": 6}
     assert not any(re.search(r'<use[^>]*fill-opacity="0"', svg) for svg in before.values())
     dotted = [len(re.findall("stroke-dasharray", svg["throughput"])) for svg in (before, after)]
     assert dotted[1] - dotted[0] == 2
 
 
+def test_changes_are_numbered_bands_with_the_schedulers_dashes() -> None:
+    data = workload(2, schedulers=["still", "even", "top-storm"])
+    bands = {
+        "even": [Band("1", 2.0, 4.5), Band("2", 9.0, 30.0)],
+        "top-storm": [Band("t1", 3.0, 3.5), Band("t2", 40, 41)],
+    }
+    before = dict(draw_all(data, "w"))
+    after = dict(draw_all(replace(data, bands=bands), "w"))
+    for name in ("throughput", "latency-over-time"):
+        # A band behind the end is not drawn; one across it ends there.
+        assert Counter(words(after[name])) - Counter(words(before[name])) == Counter([" 1", "2 ", " t1"])
+        dashes = [Counter(re.findall(r'stroke-dasharray="([^"]+)"', svg[name])) for svg in (before, after)]
+        assert sorted((dashes[1] - dashes[0]).values()) == [2, 4]
+    assert {name for name in before if before[name] != after[name]} == {"throughput", "latency-over-time"}
+
+
+@pytest.mark.long
 def test_many_schedulers_and_nodes_still_fit() -> None:
     data = workload(3, schedulers=[f"scheduler-{at}" for at in range(19)], nodes=60)
     for _, svg in draw_all(data, "w"):
@@ -289,6 +316,7 @@ def test_figures_without_any_values_say_so() -> None:
     nothing = {
         "throughput": [Line(s, 1, []) for s in data.looks],
         "latency": [Line(s, 1, []) for s in data.looks],
+        "latency_over_time": [Line(s, 1, [(0.0, 0.0)]) for s in data.looks],
         "samples": {(s, 1): 0 for s in data.looks},
         "values": {m: dict.fromkeys(data.looks, ()) for m in data.values},
         "spreads": {m: dict.fromkeys(data.looks) for m in data.spreads},
@@ -299,3 +327,16 @@ def test_figures_without_any_values_say_so() -> None:
         said = words(svg)
         assert any(text in ("not measured", "not recorded") for text in said), name
         assert not re.search(r"nan|inf\b", svg, re.IGNORECASE), name
+
+
+def test_pdfs_embed_truetype_fonts_and_are_the_same_bytes_every_time(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {}
+    assert [name for name, _ in draw_all(workload(3), "w", kept.__setitem__)] == list(kept)
+    with mpl.rc_context(SETTINGS):
+        for number in (1, 2):
+            write_pdf(kept["nodes"], tmp_path / f"{number}.pdf")
+    first, second = ((tmp_path / f"{number}.pdf").read_bytes() for number in (1, 2))
+    assert first == second
+    assert first.startswith(b"%PDF-")
+    assert b"/FontFile2" in first
+    assert not re.search(rb"/Type3|/CreationDate|/Producer", first)

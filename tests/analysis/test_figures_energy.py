@@ -10,7 +10,7 @@ import pytest
 
 from analysis.figures import draw_energy, draw_power
 from analysis.figures.data import DotPlots, Line, MeterData, Moment, Panel, Point, PowerData
-from analysis.figures.energy import front
+from analysis.figures.dot_plots import front
 from analysis.figures.theme import SETTINGS, look, render_svg
 from analysis.palette import PALETTE
 from analysis.statistics import spread

@@ -12,7 +12,7 @@ import pytest
 from agents.trace import TABLES
 from analysis.render import render
 from analysis.results import load_campaign
-from campaign.results.watch import CampaignCondition, look_at
+from campaign.results.live_file import CampaignCondition, look_at
 
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"
 OK = ("001-wordcount-even-r1", "002-wordcount-pipeline-linear-r1")

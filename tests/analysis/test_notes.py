@@ -1,14 +1,15 @@
-"""The notes at the top of a report say what the runs' own records say."""
+"""The notes of a report say what the runs' own records say."""
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from analysis.notes import notes_of, observed
+from analysis.notes import clock_notes, measuring_notes, notes_of, observed, without_withheld
 from analysis.results import Campaign, load_campaign
 from analysis.summary import Row, run_rows
 
@@ -28,6 +29,7 @@ def run(**changes: object) -> Row:
         "not_given": "",
         "worst_late_ms": 1.5,
         "agent_cores": 0.02,
+        "steady_from_s": None,
         "host_cores": 0.9,
     }
     return usual | changes
@@ -37,7 +39,8 @@ def note(
     campaign: Campaign, subject: str, *counted: Row, events: tuple[Row, ...] = (), energy: tuple[Row, ...] = ()
 ) -> str:
     tables = {"events": list(events), "energy": list(energy)}
-    return dict(notes_of(campaign, tables, list(counted))).get(subject, "")
+    notes = [*notes_of(campaign, tables, list(counted)), *measuring_notes(campaign, tables, list(counted))]
+    return dict(notes).get(subject, "")
 
 
 def event(kind: str, subject: str = "", detail: str | None = None, mean: float | None = None, times: int = 1) -> Row:
@@ -48,6 +51,9 @@ def test_energy_is_missing_and_not_zero(campaign: Campaign) -> None:
     words = note(campaign, "Energy", run(), events=(event("sensor_absent", "power", "no RAPL in a virtual machine"),))
     assert words.startswith("no energy source on this host; no RAPL in a virtual machine:")
     assert words.endswith("it is not zero.")
+    why = "n1: no energy source (rapl: no zone)"
+    rows = ({"joules": None, "reason": why, "source": "", "modelled": False},) * 2
+    assert note(campaign, "Energy", run(), energy=rows).count(why) == 1
 
 
 def test_energy_names_its_sources_and_what_is_modelled_or_missing(campaign: Campaign) -> None:
@@ -170,3 +176,38 @@ def test_a_host_that_stands_in_for_all_nodes_counts_once_also_in_results_of_agen
     tables = {name: [] for name in ("components", "busy", "latency", "hops", "memory")} | {"cpu": rows}
     (found,) = run_rows(replace(campaign, runs=[known]), tables)
     assert found["host_cores"] == pytest.approx(cores)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Path:
+    made = tmp_path_factory.mktemp("clocks") / "c"
+    return campaign_maker(made, workloads=["exclamation"], repetitions=2, duration_s=1.0)
+
+
+def apart(folder: Path, *bounds: float, withheld: tuple[str, ...] = ()) -> Campaign:
+    """The campaign as if its first runs had had these bounds."""
+    for run, bound in zip(load_campaign(folder).runs, bounds, strict=False):
+        path = run.folder / "run.json"
+        record: dict[str, Any] = json.loads(path.read_text())
+        record["measured"].setdefault("latency_ms", {}).update(bound=bound, withheld=list(withheld))
+        path.write_text(json.dumps(record))
+    return load_campaign(folder)
+
+
+def test_one_clock_for_all_is_not_worth_a_note(folder: Path) -> None:
+    campaign = apart(folder, 0.0, 0.0)
+    assert clock_notes(campaign) == []
+    rows = [{"run": campaign.runs[0].id, "quantile": 0.5, "latency_ms": 0.0, "samples": 3}]
+    assert without_withheld(campaign, rows) == rows
+
+
+def test_the_bound_is_told_and_latencies_that_do_not_exceed_it_are_left_out(folder: Path) -> None:
+    campaign = apart(folder, 0.25, 4.0, withheld=("p50",))
+    ((subject, words),) = clock_notes(campaign)
+    assert subject == "Clocks"
+    assert "off by 0.25 to 4 ms" in words
+    assert f"In 2 of {len(campaign.counted)} runs some latencies were no larger" in words
+    first, second = (run.id for run in campaign.runs[:2])
+    values = [(first, 0.3), (first, 0.2), (second, 4.0), (second, 4.1), (second, None)]
+    rows = [{"run": run, "quantile": 0.5, "latency_ms": value, "samples": 3} for run, value in values]
+    assert [row["latency_ms"] for row in without_withheld(campaign, rows)] == [0.3, None, None, 4.1, None]

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from analysis.figures import KINDS, SLOT_KINDS
+
 pytestmark = [pytest.mark.spark, pytest.mark.browser, pytest.mark.long]
 
 QUIET = [
@@ -85,6 +87,14 @@ def test_the_page_never_scrolls_sideways_but_its_tables_may(view: View) -> None:
 
 
 @pytest.mark.parametrize("view", EVERY, indirect=True)
+def test_the_first_screen_shows_what_was_found(view: View) -> None:
+    tops = view.page.evaluate(
+        "['.scroll', 'figure'].map(e => document.querySelector(`#found ${e}`).getBoundingClientRect().top)"
+    )
+    assert max(tops) < (600 if view.page.viewport_size["width"] == LAPTOP[0] else PHONE[1])
+
+
+@pytest.mark.parametrize("view", EVERY, indirect=True)
 def test_names_of_rows_are_never_cut_within_a_word(view: View) -> None:
     cut = view.page.evaluate(
         r"""() => {
@@ -106,7 +116,7 @@ def test_names_of_rows_are_never_cut_within_a_word(view: View) -> None:
 
 
 @pytest.mark.parametrize("view", EVERY, indirect=True)
-def test_no_figure_is_empty(view: View) -> None:
+def test_no_figure_is_empty(view: View, small_report: Path) -> None:
     figures = view.page.evaluate(
         """[...document.querySelectorAll('figure svg')].map(svg => {
              const box = svg.getBoundingClientRect();
@@ -120,7 +130,9 @@ def test_no_figure_is_empty(view: View) -> None:
                      size: parseFloat(getComputedStyle(svg.querySelector('text')).fontSize) * box.width
                            / svg.viewBox.baseVal.width}; })"""
     )
-    assert len(figures) == 14
+    files = sorted(file.stem for file in (small_report / "figures").glob("*.svg"))
+    assert {f"wordcount-{kind}" for kind in (*KINDS, *SLOT_KINDS)} <= set(files)
+    assert len(figures) == len(files)
     for figure in figures:
         assert figure["width"] > 280
         assert figure["height"] > 100

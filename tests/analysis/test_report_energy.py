@@ -12,8 +12,8 @@ import pytest
 from invented_energy import CONSUMERS, IDLE
 
 from analysis.build import COLUMNS, build
-from analysis.columns import SPARK_COLUMNS
 from analysis.results import load_campaign
+from analysis.summary import SPARK_COLUMNS
 
 Maker = Callable[..., Path]
 Row = dict[str, str]
@@ -81,6 +81,7 @@ def check_sources(report: Path) -> None:
         assert not UNITS.search(re.sub(r"<[^>]*>", " ", part)) or "<caption>Source: " in part, part[:300]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_every_number_of_energy_has_its_source(small_report: Path) -> None:
     check_sources(small_report)
@@ -90,6 +91,7 @@ def test_every_number_of_energy_has_its_source_when_there_are_several(mixed: Pat
     check_sources(mixed)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_power_over_time_is_what_the_counters_went_up_by_once_per_machine(small_report: Path) -> None:
     rows = [row for row in table(small_report, "power") if row["run"] == FIRST]
@@ -101,6 +103,7 @@ def test_power_over_time_is_what_the_counters_went_up_by_once_per_machine(small_
         assert all(math.isclose(watts, 40.25 * share, rel_tol=1e-6) for watts in mine.values())
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_step_that_is_missing_leaves_its_second_empty_and_the_run_without_energy(small_report: Path) -> None:
     rows = [row for row in table(small_report, "power") if row["run"] == MISSING and row["domain"] == "package-0"]
@@ -121,6 +124,7 @@ def test_a_step_that_is_missing_leaves_its_second_empty_and_the_run_without_ener
     )
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_consumers_add_up_to_gross_over_executors_transport_rest_and_idle(small_report: Path) -> None:
     gross = 40.25 * 4
@@ -138,6 +142,7 @@ def test_consumers_add_up_to_gross_over_executors_transport_rest_and_idle(small_
     assert cpu["executor"] == pytest.approx(35 * 4 * 0.01)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_what_happened_to_a_node_is_marked_and_its_run_suspect_everywhere(small_report: Path) -> None:
     (moment,) = table(small_report, "moments")
@@ -155,6 +160,7 @@ def test_what_happened_to_a_node_is_marked_and_its_run_suspect_everywhere(small_
     assert len(re.findall(r"<use[^>]*f-s0 k-s0", figure)) == 2
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_below_ten_repetitions_energy_has_ranges_and_no_front(small_report: Path) -> None:
     assert table(small_report, "energy_differences") == table(small_report, "energy_front") == []
@@ -236,4 +242,4 @@ def test_a_campaign_that_did_not_ask_for_energy_says_so(campaign_maker: Maker, t
         document = json.loads(path.read_text())
         document["measured"]["energy"] = None
         path.write_text(json.dumps(document))
-    assert "2 of 2 runs have no energy, which is not zero: the sensor power was not asked for." in built(folder)
+    assert "the sensor power was not asked for: energy is missing in this report, it is not zero." in built(folder)

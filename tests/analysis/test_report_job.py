@@ -16,10 +16,10 @@ import pytest
 
 from analysis import java as java_module
 from analysis import submit as submit_module
-from analysis.columns import SPARK_COLUMNS
 from analysis.java import spark_environment
 from analysis.render import render
 from analysis.statistics import median_interval, paired_difference
+from analysis.summary import SPARK_COLUMNS
 from campaign.commands.main import run
 from inventory.errors import InputError, RunError, UnfitError
 
@@ -48,11 +48,15 @@ def test_plain_spark_submit_gives_intervals_from_ten_repetitions_on(large_campai
     submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
     job = ROOT / "analysis" / "jobs" / "report.py"
     report = tmp_path / "elsewhere" / "report"
-    asked = ["--campaign", str(large_campaign), "--output", str(report), "--baseline", "top-storm"]
+    asked = ["--campaign", str(large_campaign), "--output", str(report), "--baseline", "top-storm", "--pdf"]
     done = subprocess.run([submit, job, *asked], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert (report / "index.html").is_file()
     assert not (large_campaign / "report").exists()
+    files = sorted(path.name for path in (report / "figures").iterdir())
+    svgs = [name for name in files if name.endswith(".svg")]
+    assert len(svgs) > 10
+    assert files == sorted([*svgs, *(f"{name.removesuffix('.svg')}.pdf" for name in svgs)])
 
     runs = table(report, "runs")
     of = {
@@ -93,6 +97,7 @@ def test_two_reports_of_one_campaign_are_the_same_to_the_byte(small_campaign: Pa
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_an_interval_that_is_over_when_it_begins_has_no_rates_and_breaks_no_report(tiny: Path) -> None:
     """An input ends right behind the warm-up: processes note both ends of the interval within their clocks' grain."""
     for path in tiny.glob("runs/*/traces/event.parquet"):
@@ -212,6 +217,7 @@ def test_what_is_no_master_is_refused_before_anything_starts(
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_spark_that_does_not_start_is_a_machine_that_cannot_do_it(tiny: Path) -> None:
     with pytest.raises(UnfitError, match=r"^Spark does not start: .*0 threads"):
         render(tiny, master="local[0]")
@@ -220,9 +226,10 @@ def test_a_spark_that_does_not_start_is_a_machine_that_cannot_do_it(tiny: Path) 
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_when_the_command_is_killed_or_interrupted(number: signal.Signals, tiny: Path) -> None:
-    command = [sys.executable, "-c", "from campaign.commands.start import main; main()", "report", str(tiny)]
+    command = [sys.executable, "-c", "from millrace.__main__ import main; main()", "report", str(tiny)]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

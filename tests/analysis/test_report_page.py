@@ -10,11 +10,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from analysis.aa_rate import AA_FILE, FalsePositives
 from analysis.build import COLUMNS, build
-from analysis.columns import SPARK_COLUMNS, tidy
-from analysis.fidelity import fidelity_of
-from analysis.page import rate_text
+from analysis.descriptions import fidelity_of, rate_text
 from analysis.results import load_campaign
+from analysis.summary import SPARK_COLUMNS, tidy
+from inventory.documents import dump_json
 
 Maker = Callable[..., Path]
 
@@ -82,24 +83,33 @@ def page(small_report: Path) -> Reader:
     return Reader((small_report / "index.html").read_text())
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_page_is_whole_by_itself(small_report: Path) -> None:
     html = (small_report / "index.html").read_text()
     reader = check_self_contained(html)
     assert html.startswith("<!doctype html>")
     assert {"wordcount", "exclamation", "verification", "excluded", "traces", "reproduce"} <= set(reader.ids)
-    # Five for each workload, and four of energy for the one that has meters.
-    assert html.count("<figure>") == 14
+    # One of what was found, six and two of time slots for each workload, and four of energy for the one with meters.
+    assert html.count("<figure>") == 22
 
 
+@pytest.mark.long
 @pytest.mark.spark
-def test_the_page_says_first_what_was_real_emulated_and_absent(page: Reader) -> None:
+def test_findings_come_first_then_how_sure_they_are_and_what_was_real_after_the_results(page: Reader) -> None:
     said = page.said
+    headings = ["What was found", "How sure this is", "Every run, and the range", "What is real here, and what is not"]
+    places = [said.rindex(heading) for heading in (*headings, "Verification")]
+    assert places == sorted(places)
     fidelity = fidelity_of(1)
-    places = [
-        said.index(sentence) for sentence in (fidelity.cluster, *fidelity.real, *fidelity.emulated, *fidelity.absent)
-    ]
-    assert max(places) < said.index("Every run, and the range")
+    assert said.index(fidelity.cluster) < said.index("What was found")
+    for sentence in (*fidelity.real, *fidelity.emulated, *fidelity.absent):
+        assert places[3] < said.index(sentence) < places[4]
+    # Medians, ranges, and the change against the baseline.
+    found = said[places[0] : places[1]]
+    assert re.search(r"even, n = 2, 1 suspect 8.9\d\d \[", found)
+    assert re.search(r"load\) , n = 3 8.9\d\d \[[^]]*\] −0\.\d.% .* 3.2\d\d \[[^]]*\] −59.% All pairs", found)
+    assert "(A/A): not measured" in said[places[1] : places[2]]
     assert "measured by rapl in 4 of 10 runs; missing in 6, where it is not zero" in said
     assert "1 of 10 runs are suspect" in said
     assert "in 1 of 10 runs the sources fell behind their schedule" in said
@@ -109,6 +119,7 @@ def test_the_page_says_first_what_was_real_emulated_and_absent(page: Reader) -> 
     assert "Millrace 0.1.0, commit 0123456789ab with uncommitted changes" in said
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_below_ten_repetitions_the_page_names_no_winner(page: Reader) -> None:
     said = page.said
@@ -119,6 +130,7 @@ def test_below_ten_repetitions_the_page_names_no_winner(page: Reader) -> None:
     assert "95 %" not in said
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_what_a_scheduler_was_not_given_stands_beside_its_name(page: Reader, small_report: Path) -> None:
     assert "top-storm would use observed traffic, observed loads: none was given" in page.said
@@ -129,6 +141,7 @@ def test_what_a_scheduler_was_not_given_stands_beside_its_name(page: Reader, sma
     assert lacking == {("even", ""), ("top-storm", "traffic, load")}
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_runs_that_do_not_count_are_listed_with_their_reasons(page: Reader) -> None:
     said = page.said
@@ -139,6 +152,7 @@ def test_runs_that_do_not_count_are_listed_with_their_reasons(page: Reader) -> N
     assert said.count("differs from the reference") == 1
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_placements_ackers_traces_and_the_way_to_reproduce_are_there(page: Reader) -> None:
     said = page.said
@@ -161,6 +175,7 @@ def built(folder: Path, tables: dict[str, list[dict[str, object]]] | None = None
     return build(campaign, rows, target, campaign.baseline(None), lambda _: None).read_text()
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_saturated_sources_are_said_to_be_the_limit_and_not_the_scheduler(page: Reader) -> None:
     said = page.said
@@ -177,6 +192,8 @@ def test_saturated_sources_are_said_to_be_the_limit_and_not_the_scheduler(page: 
     assert said.count("exact, saturated") == 1
 
 
+@pytest.mark.long
+@pytest.mark.spark
 def test_time_slots_have_a_table_where_runs_follow_a_schedule(page: Reader) -> None:
     (wordcount, exclamation) = page.said.split("Time slots Of runs that follow a communication schedule")[1:]
     for part in (wordcount, exclamation):
@@ -347,6 +364,20 @@ def test_a_campaign_of_failures_still_has_a_page(campaign_maker: Maker, tmp_path
     assert reader.said.count("ended with signal 9") == 2
     assert sorted(p.stem for p in (folder / "report" / "tables").iterdir()) == sorted(COLUMNS)
     assert list((folder / "report" / "figures").iterdir()) == []
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_head_has_the_false_positive_rate_of_the_testbed(
+    campaign_maker: Maker, tmp_path: Path, is_known: bool
+) -> None:
+    folder = campaign_maker(tmp_path / "c", workloads=["wordcount"], repetitions=1, duration_s=1.0)
+    rate = FalsePositives(rate=0.042, low=0.01, high=0.096, comparisons=48, repetitions=20, date="2026-11-23")
+    if is_known:
+        (folder / AA_FILE).write_text(dump_json(rate))
+    said = check_self_contained(built(folder)).said
+    shown = "4.2 % [1.0, 9.6] of 48 comparisons over 20 repetitions, 2026-11-23" if is_known else "not measured"
+    assert f"false positives of this testbed (A/A): {shown}" in said
+    assert said.index("A/A") < said.index("What is real here, and what is not")
 
 
 def test_names_and_reasons_are_shown_as_text(campaign_maker: Maker, tmp_path: Path) -> None:

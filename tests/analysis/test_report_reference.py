@@ -1,4 +1,4 @@
-"""The report's reference page names every table and column, and no other."""
+"""The reference pages of the report name every table and column, and no other."""
 
 import re
 from pathlib import Path
@@ -7,14 +7,16 @@ import pytest
 
 from agents.trace import TABLES as TRACES
 from analysis.build import COLUMNS
-from analysis.figures import KINDS
-from analysis.reading import TRACE_TABLES
+from analysis.descriptions import TRACE_TABLES
+from analysis.figures import KINDS, SLOT_KINDS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "report.md").read_text()
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+PAGE = (REFERENCE / "report.md").read_text()
+TABLES_PAGE = "\n".join((REFERENCE / name).read_text() for name in ("report-tables.md", "report-windows.md"))
 
 
 def section(table: str) -> str:
-    found = re.search(rf"^### {table}\n(.*?)(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^## {table}\n(.*?)(?=^##|\Z)", TABLES_PAGE, re.DOTALL | re.MULTILINE)
     assert found, f"there is no section {table!r}"
     return found.group(1)
 
@@ -26,11 +28,12 @@ def test_every_column_is_documented_and_no_other(table: str) -> None:
 
 
 def test_every_table_is_documented_and_no_other() -> None:
-    assert set(re.findall(r"^### (\w+)$", PAGE, re.MULTILINE)) == set(COLUMNS)
+    assert set(re.findall(r"^## (\w+)$", TABLES_PAGE, re.MULTILINE)) == set(COLUMNS)
 
 
 def test_the_figures_are_named() -> None:
     assert ", ".join(KINDS) in PAGE
+    assert ", ".join(SLOT_KINDS) in PAGE
 
 
 def test_the_page_of_a_report_explains_every_trace_table() -> None:

@@ -3,9 +3,10 @@
 import csv
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import pstdev
 from typing import Any
 
 import pyarrow.parquet
@@ -14,7 +15,7 @@ import pytest
 NS = 1_000_000_000
 Row = dict[str, Any]
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 class Fidelity:
@@ -206,6 +207,26 @@ def test_the_timeline_splits_rows_over_the_seconds_that_they_cover(
             assert close(mine[second]["sink_tuples_per_s"], expected[second, "sink"])
 
 
+def test_latency_over_time_is_the_mean_of_the_samples_of_a_second(
+    small_report: Path, truths: Mapping[str, Fidelity]
+) -> None:
+    rows = table(small_report, "latency_timeline")
+    for name, fidelity in truths.items():
+        samples: dict[int, int] = defaultdict(int)
+        total: dict[int, int] = defaultdict(int)
+        for row in fidelity.rows("latency"):
+            start, _ = fidelity.span[row["node"], row["worker"]]
+            # A row belongs to the second that holds the middle of what it covers.
+            second = math.floor((row["t_ns"] - NS // 2 - start) / NS)
+            samples[second] += row["count"]
+            total[second] += row["count"] * row["value_ns"]
+        mine = {int(row["second"]): row for row in rows if row["run"] == name}
+        assert set(mine) == {-1, 0, 1, 2, 3}
+        for second in mine:
+            assert int(mine[second]["samples"]) == samples[second]
+            assert close(mine[second]["latency_ms"], total[second] / samples[second] / 1e6)
+
+
 def test_cpu_of_a_shared_host_is_not_counted_once_per_node(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
     runs = {row["run"]: row for row in table(small_report, "runs")}
     rows = table(small_report, "cpu")
@@ -285,3 +306,78 @@ def test_time_slots_are_summed_up_where_runs_have_them(small_report: Path, truth
             assert close(row[f"{column}_ms"], sum(slot[f"{column}_ns"] for slot in stalled) / len(stalled) / 1e6)
         assert close(row["waiting"], sum(slot["waiting"] for slot in slots) / len(slots))
         assert (int(row["most_parts"]), int(row["largest_outbox"])) == (2, 7)
+
+        busy = [slot for slot in slots if slot["parts"]]
+        transfer = [slot["arrived_ns"] for slot in busy]
+        processing = [slot["processed_ns"] - slot["arrived_ns"] for slot in busy]
+        v, w = sum(processing) / len(busy), 250_000
+        arrived = processed = packed = 0.0
+        for took in transfer:
+            arrived += took
+            processed = max(arrived, processed) + v
+            packed = max(processed, packed) + w
+        assert close(row["transfer_ms"], sum(transfer) / len(busy) / 1e6)
+        assert close(row["processing_ms"], v / 1e6)
+        assert close(row["packing_ms"], w / 1e6)
+        assert close(row["busy_slot_ms"], sum(slot["lasted_ns"] for slot in busy) / len(busy) / 1e6)
+        assert close(row["overlapped_ms"], packed / len(busy) / 1e6)
+        (placed,) = json.loads((truths[name].folder / "run.json").read_text())["placement"]["topologies"].values()
+        executors = len(placed["assignments"])
+        percent = 100 / (executors * 32e6)
+        assert close(row["buffer_percent"], sum(slot["queued_bytes"] for slot in slots) / len(slots) * percent)
+        assert close(row["most_buffer_percent"], max(slot["queued_bytes"] for slot in slots) * percent)
+
+
+def test_time_slots_have_means_over_steps(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
+    found: dict[str, dict[int, dict[str, str]]] = defaultdict(dict)
+    for row in table(small_report, "slot_timeline"):
+        found[row["run"]][int(row["second"])] = row
+    whole = {row["run"]: row for row in table(small_report, "slots")}
+    assert found.keys() == whole.keys()
+    for name, steps in found.items():
+        start, _ = truths[name].span["", -1]
+        slots: dict[int, list[Row]] = defaultdict(list)
+        for slot in truths[name].inside("slot"):
+            slots[(slot["t_ns"] - start - 1) // NS].append(slot)
+        assert list(steps) == [0, 1, 2, 3]
+        for second, row in steps.items():
+            here = slots[second]
+            busy = [slot for slot in here if slot["parts"]]
+            stalled = [slot for slot in here if slot["largest_parts"] > 1]
+            assert (int(row["slots"]), int(row["stalled_slots"])) == (len(here), len(stalled))
+            assert stalled
+            assert close(row["transfer_ms"], sum(slot["arrived_ns"] for slot in busy) / len(busy) / 1e6)
+            assert (row["packing_ms"], row["busy_slot_ms"], row["stall_predicted_ms"]) == ("0.25", "5.0", "2.0")
+            share = float(whole[name]["most_buffer_percent"]) / max(
+                slot["queued_bytes"] for slot in truths[name].inside("slot")
+            )
+            assert close(row["most_buffer_percent"], share * max(slot["queued_bytes"] for slot in here))
+            assert close(row["buffer_percent"], share * sum(slot["queued_bytes"] for slot in here) / len(here))
+        # By the recurrence a slot ends when the one before has been processed: what comes first fills the pipeline.
+        v = float(whole[name]["processing_ms"])
+        assert all(math.isclose(float(steps[second]["overlapped_ms"]), v, rel_tol=1e-3) for second in (1, 2, 3))
+        assert float(steps[0]["overlapped_ms"]) > v * 1.001
+
+
+def test_the_spread_of_parts_over_nodes_is_given_every_five_seconds(
+    small_report: Path, truths: Mapping[str, Fidelity]
+) -> None:
+    balance, means = table(small_report, "slot_balance"), table(small_report, "slots")
+    assert balance
+    for row in means:
+        truth = truths[row["run"]]
+        bins: dict[int, Counter[str]] = defaultdict(Counter)
+        for slot in truth.inside("slot"):
+            start, _ = truth.span["", -1]
+            second = (slot["t_ns"] - start - 1) // 5_000_000_000 * 5
+            for pair in slot["node_parts"].split():
+                node, _, parts = pair.partition("=")
+                bins[second][node] += int(parts)
+        found = {int(each["second"]): each for each in balance if each["run"] == row["run"]}
+        assert found.keys() == bins.keys()
+        spreads = {second: pstdev(parts.values()) for second, parts in bins.items()}
+        for second, each in found.items():
+            assert int(each["nodes"]) == 2
+            assert close(each["parts_per_node"], sum(bins[second].values()) / 2)
+            assert close(each["spread"], spreads[second])
+        assert close(row["spread"], sum(spreads.values()) / len(spreads))

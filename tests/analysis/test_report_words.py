@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from analysis.fidelity import FIDELITY, fidelity_of
+from analysis.descriptions import FIDELITY, fidelity_of
 from analysis.html import executor_ranges, number, ranges, signed, size, span
 from analysis.statistics import Interval
 

@@ -50,6 +50,38 @@ def test_runs_under_other_cpu_settings_are_not_compared(campaign: Path) -> None:
     assert {run.repetition for run in found.runs if run.workload == "exclamation (fast)"} == {1}
 
 
+def test_runs_at_other_values_of_factors_are_not_compared(campaign_maker: Maker, tmp_path: Path) -> None:
+    campaign = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=3, warmup_s=0.0, duration_s=1.0)
+    key = "workloads.exclamation.params.parallelism.exclaim1"
+    document = json.loads((campaign / "campaign.json").read_text())
+    document["agenda"]["factors"] = {"nodes": [10, 9], key: [2]}
+    (campaign / "campaign.json").write_text(json.dumps(document))
+    values = {"r1": {"nodes": 9, key: 2}, "r2": {"nodes": 10, key: 2}, "r3": {"nodes": 7, key: 2}}
+    for path in campaign.glob("runs/*/run.json"):
+        edit(path, factors=values[path.parent.name.rpartition("-")[2]])
+        if path.parent.name.endswith("r1"):
+            placement = json.loads(path.read_text())["placement"]
+            placement["nodes"] = [*placement["nodes"], {"id": "n99"}]
+            edit(path, placement=placement)
+    found = load_campaign(campaign)
+    assert [count for count in (10, 9, 7) if "n99" in found.nodes_of(f"exclamation (nodes={count}, exclaim1=2)")] == [9]
+    assert "n99" in found.nodes
+    assert found.workloads == tuple(f"exclamation (nodes={count}, exclaim1=2)" for count in (10, 9, 7))
+    for count, repetition in ((9, 1), (10, 2), (7, 3)):
+        label = f"exclamation (nodes={count}, exclaim1=2)"
+        assert {run.repetition for run in found.runs if run.workload == label} == {repetition}
+
+
+def test_results_of_an_unknown_version_are_refused(campaign: Path) -> None:
+    for version, refused in ((1, False), (2, False), (3, True), (0, True)):
+        edit(campaign / "campaign.json", results_version=version)
+        if refused:
+            with pytest.raises(InputError, match=rf"results_version: got {version}, but this version .* reads 1 to 2"):
+                load_campaign(campaign)
+        else:
+            assert load_campaign(campaign).counted
+
+
 def test_an_unknown_baseline_names_the_nearest_scheduler(campaign: Path) -> None:
     with pytest.raises(InputError, match=r"no run of the baseline 'top_storm'; did you mean 'top-storm'\?"):
         load_campaign(campaign).baseline("top_storm")
@@ -118,14 +150,17 @@ def test_keys_of_later_versions_are_left_alone(campaign: Path) -> None:
     assert len(load_campaign(campaign).counted) == 4
 
 
+RECOVERY = {"at_s": 1.0, "took_s": 0.5, "cause": "a worker died", "checkpoint": 1, "replayed_tuples": 0}
+
+
 @pytest.mark.parametrize(
     ("changes", "recoveries", "incomplete", "suspect"),
     [
         ({}, 0, "", ""),
-        ({"recoveries": [{"at_s": 1}], "incomplete": None}, 1, "", "1 recovery"),
-        ({"recoveries": [{}, {}], "incomplete": "why"}, 2, "why", "2 recoveries, figures incomplete: why"),
+        ({"recoveries": [RECOVERY], "incomplete": None}, 1, "", "1 recovery"),
+        ({"recoveries": [RECOVERY] * 2, "incomplete": "why"}, 2, "why", "2 recoveries, figures incomplete: why"),
         # Of a version that counted replays, and did not mark such runs.
-        ({"recoveries": [{}]}, 1, UNMARKED, UNMARKED),
+        ({"recoveries": [RECOVERY]}, 1, UNMARKED, UNMARKED),
         ({"recoveries": []}, 0, "", ""),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.saturation import saturation_text
+from analysis.notes import saturation_text
 from analysis.summary import Row, saturated_count
 
 LATE = {"saturated": True, "due_tuples_per_s": 800.0, "source_tuples_per_s": 400.0, "worst_late_ms": 5200.0}

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from ansible_modules import module_utils, run_module
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 installed = module_utils("millrace_installed").installed
 

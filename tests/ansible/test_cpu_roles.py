@@ -62,15 +62,15 @@ def test_equal_sources_make_equal_archives():
 
 def test_clocks_are_set_once_and_put_back(host):
     before = shown(host)
-    wish = {"governor": "powersave", "max_ghz": "1.6"}
-    planned = play(host, check=True, wish=wish)
+    requested = {"governor": "powersave", "max_ghz": "1.6"}
+    planned = play(host, check=True, requested=requested)
     assert planned["changed"]
     assert shown(host) == before
     assert not (host / "state").exists()
-    done = play(host, wish=wish)
+    done = play(host, requested=requested)
     assert done["changed"]
     assert done["diff"] == planned["diff"]
-    assert not play(host, wish=wish)["changed"]
+    assert not play(host, requested=requested)["changed"]
     assert shown(host) != before
     assert play(host, check=True, state="absent")["changed"]
     assert play(host, state="absent")["changed"]
@@ -81,22 +81,22 @@ def test_clocks_are_set_once_and_put_back(host):
 
 def test_what_was_found_is_kept_and_not_what_was_set(host):
     before = shown(host)
-    play(host, wish={"governor": "powersave"})
-    play(host, wish={"governor": "performance"})
+    play(host, requested={"governor": "powersave"})
+    play(host, requested={"governor": "performance"})
     kept = json.loads((host / "state/pre_state.json").read_text())["sections"]["cpu"]["before"]["values"]
     governor = f"{POLICIES}/policy0/scaling_governor"
     assert kept[governor] == before[governor]
 
 
 def test_what_another_task_turns_off_is_no_change_of_this_one(host):
-    wish = {"governor": None, "max_ghz": None}
-    assert play(host, check=True, wish={"cores": 1})["changed"]
-    assert not play(host, check=True, wish=wish, assuming={"cores": 1})["changed"]
+    requested = {"governor": None, "max_ghz": None}
+    assert play(host, check=True, requested={"cores": 1})["changed"]
+    assert not play(host, check=True, requested=requested, assuming={"cores": 1})["changed"]
 
 
 def test_a_wish_that_is_impossible_changes_nothing_and_says_what_is_possible(host):
     before = shown(host)
-    answer = play(host, wish={"governor": "perfomance", "max_ghz": 1.6})
+    answer = play(host, requested={"governor": "perfomance", "max_ghz": 1.6})
     assert answer["failed"]
     assert "did you mean 'performance'?" in answer["msg"]
     assert shown(host) == before
@@ -105,6 +105,6 @@ def test_a_wish_that_is_impossible_changes_nothing_and_says_what_is_possible(hos
 
 def test_a_virtual_machine_without_clocks_refuses_them(tmp_path):
     host = processors.virtual().build(tmp_path)
-    answer = play(host, wish={"governor": "performance"})
+    answer = play(host, requested={"governor": "performance"})
     assert answer["failed"]
     assert answer["msg"].startswith("governor: performance: ")

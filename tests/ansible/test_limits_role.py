@@ -54,18 +54,18 @@ def version_2(tmp_path):
 
 def test_version_1_has_a_group_per_controller(version_1):
     groups = Groups(version_1, USER)
-    wish = {"cpu": 0.25, "memory": 64}
+    requested = {"cpu": 0.25, "memory": 64}
     found = groups.found()
-    groups.set(wish)
+    groups.set(requested)
     cpu, memory = (version_1 / "sys/fs/cgroup" / kind / "millrace" for kind in ("cpu,cpuacct", "memory"))
     assert (cpu / "cpu.cfs_quota_us").read_text() == "2500"
     assert (cpu / "cpu.cfs_period_us").read_text() == "10000"
     assert (memory / "memory.limit_in_bytes").read_text() == str(64 << 20)
-    assert groups.is_set(wish)
+    assert groups.is_set(requested)
     assert not groups.is_set({"cpu": 0.3, "memory": 64})
-    assert groups.entrances(wish) == [str(cpu / "cgroup.procs"), str(memory / "cgroup.procs")]
+    assert groups.entrances(requested) == [str(cpu / "cgroup.procs"), str(memory / "cgroup.procs")]
     (cpu / "cgroup.procs").write_text("123\n")
-    groups.put_back(found)
+    groups.restore(found)
     assert not cpu.exists()
     assert not memory.exists()
     # What was inside when the group went is outside now.
@@ -87,7 +87,7 @@ def test_a_group_that_was_there_gets_its_values_back(version_1):
     groups.set({"cpu": 0.5, "memory": None})
     found = groups.found()
     groups.set({"cpu": 0.25, "memory": None})
-    groups.put_back(found)
+    groups.restore(found)
     assert groups.is_set({"cpu": 0.5, "memory": None})
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from ansible_modules import ANSIBLE, run_module
 
-from agents.power.host import MeteredHost
+from agents.power.reader import MeteredHost
 from agents.power.settings import PATH, PowerSettings, Program, settings_of
 
 SAYS = {"prefer": ["external", "hwmon"], "external": {"command": ["meter", "--fast"], "silence_s": 20}}

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from campaign.agenda.agenda import Agenda, agenda_of, builtin_agendas, find_agenda
-from campaign.agenda.plan import Plan, plan_of, prepare_inputs, select_runs
+from campaign.agenda.campaign_plan import campaign_plan, prepare_inputs, select_runs
+from campaign.agenda.plan import Plan, plan_of
 from campaign.runner.open_campaign import new
 from controller.host.addresses import check_addresses, find_beside, with_addresses
 from inventory.ansible_hosts import ClusterOfHosts, load_hosts
+from inventory.cluster import cluster_of
 from inventory.documents import Document, dump_json, parse, read, to_plain
 from inventory.errors import InputError, UnfitError
 from inventory.reading import read_cluster
@@ -28,11 +30,11 @@ schedulers:
 
 def plan(text: str, cluster: str = "loopback") -> Plan:
     document = parse(text, "a.yaml")
-    return plan_of(document, agenda_of(document), read_cluster(cluster))
+    return plan_of(agenda_of(document), read_cluster(cluster))
 
 
 def test_what_is_left_out_has_its_default() -> None:
-    agenda = agenda_of(parse(GOOD))
+    agenda = agenda_of(parse(GOOD)).value
     assert agenda.inventory == "loopback"
     assert agenda.order == "interleaved"
     assert agenda.on_failure.retry == 0
@@ -152,10 +154,12 @@ def test_a_node_that_a_scheduler_cannot_rank_is_named_with_its_line(tmp_path: Pa
 
 
 def test_a_text_that_cannot_be_used_is_refused_with_its_place(tmp_path: Path) -> None:
-    found = plan(GOOD.replace("workers: 2", f"text: {tmp_path / 'nowhere.txt'}"))
-    assert len(prepare_inputs(found, ["wordcount"], tmp_path / "inputs")["wordcount"]) == 1
+    document = parse(GOOD.replace("workers: 2", f"text: {tmp_path / 'nowhere.txt'}"), "a.yaml")
+    found = campaign_plan(agenda_of(document), read_cluster("loopback"))
+    usable = prepare_inputs(found, select_runs(found, "workload=wordcount"), tmp_path / "inputs")
+    assert len(usable["", "wordcount"]) == 1
     with pytest.raises(InputError, match=r"a\.yaml:6: workloads\[1\]\.params: text: .*nowhere\.txt does not exist"):
-        prepare_inputs(found, ["stepped"], tmp_path / "inputs")
+        prepare_inputs(found, select_runs(found, "workload=stepped"), tmp_path / "inputs")
 
 
 def test_an_inventory_beside_the_agenda_is_found(tmp_path: Path) -> None:
@@ -172,7 +176,7 @@ def test_a_missing_inventory_is_reported_with_its_line_in_the_agenda(tmp_path: P
 
 
 def test_nodes_without_an_address_get_one_of_their_own() -> None:
-    cluster = with_addresses(Document("c", {"nodes": [{"id": f"n{k}"} for k in range(1, 301)]}))
+    cluster = with_addresses(cluster_of(Document("c", {"nodes": [{"id": f"n{k}"} for k in range(1, 301)]})))
     addresses = [node.address for node in cluster.nodes]
     assert addresses[:2] == ["127.0.0.2", "127.0.0.3"]
     assert len(set(addresses)) == 300
@@ -181,7 +185,7 @@ def test_nodes_without_an_address_get_one_of_their_own() -> None:
 @pytest.mark.parametrize("address", ["n1.lab", "0.0.0.0", "127.0.0.300"])  # noqa: S104 - that it is refused is the test
 def test_what_is_no_address_of_one_node_is_refused(address: str) -> None:
     with pytest.raises(InputError, match=rf"c\.yaml:2: nodes\[1\]\.address: '{address}'"):
-        with_addresses(parse(f"nodes: [{{id: n0}},\n {{id: n1, address: {address}}}]", "c.yaml"))
+        with_addresses(cluster_of(parse(f"nodes: [{{id: n0}},\n {{id: n1, address: {address}}}]", "c.yaml")))
 
 
 def test_a_host_with_a_name_for_an_address_gets_a_hint(tmp_path: Path) -> None:
@@ -189,22 +193,22 @@ def test_a_host_with_a_name_for_an_address_gets_a_hint(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"lab\.yml:1: host n1\.lab: .*'n1\.lab' is not an IP address; .*millrace_address"
     ):
-        with_addresses(ClusterOfHosts(load_hosts(tmp_path / "lab.yml")))
+        with_addresses(cluster_of(ClusterOfHosts(load_hosts(tmp_path / "lab.yml"))))
 
 
 def test_an_address_that_was_given_to_a_node_without_one_is_refused() -> None:
     with pytest.raises(InputError, match=r"c\.yaml:2: nodes\[1\]\.address: .*127\.0\.0\.2.*'n1'"):
-        with_addresses(parse("nodes: [{id: n1},\n {id: n2, address: 127.0.0.2}]", "c.yaml"))
+        with_addresses(cluster_of(parse("nodes: [{id: n1},\n {id: n2, address: 127.0.0.2}]", "c.yaml")))
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "two words"])
 def test_a_node_whose_id_cannot_be_a_folder_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=r"c\.yaml:1: nodes\[0\]\.id: .*cannot be a file name"):
-        with_addresses(parse(f"nodes: [{{id: '{name}'}}]", "c.yaml"))
+        with_addresses(cluster_of(parse(f"nodes: [{{id: '{name}'}}]", "c.yaml")))
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    cluster = with_addresses(Document("c", {"nodes": [{"id": "n1", "address": "192.0.2.7"}]}))
+    cluster = with_addresses(cluster_of(Document("c", {"nodes": [{"id": "n1", "address": "192.0.2.7"}]})))
     with pytest.raises(UnfitError, match=r"node n1: its address 192\.0\.2\.7 cannot be bound on this host"):
         check_addresses(cluster)
 
@@ -230,7 +234,7 @@ def test_only_takes_several_names_of_one_kind() -> None:
     [
         ("workload=steped", "no workload 'steped'; did you mean 'stepped'"),
         ("schedulr=even", "did you mean 'scheduler'"),
-        ("even", "expected workload=LABEL or scheduler=NAME"),
+        ("even", "expected workload=LABEL or scheduler=LABEL"),
     ],
 )
 def test_only_refuses_what_the_agenda_does_not_have(choice: str, message: str) -> None:
@@ -240,7 +244,7 @@ def test_only_refuses_what_the_agenda_does_not_have(choice: str, message: str) -
 
 def test_the_agenda_page_documents_every_key() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "agenda.md").read_text()
-    assert [key for key in Agenda.__struct_fields__ if f"`{key}`" not in page] == []
+    assert [key for key in Agenda.__struct_encode_fields__ if f"`{key}`" not in page] == []
 
 
 def test_the_example_in_the_agenda_page_is_a_valid_agenda() -> None:

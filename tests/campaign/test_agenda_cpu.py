@@ -3,7 +3,9 @@
 import pytest
 
 from campaign.agenda.agenda import agenda_of
-from campaign.agenda.plan import Plan, plan_of, select_runs
+from campaign.agenda.campaign_plan import select_runs
+from campaign.agenda.plan import Plan, plan_of
+from inventory.cluster import cluster_of
 from inventory.documents import dump_json, parse
 from inventory.errors import InputError, UnfitError
 
@@ -30,7 +32,7 @@ cpu:
 
 def planned(cpu: str, cluster: str = CLUSTER) -> Plan:
     document = parse(AGENDA + cpu, "clocks.yaml")
-    return plan_of(document, agenda_of(document), parse(cluster, "cluster.yaml"))
+    return plan_of(agenda_of(document), cluster_of(parse(cluster, "cluster.yaml")))
 
 
 def test_without_the_key_nothing_is_set_and_runs_are_called_as_ever() -> None:
@@ -68,7 +70,7 @@ def test_labels_are_a_factor_beside_workloads_and_schedulers() -> None:
 def test_the_resolved_agenda_reads_back_as_it_was() -> None:
     for cpu in (LABELLED, "cpu: {small: {turbo: false}}\n", ""):
         agenda = planned(cpu).agenda
-        assert agenda_of(parse(dump_json(agenda))) == agenda
+        assert agenda_of(parse(dump_json(agenda))).value == agenda
 
 
 WRONG = [
@@ -109,7 +111,7 @@ def test_nodes_of_one_machine_are_refused() -> None:
 
 
 def test_only_knows_labels_where_there_are_some() -> None:
-    with pytest.raises(InputError, match=r"expected workload=LABEL or scheduler=NAME; valid"):
+    with pytest.raises(InputError, match=r"expected workload=LABEL or scheduler=LABEL; valid"):
         select_runs(planned(""), "cpu=slow")
     with pytest.raises(InputError, match=r"the agenda has no cpu 'slw'; did you mean 'slow'"):
         select_runs(planned(LABELLED), "cpu=slw")

@@ -16,16 +16,15 @@ from hypothesis import strategies as st
 from living import HIGH_KHZ, LOW_KHZ, LivingMachine, Truth
 from sshd import lab
 
-from agents.host.calibration import LOADS, Step
-from agents.power.host import ROOT_VARIABLE
+from agents.host.calibration import LOADS, CalibrationStep
 from agents.power.model import power
-from campaign.admin.power_fit import fit
+from agents.power.reader import ROOT_VARIABLE
+from campaign.admin.calibrate_node import fit
 from campaign.commands.main import run
-from inventory.cluster import cluster_of
 from inventory.documents import to_plain
-from inventory.energy_model import EnergyModel
 from inventory.errors import RunError
-from inventory.reading import read_cluster
+from inventory.reading import folder_of, read_cluster
+from inventory.values import EnergyModel
 
 TRUTH = Truth(12.0, 48.0, 2.0)
 CLUSTER = """\
@@ -47,9 +46,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def steps_of(truth: EnergyModel, hz: list[float], error: float = 0.0) -> list[Step]:
+def steps_of(truth: EnergyModel, hz: list[float], error: float = 0.0) -> list[CalibrationStep]:
     return [
-        Step(load, clock, load, clock, power(truth, load, clock / 3e9) * (1 + error * (-1) ** number), 0.1)
+        CalibrationStep(load, clock, load, clock, power(truth, load, clock / 3e9) * (1 + error * (-1) ** number), 0.1)
         for number, (clock, load) in enumerate((clock, load) for clock in hz for load in LOADS)
     ]
 
@@ -80,9 +79,10 @@ def test_kappa_is_not_fitted_with_one_clock() -> None:
 
 def test_power_that_does_not_rise_with_load_is_no_model() -> None:
     with pytest.raises(RunError, match="does not rise"):
-        fit([Step(load, 3e9, load, 3e9, 30 - load, 0.1) for load in LOADS], 3e9)
+        fit([CalibrationStep(load, 3e9, load, 3e9, 30 - load, 0.1) for load in LOADS], 3e9)
 
 
+@pytest.mark.long
 def test_the_parameters_of_a_living_machine_come_back_and_schedulers_have_them(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,12 +107,24 @@ def test_the_parameters_of_a_living_machine_come_back_and_schedulers_have_them(
         assert told == pytest.approx(true, rel=0.25)
     kept = json.loads(Path(answer["file"]).read_text())
     assert kept["power"] == model
-    nodes = cluster_of(read_cluster(cluster)).by_id
+    nodes = read_cluster(cluster).value.by_id
     assert nodes["n1"].power == EnergyModel(**model)
     # A node of the same class goes by it, too; what the inventory states comes first.
     assert nodes["n2"].power == nodes["n1"].power
     assert nodes["n3"].power == EnergyModel(1, 2)
     assert nodes["n4"].power is None
+
+
+def test_a_cluster_file_in_json_gets_its_calibrations_too(tmp_path: Path) -> None:
+    inventory = tmp_path / "lab.json"
+    inventory.write_text('{"nodes": [{"id": "n1"}, {"id": "n2"}]}')
+    folder = folder_of(inventory)
+    folder.mkdir(parents=True)
+    lag = {"lag_s": 1.0, "correlation": 0.9}
+    (folder / "n1.json").write_text(json.dumps({"node": "n1", "power": {"p_s": 6.0, "p_d": 9.0}, "meter_lag": lag}))
+    n1, n2 = read_cluster(inventory).value.nodes
+    assert (n1.power, to_plain(n1.meter_lag)) == (EnergyModel(6.0, 9.0), lag)
+    assert n2.power is n2.meter_lag is None
 
 
 @pytest.mark.long
@@ -135,7 +147,7 @@ def test_how_late_an_operators_meter_is_is_found_kept_and_taken_off(
     # A machine that is busy beside this holds the meter up, but not by as much as it is late.
     assert lag["lag_s"] == pytest.approx(0.42, abs=0.25)
     assert len(answer["steps"]) == len(LOADS)
-    nodes = cluster_of(read_cluster(cluster)).by_id
+    nodes = read_cluster(cluster).value.by_id
     assert to_plain(nodes["n1"].meter_lag) == lag
     # A model is that of a class, a meter is a node's own.
     assert nodes["n2"].power == nodes["n1"].power
@@ -182,6 +194,7 @@ def test_ctrl_c_puts_the_clocks_back_and_leaves_nothing(cluster: Path, tmp_path:
 
 
 @pytest.mark.sshd
+@pytest.mark.long
 def test_over_ssh_a_node_is_calibrated_and_a_controller_that_is_killed_leaves_it_as_it_was(
     cluster: Path, tmp_path: Path
 ) -> None:
@@ -190,7 +203,7 @@ def test_over_ssh_a_node_is_calibrated_and_a_controller_that_is_killed_leaves_it
         node = nodes.nodes["n1"]
         python = node.home / "venv" / "bin" / "python"
         python.write_text(python.read_text().replace("PYTHONPATH", f"{ROOT_VARIABLE}={machine.root} PYTHONPATH"))
-        quick = _start(nodes.inventory, tmp_path, tmp_path, "--settle-s", "0", "--step-s", "0.2")
+        quick = _start(nodes.inventory, tmp_path, tmp_path, "--settle-s", "0", "--step-s", "0.6")
         out, err = quick.communicate(timeout=LONG_S)
         assert quick.returncode == 0, err
         assert "p_s" in out
@@ -210,7 +223,7 @@ def _start(cluster: Path, root: Path, folder: Path, *options: str) -> "subproces
         sys.executable,
         "-P",
         "-c",
-        "from campaign.commands.start import main; main()",
+        "from millrace.__main__ import main; main()",
         "calibrate",
         str(cluster),
         "n1",

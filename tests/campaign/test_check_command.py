@@ -12,8 +12,9 @@ import pytest
 from campaign.commands.main import run
 from inventory.plugins import plugins
 from scheduler.registry import scheduler_names
-from workloads.registry import GROUP as WORKLOADS
+from workloads.workload import GROUP as WORKLOADS
 
+QUICKLY_CHECKED = ("even", "t-storm")
 SAMPLE = Path(__file__).parents[1] / "sample_plugin" / "sample_plugin.py"
 
 SCHEDULERS = """
@@ -123,6 +124,12 @@ def hide(self):
 def find(self, state):
     self.sum = KEPT.get(state.decode(), 0)
 
+def double(self, states):
+    for state in states:
+        self.restore(state)
+        self.sum *= 2
+
+Doubling = bad("doubling", merge=double)
 Forgetful = bad("forgetful", restore=forget)
 Speechless = bad("speechless", snapshot=lambda self: None)
 Failing = bad("failing", process=fail)
@@ -145,9 +152,9 @@ class Wrong(Bad):
 FAILING_LINE = OPERATORS.splitlines().index('    json.loads("{")') + 1
 
 IMPATIENT = """
-import campaign.admin.checks.moves as m, campaign.admin.checks.trial as t
+import campaign.admin.checks.workload as m, campaign.admin.checks.trial as t
 t.CALL_S, m.SECONDS, m.MOST_MOVES = 1.0, 2.5, 6
-from campaign.commands.start import main
+from millrace.__main__ import main
 main()
 """
 
@@ -175,7 +182,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }  # fmt: skip
     _package(folder, "bad_schedulers", SCHEDULERS, "millrace.schedulers", made)
     _package(folder, "sample_plugin", SAMPLE.read_text(), "millrace.workloads", {"sample-numbers": "Numbers"})
-    kinds = ("Forgetful", "Speechless", "Failing", "Endless", "Hiding", "Chance")
+    kinds = ("Forgetful", "Speechless", "Failing", "Endless", "Hiding", "Chance", "Doubling")
     bad = {f"bad-{kind.lower()}": kind for kind in kinds} | {"bad-reference": "Wrong"}
     _package(folder, "bad_workloads", OPERATORS, "millrace.workloads", bad)
     return folder
@@ -227,12 +234,15 @@ def test_what_is_wrong_with_a_scheduler_is_named(
     ("name", "check_name", "words"),
     [
         ("bad-forgetful", "restore", "total[0]: after "),
+        ("bad-doubling", "restore", "total[0]: after "),
         ("bad-speechless", "snapshot", "total[0]: snapshot() returns NoneType, not bytes"),
         ("bad-failing", "operators", f"bad_workloads.py:{FAILING_LINE})"),
         ("bad-endless", "time", "process of total[0] did not return within"),
         ("bad-chance", "purity", "numbers[0]: two instances give "),
         ("bad-reference", "answer", "it differs from the reference: ('all',) = "),
-        pytest.param("bad-hiding", "moves", "wrong answer: ('all',) = ", marks=pytest.mark.loopback),
+        pytest.param(
+            "bad-hiding", "moves", "wrong answer: ('all',) = ", marks=[pytest.mark.loopback, pytest.mark.long]
+        ),
     ],
 )
 def test_what_is_wrong_with_a_workload_is_named(
@@ -246,7 +256,7 @@ def test_what_is_wrong_with_a_workload_is_named(
 
 
 @pytest.mark.loopback
-@pytest.mark.parametrize("name", ["sample-numbers", "wordcount"])
+@pytest.mark.parametrize("name", ["sample-numbers", pytest.param("wordcount", marks=pytest.mark.long)])
 def test_workloads_of_ours_and_of_somebody_else_pass_and_have_moved(site: Path, tmp_path: Path, name: str) -> None:
     status, document = check(site, tmp_path, "workload", name)
     assert failing(document) == {}
@@ -256,14 +266,14 @@ def test_workloads_of_ours_and_of_somebody_else_pass_and_have_moved(site: Path, 
     assert int(moved["message"].split()[0]) > 0
 
 
-@pytest.mark.parametrize("name", ["even", "t-storm"])
+@pytest.mark.parametrize("name", QUICKLY_CHECKED)
 def test_built_in_schedulers_pass(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     passes("scheduler", name, capfd)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", scheduler_names())
-def test_every_built_in_scheduler_passes(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", [name for name in scheduler_names() if name not in QUICKLY_CHECKED])
+def test_every_other_built_in_scheduler_passes(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     passes("scheduler", name, capfd)
 
 

@@ -11,8 +11,8 @@ import pytest
 from trees import meters
 
 from agents.host.probes import CHECKS
-from agents.power.choose import READERS
-from agents.power.host import MeteredHost
+from agents.power.metering import READERS
+from agents.power.reader import MeteredHost
 from agents.power.settings import PowerSettings
 from campaign.commands.main import run
 

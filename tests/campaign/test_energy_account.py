@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,14 +11,12 @@ from hypothesis import strategies as st
 
 from agents.protocol import IdleBaseline
 from agents.trace import AGENT, TraceWriter, collect
-from campaign.agenda.machines import Machine, machines_of, metered
-from campaign.results.cpu_times import CpuTimes
-from campaign.results.curves import curve_of_differences
-from campaign.results.energy_account import account
-from campaign.results.energy_consumers import divide
-from campaign.results.idle_baseline import Idle
+from campaign.agenda.cpu import Machine, machines_of
+from campaign.results.cpu_times import CpuTimes, curve_of_differences
+from campaign.results.energy_account import Idle, account
+from campaign.results.energy_attribution import divide, metered
 from campaign.results.run_metrics import read_table
-from workloads.rates import NS
+from inventory.times import NS
 
 SECONDS = 4
 CPU_COLUMNS = ("scope", "name", "cores", "shared", "package", "package_by")
@@ -79,7 +78,9 @@ def accounted(
         made.close()
     collect([folder], folder / "parquet")
     machines = machines_of(addresses or {"n1": "10.0.0.1"})
-    return account(folder / "parquet", "r", machines, {machine.metered: idle for machine in machines}, {})
+    found = account(folder / "parquet", "r", machines, {machine.metered: idle for machine in machines}, {})
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))
+    return plain
 
 
 def usual(folder: Path, **meter_flags: Any) -> list[TraceWriter]:

@@ -6,22 +6,22 @@ import logging
 import re
 import sys
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from agents.agent.agent import Formatter
-from agents.protocol import CpusSet, Failed, Hello, IdleBaseline, Idled, Lost, Place, Progress, Work
+from agents.protocol import CpusSet, Failed, Hello, IdleBaseline, Idled, Lost, Progress, Slot, Work
 from agents.protocol import decode_report as decoded
 from agents.protocol import encode as encoded
 from campaign.commands.main import run
-from campaign.display.console import plain_console
 from campaign.display.progress import Display, Lines
+from campaign.display.terminal import plain_console
 from campaign.display.top_view import snapshot
-from campaign.results.live_file import LiveFile
-from campaign.results.watch import CampaignCondition, Watched
+from campaign.results.live_file import CampaignCondition, LiveFile, Watched
+from controller.coordinator.event_log import LiveDecision
 from controller.coordinator.live_metrics import LiveMetrics
 from inventory.documents import parse
 from inventory.errors import InputError, RunError
@@ -52,7 +52,7 @@ def test_text_of_a_node_is_printable_and_bounded_when_it_is_sent_and_received() 
     words = HOSTILE * 400_000
     said = [
         Failed(epoch=1, slot=0, reason=words, log=HOSTILE),
-        Lost(epoch=1, slot=0, peer=Place("n1", 0), reason=words),
+        Lost(epoch=1, slot=0, peer=Slot("n1", 0), reason=words),
         CpusSet(refused=(words,)),
         Idled(baseline=IdleBaseline(reason=words, flags=(HOSTILE,))),
         Hello(version=1, pid=1, python=words, facts={HOSTILE: [words]}),
@@ -80,9 +80,10 @@ def test_names_in_live_json_and_in_top_are_printable() -> None:
     for at in (0, 1):
         work = {HOSTILE: Work(emitted=1, processed=1, queued=0, busy_ns=1, blocked_ns=0)}
         flow.record("n1", Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=1, sunk=1, executors=work), 0.0)
-    document: dict[str, Any] = msgspec.to_builtins(flow.document(0.0), str_keys=True)
+    document = flow.document(0.0)
     assert not STEERS.search(str(document))
-    live = {**LiveFile("race", 4, 1, 10.0).document(), "flow": document}
+    decisions = (LiveDecision(number=1, at_s=5.0, decided_s=0.1, reason=HOSTILE, outcome=HOSTILE, message=HOSTILE),)
+    live = replace(LiveFile("race", 4, 1, 10.0).record(), flow=document, decisions=decisions)
     out = io.StringIO()
     console = plain_console(color=False)
     console.file, console.width = out, 200

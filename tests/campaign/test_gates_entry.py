@@ -1,7 +1,7 @@
 """Gates of an agenda: schedules of plans, files and agendas, refused with file, line and the nearest valid choice."""
 
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 
@@ -9,6 +9,7 @@ from agents.protocol import Gates
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.plan import Plan, plan_of
 from campaign.agenda.run_order import Run
+from inventory.cluster import cluster_of
 from inventory.documents import dump_json, parse, read, to_plain
 from inventory.errors import InputError
 
@@ -43,11 +44,19 @@ def desk(tmp_path: Path) -> Path:
 def plan(desk: Path, text: str) -> Plan:
     (desk / "a.yaml").write_text(text)
     document = read(desk / "a.yaml")
-    return plan_of(document, agenda_of(document), read(desk / "three.yaml"))
+    return plan_of(agenda_of(document), cluster_of(read(desk / "three.yaml")))
 
 
 def gates(found: Plan, scheduler: str) -> Gates | None:
     return found.placed["wordcount", scheduler].gates
+
+
+def test_an_agenda_says_how_time_slots_overlap(desk: Path) -> None:
+    found = gates(plan(desk, AGENDA.replace("gates: {}", "gates: {overlap: transfer}")), "pipeline-linear")
+    assert found is not None
+    assert found.overlap == "transfer"
+    with pytest.raises(InputError, match=r"gates\.overlap: 'transfr' .*did you mean 'transfer'"):
+        plan(desk, AGENDA.replace("gates: {}", "gates: {overlap: transfr}"))
 
 
 def test_gates_are_off_by_default(desk: Path) -> None:
@@ -55,12 +64,14 @@ def test_gates_are_off_by_default(desk: Path) -> None:
     assert gates(plan(desk, AGENDA.replace(", gates: {}", "")), "pipeline-linear") is None
 
 
-@pytest.mark.parametrize(("scheduler", "stages"), [("pipeline-linear", 2), ("pmod", 1)])
-def test_a_scheduler_that_gives_a_schedule_needs_no_other(desk: Path, scheduler: str, stages: int) -> None:
+@pytest.mark.parametrize(("scheduler", "stages", "overlap"), [("pipeline-linear", 2, "none"), ("pmod", 1, "transfer")])
+def test_a_scheduler_that_gives_a_schedule_needs_no_other(
+    desk: Path, scheduler: str, stages: int, overlap: Literal["none", "transfer"]
+) -> None:
     found = plan(desk, AGENDA.replace("pipeline-linear", scheduler))
     answer = found.placed["wordcount", scheduler].answer.communication_schedule
     assert answer is not None
-    expected = Gates(nodes=("n1", "n2", "n3"), steps=answer.steps, stages=stages, part_tuples=64)
+    expected = Gates(nodes=("n1", "n2", "n3"), steps=answer.steps, stages=stages, part_tuples=64, overlap=overlap)
     assert gates(found, scheduler) == expected
 
 
@@ -83,11 +94,11 @@ def test_a_placement_without_a_lost_node_comes_with_its_own_schedule(desk: Path)
     found = plan(desk, AGENDA)
     run = next(run for run in found.runs if run.scheduler == "pipeline-linear")
     assert isinstance(run, Run)
-    again = found.place_without(run, {"n2"}).gates
+    again = found.place_without(run, {"n2"}, {}).gates
     assert again is not None
     assert (again.nodes, len(again.steps)) == (("n1", "n3"), 2)
-    same = found.place_without(SimpleNamespace(workload="wordcount", scheduler="even"), {"n2"})  # type: ignore[arg-type]
-    assert same.gates is None
+    same = next(run for run in found.runs if run.scheduler == "even")
+    assert found.place_without(same, {"n2"}, {}).gates is None
 
 
 @pytest.mark.parametrize(
@@ -135,7 +146,7 @@ def test_a_wrong_schedule_is_refused_with_its_place(desk: Path, old: str, new: s
         (
             "gates: {}",
             "gates: {part: 9}",
-            r"a\.yaml:7: schedulers\[1\]\.gates\.part: unknown key 'part'; valid: part_t",
+            r"a\.yaml:7: schedulers\[1\]\.gates\.part: unknown key 'part'; valid: overlap, part_t",
         ),
         ("gates: {}", "gates: {schedule: no.yaml}", r"no\.yaml: cannot be read"),
         (

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.trace import TraceWriter, collect
-from agents.worker.executors.latency import bucket
+from agents.worker.executors.executor import bucket
 from campaign.results.hdr_log import encoded, write_latency_log
-from workloads.rates import NS
+from inventory.times import NS
 
 START = 70 * NS
 HOUR = 3600 * NS

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.power.host import ROOT_VARIABLE
-from agents.sensors.cpu import process_cpu_ns
+from agents.power.reader import ROOT_VARIABLE
 from agents.sensors.interference import BACKGROUND, Event
-from campaign.runner.host_load import PERIOD_S, measuring_other_load, with_descendants
+from agents.sensors.kernel import process_cpu_ns
+from campaign.runner.background import PERIOD_S, measuring_other_load, with_descendants
 
 BUSY_S = 0.3
 
@@ -64,7 +64,8 @@ def test_descendants_are_part_of_the_campaign_and_other_load_is_reported(
 ) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
 
-    def our_own(others_s: float = 0.0) -> float:
+    def our_own(others: float = 0.0) -> float:
+        begun = time.monotonic()
         before_ns = process_cpu_ns(os.getpid()) or 0
         with burning() as child:
             while (used_ns := process_cpu_ns(child.pid) or 0) < BUSY_S * 1e9:
@@ -72,10 +73,11 @@ def test_descendants_are_part_of_the_campaign_and_other_load_is_reported(
             # A look at it takes place before it ends.
             child_s = used_ns / 1e9 if child.poll() is None else 0.0
             time.sleep(2 * PERIOD_S)
+        others_s = others * 2 * max(1.0, time.monotonic() - begun)
         return ((process_cpu_ns(os.getpid()) or 0) - before_ns) / 1e9 + child_s + others_s
 
     assert watched(tmp_path, our_own) == []
-    (event,) = watched(tmp_path, lambda: our_own(others_s=1.0))
+    (event,) = watched(tmp_path, lambda: our_own(others=0.4))
     assert (event.kind, event.subject) == (BACKGROUND, "host")
     assert event.value > 0.1
     assert "of all cores worked for others than this run" in event.detail

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from trees import meters
 
-from agents.power.host import ROOT_VARIABLE
-from agents.sensors.base import Host
+from agents.power.reader import ROOT_VARIABLE
+from agents.sensors import Host
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TABLES, TraceWriter, read_stream
-from campaign.agenda.machines import metered
-from inventory.energy_model import MeterLag
+from campaign.results.energy_attribution import metered
+from inventory.values import MeterLag
 
 NS = 1_000_000_000
 LAG_S, LOW, HIGH = 2.0, 100.0, 300.0

@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 
 from campaign.admin import plugins as listing
+from campaign.commands.authoring import KINDS
 from campaign.commands.main import run
 from inventory.plugins import plugins
+
+
+def test_every_kind_that_can_be_asked_for_is_listed() -> None:
+    assert set(KINDS) == set(listing.LISTINGS)
 
 
 @pytest.mark.parametrize(

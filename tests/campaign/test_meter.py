@@ -90,7 +90,7 @@ def test_an_interrupted_meter_ends_with_130_and_ends_the_operators_program(tmp_p
     program = f"import os,time; open({str(mark)!r},'w').write(str(os.getpid())); time.sleep(600)"
     settings = json.dumps({"external": {"command": [sys.executable, "-c", program]}})
     root = meters.plant(tmp_path / "root", {"etc/millrace/power.yaml": settings})
-    code = "from campaign.commands.start import main; main()"
+    code = "from millrace.__main__ import main; main()"
     command = [sys.executable, "-c", code, "meter", "--sysfs", str(root), "--seconds", "600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         deadline = time.monotonic() + 60

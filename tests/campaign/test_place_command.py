@@ -11,7 +11,9 @@ import pytest
 from installing import millrace
 
 from campaign.commands.main import run
+from inventory.plugins import plugins
 from scheduler.placement_file import parse_placement_file, to_json
+from workloads.workload import GROUP, load_workload
 
 WORD_COUNT = """
 id: wordcount
@@ -160,6 +162,36 @@ def test_parameters_come_from_a_file_and_from_the_line_which_wins(place: Place) 
     assert json.loads(out)["params"] == {"alpha": 0.3, "affinity": "group", "normalise": True, "flops": None}
 
 
+def test_a_topology_may_be_that_of_a_workload_and_a_file_of_that_name_wins(place: Place) -> None:
+    named = json.loads(place("--topology", "wordcount", "--json")[1])
+    placed = [entry["executor"] for entry in named["topologies"]["wordcount"]["assignments"]]
+    assert placed == [executor.name for executor in load_workload("wordcount", {}).topology().executors]
+    Path("wordcount").mkdir()
+    assert json.loads(place("--topology", "wordcount", "--json")[1])["topologies"] == named["topologies"]
+    Path("wordcount").rmdir()
+    Path("wordcount").write_text(WORD_COUNT)
+    assert (
+        len(json.loads(place("--topology", "wordcount", "--json")[1])["topologies"]["wordcount"]["assignments"]) == 28
+    )
+    two = place("--topology", "other.yml", "--topology", "exclamation", "--json", scheduler="r-storm")
+    assert json.loads(two[1])["topologies"].keys() == {"other", "exclamation"}
+
+
+@pytest.mark.parametrize("name", plugins(GROUP))
+def test_every_workload_has_a_topology_to_place(place: Place, name: str) -> None:
+    status, out, err = place("--topology", name, "--json", scheduler="top-storm")
+    assert (status, err) == (0, "")
+    (placed,) = json.loads(out)["topologies"].values()
+    assert placed["status"] == "placed"
+
+
+def test_errors_about_a_workloads_topology_name_the_workload(place: Place) -> None:
+    _, _, err = place("--topology", "wordcount", "--topology", "wc.yml")
+    assert "wc.yml:2: id: two topologies are called 'wordcount'" in err
+    _, _, err = place("--topology", "wc.yml", "--topology", "wordcount")
+    assert "topology of the workload 'wordcount': id: two topologies are called 'wordcount'" in err
+
+
 def test_a_cycle_is_accepted_where_the_definition_allows_it(place: Place) -> None:
     assert place("--topology", "ring.yml")[0] == 0
     status, out, err = place("--topology", "ring.yml", scheduler="top-storm")
@@ -173,7 +205,9 @@ def test_a_cycle_is_accepted_where_the_definition_allows_it(place: Place) -> Non
     [
         ((), {"scheduler": "evne"}, "unknown scheduler 'evne'; did you mean 'even'?"),
         ((), {"cluster": "lopback"}, "lopback: there is no such file or folder, and no inventory of that name; did"),
-        (("--topology", "absent.yml"), {}, "absent.yml: cannot be read: No such file"),
+        (("--topology", "absent.yml"), {}, "absent.yml: there is no such file, and no workload of that name; valid: "),
+        (("--topology", "wordcuont"), {}, "wordcuont: there is no such file, and no workload of that name; did you"),
+        (("--topology", "."), {}, ".: is a directory, a file was expected"),
         (("--topology", "small.yml"), {}, "small.yml:1: nodes: unknown key 'nodes'"),
         (("--topology", "wc.yml", "--topology", "wc.yml"), {}, "wc.yml:2: id: two topologies are called 'wordcount'; "),
         (("--param", "idle_rebalanc=true"), {}, "unknown parameter 'idle_rebalanc'; did you mean 'idle_rebalance'?"),
@@ -269,7 +303,7 @@ def test_every_process_gives_the_same_bytes(tmp_path: Path, scheduler: str) -> N
     assert len(documents) == 1
 
 
-HEAVY = ("pyspark", "pandas", "pyarrow", "numpy", "matplotlib", "rich", "psutil", "jinja2")
+HEAVY = ("pyspark", "pandas", "pyarrow", "numpy", "scipy", "matplotlib", "rich", "psutil", "jinja2")
 
 
 def test_nothing_heavy_is_loaded_to_place(tmp_path: Path) -> None:
@@ -290,3 +324,47 @@ print(status, [name for name in {HEAVY!r} if name in sys.modules], file=sys.stde
 def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["place", "--help"]) == 0
     assert "millrace place --cluster loopback --topology wordcount.yml --scheduler even" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scheduler", ["even", "r-storm", "i-scheduler", "local-search"])
+def test_more_workers_than_slots_are_noted_once_whatever_the_scheduler(place: Place, scheduler: str) -> None:
+    Path("two.yml").write_text(
+        SMALL.replace("}, {", ", memory_mb: 40000, cpu: 4000}, {").replace("}]", ", cpu: 4000}]")
+    )
+    status, out, _ = place(cluster="two.yml", scheduler=scheduler)
+    assert (status, out.count("5 workers were asked for, there are slots for 2")) == (0, 1)
+    _, out, _ = place("--json", cluster="two.yml", scheduler=scheduler)
+    assert json.loads(out)["topologies"]["wordcount"]["note"] == "5 workers were asked for, there are slots for 2"
+    assert to_json(parse_placement_file(out)) == out
+    assert "note" not in json.loads(place("--json", scheduler=scheduler)[1])["topologies"]["wordcount"]
+
+
+def test_slots_with_workers_of_others_and_of_missing_nodes_are_not_counted_and_own_ones_are(place: Place) -> None:
+    workers = "\n".join(
+        f"- {{topology: {name}, node: {node}, slot: 0, executors: ['{executor}']}}"
+        for name, node, executor in (
+            ("wordcount", "n1", "spout[0]"),
+            ("elsewhere", "n2", "a[0]"),
+            ("elsewhere", "n3", "a[1]"),
+        )
+    )
+    nodes = "{id: n1, slots: 2}, {id: n2, slots: 3}, {id: n3, slots: 9, available: false}"
+    Path("shared.yml").write_text(f"nodes: [{nodes}]\nexisting:\n{workers}\n")
+    _, out, _ = place("--json", cluster="shared.yml")
+    placed = json.loads(out)["topologies"]["wordcount"]
+    assert placed["note"] == "5 workers were asked for, there are slots for 4"
+    Path("shared.yml").write_text(f"nodes: [{nodes.replace('slots: 3', 'slots: 4')}]\nexisting:\n{workers}\n")
+    assert "note" not in json.loads(place("--json", cluster="shared.yml")[1])["topologies"]["wordcount"]
+
+
+def test_a_dry_run_notes_more_workers_than_slots(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    agenda = {
+        "name": "few",
+        "inventory": "small.yml",
+        "workloads": [{"name": "exclamation", "rate": {"kind": "max"}}],
+        "schedulers": ["t-storm"],
+    }
+    Path("few.json").write_text(json.dumps(agenda))
+    assert run(["run", "few.json", "--dry-run"]) == 0
+    note = "5 workers were asked for, there are slots for 2"
+    assert f"exclamation by t-storm (not given: traffic, load; {note}): " in capsys.readouterr().out

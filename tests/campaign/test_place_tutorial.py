@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from campaign.commands.main import run
+from inventory.documents import parse
+from workloads.topology import topology_of
+from workloads.workload import load_workload
 
 ROOT = Path(__file__).parents[2]
-SECTION = (ROOT / "docs" / "tutorial.md").read_text().split("## Compare schedulers without a cluster\n")[1]
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
+SECTION = TUTORIAL.split("## Compare schedulers without a cluster\n")[1].split("\n## ")[0]
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +52,8 @@ def test_its_explanation_is_what_the_command_prints(capsys: pytest.CaptureFixtur
     assert max((node["executors"], node["capacity"]) for node in account["nodes"]) == (28, 12)
     assert run(explain) == 0
     assert "node of each of these slots: n1, n1, n1, n1, n2" in capsys.readouterr().out
+
+
+def test_its_topology_of_the_demo_has_the_executors_of_the_run() -> None:
+    text = TUTORIAL.split("## Place by what was measured\n")[1].split("```yaml\n")[1].split("```")[0]
+    assert topology_of(parse(text)).value.executors == load_workload("wordcount", {}).topology().executors

@@ -12,8 +12,9 @@ import psutil
 import pytest
 
 from campaign.admin import playbook
-from campaign.admin.playbook_output import follow
-from campaign.commands import main, provision, verify
+from campaign.admin.playbook import follow
+from campaign.commands import hosts as hosts_commands
+from campaign.commands import main
 from inventory.ansible_hosts import Hosts
 from inventory.reading import read_hosts
 
@@ -73,8 +74,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: Hosts) -> Path:
     """The folder that playbooks come from; `lab.yml` is an inventory of this host, which is read only once."""
     monkeypatch.setattr(playbook, "PLAYBOOKS", tmp_path)
-    for verb in (provision, verify):
-        monkeypatch.setattr(verb, "read_hosts", lambda name: hosts if name == "lab.yml" else read_hosts(name))
+    monkeypatch.setattr(hosts_commands, "read_hosts", lambda name: hosts if name == "lab.yml" else read_hosts(name))
     return tmp_path
 
 
@@ -174,9 +174,9 @@ def test_a_cluster_file_cannot_be_provisioned(desk: Path, capfd: pytest.CaptureF
 def test_ctrl_c_ends_ansible_and_all_that_it_started(desk: Path, hosts: Hosts) -> None:
     mark = desk / "begun"
     write(desk, "provision", f"{{ansible.builtin.shell: 'echo $$ > {mark}; exec sleep 600'}}")
-    imports = "import campaign.admin.playbook as p, campaign.commands.start, pathlib"
+    imports = "import campaign.admin.playbook as p, millrace.__main__, pathlib"
     start = f"{imports}; p.PLAYBOOKS = pathlib.Path({str(desk)!r})"
-    command = [sys.executable, "-c", f"{start}; campaign.commands.start.main()", "provision", str(hosts.path)]
+    command = [sys.executable, "-c", f"{start}; millrace.__main__.main()", "provision", str(hosts.path)]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         while not mark.exists() or not mark.read_text():

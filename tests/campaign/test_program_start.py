@@ -1,5 +1,6 @@
-"""The start of the program `millrace`: interrupts, and standard streams that cannot be written."""
+"""The start of the program `millrace`: what it loads, interrupts, and standard streams that cannot be written."""
 
+import json
 import os
 import random
 import signal
@@ -11,12 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-MILLRACE = (sys.executable, "-P", "-c", "from campaign.commands.start import main; main()")
+from campaign.commands.main import millrace
+
+MILLRACE = (sys.executable, "-P", "-c", "from millrace.__main__ import main; main()")
 
 READY = """
 import os
-from campaign.commands.start import main
+from millrace.__main__ import main
 from controller.host import signals
 
 handle = signals.leave_when_interrupted
@@ -69,10 +73,10 @@ def test_two_hundred_interrupts_while_the_program_is_loaded() -> None:
 
 
 def test_nothing_is_loaded_before_the_program_takes_ctrl_c() -> None:
-    load = "import sys; before = set(sys.modules); import campaign.commands.start"
+    load = "import importlib, pathlib, sys; before = set(sys.modules); import millrace.__main__"
     code = f"{load}; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['campaign', 'campaign.commands', 'campaign.commands.start']"
+    assert done.stdout.strip() == "['millrace', 'millrace.__main__']"
 
 
 def test_a_failed_write_of_results_is_an_error_with_the_reason() -> None:
@@ -96,7 +100,7 @@ def test_standard_streams_that_are_closed_are_never_mistaken_for_files(tmp_path:
     kept = tmp_path / "kept"
     code = f"""
 import sys
-from campaign.display.standard_streams import open_standard_streams
+from campaign.display.terminal import open_standard_streams
 open_standard_streams()
 with open({str(kept)!r}, "w") as file:
     print("result"), print("message", file=sys.stderr, flush=True)
@@ -113,7 +117,7 @@ def test_a_reader_that_does_not_read_messages_holds_nothing_up() -> None:
     os.set_blocking(read, False)
     code = """
 import sys, time
-from campaign.display.standard_streams import open_standard_streams
+from campaign.display.terminal import open_standard_streams
 open_standard_streams()
 begun = time.monotonic()
 for _ in range(3000):
@@ -135,3 +139,36 @@ print(input(), file=sys.stderr)
     assert process.returncode == 0
     assert os.read(read, 1 << 20) == b"read again\n"
     os.close(read)
+
+
+HEAVY = {"pyspark", "py4j", "pandas", "pyarrow", "numpy", "scipy", "matplotlib", "jinja2", "rich", "asyncio"}
+
+PROGRAM = """
+import json, sys
+from campaign.commands.main import run
+status = run(json.loads(sys.argv[1]))
+print(json.dumps([status, sorted({name.partition(".")[0] for name in sys.modules})]), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["even", "top-storm"])
+def test_place_loads_nothing_heavy(scheduler: str, tmp_path: Path) -> None:
+    topology = tmp_path / "t.yml"
+    topology.write_text(
+        "id: t\ncomponents: [{id: a, kind: spout}, {id: b, kind: bolt, parallelism: 2, inputs: [{from: a}]}]\n"
+    )
+    command = ["place", "--cluster", "loopback", "--topology", str(topology), "--scheduler", scheduler, "--json"]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(command)], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["topologies"]["t"]["status"] == "placed"
+    status, modules = json.loads(done.stderr.splitlines()[-1])
+    assert status == 0
+    assert HEAVY & set(modules) == set()
+
+
+def test_the_list_of_commands_at_80_columns_cuts_no_summary() -> None:
+    shown = CliRunner().invoke(millrace, ["--help"], terminal_width=80).output
+    commands = shown.partition("Commands:")[2].splitlines()
+    assert len(commands) > 10
+    assert [line for line in commands if line.endswith("...")] == []

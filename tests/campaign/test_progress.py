@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from observed_rounds import nodes, observed
 from rich.console import Console
 
 from agents.protocol import Progress
+from analysis.records import FAILED, OK
 from campaign.agenda.run_order import runs_of
-from campaign.display.progress import Display, Lines, Silence, flow_in_words, view_for
+from campaign.display.progress import Display, Lines, Silence, decision_in_words, flow_in_words, view_for
 from campaign.results.live_file import LiveFile, in_words, ms_in_words, write_live
-from campaign.results.result_store import FAILED, OK
+from controller.coordinator.event_log import EventLog, LiveDecision
 from controller.coordinator.live_metrics import LiveMetrics
+from controller.coordinator.rescheduling import Note
 
 RUNS = runs_of(["wordcount"], ["even"], 4, "sequential", 0)
 
@@ -56,14 +59,14 @@ def test_time_left_follows_the_runs_that_went_well() -> None:
 
 def test_live_json_has_null_for_unknown_values(tmp_path: Path) -> None:
     shown = board()
-    write_live(shown.document(), tmp_path)
+    write_live(shown.record(), tmp_path)
     first = json.loads((tmp_path / "live.json").read_text())
     assert first["run"] is None
     assert first["tuples_per_s"] is None
     assert first["outcomes"] == {"ok": 1, "failed": 0, "skipped": 0}
     shown.start(RUNS[1], 2, 2)
     shown.stage("measuring", 60, flowing())
-    write_live(shown.document(), tmp_path)
+    write_live(shown.record(), tmp_path)
     second = json.loads((tmp_path / "live.json").read_text())
     assert (second["run"], second["attempt"], second["number"], second["of"]) == ("002-wordcount-even-r2", 2, 2, 4)
     assert (second["stage"], second["stage_s"]) == ("measuring", 60)
@@ -72,7 +75,7 @@ def test_live_json_has_null_for_unknown_values(tmp_path: Path) -> None:
 
 
 def test_a_live_file_that_cannot_be_written_disturbs_nobody(tmp_path: Path) -> None:
-    write_live(board().document(), tmp_path / "gone")
+    write_live(board().record(), tmp_path / "gone")
     assert not (tmp_path / "gone").exists()
 
 
@@ -83,7 +86,7 @@ def test_plain_lines_say_run_stage_flow_and_time_left(
     view.open()
     shown.start(RUNS[1], 1, 2)
     shown.stage("measuring", 60, flowing())
-    live = shown.document()
+    live = shown.record()
     view.draw(live)
     assert capsys.readouterr().err == ""  # not every second
     now = time.monotonic()
@@ -106,16 +109,16 @@ def test_inputs_on_their_way_are_counted_until_all_have_left_or_the_next_stage_b
     shown = board()
     shown.start(RUNS[1], 1, 2)
     shown.stage("starting workers")
-    assert shown.document()["sending"] is None
+    assert shown.record().sending is None
     shown.send("n1/trips", 30_000_000, 50_000_000)
     shown.send("n2/trips", 20_000_000, 50_000_000)
-    assert flow_in_words(shown.document()) == "sending files, 50 of 100 MB"
+    assert flow_in_words(shown.record()) == "sending files, 50 of 100 MB"
     for node in ("n1", "n2"):
         shown.send(f"{node}/trips", 50_000_000, 50_000_000)
-    assert flow_in_words(shown.document()) == ""
+    assert flow_in_words(shown.record()) == ""
     shown.send("n2/trips", 1, 2)
     shown.stage("warming up")
-    assert shown.document()["sending"] is None
+    assert shown.record().sending is None
 
 
 def test_the_live_display_shows_run_stage_flow_time_left_and_failures() -> None:
@@ -127,7 +130,7 @@ def test_the_live_display_shows_run_stage_flow_time_left_and_failures() -> None:
     shown.end(FAILED)
     shown.start(RUNS[2], 2, 1)
     shown.stage("measuring", 60, flowing())
-    view.draw(shown.document())
+    view.draw(shown.record())
     view.print_line("run 2/4 failed")
     view.close()
     text = terminal.getvalue()
@@ -166,3 +169,46 @@ def test_quiet_is_quiet_and_a_pipe_gets_lines(capsys: pytest.CaptureFixture[str]
 )
 def test_durations_are_formatted_in_two_units(seconds: float, words: Any) -> None:
     assert in_words(seconds) == words
+
+
+def test_decisions_are_in_live_json_until_the_run_ends_and_taken_once(tmp_path: Path) -> None:
+    shown, log = board(), EventLog(lambda *event: None)
+    shown.start(RUNS[1], 1, 2)
+    assert shown.take_decisions() == []
+    shown.follow(log)
+    log.decided(1, None, 60, 0.125)
+    assert shown.take_decisions() == []  # without an outcome
+    log.revision(Note(1, 60.2, observed(60, cluster=nodes()), None, 0.125, 0.1, "no"))
+    write_live(shown.record(), tmp_path)
+    (entry,) = json.loads((tmp_path / "live.json").read_text())["decisions"]
+    assert entry == {
+        "number": 1,
+        "at_s": 60.0,
+        "decided_s": 0.125,
+        "reason": "",
+        "outcome": "no",
+        "message": "",
+        "moves": 0,
+        "took_s": None,
+    }
+    assert [found.number for found in shown.take_decisions()] == [1]
+    assert shown.take_decisions() == []
+    shown.end(OK)
+    assert shown.record().decisions == ()
+    shown.start(RUNS[2], 1, 1)
+    assert shown.take_decisions() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"reason": "cut", "moves": 37, "outcome": "done", "took_s": 0.0512}, "cut, 37 moves, done in 0.051 s"),
+        ({"reason": "nodes", "moves": 1, "outcome": "stale", "message": "9 s old"}, "nodes, 1 move, stale: 9 s old"),
+        ({"outcome": "late", "message": "no answer in 30 s"}, "late: no answer in 30 s"),
+        ({"reason": "clocks", "outcome": "too_large"}, "clocks, too large"),
+        ({"reason": "cut", "moves": 2}, "cut, 2 moves, under way"),
+        ({"outcome": "no"}, "no"),
+    ],
+)
+def test_a_decision_is_a_line(changes: dict[str, Any], words: str) -> None:
+    assert decision_in_words(LiveDecision(number=2, at_s=5.0, decided_s=0.1, **changes)) == words

@@ -33,6 +33,6 @@ def test_another_projects_checkout_is_not_ours(tmp_path: Path) -> None:
 
 def test_provenance_has_version_host_and_start() -> None:
     found = provenance()
-    assert found["version"]
-    assert found["host"]["python"]
-    assert found["started_utc"].endswith("Z")
+    assert found.version
+    assert found.host["python"]
+    assert found.started_utc.endswith("Z")

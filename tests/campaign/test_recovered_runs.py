@@ -11,13 +11,14 @@ from obedient import Obedient
 
 from agents.protocol import Progress, Start, Work
 from agents.trace import TraceWriter, collect
-from campaign.results.recovered_runs import doubt, why_incomplete
+from analysis.records import Recovery
 from campaign.results.run_metrics import measure
+from campaign.results.suspect_runs import doubts_from_recoveries, why_incomplete
 from controller.coordinator.checkpoint_loop import ControlSettings
-from workloads.rates import NS
+from inventory.times import NS
 
 START, SECONDS = 100 * NS, 10
-EARLY = {"at_s": 3.0, "took_s": 0.5}
+EARLY = Recovery(at_s=3.0, took_s=0.5)
 """A recovery; the sources started two seconds before the interval."""
 
 
@@ -42,7 +43,7 @@ def test_the_next_start_has_the_highest_reported_counters_of_bolts() -> None:
 
 def why(
     folder: Path,
-    recoveries: Sequence[dict[str, float]] = (EARLY,),
+    recoveries: Sequence[Recovery] = (EARLY,),
     lost: Sequence[str] = (),
     emitted: int = 100,
     due: int | None = 100,
@@ -71,9 +72,9 @@ def why(
         ({}, None),
         ({"recoveries": ()}, None),
         ({"recoveries": (), "emitted": 50}, None),
-        ({"recoveries": ({"at_s": 12.1, "took_s": 1.0},), "emitted": 50}, None),
+        ({"recoveries": (Recovery(at_s=12.1, took_s=1.0),), "emitted": 50}, None),
         (
-            {"recoveries": ({"at_s": 10.8, "took_s": 0.3},)},
+            {"recoveries": (Recovery(at_s=10.8, took_s=0.3),)},
             "a recovery had not ended 1 s before the measured interval did",
         ),
         ({"emitted": 99}, None),
@@ -93,6 +94,6 @@ def test_metrics_of_a_run_with_recoveries_are_complete_once_the_topology_has_cau
 
 
 def test_a_run_with_recoveries_is_suspect_with_a_reason() -> None:
-    assert doubt([], None) == []
-    assert doubt([EARLY], None) == ["1 recovery"]
-    assert doubt([EARLY, EARLY], "why") == ["2 recoveries, figures incomplete: why"]
+    assert doubts_from_recoveries([], None) == []
+    assert doubts_from_recoveries([EARLY], None) == ["1 recovery"]
+    assert doubts_from_recoveries([EARLY, EARLY], "why") == ["2 recoveries, figures incomplete: why"]

@@ -5,15 +5,25 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from analysis.conditions import InputRecord
+from analysis.records import FAILED, OK, CampaignRecord, RunRecord, RunStatus
 from campaign.results.result_store import ResultStore, new_folder, read_record
-from controller.host.cleanup_log import PARTIAL
-from controller.host.durable_files import DiskFullError, complete_folder, replace_file, writing
+from controller.host.disk import DiskFullError, writing
+from controller.host.ownership import PARTIAL
+from inventory.atomic_files import complete_folder, replace_file
 from inventory.errors import InputError, UnfitError
 
-RECORD = {"agenda": {"name": "c"}, "version": "0", "git_commit": None, "host": {}, "seeds": {}}
+RECORD = CampaignRecord(agenda={"name": "c"}, version="0")
+
+
+def ended(status: RunStatus = OK, **changes: Any) -> RunRecord:
+    return RunRecord(status=status, workload="w", scheduler="s", repetition=1, **changes)
 
 
 @pytest.fixture
@@ -33,7 +43,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_new_campaign_has_its_record_and_latest_points_at_it(store: ResultStore) -> None:
-    assert json.loads((store.folder / "campaign.json").read_text()) == RECORD
+    assert json.loads((store.folder / "campaign.json").read_text()) == msgspec.json.decode(msgspec.json.encode(RECORD))
     latest = store.folder.parent / "latest"
     assert latest.is_symlink()
     assert latest.readlink() == Path(store.folder.name)
@@ -59,22 +69,23 @@ def test_a_run_has_its_name_only_when_it_is_complete(store: ResultStore) -> None
     folder = partial(store, "001-w-s-r1")
     assert store.outcome("001-w-s-r1") is None
     assert not store.is_done("001-w-s-r1")
-    final = store.complete("001-w-s-r1", folder, {"status": "ok"})
+    final = store.complete("001-w-s-r1", folder, ended())
     assert names(final) == ["logs", "n1.log", "run.json"]
     assert store.is_done("001-w-s-r1")
     assert not folder.exists()
 
 
 def test_a_failed_run_is_not_done_and_its_new_result_takes_its_place(store: ResultStore) -> None:
-    store.complete("001", partial(store, "001"), {"status": "failed", "reason": "no"})
+    store.complete("001", partial(store, "001"), ended(FAILED, reason="no"))
     assert not store.is_done("001")
-    store.complete("001", partial(store, "001"), {"status": "ok"})
-    assert store.outcome("001") == {"status": "ok"}
+    store.complete("001", partial(store, "001"), ended())
+    assert (found := store.outcome("001")) is not None
+    assert (found.status, found.reason) == (OK, "")
     assert names(store.runs) == ["001", "logs", "n1.log", "run.json"]
 
 
 def test_incomplete_runs_are_removed_and_complete_ones_stay(store: ResultStore) -> None:
-    final = store.complete("001", partial(store, "001"), {"status": "ok"})
+    final = store.complete("001", partial(store, "001"), ended())
     before = (final / "run.json").stat().st_mtime_ns
     partial(store, "002")
     store.drop_partial()
@@ -92,7 +103,7 @@ def test_a_folder_without_a_campaign_cannot_be_resumed(tmp_path: Path) -> None:
 
 def test_runs_that_read_another_input_cannot_be_gone_on_with(store: ResultStore) -> None:
     name = "001-w-s-r1"
-    store.complete(name, partial(store, name), {"status": "ok", "inputs": [{"name": "text", "sha256": "aa"}]})
+    store.complete(name, partial(store, name), ended(inputs=[InputRecord(name="text", sha256="aa")]))
     store.check_inputs(name, {"text": "aa"})
     store.check_inputs("002-w-s-r1", {"text": "bb"})
     with pytest.raises(InputError, match=rf"{name} was done with another input 'text'"):
@@ -152,15 +163,15 @@ def test_a_full_disk_at_the_start_leaves_nothing(tiny: Path) -> None:
 @pytest.mark.root
 def test_a_full_disk_at_the_end_of_a_run_keeps_the_others_with_a_hint_to_resume(tiny: Path) -> None:
     store = ResultStore.create(tiny / "c" / "1", RECORD)
-    done = store.complete("001", partial(store, "001"), {"status": "ok"})
+    done = store.complete("001", partial(store, "001"), ended())
     folder = partial(store, "002")
     fill(tiny)
     with pytest.raises(DiskFullError, match=rf"finished runs are kept.*millrace run --resume {store.folder}"):
-        store.complete("002", folder, {"status": "ok", "padding": "x" * 5000})
+        store.complete("002", folder, ended(reason="x" * 5000))
     assert [path.name for path in store.runs.iterdir()] == ["001"]
     assert names(done) == ["logs", "n1.log", "run.json"]
     (tiny / "filler").unlink()
-    store.complete("002", partial(store, "002"), {"status": "ok"})
+    store.complete("002", partial(store, "002"), ended())
     assert store.is_done("002")
 
 
@@ -169,6 +180,6 @@ def test_a_full_disk_leaves_the_old_record(tiny: Path) -> None:
     store = ResultStore.create(tiny / "c" / "1", RECORD)
     fill(tiny)
     with pytest.raises(DiskFullError):
-        store.rewrite({**RECORD, "padding": "x" * 9000})
-    assert json.loads((store.folder / "campaign.json").read_text()) == RECORD
+        store.rewrite(replace(RECORD, version="x" * 9000))
+    assert json.loads((store.folder / "campaign.json").read_text()) == msgspec.json.decode(msgspec.json.encode(RECORD))
     assert names(store.folder) == ["campaign.json", "runs"]

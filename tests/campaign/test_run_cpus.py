@@ -1,16 +1,17 @@
 """CPU settings of a run through a real agent in a file tree, and reasons that make a run suspect."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from fake_kernel import all_files
 from trees.processors import CPU, acpi_shared
 
-from agents.power.host import ROOT_VARIABLE
+from agents.power.reader import ROOT_VARIABLE
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
 from agents.trace import AGENT, TraceWriter, collect
-from campaign.results.suspect_runs import reasons
+from campaign.results.suspect_runs import doubts_from_events
 from campaign.runner.cpu_settings import DECLARED, RunCpus
 from controller.coordinator.event_log import CONTROLLER
 from controller.nodes.agents import Agents, Member
@@ -41,10 +42,10 @@ def test_a_scheduler_fixes_the_clock_of_a_machine_and_declares_that_of_a_shared_
     asyncio.run(run())
     assert all_files(root) == before
     assert cpus.nodes == ["n1"]
-    rows = {(row["node"], row["setting"]): row for row in cpus.rows}
+    rows = {(row.node, row.setting): row for row in cpus.rows}
     limit = rows["n1", "upper clock limit of policy0"]
-    assert (limit["asked"], limit["got"], limit["ok"]) == ("9000000", "3000000", False)
-    assert (rows["n2", "clock"]["ok"], rows["n2", "clock"]["reason"]) == (None, DECLARED)
+    assert (limit.asked, limit.got, limit.ok) == ("9000000", "3000000", False)
+    assert (rows["n2", "clock"].ok, rows["n2", "clock"].reason) == (None, DECLARED)
     # What the scheduler asks for comes last, and the driver's limit is told; what is declared is no doubt.
     assert len(cpus.doubts) == 4
     assert all(doubt.startswith("n1: ") and "asked for 9000000, got 3000000" in doubt for doubt in cpus.doubts)
@@ -72,7 +73,7 @@ def test_nodes_that_live_get_the_clocks_of_a_new_placement_and_else_what_the_age
             # n2 is lost, n3 shares its machine: neither is asked.
             await cpus.set_clocks(agents, {"n1": 1_600_000_000, "n2": 800_000_000, "n3": 800_000_000}, {"n2"})
             look()
-            assert [row["asked"] for row in cpus.rows if row["node"] == "n3"] == ["800000"]
+            assert [row.asked for row in cpus.rows if row.node == "n3"] == ["800000"]
             await cpus.set_clocks(agents, {"n1": 1_600_000_000}, {"n2"})
             await cpus.set_clocks(agents, {}, {"n2"})
             look()
@@ -83,7 +84,61 @@ def test_nodes_that_live_get_the_clocks_of_a_new_placement_and_else_what_the_age
     assert int(limits[2][0]) < 1_200_000
     assert all_files(root) == before
     assert cpus.doubts == ["n1: its clock was changed during the run"]
-    assert {row["asked"] for row in cpus.rows} == {"2400000"}
+    assert {row.asked for row in cpus.rows} == {"2400000"}
+
+
+def test_clocks_that_an_online_scheduler_sets_are_no_doubt_and_none_is_the_agenda_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root").mkdir()
+    root = acpi_shared().build(tmp_path / "root")
+    before = all_files(root)
+    monkeypatch.setenv(ROOT_VARIABLE, str(root))
+    cpus = RunCpus({"n1": {"max_ghz": 2.4}}, {}, ["n2"])
+    limits: list[str] = []
+
+    async def run() -> None:
+        members = {"n1": Member("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
+        async with Agents(members, "clocks", lambda _node, _pid: None) as agents:
+            await cpus.set(agents)
+            for hz in (1_600_000_000, None, 1_200_000_000):
+                assert await cpus.change_clocks(agents, {"n1": hz}) == {}
+                limits.append(_number(root / CPU / "cpufreq/policy0/scaling_max_freq"))
+            # A declared clock is not set, which is no fault of the driver; the clock of n1 stays.
+            assert await cpus.change_clocks(agents, {"n2": 800_000_000}) == {"n2": DECLARED}
+            limits.append(_number(root / CPU / "cpufreq/policy0/scaling_max_freq"))
+            await cpus.restore(agents, [])
+
+    asyncio.run(run())
+    assert limits == ["1600000", "2400000", "1200000", "1200000"]
+    assert all_files(root) == before
+    assert cpus.doubts == []
+
+
+def test_a_clock_that_the_driver_clamps_and_a_dead_agent_are_described_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root").mkdir()
+    monkeypatch.setenv(ROOT_VARIABLE, str(acpi_shared().build(tmp_path / "root")))
+    cpus = RunCpus({}, {}, [])
+    found: list[Mapping[str, str]] = []
+
+    async def run() -> None:
+        members = {node: Member("127.0.0.2", LoopbackTransport(tmp_path / node)) for node in ("n1", "n2")}
+        async with Agents(members, "clocks", lambda _node, _pid: None) as agents:
+            await agents._channels["n2"].close()
+            found.append(await cpus.change_clocks(agents, {"n1": 9_000_000_000, "n2": 1_200_000_000}))
+            found.append(await cpus.change_clocks(agents, {"n1": 1_600_000_000}))
+            await cpus.restore(agents, ["n2"])
+
+    asyncio.run(run())
+    clamped, again = found
+    assert clamped.keys() == {"n1", "n2"}
+    assert clamped["n1"] == "the driver made it '3000000'"
+    assert "n2" in clamped["n2"]
+    assert again == {}
+    # What the driver did is a doubt for as long as it lasts; that the scheduler changed a clock is none.
+    assert [doubt.partition(":")[0] for doubt in cpus.doubts] == ["n2"]
 
 
 def test_a_node_that_dies_while_its_clock_is_changed_is_a_doubt_and_not_the_end(tmp_path: Path) -> None:
@@ -96,7 +151,7 @@ def test_a_node_that_dies_while_its_clock_is_changed_is_a_doubt_and_not_the_end(
             await cpus.set_clocks(agents, {"n1": 1_600_000_000}, set())
 
     asyncio.run(run())
-    assert [row["ok"] for row in cpus.rows] == [False]
+    assert [row.ok for row in cpus.rows] == [False]
 
 
 def _number(path: Path) -> str:
@@ -114,7 +169,7 @@ def test_events_of_nodes_are_reported_once_per_node_and_kind(tmp_path: Path) -> 
         writer.add("event", 9, BACKGROUND, "node", "8% of all cores worked for others", 0.08)
         writer.close()
     collect([tmp_path / "parts"], tmp_path / "traces")
-    assert reasons(tmp_path / "traces", ["n1"]) == [
+    assert doubts_from_events(tmp_path / "traces", ["n1"]) == [
         "n1: thermal throttling, 3 times (cpu0, cpu3)",
         "n1: policy0/scaling_max_freq: 3 -> 2: not by this run",
         "n1: policy1/scaling_max_freq: 3 -> 2: not by this run",
@@ -122,8 +177,8 @@ def test_events_of_nodes_are_reported_once_per_node_and_kind(tmp_path: Path) -> 
         "n1: 2 more CPU settings were changed, not by this run",
         "n1: 8% of all cores worked for others",
     ]
-    assert len(reasons(tmp_path / "traces", ["n1", "n2"])) == 12
-    assert reasons(tmp_path / "traces", ["n3"]) == []
+    assert len(doubts_from_events(tmp_path / "traces", ["n1", "n2"])) == 12
+    assert doubts_from_events(tmp_path / "traces", ["n3"]) == []
 
 
 def test_events_of_this_host_are_reported_once(tmp_path: Path) -> None:
@@ -131,4 +186,6 @@ def test_events_of_this_host_are_reported_once(tmp_path: Path) -> None:
     writer.add("event", 9, BACKGROUND, "host", "40% of all cores worked for others", 0.4)
     writer.close()
     collect([tmp_path / "parts"], tmp_path / "traces")
-    assert reasons(tmp_path / "traces", [CONTROLLER, "n1"]) == ["this host: 40% of all cores worked for others"]
+    assert doubts_from_events(tmp_path / "traces", [CONTROLLER, "n1"]) == [
+        "this host: 40% of all cores worked for others"
+    ]

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.agenda.run_order import Order, runs_of
+from campaign.agenda.run_order import Order, continued, runs_of
 
 names = st.lists(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
 rounds = st.integers(1, 6)
@@ -91,3 +91,45 @@ def test_run_names_hold_number_label_scheduler_and_repetition() -> None:
     runs = runs_of(["stepped"], ["top-storm"], 1200, "sequential", 0)
     assert runs[0].name == "0001-stepped-top-storm-r1"
     assert runs[-1].name == "1200-stepped-top-storm-r1200"
+
+
+@given(names, names, names, rounds, rounds, st.sampled_from(["interleaved", "sequential"]), seeds)
+def test_added_repetitions_come_behind_the_runs_that_exist_and_are_those_of_a_longer_campaign(
+    workloads: list[str], schedulers: list[str], cpus: list[str], before: int, added: int, order: Order, seed: int
+) -> None:
+    runs = runs_of(workloads, schedulers, before, order, seed, cpus)
+    longer = runs_of(workloads, schedulers, before + added, order, seed, cpus)
+    found = continued(longer, [r.name for r in runs])
+    assert found[: len(runs)] == runs
+    assert [r.number for r in found] == list(range(1, len(longer) + 1))
+    assert {r.repetition for r in found[len(runs) :]} == set(range(before + 1, before + added + 1))
+    assert [r[1:4] + r[5:] for r in found[len(runs) :]] == [r[1:4] + r[5:] for r in longer if r.repetition > before]
+    assert all(int(r.name.partition("-")[0]) == r.number for r in found)
+    # Extended again, nothing moves.
+    assert continued(longer, [r.name for r in found]) == found
+    if order == "interleaved":
+        assert found == longer
+
+
+def test_labels_that_make_names_equal_but_for_the_number_are_kept_apart() -> None:
+    workloads, schedulers = ["a", "a-b"], ["b-c", "c"]
+    runs = runs_of(workloads, schedulers, 1, "sequential", 0)
+    assert [r.name for r in runs] == ["001-a-b-c-r1", "002-a-c-r1", "003-a-b-b-c-r1", "004-a-b-c-r1"]
+    found = continued(runs_of(workloads, schedulers, 2, "sequential", 0), [r.name for r in runs])
+    assert found[:4] == runs
+    assert [(r.name, r.workload) for r in found[4:]] == [
+        ("005-a-b-c-r2", "a"),
+        ("006-a-c-r2", "a"),
+        ("007-a-b-b-c-r2", "a-b"),
+        ("008-a-b-c-r2", "a-b"),
+    ]
+
+
+def test_names_keep_their_digits_when_a_campaign_grows_beyond_them() -> None:
+    runs = runs_of(["w"], ["even"], 999, "interleaved", 0)
+    found = continued(runs_of(["w"], ["even"], 1001, "interleaved", 0), [r.name for r in runs])
+    assert [found[0].name, found[998].name, found[999].name] == [
+        "001-w-even-r1",
+        "999-w-even-r999",
+        "1000-w-even-r1000",
+    ]

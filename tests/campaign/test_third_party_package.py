@@ -68,10 +68,10 @@ def test_a_wrong_answer_of_its_is_refused_with_every_fault(site: Path, topology:
 
 
 IMPATIENT = """\
-import campaign.place.slow_scheduler_notice
-from campaign.commands.start import main
+import campaign.place.place
+from millrace.__main__ import main
 
-campaign.place.slow_scheduler_notice.NOTICE_S = 0.5
+campaign.place.place.NOTICE_S = 0.5
 main()
 """
 
@@ -117,7 +117,7 @@ def test_a_broken_plug_in_has_a_reason_and_hides_no_other(site: Path, topology: 
 def test_its_workload_gives_its_reference_answer(site: Path) -> None:
     script = """
 from workloads.operators import Batch, Context
-from workloads.registry import load_workload
+from workloads.workload import load_workload
 workload = load_workload("sample-numbers", {"limit": 10})
 spouts = [workload.operator("numbers") for _ in range(2)]
 total = workload.operator("total")

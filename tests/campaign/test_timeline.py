@@ -4,8 +4,8 @@ import pytest
 
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.plan import Plan, plan_of
-from campaign.agenda.timeline import move_plans
-from controller.coordinator.migrations import MovePlan, MoveRequest
+from controller.coordinator.barrier import MovePlan, MoveRequest
+from inventory.cluster import cluster_of
 from inventory.documents import parse
 from inventory.errors import InputError
 
@@ -31,13 +31,7 @@ timeline:
 
 def plan(*entries: str) -> Plan:
     document = parse(AGENDA + "".join(f"  - {entry}\n" for entry in entries), "a.yaml")
-    return plan_of(document, agenda_of(document), parse(CLUSTER, "c.yaml"))
-
-
-def elsewhere(executor: str) -> str:
-    """A node where word count's executor is not, and one where it is."""
-    place = plan("{at_s: 1, do: move, executor: 'count[0]', to: n3, workload: wordcount}").placed
-    return "n2" if place["wordcount", "even"].places[executor].node == "n1" else "n1"
+    return plan_of(agenda_of(document), cluster_of(parse(CLUSTER, "c.yaml")))
 
 
 def test_a_timeline_becomes_plans_of_moves_for_each_workload_in_order_of_time() -> None:
@@ -46,8 +40,8 @@ def test_a_timeline_becomes_plans_of_moves_for_each_workload_in_order_of_time() 
         "{at_s: 5.5, do: move, executor: 'count[0]', to: n3/2, workload: wordcount}",
         "{at_s: 20, do: move, executor: 'split[0]', to: n3/1, workload: wordcount}",
     )
-    assert move_plans(found.agenda.timeline, "exclamation") == ()
-    assert move_plans(found.agenda.timeline, "wordcount") == (
+    assert found.moves["exclamation", "even"] == ()
+    assert found.moves["wordcount", "even"] == (
         MovePlan(5.5, (MoveRequest("count[0]", "n3", 2),)),
         MovePlan(20, (MoveRequest("count[1]", "n3"), MoveRequest("split[0]", "n3", 1))),
     )
@@ -102,15 +96,10 @@ def test_an_event_that_cannot_come_about_is_refused_with_its_place(entry: str, m
         plan(entry)
 
 
-def test_a_move_to_where_the_executor_already_is_is_refused() -> None:
-    first = "{at_s: 1, do: move, executor: 'count[0]', to: n3/1, workload: wordcount}"
-    for target in ("n3", "n3/1"):
-        again = f"{{at_s: 2, do: move, executor: 'count[0]', to: {target}, workload: wordcount}}"
-        message = r"a\.yaml:10: timeline\[1\]\.to: in wordcount under even, count\[0\] is on n3/1 already at 2 s"
-        with pytest.raises(InputError, match=message):
-            plan(first, again)
-    assert plan(first, "{at_s: 2, do: move, executor: 'count[0]', to: n3/0, workload: wordcount}")
-    assert plan(first, f"{{at_s: 2, do: move, executor: 'count[0]', to: {elsewhere('count[0]')}, workload: wordcount}}")
+def test_an_executor_may_be_at_the_target_of_a_move_already() -> None:
+    move = "{at_s: 1, do: move, executor: 'count[0]', to: n3/1, workload: wordcount}"
+    found = plan(move, move.replace("at_s: 1", "at_s: 2"))
+    assert [each.at_s for each in found.moves["wordcount", "even"]] == [1, 2]
 
 
 def test_an_executor_cannot_go_to_two_places_at_once() -> None:

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.console import Console
 
 from campaign.display.top_view import SORTS, screen, snapshot
-from campaign.results.live_file import LiveFile
-from campaign.results.watch import CampaignCondition, Watched
+from campaign.results.live_file import CampaignCondition, LiveFile, Watched
+from controller.coordinator.event_log import LIVE_DECISIONS, LiveDecision
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument, HopFlow, NodeFlow
-from inventory.documents import to_plain
 
 
-def flow(count: int, nodes: int = 3) -> dict[str, Any]:
+def flow(count: int, nodes: int = 3) -> FlowDocument:
     executors = tuple(
         ExecutorFlow(f"split[{at}]", f"n{at % nodes}", 0, 10.0 * at, 1.0, count - at, 0.01 * (at % 7), 0.0, None)
         for at in range(count)
@@ -27,15 +27,29 @@ def flow(count: int, nodes: int = 3) -> dict[str, Any]:
         for b in range(nodes)
         if a != b
     )
-    document = FlowDocument(executors, traffic, tuple(NodeFlow(f"n{at}", 0.5, {0: 0.25}) for at in range(nodes)), None)
-    plain: dict[str, Any] = to_plain(document)
-    return plain
+    return FlowDocument(executors, traffic, tuple(NodeFlow(f"n{at}", 0.5, {0: 0.25}) for at in range(nodes)), None)
+
+
+def decisions(count: int) -> tuple[LiveDecision, ...]:
+    """Every third one changes something; the newest is under way."""
+    return tuple(
+        LiveDecision(
+            number=number,
+            at_s=5.0 * number,
+            decided_s=0.125,
+            reason="" if number % 3 else "cut",
+            outcome=None if number == count else "no" if number % 3 else "abandoned",
+            message="" if number % 3 else "x" * 300,
+            moves=0 if number % 3 else 37,
+        )
+        for number in range(count, 0, -1)
+    )
 
 
 def watched(
-    found: dict[str, Any] | None, condition: CampaignCondition = CampaignCondition.RUNNING, **changes: Any
+    found: FlowDocument | None, condition: CampaignCondition = CampaignCondition.RUNNING, **changes: Any
 ) -> Watched:
-    live = {**LiveFile("race", 4, 1, 10.0).document(), "flow": found, "stage": "measuring", **changes}
+    live = replace(LiveFile("race", 4, 1, 10.0).record(), **{"flow": found, "stage": "measuring", **changes})
     return Watched(Path("results/race/latest"), condition, live, 0.0)
 
 
@@ -45,9 +59,16 @@ def drawn(shown: Any, width: int = 200) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-@given(st.integers(20, 220), st.integers(8, 80), st.integers(0, 60), st.integers(1, 9), st.sampled_from(sorted(SORTS)))
-def test_a_screen_fits_every_terminal(width: int, height: int, count: int, nodes: int, sort: str) -> None:
-    lines = drawn(screen(watched(flow(count, nodes)), sort, width, height), width)
+@given(
+    st.integers(20, 220),
+    st.integers(8, 80),
+    st.integers(0, 60),
+    st.integers(1, 9),
+    st.sampled_from(sorted(SORTS)),
+    st.integers(0, LIVE_DECISIONS),
+)
+def test_a_screen_fits_every_terminal(width: int, height: int, count: int, nodes: int, sort: str, asked: int) -> None:
+    lines = drawn(screen(watched(flow(count, nodes), decisions=decisions(asked)), sort, width, height), width)
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
     if width >= 60:
@@ -84,7 +105,7 @@ def test_what_is_not_known_is_a_dash_and_never_0() -> None:
     nothing = FlowDocument(
         (ExecutorFlow("split[0]", "n1", 0, None, None, None, None, None, None),), (), (NodeFlow("n1", None, {}),), None
     )
-    lines = drawn(snapshot(watched(to_plain(nothing))))
+    lines = drawn(snapshot(watched(nothing)))
     assert [line.split() for line in lines if line.startswith("split")] == [["split[0]", "n1/0", *["-"] * 6]]
     assert ["n1", "-"] in [line.split() for line in lines]
 
@@ -110,3 +131,21 @@ def test_a_campaign_without_a_state_is_preparing() -> None:
 def test_while_the_report_is_made_its_seconds_go_on() -> None:
     live = watched(None, stage="reporting", stage_elapsed_s=0.0)._replace(age_s=17.0)
     assert any("reporting" in line and "17 s" in line for line in drawn(snapshot(live)))
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 40)])
+def test_decisions_are_shown_newest_first_in_a_quarter_of_the_lines(width: int, height: int) -> None:
+    lines = drawn(screen(watched(flow(50), decisions=decisions(20)), "r", width, height), width)
+    shown = [line for line in lines if line.startswith("decision")]
+    assert 4 <= len(shown) <= height // 4
+    assert shown[0] == "decision 20 at 100.0 s, after 0.12 s: under way"
+    assert shown[1] == "decision 19 at 95.0 s, after 0.12 s: no"
+    assert shown[2].startswith("decision 18 at 90.0 s, after 0.12 s: cut, 37 moves, abandoned: xxx")
+    assert shown[2].endswith("…")
+    whole = drawn(snapshot(watched(flow(50), decisions=decisions(20))))
+    assert sum(line.startswith("decision") for line in whole) == 20
+
+
+def test_without_decisions_there_is_no_line_of_them() -> None:
+    for shown in (screen(watched(flow(5)), "r", 80, 24), snapshot(watched(flow(5)))):
+        assert not any("decision" in line for line in drawn(shown))

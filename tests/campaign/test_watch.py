@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from campaign.results.live_file import LiveFile
-from campaign.results.watch import CampaignCondition, look_at, selected_campaign
-from controller.host.cleanup_log import CleanupLog
+from campaign.commands.main import run
+from campaign.results.live_file import CampaignCondition, LiveFile, find_campaign, look_at, selected_campaign
+from controller.host.ownership import CleanupLog
 from controller.host.process_identity import ProcessIdentity, identify
 from inventory.documents import to_plain
 from inventory.errors import InputError
@@ -26,7 +26,7 @@ def _own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(folder: Path, *, age_s: float = 0.0, **changes: Any) -> Path:
     """The `live.json` of a campaign of this process."""
-    document = {**LiveFile("race", 4, 1, 10.0).document(), **changes}
+    document = {**to_plain(LiveFile("race", 4, 1, 10.0).record()), **changes}
     document["updated_utc"] = (datetime.now(UTC) - timedelta(seconds=age_s)).isoformat()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "live.json").write_text(json.dumps(document))
@@ -127,7 +127,7 @@ def test_an_emulated_cluster_is_no_campaign(tmp_path: Path) -> None:
 def test_a_live_file_cannot_control_the_terminal(tmp_path: Path) -> None:
     watched = look_at(write(tmp_path / "c", stage="measuring\x1b]0;title\x07", run="x\nrun 1/1 ok"))
     assert watched.live is not None
-    assert (watched.live["stage"], watched.live["run"]) == ("measuring\\x1b]0;title\\x07", "x\\nrun 1/1 ok")
+    assert (watched.live.stage, watched.live.run) == ("measuring\\x1b]0;title\\x07", "x\\nrun 1/1 ok")
 
 
 def test_without_any_campaign_the_message_has_the_searched_places() -> None:
@@ -151,3 +151,47 @@ def test_a_live_file_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "live.json").write_text(text)
     with pytest.raises(InputError, match=r"live\.json: cannot be read"):
         look_at(tmp_path)
+
+
+def campaign(results: Path, name: str, start: str) -> Path:
+    folder = results / name / start
+    folder.mkdir(parents=True)
+    (folder / "campaign.json").write_text(json.dumps({"agenda": {"name": name}}))
+    link = folder.parent / "latest"
+    link.unlink(missing_ok=True)
+    link.symlink_to(start)
+    return folder
+
+
+def test_latest_is_the_campaign_that_started_last_whatever_its_name(tmp_path: Path) -> None:
+    campaign(tmp_path, "zeta", "20260101T000000Z")
+    newest = campaign(tmp_path, "alpha", "20260301T100000Z")
+    campaign(tmp_path, "beta", "20260301T095959Z")
+    assert find_campaign(Path("latest"), tmp_path) == newest
+
+
+def test_an_interrupted_start_without_a_campaign_is_passed_over(tmp_path: Path) -> None:
+    whole = campaign(tmp_path, "demo", "20260101T000000Z")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "latest").symlink_to("nowhere")
+    assert find_campaign(Path("latest"), tmp_path) == whole
+
+
+def test_without_any_campaign_the_message_has_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"latest: no campaign in .*; give the folder that contains campaign\.json"):
+        find_campaign(Path("latest"), tmp_path)
+
+
+def test_a_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign(tmp_path / "results", "demo", "20260101T000000Z")
+    monkeypatch.chdir(tmp_path)
+    assert find_campaign(Path("elsewhere/latest")) == Path("elsewhere/latest")
+    Path("latest").mkdir()
+    assert find_campaign(Path("latest")) == Path("latest")
+
+
+def test_latest_resumes_the_newest_campaign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = campaign(tmp_path, "race", "20260101T000000Z") / "campaign.json"
+    record.write_text("[1]")
+    assert run(["run", "--resume", "latest", "--out", str(tmp_path)]) == 2
+    assert f"{record}:1: a mapping was expected" in capsys.readouterr().err

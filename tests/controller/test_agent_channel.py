@@ -1,4 +1,7 @@
-"""Control channel with real agents, and with programs that only pretend to be agents."""
+"""Control channel with real agents, and with programs that only pretend to be agents; the offsets that it measures.
+
+The true offset lies within the bound, whatever the delays in both directions.
+"""
 
 import asyncio
 import os
@@ -8,10 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.protocol import VERSION, Report, Start
+from controller.coordinator.interfaces import Offset
 from controller.host.process_identity import identify
-from controller.nodes.agent_channel import AgentChannel
+from controller.nodes.agent_channel import DRIFT, WINDOW, AgentChannel, OffsetEstimate
 from controller.nodes.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
 
@@ -19,6 +25,9 @@ T = TypeVar("T")
 LONG_S = 60.0
 
 HELLO = '{"type": "hello", "version": %d, "pid": 1, "python": "3", "facts": {"clock": null}}'
+
+delays = st.integers(0, 10**9)
+exchanges = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=2 * WINDOW)
 
 
 class Pretender(LoopbackTransport):
@@ -91,7 +100,11 @@ def test_the_death_of_an_agent_is_reported_with_its_cause(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("import sys; sys.exit(3)", "the agent of n1 ended with status 3"),
+        ("import sys; sys.exit(3)", "the agent of n1 ended with status 3$"),
+        (
+            "import sys; sys.exit('these limits do not hold')",
+            "the agent of n1 ended with status 1: these limits do not",
+        ),
         ("print('good morning', flush=True); input(); input()", "the agent of n1: not a report of control protocol"),
         (
             f"print('''{HELLO % 99}''', flush=True); input(); input()",
@@ -99,7 +112,7 @@ def test_the_death_of_an_agent_is_reported_with_its_cause(tmp_path: Path) -> Non
         ),
         ("print('x' * (17 << 20), flush=True); input()", "the agent of n1: a line of more than"),
     ],
-    ids=["ends", "speaks nonsense", "speaks another version", "never stops talking"],
+    ids=["ends", "ends with a reason", "speaks nonsense", "speaks another version", "never stops talking"],
 )
 def test_a_program_without_the_protocol_is_refused_and_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
@@ -126,3 +139,48 @@ def test_an_agent_that_ignores_bye_is_killed(tmp_path: Path, monkeypatch: pytest
         assert not process.is_alive()
 
     run(live())
+
+
+def estimate(offset: int, drift: float, ways: list[tuple[int, int, int]]) -> tuple[Offset | None, int]:
+    """Return the estimate for a clock that starts `offset` ahead and gains `drift`, and its true offset at the end."""
+    found = OffsetEstimate()
+
+    def there_at(now: int) -> int:
+        return now + offset + round(now * drift)
+
+    now = 0
+    for there, inside, back in ways:
+        received, answered, arrived = now + there, now + there + inside, now + there + inside + back
+        found.add(now, there_at(received), there_at(answered), arrived)
+        now = arrived + 10**9
+    return found.at(now), there_at(now) - now
+
+
+@given(st.integers(-(10**15), 10**15), st.floats(-DRIFT, DRIFT), exchanges)
+def test_the_true_offset_lies_within_the_bound(offset: int, drift: float, ways: list[tuple[int, int, int]]) -> None:
+    found, truth = estimate(offset, drift, ways)
+    assert found is not None
+    # Four readings and two ages are rounded to whole nanoseconds.
+    assert abs(found.offset_ns - truth) <= found.bound_ns + 4
+
+
+def test_an_old_tight_exchange_counts_until_a_fresh_one_is_tighter() -> None:
+    found = OffsetEstimate()
+    found.add(0, 500, 500, 1000)
+    assert found.at(1000 + 10**8) == (0, 500 + round(10**8 * DRIFT))
+    found.add(10**9, 10**9 + 40_000, 10**9 + 40_000, 10**9 + 50_000)
+    assert found.at(10**9 + 50_000) == (15_000, 25_000 + round(50_000 * DRIFT))
+
+
+def test_only_recent_exchanges_are_kept() -> None:
+    found = OffsetEstimate()
+    found.add(0, 0, 0, 0)
+    for second in range(1, WINDOW + 1):
+        found.add(second * 10**9, 10**6 + second * 10**9, 10**6 + second * 10**9, 2 * 10**6 + second * 10**9)
+    last = found.at(WINDOW * 10**9 + 2 * 10**6)
+    assert last is not None
+    assert last.bound_ns > 10**6
+
+
+def test_the_offset_is_unknown_before_the_first_reply() -> None:
+    assert OffsetEstimate().at(0) is None

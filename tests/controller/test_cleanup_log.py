@@ -13,17 +13,16 @@ from pathlib import Path
 import pytest
 
 from campaign.runner.clean import clean
-from controller.host.cleanup_log import MARKER, CleanupLog, read_state
-from controller.host.cluster_lock import ClusterLock, lock_path
+from controller.host.disk import state_folder
+from controller.host.ownership import MARKER, CleanupLog, ClusterLock, lock_path, read_state
 from controller.host.process_identity import ProcessIdentity, end, identify
-from controller.host.state_folder import state_folder
 from inventory.errors import UnfitError
 
 CAMPAIGN = """
 import subprocess, sys, time
 from pathlib import Path
-from controller.host.cluster_lock import ClusterLock
-from controller.host.cleanup_log import CleanupLog
+from controller.host.ownership import ClusterLock
+from controller.host.ownership import CleanupLog
 
 final = Path(sys.argv[1])
 with ClusterLock("five nodes", final.parent), CleanupLog(final.parent) as state:

@@ -17,20 +17,20 @@ from agents.protocol import (
     Finish,
     Go,
     Lost,
-    Place,
     Prepare,
     Progress,
+    Slot,
     Start,
     Stop,
     Work,
 )
+from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.coordinator import LEAD_NS, MOST_RECOVERIES
-from controller.coordinator.epoch import DRAIN_S
-from controller.coordinator.failures import RunFailedError
-from controller.coordinator.migrations import MovePlan, MoveRequest
+from controller.coordinator.coordinator import LEAD_NS
+from controller.coordinator.epoch_workers import DRAIN_S
+from controller.coordinator.failures import MOST_RECOVERIES, RunFailedError
 from inventory.errors import RunError
-from workloads.rates import NS
+from inventory.times import NS
 
 
 def test_an_undisturbed_run_takes_its_checkpoints_and_ends() -> None:
@@ -101,12 +101,12 @@ def test_a_checkpoint_without_replicas_is_incomplete_and_the_run_restarts_from_t
 
         nodes.copies.replicate = lazy  # type: ignore[method-assign]
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, forget)
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 8, forget)
     assert [message.complete for message in nodes.got(Prepare, "n3")] == [0, 1, 1]
     assert ("2", "no second copy of checkpoint 2: no", None) in nodes.noted("barrier_abandoned")
     assert not any(name.startswith(("checkpoints/2", "answers/2")) for name in nodes.copies.files)
     assert parts(nodes) == ["settled at 1", "settled at 3", "last of epoch 2"]
-    assert nodes.coordinator.event_log.recoveries[0]["cause"] == "no second copy of checkpoint 2: no"
+    assert nodes.coordinator.event_log.recoveries[0].cause == "no second copy of checkpoint 2: no"
 
 
 def test_a_stopped_run_ends_at_its_stop_positions_despite_failures() -> None:
@@ -230,7 +230,7 @@ PLANS = st.lists(
 @settings(deadline=None, max_examples=100)
 @given(events=EVENTS, plans=PLANS, checkpoint_s=st.sampled_from([0.3, 2.0, 60.0]))
 def test_random_failures_never_break_the_protocol_and_the_run_ends(
-    events: list[tuple[float, str, Place]], plans: tuple[MovePlan, ...], checkpoint_s: float
+    events: list[tuple[float, str, Slot]], plans: tuple[MovePlan, ...], checkpoint_s: float
 ) -> None:
     async def disturb(nodes: Obedient) -> None:
         begun = asyncio.get_running_loop().time()
@@ -244,7 +244,7 @@ def test_random_failures_never_break_the_protocol_and_the_run_ends(
                 nodes.lose(place.node)
             elif what == "break link":
                 nodes.coordinator.handle_report(
-                    place.node, Lost(epoch=nodes.epoch, slot=place.slot, peer=SINK, reason="reset")
+                    place.node, Lost(epoch=nodes.epoch, slot=place.index, peer=SINK, reason="reset")
                 )
             else:
                 nodes.refuses = "not now"
@@ -255,5 +255,5 @@ def test_random_failures_never_break_the_protocol_and_the_run_ends(
     complete = [int(subject) for subject, _, _ in nodes.noted("checkpoint")]
     assert parts(nodes) == [*(f"settled at {number}" for number in complete), f"last of epoch {nodes.epoch}"]
     asked = [wish.executor for plan in plans for wish in plan.requests]
-    told = [move["executor"] for move in nodes.coordinator.event_log.moves]
+    told = [move.executor for move in nodes.coordinator.event_log.moves]
     assert all(told.count(executor) <= asked.count(executor) for executor in PLACES)

@@ -13,17 +13,17 @@ from agents.protocol import (
     Grow,
     Lost,
     Move,
-    Place,
     Prepare,
     Progress,
+    Slot,
     Start,
     Stop,
     Work,
 )
+from analysis.records import ExecutorMove
+from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.coordinator import MOST_RECOVERIES
-from controller.coordinator.failures import RunFailedError
-from controller.coordinator.migrations import MovePlan, MoveRequest
+from controller.coordinator.failures import MOST_RECOVERIES, RunFailedError
 from inventory.errors import RunError
 
 
@@ -35,7 +35,7 @@ def test_a_killed_worker_starts_the_next_epoch_from_the_last_complete_checkpoint
             "n1", Progress(epoch=1, slot=0, at_ns=0, emitted=130, sunk=0, executors=executors)
         )
         nodes.kill_worker(MID)
-        # One that lives goes on until it begins anew, and what it writes down then counts as well.
+        # One that lives goes on until it begins anew; what it emits then has been reached, and its rows do not count.
         await asyncio.sleep(0.105)
         executors = {"src[0]": Work(emitted=135, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=135)}
         nodes.coordinator.handle_report(
@@ -45,18 +45,18 @@ def test_a_killed_worker_starts_the_next_epoch_from_the_last_complete_checkpoint
     nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, kill)
     first, second = nodes.got(Start, "n1")
     assert (first.epoch, second.epoch, second.spec.restore) == (1, 2, 1)
-    assert [message.seen for message in nodes.got(Go, "n1")] == [{}, {"src[0]": 135}]
+    assert [message.seen for message in nodes.got(Go, "n1")] == [{}, {"src[0]": 130}]
     assert second.spec.until == {}
     assert second.spec.executors == first.spec.executors
     assert len({message.at_ns for message in nodes.got(Go, "n1")}) == 1
     (recovery,) = nodes.coordinator.event_log.recoveries
-    assert recovery["cause"] == "node n1, slot 1: was killed"
-    assert (recovery["checkpoint"], recovery["replayed_tuples"]) == (1, 35)
+    assert recovery.cause == "node n1, slot 1: was killed"
+    assert (recovery.checkpoint, recovery.replayed_tuples) == (1, 35)
     # It ends where it had been, although it was restored at 100.
     assert nodes.got(Stop, "n1")[-1].positions == {"src[0]": 135}
     assert nodes.coordinator.positions == {"src[0]": 135}
     # It waits for other deaths a tenth of a second, and nodes answer at once.
-    assert 0.1 < recovery["took_s"] < START_S
+    assert 0.1 < recovery.took_s < START_S
     assert parts(nodes)[-1] == "last of epoch 2"
     numbers = [message.barrier for message in nodes.got(Prepare, "n1")]
     assert numbers == sorted(set(numbers))
@@ -114,7 +114,7 @@ def test_the_run_recovers_from_a_link_that_breaks_for_no_known_reason() -> None:
 
     nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, cut)
     (recovery,) = nodes.coordinator.event_log.recoveries
-    assert recovery["cause"] == "node n2, slot 0: the link to slot 1 of n1 broke: reset"
+    assert recovery.cause == "node n2, slot 0: the link to slot 1 of n1 broke: reset"
 
 
 def test_late_reports_of_an_earlier_epoch_are_ignored() -> None:
@@ -139,8 +139,8 @@ def test_a_failure_during_recovery_starts_the_next_epoch() -> None:
     nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 12, kill)
     assert nodes.epoch == 3
     (recovery,) = nodes.coordinator.event_log.recoveries
-    assert recovery["cause"] == "node n1, slot 1: was killed"
-    assert recovery["took_s"] > 5
+    assert recovery.cause == "node n1, slot 1: was killed"
+    assert recovery.took_s > 5
 
 
 def test_a_run_fails_when_recoveries_do_not_lead_to_a_checkpoint() -> None:
@@ -163,7 +163,7 @@ def test_a_run_survives_a_link_that_is_refused_for_ten_seconds() -> None:
 
     nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 40, refuse)
     (recovery,) = nodes.coordinator.event_log.recoveries
-    assert recovery["took_s"] > 10
+    assert recovery.took_s > 10
     assert nodes.epoch <= 1 + MOST_RECOVERIES
 
 
@@ -175,7 +175,7 @@ def test_a_recovery_that_comes_long_after_the_last_one_is_not_delayed() -> None:
 
     nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=1000)), 110, kill)
     assert len(nodes.coordinator.event_log.recoveries) == MOST_RECOVERIES
-    assert all(recovery["took_s"] < START_S for recovery in nodes.coordinator.event_log.recoveries)
+    assert all(recovery.took_s < START_S for recovery in nodes.coordinator.event_log.recoveries)
 
 
 def test_one_recovery_covers_failures_in_the_pause_before_it() -> None:
@@ -223,7 +223,7 @@ def test_a_killed_agent_is_restarted_and_gets_its_snapshots_again() -> None:
 
     nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, kill)
     assert nodes.got(Start, "n2")[-1].spec.restore == 1
-    assert nodes.coordinator.event_log.recoveries[0]["cause"] == "node n2: the agent of n2 was killed"
+    assert nodes.coordinator.event_log.recoveries[0].cause == "node n2: the agent of n2 was killed"
     assert not nodes.noted("node_lost")
 
 
@@ -246,8 +246,8 @@ def test_executors_of_a_lost_node_are_placed_again_and_the_node_may_return() -> 
     assert nodes.coordinator.lost_nodes == set()
     # It takes part in the epoch under way, so that executors can move to it.
     assert nodes.epoch == 2
-    assert [message.spec.workers[-1] for message in nodes.got(Grow, "n2")] == [Place("n2", 0)]
-    assert nodes.coordinator.event_log.moves[0]["to"] == "n2/0"
+    assert [message.spec.workers[-1] for message in nodes.got(Grow, "n2")] == [Slot("n2", 0)]
+    assert nodes.coordinator.event_log.moves[0].target == "n2/0"
 
 
 def test_a_run_fails_when_there_is_no_placement_without_the_lost_nodes() -> None:
@@ -266,17 +266,17 @@ def test_all_moves_of_a_plan_happen_at_one_barrier_after_new_workers_are_ready()
     (prepare,) = nodes.got(Prepare, "n2")
     at = [type(message) for node, message in nodes.said if node == "n3"]
     assert at.index(Grow) < at.index(Prepare)
-    assert grow.spec.workers == prepare.workers == (*spec_of(PLACES).workers, Place("n3", 1))
+    assert grow.spec.workers == prepare.workers == (*spec_of(PLACES).workers, Slot("n3", 1))
     assert grow.at_ns == nodes.got(Go, "n3")[0].at_ns
-    assert prepare.moves == (Move("mid[0]", Place("n3", 1)), Move("sink[0]", Place("n1", 0)))
+    assert prepare.moves == (Move("mid[0]", Slot("n3", 1)), Move("sink[0]", Slot("n1", 0)))
     assert prepare.ports.keys() == {"n1/0", "n1/1", "n2/0", "n3/1"}
     first, second = nodes.coordinator.event_log.moves
-    assert (first["executor"], first["from"], first["to"]) == ("mid[0]", "n1/1", "n3/1")
-    assert (second["executor"], second["from"], second["to"]) == ("sink[0]", "n2/0", "n1/0")
+    assert (first.executor, first.source, first.target) == ("mid[0]", "n1/1", "n3/1")
+    assert (second.executor, second.source, second.target) == ("sink[0]", "n2/0", "n1/0")
     # Nodes' clocks differ by seconds, and the pause is 7 ms all the same.
-    assert {move["pause_s"] for move in (first, second)} == {0.007}
-    assert 3 < first["at_s"] < 3 + START_S
-    assert (first["state_bytes"], first["buffered_rows"], first["cpu_ms"]) == (10, 3, 1.0)
+    assert {move.pause_s for move in (first, second)} == {0.007}
+    assert 3 < first.at_s < 3 + START_S
+    assert (first.state_bytes, first.buffered_rows, first.cpu_ms) == (10, 3, 1.0)
     assert [(name, value) for name, _, value in nodes.noted("move")] == [("mid[0]", 0.007), ("sink[0]", 0.007)]
 
 
@@ -289,8 +289,8 @@ def test_moved_executors_stay_in_their_new_slots_after_a_recovery() -> None:
 
     nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, moves=(plan,))), 9, kill)
     spec = nodes.got(Start, "n1")[-1].spec
-    assert [executor.place for executor in spec.executors] == [Place("n1", 0), Place("n3", 0), Place("n2", 0)]
-    assert spec.workers == (Place("n1", 0), Place("n2", 0), Place("n3", 0))
+    assert [executor.place for executor in spec.executors] == [Slot("n1", 0), Slot("n3", 0), Slot("n2", 0)]
+    assert spec.workers == (Slot("n1", 0), Slot("n2", 0), Slot("n3", 0))
 
 
 @pytest.mark.parametrize("moment", ["growing", "preparing", "passing"])
@@ -306,7 +306,7 @@ def test_moves_interrupted_by_a_failure_are_abandoned_together(moment: str) -> N
 
     nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=60, moves=(plan,))), 9, kill)
     assert nodes.got(Start, "n1")[-1].spec.executors == spec_of(PLACES).executors
-    assert [move["abandoned"] for move in nodes.coordinator.event_log.moves] == [
+    assert [move.abandoned for move in nodes.coordinator.event_log.moves] == [
         "the run broke: node n2, slot 0: was killed"
     ] * 2
 
@@ -319,11 +319,11 @@ def test_a_move_to_a_lost_node_is_abandoned() -> None:
 
     nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, moves=(plan,))), 15, lose)
     assert nodes.coordinator.event_log.moves == [
-        {"executor": "mid[0]", "to": "n2", "at_s": 10, "abandoned": "node n2 is lost"}
+        ExecutorMove(executor="mid[0]", target="n2", at_s=10, abandoned="node n2 is lost")
     ]
 
 
 def test_moves_due_after_the_end_of_the_input_are_reported() -> None:
     plan = MovePlan(10, (MoveRequest("mid[0]", "n3/1"),))
     nodes = conduct(lambda: Obedient(ControlSettings(moves=(plan,))), 5)
-    assert nodes.coordinator.event_log.moves[0]["abandoned"] == "the sources had ended"
+    assert nodes.coordinator.event_log.moves[0].abandoned == "the sources had ended"

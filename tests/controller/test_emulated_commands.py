@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from emulating import inventory_in, own_state, up
 
-from campaign.admin.operator_callbacks import operator_callbacks
-from campaign.display.settings import Settings
+from campaign.commands.options import operator_callbacks
+from campaign.display.terminal import Settings
 from controller.emulation.backend import EmulatedBackend
-from controller.host.cleanup_log import CleanupLog
+from controller.host.ownership import CleanupLog
 from inventory.ansible_hosts import load_hosts
 from inventory.errors import UnfitError
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.emulation, pytest.mark.timeout(120)]
 
 
 def millrace(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "from campaign.commands.start import main; main()", *words]
+    program = [sys.executable, "-c", "from millrace.__main__ import main; main()", *words]
     return subprocess.run(program, input=given, capture_output=True, text=True, check=False, timeout=60)
 
 

@@ -1,21 +1,29 @@
-"""`millrace_links` as links per ordered pair, and as commands for the kernel."""
+"""Links between emulated nodes: `millrace_links` per ordered pair and as commands; the relay's model."""
 
+import struct
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from controller.emulation.shaping import Kernel, choose, kernel_commands, short_sends
+from controller.emulation import relay
+from controller.emulation.network import Kernel, choose_shaping, kernel_commands, short_sends
+from controller.emulation.relay import HEADER, LinkModel, LinkShape, wire_bytes
 from inventory.documents import Document
+from inventory.emulation import FRAME, Link, requested_links
 from inventory.errors import InputError
-from inventory.links import FRAME, Link, requested_links
 
 NO_NETEM = Kernel(htb=True, netem=False)
+
+NODES = (1, 2, 3, 254)
+BROADCAST = b"\xff" * 6
 
 
 def wished(links: dict[str, Any]) -> tuple[Link, ...]:
     """What a lab asks for whose hosts have these `millrace_links`."""
     document = Document("lab.yml", {host: {"millrace_links": entries} for host, entries in links.items()}, {})
-    return requested_links(document, list(links))
+    return requested_links(document.origin, list(links))
 
 
 def test_an_entry_for_one_host_goes_before_the_entry_for_all() -> None:
@@ -31,6 +39,33 @@ def test_an_entry_for_one_host_goes_before_the_entry_for_all() -> None:
     )
 
 
+def test_delays_follow_a_formula_of_positions() -> None:
+    every: list[dict[str, Any]] = [{"to": "*", "delay_ms": "0.2 * abs(i - j)"}]
+    near = [{"to": "n1", "delay_ms": 7}, {"to": "*", "delay_ms": "max(0, j - i - 1) / 2"}]
+    assert [(link.sender, link.receiver, link.delay_ms) for link in wished({"n1": every, "n2": every, "n3": near})] == [
+        ("n1", "n2", pytest.approx(0.2)),
+        ("n1", "n3", pytest.approx(0.4)),
+        ("n2", "n1", pytest.approx(0.2)),
+        ("n2", "n3", pytest.approx(0.2)),
+        ("n3", "n1", 7),
+    ]
+
+
+def test_delays_differ_within_a_rack_and_between_racks() -> None:
+    links = [{"to": "*", "delay_ms": {"same_rack": 0.2, "other_rack": 1}}]
+    racks: dict[str, Any] = {"n1": {"millrace_rack": "a"}, "n2": {"millrace_rack": "a"}, "n3": {}, "n4": {}}
+    hosts = {host: {**rack, "millrace_links": links if host in ("n1", "n4") else []} for host, rack in racks.items()}
+    found = requested_links(Document("lab.yml", hosts, {}).origin, list(hosts))
+    assert {(link.sender, link.receiver): link.delay_ms for link in found} == {
+        ("n1", "n2"): 0.2,
+        ("n1", "n3"): 1,
+        ("n1", "n4"): 1,
+        ("n4", "n1"): 1,
+        ("n4", "n2"): 1,
+        ("n4", "n3"): 0.2,
+    }
+
+
 def test_a_pair_that_is_neither_limited_nor_delayed_is_no_link() -> None:
     assert wished({"n1": [{"to": "*", "rate_mbit": 100}, {"to": "n2"}], "n2": []}) == ()
 
@@ -44,6 +79,16 @@ def test_a_pair_that_is_neither_limited_nor_delayed_is_no_link() -> None:
         ({"to": "n2", "rate": 5}, "n1.millrace_links[0].rate: unknown key 'rate'; did you mean 'rate_mbit'?"),
         ({"to": "n2", "rate_mbit": 0}, "n1.millrace_links[0].rate_mbit: got 0"),
         ({"to": "n2", "delay_ms": -1}, "n1.millrace_links[0].delay_ms: got -1"),
+        (
+            {"to": "n2", "delay_ms": "0.2 * k"},
+            "n1.millrace_links[0].delay_ms: got '0.2 * k', expected a number, or arith",
+        ),
+        ({"to": "n2", "delay_ms": "0.2 *"}, "n1.millrace_links[0].delay_ms: got '0.2 *', expected a number, or arith"),
+        ({"to": "n2", "delay_ms": "i / i"}, "n1.millrace_links[0].delay_ms: got 'i / i'"),
+        ({"to": "n2", "delay_ms": "9 ** 9 ** 9"}, "powers are not allowed"),
+        ({"to": "n2", "delay_ms": "().__class__"}, "n1.millrace_links[0].delay_ms: got '().__class__'"),
+        ({"to": "n2", "delay_ms": "i - j"}, "'i - j' is -1 for i = 0 and j = 1, expected 0 to 10000"),
+        ({"to": "n2", "delay_ms": {"other": 1}}, "unknown key 'other'; did you mean 'other_rack'?"),
     ],
 )
 def test_a_wrong_entry_is_refused_with_its_host_and_what_would_be_right(entry: Any, message: str) -> None:
@@ -59,17 +104,17 @@ def test_a_pair_given_twice_is_refused() -> None:
 
 def test_the_kernel_shapes_what_it_can_and_the_relay_the_rest() -> None:
     rate, delay = [Link("n1", "n2", 100)], [Link("n1", "n2", 100, 1)]
-    assert choose(rate, lambda: NO_NETEM) == "htb"
-    assert choose(delay, lambda: NO_NETEM) == "relay"
-    assert choose(delay, lambda: Kernel(htb=True, netem=True)) == "netem"
-    assert choose(delay, lambda: Kernel(htb=False, netem=True)) == "relay"
+    assert choose_shaping(rate, lambda: NO_NETEM) == "htb"
+    assert choose_shaping(delay, lambda: NO_NETEM) == "relay"
+    assert choose_shaping(delay, lambda: Kernel(htb=True, netem=True)) == "netem"
+    assert choose_shaping(delay, lambda: Kernel(htb=False, netem=True)) == "relay"
 
 
 def test_the_kernel_is_not_probed_when_there_is_nothing_to_shape() -> None:
     def ask() -> Kernel:
         raise AssertionError("asked")
 
-    assert choose([], ask) == "none"
+    assert choose_shaping([], ask) == "none"
 
 
 def test_the_kernel_gets_a_class_a_queue_and_a_filter_for_every_link() -> None:
@@ -102,3 +147,132 @@ def test_a_queue_holds_ten_milliseconds_or_64_kib_and_a_round_trip() -> None:
     assert Link("a", "b", 10).queue_bytes == 65_536
     assert Link("a", "b", 1000, 2).queue_bytes == 1_250_000 + 500_000
     assert Link("a", "b", None, 2).queue_bytes == 0
+
+
+def mac(number: int) -> bytes:
+    return bytes([2, 0, 0, 0, 1, number])
+
+
+def plain(sender: int, receiver: int | None, data: int, tag: int = 0) -> bytes:
+    """A frame with `data` bytes behind its Ethernet header, of which the first four hold `tag`."""
+    to = BROADCAST if receiver is None else mac(receiver)
+    return bytes(HEADER) + to + mac(sender) + b"\x08\x00" + tag.to_bytes(4, "big") + bytes(data - 4)
+
+
+def large(data: int, segment: int, options: int) -> tuple[bytes, int]:
+    """A TCP packet left to the card, and the bytes of the frames that the card would make of it."""
+    headers = 14 + 20 + 20 + options
+    tcp = bytearray(20 + options)
+    tcp[12] = (len(tcp) // 4) << 4
+    frame = mac(2) + mac(1) + b"\x08\x00" + bytes(20) + bytes(tcp) + bytes(data)
+    # The length of the headers is a hint; here it is a wrong one.
+    before = struct.pack("<BBHHHH", 1, 1, len(frame), segment, 14 + 20, 16)
+    cut = [headers + min(segment, data - begin) for begin in range(0, data, segment)]
+    return before + frame, sum(cut)
+
+
+@given(
+    st.integers(1, 60_000),
+    st.integers(500, 1460),
+    st.sampled_from([0, 12, 40]),
+)
+def test_a_packet_left_to_the_card_counts_as_the_frames_made_of_it(data: int, segment: int, options: int) -> None:
+    frame, expected = large(data, segment, options)
+    assert wire_bytes(frame) == expected
+
+
+def test_a_plain_frame_counts_as_it_is() -> None:
+    assert wire_bytes(plain(1, 2, 1500)) == 1514
+
+
+def test_a_free_link_delivers_after_the_frame_s_own_time_and_the_delay() -> None:
+    carrier = LinkModel(NODES, [LinkShape(1, 2, 1e-6, 1.0, 0.5)])
+    carrier.offer(1, plain(1, 2, 986), 10.0)
+    at = carrier.next_s()
+    assert at == pytest.approx(10.0 + 0.001 + 0.5)
+    assert list(carrier.due(at - 1e-9)) == []
+    assert [receiver for receiver, _ in carrier.due(at)] == [2]
+    assert carrier.next_s() is None
+
+
+def test_pairs_without_a_link_and_other_directions_deliver_at_once() -> None:
+    carrier = LinkModel(NODES, [LinkShape(1, 2, 1e-3, 1.0, 5.0)])
+    for sender, receiver in ((2, 1), (1, 254), (254, 2), (3, 1)):
+        carrier.offer(sender, plain(sender, receiver, 100), 1.0)
+    assert [receiver for receiver, _ in carrier.due(1.0)] == [1, 254, 2, 1]
+
+
+def test_a_frame_to_everybody_takes_every_link_of_its_sender() -> None:
+    carrier = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 2.0), LinkShape(1, 3, 0.0, 0.0, 1.0)])
+    carrier.offer(1, plain(1, None, 46), 0.0)
+    assert {receiver for receiver, _ in carrier.due(0.0)} == {254}
+    assert [receiver for receiver, _ in carrier.due(9.0)] == [3, 2]
+
+
+def test_a_frame_to_nobody_and_a_torn_one_go_nowhere() -> None:
+    carrier = LinkModel(NODES, [])
+    carrier.offer(1, plain(1, 77, 46), 0.0)
+    carrier.offer(1, bytes(HEADER + 5), 0.0)
+    assert carrier.next_s() is None
+
+
+def test_a_full_memory_drops_and_takes_again_when_frames_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = plain(1, 2, 1000)
+    monkeypatch.setattr(relay, "MOST_HELD", 2 * len(frame))
+    carrier = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 1.0)])
+    for _ in range(3):
+        carrier.offer(1, frame, 0.0)
+    assert carrier.dropped == 1
+    assert len(list(carrier.due(1.0))) == 2
+    carrier.offer(1, frame, 1.0)
+    assert carrier.dropped == 1
+
+
+def test_the_lag_of_late_deliveries_is_kept() -> None:
+    carrier = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 1.0)])
+    carrier.offer(1, plain(1, 2, 100), 0.0)
+    list(carrier.due(1.25))
+    assert carrier.latest_s == pytest.approx(0.25)
+
+
+shapes = st.builds(
+    LinkShape,
+    sender=st.just(1),
+    receiver=st.just(2),
+    s_per_byte=st.floats(1e-9, 1e-4),
+    queue_s=st.floats(0, 0.1),
+    delay_s=st.floats(0, 0.1),
+)
+arrivals = st.lists(st.tuples(st.floats(0, 0.05), st.integers(46, 1500)), min_size=1, max_size=60)
+
+
+@given(shapes, arrivals)
+def test_a_link_keeps_its_order_rate_delay_and_queue(shape: LinkShape, arrivals: list[tuple[float, int]]) -> None:
+    carrier = LinkModel(NODES, [shape])
+    now = 100.0
+    came = []
+    for tag, (gap, data) in enumerate(arrivals):
+        now += gap
+        came.append((now, 14 + data))
+        carrier.offer(1, plain(1, 2, data, tag), now)
+    left: list[tuple[int, float]] = []
+    while (at := carrier.next_s()) is not None:
+        left += [(int.from_bytes(frame[HEADER + 14 : HEADER + 18], "big"), at) for _, frame in carrier.due(at)]
+
+    tags = [tag for tag, _ in left]
+    assert tags == sorted(tags), "frames overtook each other"
+    assert len(left) + carrier.dropped == len(arrivals)
+    assert carrier.carried == len(left)
+    small = 1e-9
+    free = 0.0
+    for tag, at in left:
+        arrived, size = came[tag]
+        begin = max(arrived, free)
+        # Neither earlier than its rate allows, nor later than an idle link would be.
+        assert at == pytest.approx(begin + size * shape.s_per_byte + shape.delay_s, abs=small)
+        assert begin - arrived <= shape.queue_s + small
+        free = at - shape.delay_s
+    for tag in set(range(len(arrivals))) - set(tags):
+        arrived = came[tag][0]
+        busy = max(at for other, at in left if other < tag) - shape.delay_s
+        assert busy - arrived > shape.queue_s - small, "dropped although it would not have waited too long"

@@ -16,13 +16,12 @@ from time import monotonic
 
 import pytest
 
-from controller.emulation.link_calibration import calibrate_links
-from controller.emulation.network import EmulatedNetwork, Endpoint, NetworkPlan, new_prefix
-from controller.emulation.shaping import probe
+from analysis.node_records import Calibrated
+from controller.emulation.calibration import calibrate_links
+from controller.emulation.network import EmulatedNetwork, Endpoint, NetworkPlan, new_prefix, probe_kernel
 from controller.host.namespaces import NAMESPACES, inside, members
-from controller.nodes.backend import Calibrated
+from inventory.emulation import FRAME, Link
 from inventory.errors import RunError, UnfitError
-from inventory.links import FRAME, Link
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
@@ -124,7 +123,7 @@ def test_what_is_sent_arrives_whole_and_not_before_its_time(
     assert hashlib.sha256(got).digest() == hashlib.sha256(data).digest()
     rate = link.bytes_per_s or float("inf")
     # htb lets 1 ms of its rate go at once, and as much again where its timer is late.
-    early = 0.0 if kind == "relayed" and not probe().netem else 2 * max(2 * FRAME / rate, 0.001)
+    early = 0.0 if kind == "relayed" and not probe_kernel().netem else 2 * max(2 * FRAME / rate, 0.001)
     assert seconds > size * FRAME / 1448 / rate + link.delay_ms / 1000 - early
 
 
@@ -163,14 +162,14 @@ def test_a_connection_survives_a_temporary_disconnection(kind: str, request: pyt
 
 
 def test_the_relay_is_charged_to_the_controller_and_found_in_the_switch(relayed: EmulatedNetwork) -> None:
-    if probe().netem:
+    if probe_kernel().netem:
         pytest.skip("this kernel needs no relay")
     [relay] = members(relayed.plan.switch)
     assert Path(f"/proc/{relay.pid}/cgroup").read_text() == Path("/proc/self/cgroup").read_text()
 
 
 def test_a_relay_accounts_for_what_it_has_carried(tmp_path: Path) -> None:
-    if probe().netem:
+    if probe_kernel().netem:
         pytest.skip("this kernel needs no relay")
     for network in brought_up(tmp_path, DELAYED):
         transfer(network.nodes["n1"], network.nodes["n2"], bytes(100_000))
@@ -183,7 +182,7 @@ def test_a_relay_accounts_for_what_it_has_carried(tmp_path: Path) -> None:
 def test_a_measurement_of_a_dead_link_names_both_ends(
     limited: EmulatedNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.emulation.link_calibration._PATIENCE_S", 0.2)
+    monkeypatch.setattr("controller.emulation.calibration._PATIENCE_S", 0.2)
     limited.cut("n2")
     try:
         with pytest.raises(RunError, match="the link between n1 and n2: "):
@@ -241,7 +240,7 @@ def test_a_network_that_cannot_be_brought_up_leaves_nothing(tmp_path: Path) -> N
 PROGRAM = """
     import json, subprocess, sys, time
     from pathlib import Path
-    from inventory.links import Link
+    from inventory.emulation import Link
     from controller.emulation.network import EmulatedNetwork, NetworkPlan
 
     class Names:

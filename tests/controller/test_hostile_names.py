@@ -21,14 +21,21 @@ from agents.worker.process.state_store import write_rows
 from controller.coordinator.checkpoint_store import CheckpointStore
 from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.interfaces import Environment
+from controller.coordinator.reports import ReportedWork
 from controller.host.condition import Condition
-from controller.nodes.collect import collect_answer, collect_logs, collect_profiles, collect_traces
-from controller.nodes.transport import FolderReplicas, LoopbackTransport
+from controller.nodes.transport import (
+    FolderReplicas,
+    LoopbackTransport,
+    collect_answer,
+    collect_logs,
+    collect_profiles,
+    collect_traces,
+)
+from controller.ssh.backend import SshTransport
 from controller.ssh.connection import Connection
 from controller.ssh.files import RemoteFiles
 from controller.ssh.node_lease import NodeLease
 from controller.ssh.settings import settings_of
-from controller.ssh.transport import SshTransport
 from inventory.errors import MillraceError, RunError
 
 FEW, MANY = 40, 10_000
@@ -74,7 +81,7 @@ class Loopback:
         async def nothing(*_: object) -> None:
             """Do nothing."""
 
-        world = Environment(
+        environment = Environment(
             nodes=tuple(self.transports),
             send=nothing,
             restart=nothing,
@@ -85,8 +92,8 @@ class Loopback:
             note=lambda *_: None,
             tables=TABLES.keys(),
         )
-        workers = EpochWorkers(spec_of(PLACES), world, Condition(), lambda *_: None)
-        workers.forget_barrier(1)
+        workers = EpochWorkers(spec_of(PLACES), environment, Condition(), ReportedWork(), lambda *_: None)
+        workers.forget_barrier(1, store=True)
         return workers
 
     async def store(self, executor: str, file: str, table: str, part: str, nbytes: int = 5) -> bool:
@@ -95,8 +102,8 @@ class Loopback:
         said = Stored(epoch=1, slot=0, barrier=1, executor=executor, file=file, nbytes=nbytes, answers=answers)
         try:
             workers.handle_report(NODE, said)
-            await store.store(1, workers.stored)
-            await store.distribute({executor: PLACES["src[0]"]})
+            await store.store(1, workers.snapshots.stored, {})
+            await store.distribute({executor: PLACES["src[0]"]}, {})
             collect_answer([(p.table, self.copies.path(p.name)) for p in store.parts], self.answer, TABLES)
         except RunError:
             return False
@@ -249,7 +256,7 @@ def test_none_of_ten_thousand_names_in_reports_leads_outside(loopback: Loopback,
     attack_loopback(loopback, drawn)
 
 
-KEEPER = """\
+LEASE_DAEMON = """\
 import hashlib, json, os, sys
 from importlib.metadata import version
 here = os.path.dirname(__file__)
@@ -286,9 +293,9 @@ class Ssh:
     def __enter__(self) -> "Ssh":
         (self.folder / "lab").mkdir(parents=True)
         nodes = self._lab.__enter__()
-        keeper = nodes.folder / "keeper.py"
-        keeper.write_text(KEEPER)
-        (nodes.nodes["n1"].home / "venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} {keeper} "$@"\n')
+        daemon = nodes.folder / "lease_daemon.py"
+        daemon.write_text(LEASE_DAEMON)
+        (nodes.nodes["n1"].home / "venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} {daemon} "$@"\n')
         self._threads = ThreadPoolExecutor()
         self._connection = Connection(nodes.host("n1"), self._threads, settings_of(nodes.host("n1")))
         self._lease = NodeLease(self._connection, "campaign-" + "a" * 32, "owner")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.protocol import Place, Progress, Sent, Vitals, Work
+from agents.protocol import Progress, Sent, Slot, Vitals, Work
 from controller.coordinator.live_metrics import SILENT_S, ExecutorFlow, HopFlow, LiveMetrics, NodeFlow, Sample
 
-HERE, BESIDE, THERE = Place("n1", 0), Place("n1", 1), Place("n2", 0)
+HERE, BESIDE, THERE = Slot("n1", 0), Slot("n1", 1), Slot("n2", 0)
 S = 10**9
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from controller.nodes.loopback import LoopbackBackend
+from controller.nodes.backend import LoopbackBackend
 from inventory.cluster import Cluster, Node
-from inventory.energy_model import MeterLag
+from inventory.values import MeterLag
 
 
 def test_the_lag_of_this_hosts_meter_is_that_of_all_nodes(tmp_path: Path) -> None:

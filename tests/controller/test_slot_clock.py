@@ -11,26 +11,29 @@ import virtual_time
 from msgspec.structs import replace
 from obedient import PLACES, spec_of
 
-from agents.protocol import Gates, Message, Place, SlotDone, TimeSlot
+from agents.protocol import Gates, Message, Slot, SlotDone, TimeSlot
 from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.interfaces import SlotRecord
+from controller.coordinator.reports import ReportedWork
 from controller.coordinator.time_slot_clock import IDLE_S, LAST_S, SLOT_S, SlotClock
 from controller.host.condition import Condition
 from inventory.errors import RunError
 
 GATES = Gates(nodes=("n1", "n2"), steps=((0, 1), (1, 0)), stages=2, part_tuples=8)
-ONE, TWO = Place("n1", 0), Place("n2", 0)
+ONE, TWO = Slot("n1", 0), Slot("n2", 0)
 LONG_S = 1.0
 
 
 class Stand:
     """A clock whose workers' reports are sent by the test."""
 
-    def __init__(self, places: tuple[Place, ...] = (ONE, TWO)) -> None:
+    def __init__(self, places: tuple[Slot, ...] = (ONE, TWO)) -> None:
         self.told: list[int] = []
         self.records: list[SlotRecord] = []
-        world: Any = SimpleNamespace(send=self._tell)
-        self.workers = EpochWorkers(replace(spec_of(PLACES), gates=GATES), world, Condition(), lambda _node, _why: None)
+        environment: Any = SimpleNamespace(send=self._tell)
+        self.workers = EpochWorkers(
+            replace(spec_of(PLACES), gates=GATES), environment, Condition(), ReportedWork(), lambda _node, _why: None
+        )
         self.workers.nodes |= {"n1", "n2"}
         self.workers.ports |= dict.fromkeys(places, 1)
         self.clock = SlotClock(self.workers, GATES, self.records.append)
@@ -40,9 +43,9 @@ class Stand:
         if node == "n1":
             self.told.append(message.number)
 
-    async def says(self, place: Place, number: int, sent: int, received: int, **more: Any) -> None:
+    async def says(self, place: Slot, number: int, sent: int, received: int, **more: Any) -> None:
         """Send a worker's report and let the clock react."""
-        done = SlotDone(epoch=1, slot=place.slot, number=number, sent=sent, received=received, **more)
+        done = SlotDone(epoch=1, slot=place.index, number=number, sent=sent, received=received, **more)
         self.workers.handle_report(place.node, done)
         await asyncio.sleep(2 * IDLE_S)
 
@@ -118,9 +121,11 @@ def test_an_idle_slot_lasts_a_moment_and_a_busy_one_as_long_as_it_takes() -> Non
 
 def test_a_record_says_what_left_and_what_stalled() -> None:
     async def scene(stand: Stand) -> None:
-        await stand.says(ONE, 0, sent=20, received=0, parts={5: 2, 6: 1}, waiting=7, largest=4)
-        more: dict[str, Any] = {"parts": {5: 1}, "waiting": 6, "largest": 6, "first_ns": 100, "last_ns": 350}
-        await stand.says(TWO, 0, sent=5, received=25, **more)
+        one: dict[str, Any] = {"parts": {1: 2, 2: 1}, "waiting": 7, "largest": 4}
+        await stand.says(ONE, 0, sent=20, received=0, arrived_ns=40, queued_rows=9, queued_bytes=900, **one)
+        more: dict[str, Any] = {"parts": {1: 1, 77: 1}, "waiting": 6, "largest": 6, "first_ns": 100, "last_ns": 350}
+        stages: dict[str, Any] = {"arrived_ns": 60, "packed_ns": 380, "queued_rows": 6, "queued_bytes": 10}
+        await stand.says(TWO, 0, sent=5, received=25, **more, **stages)
         await stand.says(ONE, 1, sent=20, received=0)
         await stand.says(TWO, 1, sent=5, received=25)
 
@@ -130,7 +135,7 @@ def test_a_record_says_what_left_and_what_stalled() -> None:
         number=0,
         steps="0 -",
         lasted_ns=0,
-        parts=4,
+        parts=5,
         tuples=25,
         largest_parts=3,
         h_ns=100,
@@ -138,9 +143,17 @@ def test_a_record_says_what_left_and_what_stalled() -> None:
         stall_ns=250,
         waiting=13,
         largest_outbox=6,
+        arrived_ns=60,
+        processed_ns=350,
+        packed_ns=380,
+        queued_rows=15,
+        queued_bytes=910,
+        # Executors 1 and 2 are on n1 and n2; a number that no executor has is nobody's.
+        node_parts="n1=3 n2=1",
     )
     assert first.lasted_ns > 0
     assert (second.number, second.steps, second.parts, second.tuples) == (1, "1 0", 0, 0)
+    assert (second.arrived_ns, second.packed_ns, second.node_parts) == (None, None, "n1=0 n2=0")
     assert (second.h_ns, second.stall_predicted_ns, second.stall_ns) == (None, None, None)
 
 

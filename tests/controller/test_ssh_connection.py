@@ -225,7 +225,7 @@ def millrace(nodes: Lab) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
             sys.executable,
             "-P",
             "-c",
-            "from campaign.commands.start import main; main()",
+            "from millrace.__main__ import main; main()",
             "exec",
             str(nodes.inventory),
         ]

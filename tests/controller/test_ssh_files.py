@@ -16,15 +16,15 @@ import pytest
 from sshd import Lab, Sshd, lab
 
 from controller.host.addresses import with_addresses
-from controller.host.cleanup_log import CleanupLog
+from controller.host.ownership import CleanupLog
 from controller.host.process_identity import identify
-from controller.ssh.backend import SshBackend
+from controller.ssh.backend import SshBackend, SshTransport
 from controller.ssh.connection import Connection
 from controller.ssh.files import CACHE, PARTIAL, RemoteFiles
 from controller.ssh.node_lease import NodeLease
 from controller.ssh.node_lease_daemon import WORK
 from controller.ssh.settings import settings_of
-from controller.ssh.transport import SshTransport
+from inventory.cluster import cluster_of
 from inventory.errors import RunError, UnfitError
 
 pytestmark = pytest.mark.sshd
@@ -247,7 +247,7 @@ def test_disk_space_on_every_node_is_checked_before_a_run(
     nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    reach = SshBackend(with_addresses(nodes.hosts.cluster_document), nodes.hosts, "me")
+    reach = SshBackend(with_addresses(cluster_of(nodes.hosts.cluster_document)), nodes.hosts, "me")
     reach.check()
 
     async def ask() -> None:
@@ -271,6 +271,7 @@ def small(node: Sshd) -> Iterator[None]:
 
 @pytest.mark.root
 @pytest.mark.usefixtures("small")
+@pytest.mark.long
 def test_a_full_disk_on_a_node_is_told_with_the_node_and_what_is_missing(nodes: Lab, tmp_path: Path) -> None:
     source = written(tmp_path / "source", 3_000_000)
     with pytest.raises(UnfitError, match=r"node n1: .* has 1\.0 MB free, and source has 3\.0 MB"):

@@ -11,17 +11,16 @@ import pytest
 from nobody import Nobody, nobody
 
 from campaign.runner.clean import clean
-from controller.host.cleanup_log import CleanupLog, read_state
-from controller.host.cluster_lock import ClusterLock, lock_path
+from controller.host.disk import find_state_folder, state_folder
+from controller.host.ownership import CleanupLog, ClusterLock, lock_path, read_state
 from controller.host.process_identity import boot_id
-from controller.host.state_folder import find_state_folder, state_folder
 from inventory.errors import UnfitError
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from controller.host.cluster_lock import ClusterLock
-from controller.host.cleanup_log import CleanupLog
+from controller.host.ownership import ClusterLock
+from controller.host.ownership import CleanupLog
 
 with ClusterLock("five nodes", Path("first")), CleanupLog(Path("first")) as state:
     state.partial(Path("first/001")).mkdir(parents=True)
@@ -31,7 +30,7 @@ with ClusterLock("five nodes", Path("first")), CleanupLog(Path("first")) as stat
 
 SECOND = """
 from pathlib import Path
-from controller.host.cluster_lock import ClusterLock
+from controller.host.ownership import ClusterLock
 from inventory.errors import UnfitError
 
 try:
@@ -41,7 +40,7 @@ except UnfitError as refusal:
     print(refusal)
 """
 
-CLEAN = "from campaign.commands.start import main; main()"
+CLEAN = "from millrace.__main__ import main; main()"
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from controller.emulation.sysfs import (
 )
 from controller.emulation.sysfs_effects import RefusedWrite, SysfsEffects
 from controller.host.cgroups import Group, Hierarchy, quota_of
-from inventory.emulated_machine import Machine
-from inventory.energy_model import EnergyModel
+from inventory.emulation import Machine
 from inventory.errors import RunError
+from inventory.values import EnergyModel
 
 MACHINE = Machine(
     cores=4,

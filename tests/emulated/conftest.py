@@ -13,7 +13,7 @@ from emulated_desk import ROOT, Desk, changes, command, millrace
 from emulating import host_state, left_of, own_state, up
 
 from inventory.ansible_hosts import load_hosts
-from inventory.finding import find_inventory
+from inventory.reading import find_inventory
 
 
 @pytest.fixture(scope="session", autouse=True)

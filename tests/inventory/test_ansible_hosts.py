@@ -8,9 +8,8 @@ from controller.ssh.settings import arguments_of
 from inventory.ansible_hosts import Hosts, load_hosts
 from inventory.ansible_listing import Listing, listing
 from inventory.cluster import Node
-from inventory.documents import read
+from inventory.emulation import requested_links
 from inventory.errors import InputError
-from inventory.links import requested_links
 from inventory.power_index import power_index
 from inventory.reading import read_cluster
 
@@ -139,8 +138,8 @@ def test_a_namespace_is_as_strong_as_its_share_of_this_host(listed: Listing) -> 
 
 
 def test_an_inventory_is_accepted_where_a_cluster_file_is(lab: Path, listed: Listing) -> None:
-    assert read_cluster(lab / "hosts.yml").data == Hosts(listed).cluster_document.data
-    assert [node["id"] for node in read_cluster("loopback").data["nodes"]][:2] == ["n1", "n2"]
+    assert read_cluster(lab / "hosts.yml").value == Hosts(listed).cluster
+    assert [node.id for node in read_cluster("loopback").value.nodes][:2] == ["n1", "n2"]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,7 @@ def test_a_wrong_link_is_named_with_its_place(listed: Listing, lab: Path) -> Non
     place = re.escape("host_vars/zeta.yml:2: host zeta: millrace_links[0].to: 'alpa' is no host of this inventory")
     try:
         with pytest.raises(InputError, match=f"{place}; did you mean 'alpha'"):
-            requested_links(hosts.document, list(hosts.by_name))
+            requested_links(hosts.origin, list(hosts.by_name))
     finally:
         links.unlink()
 
@@ -225,7 +224,8 @@ def test_an_ini_inventory_is_read_and_its_lines_are_named(tmp_path: Path) -> Non
 def test_a_slip_in_a_cluster_file_is_no_inventory(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yml"
     path.write_text("nods: [{id: n1}]")
-    assert read_cluster(path).data == read(path).data
+    with pytest.raises(InputError, match=r"cluster.yml:1: nods: unknown key 'nods'; did you mean 'nodes'"):
+        read_cluster(path)
 
 
 def test_a_host_that_says_nothing_is_like_a_node_that_says_nothing(listed: Listing) -> None:

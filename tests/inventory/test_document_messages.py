@@ -1,4 +1,4 @@
-"""What a document's errors say is in the user's words, and complete."""
+"""What a document's errors say is in the user's words and complete, also inside tagged unions."""
 
 from typing import Annotated
 
@@ -38,3 +38,34 @@ def test_what_was_expected_is_said_in_words(text: str, message: str) -> None:
 def test_the_nearest_name_may_differ_in_case_only() -> None:
     assert nearest("EVEN", ["even", "optimal"]) == "; did you mean 'even'?"
     assert nearest("topstorm", ["Top-Storm", "even"]) == "; did you mean 'Top-Storm'?"
+
+
+class Circle(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="circle"):
+    radius: float
+
+
+class Square(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="square"):
+    side: float
+
+
+class Named(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+
+
+class Drawing(Struct, frozen=True, forbid_unknown_fields=True):
+    shapes: tuple[Circle | Square, ...] = ()
+    people: tuple[str | Named, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("shapes: [{kind: circel, radius: 1}]", "d.yaml:1: shapes.0..kind: .*'circel'.*; did you mean 'circle'"),
+        ("shapes:\n- {kind: square, sides: 1}", "d.yaml:2: shapes.0..sides: unknown key 'sides'; did you mean 'side'"),
+        ("shapes: [{kind: hexagon}]", "valid: circle, square"),
+        ("people: [ann, {nam: bob}]", "people.1..nam: unknown key 'nam'; did you mean 'name'"),
+    ],
+)
+def test_an_error_inside_a_union_names_the_nearest_choice(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse(text, "d.yaml").convert(Drawing)

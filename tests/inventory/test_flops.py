@@ -4,7 +4,7 @@ import pytest
 
 from inventory.cluster import Facts, Node
 from inventory.errors import InputError
-from inventory.flops import SOURCES, choose_source, flops_per_cycle, isa_flops
+from inventory.power_index import SOURCES, choose_source, flops_per_cycle, isa_flops
 
 ALL = Node(
     id="all",

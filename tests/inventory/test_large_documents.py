@@ -19,7 +19,7 @@ from inventory.errors import InputError
 from inventory.parsing import MOST_DEEP, MOST_YAML, json_line, yaml_data
 
 SOON_S = 5.0
-"""What takes a second at most, on a machine five times slower."""
+"""CPU time of what takes a second at most, on a machine five times slower."""
 
 MB = 10
 EDGES = MB * 1_000_000 // 80
@@ -37,10 +37,10 @@ def traffic(edges: int = EDGES) -> str:
 def test_ten_megabytes_of_yaml_are_refused_at_once(tmp_path: Path, text: str) -> None:
     path = tmp_path / "large.yaml"
     path.write_text(text)
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(InputError, match=r"large\.yaml:?.*JSON"):
         read(path)
-    assert time.monotonic() - begun < SOON_S
+    assert time.process_time() - begun < SOON_S
 
 
 def test_how_much_yaml_is_read_is_said_with_what_to_do() -> None:
@@ -78,10 +78,10 @@ def test_ten_megabytes_of_traffic_take_a_few_times_their_size(tmp_path: Path) ->
     ids=["torn", "a key twice", "infinite", "deep", "very deep"],
 )
 def test_a_mistake_in_ten_megabytes_of_json_is_named_at_once(broken: Any, complaint: str) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(InputError, match=complaint):
         parse(broken(traffic()), "t.json")
-    assert time.monotonic() - begun < 5 * SOON_S
+    assert time.process_time() - begun < 5 * SOON_S
 
 
 def test_a_wrong_value_in_ten_megabytes_of_json_is_named_with_its_line() -> None:

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from inventory.documents import parse
 from inventory.errors import InputError
-from inventory.params import as_plain, described, given, parameters
+from inventory.plugins import as_plain, described, given, parameters
 
 
 @dataclass(frozen=True)
@@ -33,29 +33,29 @@ class Params:
 
 def test_defaults_stand_where_nothing_is_given() -> None:
     assert parameters(Params) == Params()
-    assert parameters(Params, (parse(""), ()), (given([]), ())) == Params()
+    assert parameters(Params, parse("").origin, given([])) == Params()
 
 
 def test_values_of_the_command_line_are_read_like_yaml() -> None:
     texts = ["alpha=0.5", "count=7", "switch=true", "word=no", "kind=seed", "pools={a: 2, b: {nodes: 3}}"]
-    assert parameters(Params, (given(texts), ())) == Params(0.5, 7, True, "no", "seed", {"a": 2, "b": Pool(3)})
+    assert parameters(Params, given(texts)) == Params(0.5, 7, True, "no", "seed", {"a": 2, "b": Pool(3)})
 
 
 def test_on_and_off_are_a_switch_only_where_one_is_expected() -> None:
-    assert parameters(Params, (given(["switch=on", "word=on"]), ())) == Params(switch=True, word="on")
-    assert parameters(Params, (given(["switch=off"]), ())).switch is False
+    assert parameters(Params, given(["switch=on", "word=on"])) == Params(switch=True, word="on")
+    assert parameters(Params, given(["switch=off"])).switch is False
 
 
 def test_later_sources_win_key_by_key() -> None:
     file = parse("{alpha: 0.1, count: 1}", "p.yml")
-    assert parameters(Params, (file, ()), (given(["count=2"]), ())) == Params(alpha=0.1, count=2)
+    assert parameters(Params, file.origin, given(["count=2"])) == Params(alpha=0.1, count=2)
 
 
 def test_parameters_may_lie_deep_in_a_document() -> None:
     agenda = parse("schedulers:\n- {name: x, params: {alpha: 0.3}}\n- name: y\n  params:\n    alhpa: 1", "a.yml")
-    assert parameters(Params, (agenda, ("schedulers", 0, "params"))).alpha == 0.3
+    assert parameters(Params, agenda.origin / "schedulers" / 0 / "params").alpha == 0.3
     with pytest.raises(InputError, match=r"a.yml:5: schedulers\[1\].params.alhpa: unknown.*did you mean 'alpha'"):
-        parameters(Params, (agenda, ("schedulers", 1, "params")))
+        parameters(Params, agenda.origin / "schedulers" / 1 / "params")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_parameters_may_lie_deep_in_a_document() -> None:
 )
 def test_a_mistake_is_named(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parameters(Params, (given([text]), ()))
+        parameters(Params, given([text]))
 
 
 def test_a_key_given_twice_is_refused() -> None:
@@ -86,12 +86,12 @@ def test_a_key_given_twice_is_refused() -> None:
 
 def test_values_that_do_not_go_together_are_refused_with_their_file() -> None:
     with pytest.raises(InputError, match=r"p.yml:1: count and switch"):
-        parameters(Params, (parse("{count: 101, switch: true}", "p.yml"), ()), (given([]), ()))
+        parameters(Params, parse("{count: 101, switch: true}", "p.yml").origin, given([]))
 
 
 def test_a_list_is_no_set_of_parameters() -> None:
     with pytest.raises(InputError, match=r"p.yml:1: a mapping of parameters was expected"):
-        parameters(Params, (parse("[alpha]", "p.yml"), ()))
+        parameters(Params, parse("[alpha]", "p.yml").origin)
 
 
 def test_all_values_are_shown_in_order() -> None:

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.cluster import Facts, Node, load_cluster
+from inventory.cluster import Facts, Node, cluster_of
+from inventory.documents import read
 from inventory.errors import InputError
-from inventory.finding import find_inventory
 from inventory.power_index import power_index
+from inventory.reading import find_inventory
 
 TABLE_3 = [
     # id, GHz, RAM GB, FLOPs/cycle, cores, speed, power and index for alpha 0.8, power and index for alpha 0.2
@@ -90,7 +91,7 @@ def test_a_node_that_is_not_available_may_lack_everything() -> None:
 
 
 def test_the_shipped_loopback_cluster_is_the_papers_hardware() -> None:
-    cluster = load_cluster(find_inventory("loopback"))
+    cluster = cluster_of(read(find_inventory("loopback"))).value
     assert [node.id for node in cluster.nodes] == ["n1", "n2", "n3", "n4", "n5"]
     assert [node.address for node in cluster.nodes] == [f"127.0.0.{i}" for i in range(2, 7)]
     assert {node.slots for node in cluster.nodes} == {4}

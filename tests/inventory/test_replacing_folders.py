@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from inventory.atomic_folder import replacing
+from inventory.atomic_files import replacing_folder
 from inventory.errors import UnfitError
 
 
@@ -15,7 +15,7 @@ def names(folder: Path) -> list[str]:
 
 def test_the_folder_appears_when_it_is_complete(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "report"
-    with replacing(target) as folder:
+    with replacing_folder(target) as folder:
         (folder / "index.html").write_text("new")
         assert not target.exists()
     assert (target / "index.html").read_text() == "new"
@@ -27,7 +27,7 @@ def test_an_older_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     target = tmp_path / "report"
     target.mkdir()
     (target / "old.html").write_text("old")
-    with replacing(target) as folder:
+    with replacing_folder(target) as folder:
         (folder / "index.html").write_text("new")
     assert names(target) == ["index.html"]
     assert names(tmp_path) == ["report"]
@@ -40,7 +40,7 @@ def test_when_making_it_fails_the_older_folder_stays(tmp_path: Path, fault: Base
     (target / "old.html").write_text("old")
 
     def make() -> None:
-        with replacing(target) as folder:
+        with replacing_folder(target) as folder:
             (folder / "half.html").write_text("half")
             raise fault
 
@@ -52,7 +52,10 @@ def test_when_making_it_fails_the_older_folder_stays(tmp_path: Path, fault: Base
 
 def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     target = tmp_path / "report"
-    with pytest.raises(UnfitError, match=r"index\.html: cannot be written: No space left on device"), replacing(target):
+    with (
+        pytest.raises(UnfitError, match=r"index\.html: cannot be written: No space left on device"),
+        replacing_folder(target),
+    ):
         raise OSError(28, "No space left on device", "index.html")
     assert names(tmp_path) == []
 
@@ -62,7 +65,7 @@ def test_a_link_is_replaced_and_not_what_it_points_to(tmp_path: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / "precious").write_text("kept")
     (tmp_path / "report").symlink_to(elsewhere)
-    with replacing(tmp_path / "report") as folder:
+    with replacing_folder(tmp_path / "report") as folder:
         (folder / "index.html").write_text("new")
     assert names(elsewhere) == ["precious"]
     assert names(tmp_path / "report") == ["index.html"]
@@ -75,9 +78,9 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_makes_is_no
     (abandoned / "half").write_text("half")
     other = tmp_path / ".report [2].abc.partial"
     other.mkdir()
-    with replacing(target) as first:
+    with replacing_folder(target) as first:
         assert not abandoned.exists()
-        with replacing(target) as second:
+        with replacing_folder(target) as second:
             (second / "index.html").write_text("second")
         assert first.exists()
     assert names(tmp_path) == [".report [2].abc.partial", "report [1]"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,18 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installing import install
+from valid import checked
 
 from controller.host.process_identity import ProcessIdentity, marked
 
-MILLRACE = "from campaign.commands.start import main; main()"
+MILLRACE = "from millrace.__main__ import main; main()"
 """The whole command."""
 
 WITHOUT_REPORT = """\
 import click
-from campaign.commands.start import main
+from millrace.__main__ import main
 from campaign.commands import run
 
-run.command.callback = click.pass_obj(lambda settings, **given: run.run_campaign(settings, **given)[0])
+run.run_command.callback = click.pass_obj(lambda settings, no_report, **given: run.run_campaign(settings, **given)[0])
 main()
 """
 """`millrace` whose `run` leaves out the report, which takes longer than the campaigns of most tests."""
@@ -59,7 +62,7 @@ WITHOUT_SPARK = """\
 import sys
 
 sys.modules["pyspark"] = None
-from campaign.commands.start import main
+from millrace.__main__ import main
 
 main()
 """
@@ -67,7 +70,11 @@ main()
 
 
 class Desk:
-    """An operator's desk: a folder with an agenda, and campaigns started from it."""
+    """An operator's desk: a folder with an agenda, and campaigns started from it.
+
+    Attributes:
+        packages: folders of third-party packages that are installed there.
+    """
 
     whole, without_report, without_spark = MILLRACE, WITHOUT_REPORT, WITHOUT_SPARK
 
@@ -78,6 +85,7 @@ class Desk:
         self.temporary.mkdir()
         (folder / "two.yaml").write_text(CLUSTER)
         self._started: list[subprocess.Popen[str]] = []
+        self.packages: list[Path] = []
 
     def agenda(self, **changes: Any) -> str:
         """Write an agenda, a changed `AGENDA`; return its file name."""
@@ -87,7 +95,8 @@ class Desk:
     @property
     def environment(self) -> dict[str, str]:
         """Of what is started from here."""
-        return {**os.environ, "XDG_STATE_HOME": str(self.state), "TMPDIR": str(self.temporary)}
+        own = {"XDG_STATE_HOME": str(self.state), "TMPDIR": str(self.temporary)}
+        return {**os.environ, **own, **({"PYTHONPATH": ":".join(map(str, self.packages))} if self.packages else {})}
 
     def start(self, *arguments: str, program: str = WITHOUT_REPORT, **options: Any) -> subprocess.Popen[str]:
         """Start `millrace` with these arguments; it leads a session of its own, as under a terminal."""
@@ -107,9 +116,9 @@ class Desk:
         """Run `millrace` to its end."""
         return self.end_of(self.start(*arguments, program=program))
 
-    def end_of(self, process: subprocess.Popen[str]) -> "Outcome":
+    def end_of(self, process: subprocess.Popen[str], seconds: float = LONG_S) -> "Outcome":
         """Wait for a started `millrace`."""
-        out, err = process.communicate(timeout=LONG_S)
+        out, err = process.communicate(timeout=seconds)
         return Outcome(process.returncode, out, err)
 
     @property
@@ -157,10 +166,10 @@ class Desk:
         return list(self.state.glob("millrace/*/*"))
 
     def results(self) -> dict[str, dict[str, Any]]:
-        """Run -> its run.json."""
-        return {
-            path.parent.name: json.loads(path.read_text()) for path in sorted(self.campaign.glob("runs/*/run.json"))
-        }
+        """Run -> its run.json; all records are valid by their JSON Schemas."""
+        for name in ("campaign", "live"):
+            checked(name, self.campaign / f"{name}.json")
+        return {path.parent.name: checked("run", path) for path in sorted(self.campaign.glob("runs/*/run.json"))}
 
     @staticmethod
     def doubts(run: dict[str, Any]) -> list[str]:
@@ -205,3 +214,14 @@ def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     made = Desk(tmp_path_factory.mktemp("desk"))
     yield made
     made.close()
+
+
+SAMPLE = Path(__file__).parents[1] / "sample_plugin"
+
+
+@pytest.fixture(scope="session")
+def sample_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder in which the sample package is installed."""
+    work = tmp_path_factory.mktemp("sample")
+    shutil.copytree(SAMPLE, work / "project", ignore=shutil.ignore_patterns("__pycache__"))
+    return install(work / "project", work)

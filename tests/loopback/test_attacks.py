@@ -15,9 +15,9 @@ from ground import Play, ground, kill, place_of
 
 from agents.protocol import Connect, Message
 from controller.coordinator.checkpoint_loop import ControlSettings
-from workloads.registry import load_workload
+from workloads.workload import load_workload
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.long, pytest.mark.loopback]
 
 SECONDS = 2.0
 PLACES = dict(
@@ -67,8 +67,8 @@ async def run_under_attack(folder: Path) -> tuple[Counter[str], Counter[str]]:
         rate, course = {"kind": "constant", "tuples_per_s": 5000.0}, ControlSettings(checkpoint_s=0.3)
         async with agents.run(load_workload("wordcount", params), PLACES, rate, course, watch) as play:
             begun.append(play)
-            source_start = await play.session.start()
-            await play.session.wait_until(source_start + 700_000_000)
+            source_start = await play.coordinator.start()
+            await play.coordinator.wait_until(source_start + 700_000_000)
             kill(next(iter(play.workers.values())))
             await play.until(lambda: len(attackers) == 2, "the second epoch")
             done = await asyncio.to_thread(made, list(attackers.values()))
@@ -76,8 +76,8 @@ async def run_under_attack(folder: Path) -> tuple[Counter[str], Counter[str]]:
             assert verdict.passed, verdict.message
             assert verdict.checked > 0
             # The killed worker, and nothing else, broke the run.
-            (recovery,) = play.session.event_log.recoveries
-            assert "SIGKILL" in recovery["cause"]
+            (recovery,) = play.coordinator.event_log.recoveries
+            assert "SIGKILL" in recovery.cause
             traces = play.traces()
     rows = [row for row in traces["event"].to_pylist() if row["kind"] == "refused_connection"]
     assert {row["node"] for row in rows} == {"n1", "n2"}

@@ -10,7 +10,7 @@ from known import Known, Params, installed
 
 from agents.worker.channels.channel import QUEUE_BYTES
 from controller.coordinator.checkpoint_loop import ControlSettings
-from workloads.rates import NS
+from inventory.times import NS
 
 pytestmark = pytest.mark.loopback
 
@@ -26,7 +26,7 @@ def rss(play: Play) -> dict[str, int]:
     found = {}
     for place, process in play.workers.items():
         assert process is not None
-        found[f"{place.node}/{place.slot}"] = psutil.Process(process.pid).memory_info().rss
+        found[f"{place.node}/{place.index}"] = psutil.Process(process.pid).memory_info().rss
     return found
 
 
@@ -36,15 +36,15 @@ async def stuck_for(folder: Path, seconds: float) -> None:
     gate.touch()
     workload = Known(Params(payload=PAYLOAD, sources=2, gate=str(gate)))
     async with ground(folder) as agents, agents.run(workload, PLACES, {"kind": "max"}, ControlSettings()) as play:
-        start_ns = await play.session.start()
+        start_ns = await play.coordinator.start()
         before = most = rss(play)
         for second in range(1, 2 * round(seconds) + 1):
-            await play.session.wait_until(start_ns + second * NS // 2)
+            await play.coordinator.wait_until(start_ns + second * NS // 2)
             most = {at: max(held, most[at]) for at, held in rss(play).items()}
         gate.unlink()
         verdict = await play.end()
         assert verdict.passed, verdict.message
-        emitted = sum(play.session.positions.values())
+        emitted = sum(play.coordinator.positions.values())
         traces = play.traces()
     growth = {at: held - before[at] for at, held in most.items()}
     assert max(growth.values()) < MOST_BYTES, growth

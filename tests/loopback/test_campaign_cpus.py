@@ -9,9 +9,9 @@ from fake_kernel import all_files
 from trees.processors import CPU, acpi_shared, virtual, write
 
 from agents.cpu.journal import journal_path
-from agents.power.host import ROOT_VARIABLE
+from agents.power.reader import ROOT_VARIABLE
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 ONE = "nodes:\n  - {id: n1, address: 127.0.0.2, class: big, slots: 2}\n"
 GOVERNOR = f"{CPU}/cpufreq/policy0/scaling_governor"
@@ -89,6 +89,10 @@ def test_what_a_node_cannot_is_refused_before_anything_is_written(desk, root) ->
     assert outcome.status == 3, outcome
     assert "node n1: cores: 9" in outcome.err
     assert "possible: 1 to 4" in outcome.err
+    later = {"at_s": 1, "do": "set_cpu", "node": "n1", "settings": {"cores": 8}}
+    outcome = desk.run("run", agenda(desk, None, timeline=[later]))
+    assert outcome.status == 3, outcome
+    assert "node n1: cores: 8" in outcome.err
     assert not (desk.folder / "results").exists()
 
 

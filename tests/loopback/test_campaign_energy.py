@@ -1,4 +1,4 @@
-"""A campaign on a machine with meters: energy per tuple, hop and consumer is what one works out by hand."""
+"""A campaign on a machine with meters: energy per tuple, hop and consumer, and its report."""
 
 import csv
 from pathlib import Path
@@ -9,11 +9,10 @@ import pytest
 from replaying import Replay
 from trees import meters
 
-from agents.power.host import ROOT_VARIABLE
+from agents.power.reader import ROOT_VARIABLE
 from analysis.figures.data import quantity
-from analysis.render import render
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 PACKAGE = f"{meters.POWERCAP}/intel-rapl:0/energy_uj"
 MEMORY = f"{meters.POWERCAP}/intel-rapl:0:0/energy_uj"
@@ -49,6 +48,16 @@ def raced(shared_desk: Any, tmp_path_factory: pytest.TempPathFactory) -> Raced:
     return Raced(shared_desk.campaign / "runs", replay, results)
 
 
+@pytest.fixture(scope="module")
+def report(shared_desk: Any, raced: Raced) -> Path:
+    """The folder of its report."""
+    outcome = shared_desk.end_of(
+        shared_desk.start("report", str(raced.folder.parent), program=shared_desk.whole), seconds=240
+    )
+    assert outcome.status == 0, outcome
+    return raced.folder.parent / "report"
+
+
 def rows(raced: Raced, run: str, table: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = pq.read_table(raced.folder / run / "traces" / f"{table}.parquet").to_pylist()
     return found
@@ -77,8 +86,26 @@ def test_energy_per_tuple_of_each_scheduler_is_what_the_counters_counted_over_wh
 
 
 @pytest.mark.spark
-def test_the_report_says_the_energy_per_tuple_that_one_works_out_by_hand_for_each_scheduler(raced: Raced) -> None:
-    report = render(raced.folder.parent).parent
+@pytest.mark.long
+def test_the_reports_figures_are_those_of_the_runs(raced: Raced, report: Path) -> None:
+    assert (report / "index.html").stat().st_size > 0
+    with (report / "tables" / "runs.csv").open() as file:
+        rows = {row["run"]: row for row in csv.DictReader(file)}
+    assert rows.keys() == raced.results.keys()
+    for name, row in rows.items():
+        assert row["counts"] == "true"
+        measured = raced.results[name]["measured"]
+        # Two programs by two ways: Spark from the interval in run.json, the campaign from marks in the traces.
+        for column in ("source_tuples_per_s", "sink_tuples_per_s"):
+            assert float(row[column]) == pytest.approx(measured[column], rel=0.5)
+        assert float(row["latency_p50_ms"]) == pytest.approx(measured["latency_ms"]["p50"], rel=0.5)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_the_report_says_the_energy_per_tuple_that_one_works_out_by_hand_for_each_scheduler(
+    raced: Raced, report: Path
+) -> None:
     with (report / "tables" / "energy.csv").open(newline="") as file:
         said = {row["run"]: row for row in csv.DictReader(file)}
     assert {row["scheduler"] for row in said.values()} == {"even", "top-storm"}

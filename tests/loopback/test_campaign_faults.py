@@ -53,7 +53,15 @@ def first_run_is_collected(desk: Any) -> bool:
     return (desk.campaign / "runs" / f"{FIRST}.partial" / "answer").is_dir()
 
 
-@pytest.mark.parametrize("moment", [agents_run, workers_run, second_run_is_measured, first_run_is_collected])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        second_run_is_measured,
+        pytest.param(workers_run, marks=pytest.mark.long),
+        pytest.param(agents_run, marks=pytest.mark.long),
+        pytest.param(first_run_is_collected, marks=pytest.mark.long),
+    ],
+)
 def test_a_killed_campaign_leaves_no_process_and_is_completed_by_resume(
     desk: Any, moment: Callable[[Any], bool]
 ) -> None:
@@ -69,7 +77,11 @@ def test_a_killed_campaign_leaves_no_process_and_is_completed_by_resume(
 
 
 @pytest.mark.parametrize(
-    "victims", [lambda desk: desk.processes("agent"), lambda desk: desk.workers()], ids=["agent", "worker"]
+    "victims",
+    [
+        pytest.param(lambda desk: desk.processes("agent"), id="agent", marks=pytest.mark.long),
+        pytest.param(lambda desk: desk.workers(), id="worker", marks=pytest.mark.long),
+    ],
 )
 def test_a_run_whose_process_is_killed_is_tried_again(
     desk: Any, victims: Callable[[Any], list[ProcessIdentity]]
@@ -89,6 +101,7 @@ def test_a_run_whose_process_is_killed_is_tried_again(
     assert not desk.processes()
 
 
+@pytest.mark.long
 def test_a_run_that_finally_failed_does_not_end_the_campaign_and_is_done_by_resume(desk: Any) -> None:
     campaign = desk.start("run", desk.agenda(checkpoint_s=0))
     desk.wait_for_stage(1, "measuring")
@@ -107,6 +120,7 @@ def test_a_run_that_finally_failed_does_not_end_the_campaign_and_is_done_by_resu
     assert written(desk, SECOND) == before
 
 
+@pytest.mark.long
 def test_a_failure_stops_the_campaign_when_the_agenda_says_so(desk: Any) -> None:
     campaign = desk.start("run", desk.agenda(checkpoint_s=0, on_failure={"then": "stop"}))
     desk.wait_for_stage(1, "measuring")
@@ -131,7 +145,9 @@ def test_ctrl_c_once_finishes_the_run_and_stops(desk: Any) -> None:
     assert written(desk, FIRST) == before
 
 
-@pytest.mark.parametrize("signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,)])
+@pytest.mark.parametrize(
+    "signals", [(signal.SIGINT, signal.SIGINT), pytest.param((signal.SIGTERM,), marks=pytest.mark.long)]
+)
 def test_ctrl_c_twice_or_a_request_to_end_stops_at_once(desk: Any, signals: tuple[signal.Signals, ...]) -> None:
     campaign = desk.start("run", desk.agenda(duration_s=3600))
     desk.wait_for_stage(1, "measuring")
@@ -159,6 +175,7 @@ def test_ctrl_c_before_the_first_run_stops_at_once(desk: Any) -> None:
     assert not list(desk.temporary.iterdir())
 
 
+@pytest.mark.long
 def test_a_second_campaign_is_refused_and_told_who_is_first(desk: Any) -> None:
     agenda = desk.agenda(duration_s=3600)
     first = desk.start("run", agenda)
@@ -185,6 +202,7 @@ def tiny(desk: Any) -> Any:
 
 
 @pytest.mark.root
+@pytest.mark.long
 def test_a_disk_that_fills_up_keeps_what_is_complete_and_is_said_once(desk: Any, tiny: Path) -> None:
     filler = tiny / "filler"
     campaign = desk.start("run", desk.agenda())
@@ -268,6 +286,7 @@ def test_an_agenda_without_a_name_or_a_folder_is_asked_for(desk: Any) -> None:
     assert "holds no campaign.json" in outcome.err
 
 
+@pytest.mark.long
 def test_every_result_document_is_valid_json_at_every_moment(desk: Any) -> None:
     campaign = desk.start("run", desk.agenda(schedulers=["even"]))
     desk.wait_for(lambda: bool(desk.live()), "live.json")

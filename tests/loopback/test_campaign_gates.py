@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 SCHEDULE = {"nodes": ["n2", "n1"], "steps": [[1, 0], [0, 1]], "stages": 1}
 LINEAR, EVEN = "001-wordcount-pipeline-linear-r1", "002-wordcount-even-r1"
@@ -54,6 +54,10 @@ def test_runs_follow_schedules_through_a_kill_and_answer_right(desk: Any) -> Non
     assert {row["steps"] for row in last} == {"0", "1"}
     for row in last:
         assert row["tuples"] <= 64 * row["parts"]
+        assert sum(int(pair.rpartition("=")[2]) for pair in row["node_parts"].split()) == row["parts"]
+        assert (row["arrived_ns"] is not None) == (row["parts"] > 0)
+        assert row["packed_ns"] is None or 0 < row["processed_ns"] <= row["packed_ns"]
+    assert any(row["queued_bytes"] for row in last)
     # Nothing is left in an outbox when a run is over, and all that was sent went through a gate.
     assert last[-1]["waiting"] == 0
     channels = pyarrow.parquet.read_table(desk.campaign / "runs" / EVEN / "traces" / "channel.parquet")

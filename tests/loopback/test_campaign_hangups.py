@@ -51,6 +51,7 @@ def test_a_hangup_is_like_a_request_to_end(desk: Any, stage: str) -> None:
     assert nothing_is_left(desk)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_request_to_end_while_reporting_says_what_it_does(desk: Any, number: signal.Signals) -> None:
@@ -71,6 +72,51 @@ def test_a_request_to_end_while_reporting_says_what_it_does(desk: Any, number: s
     assert nothing_is_left(desk)
 
 
+AT_CLEAN_UP = """\
+import os, signal
+import campaign.runner.campaign_loop as loop
+hold = loop.hold_interrupts
+
+def hold_and_be_asked():
+    hold()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+loop.hold_interrupts = hold_and_be_asked
+"""
+
+
+BEFORE_CLEAN_UP = """\
+import os, signal
+import campaign.runner.campaign_loop as loop
+suppress = loop.suppress
+
+def be_asked(*kinds):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return suppress(*kinds)
+
+loop.suppress = be_asked
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("moment", "said"),
+    [
+        (BEFORE_CLEAN_UP, "stopping now\ninterrupted; go on with: millrace run --resume"),
+        (AT_CLEAN_UP, "stopped before the report was complete. The results are complete in"),
+    ],
+    ids=["before", "during"],
+)
+def test_a_request_to_end_after_the_last_run_leaves_the_report_out(desk: Any, moment: str, said: str) -> None:
+    outcome = desk.run("run", desk.agenda(**BRIEF), program=moment + desk.whole)
+    assert outcome.status == 130, outcome
+    assert said in outcome.err
+    assert [run["status"] for run in desk.results().values()] == ["ok"]
+    assert not (desk.campaign / "report").exists()
+    assert nothing_is_left(desk)
+
+
+@pytest.mark.long
 def test_a_hangup_that_is_ignored_from_the_beginning_stays_ignored(desk: Any) -> None:
     campaign = desk.start("run", desk.agenda(**BRIEF), preexec_fn=ignored_hangup)
     while campaign.poll() is None:
@@ -82,7 +128,15 @@ def test_a_hangup_that_is_ignored_from_the_beginning_stays_ignored(desk: Any) ->
     assert nothing_is_left(desk)
 
 
-@pytest.mark.parametrize("kind", ["closed", "full", "reader gone", "reader asleep"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "closed",
+        "reader asleep",
+        pytest.param("full", marks=pytest.mark.long),
+        pytest.param("reader gone", marks=pytest.mark.long),
+    ],
+)
 def test_progress_that_nobody_takes_does_not_end_a_campaign(desk: Any, kind: str) -> None:
     read, write = os.pipe()
     options: dict[str, Any] = {"stderr": write}
@@ -107,7 +161,8 @@ def test_progress_that_nobody_takes_does_not_end_a_campaign(desk: Any, kind: str
     assert nothing_is_left(desk)
 
 
-@pytest.mark.parametrize("kind", ["full", "reader gone"])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["reader gone", "full"])
 def test_results_that_nobody_takes_do_not_keep_the_report_from_being_made(desk: Any, kind: str) -> None:
     read, write = os.pipe()
     os.close(read)

@@ -6,7 +6,7 @@ import sys
 import psutil
 import pytest
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 BURN = "print('in', flush=True)\nwhile True: pass"
 

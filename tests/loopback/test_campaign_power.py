@@ -10,7 +10,7 @@ import pytest
 from replaying import Replay
 from trees import meters
 
-from agents.power.host import ROOT_VARIABLE
+from agents.power.reader import ROOT_VARIABLE
 
 pytestmark = pytest.mark.loopback
 
@@ -97,6 +97,7 @@ def test_a_campaign_that_nothing_meters_follows_its_model_and_the_report_says_by
     # Nothing is measured without workers either, so that nobody waits for it.
     assert energy["machines"][0]["idle"]["before"]["reason"] == "its energy follows a model, and nothing is measured"
     report = desk.campaign / "report"
+    assert f"report: results/short/{desk.campaign.name}/report/index.html" in outcome.out
     html = (report / "index.html").read_text()
     words = "It follows a model (P = 6 W + 9 W (f/f_ref)^2.4 u, calibrated, +-5.0%) and was not measured"
     assert words in unescape(html)

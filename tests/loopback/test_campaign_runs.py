@@ -18,7 +18,12 @@ pytestmark = pytest.mark.loopback
 def test_two_workloads_race_under_two_schedulers_on_five_nodes(desk: Any) -> None:
     workloads = [
         {"name": "wordcount", "rate": {"kind": "constant", "tuples_per_s": 300}},
-        {"name": "exclamation", "label": "loud", "rate": {"kind": "steps", "steps": [[0, 500], [1, 1000]]}},
+        {
+            "name": "exclamation",
+            "label": "loud",
+            "params": {"workers": 2},
+            "rate": {"kind": "steps", "steps": [[0, 100], [1, 200]]},
+        },
     ]
     outcome = desk.run("run", desk.agenda(inventory="loopback", order="interleaved", workloads=workloads))
     assert outcome.status == 0, outcome
@@ -88,11 +93,16 @@ def _emitted(folder: Path) -> list[int]:
     return [totals[executor] for executor in sorted(totals)]
 
 
-def test_only_does_a_part_and_resume_does_the_rest_without_touching_it(desk: Any) -> None:
+@pytest.mark.long
+def test_only_does_a_part_and_resume_does_the_rest_with_the_same_agenda_only(desk: Any) -> None:
     agenda = desk.agenda()
     assert desk.run("run", agenda, "--only", "scheduler=top-storm").status == 0
     (done,) = desk.results()
     assert done == "002-wordcount-top-storm-r1"
+    outcome = desk.run("run", desk.agenda(seed=99), "--resume", "results/short/latest")
+    assert outcome.status == 2
+    assert "another seed" in outcome.err
+    agenda = desk.agenda()
     before = (desk.campaign / "runs" / done / "run.json").stat().st_mtime_ns
     outcome = desk.run("run", agenda, "--resume", "results/short/latest")
     assert outcome.status == 0, outcome
@@ -102,13 +112,32 @@ def test_only_does_a_part_and_resume_does_the_rest_without_touching_it(desk: Any
     assert len(json.loads((desk.campaign / "campaign.json").read_text())["resumed"]) == 1
 
 
-def test_another_agenda_cannot_go_on_with_a_campaign(desk: Any) -> None:
-    assert desk.run("run", desk.agenda(schedulers=["even"])).status == 0
-    outcome = desk.run("run", desk.agenda(schedulers=["even"], seed=99), "--resume", "results/short/latest")
-    assert outcome.status == 2
-    assert "another seed" in outcome.err
+@pytest.mark.long
+def test_repetitions_are_added_behind_the_runs_that_exist(desk: Any) -> None:
+    agenda = desk.agenda(schedulers=["even"], duration_s=0.5)
+    done = desk.run("run", agenda, "--repetitions", "2", "--no-report", program=desk.whole)
+    assert done.status == 0, done
+    assert "report" not in done.out
+    assert not (desk.campaign / "report").exists()
+    assert desk.live()["stage"] == "finished"
+    names = ["001-wordcount-even-r1", "002-wordcount-even-r2"]
+    files = [desk.campaign / "runs" / name / "run.json" for name in names]
+    before = [path.stat().st_mtime_ns for path in files]
+    refused = desk.run("run", "--resume", "results/short/latest", "--repetitions", "1")
+    assert refused.status == 2
+    assert "--repetitions 1: results/short/latest has 2 repetitions already" in refused.err
+    added = desk.run("run", agenda, "--resume", "results/short/latest", "--repetitions", "3")
+    assert added.status == 0, added
+    results = desk.results()
+    assert list(results) == [*names, "003-wordcount-even-r3"]
+    assert [path.stat().st_mtime_ns for path in files] == before
+    record = json.loads((desk.campaign / "campaign.json").read_text())
+    assert record["agenda"]["repetitions"] == 3
+    assert record["seeds"]["runs"] == {name: run["seed"] for name, run in results.items()}
+    assert len(set(record["seeds"]["runs"].values())) == 3
 
 
+@pytest.mark.long
 def test_as_fast_as_possible_is_verified_too_and_never_called_saturated(desk: Any) -> None:
     workload = {"name": "exclamation", "params": {"workers": 2}, "rate": {"kind": "max"}}
     outcome = desk.run("run", desk.agenda(workloads=[workload], schedulers=["even"], duration_s=1))
@@ -145,15 +174,26 @@ def test_sources_that_cannot_keep_their_schedule_are_called_saturated(desk: Any)
 
 
 def test_a_dry_run_shows_runs_and_placements_and_starts_and_writes_nothing(desk: Any) -> None:
-    outcome = desk.run("run", desk.agenda(schedulers=["even", "t-storm"]), "--dry-run")
+    online = {"name": "p-scheduler", "label": "watched", "online": {}}
+    outcome = desk.run("run", desk.agenda(schedulers=["even", "t-storm", online]), "--dry-run")
     assert outcome.status == 0, outcome
     assert "\nwordcount by even: " in outcome.out
     assert "\nwordcount by t-storm (not given: traffic, load): " in outcome.out
+    assert "\nwordcount by watched (online; placed by even): " in outcome.out
     assert "001-wordcount-even-r1" in outcome.out
     assert "n1 slot 0: spout[0]" in outcome.out
     assert not (desk.folder / "results").exists()
     assert not list(desk.state.iterdir())
     assert not list(desk.temporary.iterdir())
+
+
+def test_without_spark_the_results_are_complete_and_the_message_says_how_to_go_on(desk: Any) -> None:
+    outcome = desk.run("run", desk.agenda(schedulers=["even"]), program=desk.without_spark)
+    assert outcome.status == 3, outcome
+    assert "Spark is not installed" in outcome.err or "no Java" in outcome.err
+    folder = f"results/short/{desk.campaign.name}"
+    assert f"The results are complete in {folder}; later: millrace report {folder}" in outcome.err
+    assert [run["status"] for run in desk.results().values()] == ["ok"]
 
 
 def test_quiet_leaves_only_results(desk: Any) -> None:
@@ -164,6 +204,7 @@ def test_quiet_leaves_only_results(desk: Any) -> None:
     assert f"results: results/short/{desk.campaign.name}" in outcome.out
 
 
+@pytest.mark.long
 @pytest.mark.profiler
 def test_profiles_lie_with_the_run_and_are_listed_in_it(desk: Any) -> None:
     workload = {"name": "exclamation", "params": {"workers": 2}, "rate": {"kind": "max"}}

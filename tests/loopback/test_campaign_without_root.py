@@ -14,20 +14,19 @@ import pyarrow.parquet
 import pytest
 from nobody import Nobody, nobody
 
-from controller.emulation.network import NetworkPlan, new_prefix
-from controller.emulation.shaping import probe
+from controller.emulation.network import NetworkPlan, new_prefix, probe_kernel
 from controller.emulation.unprivileged import LinksReply, LinksRequest
 from controller.host.process_identity import marked
-from inventory.links import Link
+from inventory.emulation import Link
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 CAMPAIGN = """\
 import click
-from campaign.commands.start import main
+from millrace.__main__ import main
 from campaign.commands import run
 
-run.command.callback = click.pass_obj(lambda settings, **given: run.run_campaign(settings, **given)[0])
+run.run_command.callback = click.pass_obj(lambda settings, no_report, **given: run.run_campaign(settings, **given)[0])
 main()
 """
 
@@ -134,7 +133,7 @@ def test_delays_need_a_kernel_or_a_device_and_are_not_left_out(user: Nobody) -> 
     with kept(user, Link("n1", "n2", 100, 1)) as child:
         answer = msgspec.json.decode(child.stdout.readline(), type=LinksReply)
         child.stdin.close()
-    if probe().netem or others_may:
+    if probe_kernel().netem or others_may:
         assert answer.shaping in ("netem", "relay")
     else:
         assert (answer.exit_status, child.returncode) == (3, 3)

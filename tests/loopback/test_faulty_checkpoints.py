@@ -52,12 +52,12 @@ async def play_all(folder: Path) -> dict[str, tuple[str, float]]:
             clock.unlink(missing_ok=True)
             workload = Faulty(FaultyParams(deed, str(clock)))
             async with agents.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=0.2)) as play:
-                await play.session.start()
+                await play.coordinator.start()
                 if deed.endswith("restore"):
-                    await play.until(lambda play=play: play.session.event_log.checkpoints > 0, "a checkpoint")
+                    await play.until(lambda play=play: play.coordinator.event_log.checkpoints > 0, "a checkpoint")
                     kill(play.workers[place_of("n2/0")])
                 with pytest.raises(RunFailedError) as failed:
-                    await asyncio.wait_for(play.session.wait_until(time.monotonic_ns() + 60 * 10**9), 60)
+                    await asyncio.wait_for(play.coordinator.wait_until(time.monotonic_ns() + 60 * 10**9), 60)
                 done_s = json.loads(clock.read_text().splitlines()[0])
                 found[deed] = str(failed.value), time.monotonic() - done_s
                 play.notes.close()

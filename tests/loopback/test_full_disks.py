@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from controller.host.durable_files import DiskFullError, converting_full_disk
+from controller.host.disk import DiskFullError, converting_full_disk
 
-pytestmark = [pytest.mark.loopback, pytest.mark.root]
+pytestmark = [pytest.mark.loopback, pytest.mark.root, pytest.mark.long]
 
 
 @contextmanager

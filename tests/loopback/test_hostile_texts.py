@@ -56,6 +56,7 @@ def outcome(desk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return desk.run("run", agenda, program=OPEN_TO_ALL + desk.without_report)
 
 
+@pytest.mark.long
 def test_what_an_operator_says_steers_no_terminal_and_is_bounded_and_nobody_else_may_write_results(
     desk: Any, outcome: Any
 ) -> None:

@@ -12,7 +12,7 @@ from ground import Play, ground
 
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.host.process_identity import ProcessIdentity
-from workloads.registry import load_workload
+from workloads.workload import load_workload
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
@@ -30,7 +30,7 @@ PLACES = {
 
 async def stop_and_recover(play: Play, process: ProcessIdentity | None) -> dict[str, Any]:
     """Stop a process for good once a checkpoint is complete; return what the journal says of the recovery."""
-    journal = play.session.event_log
+    journal = play.coordinator.event_log
     made, recoveries = journal.checkpoints, len(journal.recoveries)
     await play.until(lambda: journal.checkpoints > made, "a checkpoint")
     assert process is not None
@@ -50,12 +50,12 @@ async def play_it(folder: Path) -> None:
     params = {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
     workload = load_workload("wordcount", params)
     async with ground(folder) as on, on.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=CHECKPOINT_S)) as play:
-        await play.session.start()
-        place, worker = next((place, process) for place, process in play.workers.items() if place.slot == 1)
+        await play.coordinator.start()
+        place, worker = next((place, process) for place, process in play.workers.items() if place.index == 1)
         recovery = await stop_and_recover(play, worker)
-        assert f"node {place.node}, slot 1: worker 1 (process {worker.pid if worker else 0}) hangs" in recovery["cause"]
+        assert f"node {place.node}, slot 1: worker 1 (process {worker.pid if worker else 0}) hangs" in recovery.cause
         recovery = await stop_and_recover(play, on.agent_processes["n2"])
-        assert "the agent of n2 has been silent for" in recovery["cause"]
+        assert "the agent of n2 has been silent for" in recovery.cause
         verdict = await play.end()
         assert verdict.passed, verdict.message
         assert verdict.checked > 0

@@ -15,11 +15,11 @@ import pytest
 from ground import Ground, ground
 from known import Known, Params, installed
 
-from agents.worker.executors.latency import SAMPLES_PER_S, percentile
+from agents.worker.executors.executor import SAMPLES_PER_S, percentile
 from controller.coordinator.checkpoint_loop import ControlSettings
-from workloads.rates import NS
+from inventory.times import NS
 
-pytestmark = pytest.mark.loopback
+pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 ATTEMPTS = 3
 PER_S = SAMPLES_PER_S
@@ -61,8 +61,8 @@ async def measured(agents: Ground, seconds: float, **params: object) -> Seen:
     workload = Known(Params(notes=str(notes), **params))
     rate = {"kind": "constant", "tuples_per_s": float(PER_S)}
     async with agents.run(workload, PLACES, rate, ControlSettings()) as play:
-        start_ns = await play.session.start()
-        await play.session.wait_until(start_ns + round(seconds * NS))
+        start_ns = await play.coordinator.start()
+        await play.coordinator.wait_until(start_ns + round(seconds * NS))
         verdict = await play.end()
         assert verdict.passed, verdict.message
         table = play.traces()["latency"].to_pylist()

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from ground import LONG_S, Ground, ground, kill
 
-from agents.protocol import Connect, Message, Place
+from agents.protocol import Connect, Message, Slot
 from controller.coordinator.checkpoint_loop import ControlSettings
-from workloads.registry import load_workload
+from workloads.workload import load_workload
 
 pytestmark = pytest.mark.loopback
 
 CHECKPOINT_S = 0.3
 RATE = {"kind": "constant", "tuples_per_s": 1000.0}
 PLACES = {"spout[0]": "n1/0", "split[0]": "n2/0", "count[0]": "n1/0"}
-CLOSED = Place("n2", 0)
+CLOSED = Slot("n2", 0)
 """The worker that nobody can connect to."""
 
 
@@ -32,11 +32,11 @@ async def outlive(agents: Ground, refused_s: float) -> float:
 
         def mislead(way: str, _node: str, message: Message) -> None:
             if way == "told" and isinstance(message, Connect) and time.monotonic() < until_s:
-                message.ports[f"{CLOSED.node}/{CLOSED.slot}"] = port  # type: ignore[index]  # it is a dict here
+                message.ports[f"{CLOSED.node}/{CLOSED.index}"] = port  # type: ignore[index]  # it is a dict here
 
         async with agents.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=CHECKPOINT_S), mislead) as play:
-            await play.session.start()
-            journal = play.session.event_log
+            await play.coordinator.start()
+            journal = play.coordinator.event_log
             await play.until(lambda: journal.checkpoints >= 2, "two checkpoints")
             until_s = time.monotonic() + refused_s
             kill(play.workers[CLOSED])
@@ -46,7 +46,7 @@ async def outlive(agents: Ground, refused_s: float) -> float:
             verdict = await asyncio.wait_for(play.end(), LONG_S)
     assert verdict.passed, verdict.message
     (recovery,) = journal.recoveries
-    took_s: float = recovery["took_s"]
+    took_s: float = recovery.took_s
     return took_s
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from campaign.results.recovered_runs import doubt
+from campaign.results.suspect_runs import doubts_from_recoveries
 
 pytestmark = pytest.mark.loopback
 
@@ -57,6 +57,7 @@ def totals(folder: Path) -> dict[str, int]:
     return found
 
 
+@pytest.mark.long
 def test_figures_are_without_replays_or_marked_incomplete_and_the_run_is_suspect(desk: Any) -> None:
     campaign = desk.start("run", agenda(desk, repetitions=2, duration_s=6, checkpoint_s=2))
     desk.wait_for_stage(1, "measuring")
@@ -74,7 +75,7 @@ def test_figures_are_without_replays_or_marked_incomplete_and_the_run_is_suspect
     assert measured["recoveries"][0]["replayed_tuples"] > RATE / 4
     # A machine that is too slow for this may leave too much on its way when the interval ends.
     assert measured["incomplete"] or off_by(measured, 6) < NEAR, measured
-    assert desk.doubts(caught_up) == doubt(measured["recoveries"], measured["incomplete"])
+    assert desk.doubts(caught_up) == doubts_from_recoveries(measured["recoveries"], measured["incomplete"])
     folder = desk.campaign / "runs" / "001-wordcount-even-r1"
     lines = sum(pyarrow.parquet.read_table(folder / "answer" / "counts")["count"].to_pylist())
     counted = totals(folder)

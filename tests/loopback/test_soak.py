@@ -8,11 +8,10 @@ from statistics import median
 import pytest
 from ground import Ground, Play, ground
 
+from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.migrations import MovePlan, MoveRequest
-from workloads.rates import NS
-from workloads.registry import load_workload
-from workloads.workload import Workload
+from inventory.times import NS
+from workloads.workload import Workload, load_workload
 
 pytestmark = [pytest.mark.loopback, pytest.mark.soak]
 
@@ -42,7 +41,7 @@ def anonymous_mb(agents: Ground, play: Play) -> dict[str, float]:
 
     Not all that is resident: pages of libraries come and go with what else the machine does, and a leak is not there.
     """
-    processes = {f"{place.node}/{place.slot}": process for place, process in play.workers.items()}
+    processes = {f"{place.node}/{place.index}": process for place, process in play.workers.items()}
     processes |= {f"agent of {node}": process for node, process in agents.agent_processes.items()}
     return {name: anonymous_kb(process.pid) / 1e3 for name, process in processes.items() if process is not None}
 
@@ -72,10 +71,10 @@ def _slope_per_minute(values: Sequence[float]) -> float:
 async def capacity(agents: Ground, workload: Workload, seconds: float) -> float:
     """Records per second that go through when the sources never wait."""
     async with agents.run(workload, PLACES, {"kind": "max"}, ControlSettings(checkpoint_s=CHECKPOINT_S)) as play:
-        start_ns = await play.session.start()
-        await play.session.wait_until(start_ns + round(seconds * NS))
+        start_ns = await play.coordinator.start()
+        await play.coordinator.wait_until(start_ns + round(seconds * NS))
         assert (await play.end()).passed
-        return sum(play.session.positions.values()) / seconds
+        return sum(play.coordinator.positions.values()) / seconds
 
 
 async def soak(folder: Path) -> tuple[float, dict[str, list[float]], int]:
@@ -86,13 +85,13 @@ async def soak(folder: Path) -> tuple[float, dict[str, list[float]], int]:
         per_s = SHARE * await capacity(agents, workload, 15)
         rate = {"kind": "constant", "tuples_per_s": per_s}
         async with agents.run(workload, PLACES, rate, ControlSettings(checkpoint_s=CHECKPOINT_S)) as play:
-            start_ns = await play.session.start()
+            start_ns = await play.coordinator.start()
             for at in range(1, MINUTES * 60 // EVERY_S + 1):
-                await play.session.wait_until(start_ns + at * EVERY_S * NS)
+                await play.coordinator.wait_until(start_ns + at * EVERY_S * NS)
                 for name, held in anonymous_mb(agents, play).items():
                     memory.setdefault(name, []).append(held)
             assert (await play.end()).passed
-            return per_s, memory, play.session.event_log.checkpoints
+            return per_s, memory, play.coordinator.event_log.checkpoints
 
 
 @pytest.mark.timeout(1500)
@@ -125,13 +124,13 @@ async def soak_with_moves(folder: Path) -> tuple[dict[str, list[float]], int]:
     rate = {"kind": "constant", "tuples_per_s": 1000.0}
     course = ControlSettings(checkpoint_s=CHECKPOINT_S, moves=moves(60 * MOVED_MINUTES))
     async with ground(folder) as agents, agents.run(workload, PLACES, rate, course) as play:
-        start_ns = await play.session.start()
+        start_ns = await play.coordinator.start()
         for at in range(1, MOVED_MINUTES * 60 // EVERY_S + 1):
-            await play.session.wait_until(start_ns + at * EVERY_S * NS)
+            await play.coordinator.wait_until(start_ns + at * EVERY_S * NS)
             for name, held in anonymous_mb(agents, play).items():
                 memory.setdefault(name, []).append(held)
         assert (await play.end()).passed
-        return memory, sum("pause_s" in move for move in play.session.event_log.moves)
+        return memory, sum("pause_s" in move for move in play.coordinator.event_log.moves)
 
 
 @pytest.mark.timeout(60 * MOVED_MINUTES + 600)

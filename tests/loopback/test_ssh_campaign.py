@@ -99,6 +99,7 @@ def test_nodes_that_cannot_be_used_are_all_named_before_anything_is_written(desk
     assert not list(desk.temporary.iterdir())
 
 
+@pytest.mark.long
 def test_a_controller_that_is_killed_leaves_no_process_on_any_node(desk: Any, nodes: Lab) -> None:
     campaign = start(desk, nodes, duration_s=3600)
     assert not nothing_runs(nodes)
@@ -155,6 +156,7 @@ def test_a_node_that_is_cut_off_for_good_stops_by_itself_and_the_run_goes_on_els
 
 
 @pytest.mark.root
+@pytest.mark.long
 def test_nodes_with_clocks_of_their_own_give_latencies_with_a_bound(desk: Any, tmp_path_factory: Any) -> None:
     ahead_s = 5000
     with lab(tmp_path_factory.mktemp("clocks"), ahead_s={"n2": ahead_s}) as nodes:

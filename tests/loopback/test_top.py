@@ -26,15 +26,17 @@ EXECUTORS = {"spout[0]", "spout[1]", "split[0]", "split[1]", "count[0]", "count[
 
 TELLS_ITS_STAGE = """\
 import analysis.render
-from campaign.commands.start import main
-from campaign.results.watch import look_at
+import campaign.display.findings
+from millrace.__main__ import main
+from campaign.results.live_file import look_at
 
 def render(folder, on_progress):
     watched = look_at(folder)
-    print(watched.condition.value, watched.live["stage"])
+    print(watched.condition.value, watched.live.stage)
     return folder
 
 analysis.render.render = render
+campaign.display.findings.findings_text = lambda *_: ""
 main()
 """
 """`millrace` whose report is what `top` would see while it is made."""
@@ -162,6 +164,18 @@ def test_json_is_one_document_with_every_executor_and_what_it_does(running: Any)
     assert flow["late_s"] is not None
 
 
+def test_the_present_is_an_observation_too_without_the_rates_of_pairs(running: Any) -> None:
+    outcome = running.run("observe", "results/short/latest")
+    assert outcome.status == 0, outcome
+    assert "is still running: the rates between its executors are unknown" in outcome.err
+    seen = json.loads(outcome.out)
+    assert (seen["complete"], seen["missing"], seen["traffic"]["edges"]) == (False, [], [])
+    assert seen["executors"].keys() == EXECUTORS
+    assert 0 < seen["since_s"] < seen["at_s"] < 300
+    assert seen["source"]["emitted_per_s"] == pytest.approx(300, rel=0.3)
+    assert "its traces are collected at its end" in running.run("traffic", "results/short/latest").err
+
+
 def test_without_a_terminal_the_state_is_printed_once(running: Any) -> None:
     outcome = running.run("top", "results/short/latest", program=running.whole)
     assert outcome.status == 0, outcome
@@ -215,6 +229,7 @@ def test_a_campaign_that_is_killed_is_said_to_have_died(running: Any, terminal: 
     assert json.loads(running.run("top", "--json", program=running.whole).out)["condition"] == "died"
 
 
+@pytest.mark.long
 def test_a_campaign_whose_report_is_being_made_is_not_finished_yet(desk: Any) -> None:
     outcome = desk.run("run", desk.agenda(schedulers=["even"]), program=TELLS_ITS_STAGE)
     assert outcome.status == 0, outcome
@@ -222,6 +237,25 @@ def test_a_campaign_whose_report_is_being_made_is_not_finished_yet(desk: Any) ->
     assert desk.live()["stage"] == "finished"
     outcome = desk.run("top", program=desk.whole)
     assert "the campaign has ended" in outcome.out
+
+
+@pytest.mark.long
+def test_decisions_and_revisions_are_shown_as_they_happen(desk: Any) -> None:
+    online = {"window_s": 2, "first_s": 3, "ask_s": 2, "revision": {"settle_s": 0.5}}
+    entry = {"name": "i-scheduler", "params": {"initial": "even"}, "online": online}
+    process = desk.start("run", desk.agenda(schedulers=[entry], duration_s=15, checkpoint_s=2))
+    desk.wait_for(lambda: desk.live().get("decisions") or process.poll() is not None, "a decision")
+    shown = desk.run("top", program=desk.whole)
+    assert re.search(r"^decision 1 at [3-9]\.\d s, after .* s: ", shown.out, re.MULTILINE), shown
+    ended = desk.end_of(process)
+    assert ended.status == 0, ended
+    (run,) = desk.results().values()
+    revised = [each for each in run["measured"]["revisions"] if each["outcome"] != "no"]
+    assert [each["outcome"] for each in revised][:1] == ["done"]
+    lines = [line for line in ended.err.splitlines() if line.startswith("revision")]
+    assert [int(line.split()[1].rstrip(":")) for line in lines] == [each["number"] for each in revised]
+    assert re.fullmatch(r"revision \d+: cut, \d+ moves?, done in \S+ s", lines[0])
+    assert desk.live()["decisions"] == []
 
 
 def test_without_a_campaign_it_is_the_users_error(desk: Any) -> None:

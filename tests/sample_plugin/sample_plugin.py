@@ -73,7 +73,9 @@ class FirstFit:
                     break
                 free.take(slot)
                 placed |= dict.fromkeys(todo[first : first + self.per_slot], slot)
-            placements[topology.id] = concluded(topology, placed, "" if len(placed) else "no free slot")
+            placements[topology.id] = concluded(
+                topology, placed, "" if len(placed) == len(topology.executors) else "no free slot"
+            )
         return Plan(placements, details={"per_slot": self.per_slot})
 
 

@@ -9,13 +9,18 @@ from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
 
 from inventory.cluster import Cluster, ExistingWorker, Node
-from scheduler.cost import cost
-from scheduler.explain import explain_plan
-from scheduler.explain.cut_links import between_nodes, cut_links, heaviest_pairs
-from scheduler.explain.lower_bound import MOST_SEARCHED, compute_lower_bound
-from scheduler.explain.node_load import loads_by_node
+from scheduler.explain.explanation import (
+    MOST_SEARCHED,
+    between_nodes,
+    compute_lower_bound,
+    cut_links,
+    explain_plan,
+    heaviest_pairs,
+    loads_by_node,
+)
 from scheduler.problem import Placement, Plan, Problem, Slot
 from scheduler.registry import make_scheduler
+from scheduler.toolkit.cost import cost
 from workloads.example_topologies import diamond, layered, linear, star
 from workloads.topology import Executor, Topology
 from workloads.traffic import Edge, Traffic

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
 
 from inventory.cluster import Cluster, ExistingWorker
-from scheduler.algorithms.aniello.limits import between, most_executors, most_workers, nodes_wanted
+from scheduler.algorithms.aniello.packing import between, most_executors, most_workers, nodes_wanted
 from scheduler.algorithms.aniello_offline import AnielloOffline, AnielloOfflineParams, upstream_first
 from scheduler.problem import Placement, Plan, Problem
-from scheduler.validation import Checked
+from scheduler.registry import Checked
 from workloads.topology import Component, Input, Topology
 
 

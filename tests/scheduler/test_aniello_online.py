@@ -12,15 +12,12 @@ from watched import ControlSettings, by_slot, courses, listed_backwards, on_node
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
-from inventory.params import given as given_params
-from scheduler.algorithms.aniello.limits import most_executors, most_workers, nodes_wanted
-from scheduler.algorithms.aniello.packing import NoRoomError
-from scheduler.algorithms.aniello.planning import Knobs, executors_to_workers
-from scheduler.algorithms.aniello.stats import stats_of
+from inventory.plugins import given as given_params
+from scheduler.algorithms.aniello.packing import NoRoomError, most_executors, most_workers, nodes_wanted
+from scheduler.algorithms.aniello.planning import Knobs, executors_to_workers, stats_of
 from scheduler.algorithms.aniello_online import AnielloOnline, AnielloOnlineParams
 from scheduler.problem import Plan, Problem
-from scheduler.registry import make_scheduler
-from scheduler.validation import Checked
+from scheduler.registry import Checked, make_scheduler
 from workloads.topology import Component, Input, Topology
 from workloads.traffic import Traffic
 
@@ -189,11 +186,11 @@ def test_as_published_topologies_mix_by_task_number() -> None:
 
 
 def test_parameters_bear_the_published_names_and_gamma_is_mandatory_as_published() -> None:
-    document = given_params(["traffic.improvement=20", "reschedule.timeout=60", "alfa=0.5"])
-    made = make_scheduler("aniello-online", (document, ()))
+    given = given_params(["traffic.improvement=20", "reschedule.timeout=60", "alfa=0.5"])
+    made = make_scheduler("aniello-online", given)
     assert (made.params["traffic_improvement"], made.params["reschedule_timeout"]) == (20.0, 60.0)
     with pytest.raises(InputError, match="gamma must be given together with as_published"):
-        make_scheduler("aniello-online", (given_params(["as_published=true"]), ()))
+        make_scheduler("aniello-online", given_params(["as_published=true"]))
     with pytest.raises(InputError, match="'aniello-online' needs observed traffic"):
         place(Problem(nodes_of(x=1), (chain(1),)))
 

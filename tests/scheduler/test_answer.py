@@ -11,7 +11,6 @@ from inventory.cluster import ExistingWorker
 from inventory.errors import InputError
 from scheduler.algorithms.even import Even, EvenParams
 from scheduler.algorithms.top_storm import TopStorm, TopStormParams
-from scheduler.cost import cost
 from scheduler.placement_file import (
     PlacementFile,
     make_placement_file,
@@ -20,7 +19,8 @@ from scheduler.placement_file import (
     to_json,
 )
 from scheduler.problem import CommunicationSchedule, Move, Plan, Problem, Slot, concluded
-from scheduler.validation import Checked
+from scheduler.registry import Checked
+from scheduler.toolkit.cost import cost
 
 
 def answered(problem: Problem, kind: type, params: object) -> PlacementFile:

@@ -13,10 +13,9 @@ from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError, RunError
 from inventory.power_index import NodePower
 from scheduler.algorithms.even import Even, EvenParams
-from scheduler.plan_faults import plan_faults
 from scheduler.problem import CommunicationSchedule, Move, Needs, NoParams, Placement, Plan, Problem, Slot
-from scheduler.registry import make_scheduler
-from scheduler.validation import Checked, InvalidPlanError
+from scheduler.registry import Checked, InvalidPlanError, make_scheduler
+from scheduler.toolkit.plan_faults import plan_faults
 from workloads.topology import Component, Executor, Input, Topology
 from workloads.traffic import Edge, Traffic
 

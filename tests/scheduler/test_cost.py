@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from problems import chain, nodes_of, problems
 
-from inventory.amounts import MOST
 from inventory.cluster import Cluster, Node
-from scheduler.cost import Cost, cost
+from inventory.values import MOST
 from scheduler.problem import Placement, Problem, Slot, concluded
-from scheduler.toolkit.loads import Loads
+from scheduler.toolkit.cost import Cost, Loads, cost
 from workloads.topology import Component, Executor, Input, Topology
 from workloads.traffic import Edge, Traffic
 

@@ -11,8 +11,8 @@ from watched import ControlSettings, again, by_slot, courses, listed_backwards, 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.d_storm import DStorm, DStormParams
 from scheduler.problem import Placement, Plan, Problem
-from scheduler.toolkit.loads import Loads
-from scheduler.validation import Checked
+from scheduler.registry import Checked
+from scheduler.toolkit.cost import Loads
 from workloads.topology import Component, Executor, Input, Topology
 
 weights = st.builds(DStormParams, *[st.sampled_from([0.0, 0.1, 1.0, 2.5])] * 3)

@@ -10,7 +10,7 @@ from inventory.cluster import Cluster, ExistingWorker
 from scheduler.algorithms.default import Default
 from scheduler.algorithms.even import Even, EvenParams
 from scheduler.problem import NoParams, Plan, Problem
-from scheduler.validation import Checked
+from scheduler.registry import Checked
 from workloads.topology import Topology
 
 

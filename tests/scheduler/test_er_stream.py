@@ -12,11 +12,11 @@ from problems import chain, nodes_of, problems, topologies
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms import er_stream
 from scheduler.algorithms.er_stream import ErStream, ErStreamParams
-from scheduler.cost import cost
 from scheduler.problem import Plan, Problem, Slot
-from scheduler.toolkit.equivalence_classes import classes_of
+from scheduler.registry import Checked
+from scheduler.toolkit.communication import classes_of
+from scheduler.toolkit.cost import cost
 from scheduler.toolkit.local_traffic import ClassTraffic, PairTraffic, inside_of, observed
-from scheduler.validation import Checked
 from workloads.topology import Component, Executor, Input, Topology
 from workloads.traffic import Edge, Traffic
 

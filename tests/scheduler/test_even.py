@@ -10,7 +10,7 @@ from problems import chain, nodes_of, problems, topologies
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.even import Even, EvenParams, storm_order
 from scheduler.problem import Placement, Plan, Problem, Slot
-from scheduler.validation import Checked
+from scheduler.registry import Checked
 from workloads.topology import Component, Executor, Input, Topology
 
 

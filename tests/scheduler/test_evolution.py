@@ -123,3 +123,14 @@ def test_when_the_search_ends(target: int, stall: int, rounds: int) -> None:
 def test_other_seeds_search_elsewhere() -> None:
     ends = {tuple(evolve(9, lambda _: 0, 1, settings(generations=3, seed=seed)).tolist()) for seed in range(5)}
     assert len(ends) == 5
+
+
+@given(st.permutations(range(6)), st.integers(0, 5))
+def test_a_known_permutation_stays_unless_a_fitter_one_is_found(known: list[int], seed: int) -> None:
+    def fixed_points(chromosome: np.ndarray) -> int:
+        return int((chromosome == np.arange(6)).sum())
+
+    start = np.array(known)
+    found = evolve(6, fixed_points, 6, settings(seed=seed), start)
+    assert fixed_points(found) > fixed_points(start) or found.tolist() == known
+    assert evolve(6, lambda _: 1, 2, settings(seed=seed), start).tolist() == known

@@ -12,7 +12,7 @@ from scheduler.algorithms.i_scheduler import IScheduler, ISchedulerParams, find_
 from scheduler.algorithms.optimal import Optimal, OptimalParams
 from scheduler.partitioning import fusing
 from scheduler.problem import Plan, Problem
-from scheduler.validation import Checked
+from scheduler.registry import Checked
 from workloads.example_topologies import linear, star
 from workloads.topology import Component, Topology
 

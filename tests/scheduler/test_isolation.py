@@ -12,7 +12,7 @@ from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
 from scheduler.algorithms.isolation import Isolation, IsolationParams
 from scheduler.problem import Plan, Problem
-from scheduler.validation import Checked
+from scheduler.registry import Checked
 
 
 def place(problem: Problem, machines: Mapping[str, int]) -> Plan:

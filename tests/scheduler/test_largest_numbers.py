@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from campaign.place.place import Round, place
-from inventory.amounts import MOST
+from inventory.cluster import cluster_of
 from inventory.documents import Document
 from inventory.errors import InputError
+from inventory.values import MOST
 from scheduler.placement_file import to_json
 from scheduler.registry import make_scheduler, scheduler_names
-from workloads.traffic import load_traffic
+from workloads.topology import topology_of
+from workloads.traffic import load_traffic, traffic_of
 
 PAIRS = [{"from": f"a[{i}]", "to": f"b[{j}]", "tuples_per_s": MOST} for i in range(3) for j in range(3)]
 TOPOLOGY = {
@@ -34,9 +36,9 @@ def cluster(least: float) -> dict[str, Any]:
 @pytest.mark.parametrize("least", [5e-324, MOST])
 def test_largest_loads_and_rates_are_placed_judged_and_explained(name: str, least: float) -> None:
     files = Round(
-        Document("cluster", cluster(least), {}),
-        [Document("topology", TOPOLOGY, {})],
-        Document("traffic", {"edges": PAIRS, "load": dict.fromkeys(["a[0]", "b[0]"], MOST)}, {}),
+        cluster_of(Document("cluster", cluster(least))),
+        [topology_of(Document("topology", TOPOLOGY))],
+        traffic_of(Document("traffic", {"edges": PAIRS, "load": dict.fromkeys(["a[0]", "b[0]"], MOST)})),
         explain=True,
     )
     answer = place(make_scheduler(name), files).answer

@@ -17,7 +17,7 @@ from scheduler.partitioning.instance import instance_of
 from scheduler.partitioning.large_neighbourhood import search_large
 from scheduler.partitioning.tabu import Effort
 from scheduler.problem import Plan, Problem, Slot
-from scheduler.validation import Checked
+from scheduler.registry import Checked
 from workloads.example_topologies import chain, layered, linear
 from workloads.topology import Component, Input, Topology
 from workloads.traffic import Edge, Traffic
@@ -81,6 +81,7 @@ def test_compiled_and_interpreted_searches_agree(capacities: list[int], monkeypa
     assert search_large(instance, Effort(100_000, lambda: False)) == compiled
 
 
+@pytest.mark.long
 def test_kernels_are_compiled_once_wherever_a_file_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

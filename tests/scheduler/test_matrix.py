@@ -12,8 +12,8 @@ from watched import ControlSettings, again, by_slot, courses, listed_backwards, 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.matrix import Matrix, MatrixParams
 from scheduler.problem import Plan, Problem
-from scheduler.toolkit.loads import Loads
-from scheduler.validation import Checked
+from scheduler.registry import Checked
+from scheduler.toolkit.cost import Loads
 
 tolerances = st.sampled_from([None, 0.0, 5.5, 20.0, 500.0])
 

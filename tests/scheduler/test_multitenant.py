@@ -13,7 +13,7 @@ from inventory.cluster import Cluster, ExistingWorker
 from inventory.errors import InputError
 from scheduler.algorithms.multitenant import Multitenant, MultitenantParams
 from scheduler.problem import Plan, Problem
-from scheduler.validation import Checked
+from scheduler.registry import Checked
 from workloads.topology import Topology
 
 

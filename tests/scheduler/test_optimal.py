@@ -11,7 +11,7 @@ from scheduler.partitioning.exact import search
 from scheduler.partitioning.exact_by_node import applies, search_by_node
 from scheduler.partitioning.instance import instance_of
 from scheduler.problem import Problem
-from scheduler.validation import Checked
+from scheduler.registry import Checked
 from workloads.example_topologies import layered, linear
 from workloads.topology import Component, Input, Topology
 from workloads.traffic import Edge, Traffic

@@ -14,8 +14,8 @@ from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
 from scheduler.algorithms.p_scheduler import PScheduler, PSchedulerParams
 from scheduler.problem import Plan, Problem
-from scheduler.toolkit.loads import Loads
-from scheduler.validation import Checked
+from scheduler.registry import Checked
+from scheduler.toolkit.cost import Loads
 
 targets = st.sampled_from([0.1, 0.5, 0.8, 1.0])
 

@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.adaptive.partition import cut, partition
+from scheduler.algorithms.p_scheduler import cut, partition
 
 Graph = tuple[list[int], list[dict[int, int]]]
 

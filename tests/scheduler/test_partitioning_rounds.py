@@ -12,9 +12,9 @@ from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.i_scheduler import IScheduler, ISchedulerParams
 from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
 from scheduler.algorithms.optimal import Optimal, OptimalParams
-from scheduler.problem import Plan, Problem
-from scheduler.toolkit.loads import Loads
-from scheduler.validation import Checked
+from scheduler.problem import Plan, Problem, Slot
+from scheduler.registry import Checked
+from scheduler.toolkit.cost import Loads
 from workloads.topology import Component, Input, Topology
 
 SCHEDULERS = {
@@ -82,7 +82,7 @@ def test_a_second_round_on_its_own_answer_moves_nothing(problem: Problem) -> Non
     first = search.place(problem)
     workers = [worker for worker in problem.existing if worker.topology not in first.placements]
     for topology, placement in first.placements.items():
-        slots: dict[tuple[str, int], list[str]] = {}
+        slots: dict[Slot, list[str]] = {}
         for executor, slot in placement.assignments.items():
             slots.setdefault(slot, []).append(executor.name)
         workers += [ExistingWorker(topology, node, index, tuple(names)) for (node, index), names in slots.items()]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.pipeline.distribution import Distribution, relabelled
-from scheduler.pipeline.refinement import refine
+from scheduler.pipeline.refinement import Distribution, refine, relabelled
 from scheduler.pipeline.timeline import flow_of, timeline
 from scheduler.toolkit.node_assignment import Spread
 

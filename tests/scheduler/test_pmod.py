@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
 
-from inventory.cluster import Cluster, ExistingWorker, Node
+from inventory.cluster import Cluster, ExistingWorker, Node, cluster_of
 from inventory.documents import parse
 from inventory.errors import InputError
+from scheduler.algorithms import pmod
 from scheduler.algorithms.even import Even
 from scheduler.algorithms.pmod import Pmod, PmodParams
-from scheduler.load_problem import load_problem
-from scheduler.pipeline.limits import MOST_NODES
-from scheduler.problem import Plan, Problem, Slot
-from scheduler.validation import Checked
-from workloads.topology import Executor, Topology
+from scheduler.problem import Plan, Problem, Slot, load_problem
+from scheduler.registry import Checked
+from scheduler.toolkit.node_assignment import MOST_NODES
+from workloads.topology import Executor, Topology, topology_of
 
 SIX = nodes_of(**{f"n{at}": 1 for at in range(6)})
 
@@ -107,7 +107,7 @@ TOPOLOGY = "{id: t, components: [{id: a, kind: spout, parallelism: 2}]}"
 
 
 def test_tasks_that_a_topology_has_no_longer_are_dropped() -> None:
-    problem = load_problem(Pmod.needs, parse(CLUSTER), [parse(TOPOLOGY)])
+    problem = load_problem(Pmod.needs, cluster_of(parse(CLUSTER)), [topology_of(parse(TOPOLOGY))])
     plan = place(problem)
     assert plan.placements["t"].assignments == {Executor("a", 0): Slot("x", 1), Executor("a", 1): Slot("y", 0)}
     assert [(worker.node, worker.slot) for worker in plan.freed] == [("x", 1)]
@@ -116,9 +116,9 @@ def test_tasks_that_a_topology_has_no_longer_are_dropped() -> None:
 
 def test_only_where_it_is_defined_may_running_executors_be_too_many() -> None:
     with pytest.raises(InputError, match=r"has no executor 'a\[2\]'"):
-        load_problem(Even.needs, parse(CLUSTER), [parse(TOPOLOGY)])
+        load_problem(Even.needs, cluster_of(parse(CLUSTER)), [topology_of(parse(TOPOLOGY))])
     with pytest.raises(InputError, match=r"has no executor 'b\[2\]'"):
-        load_problem(Pmod.needs, parse(CLUSTER.replace("a[2]", "b[2]")), [parse(TOPOLOGY)])
+        load_problem(Pmod.needs, cluster_of(parse(CLUSTER.replace("a[2]", "b[2]"))), [topology_of(parse(TOPOLOGY))])
 
 
 def test_parameters_win_over_what_runs() -> None:
@@ -152,8 +152,9 @@ def test_too_many_nodes_are_refused() -> None:
         place(Problem(Cluster((*lost, Node(id="x")), existing=ran), (chain(len(lost)),)))
 
 
-def test_tables_too_large_to_write_are_not_available() -> None:
-    details = place(Problem(nodes_of(a=1, b=1), (chain(600_000),))).details
+def test_tables_too_large_to_write_are_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pmod, "MOST_CELLS", 500)
+    details = place(Problem(nodes_of(a=1, b=1), (chain(600),))).details
     assert (details["class_table"], details["sim"]) == (None, None)
     assert details["sm"] == [[0, 1], [1, 0]]
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from inventory.cluster import Cluster, ExistingWorker, Network, Node
 from scheduler.algorithms.r_storm import RStorm, RStormParams, breadth_first
 from scheduler.problem import Plan, Problem
-from scheduler.validation import Checked
+from scheduler.registry import Checked
 from workloads.topology import Component, Input, Topology
 
 VARIANTS = ("rstorm_paper", "780a472ad", "rstorm_1_0")

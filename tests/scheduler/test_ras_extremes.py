@@ -13,7 +13,7 @@ from scheduler.algorithms.r_storm import RStorm, RStormParams
 from scheduler.algorithms.resource_aware import Guarantee, ResourceAware, ResourceAwareParams
 from scheduler.problem import Plan, Problem
 from scheduler.ras.executor_order import by_connections
-from scheduler.validation import Checked
+from scheduler.registry import Checked
 from workloads.topology import Component, Topology
 
 

@@ -13,7 +13,7 @@ from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.resource_aware import ResourceAware, ResourceAwareParams
 from scheduler.problem import Plan, Problem
 from scheduler.ras.executor_order import ackers_last, by_connections, by_proximity, by_severity
-from scheduler.validation import Checked
+from scheduler.registry import Checked
 from workloads.topology import Component, Constraints, Executor, Input, Topology
 
 STATES = 60

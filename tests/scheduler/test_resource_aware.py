@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from inventory.cluster import Cluster, Node
 from inventory.errors import InputError
-from inventory.params import given as params_given
+from inventory.plugins import given as params_given
 from scheduler.algorithms.resource_aware import Guarantee, ResourceAware, ResourceAwareParams
-from scheduler.problem import Plan, Problem
-from scheduler.registry import make_scheduler
-from scheduler.validation import Checked
+from scheduler.problem import Plan, Problem, Slot
+from scheduler.registry import Checked, make_scheduler
 from workloads.topology import Component, Topology
 
 
@@ -168,13 +167,13 @@ def test_1_1_evicts_the_submitters_own_less_important_topology() -> None:
 
 
 def test_parameters_come_from_files_and_command_lines() -> None:
-    assert make_scheduler("resource-aware", (params_given(["engine=1.1"]), ())).params["engine"] == "1.1"
-    document = params_given(["user_pools={alice: {cpu: 400, memory_mb: 2048}}"])
-    assert make_scheduler("resource-aware", (document, ())).params["user_pools"] == {
+    assert make_scheduler("resource-aware", params_given(["engine=1.1"])).params["engine"] == "1.1"
+    pools = params_given(["user_pools={alice: {cpu: 400, memory_mb: 2048}}"])
+    assert make_scheduler("resource-aware", pools).params["user_pools"] == {
         "alice": {"cpu": 400.0, "memory_mb": 2048.0}
     }
     with pytest.raises(InputError, match=r"engine 1\.1 has no strategy 'generic'"):
-        make_scheduler("resource-aware", (params_given(["engine=1.1", "strategy=generic"]), ()))
+        make_scheduler("resource-aware", params_given(["engine=1.1", "strategy=generic"]))
     with pytest.raises(InputError, match="favored_nodes: unknown node 'm'"):
         place(Problem(Cluster((Node(id="n"),)), (topology("t"),)), ResourceAwareParams(favored_nodes=("m",)))
 
@@ -213,7 +212,7 @@ def test_in_any_course_nothing_is_over_capacity_and_topologies_are_whole(
             ran = sum(len(w.executors) for w in problem.existing if w.topology == t.id and w.node in used)
             assert len(placement.assignments) in {0, ran, len(t.executors)}
             assert (placement.status == "placed") == placement.message.startswith(("Running - ", "Fully Scheduled"))
-            heap: dict[tuple[str, int], Fraction] = {}
+            heap: dict[Slot, Fraction] = {}
             for executor, slot in placement.assignments.items():
                 component = t.component[executor.component]
                 used[slot.node][0] += Fraction(repr(component.cpu_points))

@@ -5,11 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-from installing import install, millrace
+from installing import install_guide, millrace
 
 from millrace import __all__ as millrace_names
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "add-a-scheduler.md").read_text()
+CODE = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 CLUSTER = """
 nodes:
   - {id: n1, rack: b, slots: 1}
@@ -23,25 +24,11 @@ TOPOLOGY = "{id: t, workers: 2, components: [{id: a, kind: spout, parallelism: 3
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The guide's package, built from what stands on the page."""
-    work = tmp_path_factory.mktemp("guide")
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-    (registration,) = re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
-    module = re.search(r'= "(\w+):', registration)
-    assert module is not None
-    project = work / "project"
-    project.mkdir()
-    (project / f"{module[1]}.py").write_text(code)
-    (project / "pyproject.toml").write_text(
-        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
-        '[project]\nname = "guide"\nversion = "1"\n'
-        f'{registration}\n[tool.hatch.build.targets.wheel]\ninclude = ["{module[1]}.py"]\n'
-    )
-    return install(project, work)
+    return install_guide(GUIDE, tmp_path_factory.mktemp("guide"))
 
 
 def test_the_example_is_about_twenty_lines() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-    assert len([line for line in code.splitlines() if line.strip()]) <= 22
+    assert len([line for line in CODE[0].splitlines() if line.strip()]) <= 22
 
 
 def test_it_is_listed(site: Path) -> None:
@@ -90,3 +77,20 @@ def test_what_the_page_names_exists() -> None:
     named = set(re.findall(r"`(\w+)`", " ".join(rows[: rows.index("`interface`")])))
     assert named
     assert named <= set(millrace_names)
+
+
+def test_the_online_one_moves_the_busiest_executor_of_an_overloaded_node(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.yml").write_text(CLUSTER.replace("slots: 1", "slots: 2"))
+    (tmp_path / "t.yml").write_text(TOPOLOGY)
+    executors = {
+        f"a[{at}]": {"node": "n1", "slot": 0, "busy": load, "load": load} for at, load in enumerate((100, 200, 80))
+    }
+    nodes = {"n1": {"load": 0.95, "base": 0.0}, "n2": {"load": 0.1, "base": 0.0}, "n3": {"load": 0.2, "base": 0.0}}
+    observation = {"at_s": 30, "since_s": 20, "samples": 10, "executors": executors, "nodes": nodes}
+    (tmp_path / "o.json").write_text(json.dumps(observation))
+    done = millrace(
+        "revise", "--cluster", "c.yml", "--topology", "t.yml", "--observation", "o.json", "--scheduler", "unloader",
+        path=site, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["30 s: overload: n1 is overloaded", "  a[1]: n1/0 -> n2/1"]

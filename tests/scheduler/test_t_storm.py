@@ -11,8 +11,8 @@ from watched import ControlSettings, again, by_slot, courses, listed_backwards, 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.t_storm import TStorm, TStormParams
 from scheduler.problem import Plan, Problem
-from scheduler.toolkit.loads import Loads
-from scheduler.validation import Checked
+from scheduler.registry import Checked
+from scheduler.toolkit.cost import Loads
 
 gammas = st.sampled_from([1.0, 1.1, 1.5, 3.0])
 

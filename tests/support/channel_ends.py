@@ -10,12 +10,21 @@ import pytest
 from scripted import Pipe
 
 from agents.worker.channels import channel
-from agents.worker.channels.channel import ChannelId, Delivery, FlushTimer, Incoming, Outgoing, Window
-from agents.worker.channels.local import local_channel
-from agents.worker.channels.markers import Barrier, End, Mark, Tick
-from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing, mark_of
+from agents.worker.channels.channel import (
+    Barrier,
+    ChannelId,
+    Delivery,
+    End,
+    FlushTimer,
+    Incoming,
+    Mark,
+    Outgoing,
+    Tick,
+    Window,
+)
+from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, local_channel, mark_of
 from agents.worker.wire import frame
-from agents.worker.wire.codec import Codec
+from agents.worker.wire.frame import Codec
 
 KEY = ChannelId(4, 9, 1)
 NAMES = ("a", "default")

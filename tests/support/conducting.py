@@ -7,7 +7,7 @@ from typing import Any
 import virtual_time
 from obedient import PLACES, Obedient
 
-from workloads.rates import NS
+from inventory.times import NS
 
 START_S = 0.5
 """All starts of `Obedient` take less, the lead of the sources included."""

@@ -77,7 +77,7 @@ def of_trips(path: Path) -> dict[str, float]:
     return {
         "taxis": rows.medallion.nunique(),
         "most trips of a taxi": int(rows.medallion.value_counts().max()),
-        "trips a minute, at the end": float(
+        "trips per minute, at the end": float(
             rows.dropoff.dt.floor("min").value_counts().sort_index().iloc[-11:-1].mean()
         ),
         "drop-offs at a full minute, %": 100 * float((rows.dropoff.dt.second == 0).mean()),

@@ -15,14 +15,14 @@ from emulating import on
 
 from controller.emulation.description import Description
 
-MILLRACE = "from campaign.commands.start import main; main()"
+MILLRACE = "from millrace.__main__ import main; main()"
 
 WITHOUT_REPORT = """\
 import click
-from campaign.commands.start import main
+from millrace.__main__ import main
 from campaign.commands import run
 
-run.command.callback = click.pass_obj(lambda settings, **given: run.run_campaign(settings, **given)[0])
+run.run_command.callback = click.pass_obj(lambda settings, no_report, **given: run.run_campaign(settings, **given)[0])
 main()
 """
 

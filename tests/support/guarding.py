@@ -11,8 +11,7 @@ from pathlib import Path
 
 from fake_kernel import FakeKernel
 
-from agents.cpu.control import CpuControl
-from agents.cpu.guardian import watch
+from agents.cpu.control import CpuControl, watch
 from agents.cpu.request import CpuRequest
 
 GUARDIAN = (sys.executable, __file__)

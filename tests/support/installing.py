@@ -1,6 +1,7 @@
 """Installing a third-party package for real: build its wheel, unpack it, put it on the path of a new process."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -22,6 +23,23 @@ def install(project: Path, work: Path) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(work / "site")
     return work / "site"
+
+
+def install_guide(page: str, work: Path) -> Path:
+    """Install the package whose code and registrations stand on the page "Add a scheduler", as `install` does."""
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    (registration,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (other,) = re.findall(r'`(unloader = ".*?")`', page)
+    (module,) = re.findall(r'= "(\w+):', registration)
+    project = work / "project"
+    project.mkdir()
+    (project / f"{module}.py").write_text(code)
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+        '[project]\nname = "guide"\nversion = "1"\n'
+        f'{registration}{other}\n[tool.hatch.build.targets.wheel]\ninclude = ["{module}.py"]\n'
+    )
+    return install(project, work)
 
 
 def millrace(

@@ -1,7 +1,6 @@
-"""Nodes that keep the control protocol and do no work: what the controller says is written down and answered at once.
+"""Nodes that keep the control protocol and do no work, and that a test breaks as it wants to.
 
-Each message is obeyed one after the other, `LAG_S` after it was sent. A test breaks what it wants to.
-"""
+Each message is written down and obeyed, one after the other, `LAG_S` after it was sent."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -24,24 +23,27 @@ from agents.protocol import (
     Listening,
     Lost,
     Message,
+    Move,
     Moved,
     Passed,
-    Place,
+    Precopied,
+    Precopy,
     Prepare,
     Ready,
     RunSpec,
+    Slot,
     Start,
     Stop,
     Stopped,
     Stored,
     Vitals,
+    sources,
     workers_of,
 )
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.clock_offset import Offset
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.epoch_workers import name_of
-from controller.coordinator.interfaces import Assignment, Environment
+from controller.coordinator.interfaces import Assignment, Environment, Offset
 from inventory.errors import RunError
 
 LAG_S = 0.01
@@ -50,11 +52,11 @@ AHEAD_NS = {"n1": 0, "n2": 5_000_000_000, "n3": -3_000_000_000}
 """What nodes' clocks show more than the controller's."""
 
 PAUSE_NS = 7_000_000
-PLACES = {"src[0]": Place("n1", 0), "mid[0]": Place("n1", 1), "sink[0]": Place("n2", 0)}
+PLACES = {"src[0]": Slot("n1", 0), "mid[0]": Slot("n1", 1), "sink[0]": Slot("n2", 0)}
 MID = PLACES["mid[0]"]
 
 
-def spec_of(places: Mapping[str, Place]) -> RunSpec:
+def spec_of(places: Mapping[str, Slot]) -> RunSpec:
     """A run with these executors, in order; those called `src` are spouts."""
     executors = tuple(ExecutorSpec(name[:-3], int(name[-2]), place) for name, place in places.items())
     components = [{"id": e.component, "kind": "spout" if e.component == "src" else "bolt"} for e in executors]
@@ -95,22 +97,22 @@ class Memory:
 
 
 class Obedient:
-    """All nodes of a run, and the session that controls them.
+    """All nodes of a run, and the coordinator that controls them.
 
     Attributes:
         said: (node, message) of everything that an agent got, in order.
-        events: what the session noted, by kind.
+        events: what the coordinator noted, by kind.
         mute: types of messages that are not answered.
         refuses: why workers refuse barriers; empty: they do not.
         cut: whether no worker can be linked to another one.
         dead: nodes that cannot be reached.
         hollow: nodes whose agents answer heartbeats and report nothing, until they are started again.
         wrong: ways in which the controller broke the protocol.
-        position: of all sources.
+        position, records: of all sources, and what workers report of them when a barrier is prepared.
         deaf_to_positions: whether sources end at `position` even where a stop names a higher one.
     """
 
-    def __init__(self, course: ControlSettings, places: Mapping[str, Place] = PLACES) -> None:
+    def __init__(self, course: ControlSettings, places: Mapping[str, Slot] = PLACES) -> None:
         self.said: list[tuple[str, Any]] = []
         self.events: list[tuple[str, str, str, float | None]] = []
         self.mute: set[type] = set()
@@ -120,6 +122,7 @@ class Obedient:
         self.hollow: set[str] = set()
         self.wrong: list[str] = []
         self.position = 100
+        self.records: int | None = 0
         self.deaf_to_positions = False
         self.disks: dict[str, dict[str, str]] = {node: {} for node in NODES}
         self.copies = Memory(self.disks)
@@ -137,6 +140,8 @@ class Obedient:
             offset=lambda node: Offset(AHEAD_NS[node], 0),
             replicas=self.copies,
             note=lambda *event: self.events.append(event),
+            drain=self._moves_off,
+            enlarge=self._slots_of_added,
             tables=("counts",),
         )
         self.coordinator = Coordinator(spec_of(places), environment, course)
@@ -156,17 +161,21 @@ class Obedient:
         """The last that was started."""
         return max(self._epochs.values())
 
-    def places(self, node: str) -> list[Place]:
+    def places(self, node: str) -> list[Slot]:
         """The workers of a node."""
         return [place for place in self._specs[node].workers if place.node == node]
 
-    def kill_worker(self, place: Place, epoch: int | None = None) -> None:
+    def kill_worker(self, place: Slot, epoch: int | None = None) -> None:
         """A worker dies, and its peers notice first."""
         epoch = self.epoch if epoch is None else epoch
         for peer in PLACES.values():
             if peer != place:
-                self.coordinator.handle_report(peer.node, Lost(epoch=epoch, slot=peer.slot, peer=place, reason="reset"))
-        self.coordinator.handle_report(place.node, Failed(epoch=epoch, slot=place.slot, reason="was killed", died=True))
+                self.coordinator.handle_report(
+                    peer.node, Lost(epoch=epoch, slot=peer.index, peer=place, reason="reset")
+                )
+        self.coordinator.handle_report(
+            place.node, Failed(epoch=epoch, slot=place.index, reason="was killed", died=True)
+        )
 
     def kill_agent(self, node: str) -> None:
         """An agent dies, with its workers."""
@@ -179,7 +188,7 @@ class Obedient:
         self.disks[node].clear()
         self.kill_agent(node)
 
-    # --- what the session can do ---------------------------------------------------------------------------------
+    # --- what the coordinator can do ---------------------------------------------------------------------------------
 
     async def _tell(self, node: str, message: Message) -> None:
         if node in self.dead:
@@ -200,12 +209,23 @@ class Obedient:
     async def _supply(self, node: str) -> None:
         await asyncio.sleep(LAG_S)
 
-    async def _place(self, lost: Set[str]) -> Assignment:
+    async def _place(self, lost: Set[str], places: Mapping[str, Slot], _traffic: object) -> Assignment:
         await asyncio.sleep(LAG_S)
         left = [node for node in NODES if node not in lost]
         if len(left) < 2:
             raise RunError("two nodes are needed")
-        return Assignment({name: Place(left[at % 2], 0) for at, name in enumerate(PLACES)})
+        return Assignment({name: Slot(left[at % 2], 0) for at, name in enumerate(places)})
+
+    @staticmethod
+    def _moves_off(places: Mapping[str, Slot], away: Set[str]) -> list[Move]:
+        left = [node for node in NODES if node not in away]
+        return [Move(name, Slot(left[0], 2)) for name, at in places.items() if left and at.node in away]
+
+    @staticmethod
+    def _slots_of_added(places: Mapping[str, Slot], away: Set[str], sizes: Mapping[str, int]) -> Mapping[str, Slot]:
+        left = [node for node in NODES if node not in away]
+        names = [f"{component}[{index}]" for component, size in sizes.items() for index in range(size)]
+        return {name: Slot(left[0], 3) for name in names if name not in places}
 
     # --- what nodes do -------------------------------------------------------------------------------------------
 
@@ -224,9 +244,10 @@ class Obedient:
         self._epochs[node], self._specs[node] = start.epoch, start.spec
         self._barrier, self._asked = None, set()
         for executor in start.spec.executors if start.spec.restore else ():
-            file = f"r/checkpoints/{start.spec.restore}/{name_of(executor)}"
-            if executor.place.node == node and self.disks[node].get(file) != f"{start.spec.restore}":
-                self.wrong.append(f"{node}: {file} is missing")
+            for source in sources(name_of(executor), start.spec.stored):
+                file = f"r/checkpoints/{start.spec.restore}/{source}"
+                if executor.place.node == node and self.disks[node].get(file) != f"{start.spec.restore}":
+                    self.wrong.append(f"{node}: {file} is missing")
         if Start not in self.mute:
             self._listen(node, self.places(node))
         self._live(node, self._lives[node], start.epoch)
@@ -238,9 +259,9 @@ class Obedient:
                 self._say(node, Vitals(epoch=epoch))
             asyncio.get_running_loop().call_later(1, self._live, node, life, epoch)
 
-    def _listen(self, node: str, places: Sequence[Place]) -> None:
+    def _listen(self, node: str, places: Sequence[Slot]) -> None:
         for place in places:
-            self._say(node, Listening(epoch=self._epochs[node], slot=place.slot, pid=1, port=1000 + place.slot))
+            self._say(node, Listening(epoch=self._epochs[node], slot=place.index, pid=1, port=1000 + place.index))
 
     def _answer(self, node: str, message: Any) -> None:
         if isinstance(message, Grow):
@@ -249,11 +270,17 @@ class Obedient:
             self._listen(node, new)
         elif isinstance(message, Finish):
             self._say(node, Finished(epoch=message.epoch))
+        elif isinstance(message, Precopy):
+            behind = [Move(name_of(e), e.place) for e in getattr(message.scaled, "executors", ())]
+            for move in (*message.moves, *behind):
+                if move.to.node == node:
+                    slot, barrier = move.to.index, message.barrier
+                    self._say(node, Precopied(epoch=message.epoch, slot=slot, barrier=barrier, executor=move.executor))
         elif isinstance(message, Prepare):
             self._check_turn(message)
             for place in self.places(node):
-                ready = Ready(epoch=message.epoch, slot=place.slot, barrier=message.barrier, refused=self.refuses)
-                self._say(node, ready)
+                ready = Ready(epoch=message.epoch, slot=place.index, barrier=message.barrier, refused=self.refuses)
+                self._say(node, replace(ready, records=self.records))
         elif isinstance(message, Cut):
             self._pass(node, message)
         elif isinstance(message, Abandon):
@@ -282,30 +309,40 @@ class Obedient:
         before = {name_of(e): e.place for e in spec.executors}
         after = before | moving
         executors = tuple(ExecutorSpec(e.component, e.index, after[name_of(e)]) for e in spec.executors)
-        for name, place in after.items():
+        behind = prepare.scaled or replace(spec, executors=executors, workers=prepare.workers or spec.workers)
+        known = dict(zip(spec.numbered, spec.executors, strict=True))
+        moving |= {
+            name_of(e): e.place
+            for number, e in zip(behind.numbered, behind.executors, strict=True)
+            if number not in known or known[number].place != e.place
+        }
+        for name, place in (before if prepare.scaled else after).items():
             if place.node == node and prepare.store:
                 self._store(name, place, cut)
-            if place.node == node and name in moving:
+        for name, place in moving.items():
+            if place.node == node:
+                source = name if name in before else f"{name.partition('[')[0]}[0]"
                 now = round(asyncio.get_running_loop().time() * 1e9)
                 self._say(
                     node,
                     Moved(
                         epoch=epoch,
-                        slot=place.slot,
+                        slot=place.index,
                         barrier=cut.barrier,
                         executor=name,
                         state_bytes=10,
                         buffered=3,
-                        cut_ns=now + AHEAD_NS[before[name].node],
+                        source=source,
+                        cut_ns=now + AHEAD_NS[before[source].node],
                         live_ns=now + PAUSE_NS + AHEAD_NS[node],
                         cpu_ns=1_000_000,
                     ),
                 )
-        self._specs[node] = replace(spec, executors=executors, workers=prepare.workers or spec.workers)
+        self._specs[node] = behind
         for place in self.places(node):
-            self._say(node, Passed(epoch=epoch, slot=place.slot, barrier=cut.barrier))
+            self._say(node, Passed(epoch=epoch, slot=place.index, barrier=cut.barrier))
 
-    def _store(self, name: str, place: Place, cut: Cut) -> None:
+    def _store(self, name: str, place: Slot, cut: Cut) -> None:
         file = f"r/checkpoints/{cut.barrier}/{name}"
         self.disks[place.node][file] = f"{cut.barrier}"
         answers: dict[str, tuple[str, ...]] = {}
@@ -315,7 +352,7 @@ class Obedient:
             answers = {"counts": (part,)}
         stored = Stored(
             epoch=cut.epoch,
-            slot=place.slot,
+            slot=place.index,
             barrier=cut.barrier,
             executor=name,
             file=file,
@@ -325,26 +362,26 @@ class Obedient:
         )
         self._say(place.node, stored)
 
-    def _answer_for(self, place: Place, message: Any) -> None:
+    def _answer_for(self, place: Slot, message: Any) -> None:
         spec = self._specs[place.node]
         here = [name_of(executor) for executor in spec.executors if executor.place == place]
         sources = [name for name in here if name.startswith("src")]
         if isinstance(message, Connect):
-            missing = {f"{worker.node}/{worker.slot}" for worker in spec.workers} - message.ports.keys()
+            missing = {f"{worker.node}/{worker.index}" for worker in spec.workers} - message.ports.keys()
             if missing:
                 self.wrong.append(f"Connect without the ports of {missing}")
             if self.cut:
-                self._say(place.node, Lost(epoch=message.epoch, slot=place.slot, peer=MID, reason="refused"))
+                self._say(place.node, Lost(epoch=message.epoch, slot=place.index, peer=MID, reason="refused"))
             else:
-                self._say(place.node, Connected(epoch=message.epoch, slot=place.slot))
+                self._say(place.node, Connected(epoch=message.epoch, slot=place.index))
         elif isinstance(message, Stop) or (isinstance(message, Go) and spec.until):
             reached = message.positions if isinstance(message, Stop) and not self.deaf_to_positions else {}
             positions = {name: spec.until.get(name, max(self.position, reached.get(name, 0))) for name in sources}
-            self._say(place.node, Stopped(epoch=message.epoch, slot=place.slot, positions=positions))
+            self._say(place.node, Stopped(epoch=message.epoch, slot=place.index, positions=positions))
             if Drained not in self.mute:
                 self._drain(place, here, positions)
 
-    def _drain(self, place: Place, here: Sequence[str], positions: Mapping[str, int]) -> None:
+    def _drain(self, place: Slot, here: Sequence[str], positions: Mapping[str, int]) -> None:
         epoch = self._epochs[place.node]
         answers: dict[str, tuple[str, ...]] = {}
         for name in here:
@@ -352,7 +389,7 @@ class Obedient:
                 file = f"r/answer/{name}-{epoch}-last"
                 self.disks[place.node][file] = f"last of epoch {epoch}"
                 answers = {"counts": (file,)}
-        self._say(place.node, Drained(epoch=epoch, slot=place.slot, positions=positions, answers=answers))
+        self._say(place.node, Drained(epoch=epoch, slot=place.index, positions=positions, answers=answers))
 
     def _say(self, node: str, report: Any) -> None:
         life = self._lives[node]

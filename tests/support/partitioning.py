@@ -5,8 +5,8 @@ from itertools import product
 from hypothesis import strategies as st
 
 from inventory.cluster import Cluster, Node
-from scheduler.cost import cost
 from scheduler.problem import Placement, Plan, Problem, Slot
+from scheduler.toolkit.cost import cost
 from workloads.example_topologies import MICRO_SIZES, diamond, linear, smart_home, star, taxi
 from workloads.topology import Component, Input, Topology
 from workloads.traffic import Edge, Traffic

@@ -23,9 +23,9 @@ from agents.protocol import (
     Mark,
     Message,
     Passed,
-    Place,
     Prepare,
     Ready,
+    Slot,
     Start,
     Stored,
     Welcome,
@@ -72,13 +72,13 @@ def _do(deed: str, slot: int, epoch: int) -> None:
 
 def main() -> None:
     """Obey until `Finish`, or the end of the input."""
-    slot, epoch, place = -1, 0, Place("", -1)
+    slot, epoch, place = -1, 0, Slot("", -1)
     for line in sys.stdin.buffer:
         command = protocol.decode_command(line)
         print(type(command).__name__, epoch, file=sys.stderr, flush=True)
         match command:
             case Welcome():
-                slot, place = command.slot, Place(command.node, command.slot)
+                slot, place = command.slot, Slot(command.node, command.slot)
             case Start(spec=spec) | Grow(spec=spec):
                 assert place in spec.workers
                 epoch = spec.epoch

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from agents.power.host import MeteredHost
+from agents.power.reader import MeteredHost
 
 Script = Callable[[float], "str | bytes | OSError"]
 """Seconds since the beginning, sleep included -> what the file says then."""

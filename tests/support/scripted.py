@@ -1,7 +1,7 @@
 """The data plane without sockets, processes or time: everything that could happen by chance is chosen by the test.
 
 `Pipe` stands where a link would: bytes go in, and come out when and in pieces as the test says. `Shelf` stands where
-the disk would. `ScriptedRun` builds the shares of all workers of a run from one `RunSpec` and joins them by pipes;
+the disk would. `ScriptedRun` builds the tasks of all workers of a run from one `RunSpec` and joins them by pipes;
 executors, channels, codec, frames, dispatch, barriers and moves are the real ones.
 """
 
@@ -15,18 +15,19 @@ from unittest import mock
 import msgspec
 from scripted_disk import Disk, Shelf
 
-from agents.protocol import Connect, Connected, ExecutorSpec, Go, Mark, Message, Place, RunSpec, workers_of
+from agents.protocol import Connect, Connected, ExecutorSpec, Go, Mark, Message, RunSpec, Slot, workers_of
 from agents.worker.channels import channel
 from agents.worker.channels.channel import FLUSH_AGE_NS, ChannelId, FlushTimer, Incoming, Outgoing, Window
-from agents.worker.executors import latency
+from agents.worker.executors import executor
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor
-from agents.worker.task_graph import builder
+from agents.worker.task_graph import builder, state_copies
 from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.interfaces import AnswerRows
 from agents.worker.task_graph.plan import RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.wire.frame import Frame, FrameReader
+from workloads.key_groups import first_ownership
 from workloads.operators import Operator, Row
 from workloads.topology import Topology
 
@@ -65,6 +66,20 @@ class Limits:
     window_bytes: int = 400
     turn_rows: int = 5
     stride: int = 5
+    piece_bytes: int = 60
+    round_bytes: int = 60
+    sorted_keys: int = 5
+
+    @classmethod
+    def drawn(cls, random: Random) -> "Limits":
+        return cls(
+            batch_rows=random.randint(1, 6),
+            window_rows=random.randint(1, 12),
+            window_bytes=random.choice([50, 400, 100_000]),
+            turn_rows=random.randint(1, 8),
+            piece_bytes=random.choice([40, 200, 100_000]),
+            round_bytes=random.choice([40, 200, 100_000]),
+        )
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -74,15 +89,25 @@ class Limits:
                 (channel, {"BATCH_ROWS": self.batch_rows, "BATCH_BYTES": self.batch_bytes}),
                 (builder, {"window": lambda _channels: Window(self.window_rows, self.window_bytes)}),
                 (SpoutExecutor, {"MAX_ROWS": self.turn_rows}),
-                (latency, {"FIRST_STRIDE": self.stride}),
+                (executor, {"FIRST_STRIDE": self.stride}),
+                (state_copies, self._of_copies),
             ):
                 stack.enter_context(mock.patch.multiple(target, **values))
             yield
 
+    @property
+    def _of_copies(self) -> Mapping[str, int]:
+        return {
+            "FIRST_KEYS": 1,
+            "PIECE_BYTES": self.piece_bytes,
+            "SMALL_ROUND_BYTES": self.round_bytes,
+            "SORTED_KEYS": self.sorted_keys,
+        }
+
 
 def run_spec(
     topology: Topology,
-    places: Sequence[Place],
+    places: Sequence[Slot],
     seed: int = 0,
     epoch: int = 1,
     rate: Mapping[str, object] | None = None,
@@ -98,6 +123,7 @@ def run_spec(
         topology=msgspec.to_builtins(topology),
         executors=executors,
         workers=workers_of(executors),
+        owners=first_ownership(topology.keyed),
         addresses={place.node: "127.0.0.1" for place in places},
         key="00" * 32,
         rate=rate or {"kind": "max"},
@@ -109,8 +135,8 @@ def run_spec(
 class Worker:
     """One worker of a scripted run; `reports` are what it tells the controller."""
 
-    place: Place
-    share: EpochTasks
+    place: Slot
+    tasks: EpochTasks
     flush_timer: FlushTimer
     shelf: Shelf
     reports: list[Message] = field(default_factory=list)
@@ -118,7 +144,7 @@ class Worker:
     @property
     def registry(self) -> TaskRegistry:
         """What runs in it."""
-        return self.share.registry
+        return self.tasks.registry
 
 
 Ends = tuple[int, int, int]
@@ -136,7 +162,7 @@ class _Wires:
     def wire(self, peer: int) -> Pipe:
         return self._run.pipes.setdefault((self._epoch, self._me, peer), Pipe(self._epoch))
 
-    def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
+    def connect(self, peers: set[int], places: Sequence[Slot], ports: Mapping[str, int]) -> None:
         for peer in peers:
             self.wire(peer)
 
@@ -180,37 +206,46 @@ class ScriptedRun:
         self._operator, self.limits, self._inputs = operator, limits, inputs or {}
         self.now_ns = 0
         self.pipes: dict[Ends, Pipe] = {}
-        self.workers: dict[Place, Worker] = {}
-        self._places: dict[int, Sequence[Place]] = {}
+        self.workers: dict[Slot, Worker] = {}
+        self._places: dict[int, Sequence[Slot]] = {}
 
-    def add(self, spec: RunSpec, place: Place, disk: Disk | None = None) -> Worker:
-        """Start one more worker."""
+    def add(
+        self,
+        spec: RunSpec,
+        place: Slot,
+        disk: Disk | None = None,
+        before: Callable[[Slot, Message], None] = lambda _place, _message: None,
+    ) -> Worker:
+        """Start one more worker; `before` is called with all that it is about to report."""
         me = spec.workers.index(place)
         self._places[spec.epoch] = spec.workers
         flush_timer, reports, shelf = FlushTimer(), list[Message](), Shelf(disk or Disk())
         flush_timer.now_ns = self.now_ns
         wires = _Wires(self, spec.epoch, me)
-        share = EpochTasks(
-            spec, place, self._operator, self._inputs, flush_timer, wires, shelf, _Clocks(self), reports.append
-        )
-        self.workers[place] = Worker(place, share, flush_timer, shelf, reports)
+
+        def send(message: Message) -> None:
+            before(place, message)
+            reports.append(message)
+
+        tasks = EpochTasks(spec, place, self._operator, self._inputs, flush_timer, wires, shelf, _Clocks(self), send)
+        self.workers[place] = Worker(place, tasks, flush_timer, shelf, reports)
         return self.workers[place]
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: Slot) -> None:
         """End a worker, and with it the bytes on the way from and to it."""
-        share = self.workers.pop(place).share
-        for ends in [ends for ends in self.pipes if ends[0] == share.epoch and share.me in ends[1:]]:
+        tasks = self.workers.pop(place).tasks
+        for ends in [ends for ends in self.pipes if ends[0] == tasks.epoch and tasks.me in ends[1:]]:
             del self.pipes[ends]
 
-    def are_linked(self, place: Place, other: Place) -> bool:
+    def are_linked(self, place: Slot, other: Slot) -> bool:
         """Whether two workers of one epoch have a link."""
-        a, b = self.workers[place].share, self.workers[other].share
+        a, b = self.workers[place].tasks, self.workers[other].tasks
         return a.epoch == b.epoch and bool({(a.epoch, a.me, b.me), (a.epoch, b.me, a.me)} & self.pipes.keys())
 
     @property
     def plan(self) -> RunPlan:
         """The run as its first worker sees it."""
-        return next(iter(self.workers.values())).share.plan
+        return next(iter(self.workers.values())).tasks.plan
 
     @property
     def _running(self) -> list[tuple[Worker, RunningExecutor]]:
@@ -235,7 +270,7 @@ class ScriptedRun:
         """Both ends of every channel, wherever they are; while nothing moves."""
         for worker in self.workers.values():
             for key, outgoing in worker.registry.outgoing.items():
-                there = self.workers[self._places[worker.share.epoch][outgoing.peer]]
+                there = self.workers[self._places[worker.tasks.epoch][outgoing.peer]]
                 yield key, outgoing, there.registry.incoming[key]
 
     # --- what can happen -----------------------------------------------------------------------------------
@@ -248,7 +283,7 @@ class ScriptedRun:
         self._after(worker)
         return ran
 
-    def turn_all(self, place: Place, random: Random) -> bool:
+    def turn_all(self, place: Slot, random: Random) -> bool:
         """Give every executor of a worker a turn, in random order."""
         worker = self.workers[place]
         worker.flush_timer.now_ns = self.now_ns
@@ -258,7 +293,7 @@ class ScriptedRun:
         self._after(worker)
         return ran
 
-    def age(self, place: Place, by_ns: int) -> bool:
+    def age(self, place: Slot, by_ns: int) -> bool:
         """Let time pass, and one worker look at its old batches."""
         self.now_ns += by_ns
         worker = self.workers[place]
@@ -272,37 +307,37 @@ class ScriptedRun:
         """Move at most so many bytes from one worker to another, by number, once that one is in the epoch."""
         pipe = self.pipes.get((epoch, source, target))
         worker = self.workers.get(self._places[epoch][target])
-        if not pipe or worker is None or worker.share.epoch != epoch:
+        if not pipe or worker is None or worker.tasks.epoch != epoch:
             return False
         worker.flush_timer.now_ns = self.now_ns
         for received in pipe.carry(most):
-            worker.share.take(received, source)
+            worker.tasks.take(received, source)
         self._after(worker)
         return True
 
-    def store(self, place: Place) -> bool:
+    def store(self, place: Slot) -> bool:
         """Let a worker's disk do one thing."""
-        return self.workers[place].shelf.work(self.workers[place].share)
+        return self.workers[place].shelf.work(self.workers[place].tasks)
 
-    def command(self, place: Place, command: Message) -> None:
+    def command(self, place: Slot, command: Message) -> None:
         """Let a worker act on a command of the controller."""
         worker = self.workers[place]
         worker.flush_timer.now_ns = self.now_ns
         match command:
             case Connect(ports=ports):
-                worker.share.connect(ports)
-                worker.share.linked()
-                worker.reports.append(Connected(epoch=worker.share.epoch, slot=place.slot))
+                worker.tasks.connect(ports)
+                worker.tasks.linked()
+                worker.reports.append(Connected(epoch=worker.tasks.epoch, slot=place.index))
             case Mark():
                 pass
             case _:
-                worker.share.handle_command(command)
+                worker.tasks.handle_command(command)
         self._after(worker)
 
     def _after(self, worker: Worker) -> None:
-        worker.share.after_turns()
-        if worker.share.is_over:
-            worker.share.finish()
+        worker.tasks.after_turns()
+        if worker.tasks.is_over:
+            worker.tasks.finish()
 
     def answer(self, table: str) -> list[Row]:
         """All rows of a table of the answer, once the run has drained."""

@@ -1,16 +1,18 @@
 """A cluster of scripted nodes under the real control: what happens, and when, the test chooses.
 
-Agents here do no more than start and end workers of `scripted`; everything that decides is real: the session of
+Agents here do no more than start and end workers of `scripted`; everything that decides is real: the coordinator of
 `controller.coordinator`, and the shares of the workers. Time is that of the event loop, which is virtual.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 from random import Random
 from typing import Any
 
+import msgspec
+from problems import nodes_of
 from scripted import CHUNKS, Limits, ScriptedRun
 from scripted_disk import Disk
 
@@ -21,13 +23,15 @@ from agents.protocol import (
     Finished,
     Gates,
     Grow,
+    Kill,
     Listening,
     Lost,
     Message,
-    Place,
+    Passed,
     Progress,
     Report,
     RunSpec,
+    Slot,
     Start,
     Stopped,
     Vitals,
@@ -35,14 +39,18 @@ from agents.protocol import (
 from agents.worker.process.metrics_reporter import MetricsReporter
 from agents.worker.task_graph.interfaces import AnswerRows
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.clock_offset import Offset
 from controller.coordinator.coordinator import Coordinator
-from controller.coordinator.interfaces import Assignment, Environment, SlotRecord
+from controller.coordinator.interfaces import Assignment, Environment, Offset, SlotRecord
+from controller.coordinator.online_loop import OnlineSettings
 from inventory.errors import RunError
+from inventory.times import NS
+from scheduler.online.replanner import slots_of_added
+from scheduler.problem import Problem
 from workloads.operators import Operator
-from workloads.rates import NS
+from workloads.topology import Topology
 
-PHASES = ("while starting", "while steady", "in a checkpoint", "in a move", "in a recovery", "while draining")
+_STEADY = ("while steady", "in a checkpoint", "in a copy", "in a move")
+PHASES = ("while starting", *_STEADY, "in a recovery", "while draining")
 """When something can be killed."""
 
 
@@ -56,7 +64,7 @@ class ScriptedNode:
         self.reachable = True
         self.epoch = 0
         self.vitals_s = 0.0
-        self.dead: set[Place] = set()
+        self.dead: set[Slot] = set()
         """Workers that have died in this epoch: their agent leaves their places empty until the next start."""
         self.commands: deque[Message] = deque()
         self.reports: deque[Report] = deque()
@@ -86,18 +94,23 @@ class Copies:
             del self.files[name]
 
 
-class _Nowhere:
-    """Takes rows of traces, and keeps none."""
+class _Throughput:
+    """Rows of the traces of one slot: time, executor, rows emitted and processed."""
 
-    def add(self, *_row: Any) -> None:
-        pass
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, str, int, int]] = []
+
+    def add(self, table: str, t_ns: int, *values: Any) -> None:
+        if table == "throughput":
+            executor, _, _, emitted, processed, *_ = values
+            self.rows.append((t_ns, executor, emitted, processed))
 
 
 class ScriptedCluster:
-    """Nodes, their workers, and the session that controls them.
+    """Nodes, their workers, and the coordinator that controls them.
 
     Attributes:
-        reached: spout executor -> highest position that the session has heard of, in whichever epoch.
+        reached: spout executor -> highest position that the coordinator has heard of, in whichever epoch.
     """
 
     def __init__(
@@ -107,8 +120,9 @@ class ScriptedCluster:
         limits: Limits,
         course: ControlSettings,
         nodes: Iterable[str],
-        place: Callable[[Set[str]], Mapping[str, Place]],
+        place: Callable[[Set[str], Mapping[str, Slot]], Mapping[str, Slot]],
         gates: Callable[[Set[str]], Gates | None] = lambda _lost: None,
+        online: OnlineSettings | None = None,
     ) -> None:
         self.nodes = {name: ScriptedNode(name) for name in nodes}
         self.run = ScriptedRun(operator, limits)
@@ -116,14 +130,16 @@ class ScriptedCluster:
         self.events: list[tuple[str, str, str, float | None]] = []
         self.slots: list[SlotRecord] = []
         self.reached: Counter[str] = Counter()
-        self._reporters: dict[Place, MetricsReporter] = {}
-        self._halted: set[Place] = set()
+        self._reporters: dict[Slot, MetricsReporter] = {}
+        self._traces: defaultdict[Slot, _Throughput] = defaultdict(_Throughput)
+        self._halted: set[Slot] = set()
         self._place = place
         bolts = [operator(c["id"]) for c in spec.topology["components"] if c["kind"] == "bolt"]
 
-        async def placing(lost: Set[str]) -> Assignment:
-            return Assignment(self._place(lost), gates(lost))
+        async def placing(lost: Set[str], places: Mapping[str, Slot], _traffic: object) -> Assignment:
+            return Assignment(self._place(lost, places), gates(lost))
 
+        topology = msgspec.convert(spec.topology, Topology)
         environment = Environment(
             nodes=frozenset(self.nodes),
             send=self._tell,
@@ -134,9 +150,10 @@ class ScriptedCluster:
             replicas=self.copies,
             note=lambda *event: self.events.append(event),
             note_slot=self.slots.append,
+            enlarge=partial(slots_of_added, Problem(nodes_of(**dict.fromkeys(self.nodes, 2)), (topology,))),
             tables={table.answer_table for bolt in bolts for table in bolt.tables()},
         )
-        self.coordinator = Coordinator(spec, environment, course)
+        self.coordinator = Coordinator(spec, environment, course, online)
 
     # --- what the control can do ---------------------------------------------------------------------------
 
@@ -173,17 +190,21 @@ class ScriptedCluster:
                 node.epoch = spec.epoch
                 node.dead.clear()
                 self._begin(node, spec, [place for place in spec.workers if place.node == name])
-            case Grow(spec=spec, at_ns=at_ns, seen=seen) if spec.epoch == node.epoch:
+            case Grow(spec=spec, at_ns=at_ns, seen=seen, first_slot=first) if spec.epoch == node.epoch:
                 there = self.run.workers.keys() | node.dead
                 new = [place for place in spec.workers if place.node == name and place not in there]
                 self._begin(node, spec, new)
                 for place in new:
-                    self.run.workers[place].share.connect({})
-                    self.run.workers[place].share.linked()
-                    self.run.workers[place].share.start(at_ns, seen=seen)
+                    self.run.workers[place].tasks.connect({})
+                    self.run.workers[place].tasks.linked()
+                    self.run.workers[place].tasks.start(at_ns, seen=seen)
+                    if spec.gates is not None:
+                        self.run.workers[place].tasks.follow(spec.gates, first)
             case Finish(epoch=epoch) if epoch == node.epoch:
                 self._end_workers(name)
                 node.reports.append(Finished(epoch=epoch))
+            case Kill(epoch=epoch, slot=slot) if epoch == node.epoch:
+                self.kill_worker(Slot(name, slot))
             case _ if getattr(command, "epoch", None) == node.epoch:
                 for place in self._places(name):
                     self.run.command(place, command)
@@ -199,7 +220,8 @@ class ScriptedCluster:
         now = asyncio.get_running_loop().time()
         if node.epoch and now >= node.vitals_s:
             node.vitals_s = now + 1
-            node.reports.append(Vitals(epoch=node.epoch))
+            workers = {place.index: 0.1 for place in self._places(name)}
+            node.reports.append(Vitals(epoch=node.epoch, cores=0.5, workers=workers, at_ns=round(now * 1e9)))
         if not node.up or not node.reports:
             return False
         report = node.reports.popleft()
@@ -217,21 +239,28 @@ class ScriptedCluster:
                 found = {}
         self.reached |= Counter(found)
 
-    def progress(self, place: Place) -> bool:
+    def progress(self, place: Slot) -> bool:
         """Let a worker report how far it is."""
         worker = self.run.workers.get(place)
         if worker is not None:
-            worker.reports.append(self._reporters[place].report(self.run.now_ns))
+            now_ns = round(asyncio.get_running_loop().time() * NS)
+            worker.reports.append(self._reporters[place].report(now_ns))
         return worker is not None
 
-    def _begin(self, node: ScriptedNode, spec: RunSpec, places: Iterable[Place]) -> None:
-        for place in places:
-            share = self.run.add(spec, place, node.disk).share
-            self._reporters[place] = MetricsReporter(share, _Nowhere(), place.slot)  # type: ignore[arg-type]
-            self._halted.discard(place)
-            node.reports.append(Listening(epoch=spec.epoch, slot=place.slot, pid=1, port=1))
+    def _before(self, place: Slot, message: Message) -> None:
+        """Let a worker report its last rows before it says that it is done with something, as real ones do."""
+        if isinstance(message, Passed | Stopped | Drained):
+            self.progress(place)
 
-    def _places(self, name: str) -> list[Place]:
+    def _begin(self, node: ScriptedNode, spec: RunSpec, places: Iterable[Slot]) -> None:
+        for place in places:
+            tasks = self.run.add(spec, place, node.disk, self._before).tasks
+            traces: Any = self._traces[place]
+            self._reporters[place] = MetricsReporter(tasks, traces, place.index)
+            self._halted.discard(place)
+            node.reports.append(Listening(epoch=spec.epoch, slot=place.index, pid=1, port=1))
+
+    def _places(self, name: str) -> list[Slot]:
         return [place for place in self.run.workers if place.node == name]
 
     def _end_workers(self, name: str) -> None:
@@ -240,16 +269,16 @@ class ScriptedCluster:
 
     # --- what goes wrong -----------------------------------------------------------------------------------
 
-    def kill_worker(self, place: Place) -> None:
+    def kill_worker(self, place: Slot) -> None:
         """kill -9 of a worker: its agent and its peers will notice."""
         if place not in self.run.workers:
             return
         node = self.nodes[place.node]
-        epoch = self.run.workers[place].share.epoch
+        epoch = self.run.workers[place].tasks.epoch
         self._break_links(place)
         self.run.remove(place)
         node.dead.add(place)
-        node.reports.append(Failed(epoch=epoch, slot=place.slot, reason="was killed by SIGKILL", died=True))
+        node.reports.append(Failed(epoch=epoch, slot=place.index, reason="was killed by SIGKILL", died=True))
 
     def kill_agent(self, name: str) -> None:
         """kill -9 of an agent, which its workers do not survive."""
@@ -274,34 +303,45 @@ class ScriptedCluster:
         """A node is there again, with an empty disk."""
         self.nodes[name].reachable = True
 
-    def cut_link(self, place: Place, other: Place) -> None:
+    def cut_link(self, place: Slot, other: Slot) -> None:
         """The connection between two workers breaks, and both live on."""
         for here, there in ((place, other), (other, place)):
             self._lose(here, there)
 
-    def _break_links(self, dead: Place) -> None:
+    def _break_links(self, dead: Slot) -> None:
         for place in list(self.run.workers):
             if place != dead and self.run.are_linked(place, dead):
                 self._lose(place, dead)
 
-    def _lose(self, here: Place, there: Place) -> None:
+    def _lose(self, here: Slot, there: Slot) -> None:
         worker = self.run.workers.get(here)
-        if worker is None or worker.share.drained:
+        if worker is None or worker.tasks.drained:
             return
         self._halted.add(here)
-        worker.reports.append(Lost(epoch=worker.share.epoch, slot=here.slot, peer=there, reason="closed"))
+        worker.reports.append(Lost(epoch=worker.tasks.epoch, slot=here.index, peer=there, reason="closed"))
+
+    @property
+    def restarts(self) -> bool:
+        """Whether sources halt for a restart, or the topology starts again."""
+        return self.coordinator._restart is not None or any(spout._halted for spout in self.run.spouts)
 
     @property
     def phase(self) -> str:
         """What the run is doing; one of `PHASES`."""
-        shares = [worker.share for worker in self.run.workers.values()]
-        pending = [share._pending for share in shares if share._pending is not None]
+        shares = [worker.tasks for worker in self.run.workers.values()]
+        pending = [tasks._pending for tasks in shares if tasks._pending is not None]
         if self.coordinator._broken is not None:
             return "in a recovery"
         if self.coordinator._start_ns is None:
             return "while starting"
         if pending:
+            if any(
+                len(tasks._pending.plan.executors) != len(tasks.plan.executors) for tasks in shares if tasks._pending
+            ):
+                return "in a scaling"
             return "in a checkpoint" if pending[0].store else "in a move"
+        if any(tasks._transfer._arriving or tasks._transfer.groups.is_arriving for tasks in shares):
+            return "in a copy"
         return "while draining" if self.coordinator._stop_requested else "while steady"
 
     # --- what happens --------------------------------------------------------------------------------------
@@ -323,10 +363,23 @@ class ScriptedCluster:
         random.shuffle(actions)
         return sum(action() for action in actions) > 0
 
-    def _guarded(self, place: Place, action: Callable[..., bool], *given: object) -> bool:
+    def _guarded(self, place: Slot, action: Callable[..., bool], *given: object) -> bool:
         """Do it unless the worker has ended meanwhile."""
         return place in self.run.workers and place not in self._halted and action(place, *given)
 
     def answer(self) -> list[AnswerRows]:
-        """The parts of the answer that the session has found in the end."""
+        """The parts of the answer that the coordinator has found in the end."""
         return [part for part in (self.copies.files[part.name] for part in self.coordinator.answer) if part is not None]
+
+    def traced(self) -> tuple[Counter[str], Counter[str]]:
+        """Rows that executors have emitted and processed by their traces, by name; replays do not count."""
+        emitted, processed = Counter[str](), Counter[str]()
+        lost = self.coordinator.unreported
+        for place, traces in self._traces.items():
+            for t_ns, executor, rows_out, rows_in in traces.rows:
+                if not any(
+                    (node, at) == (place.node, place.index) and since < t_ns <= until for node, at, since, until in lost
+                ):
+                    emitted[executor] += rows_out
+                    processed[executor] += rows_in
+        return emitted, processed

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agents.protocol.node_folders import NodeFolder
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.executors.executor import Snapshot
 from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.interfaces import AnswerRows
 
@@ -36,27 +36,27 @@ class Shelf:
         self._coming: deque[tuple[int, str, Snapshot, Sequence[AnswerRows]]] = deque()
 
     def read(self, barrier: int, executor: str) -> Snapshot:
-        """See `surroundings.Store.read`; what is read has been bytes in between."""
+        """See `interfaces.Store.read`; what is read has been bytes in between."""
         kept = self.files[str(_FOLDER.snapshot(barrier, executor))]
         assert isinstance(kept, Snapshot)
         return Snapshot.read(b"".join(kept.pieces()))
 
     def save(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[AnswerRows] = ()) -> None:
-        """See `surroundings.Store.save`."""
+        """See `interfaces.Store.save`."""
         self._coming.append((barrier, executor, snapshot, settled))
 
     def delete_before(self, before: int) -> None:
-        """See `surroundings.Store.delete_before`."""
+        """See `interfaces.Store.delete_before`."""
         for name in [name for name in self.files if _barrier_of(name) < before]:
             del self.files[name]
 
     def write_answer(self, executor: str, answer: AnswerRows) -> Mapping[str, tuple[str, ...]]:
-        """See `surroundings.Store.write_answer`."""
+        """See `interfaces.Store.write_answer`."""
         name = f"{LAST}{executor}@{answer.table}"
         self.files[name] = answer
         return {answer.table: (name,)}
 
-    def work(self, share: EpochTasks) -> bool:
+    def work(self, tasks: EpochTasks) -> bool:
         """Let the disk do one thing; return whether there was one."""
         if not self._coming:
             return False
@@ -69,5 +69,5 @@ class Shelf:
             answers[part.table] = (file,)
             self.files[file] = part
         nbytes = sum(map(len, snapshot.pieces()))
-        share.stored(barrier, executor, name, nbytes, snapshot.position, answers)
+        tasks.stored(barrier, executor, name, nbytes, snapshot.position, answers)
         return True

@@ -7,17 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 import virtual_time
 from scripted import Limits, run_spec, scripted_run
 from scripted_cluster import ScriptedCluster
 from scripted_disk import LAST
 
-from agents.protocol import Place
+from agents.protocol import Slot
 from agents.worker.task_graph.interfaces import AnswerRows
+from controller.coordinator import timeline
+from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.migrations import MovePlan, MoveRequest
+from controller.coordinator.timeline import ScaleComponents
 from workloads.operators import Context, Operator, Row
+from workloads.scaling import resized, sizes_of
+from workloads.topology import Executor
 from workloads.workload import PreparedInput, Verdict, Workload
 
 NODES = ("n1", "n2", "n3")
@@ -25,7 +30,7 @@ STEP_S = 0.001
 PATIENCE_S = 600.0
 
 
-def _supplied(workload: Workload, inputs: Sequence[PreparedInput]) -> Callable[[str], Operator]:
+def supplied(workload: Workload, inputs: Sequence[PreparedInput]) -> Callable[[str], Operator]:
     """The workload's operators, which find their prepared inputs."""
     paths = {entry.name: str(entry.path) for entry in inputs}
 
@@ -53,7 +58,7 @@ def _drawn(random: Random) -> Limits:
     )
 
 
-def _tables(parts: Sequence[AnswerRows]) -> Mapping[str, Sequence[Row]]:
+def answer_tables(parts: Sequence[AnswerRows]) -> Mapping[str, Sequence[Row]]:
     tables: dict[str, list[Row]] = {}
     for part in parts:
         assert all(len(row) == len(part.schema) for row in part.rows)
@@ -66,9 +71,9 @@ def play(workload: Workload, folder: Path, seed: int) -> tuple[Mapping[str, Sequ
     inputs = workload.prepare(folder)
     random = Random(seed)  # noqa: S311 - it must be repeatable
     topology = workload.topology()
-    slots = [Place(node, slot) for node in NODES for slot in range(2)][: random.randint(1, 6)]
+    slots = [Slot(node, slot) for node in NODES for slot in range(2)][: random.randint(1, 6)]
     spec = run_spec(topology, [random.choice(slots) for _ in topology.executors])
-    with scripted_run(spec, _supplied(workload, inputs), _drawn(random)) as run:
+    with scripted_run(spec, supplied(workload, inputs), _drawn(random)) as run:
         run.run([], seed)
         positions = [spout.position for spout in sorted(run.spouts, key=lambda spout: spout.executor.index)]
         parts = [
@@ -77,19 +82,22 @@ def play(workload: Workload, folder: Path, seed: int) -> tuple[Mapping[str, Sequ
             for name, part in worker.shelf.files.items()
             if name.startswith(LAST) and isinstance(part, AnswerRows)
         ]
-    answer = _tables(parts)
+    answer = answer_tables(parts)
     return answer, workload.compare(answer, workload.reference(positions, inputs))
 
 
 def play_with_faults(
-    workload: Workload, folder: Path, seed: int, rate: Mapping[str, Any]
+    workload: Workload, folder: Path, seed: int, rate: Mapping[str, Any], elastic: Sequence[str] = ()
 ) -> tuple[Counter[str], Verdict]:
-    """Run with checkpoints, moves and kills, and perhaps a stop before the end; what happened, and the verdict."""
+    """Run with checkpoints, moves and kills, and perhaps a stop before the end; what happened, and the verdict.
+
+    Components in `elastic` get other numbers of executors on the way, and workers are killed at any step of that.
+    """
     inputs = workload.prepare(folder)
     random = Random(seed)  # noqa: S311 - it must be repeatable
     topology = workload.topology()
     names = [executor.name for executor in topology.executors]
-    slots = [Place(node, slot) for node in NODES for slot in range(2)]
+    slots = [Slot(node, slot) for node in NODES for slot in range(2)]
     moves = [
         MovePlan(
             round(random.uniform(0.0, 0.2), 3),
@@ -98,16 +106,27 @@ def play_with_faults(
         for _ in range(2)
     ]
     kills = sorted(random.uniform(0.0, 0.3) for _ in range(3))
+    scaling_kills = [random.randint(0, 20) for _ in range(random.choice([0, 1, 2]))] if elastic else []
     stop_ns = random.choice([random.randint(0, 400_000_000), 10**12])
 
-    def place(lost: Set[str]) -> Mapping[str, Place]:
+    if elastic:
+        stop_ns = random.randint(400_000_000, 700_000_000)  # of sources without an end, too
+        kills = kills[: random.choice([0, 1, 3])]
+    scalings = [
+        ScaleComponents(round(at_s, 3), (random.choice(elastic),), random.randint(1, 5))
+        for at_s in sorted(random.uniform(0.0, 0.25) for _ in range(3 if elastic else 0))
+    ]
+
+    def place(lost: Set[str], places: Mapping[str, Slot]) -> Mapping[str, Slot]:
         left = [slot for slot in slots if slot.node not in lost]
-        return {name: random.choice(left) for name in names}
+        return {name: random.choice(left) for name in places}
+
+    happened: Counter[str] = Counter()
 
     async def playing() -> ScriptedCluster:
         spec = run_spec(topology, [random.choice(slots) for _ in names], rate=rate)
-        course = ControlSettings(checkpoint_s=0.05, moves=tuple(moves))
-        cluster = ScriptedCluster(spec, _supplied(workload, inputs), limits, course, NODES, place)
+        course = ControlSettings(checkpoint_s=0.05, moves=tuple(moves), events=tuple(scalings))
+        cluster = ScriptedCluster(spec, supplied(workload, inputs), limits, course, NODES, place)
 
         async def running() -> None:
             started = await cluster.coordinator.start()
@@ -123,15 +142,31 @@ def play_with_faults(
                 while kills and kills[0] <= loop.time() and cluster.run.workers:
                     kills.pop(0)
                     cluster.kill_worker(random.choice(list(cluster.run.workers)))
+                phase = "in a restart" if cluster.restarts else cluster.phase
+                if scaling_kills and cluster.run.workers and phase in ("in a copy", "in a scaling", "in a restart"):
+                    # At a step of the copy, of the barrier, or of the start behind it, that was drawn.
+                    scaling_kills[-1] -= 1
+                    if scaling_kills[-1] < 0:
+                        scaling_kills.pop()
+                        happened[f"killed {phase}"] += 1
+                        cluster.kill_worker(random.choice(list(cluster.run.workers)))
                 cluster.step(random, random.choice([0, 0, 3_000_000]))
                 assert loop.time() < PATIENCE_S, "stuck"
             task.result()
         return cluster
 
     limits = _drawn(random)
-    with limits.applied():
+    # Scalings that a kill prevents are tried again before the stop.
+    with limits.applied(), mock.patch.object(timeline, "RETRY_S", 0.03):
         cluster = virtual_time.run(playing())
     found = cluster.coordinator.positions
-    positions = [found[name] for name in names if name in found]
-    verdict = workload.compare(_tables(cluster.answer()), workload.reference(positions, inputs))
-    return Counter(kind for kind, *_ in cluster.events), verdict
+    after = resized(topology, sizes_of(found))
+    positions = [found[executor.name] for executor in after.executors if executor.name in found]
+    emitted, _ = cluster.traced()
+    spouts = {Executor.named(name).component for name in found}
+    if not spouts & {subject for kind, subject, *_ in cluster.events if kind == "scaled"}:
+        assert {name: emitted[name] for name in found} == found, cluster.events
+    verdict = workload.compare(answer_tables(cluster.answer()), workload.reference(positions, inputs))
+    happened.update(kind for kind, *_ in cluster.events)
+    happened.update(f"scaled {scaling.how}" for scaling in cluster.coordinator.event_log.scalings)
+    return happened, verdict

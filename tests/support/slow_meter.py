@@ -16,10 +16,10 @@ from random import Random
 
 from trees import meters
 
-from agents.power.curve import Curve
-from agents.power.host import ROOT_VARIABLE
-from agents.power.lag import PULSES, pulses
-from agents.sensors.cpu import process_cpu_ns
+from agents.power.energy import Curve
+from agents.power.external import PULSES, pulses
+from agents.power.reader import ROOT_VARIABLE
+from agents.sensors.kernel import process_cpu_ns
 
 NS = 1_000_000_000
 PERIOD_S = 0.015

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from turns import Below, Count
 
-from agents.worker.channels.markers import Barrier, End, Mark, Tick
-from agents.worker.executors.executor import RunningExecutor
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.channels.channel import Barrier, End, Mark, Tick
+from agents.worker.executors.executor import RunningExecutor, Snapshot
 from agents.worker.executors.spout import SpoutExecutor
 from workloads.operators import STEP_NS, Row, Spout
 from workloads.rates import Constant, Max, Rate, Replay, Steps

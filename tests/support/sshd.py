@@ -104,7 +104,12 @@ class Sshd:
         if self._process is None or self._process.poll() is not None:
             return []
         listener = psutil.Process(self._process.pid)
-        return [listener, *(child for child in listener.children(recursive=True) if child.name().startswith("sshd"))]
+        found = [listener]
+        for child in listener.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if child.name().startswith("sshd"):
+                    found.append(child)
+        return found
 
     def signal(self, number: int) -> None:
         """Send a signal to it and its processes for connections."""

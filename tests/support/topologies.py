@@ -1,6 +1,7 @@
 """Random topologies of relays, from a seeded generator."""
 
 from random import Random
+from typing import Any
 
 from witness import SCHEMA, SIDE
 
@@ -33,3 +34,16 @@ def _input(random: Random, component: str, stream: str) -> Input:
     if grouping == "direct":
         fields = ("to",)
     return Input(component, grouping, fields, stream)
+
+
+def described(run: Any, *names: str) -> str:
+    """A run of a random topology for the message of a failure: its `ledger`, `places` and `seed`, and what is named."""
+    topology = run.ledger.topology
+    parts = [f"seed={run.seed}", f"records={run.ledger.records}", f"tick_every={run.ledger.tick_every}"]
+    parts += [f"{name}={getattr(run, name)}" for name in names]
+    for component in topology.components:
+        inputs = [(entry.source, entry.stream, entry.grouping, entry.fields) for entry in component.inputs]
+        parts.append(f"{component.id}*{component.parallelism}{inputs}")
+    where = zip(topology.executors, run.places, strict=True)
+    parts.append(", ".join(f"{executor.name}@{place.node}/{place.index}" for executor, place in where))
+    return f"{type(run).__name__}(" + "; ".join(parts) + ")"

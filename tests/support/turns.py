@@ -3,11 +3,10 @@
 from collections import deque
 from collections.abc import Sequence
 
-from agents.worker.channels.channel import ChannelId, Delivery, FlushTimer, Window
+from agents.worker.channels.channel import ChannelId, Delivery, FlushTimer, Mark, Window
+from agents.worker.channels.ends import LocalIncoming, local_channel
 from agents.worker.channels.groupings import Global, Router
 from agents.worker.channels.input_gate import InputGate
-from agents.worker.channels.local import LocalIncoming, local_channel
-from agents.worker.channels.markers import Mark
 from workloads.operators import Batch, Bolt, Emitted, Row, Spout
 
 

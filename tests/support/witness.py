@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agents.protocol import Place
-from workloads.key_groups import executor_of, key_group
+from agents.protocol import Slot
+from workloads.key_groups import first_owners, key_group
 from workloads.operators import Batch, Bolt, Context, Emitted, Operator, Row, Spout
 from workloads.topology import Component, Input, Topology
 
@@ -30,7 +30,7 @@ class Ledger:
 
     topology: Topology
     records: int
-    places: Sequence[Place]
+    places: Sequence[Slot]
     sunk: dict[str, Bag] = field(default_factory=dict)
     dealt: dict[tuple[str, str, str, int], Counter[int]] = field(default_factory=dict)
     """(source, stream, destination, sender's index) -> receiver's index -> rows."""
@@ -54,7 +54,7 @@ class Ledger:
         subscribers = self.subscribers(component, stream)
         return min((there.parallelism for there, entry in subscribers if entry.grouping == "direct"), default=1)
 
-    def place(self, component: str, index: int) -> Place:
+    def place(self, component: str, index: int) -> Slot:
         """Where an executor runs."""
         return self.places[self.topology.executors.index((component, index))]
 
@@ -163,7 +163,7 @@ class Relay(Bolt):
                 assert me.index == row[FIELDS.index(entry.fields[0])]
             case "fields":
                 key = tuple(row[FIELDS.index(name)] for name in entry.fields)
-                assert me.index == executor_of(key_group(key), me.parallelism)
+                assert me.index == first_owners(me.parallelism)[key_group(key)]
             case "local-or-shuffle":
                 here = self._ledger.place(entry.source, row[2])
                 others = [self._ledger.place(me.component, index) for index in range(me.parallelism)]

@@ -19,7 +19,7 @@ from guest import Guest
 from guest_lab import ADDRESSES, Lab
 from time_server import time_server
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600), pytest.mark.xdist_group("lab")]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
 
 PATIENCE_S = 2400.0
 RATE_MBIT, DELAY_MS = 8, 40

@@ -6,7 +6,7 @@ import pytest
 from guest import Guest
 from guest_cpus import CPU, GuestCpus
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200), pytest.mark.xdist_group("guest")]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
 
 JOURNAL = "/run/millrace/cpu-journal.json"
 
@@ -162,7 +162,7 @@ def test_kill_9_of_a_campaign_has_its_guardian_put_everything_back(machine: Gues
 def test_when_the_guardian_is_killed_too_the_next_who_comes_puts_back(machine: Guest, cpus: GuestCpus) -> None:
     found = cpus.settings()
     holder = cpus.hold(cores=1, governor="powersave")
-    machine.says(f"pkill -9 -f '[a]gents.cpu.guardian'; kill -9 {holder}")
+    machine.says(f"pkill -9 -f '[a]gents.cpu.control'; kill -9 {holder}")
     assert cpus.settings() != found
     assert cpus.ask("restore")["changed"]
     assert cpus.settings() == found

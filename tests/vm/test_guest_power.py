@@ -11,13 +11,13 @@ import pytest
 from guest import Guest
 from guest_image import image
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200), pytest.mark.xdist_group("guest")]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "/var/lib/meters"
 METER = """\
 import msgspec, sys
-from agents.power.host import MeteredHost
+from agents.power.reader import MeteredHost
 from agents.power.meter import measure
 from agents.power.rapl import Rapl
 from agents.power.settings import PowerSettings

@@ -10,9 +10,9 @@ import pytest
 from guest import Guest
 from guest_cpus import GuestCpus
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200), pytest.mark.xdist_group("guest")]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
 
-MILLRACE = "from campaign.commands.start import main; main()"
+MILLRACE = "from millrace.__main__ import main; main()"
 ROLES = ("--", "--tags", "cpu,cpufreq")
 STATE = "/var/lib/millrace"
 PATIENCE_S = 600.0

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from inventory.plugins import plugins
-from workloads.key_groups import KeyRouter
+from workloads.key_groups import KeyRouter, first_owners
 from workloads.operators import Batch, Bolt, Combining, Context, Operator, Row, Spout
-from workloads.registry import GROUP
 from workloads.topology import ACKER, Executor, Input
-from workloads.workload import Answer, PreparedInput, Workload
+from workloads.workload import GROUP, Answer, PreparedInput, Workload
 
 
 class Simulation:
@@ -79,7 +78,7 @@ class Simulation:
 
     def _parts(self, entry: Input, fields: list[str], rows: Sequence[Row], parallelism: int) -> list[list[Row]]:
         parts: list[list[Row]] = [[] for _ in range(parallelism)]
-        route = KeyRouter(parallelism)
+        route = KeyRouter(first_owners(parallelism))
         places = [fields.index(name) for name in entry.fields]
         for row in rows:
             key = tuple(row[place] for place in places)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from workloads.pipelines.top_k_pruning import ROUNDS, contenders
+from workloads.pipelines.debs2015 import ROUNDS, contenders
 
 WINDOW_S, LISTED = 20, 2
 

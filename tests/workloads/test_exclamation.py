@@ -8,7 +8,7 @@ from workloads.apps.exclamation import Exclaim, LastExclaim
 from workloads.data.row_digest import digest_of
 from workloads.data.text import read_records
 from workloads.operators import Batch
-from workloads.registry import load_workload
+from workloads.workload import load_workload
 
 WORDS = st.lists(st.text("ab\u00e9!", min_size=1, max_size=2), min_size=1, max_size=30)
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from workloads.generate.draws import Draws, between, spread
-from workloads.generate.kinds import KINDS
 from workloads.generate.smart_plugs import Plugs
-from workloads.generate.writing import write_rows
+from workloads.generate.writing import KINDS, write_rows
 from workloads.recordings.schema import DEBS2014, DEBS2015
 
 CHOSEN = "plug seconds without work or load, %"

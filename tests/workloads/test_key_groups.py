@@ -2,15 +2,28 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from itertools import chain, pairwise
+from operator import itemgetter
 from pydoc_data.topics import topics
 from zlib import crc32
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from workloads import key_groups
-from workloads.key_groups import KEY_GROUPS, KeyRouter, codec_bytes, executor_of, key_group
+from workloads.key_groups import (
+    KEY_GROUPS,
+    KeyRouter,
+    by_group,
+    codec_bytes,
+    first_owners,
+    key_group,
+    owners_of,
+    rebalanced,
+    runs_of,
+    share_of,
+)
 
 FIELD = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary()
 WORDS = sorted({word for text in topics.values() for word in text.split()})
@@ -23,7 +36,7 @@ def test_a_key_s_group_is_the_crc_of_its_messagepack_bytes():
 
 def test_routes_are_the_same_in_every_process_whatever_the_hash_seed():
     script = (
-        "import sys; from workloads.key_groups import KeyRouter; route = KeyRouter(12)\n"
+        "import sys; from workloads.key_groups import KeyRouter, first_owners; route = KeyRouter(first_owners(12))\n"
         "print([route((word,)) for word in sys.stdin.read().split()])"
     )
     words = WORDS[::50]
@@ -38,13 +51,13 @@ def test_routes_are_the_same_in_every_process_whatever_the_hash_seed():
         ).stdout
         for seed in ("0", "1", "4242")
     }
-    here = KeyRouter(12)
+    here = KeyRouter(first_owners(12))
     assert printed == {f"{[here((word,)) for word in words]}\n"}
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 12, 40])
 def test_real_words_are_dealt_evenly(parallelism):
-    route = KeyRouter(parallelism)
+    route = KeyRouter(first_owners(parallelism))
     dealt = Counter(route((word,)) for word in WORDS)
     mean = len(WORDS) / parallelism
     assert set(dealt) == set(range(parallelism))
@@ -53,18 +66,90 @@ def test_real_words_are_dealt_evenly(parallelism):
 
 @given(st.integers(1, KEY_GROUPS))
 def test_groups_are_dealt_to_executors_in_equal_runs(parallelism):
-    owners = [executor_of(group, parallelism) for group in range(KEY_GROUPS)]
-    assert owners == sorted(owners)
+    owners = first_owners(parallelism)
+    assert len(owners) == KEY_GROUPS
+    assert list(owners) == sorted(owners)
     sizes = Counter(owners)
     assert set(sizes) == set(range(parallelism))
     assert max(sizes.values()) - min(sizes.values()) <= 1
+    assert [sizes[executor] for executor in range(parallelism)] == sorted(sizes.values(), reverse=True)
+
+
+@settings(max_examples=10)
+@given(st.lists(st.integers(0, 40), min_size=KEY_GROUPS, max_size=KEY_GROUPS).map(tuple))
+def test_owners_are_the_same_after_they_are_shortened(owners):
+    runs = runs_of(owners)
+    assert owners_of(runs) == owners
+    assert all(first != second for (first, _), (second, _) in pairwise(runs))
+
+
+def test_five_executors_own_groups_in_a_row():
+    assert runs_of(first_owners(5)) == ((0, 205), (1, 205), (2, 205), (3, 205), (4, 204))
+    assert runs_of(first_owners(1024)) == tuple((executor, 1) for executor in range(1024))
+
+
+def test_a_fifth_executor_gets_the_highest_groups_of_the_others_and_gives_them_back():
+    five = rebalanced(first_owners(4), 5)
+    runs = [(0, 205), (4, 51), (1, 205), (4, 51), (2, 205), (4, 51), (3, 205), (4, 51)]
+    assert runs_of(five) == tuple(runs)
+    assert [group for group in range(KEY_GROUPS) if five[group] == 4] == [
+        *range(205, 256),
+        *range(461, 512),
+        *range(717, 768),
+        *range(973, 1024),
+    ]
+    assert rebalanced(five, 4) == first_owners(4)
+
+
+def test_only_the_groups_of_new_executors_change_owners():
+    assert _moved(first_owners(4), rebalanced(first_owners(4), 5)) == 204
+    assert _moved(first_owners(8), rebalanced(first_owners(8), 12)) == 340
+    assert _moved(first_owners(8), first_owners(12)) == 892
+
+
+def _moved(before, after):
+    return sum(old != new for old, new in zip(before, after, strict=True))
+
+
+@given(st.lists(st.integers(1, 1100), min_size=2, max_size=6))
+def test_after_any_changes_every_group_has_one_owner_and_as_few_as_possible_have_moved(numbers):
+    owners = first_owners(numbers[0])
+    for number in numbers[1:]:
+        before, owners = owners, rebalanced(owners, number)
+        assert len(owners) == KEY_GROUPS
+        sizes, had = Counter(owners), Counter(before)
+        assert [sizes[executor] for executor in range(number)] == [
+            share_of(executor, number) for executor in range(number)
+        ]
+        # Whoever has too many, or leaves, has to give the rest away; nobody else gives any.
+        assert _moved(before, owners) == sum(
+            count - min(count, share_of(executor, number) if executor < number else 0)
+            for executor, count in had.items()
+        )
+        assert rebalanced(owners, number) == owners
+
+
+@given(st.integers(1, 1024), st.integers(1, 1024))
+def test_a_change_is_undone_by_its_inverse(before, after):
+    first = first_owners(before)
+    assert rebalanced(rebalanced(first, after), before) == first
 
 
 @given(st.lists(FIELD, min_size=1, max_size=3).map(tuple), st.integers(1, 64))
 def test_a_remembered_route_is_the_computed_one(key, parallelism):
-    router = KeyRouter(parallelism)
-    expected = executor_of(key_group(key), parallelism)
+    owners = first_owners(parallelism)
+    router = KeyRouter(owners)
+    expected = owners[key_group(key)]
     assert [router(key), router.route(key), router(key)] == [expected] * 3
+
+
+@given(st.lists(st.tuples(FIELD, FIELD), max_size=20), st.none() | st.sets(st.integers(0, KEY_GROUPS - 1)))
+def test_entries_of_a_state_are_divided_by_the_groups_of_their_keys(entries, groups):
+    wanted = groups and groups | {key_group(entry[:1]) for entry in entries[::2]}
+    found = by_group(entries, itemgetter(slice(1)), wanted)
+    assert all(key_group(entry[:1]) == group for group, part in found.items() for entry in part)
+    expected = [entry for entry in entries if wanted is None or key_group(entry[:1]) in wanted]
+    assert Counter(map(repr, chain.from_iterable(found.values()))) == Counter(map(repr, expected))
 
 
 @given(st.integers(-(2**53), 2**53))
@@ -94,20 +179,21 @@ def test_a_key_that_no_stream_may_carry_is_refused():
     with pytest.raises(OverflowError):
         key_group((2**64,))
     with pytest.raises(ValueError, match="at least 1"):
-        KeyRouter(0)
+        first_owners(0)
 
 
 def test_a_router_stays_bounded_and_right_when_keys_never_repeat(monkeypatch):
     monkeypatch.setattr(key_groups, "MOST_CACHED", 100)
-    router = KeyRouter(7)
+    owners = first_owners(7)
+    router = KeyRouter(owners)
     cache = router.route.__self__
     for number in range(1000):
-        assert router((f"key {number}",)) == executor_of(key_group((f"key {number}",)), 7)
+        assert router((f"key {number}",)) == owners[key_group((f"key {number}",))]
         assert len(cache) <= 100
 
 
 def test_a_router_keeps_no_view_into_a_received_frame():
-    router = KeyRouter(5)
+    router = KeyRouter(first_owners(5))
     view = memoryview(b"key and more")[:3]
     assert router((view,)) == router((b"key",))
     assert [type(field) for key in router.route.__self__ for field in key] == [bytes]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.data.line_spout import LineSpout, times_emitted
+from workloads.data.text import LineSpout, times_emitted
 from workloads.operators import Context
 
 SIZE = st.integers(1, 40)

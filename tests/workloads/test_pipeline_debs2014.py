@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from workloads.recordings.raw import arrow_schema
+from workloads.recordings.parse import arrow_schema
 from workloads.recordings.schema import DEBS2014
-from workloads.registry import load_workload
 from workloads.smart_home.query import QueryParams
+from workloads.workload import load_workload
 
 pytestmark = [
     pytest.mark.spark,

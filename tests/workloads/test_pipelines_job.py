@@ -21,7 +21,7 @@ from workloads.generate.writing import write_rows
 
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "workloads" / "pipelines" / "job.py"
-COMMAND = [sys.executable, "-c", "from campaign.commands.start import main; main()", "pipeline"]
+COMMAND = [sys.executable, "-c", "from millrace.__main__ import main; main()", "pipeline"]
 ROWS = 6000
 
 

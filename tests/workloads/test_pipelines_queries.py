@@ -17,7 +17,7 @@ from pyarrow import csv
 
 from campaign.commands.main import run as command
 from workloads.generate.taxi_trips import taxi_trips
-from workloads.key_groups import KeyRouter
+from workloads.key_groups import KeyRouter, first_owners
 from workloads.recordings.prepare import prepare
 from workloads.recordings.recording import Recording
 from workloads.recordings.schema import DEBS2015
@@ -190,7 +190,7 @@ def test_prepare_puts_rows_in_order_and_says_what_was_wrong(pipelines: Any, tmp_
     assert rates["time"] == sorted({row[3] for row in taken[0]})
     assert profile["seconds_with_rows"] == len(rates["time"])
     traffic = load_traffic(output / "traffic.yml", [load_topology(topology)])
-    counts = Counter(KeyRouter(3)((row[1],)) for row in taken[0])
+    counts = Counter(KeyRouter(first_owners(3))((row[1],)) for row in taken[0])
     assert traffic.rate == pytest.approx(
         {
             (f"s[{spout}]", f"b[{bolt}]"): 10 * count / profile["span_s"] / 2

@@ -14,10 +14,9 @@ from odd_rows import DATES, ODD, PLACES, READING, TRIP, lines
 from plain_recordings import plain_rows
 
 from inventory.errors import InputError
-from workloads.recordings.grid import CELLS_250_M, CELLS_500_M, Grid
 from workloads.recordings.prepare import prepare
 from workloads.recordings.recording import Recording
-from workloads.recordings.schema import DEBS2014, DEBS2015, SCHEMAS, SEQ, Schema
+from workloads.recordings.schema import CELLS_250_M, CELLS_500_M, DEBS2014, DEBS2015, SCHEMAS, SEQ, Grid, Schema
 
 pytestmark = [
     pytest.mark.spark,
@@ -32,9 +31,9 @@ Taken = tuple[list[tuple[Any, ...]], Mapping[str, int], int]
 def taken(spark: Any, source: Path, schema: Schema, grid: Grid | None, folder: Path) -> Taken:
     """Accepted rows in order, the others by class, and the number of all."""
     from workloads.pipelines.input_splits import stretches_of
+    from workloads.pipelines.lines import parts_of
     from workloads.pipelines.pipeline import Query
     from workloads.pipelines.reading import Reading, kept
-    from workloads.pipelines.source import parts_of
 
     class Everything(Query):
         def __init__(self) -> None:
@@ -64,10 +63,9 @@ def check(spark: Any, content: bytes, schema: Schema, grid: Grid | None, folder:
 @pytest.fixture
 def _any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither late rows nor silences are too many."""
-    monkeypatch.setattr("workloads.pipelines.row_filter.MOST_OUT_OF_ORDER", 1.0)
-    monkeypatch.setattr("workloads.pipelines.row_filter.MOST_GAP_S", 1 << 62)
+    monkeypatch.setattr("workloads.pipelines.reading.MOST_GAP_S", 1 << 62)
     monkeypatch.setattr("workloads.recordings.prepare.MOST_OUT_OF_ORDER", 1.0)
-    monkeypatch.setattr("workloads.recordings.accept.MOST_GAP_S", 1 << 62)
+    monkeypatch.setattr("workloads.recordings.prepare.MOST_GAP_S", 1 << 62)
 
 
 @pytest.mark.usefixtures("_any_order")

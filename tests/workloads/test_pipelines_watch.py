@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from workloads.pipelines import progress
-from workloads.pipelines.progress import Watch
+from workloads.pipelines import spark_session
+from workloads.pipelines.spark_session import Watch
 
 PATIENCE_S = 60
 
@@ -39,7 +39,7 @@ def heard(lines: "Queue[str]", wanted: str) -> bool:
 
 
 def test_a_line_comes_while_spark_starts_plans_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    monkeypatch.setattr(spark_session, "EVERY_S", 0.01)
     lines: Queue[str] = Queue()
     spark: Any = Spark()
     with Watch(lines.put) as watch:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.errors import InputError
-from workloads.rates import NS, Constant, Max, Steps, rate_of
+from inventory.times import NS
+from workloads.rates import Constant, Max, Steps, rate_of
 
 RATE = st.floats(1e-3, 1e7) | st.integers(1, 10**6).map(float)
 DURATION = st.floats(1e-3, 1e4) | st.integers(1, 3600).map(float)

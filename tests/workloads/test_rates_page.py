@@ -18,7 +18,9 @@ def test_every_kind_is_documented_with_its_keys(kind: type) -> None:
     row = re.search(rf"^\| `{kind.__struct_config__.tag}` \| (.*?) \|", PAGE, re.MULTILINE)
     assert row
     assert re.findall(r"`(\w+)", row[1]) == [field.name for field in msgspec.structs.fields(kind)]
-    defaults = {f.name: f"{f.default:g}" for f in msgspec.structs.fields(kind) if f.default is not msgspec.NODEFAULT}
+    defaults = {
+        f.name: f"{f.default:g}" for f in msgspec.structs.fields(kind) if f.default not in (msgspec.NODEFAULT, None)
+    }
     assert dict(re.findall(r"`(\w+)` \((\S+)\)", row[1])) == defaults
 
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.errors import InputError
-from workloads.rates import NS, Bursts, Constant, Max, Poisson, Replay, Sine, Steps, rate_of
+from inventory.times import NS
+from workloads.rates import Bursts, Constant, Max, Poisson, Replay, Sine, Steps, rate_of
 
 tuples_per_s = st.one_of(st.sampled_from([1.0, 3.0, 1e3, 1e9]), st.floats(1e-3, 1e9))
 seconds = st.one_of(st.sampled_from([0.001, 1.0, 86400.0]), st.floats(1e-3, 1e6))

@@ -14,13 +14,11 @@ import pytest
 from plain_recordings import plain_rows
 
 from inventory.errors import InputError, UnfitError
-from workloads.preparation_progress import reporting_to
 from workloads.recordings import raw_files
-from workloads.recordings.grid import CELLS_500_M
 from workloads.recordings.prepare import prepare
 from workloads.recordings.recording import Recording
-from workloads.recordings.schema import DEBS2014, DEBS2015
-from workloads.workload import PreparedInput
+from workloads.recordings.schema import CELLS_500_M, DEBS2014, DEBS2015
+from workloads.workload import PreparedInput, reporting_to
 
 BASE = 1377986400
 

@@ -18,11 +18,10 @@ from plain_recordings import plain_rows
 
 from inventory.errors import InputError
 from workloads.recordings import raw_files as parts
-from workloads.recordings.fields import exact_nano, seconds
-from workloads.recordings.grid import CELLS_250_M, CELLS_500_M, Grid
+from workloads.recordings.parse import exact_nano, seconds
 from workloads.recordings.prepare import prepare
 from workloads.recordings.recording import Recording
-from workloads.recordings.schema import DEBS2014, DEBS2015, SCHEMAS, Schema
+from workloads.recordings.schema import CELLS_250_M, CELLS_500_M, DEBS2014, DEBS2015, SCHEMAS, Grid, Schema
 from workloads.workload import PreparedInput
 
 
@@ -50,7 +49,7 @@ def check(content: bytes, block: int, schema: Schema, grid: Grid | None) -> None
         TemporaryDirectory() as folder,
         patch.object(parts, "BLOCK_BYTES", block),
         patch("workloads.recordings.prepare.MOST_OUT_OF_ORDER", 1.0),
-        patch("workloads.recordings.accept.MOST_GAP_S", 1 << 62),
+        patch("workloads.recordings.prepare.MOST_GAP_S", 1 << 62),
     ):
         path = Path(folder) / "part"
         path.write_bytes(content)

@@ -15,13 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inventory.errors import RunError
+from inventory.times import NS
 from workloads.operators import Context
-from workloads.rates import NS, Max, Replay
-from workloads.recordings.positions import emitted
+from workloads.rates import Max, Replay
 from workloads.recordings.prepare import prepare
-from workloads.recordings.recording import Recording
+from workloads.recordings.recording import RecordedSpout, Recording, emitted
 from workloads.recordings.schema import DEBS2014, DEBS2015
-from workloads.recordings.spout import RecordedSpout
 from workloads.source_clock import source_clock
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +167,7 @@ def test_a_trip_lies_before_the_tick_at_its_drop_off_time(tmp_path: Path) -> Non
 def test_a_node_needs_no_numpy_to_read_a_recording(recording: Path, rows: list[tuple[int, int]]) -> None:
     program = (
         "import sys; sys.modules['numpy'] = None\n"
-        "from pathlib import Path; import workloads.recordings.spout\n"
+        "from pathlib import Path; import workloads.recordings.recording\n"
         "from workloads.recordings.recording import Recording\n"
         f"share = Recording(Path({str(recording)!r}), 1, 2, {NAMES})\n"
         "print(list(zip(*share.take(9))), share.times.due_count(10**19))"

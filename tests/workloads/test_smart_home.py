@@ -11,21 +11,22 @@ from typing import Any
 import debs2014_plain as plain
 import pytest
 import virtual_time
+from examples import one_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripted import Limits, run_spec
 from scripted_cluster import ScriptedCluster
 
-from agents.protocol import Place
+from agents.protocol import Slot
+from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.migrations import MovePlan, MoveRequest
 from inventory.errors import InputError
+from inventory.times import NS
 from workloads.operators import Batch, Context, Operator
-from workloads.rates import NS
-from workloads.registry import load_workload
 from workloads.smart_home.application import SmartHome
 from workloads.smart_home.loads import Loads, Past
 from workloads.smart_home.query import QueryParams
+from workloads.workload import load_workload
 
 B = 1377986400
 LOAD, WORK = 1, 0
@@ -233,7 +234,7 @@ class Played:
 
     async def _play(self) -> ScriptedCluster:
         random = self.random
-        places = [Place(random.choice(NODES), random.randrange(2)) for _ in self.topology.executors]
+        places = [Slot(random.choice(NODES), random.randrange(2)) for _ in self.topology.executors]
         names = [executor.name for executor in self.topology.executors]
         moves = [
             MovePlan(round(random.uniform(0, 0.1), 3), (MoveRequest(random.choice(names), random.choice(NODES), None),))
@@ -241,9 +242,9 @@ class Played:
         ]
         course = ControlSettings((), 0.03, tuple(sorted(moves, key=lambda plan: plan.at_s)))
 
-        def place(lost: Set[str]) -> Mapping[str, Place]:
+        def place(lost: Set[str], _places: Mapping[str, Slot]) -> Mapping[str, Slot]:
             left = [node for node in NODES if node not in lost]
-            return {name: Place(random.choice(left), random.randrange(2)) for name in names}
+            return {name: Slot(random.choice(left), random.randrange(2)) for name in names}
 
         # Slow enough that something can happen to it.
         spec = run_spec(self.topology, places, rate={"kind": "constant", "tuples_per_s": 60})
@@ -271,7 +272,7 @@ class Played:
         await session.finish()
 
 
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=one_in(4), suppress_health_check=list(HealthCheck))
 @given(
     READINGS,
     st.sampled_from(["none", "work"]),
@@ -308,6 +309,7 @@ def test_however_it_is_dealt_killed_and_moved_the_answer_is_that_of_brute_force(
 # --- real data ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_half_a_day_of_a_real_house_is_that_of_brute_force(shared_data: Path, tmp_path: Path) -> None:
     source = shared_data / "debs2014" / "house0-60s-first12h.csv.gz"
     workload = made(source, slices="60,300,900", day_s=7200, parallelism={"source": 3})

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.errors import InputError, RunError
+from inventory.times import NS
 from workloads.apps.wordcount import WordCount
 from workloads.operators import STEP_NS, Spout
-from workloads.rates import NS, Bursts, Constant, Max, Poisson, Rate, Replay, Sine, Steps
-from workloads.registry import load_workload
+from workloads.rates import Bursts, Constant, Max, Poisson, Rate, Replay, Sine, Steps
 from workloads.source_clock import SourceClock, check_rate, source_clock
+from workloads.workload import load_workload
 
 
 class Generated(Spout):

@@ -9,14 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Limits, run_spec, scripted_run
 
-from agents.protocol import Place
+from agents.protocol import Slot
 from inventory.errors import InputError
 from workloads.operators import Batch, Context
-from workloads.registry import check_runnable, load_workload
 from workloads.synthetic import operators
-from workloads.synthetic.dealing import dealing
-from workloads.synthetic.operators import KEYS, Generator, key_of
-from workloads.synthetic.work import Calibration, calibrate, work
+from workloads.synthetic.operators import KEYS, Calibration, Generator, calibrate, dealing, key_of, work
+from workloads.workload import check_runnable, load_workload
 
 SMALL = {
     "linear": {"operators": 3, "tasks": 2},
@@ -141,7 +139,7 @@ def test_the_answer_is_the_reference_on_any_number_of_executors(name: str, selec
     workload = load_workload(name, given)
     topology = workload.topology()
     inputs = workload.prepare(tmp_path)
-    places = [Place(f"n{at % 3}", at % 2) for at in range(len(topology.executors))]
+    places = [Slot(f"n{at % 3}", at % 2) for at in range(len(topology.executors))]
     paths = {entry.name: str(entry.path) for entry in inputs}
     with scripted_run(run_spec(topology, places), workload.operator, Limits(turn_rows=40), inputs=paths) as run:
         for at in range(60):

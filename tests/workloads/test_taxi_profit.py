@@ -6,13 +6,14 @@ from fractions import Fraction
 
 import pytest
 from debs2015_plain import lines_of, profitable_changes, profitable_snapshots, valid_trips
+from examples import one_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_workload import play, play_with_faults
 from taxi_rows import at, raw, row, written
 
-from workloads.registry import load_workload
 from workloads.taxi.areas import best, shown
+from workloads.workload import load_workload
 
 FEW = {"parse": 2, "amount": 2, "profit": 3, "taxi": 3, "value": 2}
 STEP = (2993, 2245.778)
@@ -169,7 +170,7 @@ TRIPS = st.lists(
 
 
 @given(TRIPS, st.integers(0, 2**32), st.sampled_from([250, 60, 1800, 5000]), st.integers(1, 3))
-@settings(max_examples=60)
+@settings(max_examples=one_in(2))
 def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
     tmp_path_factory, drawn, seed, period_s, of
 ):
@@ -188,6 +189,7 @@ def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
     assert [line[:-1] for line in changes] == profitable_changes(trips)
 
 
+@pytest.mark.long
 def test_kills_moves_and_stops_change_no_answer(tmp_path):
     rows = [
         ride(60 + 6 * k, ((k * k) % 17 + 1, 1), (k % 15 + 1, 1), f"T{k * k % 23}", fare=str(k % 7)) for k in range(700)
@@ -218,6 +220,7 @@ def test_the_listing_is_the_first_ten_by_exact_value(areas):
 # --- real trips -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_real_trips_give_the_answers_of_brute_force(shared_data, tmp_path):
     source = shared_data / "debs2015" / "trips-first-56min.csv.gz"
     trips, _ = valid_trips(lines_of(source), 600)

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Limits, run_spec, scripted_run
 
-from agents.protocol import Place
+from agents.protocol import Slot
 from inventory.errors import InputError
 from workloads.apps.top_n import TABLE, RollingCount, Steps
 from workloads.operators import Batch, Context
-from workloads.registry import check_runnable, load_workload
+from workloads.workload import check_runnable, load_workload
 
 
 def test_the_topology_is_er_stream_s() -> None:
@@ -88,7 +88,7 @@ def test_the_answer_is_the_reference(
     workload = load_workload("top-n", {**given, "window_s": window[0], "slide_s": window[1]})
     topology = workload.topology()
     inputs = workload.prepare(folder / "inputs")
-    places = [Place(f"n{at % 2}", at % 3) for at in range(len(topology.executors))]
+    places = [Slot(f"n{at % 2}", at % 3) for at in range(len(topology.executors))]
     paths = {entry.name: str(entry.path) for entry in inputs}
     with scripted_run(run_spec(topology, places, seed), workload.operator, Limits(), paths) as run:
         for choice in script:

@@ -34,7 +34,7 @@ components:
 
 
 def test_every_documented_key_is_read() -> None:
-    topology = topology_of(parse(EVERY_KEY))
+    topology = topology_of(parse(EVERY_KEY)).value
     assert (topology.id, topology.user, topology.priority, topology.uptime_s) == ("wordcount", "alice", 10, 5)
     assert (topology.workers, topology.worker_max_heap_mb, topology.isolated_nodes) == (5, 512, 2)
     assert topology.constraints == Constraints((("split", "count"),), {"count": 2})
@@ -47,14 +47,16 @@ def test_every_documented_key_is_read() -> None:
 
 
 def test_defaults_are_the_documented_ones() -> None:
-    topology = topology_of(parse("{id: t, components: [{id: a, kind: spout}]}"))
+    topology = topology_of(parse("{id: t, components: [{id: a, kind: spout}]}")).value
     (component,) = topology.components
     assert (topology.workers, topology.priority, topology.worker_max_heap_mb) == (1, 29, 768)
     assert (component.parallelism, component.cpu_points, component.onheap, component.offheap) == (1, 10, 128, 0)
 
 
 def test_executors_go_by_components_as_listed_then_index() -> None:
-    topology = topology_of(parse("{id: t, components: [{id: z, kind: spout, parallelism: 2}, {id: a, kind: bolt}]}"))
+    topology = topology_of(
+        parse("{id: t, components: [{id: z, kind: spout, parallelism: 2}, {id: a, kind: bolt}]}")
+    ).value
     assert [executor.name for executor in topology.executors] == ["z[0]", "z[1]", "a[0]"]
     assert [topology.number_of[executor] for executor in topology.executors] == [0, 1, 2]
 
@@ -212,6 +214,6 @@ def test_round_trips_exactly(
     )
     for dump in (dump_yaml, dump_json):
         text = dump(topology)
-        again = topology_of(parse(text))
+        again = topology_of(parse(text)).value
         assert again == topology
         assert dump(again) == text

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from workloads.apps.wordcount import Count, Split
 from workloads.data.text import read_records
 from workloads.operators import Batch
-from workloads.registry import load_workload
+from workloads.workload import load_workload
 
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=20), max_size=30)
 

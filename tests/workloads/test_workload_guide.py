@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from campaign.commands.main import run
-from workloads.registry import load_workload
+from workloads.workload import load_workload
 
 GUIDE = Path(__file__).parents[2] / "docs" / "add-a-workload.md"
 

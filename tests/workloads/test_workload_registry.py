@@ -5,11 +5,9 @@ import pytest
 
 from inventory.documents import parse
 from inventory.errors import InputError, UnfitError
-from inventory.params import as_plain
-from inventory.plugins import plugins
-from workloads.registry import GROUP, check_runnable, load_workload, workload_of
+from inventory.plugins import as_plain, plugins
 from workloads.topology import Component, Executor, Input, Topology
-from workloads.workload import Workload
+from workloads.workload import GROUP, Workload, check_runnable, load_workload, workload_of
 
 WORD = {"default": {"word": "str", "place": "int"}}
 
@@ -74,7 +72,7 @@ def test_parameters_are_merged_over_the_defaults_and_survive_the_way_to_a_node()
 def test_wrong_parameters_are_explained_with_their_line(params, said):
     document = parse(f"name: wordcount\nlabel: x\nparams: {params}\n", "agenda.yaml")
     with pytest.raises(InputError, match=said):
-        workload_of("wordcount", (document, ("params",)))
+        workload_of("wordcount", document.origin / "params")
 
 
 def test_an_unknown_workload_names_the_nearest():

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from workloads.data.line_spout import LineSpout, times_emitted
 from workloads.data.row_digest import SCHEMA, RowMultiset, digest_of, merged
-from workloads.data.text import TextParams, prepare_text, read_records
+from workloads.data.text import LineSpout, TextParams, prepare_text, read_records, times_emitted
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
 from workloads.workload import Answer, PreparedInput, Verdict
@@ -58,6 +57,10 @@ class LastExclaim(Bolt):
 
     def restore(self, state: bytes) -> None:
         self._bag.restore(state)
+
+    def merge(self, states: Sequence[bytes]) -> None:
+        """See `Merging`."""
+        self._bag.merge(states)
 
 
 class Exclamation:

@@ -9,23 +9,27 @@ executors.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
 
-from workloads.data.line_spout import LineSpout
-from workloads.data.text import TextParams, prepare_text, read_records
+from inventory.times import NS
+from workloads.data.text import LineSpout, TextParams, prepare_text, read_records
+from workloads.key_groups import by_group
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row
-from workloads.rates import NS
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
 from workloads.workload import Answer, PreparedInput, Verdict, rows_differ
 
 TABLE = "top"
+KEY = itemgetter(slice(1))
+"""Key of a word with its count, as `count` and `rank` get it."""
+
 WORDS: Mapping[str, Mapping[str, FieldType]] = {DEFAULT_STREAM: {"word": "str"}}
 COUNTED: Mapping[str, Mapping[str, FieldType]] = {DEFAULT_STREAM: {"word": "str", "count": "int"}}
 
@@ -141,8 +145,26 @@ class RollingCount(Bolt):
         for slide in self._slides:
             self._sum.update(slide)
 
+    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
+        """See `Keyed`; all executors have as many slides."""
+        parts = [by_group(counts.items(), KEY, groups) for counts in (*self._slides, self._now)]
+        found: set[int] = set().union(*parts)
+        states = {group: msgspec.msgpack.encode([part.get(group, ()) for part in parts]) for group in found}
+        return msgspec.msgpack.encode(len(self._slides)), states
 
-class Rank(Bolt):
+    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
+        """See `Keyed`."""
+        for _ in range(len(self._slides), msgspec.msgpack.decode(common, type=int)):
+            self._slides.append(Counter())
+        for state in groups.values():
+            *slides, now = map(dict, msgspec.msgpack.decode(state, type=list[list[tuple[str, int]]]))
+            for counts, more in zip(self._slides, slides, strict=True):
+                counts.update(more)
+                self._sum.update(more)
+            self._now.update(now)
+
+
+class Ranking(Bolt):
     """Keeps the most frequent words since the last tick."""
 
     def __init__(self, n: int) -> None:
@@ -157,15 +179,29 @@ class Rank(Bolt):
         ranked, self._rows = best(self._rows, self._n), []
         return {DEFAULT_STREAM: ranked}
 
+
+class Rank(Ranking):
+    """The most frequent words of a share of the words."""
+
     def snapshot(self) -> bytes:
         return msgspec.msgpack.encode(self._rows)
 
     def restore(self, state: bytes) -> None:
         self._rows = msgspec.msgpack.decode(state, type=list[tuple[str, int]])
 
+    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
+        """See `Keyed`."""
+        parts = by_group(self._rows, KEY, groups)
+        return b"", {group: msgspec.msgpack.encode(part) for group, part in parts.items()}
 
-class Merge(Rank):
-    """Keeps the most frequent words overall; the answer has one row per tick and rank."""
+    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
+        """See `Keyed`."""
+        for state in groups.values():
+            self._rows += msgspec.msgpack.decode(state, type=list[tuple[str, int]])
+
+
+class Merge(Ranking):
+    """The most frequent words overall; the answer has one row per tick and rank."""
 
     answer_table = TABLE
     answer_schema: ClassVar = {"time_ns": "int", "rank": "int", "word": "str", "count": "int"}

@@ -7,21 +7,25 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 
-from workloads.data.line_spout import LineSpout, times_emitted
-from workloads.data.text import TextParams, prepare_text, read_records
+from workloads.data.text import LineSpout, TextParams, prepare_text, read_records, times_emitted
+from workloads.key_groups import by_group
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
 from workloads.workload import Answer, PreparedInput, Verdict, rows_differ
 
 TABLE = "counts"
+KEY = itemgetter(slice(1))
+"""Key of a word with its count, as `count` gets it."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,13 @@ class Count(Bolt):
 
     def __init__(self) -> None:
         self._counts = self.made()
+        self._changed: set[str] | None = None
 
     def process(self, batch: Batch) -> Emitted:
-        self._counts.update([word for (word,) in batch.rows])
+        words = [word for (word,) in batch.rows]
+        self._counts.update(words)
+        if self._changed is not None:
+            self._changed.update(words)
         return NOTHING
 
     def answer(self) -> Iterable[Row]:
@@ -69,6 +77,48 @@ class Count(Bolt):
 
     def restore(self, state: bytes) -> None:
         self._counts = self.made(msgspec.msgpack.decode(state, type=dict[str, int]))
+
+    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
+        """See `Keyed`."""
+        parts = by_group(self._counts.items(), KEY, groups)
+        return b"", {group: msgspec.msgpack.encode(part) for group, part in parts.items()}
+
+    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
+        """See `Keyed`."""
+        for state in groups.values():
+            self._counts.update(dict(msgspec.msgpack.decode(state, type=list[tuple[str, int]])))
+
+    def state_keys(self) -> Iterable[str]:
+        """See `Incremental`."""
+        return self._counts.keys()
+
+    def track_changes(self, changed: set[str] | None) -> None:
+        """See `Incremental`."""
+        self._changed = changed
+
+    def snapshot_keys(self, keys: Collection[str]) -> bytes:
+        """See `Incremental`; words are never deleted."""
+        return msgspec.msgpack.encode(dict(zip(keys, map(self._counts.__getitem__, keys), strict=True)))
+
+    def restore_keys(self, state: bytes) -> None:
+        """See `Incremental`."""
+        # A `Counter` would add the counts.
+        dict.update(self._counts, msgspec.msgpack.decode(state, type=dict[str, int]))
+
+    def key_of(self, key: str) -> tuple[str]:
+        """See `Divisible`."""
+        return (key,)
+
+    def release_keys(self, keys: Collection[str]) -> None:
+        """See `Divisible`."""
+        # A `Counter` would delete by a method in Python.
+        delete = partial(dict.__delitem__, self._counts)
+        for word in keys:
+            delete(word)
+
+    def absorb(self, other: "Count") -> None:
+        """See `Divisible`."""
+        dict.update(self._counts, other._counts)
 
 
 class SplitCounted(Bolt):
@@ -97,6 +147,8 @@ class CountCombined(Count):
 
     def process(self, batch: Batch) -> Emitted:
         _summed(batch.rows, self._counts)
+        if self._changed is not None:
+            self._changed.update([word for word, _ in batch.rows])
         return NOTHING
 
 

@@ -95,6 +95,10 @@ class RowMultiset:
         self._counted.clear()
         self._hashed = merged([msgspec.msgpack.decode(state, type=tuple[int, str])])
 
+    def merge(self, states: Iterable[bytes]) -> None:
+        """Add the rows of other multisets, given by their snapshots."""
+        self._hashed += merged([msgspec.msgpack.decode(state, type=tuple[int, str]) for state in states])
+
     def _hash(self) -> None:
         self._hashed += digest_of(self._counted)
         self._counted.clear()

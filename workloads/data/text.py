@@ -1,10 +1,12 @@
-"""Preparation of text: from books or documentation to a file with one record per line.
+"""Text: its preparation as a file with one record per line, from books or documentation, and the spout that reads it.
 
 Records are either the lines of the text, blank ones included, so that record numbers are line numbers, or its words. A
 word, everywhere in Millrace, is a maximal run of characters that are not white space (`str.split`): no case folding, no
-stripping of punctuation, as Storm's starter examples do it and as `wc -w` counts.
+stripping of punctuation, as Storm's starter examples do it and as `wc -w` counts. A line ends at LF, CR LF or CR and
+nowhere else. Several files are read one after another, each ending its last line.
 
-A line ends at LF, CR LF or CR and nowhere else. Several files are read one after another, each ending its last line.
+Record g of the endless input is record `g mod R` of the R prepared ones. Executor i of n emits the records i, i + n,
+i + 2n, ...; its position is the number of records emitted.
 """
 
 import gzip
@@ -12,15 +14,18 @@ import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
+from math import gcd
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from inventory.atomic_file import aside
+from inventory.atomic_files import replace_file
 from inventory.errors import InputError, UnfitError
+from workloads.operators import Context, Row, Spout
 from workloads.workload import PreparedInput, filled
 
 Unit = Literal["lines", "words"]
@@ -97,10 +102,8 @@ def prepare_text(source: Source, unit: Unit, folder: Path, name: str = "text") -
         summary = _Summary(sha256(prepared).hexdigest(), len(records))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with aside(path) as file:
-                file.write(prepared)
-            with aside(_beside(path)) as file:
-                file.write(msgspec.json.encode(summary))
+            replace_file(path, prepared)
+            replace_file(_beside(path), msgspec.json.encode(summary))
         except OSError as fault:
             raise UnfitError(f"{folder}: the prepared text cannot be written: {fault.strerror}") from None
     return PreparedInput(name, path, summary.sha256, summary.records, origin)
@@ -205,3 +208,71 @@ def _kept(path: Path) -> _Summary | None:
 
 def _beside(path: Path) -> Path:
     return path.with_suffix(".json")
+
+
+class LineSpout(Spout):
+    """Emits the records of the prepared input `text` as rows of one field, in a loop.
+
+    Attributes:
+        position: records emitted since the beginning, before a restore included.
+    """
+
+    position: int
+    _at: int
+
+    def open(self, context: Context) -> None:
+        path = Path(context.inputs["text"])
+        status = path.stat()
+        self._rows = _rows(path, status.st_size, status.st_mtime_ns)
+        self._index, self._step = context.index, context.parallelism
+        self.seek(0)
+
+    def next_batch(self, limit: int) -> Sequence[Row]:
+        rows, step, at = self._rows, self._step, self._at
+        batch = rows[at : at + limit * step : step]
+        at += len(batch) * step
+        while len(batch) < limit:
+            at %= len(rows)
+            more = rows[at : at + (limit - len(batch)) * step : step]
+            batch += more
+            at += len(more) * step
+        self._at = at
+        self.position += limit
+        return batch
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode(self.position)
+
+    def restore(self, state: bytes) -> None:
+        self.seek(msgspec.msgpack.decode(state, type=int))
+
+    def seek(self, position: int) -> None:
+        """See `Seekable`."""
+        self.position = position
+        self._at = (self._index + position * self._step) % len(self._rows)
+
+
+@lru_cache(maxsize=1)
+def _rows(path: Path, size: int, mtime_ns: int) -> list[Row]:
+    """Return the records as rows, shared by the spouts of one worker; a changed file is read again."""
+    return list(zip(read_records(path)))
+
+
+def times_emitted(records: int, positions: Sequence[int]) -> list[int]:
+    """Return how often each of `records` prepared records was emitted when executor i is at `positions[i]`.
+
+    After R / gcd(R, n) records an executor is back at its first one and has emitted each record whose number is its own
+    modulo gcd(R, n) exactly once; so only the unfinished cycle is walked.
+    """
+    n = len(positions)
+    stride = gcd(records, n)
+    cycle = records // stride
+    times = [0] * records
+    for index, position in enumerate(positions):
+        cycles, rest = divmod(position, cycle)
+        if cycles:
+            for record in range(index % stride, records, stride):
+                times[record] += cycles
+        for record in range(index, index + rest * n, n):
+            times[record % records] += 1
+    return times

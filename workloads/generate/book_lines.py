@@ -1,4 +1,4 @@
-"""Lines of words whose frequencies and lengths are those of English books; the words themselves are made up.
+"""Lines of invented words, with the frequencies and lengths of words in English books.
 
 Word number r of the vocabulary is the r-th most frequent. All words are different; none has a capital or punctuation.
 """
@@ -16,7 +16,7 @@ from workloads.generate.draws import Draws, Integers
 VOCABULARY = 30_000
 RANKS = (0, 1, 10, 100, 1000, 5000, VOCABULARY)
 SHARES = (0, 500, 2_190, 4_930, 7_260, 8_760, 10_000)
-"""Of 10,000 words, how many are among the most frequent ones up to a rank."""
+"""Numbers of words, of 10,000, among the most frequent ones up to a rank."""
 
 BLANK = 172_000
 """Of a million lines."""

@@ -42,7 +42,7 @@ class Draws:
         return self.below(numbers, MILLION) < in_a_million
 
     def by_share(self, numbers: npt.NDArray[Any], weights: Sequence[int] | Integers) -> Integers:
-        """Return places in `weights`, each as often as its weight says."""
+        """Return positions in `weights`, each with a frequency in proportion to its weight."""
         reached = np.cumsum(np.asarray(weights, np.int64))
         return np.searchsorted(reached, self.below(numbers, int(reached[-1])), side="right").astype(np.int64)
 

@@ -1,7 +1,7 @@
 """Readings of smart plugs in the schema of DEBS 2014.
 
-A plug is read every 2 or 6 seconds, some readings come a second late or twice, and a plug may be silent for minutes. A
-reading is a load and the work counter, which counts exactly what the plug's mean load comes to.
+A plug is read every 2 or 6 seconds, some readings arrive a second late or twice, and a plug may be silent for minutes.
+A reading is a load and the work counter, which is the exact integral of the plug's mean load.
 """
 
 from collections.abc import Iterator

@@ -11,33 +11,33 @@ import numpy as np
 import pyarrow as pa
 
 from workloads.generate.draws import Draws, Integers
-from workloads.recordings.grid import CELLS_500_M, CENTRE_LATITUDE, CENTRE_LONGITUDE
+from workloads.recordings.schema import CELLS_500_M, CENTRE_LATITUDE, CENTRE_LONGITUDE
 
 FIRST_MINUTE = 1356998520 // 60
 TRIPS_A_MINUTE = (200, 235, 255, 270, 330)
 WITH_SECONDS = 6_600
 
 TAXIS, ACTIVE, NEW_A_MINUTE = 13_000, 4_400, 9
-"""Taxis in all, on the road at a time, and how many of these change in a minute."""
+"""Number of taxis, of those on the road at a time, and of those replaced per minute."""
 
 CENTRE = (157, 162)
 SPREAD = (3, 6)
-"""The busiest cell, and how far the trade reaches from it, in cells east and south."""
+"""The busiest cell, and the spread of popularity around it, in cells east and south."""
 
 ROUGHNESS = (20, 60, 100, 300, 900)
-"""By how much the popularity of single cells differs from that."""
+"""Deviation of the popularity of single cells."""
 
 RANKS = (0, 1, 10, 20, 50, 75, 100, 125, 150, 200, 300, 410, 680)
 PICKUP_SHARES = (0, 209, 1644, 2981, 5809, 7392, 8338, 8875, 9217, 9575, 9878, 10_000, 10_000)
 DROPOFF_SHARES = (0, 184, 1492, 2632, 5049, 6477, 7470, 8036, 8419, 8912, 9427, 9670, 10_000)
-"""Of 10,000 trips, how many begin or end in the cells up to a rank."""
+"""Numbers of trips, of 10,000, that begin or end in the cells up to a rank."""
 
 SAME_CELL = 30_000
 TO_FAVOURITE, TO_NEARER = 200_000, 600_000
 FAVOURITES = (20, 16, 13, 11, 9, 8, 7, 6, 5, 5)
 
 ALL_ZERO, PICKUP_ZERO, DROPOFF_ZERO, ASTRAY = 14_700, 900, 2_000, 200
-"""Of a million trips, those without coordinates, and those with one of another continent."""
+"""Numbers of trips, of a million, without coordinates, and with a coordinate on another continent."""
 
 DETOUR_PERCENT = (100, 110, 120, 128, 136, 144, 155, 176, 260)
 START_S, SECONDS_A_MILE = 210, 168
@@ -58,7 +58,7 @@ TOLLS, TOLL_SHARES = (0, 480, 1_025, 220), (9_878, 101, 14, 7)
 _CHUNK_MINUTES = 1000
 _MICRO = 1000
 _MILES_EAST, _MILES_NORTH = 84.3 / 1.609, 111.2 / 1.609
-"""Of a degree, in New York."""
+"""Miles per degree, in New York."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class City:
 
     Attributes:
         x, y: numbers of each cell.
-        pickups, dropoffs: of 2^32 trips, how many begin or end in the cells up to each.
+        pickups, dropoffs: numbers of trips, of 2^32, that begin or end in the cells up to each.
     """
 
     x: Integers
@@ -77,7 +77,7 @@ class City:
 
 
 def city_of(seed: int) -> City:
-    """Return cells nearer to the centre are more popular, more or less."""
+    """Return the cells of a seed; cells nearer to the centre are roughly more popular."""
     reach = 60
     x, y = (axis.ravel() for axis in np.meshgrid(np.arange(-reach, reach + 1), np.arange(-reach, reach + 1)))
     distance = (x * SPREAD[1]) ** 2 + (y * SPREAD[0]) ** 2
@@ -168,7 +168,7 @@ def _trips(seed: int, city: City, taxis: _Taxis, minute: Integers, trip: Integer
 
 
 def _cells(seed: int, city: City, trip: Integers) -> tuple[Integers, Integers]:
-    """Return ranks of the cells of both ends."""
+    """Return the ranks of the cells of both ends."""
 
     def popular(kind: str, numbers: Integers, reached: Integers) -> Integers:
         shares = Draws(seed, kind).bits(numbers) >> np.uint64(32)
@@ -208,7 +208,7 @@ def _hundredths_of_miles(
 
 
 def _durations(drawn: Callable[[str], Draws], hundredths: Integers, trip: Integers, dropoff: Integers) -> Integers:
-    """Return whole minutes, more or less; a drop-off at a full minute has its pick-up at one."""
+    """Return durations in roughly whole minutes; a drop-off at a full minute has its pick-up at one."""
     meant = START_S + hundredths * SECONDS_A_MILE // 100
     seconds = meant * drawn("paces").by_quantiles(trip, PACE_PERCENT) // 100
     minutes = np.clip((seconds + 30) // 60, 1, MOST_MINUTES) * 60
@@ -218,7 +218,7 @@ def _durations(drawn: Callable[[str], Draws], hundredths: Integers, trip: Intege
 
 
 def _taxi(draws: Draws, minute: Integers, trip: Integers) -> Integers:
-    """Return half of the trips are taken in turns, the others by whoever is near."""
+    """Return the taxi of each trip: half of the trips are assigned in turn, the others at random."""
     turn = np.where(trip % 2 == 0, trip // 2 % ACTIVE, draws.below(trip, ACTIVE))
     taxi: Integers = (turn + minute * NEW_A_MINUTE) % TAXIS
     return taxi
@@ -229,6 +229,6 @@ def _time(seconds: Integers) -> pa.Array:
 
 
 def _decimal(values: Integers, places: int) -> pa.Array:
-    """Return whole numbers of the last place as decimals, which are written with all their places."""
+    """Return integers in units of the last place as decimals, which are written with all places."""
     words = np.stack([values, values >> 63], axis=1)
     return pa.Array.from_buffers(pa.decimal128(18, places), len(values), [None, pa.py_buffer(words)])

@@ -1,11 +1,11 @@
-"""`debs2014-q1`: loads of houses and plugs, predicted at every tick.
+"""Pipeline `debs2014-q1`: loads of houses and plugs, predicted at every tick.
 
-Readings become sums by plug and time between two ticks; `at` is the number of such a time, 0 begins at `BASE`. All that
-follows works on these. A row of sums is carried on to the ticks up to the plug's next row, within its slice; that makes
-a cell, a plug's load at a tick. A window over all cells of the same time of day then gives each the median of those
-that end a slice on an earlier day: no join is needed, and what was dealt out by plug stays where it is.
+Readings become sums by plug and interval between two ticks; `at` is the number of the interval, 0 begins at `BASE`. A
+row of sums is carried forward to the ticks before the plug's next row, within its slice, which gives cells: a plug's
+load at a tick. A window over all cells of the same time of day then gives each the median of those that end a slice on
+an earlier day: no join is needed, and rows partitioned by plug stay in place.
 
-Later pieces must know the sums of slices that are not over, and the loads in slices that are.
+The state for later pieces consists of the sums of open slices, and the loads of completed slices.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from workloads.smart_home.query import BASE, TICK_S, WATT_SECONDS_OF_A_KWH, Quer
 
 PLUG = ("house_id", "household_id", "plug_id")
 NAMES: Mapping[str, tuple[str, ...]] = {"house": PLUG[:1], "plug": PLUG}
-"""Table of the answer -> who its rows are about."""
+"""Table of the answer -> columns that name the subject of its rows."""
 
 _DONE, _SUMS = "done", "sums"
 _LATEST = 1 << 62
@@ -32,8 +32,8 @@ _LATEST = 1 << 62
 class Loads(Query):
     """The query as a pipeline.
 
-    It keeps `done`, the `at` up to which all has been said, `sums` of what later ticks depend on (see `summed`), and by
-    table of the answer the loads in slices that are over (name, `slice_s`, `slice`, `load`).
+    The state consists of `done`, the last `at` that has been answered, `sums` on which later ticks depend (see
+    `summed`), and for each table of the answer the loads of completed slices (name, `slice_s`, `slice`, `load`).
     """
 
     schema = DEBS2014
@@ -57,7 +57,7 @@ class Loads(Query):
         loads = loads.rename_columns({"value_sum": "total", "value_count": "count"})
         if self._params.fill == "none":
             return loads
-        # Of work, the readings that are the first or the last one of a plug and time.
+        # Of work, the first and the last reading of each plug and interval.
         work = rows.filter(pc.invert(is_load))
         ends = work.group_by(names, use_threads=False).aggregate([(SEQ, "min"), (SEQ, "max")])
         numbers = np.concatenate([ends.column(f"{SEQ}_{end}").to_numpy() for end in ("min", "max")])
@@ -84,12 +84,10 @@ class Loads(Query):
 
 
 def summed(rows: DataFrame) -> DataFrame:
-    """Return by plug and `at`: `total` and `count` of load readings.
-
-    Where they fill gaps, `first` and `last` one of work.
+    """Return `total` and `count` of load readings by plug and `at`, and `first` and `last` of work if it fills gaps.
 
     Args:
-        rows: as readings are reduced.
+        rows: reduced readings.
     """
     if SEQ not in rows.columns:
         return _merged(rows)
@@ -99,13 +97,13 @@ def summed(rows: DataFrame) -> DataFrame:
 
 def _merged(sums: DataFrame) -> DataFrame:
     ways = {"total": F.sum, "count": F.sum, "first": F.min, "last": F.max}
-    # The ends of work are no numbers, which makes Spark sort: they are there only where they are needed.
+    # The ends of work are structs, for which Spark sorts: only present where needed.
     merged = [ways[name](name).alias(name) for name in sums.columns if name in ways]
     return sums.groupBy(*PLUG, "at").agg(*merged)
 
 
 def _cells(sums: DataFrame, query: QueryParams, done: int | None, until: int) -> DataFrame:
-    """Return loads of plugs at the ticks behind `done` and up to `until`: name, `slice_s`, `slice`, `at`, `load`."""
+    """Return loads of plugs at the ticks after `done`, up to `until`: name, `slice_s`, `slice`, `at`, `load`."""
     if query.fill == "work":
         before = Window.partitionBy(*PLUG).orderBy("at").rowsBetween(Window.unboundedPreceding, -1)
         begin = F.when(F.col("last").isNotNull(), F.coalesce(F.last("last", True).over(before), F.col("first")))
@@ -128,7 +126,7 @@ def _cells(sums: DataFrame, query: QueryParams, done: int | None, until: int) ->
 
 
 def _load_of_work(begin: Column, end: Column) -> Column:
-    """Return W from the work between two readings; null where they do not tell."""
+    """Return W from the work between two readings; null if it is undefined."""
     seconds, kwh = end["timestamp"] - begin["timestamp"], end["value"] - begin["value"]
     return F.when((seconds > 0) & (kwh >= 0), kwh * WATT_SECONDS_OF_A_KWH / seconds)
 
@@ -136,7 +134,7 @@ def _load_of_work(begin: Column, end: Column) -> Column:
 def _predictions(cells: DataFrame, past: DataFrame | None, name: tuple[str, ...], query: QueryParams) -> DataFrame:
     """Return rows of the answer for all cells.
 
-    Every cell asks for slices before `position`, and one that ends a slice also answers, at that slice's `position`.
+    Every cell queries slices before `position`; a cell that ends a slice is also an answer, at that slice's `position`.
     """
     asks = F.struct((F.col("slice") + 2).alias("position"), F.lit(None).cast("double").alias("past"))
     answers = F.struct(F.col("slice").alias("position"), F.col("load").alias("past"))
@@ -171,7 +169,7 @@ def _predictions(cells: DataFrame, past: DataFrame | None, name: tuple[str, ...]
 
 
 def _still_needed(sums: DataFrame, query: QueryParams, until: int) -> DataFrame:
-    """Return sums of slices that are not over, and each plug's last reading of work before these."""
+    """Return sums of open slices, and each plug's last reading of work before these."""
     open_from = min((until + 1) // (length // TICK_S) * (length // TICK_S) for length in query.lengths)
     if query.fill == "none":
         return sums.where(F.col("at") >= open_from)
@@ -181,7 +179,7 @@ def _still_needed(sums: DataFrame, query: QueryParams, until: int) -> DataFrame:
 
 
 def _ticks() -> Column:
-    """Return ticks in a slice."""
+    """Return the number of ticks in a slice."""
     return _whole_part(F.col("slice_s"), F.lit(TICK_S))
 
 
@@ -190,5 +188,5 @@ def _ends_slice() -> Column:
 
 
 def _whole_part(value: Column, by: Column) -> Column:
-    """Return `value` / `by`, rounded down; both whole."""
+    """Return `value` / `by`, both integers, rounded down."""
     return F.call_function("div", value - F.pmod(value, by), by)

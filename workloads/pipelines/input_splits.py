@@ -1,49 +1,47 @@
-"""Raw parts to Parquet, each stretch of a part by a task: what a query needs of the rows that go on, and what became of
-the others.
+"""Copy of raw parts as Parquet, one task per stretch of a part: accepted rows as reduced by a query, and findings.
 
-A part that is not packed is cut into stretches, at any byte; a line belongs to the stretch in which it begins. A task
-puts a stretch's lines through the same parser and the same gate as agents' recordings. What it cannot know is told by
-the findings of all stretches together: the number of a row, and whether it is older than one of a stretch before. A
-stretch that has such rows, which is rare, is read once more.
+A part that is not compressed is cut into stretches, at any byte; a line belongs to the stretch in which it begins. A
+task uses the parser and the rules of acceptance of recordings on nodes. The findings of all stretches together
+give the number of a row, and whether it is older than a row of an earlier stretch. A stretch with such rows, which is
+rare, is read once more.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from inventory.atomic_files import replacing_path
 from inventory.errors import InputError
 from workloads.pipelines.pipeline import Query
-from workloads.recordings.accept import Gate
-from workloads.recordings.prepare import rows_of
-from workloads.recordings.raw import arrow_schema
+from workloads.recordings.parse import arrow_schema
+from workloads.recordings.prepare import Gate, rows_of
 from workloads.recordings.raw_files import is_gzip, is_parquet
 from workloads.recordings.schema import SEQ
 
 STRETCH = "stretch"
-"""Column of a copy: the number of the stretch that a row is of. `SEQ` counts from the stretch's first row."""
+"""Column of a copy: the number of the row's stretch. `SEQ` counts from the first row of the stretch."""
 
 STRETCH_BYTES = 96 * 1024 * 1024
-"""Of a part, what a task reads at a time, about."""
+"""Approximate size of a stretch."""
 
 REDUCED_ROWS = 500_000
-"""So many accepted rows of a stretch, or a few more, are reduced together."""
+"""Minimum number of accepted rows of a stretch that are reduced together."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some lines of a part, or all of them.
+    """Lines of a part.
 
     Attributes:
         part: its rank.
         path: its file.
-        begin, end: bytes in which the lines begin; the end is left out, None: to the end of the file.
-        floor: the newest time before them, where it is known; older rows are late.
+        begin, end: range of bytes in which the lines begin, `end` excluded; None: to the end of the file.
+        floor: the newest time before them, if known; older rows are late.
     """
 
     part: int
@@ -55,16 +53,17 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a task has found in a stretch. Rows are numbered from its first line.
+    """Findings of a task in a stretch. Rows are numbered from its first line.
 
     Attributes:
-        rows: how many there are.
-        malformed, outlier, late: how many were left out; late behind the floor or a row of the same stretch.
-        first, newest: times of the first and the newest row that went on; None: none did.
-        first_row: number of the first row that went on.
+        rows: number of rows.
+        malformed, outlier, late: numbers of rejected rows; late are those older than the floor or an earlier row of
+            the stretch.
+        first, newest: times of the first and the newest accepted row; None: there is none.
+        first_row: number of the first accepted row.
         first_late: number of the first late row.
-        jumps: rows much newer than all before them in the stretch: number, the newest time before, the row's own.
-        fault: why the part cannot be used at all; empty: it can.
+        jumps: rows much newer than all earlier rows of the stretch: number, newest earlier time, own time.
+        fault: why the part cannot be used at all; empty if it can.
     """
 
     rows: int = 0
@@ -108,9 +107,9 @@ def copied(spark: SparkSession, query: Query, stretches: Mapping[int, Stretch], 
 
     Args:
         spark: the session.
-        query: what they are read for.
-        stretches: what to read, by number.
-        folder: where the copy is to lie; that of the same stretch is replaced.
+        query: reduces the rows.
+        stretches: by number.
+        folder: of the copy; an earlier copy of a stretch is replaced.
 
     Raises:
         InputError: a part cannot be used.
@@ -135,11 +134,11 @@ def copy_schema(query: Query) -> str:
 
 
 def overlapping(stretches: Sequence[Stretch], found: Mapping[int, Findings], newest: int | None) -> dict[int, Stretch]:
-    """Return the stretches with rows that are older than one of a stretch before, with their floor.
+    """Return the stretches that have rows older than those of earlier stretches, with their floor.
 
     Args:
         stretches: in the order of the input.
-        found: in each of them.
+        found: findings in each of them.
         newest: time of the newest row before all of them; None: there is none.
     """
     again = {}
@@ -174,19 +173,20 @@ def _copy(query: Query, number: int, stretch: Stretch, folder: Path) -> Findings
     accepted = _Accepted(query, stretch)
     kinds = _placed(query.reduced(_nothing(query)), number).schema
     texts = [name for name, kind in query.schema.columns.items() if kind == "string"]
-    # Under a name of its own first: a task may be killed, and another one may do the same.
-    aside = folder / f".{uuid4().hex}"
-    with pq.ParquetWriter(
-        aside, kinds, compression="none", use_dictionary=[STRETCH, *texts], write_statistics=False
-    ) as copy:
+    # A task may be killed, and another one may write the same file.
+    with (
+        replacing_path(folder / f"{number:08d}.parquet") as partial,
+        pq.ParquetWriter(
+            partial, kinds, compression="none", use_dictionary=[STRETCH, *texts], write_statistics=False
+        ) as copy,
+    ):
         for rows in _together(accepted.tables()):
             copy.write_table(_placed(query.reduced(rows), number))
-    aside.replace(folder / f"{number:08d}.parquet")
     return accepted.findings()
 
 
 class _Accepted:
-    """The rows of a stretch that go on, and what became of the others."""
+    """Accepted rows of a stretch, and counts of the others."""
 
     def __init__(self, query: Query, stretch: Stretch) -> None:
         self._query, self._stretch = query, stretch
@@ -208,7 +208,7 @@ class _Accepted:
         for some in rows_of(stretch.path, schema, 0, stretch.begin, stretch.end):
             table = some.table
             if prepared:
-                # Its own numbers have gaps.
+                # The numbers in the file have gaps.
                 numbers = np.arange(self._rows, self._rows + some.lines)
                 table = table.set_column(0, table.field(SEQ), pa.array(numbers))
             self._rows += some.lines
@@ -240,7 +240,7 @@ class _Accepted:
 
 
 def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows, but for the last ones at least `REDUCED_ROWS` at a time."""
+    """Yield the same rows in tables of at least `REDUCED_ROWS`, except the last one."""
     some: list[pa.Table] = []
     for table in tables:
         some.append(table)
@@ -252,7 +252,7 @@ def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _nothing(query: Query) -> pa.Table:
-    """Return no rows, in the columns that `reduced` is given."""
+    """Return an empty table with the columns passed to `reduced`."""
     return arrow_schema(query.schema).empty_table().select([SEQ, *query.columns])
 
 

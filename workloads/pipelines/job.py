@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-# pyspark says on import which of its features that we do not use dislike our pandas.
+# On import pyspark warns about features that are not used here and do not support this version of pandas.
 warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 
 from inventory.errors import MillraceError  # noqa: E402
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="of the tables")
     parser.add_argument("--stream", action="store_true", help="as a stream, part by part")
     asked = parser.parse_args(arguments)
-    # Java starts this program and does not end it; whoever ends both sends SIGTERM, and so does the end of Java.
+    # Java starts this program but does not end it: SIGTERM does, or the end of Java.
     leave_on_sigterm()
     end_with(os.getppid())()
     try:

@@ -1,40 +1,137 @@
-"""Raw lines to the columns of a recording, in Spark's own expressions, by the rules of `workloads.recordings`.
+"""Raw rows of an input in Spark: parts, row positions, and the columns of a recording parsed from lines.
 
-For `prepare`, which keeps malformed lines and says what is wrong with each.
+For `prepare`, which keeps malformed lines and explains each.
 
-Nearly all lines are ordinary: one pattern says so, and plain casts are then exact. Of the others every field is looked
-at by itself, and decimals are cut as text. Those expressions stand in `_let`, which Spark does not compile, so that
-what is hardly ever used does not make the compiled code too long for Java's own compiler.
+Spark treats paths as patterns, recognises compressed files by name and returns rows in an order of its own. So parts
+are linked into a folder under names with their rank and kind, and a row keeps its part, its split of the part and its
+turn in the split; `reading` turns these into row numbers.
+
+Lines are parsed by the rules of `workloads.recordings`. Nearly all lines are ordinary: one pattern recognises them, and
+plain casts are then exact. Of the others every field is checked separately, and decimals are cut as text. Those
+expressions are wrapped in `_let`, which Spark does not compile, so that rare cases do not make the compiled code too
+long for Java's own compiler.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, reduce
+from pathlib import Path
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, DataFrameReader
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from workloads.recordings.schema import DEBS2014, DEBS2015, NANO, Schema
+from inventory.errors import InputError
+from workloads.recordings.parse import MOST_DOLLARS
+from workloads.recordings.prepare import in_order
+from workloads.recordings.raw_files import blocks, files_of, is_gzip, is_parquet
+from workloads.recordings.schema import DEBS2014, DEBS2015, NANO, SCHEMAS, Grid, Schema
+
+PLACE, TURN = "place", "turn"
+"""Columns: the split of a part, rising in the order of the input, and the position of a row in it, rising by 1."""
 
 LINE = "line"
-"""Column of the raw line, as `unix_line` gives it."""
+"""Column of the raw line, as returned by `unix_line`."""
 
 FAULT = "fault"
-"""Column that says why a line is malformed; null where it is not."""
+"""Column of the reason why a line is malformed; null for other lines."""
 
-MOST_DOLLARS = 1_000_000_000
-"""More is no fare."""
+_FROM = "_metadata"
+_RANK_DIGITS = 8
+_PIECE_BITS = 44
+_TYPES = {"int64": "bigint", "double": "double", "int8": "tinyint", "string": "string"}
+
+
+def parts_of(source: Path, schema: Schema, grid: Grid | None) -> list[Path]:
+    """Return the files of an input in their order.
+
+    Raises:
+        InputError: they cannot be used; the message names the file.
+    """
+    parts = in_order(files_of(source), schema, grid)
+    kinds = {is_parquet(part): part for part in parts}
+    if len(kinds) == 2:
+        raise InputError(f"{source}: {kinds[True]} is Parquet, and {kinds[False]} is not; one kind at a time")
+    return parts
+
+
+def schema_of(source: Path) -> Schema:
+    """Return the schema of an input, from the number of columns in its first line or from its Parquet columns.
+
+    Raises:
+        InputError: no known schema fits.
+    """
+    for part in files_of(source):
+        if is_parquet(part):
+            import pyarrow.parquet as pq
+
+            names = set(pq.read_schema(part).names)
+            found = [schema for schema in SCHEMAS.values() if names >= set(schema.columns)]
+        else:
+            head = next((block for block, _ in blocks(part)), b"")
+            counts = [line.count(b",") + 1 for line in head.split(b"\n", 1000)[:1000]]
+            found = [schema for schema in SCHEMAS.values() if len(schema.fields) in counts]
+        if found:
+            return found[0]
+    known = " or ".join(f"{len(schema.fields)} ({schema.name})" for schema in SCHEMAS.values())
+    raise InputError(f"{source}: no line has {known} columns")
+
+
+def link(part: Path, folder: Path, rank: int) -> None:
+    """Make part number `rank` readable for `raw_rows`."""
+    kind = "parquet" if is_parquet(part) else "csv.gz" if is_gzip(part) else "csv"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{rank:0{_RANK_DIGITS}d}.{kind}").symlink_to(part.resolve())
+
+
+def raw_rows(reader: DataFrameReader | DataStreamReader, folder: Path, schema: Schema, parquet: bool) -> DataFrame:
+    """Return the raw rows of the parts linked in `folder` with their origin; lines are in `LINE`."""
+    if parquet:
+        kinds = ", ".join(f"{name} {_TYPES[kind]}" for name, kind in schema.columns.items())
+        return reader.schema(kinds).parquet(str(folder)).select("*", _FROM)
+    lines = reader.option("lineSep", "\n").text(str(folder))
+    return lines.select(F.col("value").alias(LINE), _FROM)
+
+
+def rows_of(raw: DataFrame, schema: Schema) -> DataFrame:
+    """Return `PLACE`, `TURN`, the recording's columns, `FAULT` and `LINE` of the result of `raw_rows`."""
+    rank = F.shiftleft(F.left(F.col(f"{_FROM}.file_name"), F.lit(_RANK_DIGITS)).cast("bigint"), _PIECE_BITS)
+    if LINE not in raw.columns:
+        nothing = F.lit(None).cast("string")
+        turn = F.col(f"{_FROM}.row_index").alias(TURN)
+        return raw.select(rank.alias(PLACE), turn, *schema.columns, nothing.alias(FAULT), nothing.alias(LINE))
+    place = (rank + F.col(f"{_FROM}.file_block_start")).alias(PLACE)
+    turn = F.monotonically_increasing_id().alias(TURN)
+    return parsed(raw.select(place, turn, unix_line(F.col(LINE)).alias(LINE)), schema)
+
+
+def part_at(place: int) -> int:
+    """Return the rank of the part that contains a `PLACE`."""
+    return place >> _PIECE_BITS
+
+
+def check_packed(parts: Iterable[Path]) -> None:
+    """Read all compressed parts, to explain an error in Spark.
+
+    Raises:
+        InputError: a part is damaged; the message names the line.
+    """
+    for part in parts:
+        if is_gzip(part):
+            for _ in blocks(part):
+                pass
+
 
 _MOST = 1 << 62
-"""Stands for all that is larger."""
+"""Also stands for anything larger."""
 
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"
 _WHOLE = "[+-]?[0-9]{1,18}"
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
-# All but the 29th of February, and years that there are.
+# All days but 29 February, with years that exist.
 _DAY = "(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
 _TIME = f"[12][0-9]{{3}}-{_DAY} (?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-# Java has a faster way with classes of characters that may give some back, and none does: no comma is in them.
+# Java matches character classes faster if they may backtrack; here none does, as they contain no comma.
 _ANY = r"[^,\r]*"
 _NATURAL = "[0-9]{1,18}"
 _VALUE = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
@@ -53,26 +150,26 @@ _ORDINARY: Mapping[str, str] = {
 }
 
 _FIRST_YEAR_S = -62_135_596_800
-"""The beginning of year 1, before which there are no dates."""
+"""Beginning of year 1; earlier dates are invalid."""
 
 
 def unix_line(line: Column) -> Column:
-    """Return a line that ended at LF, without the CR that may stand before it."""
+    """Return a line without its final CR, if any."""
     return F.when(F.endswith(line, F.lit("\r")), F.left(line, F.length(line) - 1)).otherwise(line)
 
 
 def parsed(lines: DataFrame, schema: Schema) -> DataFrame:
-    """Add the columns of the recording and `FAULT`; `LINE` stays of malformed rows alone.
+    """Add the columns of the recording and `FAULT`; `LINE` is kept for malformed rows only.
 
     Args:
-        lines: has `LINE`, and whatever else shall stay.
+        lines: has `LINE`; its other columns are kept.
         schema: of the recording.
     """
     others = [F.col(name) for name in lines.columns if name != LINE]
     ordinary, odd = _PARSERS[schema.name]
     looked = lines.select(*others, LINE, _is(F.col(LINE), _ORDINARY[schema.name]).alias("ordinary"), _split(LINE))
     is_ordinary, values = F.col("ordinary"), ordinary(_at(F.col("fields")))
-    # Each by itself: what nobody asks for is not worked out. Lines of the others alone go on.
+    # Separate columns, so that unused ones are not computed. `LINE` is kept for lines that are not ordinary.
     taken = [F.when(is_ordinary, value).alias(name) for name, value in values.items()]
     easy = looked.select(*others, *taken, F.when(~is_ordinary, F.col(LINE)).alias(LINE))
     row, is_odd, found = F.struct(LINE, _split(LINE)), F.col(LINE).isNotNull(), F.col("found")
@@ -125,7 +222,7 @@ def _odd_trip(row: Column) -> Column:
     field = _at(row.fields)
     limit = MOST_DOLLARS * NANO
     decimals = [(at, name) for at, name in _places(DEBS2015) if name.endswith(("itude", "_amount"))]
-    # Cut as bytes: a text that is taken apart by a pattern has lost what is not UTF-8.
+    # Cut as bytes: matching a pattern loses everything that is not UTF-8.
     medallion = F.substring_index(row.line, ",", 1)
 
     def checked(nano: Column) -> Column:
@@ -158,7 +255,7 @@ def _seconds(field: Column) -> Column:
 
 
 def _nano(field: Column) -> Column:
-    """Return a decimal number in whole billionths, rounded down; `_MOST` stands for all beyond it."""
+    """Return a decimal number in whole billionths, rounded down and limited to `_MOST`."""
     parts = F.struct(
         F.startswith(field, F.lit("-")).alias("negative"),
         F.regexp_extract(field, r"\A[+-]?([0-9]*)", 1).alias("before"),
@@ -169,7 +266,7 @@ def _nano(field: Column) -> Column:
     def digits_of(part: Column) -> Column:
         written = F.concat(part.before, part.behind)
         digits = F.ltrim(written, F.lit("0"))
-        # More digits than an int holds: only zero is finite then, or all that counts is behind the ninth place.
+        # The exponent exceeds an int: the number is zero, or all its digits are after the ninth place.
         far = F.when(F.startswith(part.exponent, F.lit("-")), -_MOST // 2).otherwise(0)
         power = F.when(part.exponent == "", 0).otherwise(F.coalesce(part.exponent.try_cast("int").cast("bigint"), far))
         kept = F.length(part.before) - F.length(written) + F.length(digits) + power + 9
@@ -193,7 +290,7 @@ def _nano(field: Column) -> Column:
     return F.when(_number(field).isNotNull(), _let(cut_parts, value))
 
 
-# --- what is wrong with a line --------------------------------------------------------------------------------
+# --- errors of a line -----------------------------------------------------------------------------------------
 
 
 def _explanation(schema: Schema, row: Column) -> Column:
@@ -228,7 +325,7 @@ def _complaints(name: str, field: Column, line: Column) -> list[tuple[Column, st
 
 
 def _let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """Return `body` of `value`, which is worked out once, and only where it is needed."""
+    """Return `body` of `value`, which is computed once, and only where needed."""
     nothing = F.array().cast("array<boolean>")
     return F.zip_with(F.array(value), nothing, lambda bound, _: body(bound))[0]
 

@@ -1,19 +1,23 @@
-"""Interface of a query: from the accepted rows of a recording to tables, piece by piece.
+"""Interface of a query: from the accepted rows of a recording to tables, piece by piece, and how tables are written.
 
 A recording read at once is a single piece. A stream consists of several pieces, and state for later pieces is passed on
 as `Known`, which is written to disk between pieces. So both modes give the same answer.
 """
 
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from workloads.recordings.grid import Grid
-from workloads.recordings.schema import Schema
+from inventory.documents import dump_json
+from inventory.errors import InputError
+from workloads.pipelines.spark_session import report
+from workloads.recordings.schema import Grid, Schema
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Piece:
     """Rows of a recording that arrived together.
 
     Attributes:
-        rows: what the pipeline has `reduced` accepted rows to, in no particular order.
+        rows: accepted rows as `reduced` by the query, in no particular order.
         first: time of the first accepted row of the whole recording, in seconds.
         newest: time of the newest accepted row, in this piece or before.
         over: whether it is the last piece.
@@ -51,8 +55,8 @@ class Step:
     """Result of a piece.
 
     Attributes:
-        tables: name -> further rows of the answer. All tables are there every time, if without rows.
-        known: for the next piece; its DataFrames are only worked out when there is one.
+        tables: name -> further rows of the answer. All tables are present every time, possibly without rows.
+        known: for the next piece; its DataFrames are computed only if there is one.
     """
 
     tables: Mapping[str, DataFrame]
@@ -66,24 +70,74 @@ class Query(ABC):
     grid: ClassVar[Grid | None] = None
     Params: ClassVar[type[Any]]
     columns: ClassVar[Sequence[str]]
-    """Of a prepared recording, which ones `reduced` is given besides `SEQ`; `schema.time` must be among them."""
+    """Columns of a prepared recording passed to `reduced` besides `SEQ`; `schema.time` must be among them."""
     order: ClassVar[Mapping[str, tuple[str, ...]]]
-    """Name of each table that there may be -> columns by which it is written in order."""
+    """Name of each possible table -> columns by which it is sorted."""
 
     @abstractmethod
     def __init__(self, params: Any) -> None: ...
 
     def reduced(self, rows: pa.Table) -> pa.Table:
-        """Return the data of accepted rows that the answer needs; runs where rows are read, by whole columns.
+        """Return the data of accepted rows that the answer needs; called where rows are read, on whole columns.
 
         Args:
-            rows: they stand one behind another in the recording, but for rows that were left out.
+            rows: consecutive rows of the recording, without rejected ones.
 
         Returns:
-            Any rows. Where `SEQ` is among their columns, it is still the number of an accepted row, or null.
+            Any rows. `SEQ`, if it is among their columns, is still the number of an accepted row, or null.
         """
         return rows
 
     @abstractmethod
     def advanced(self, known: Known, piece: Piece) -> Step:
         """Process a piece."""
+
+
+Format = Literal["parquet", "csv"]
+SUMMARY = "summary.json"
+
+_OPTIONS: Mapping[str, Mapping[str, str]] = {"parquet": {}, "csv": {"header": "true", "nullValue": "NULL"}}
+
+
+def check_output(output: Path, source: Path) -> None:
+    """Refuse a folder that contains the input or anything but an earlier output.
+
+    Raises:
+        InputError: it is refused.
+    """
+    if source.resolve().is_relative_to(output.resolve()):
+        raise InputError(f"--output: {output} holds the input {source}, and would be replaced")
+    if output.exists() and not (output / SUMMARY).is_file() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"--output: {output} is there already, and is no output of a pipeline")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables that are being written.
+
+    Attributes:
+        folder: each table is a folder of its own in it.
+        kind: format.
+        order: name of a table -> columns by which it is sorted: part files by name, and the rows in them.
+    """
+
+    folder: Path
+    kind: Format
+    order: Mapping[str, Sequence[str]]
+
+    def write(self, tables: Mapping[str, DataFrame], piece: int = 0) -> None:
+        """Write rows of tables; rows of a later `piece` follow those of earlier ones."""
+        for name, rows in tables.items():
+            report(f"table {name}")
+            aside, place = self.folder / f".{name}", self.folder / name
+            rows.orderBy(*self.order[name]).write.options(**_OPTIONS[self.kind]).format(self.kind).save(str(aside))
+            place.mkdir(exist_ok=True)
+            for at, part in enumerate(sorted(aside.glob("part-*"))):
+                part.rename(place / f"part-{piece:05d}-{at:05d}.{self.kind}")
+            # This also removes Spark's checksums and marker files.
+            shutil.rmtree(aside)
+
+
+def write_document(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON document."""
+    path.write_text(dump_json(content), encoding="utf-8")

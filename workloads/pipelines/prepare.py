@@ -1,9 +1,10 @@
-"""`prepare`: raw files validated, put in order of time, and profiled.
+"""Pipeline `prepare`: validate raw files, sort them by time, and profile them.
 
-Unlike a query, it drops no row for being late: rows are sorted by time, and those of one time keep their order.
+Unlike a query, it keeps late rows: rows are sorted by time, and rows of one time keep their order. For a topology that
+reads the recording it also computes the expected traffic between executors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,19 +16,17 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from inventory.documents import dump_yaml
 from inventory.errors import InputError
-from workloads.pipelines.expected_traffic import expected_traffic
-from workloads.pipelines.lines import FAULT, LINE
-from workloads.pipelines.output import write_document
-from workloads.pipelines.progress import report
-from workloads.pipelines.reading import Reading
-from workloads.pipelines.row_filter import OUTLIER, jump_in, late_rows, numbered, where_is
-from workloads.pipelines.source import PLACE, TURN, part_at, rows_of, schema_of
+from workloads.key_groups import KeyRouter, first_owners
+from workloads.pipelines.lines import FAULT, LINE, PLACE, TURN, part_at, rows_of, schema_of
+from workloads.pipelines.pipeline import write_document
+from workloads.pipelines.reading import OUTLIER, Reading, jump_in, late_rows, numbered, where_is
+from workloads.pipelines.spark_session import report
 from workloads.pipelines.taxi_tables import cell
-from workloads.recordings.grid import CELLS_500_M
 from workloads.recordings.prepare import no_valid_row
-from workloads.recordings.schema import DEBS2014, DEBS2015, SCHEMAS, SEQ, Schema
+from workloads.recordings.schema import CELLS_500_M, DEBS2014, DEBS2015, SCHEMAS, SEQ, Schema
 from workloads.taxi.layout import ROUTE
-from workloads.topology import Topology, load_topology
+from workloads.topology import Executor, Input, Topology, load_topology
+from workloads.traffic import Edge, Traffic
 
 RECORDING, QUARANTINE, RATES = "recording", "quarantine", "rates"
 """Tables."""
@@ -35,7 +34,7 @@ RECORDING, QUARANTINE, RATES = "recording", "quarantine", "rates"
 PROFILE, TRAFFIC = "profile.json", "traffic.yml"
 
 MOST_NAMED = 10
-"""Keys that the profile names, the most frequent ones."""
+"""Number of most frequent keys listed in the profile."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class RepairParams:
 
     Attributes:
         schema: of the input; `detect`: by the number of its columns.
-        topology: a topology file; what would flow between its executors is then written as a traffic file.
-        speedup: how many times as fast as recorded, for that file.
+        topology: a topology file; the expected traffic between its executors is written as a traffic file.
+        speedup: replay speed in that file, relative to the recording.
     """
 
     schema: Literal["detect", "debs2014", "debs2015"] = "detect"
@@ -94,7 +93,7 @@ class Repair:
             rate = profile["rows_per_s"] * self._params.speedup
             traffic = expected_traffic(self._topology, good.select(*_keys(schema)), rate)
             (folder / TRAFFIC).write_text(dump_yaml(traffic), encoding="utf-8")
-        # Ids that rise from one partition of sorted rows to the next.
+        # These ids rise from one partition of sorted rows to the next.
         in_order = good.orderBy(time, SEQ).select(F.monotonically_increasing_id().alias(SEQ), *schema.columns)
         firsts: dict[int, int] = {}
         for place, first in places:
@@ -156,7 +155,7 @@ def _skew(rows: DataFrame, key: Column, total: int) -> dict[str, Any]:
 
 
 def _keys(schema: Schema) -> list[Column]:
-    """Return fields that streams of this schema are grouped by."""
+    """Return the fields by which streams of this schema are grouped."""
     if schema is DEBS2014:
         return [F.col(name) for name in ("house_id", "household_id", "plug_id")]
     start, end = cell(CELLS_500_M, "pickup"), cell(CELLS_500_M, "dropoff")
@@ -171,3 +170,60 @@ def _named_keys(schema: Schema) -> Mapping[str, Column]:
         return {"medallion": F.col("medallion"), "start": pickup, "end": dropoff, "route": route}
     plug = F.concat_ws(".", *(F.col(name).cast("string") for name in ("house_id", "household_id", "plug_id")))
     return {"house": F.col("house_id"), "plug": plug}
+
+
+Shares = Mapping[int, float]
+"""Index of an executor -> its share of a stream."""
+
+
+def expected_traffic(topology: Topology, keys: DataFrame, rows_per_s: float) -> Traffic:
+    """Return the rates of all edges when every bolt emits as many tuples as it takes in.
+
+    Args:
+        topology: its spouts share the rows evenly.
+        keys: columns of the recording by which streams may be grouped; a fields grouping by others counts as even.
+        rows_per_s: of the recording.
+
+    Raises:
+        InputError: the topology has a cycle.
+    """
+    emitted: dict[Executor, float] = {}
+    taken: dict[Executor, float] = dict.fromkeys(topology.executors, 0.0)
+    edges: dict[tuple[str, str], float] = {}
+    for name in topology.order:
+        component = topology.component[name]
+        for entry in component.inputs:
+            shares = _shares(entry, component.parallelism, keys)
+            for source in topology.executors_of(entry.source):
+                for index, share in shares.items():
+                    rate = emitted[source] * share
+                    destination = Executor(name, index)
+                    taken[destination] += rate
+                    pair = source.name, destination.name
+                    edges[pair] = edges.get(pair, 0.0) + rate
+        for executor in topology.executors_of(name):
+            spout = component.kind == "spout"
+            emitted[executor] = rows_per_s / component.parallelism if spout else taken[executor]
+    return Traffic(tuple(Edge(*pair, tuples_per_s=rate) for pair, rate in edges.items() if rate))
+
+
+def _shares(entry: Input, parallelism: int, keys: DataFrame) -> Shares:
+    if entry.grouping == "all":
+        return dict.fromkeys(range(parallelism), 1.0)
+    if entry.grouping == "global":
+        return {0: 1.0}
+    if entry.grouping == "fields" and set(entry.fields) <= set(keys.columns):
+        return _dealt(keys, entry.fields, parallelism)
+    return dict.fromkeys(range(parallelism), 1 / parallelism)
+
+
+def _dealt(keys: DataFrame, fields: Sequence[str], parallelism: int) -> Shares:
+    """Return the shares of the executors, from the keys and the testbed's fields grouping."""
+    shares = dict.fromkeys(range(parallelism), 0.0)
+    route = KeyRouter(first_owners(parallelism))
+    counted = keys.groupBy(*fields).count()
+    total = 0
+    for *key, count in counted.toLocalIterator():
+        shares[route(tuple(key))] += count
+        total += count
+    return {index: share / total for index, share in shares.items()}

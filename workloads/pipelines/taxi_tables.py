@@ -1,7 +1,13 @@
-"""What both queries over taxi trips share: parameters, cells, ticks, and how answers are laid out."""
+"""Common parts of both queries over taxi trips: parameters, cells, ticks, layout of the tables, and the log of changes.
 
-from collections.abc import Callable, Mapping
+The log is a fold over the trips in the order of their numbers, in one task, by the bolt that ends the testbed's own
+topology. Its state passes from piece to piece as bytes.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Annotated, Literal
 
 import pyarrow as pa
@@ -9,10 +15,13 @@ from msgspec import Meta
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from inventory.times import NS
+from workloads.operators import Batch, Bolt
 from workloads.pipelines.pipeline import Known, Piece
-from workloads.recordings.fields import Values
-from workloads.recordings.grid import Grid
+from workloads.recordings.parse import Values
+from workloads.recordings.schema import SEQ, Grid
 from workloads.taxi.layout import CELL, LISTED
+from workloads.topology import DEFAULT_STREAM
 
 Field = Callable[[Column], Column]
 
@@ -20,10 +29,10 @@ ENDS = tuple(f"{end}_{axis}" for end in ("pickup", "dropoff") for axis in ("long
 """Columns of the places where a trip begins and ends."""
 
 MOST_TICKS = 15
-"""Ticks that are looked at together."""
+"""Maximum number of ticks in a block."""
 
 DONE = "done"
-"""Among the known numbers: the last tick that has been answered, in periods since 1970."""
+"""Key among the known numbers: the last answered tick, in periods since 1970."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +49,20 @@ class TripParams:
 
     @property
     def snapshots(self) -> bool:
-        """Whether snapshots are asked for."""
+        """Return whether snapshots are requested."""
         return self.answer != "changes"
 
     @property
     def changes(self) -> bool:
-        """Whether the log of changes is asked for."""
+        """Return whether the log of changes is requested."""
         return self.answer != "snapshots"
 
 
 @dataclass(frozen=True)
 class Ticks:
-    """Ticks of a piece, each named by its number: tick k is at `k * period_s` seconds.
+    """Ticks of a piece by number: tick k is at `k * period_s` seconds.
 
-    Neighbouring ones are looked at in blocks, and a task works on chunks of neighbouring blocks.
+    Neighbouring ticks form blocks, and a task processes chunks of neighbouring blocks.
 
     Attributes:
         period_s: seconds between ticks.
@@ -67,7 +76,7 @@ class Ticks:
     together: int
 
     def after(self, seconds: Column) -> Column:
-        """Return number of the first tick at `seconds` or later."""
+        """Return the number of the first tick at `seconds` or later."""
         return -_whole_part(-seconds, self.period_s)
 
     def dealt(self, rows: DataFrame) -> DataFrame:
@@ -81,7 +90,7 @@ class Ticks:
         """
         partitions = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
         blocks = (self.last - self.first) // self.together + 1
-        # Few chunks would leave tasks without any; between two of them rows stand in both.
+        # With few chunks some tasks would have none; rows between two chunks are in both.
         of_chunk = min(24, max(1, blocks // (4 * partitions)))
         seen = rows.where(
             (F.col("until") > self.first) & (F.col("since") <= self.last) & (F.col("since") < F.col("until"))
@@ -112,13 +121,13 @@ class Ticks:
 
 
 def ticks_of(known: Known, piece: Piece, period_s: int, window_s: int) -> Ticks:
-    """Return the ticks that have come with a piece.
+    """Return the ticks that a piece completes.
 
     Args:
-        known: from the piece before.
-        piece: this one.
+        known: state after earlier pieces.
+        piece: the piece.
         period_s: seconds between ticks.
-        window_s: for how long a row counts.
+        window_s: time for which a row counts.
     """
     first = known.numbers.get(DONE, -(-piece.first // period_s) - 1) + 1
     last = -(-piece.newest // period_s) if piece.over else (piece.newest - 1) // period_s
@@ -133,8 +142,8 @@ def cells(rows: pa.Table, grid: Grid, end: str) -> Values:
 
 
 def cell(grid: Grid, end: str) -> Column:
-    """Return the same for trips in a table of Spark's."""
-    # Right only within the grid; others are left out anyway.
+    """Return the same for trips in a Spark table."""
+    # Correct only on the grid; other trips are outliers.
     x = F.call_function("div", F.col(f"{end}_longitude") - grid.west_border, F.lit(grid.east)) + 1
     y = F.call_function("div", grid.north_border - F.col(f"{end}_latitude"), F.lit(grid.south)) + 1
     return x * CELL + y
@@ -146,7 +155,7 @@ def cell_name(number: Column) -> Column:
 
 
 def numbered(fields: Mapping[str, Field]) -> list[Column]:
-    """Return columns `name_1` .. of the ten listed ones in the array `listed`; null where there are fewer."""
+    """Return columns `name_1` .. of the ten listed ones in the array `listed`; null if there are fewer."""
     listed = [(place, F.get("listed", F.lit(place - 1))) for place in range(1, LISTED + 1)]
     return [
         F.when(one.isNotNull(), value(one)).alias(f"{name}_{place}")
@@ -163,3 +172,59 @@ def time_text(seconds: Column) -> Column:
 def _whole_part(value: Column, by: int) -> Column:
     """Return `value` / `by`, rounded down."""
     return F.call_function("div", value - F.pmod(value, F.lit(by)), F.lit(by))
+
+
+_STATE = "state"
+_TYPES: Mapping[str, tuple[str, pa.DataType]] = {
+    "int": ("bigint", pa.int64()),
+    "float": ("double", pa.float64()),
+    "str": ("string", pa.string()),
+}
+
+
+def log_of(bolt: type[Bolt], trips: DataFrame, before: DataFrame | None) -> tuple[DataFrame, DataFrame]:
+    """Return the changes of a piece, and the state for the next piece.
+
+    Args:
+        bolt: class of the bolt that keeps the log.
+        trips: columns of the bolt's input, in this order, without the time of reading; `SEQ` first.
+        before: state after the previous piece.
+    """
+    state = None if before is None else next((bytes(row[_STATE]) for row in before.collect()), None)
+    answer_schema = bolt.answer_schema
+    assert answer_schema is not None  # noqa: S101 - logs have a table
+    columns = ", ".join(f"{name} {_TYPES[kind][0]}" for name, kind in answer_schema.items())
+    in_order = trips.repartition(1).sortWithinPartitions(SEQ)
+    rows = in_order.mapInArrow(_fold(bolt, state), f"{columns}, {_STATE} binary").persist()
+    return rows.where(f"{_STATE} is null").drop(_STATE), rows.where(f"{_STATE} is not null").select(_STATE)
+
+
+def _fold(bolt: type[Bolt], state: bytes | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that Spark calls with the batches of all trips."""
+    schema = pa.schema(
+        [(name, _TYPES[kind][1]) for name, kind in (bolt.answer_schema or {}).items()] + [(_STATE, pa.binary())]
+    )
+
+    def laid_out(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+        return pa.RecordBatch.from_arrays(
+            [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
+        )
+
+    def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        log = bolt()
+        if state is not None:
+            log.restore(state)
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            read = repeat(time.time_ns(), batch.num_rows)
+            rows = list(zip(*(column.to_pylist() for column in batch.columns), read, strict=True))
+            log.process(Batch("", DEFAULT_STREAM, rows))
+            # The bolt processes all rows so far; trips of the same second may be in other batches.
+            log.on_tick(rows[-1][2] * NS)
+            if changes := [(*change, None) for change in log.settled()]:
+                yield laid_out(changes)
+        yield laid_out([(*[None] * (len(schema) - 1), log.snapshot())])
+
+    return fold

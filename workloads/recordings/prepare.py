@@ -1,12 +1,13 @@
-"""From the raw files of a recording to one Parquet file of its valid rows, in constant memory.
+"""Preparation of a recording: from raw files to one Parquet file of the valid rows, in constant memory.
 
-Input is a CSV file in the official schema, packed or not, a folder of such parts, or of Parquet files that
-`millrace pipeline prepare` wrote. Parts are read in the order of their first valid time, then of their names. Every
-line is a row; a row counts as `malformed`, `outlier` or `out_of_order`, the first that fits, and only the others go on.
+Input is a CSV file in the official schema, compressed or not, a folder of such parts, or of Parquet files written by
+`millrace pipeline prepare`. Parts are read in the order of their first valid time, then of their names. Every line is a
+row; a rejected row counts as `malformed`, `outlier` or `out_of_order`, the first class that fits.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
@@ -17,32 +18,141 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from inventory.atomic_file import aside
+from inventory.atomic_files import replace_file, replacing_file
 from inventory.errors import InputError, UnfitError
-from workloads.preparation_progress import report_progress
-from workloads.recordings.accept import Gate
-from workloads.recordings.grid import Grid
-from workloads.recordings.raw import Rows, arrow_schema, first_is, has_columns, parse
+from workloads.recordings.parse import Mask, Rows, Values, arrow_schema, first_is, has_columns, parse
 from workloads.recordings.raw_files import blocks, files_of, is_parquet
 from workloads.recordings.recording import FORMAT_KEY, GROUP_ROWS
-from workloads.recordings.schema import SEQ, Schema
-from workloads.workload import PreparedInput
+from workloads.recordings.schema import SEQ, Grid, Schema
+from workloads.workload import PreparedInput, report_progress
+
+MOST_GAP_S = 366 * 86400
+"""Maximum gap between two rows; longer gaps come from corrupt times and would cause endless ticks."""
+
+MOST_OUT_OF_ORDER = 0.01
+"""Maximum share of late rows; an input with more is not in order."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Result for a set of rows.
+
+    Attributes:
+        table: accepted rows.
+        first_late: number of the first row that is older than an earlier one; None: there is none.
+        jumps: rows much newer than all earlier ones: number of the row, the newest time before it, its own.
+    """
+
+    table: pa.Table
+    first_late: int | None
+    jumps: Sequence[tuple[int, int, int]]
+
+
+@dataclass
+class Gate:
+    """Accepts rows block by block, and counts the others.
+
+    Attributes:
+        schema: of the rows.
+        grid: trips outside of it are outliers; None: there are no outliers.
+        quarantined: rejected rows, by class.
+        newest: time of the newest accepted row.
+    """
+
+    schema: Schema
+    grid: Grid | None = None
+    quarantined: Counter[str] = field(default_factory=Counter)
+    newest: int | None = None
+
+    def __post_init__(self) -> None:
+        self.first_late: str = ""
+
+    def through(self, table: pa.Table, part: Path, offset: int) -> pa.Table:
+        """Return the accepted rows of `table`.
+
+        Args:
+            table: rows, none of them malformed.
+            part: the file that they are from, for messages.
+            offset: rows of the input before this file.
+
+        Raises:
+            InputError: the gap between two rows is longer than in any recording.
+        """
+        passed = self.passed(table)
+        for seq, before, time in passed.jumps[:1]:
+            raise too_far(part, seq - offset + 1, self.schema, time - before)
+        if passed.first_late is not None:
+            self.first_late = self.first_late or f"{part}:{passed.first_late - offset + 1}"
+        return passed.table
+
+    def passed(self, table: pa.Table) -> Passed:
+        """Return the result for well-formed rows."""
+        if self.grid is not None:
+            inside = on_grid(table, self.grid)
+            self.quarantined["outlier"] += len(table) - int(inside.sum())
+            table = table.filter(pa.array(inside)) if not inside.all() else table
+        if not len(table):
+            return Passed(table, None, ())
+        times: Values = table.column(self.schema.time).to_numpy()
+        floor = times[0] if self.newest is None else self.newest
+        newest = np.maximum.accumulate(np.concatenate(([floor], times)))
+        in_order = times >= newest[1:]
+        far = np.flatnonzero(np.diff(newest) > MOST_GAP_S)
+        jumps = [(table.column(SEQ)[int(at)].as_py(), int(newest[at]), int(newest[at + 1])) for at in far]
+        self.newest = int(newest[-1])
+        if in_order.all():
+            return Passed(table, None, jumps)
+        self.quarantined["out_of_order"] += len(times) - int(in_order.sum())
+        first_late = table.column(SEQ)[int(np.argmin(in_order))].as_py()
+        return Passed(table.filter(pa.array(in_order)), first_late, jumps)
+
+
+def check_order(first_late: str, late: int, rows: int) -> None:
+    """Refuse a recording with too many late rows.
+
+    Args:
+        first_late: file and line of the first late row.
+        late: number of late rows.
+        rows: number of all rows.
+
+    Raises:
+        InputError: more than one in a hundred rows is late.
+    """
+    if late > MOST_OUT_OF_ORDER * rows:
+        raise InputError(
+            f"{first_late}: the first of {late:,} rows, of {rows:,}, that are older than one before them; more than "
+            f"{MOST_OUT_OF_ORDER:.0%} is not accepted, and `millrace pipeline prepare` puts them in order"
+        )
+
+
+def too_far(part: Path, line: int, schema: Schema, seconds: int) -> InputError:
+    """Return the error for a row that is too much newer than all earlier rows."""
+    return InputError(f"{part}:{line}: {schema.time} is {seconds // 86400} days later than that of any row before it")
+
+
+def on_grid(table: pa.Table, grid: Grid) -> Mask:
+    """Return which trips have both ends on the grid."""
+    inside = np.ones(len(table), np.bool_)
+    for end in ("pickup", "dropoff"):
+        longitude: Values = table.column(f"{end}_longitude").to_numpy()
+        latitude: Values = table.column(f"{end}_latitude").to_numpy()
+        east, south = longitude - grid.west_border, grid.north_border - latitude
+        inside &= (east >= 0) & (east < grid.side * grid.east) & (south >= 0) & (south < grid.side * grid.south)
+    return inside
+
 
 CLASSES = ("malformed", "outlier", "out_of_order")
 """Reasons for rejecting a row, in the order of checking."""
 
-MOST_OUT_OF_ORDER = 0.01
-"""Share of the rows; beyond it the input is no recording in order with a few late rows."""
-
 SURELY_WRONG_ROWS = 10_000
-"""A part that begins with so many lines of wrong column counts is refused without reading on."""
+"""Lines with wrong column counts at the beginning of a part, after which it is refused without reading on."""
 
 _FORMAT = 2
-"""Another number whenever the same source would give another file."""
+"""Changed whenever the same source would give another file."""
 
 
 class _Summary(Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands beside a prepared file."""
+    """Summary, stored beside a prepared file."""
 
     sha256: str
     size: int
@@ -66,11 +176,11 @@ def prepare(
         source: a file, or a folder of parts.
         schema: schema of the recording.
         folder: kept between runs; created if missing.
-        grid: of trips; those with an end outside of it are outliers. None: there are no outliers.
+        grid: trips with an end outside of it are outliers; None: there are no outliers.
         name: name of the input for operators.
 
     Raises:
-        InputError: the source cannot be used; the message names the file and, where there is one, the line.
+        InputError: the source cannot be used; the message names the file and, if possible, the line.
         UnfitError: the folder cannot be written.
     """
     parts = files_of(source)
@@ -79,10 +189,9 @@ def prepare(
     if summary is None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with aside(path) as file:
+            with replacing_file(path) as file:
                 summary = _write(source, parts, schema, grid, _Hashed(file))
-            with aside(_beside(path)) as file:
-                file.write(msgspec.json.encode(summary))
+            replace_file(_beside(path), msgspec.json.encode(summary))
         except OSError as fault:
             raise UnfitError(f"{folder}: the prepared recording cannot be written: {fault.strerror or fault}") from None
     files = "1 file" if len(parts) == 1 else f"{len(parts)} files"
@@ -110,19 +219,14 @@ def _write(source: Path, parts: list[Path], schema: Schema, grid: Grid | None, f
                 report_progress((done + rows.read) / total)
             done += sizes[part]
     quarantined = {kind: counts[kind] + gate.quarantined[kind] for kind in CLASSES}
-    if quarantined["out_of_order"] > MOST_OUT_OF_ORDER * counts["rows"]:
-        raise InputError(
-            f"{gate.first_late}: the first of {quarantined['out_of_order']:,} rows, of {counts['rows']:,}, that are "
-            f"older than one before them; more than {MOST_OUT_OF_ORDER:.0%} is not accepted, and "
-            "`millrace pipeline prepare` puts them in order"
-        )
+    check_order(gate.first_late, quarantined["out_of_order"], counts["rows"])
     if not counts["records"]:
         raise no_valid_row(source, ordered, schema, quarantined)
     return _Summary(file.digest.hexdigest(), file.size, counts["records"], counts["rows"], quarantined)
 
 
 def no_valid_row(source: Path, parts: Iterable[Path], schema: Schema, quarantined: Mapping[str, int]) -> InputError:
-    """Return why `parts` have no valid row."""
+    """Return the error for `parts` without a valid row."""
     if outliers := quarantined["outlier"]:
         malformed = quarantined["malformed"]
         return InputError(f"{source}: no valid row: {outliers:,} have an end off the grid, {malformed:,} are malformed")
@@ -139,10 +243,10 @@ def rows_of(part: Path, schema: Schema, first: int, begin: int = 0, end: int | N
         part: the file.
         schema: of its rows.
         first: number.
-        begin, end: of a file of lines, those that begin at these bytes (see `blocks`).
+        begin, end: range of bytes in which lines begin (see `blocks`); Parquet files are always read completely.
 
     Raises:
-        InputError: it cannot be used.
+        InputError: the part cannot be used.
     """
     if is_parquet(part):
         yield from _prepared_rows(part, schema)
@@ -162,7 +266,7 @@ def rows_of(part: Path, schema: Schema, first: int, begin: int = 0, end: int | N
 
 
 def _prepared_rows(part: Path, schema: Schema) -> Iterator[Rows]:
-    """Yield rows that `millrace pipeline prepare` has found valid."""
+    """Yield the valid rows written by `millrace pipeline prepare`."""
     rows, newest = 0, -1
     try:
         file = pq.ParquetFile(part)
@@ -187,10 +291,10 @@ def _prepared_rows(part: Path, schema: Schema) -> Iterator[Rows]:
 
 
 def in_order(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> list[Path]:
-    """Return parts by the time of their first valid row, then by name; those without one come last.
+    """Return parts by the time of their first valid row, then by name; parts without one are last.
 
     Raises:
-        InputError: one cannot be read, or begins with nothing but malformed rows.
+        InputError: a part cannot be read, or begins with malformed rows only.
     """
     dated = []
     for part in parts:
@@ -209,7 +313,7 @@ def in_order(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> list[P
 
 
 class _Hashed:
-    """A file that is written once, from beginning to end, and its checksum."""
+    """File written sequentially, and its checksum."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -218,22 +322,22 @@ class _Hashed:
         self.closed = False
 
     def write(self, data: Any) -> int:
-        """Append."""
+        """Append `data`."""
         piece = memoryview(data)
         self.digest.update(piece)
         self.size += piece.nbytes
         return self._file.write(piece)
 
     def tell(self) -> int:
-        """Return bytes so far."""
+        """Return the number of bytes written."""
         return self.size
 
     def flush(self) -> None:
-        """Hand over what is buffered."""
+        """Flush the file."""
         self._file.flush()
 
     def close(self) -> None:
-        """The file is closed by whoever opened it."""
+        """Do nothing: the opener closes the file."""
 
 
 def _stamp(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> str:
@@ -243,7 +347,7 @@ def _stamp(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> str:
 
 
 def _kept(path: Path) -> _Summary | None:
-    """Return the summary of a prepared file that is there and whole."""
+    """Return the summary of a prepared file if both are complete, or None."""
     try:
         summary = msgspec.json.decode(_beside(path).read_bytes(), type=_Summary)
         return summary if path.stat().st_size == summary.size else None

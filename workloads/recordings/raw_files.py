@@ -1,7 +1,7 @@
-"""The files of a raw recording, and their bytes in blocks of whole lines.
+"""Files of a raw recording, and their bytes in blocks of whole lines.
 
-A line ends at LF or CR LF; a byte order mark before the first is no part of it. Whether a file is packed says its
-content, not its name.
+A line ends at LF or CR LF; a byte order mark before the first line is not part of it. Compressed files are recognised
+by content, not by name.
 """
 
 import gzip
@@ -15,7 +15,7 @@ from typing import IO
 from inventory.errors import InputError
 
 BLOCK_BYTES = 2 * 1024 * 1024
-"""Raw bytes that are handled at a time, few enough for their memory to be used again; no line may be longer."""
+"""Raw bytes processed at a time, few enough for their memory to be reused; no line may be longer."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -24,10 +24,10 @@ _DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 def files_of(source: Path) -> list[Path]:
-    """Return the file itself, or the files below a folder by name; hidden ones and those of Spark's own are left out.
+    """Return the file itself, or the files below a folder by name, without hidden files and Spark's own.
 
     Raises:
-        InputError: there is none, or the place cannot be read.
+        InputError: there is no file, or the folder cannot be read.
     """
     try:
         if source.is_file():
@@ -53,7 +53,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def is_gzip(path: Path) -> bool:
-    """Return whether a file is packed.
+    """Return whether a file is compressed.
 
     Raises:
         InputError: it cannot be read.
@@ -62,15 +62,15 @@ def is_gzip(path: Path) -> bool:
 
 
 def blocks(path: Path, begin: int = 0, end: int | None = None) -> Iterator[tuple[bytes, int]]:
-    """Yield the content of a file, unpacked, in blocks of whole lines that end at LF; each with the bytes read so far.
+    """Yield the uncompressed content of a file in blocks of whole lines that end at LF, with the bytes read so far.
 
     Args:
         path: of the file.
-        begin, end: of a file that is not packed, only the lines that begin at these bytes, the end left out; neither
-            lies in the byte order mark.
+        begin, end: range of bytes in which lines begin, `end` excluded, for a file that is not compressed; neither is
+            inside the byte order mark.
 
     Raises:
-        InputError: it cannot be read, is no whole gzip file, or is not text.
+        InputError: it cannot be read, is a damaged gzip file, or is not text.
     """
     packed = is_gzip(path)
     lines, head = 0, not begin
@@ -80,14 +80,14 @@ def blocks(path: Path, begin: int = 0, end: int | None = None) -> Iterator[tuple
                 if head and b"\0" in block:
                     line = block.count(b"\n", 0, block.index(b"\0")) + 1
                     raise InputError(f"{path}:{line}: not text: it has a byte of value 0")
-                # Only what is packed can be damaged, and counting takes as long as reading.
+                # Only compressed files can be damaged, and counting takes as long as reading.
                 lines += block.count(b"\n") if packed else 0
                 head = False
                 yield block, raw.tell()
     except _DAMAGE as fault:
-        # A piece that reaches what cannot be unpacked is lost as a whole.
+        # A piece that includes damaged data is lost completely.
         whole = _lines_that_can_be_read(path, lines, BLOCK_BYTES if isinstance(fault, EOFError) else 1)
-        # A checksum stands behind what it is of.
+        # The checksum follows the data that it covers.
         where = f"in lines 1 to {whole}" if str(fault).startswith("CRC check failed") else f"behind line {whole}"
         raise InputError(f"{path}: not a whole gzip file, damaged {where}: {fault}") from None
     except OSError as fault:
@@ -95,7 +95,7 @@ def blocks(path: Path, begin: int = 0, end: int | None = None) -> Iterator[tuple
 
 
 def _lines_that_can_be_read(path: Path, known: int, piece_bytes: int) -> int:
-    """How many lines of a damaged gzip file can be unpacked: `known` in whole blocks, further ones piece by piece."""
+    """Return the number of readable lines of a damaged gzip file: `known` in whole blocks, others piece by piece."""
     lines = 0
     with suppress(*_DAMAGE), gzip.open(path) as file:
         if known:
@@ -109,7 +109,7 @@ def _lines_that_can_be_read(path: Path, known: int, piece_bytes: int) -> int:
 
 def _whole_lines(path: Path, file: IO[bytes] | gzip.GzipFile, begin: int, end: int) -> Iterator[bytes]:
     if begin:
-        # A line that begins before is none of these, unless it ends just there.
+        # Skip the rest of a line that begins before.
         file.seek(begin - 1)
         rest = b""
         at = begin - 1 + len(file.readline())
@@ -126,7 +126,7 @@ def _whole_lines(path: Path, file: IO[bytes] | gzip.GzipFile, begin: int, end: i
             rest += piece
             _check_length(path, rest)
     if rest:
-        # The last line of these may end behind `end`.
+        # The last of these lines may end after `end`.
         rest += file.readline(BLOCK_BYTES + 1)
         _check_length(path, rest)
         yield _unix(rest if rest.endswith(b"\n") else rest + b"\n")

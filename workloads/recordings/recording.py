@@ -1,29 +1,32 @@
-"""One executor's share of a prepared recording.
+"""One executor's share of a prepared recording: reader, spout, and the rows emitted so far.
 
 Row i of the file belongs to executor i mod n. Rows are read by row groups, so that memory does not grow with the file;
 the executors of one worker share the groups that have been decoded.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inventory.errors import RunError
-from workloads.rates import NS
+from inventory.times import NS
+from workloads.operators import Context, Row, Spout
 from workloads.recordings.schema import SCHEMAS, Schema
 
 FORMAT_KEY = b"millrace.schema"
-"""Key of a prepared file's metadata under which its schema's name stands."""
+"""Key of the schema's name in the metadata of a prepared file."""
 
 GROUP_ROWS = 1 << 16
-"""Rows of a row group at most: what is decoded at a time."""
+"""Maximum rows of a row group, which is decoded at once."""
 
 GROUPS_KEPT = 6
-"""Decoded row groups per file and choice of columns: executors of one worker are not far from one another."""
+"""Decoded row groups kept per file and choice of columns: positions of executors of one worker are close together."""
 
 _FILES_KEPT = 4
 _FORMATS = {"int64": "q", "int32": "i", "int8": "b", "double": "d"}
@@ -33,14 +36,14 @@ Column = Callable[[slice], list[Any]]
 
 
 class Recording:
-    """A share of a prepared file.
+    """Share of a prepared file.
 
     Attributes:
         rows: valid rows in the whole file.
-        records: how many of them are this executor's own.
+        records: number of this executor's own rows.
         position: own records taken so far.
         origin_ns: stream time of the first row of the whole file.
-        times: stream times of the own records, as `Spout.times` wants them.
+        times: stream times of the own records, for `Spout.times`.
     """
 
     def __init__(self, path: Path, index: int = 0, of: int = 1, columns: Sequence[str] | None = None) -> None:
@@ -49,11 +52,11 @@ class Recording:
         Args:
             path: a file that `prepare` wrote.
             index: of the executor.
-            of: how many executors share the file.
-            columns: which columns `take` gives, in this order; None: all, `seq` first.
+            of: number of executors that share the file.
+            columns: columns returned by `take`, in this order; None: all, `seq` first.
 
         Raises:
-            RunError: it is no such file, or has no such column.
+            RunError: the file is not a recording, or lacks a column.
         """
         self._file = _opened(path)
         self._names = self._file.names if columns is None else tuple(columns)
@@ -70,7 +73,7 @@ class Recording:
         self._columns: Sequence[Column] = ()
 
     def take(self, limit: int) -> list[list[Any]]:
-        """Return the next own records, at most `limit`, as one list per column; empty lists behind the last one."""
+        """Return the next own records, at most `limit`, as one list per column; empty lists after the last record."""
         at = self._index + self.position * self._of
         taken: list[list[Any]] = [[] for _ in self._names]
         left = limit
@@ -94,7 +97,7 @@ class Recording:
 
 
 class RecordedTimes:
-    """Stream times of one share's records: a `Schedule`, whose `due_ns` raises IndexError behind the last one."""
+    """Stream times of one share's records: a `Schedule`, whose `due_ns` raises IndexError after the last record."""
 
     def __init__(self, file: "_File", index: int, of: int) -> None:
         self._file, self._index, self._of = file, index, of
@@ -102,11 +105,11 @@ class RecordedTimes:
         self._asked = (-1, 0)
 
     def due_ns(self, record: int) -> int:
-        """Return stream time of own record number `record`."""
+        """Return the stream time of own record number `record`."""
         return self._file.seconds(self._index + record * self._of) * NS - self._lag_ns
 
     def due_count(self, time_ns: int) -> int:
-        """Return how many own records lie at `time_ns` of stream time or before."""
+        """Return the number of own records at `time_ns` of stream time or before."""
         seconds = (time_ns + self._lag_ns) // NS
         asked, count = self._asked
         if seconds != asked:
@@ -116,10 +119,10 @@ class RecordedTimes:
 
 
 class _File:
-    """A prepared file: an index of its row groups, and the groups that were read last.
+    """Prepared file: index of its row groups, and the groups read last.
 
     Attributes:
-        schema: what it is a recording of.
+        schema: of the recording.
         names: of its columns.
         bounds: number of the first row of each group, and the number of all rows.
     """
@@ -151,14 +154,14 @@ class _File:
         self._times: Callable[[int], memoryview[int]] = lru_cache(maxsize=GROUPS_KEPT)(self._read_times)
 
     def group_of(self, row: int) -> int:
-        """Return number of the group with row number `row`."""
+        """Return the number of the group with row number `row`."""
         return bisect_right(self.bounds, row) - 1
 
     def seconds(self, row: int) -> int:
-        """Return time of a row.
+        """Return the time of a row.
 
         Raises:
-            IndexError: there is no such row.
+            IndexError: the row does not exist.
         """
         if row >= self.bounds[-1]:
             raise IndexError(row)
@@ -167,7 +170,7 @@ class _File:
         return seconds
 
     def rows_until(self, seconds: int) -> int:
-        """Return how many rows have this time or an earlier one."""
+        """Return the number of rows with this time or an earlier one."""
         group = bisect_right(self._lasts, seconds)
         if group == len(self._lasts) or seconds < self._firsts[group]:
             return self.bounds[group]
@@ -209,3 +212,67 @@ def _opened(path: Path) -> _File:
 @lru_cache(maxsize=_FILES_KEPT)
 def _shared(path: Path, *_version: int) -> _File:
     return _File(path)
+
+
+class RecordedSpout(Spout):
+    """Emits the rows of its share in the file's order; stream time is the recorded time.
+
+    A workload's own spout sets `columns`, and overrides `rows` if its rows have other fields.
+    """
+
+    recorded = True
+
+    columns: ClassVar[tuple[str, ...]]
+    """Columns of the prepared file that make its rows."""
+
+    input: ClassVar[str] = "recording"
+    """Name of the prepared input."""
+
+    recording: Recording
+
+    def __init__(self, tick_ns: int = 0) -> None:
+        self.tick_ns = tick_ns
+
+    def open(self, context: Context) -> None:
+        path = Path(context.inputs[self.input])
+        self.recording = Recording(path, context.index, context.parallelism, self.columns)
+        self.times = self.recording.times
+        self.origin_ns = self.recording.origin_ns
+
+    def rows(self, columns: Sequence[list[object]]) -> Sequence[Row]:
+        """Return rows to emit, one per record in the same order, from one list per column."""
+        return list(zip(*columns, strict=True))
+
+    def next_batch(self, limit: int) -> Sequence[Row]:
+        return self.rows(self.recording.take(limit))
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode(self.recording.position)
+
+    def restore(self, state: bytes) -> None:
+        self.seek(msgspec.msgpack.decode(state, type=int))
+
+    def seek(self, position: int) -> None:
+        """See `Seekable`."""
+        self.recording.skip(position)
+
+
+def emitted(path: Path, positions: Sequence[int], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the rows emitted when executor i is at `positions[i]` of its share, in order, piece by piece.
+
+    Args:
+        path: a prepared file.
+        positions: of all executors.
+        columns: columns of the result, in this order.
+    """
+    import numpy as np  # on the controller only
+
+    places = np.array(positions, np.int64)
+    at = 0
+    for batch in pq.ParquetFile(path).iter_batches(GROUP_ROWS, columns=list(columns)):
+        if at // len(places) >= places.max():
+            return
+        row = np.arange(at, at + len(batch))
+        left = row // len(places) < places[row % len(places)]
+        at += len(batch)
+        yield pa.Table.from_batches([batch]).select(list(columns)).filter(pa.array(left))

@@ -14,10 +14,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from inventory.times import NS
 from workloads.operators import Operator, Row
-from workloads.rates import NS
+from workloads.recordings.recording import RecordedSpout
 from workloads.recordings.schema import DEBS2014
-from workloads.recordings.spout import RecordedSpout
 from workloads.smart_home.loads import READING, TABLES, WORK_READING, HouseLoads, Loads, Sink
 from workloads.smart_home.query import TICK_S, QueryParams
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology

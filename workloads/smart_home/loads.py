@@ -8,15 +8,16 @@ the official lengths and days 15 KB per plug and day. The median needs them all.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import isnan
 from statistics import median
 from typing import Any
 
 import msgspec
 
+from inventory.times import NS
+from workloads.key_groups import by_group
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
-from workloads.rates import NS
 from workloads.smart_home.query import BASE, WATT_SECONDS_OF_A_KWH, QueryParams
 from workloads.topology import DEFAULT_STREAM, FieldType
 
@@ -38,7 +39,7 @@ READING: Mapping[str, FieldType] = {
 """Input fields of load readings."""
 
 WORK_READING: Mapping[str, FieldType] = {**READING, "timestamp": "int", "seq": "int"}
-"""What loads are made of when work counters fill gaps; `seq` tells which of a second's readings is the last."""
+"""Input fields of loads when work counters fill gaps; `seq` orders the readings of a second."""
 
 HOUSE: Mapping[str, FieldType] = {
     "tick": "int",
@@ -133,6 +134,32 @@ class Loads(Bolt):
         for each, kept in zip(self._slices, known.slices, strict=True):
             each.restore(kept)
 
+    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
+        """See `Keyed`."""
+        kept: list[dict[Name, Any]] = [self._loads, self._work, self._counters]
+        kept += [part for each in self._slices for part in each.state.parts]
+        by_name = [by_group(entries.items(), lambda entry: self.key(entry[0]), groups) for entries in kept]
+        states = {}
+        for group in set().union(*by_name):
+            loads, work, counters, *rest = (dict(part.get(group, ())) for part in by_name)
+            slices = [_SlicesState(*rest[at : at + 3]) for at in range(0, len(rest), 3)]
+            states[group] = msgspec.msgpack.encode(_State(loads, work, counters, slices))
+        return b"", states
+
+    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
+        """See `Keyed`."""
+        for state in groups.values():
+            known = msgspec.msgpack.decode(state, type=_State)
+            self._loads |= known.loads
+            self._work |= known.work
+            self._counters |= known.counters
+            for each, kept in zip(self._slices, known.slices, strict=True):
+                each.restore(kept)
+
+    def key(self, name: Name) -> Name:
+        """Return the key by which readings of a plug arrive."""
+        return name
+
 
 class HouseLoads(Loads):
     """Predicts loads of houses: sums of their plugs' loads."""
@@ -144,6 +171,9 @@ class HouseLoads(Loads):
             houses[house] = houses.get(house, 0.0) + load
         return houses
 
+    def key(self, name: Name) -> Name:
+        return name[:1]
+
 
 class Slices:
     """Slices of one length: the current one and the past ones."""
@@ -153,7 +183,7 @@ class Slices:
         self._loads: dict[Name, list[float]] = {}
         self._work: dict[Name, tuple[Counter, Counter]] = {}
         self._past: dict[Name, Past] = {}
-        # For the slice at hand they stay as they are: all slices that they come of are over.
+        # Constant during the current slice, as they depend on completed slices only.
         self._medians: dict[Name, tuple[float, int]] = {}
 
     def add(
@@ -215,9 +245,10 @@ class Slices:
         return _SlicesState(self._loads, self._work, past)
 
     def restore(self, state: "_SlicesState") -> None:
-        """Restore the state returned by `state`."""
-        self._loads, self._work = state.loads, state.work
-        self._past = {name: Past(first, values) for name, (first, values) in state.past.items()}
+        """Restore the state returned by `state`, of other plugs and houses than those known."""
+        self._loads |= state.loads
+        self._work |= state.work
+        self._past |= {name: Past(first, values) for name, (first, values) in state.past.items()}
 
     def _at(self, tick: int) -> int:
         """Return number of the slice of the last second before a tick."""
@@ -251,6 +282,11 @@ class _SlicesState(msgspec.Struct, array_like=True):
     loads: dict[Name, list[float]]
     work: dict[Name, tuple[Counter, Counter]]
     past: dict[Name, tuple[int, bytes]]
+
+    @property
+    def parts(self) -> tuple[dict[Name, Any], dict[Name, Any], dict[Name, Any]]:
+        """Return all by name, in this order."""
+        return self.loads, self.work, self.past
 
 
 class _State(msgspec.Struct, array_like=True):
@@ -289,9 +325,14 @@ class Sink(Bolt):
         return msgspec.msgpack.encode({name: table.rows for name, table in self._tables.items()})
 
     def restore(self, state: bytes) -> None:
-        for name, rows in msgspec.msgpack.decode(state, type=dict[str, list[tuple[Any, ...]]]).items():
-            self._tables[name].rows = rows
+        self.merge([state])
+
+    def merge(self, states: Sequence[bytes]) -> None:
+        """See `Merging`."""
+        for state in states:
+            for name, rows in msgspec.msgpack.decode(state, type=dict[str, list[tuple[Any, ...]]]).items():
+                self._tables[name].rows += rows
 
 
 TABLES: Mapping[str, Mapping[str, FieldType]] = {"house": HOUSE, "plug": PLUG}
-"""Component -> what it emits; tables of the answer have the same names."""
+"""Component -> fields it emits; tables of the answer have the same names."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from workloads.recordings.positions import emitted
+from workloads.recordings.recording import emitted
 from workloads.smart_home.query import BASE, TICK_S, WATT_SECONDS_OF_A_KWH, QueryParams
 from workloads.workload import Answer
 
@@ -60,7 +60,7 @@ def _readings(path: Path, positions: Sequence[int], fills: bool) -> tuple[pd.Dat
 def _ends(work: pd.DataFrame) -> pd.DataFrame:
     """Return the earliest (`first`, `begin`) and latest (`timestamp`, `value`) of each plug and time.
 
-    Rows come in order.
+    Rows are in order.
     """
     return work.groupby([*PLUG, _AT], as_index=False).agg(
         first=("first", "first"), begin=("begin", "first"), timestamp=("timestamp", "last"), value=("value", "last")
@@ -68,7 +68,7 @@ def _ends(work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _plug_loads(sums: pd.DataFrame, work: pd.DataFrame, ticks: int, last: int) -> pd.DataFrame:
-    """Return `load` of every plug at every tick at which it is defined; a slice has so many ticks."""
+    """Return `load` of every plug at every tick at which it is defined; a slice has `ticks` ticks."""
     so_far = sums.groupby([*PLUG, sums[_AT] // ticks])[["sum", "count"]].cumsum()
     cells = _carried(sums[[*PLUG, _AT]].assign(load=so_far["sum"] / so_far["count"]), ticks, last)
     if work.empty:

@@ -1,6 +1,5 @@
 """Synthetic applications: generated rows, a known cost per row, a known number of rows out for each one in.
 
-work       CPU work per microsecond: calibrated once per campaign, the same work on every node dealing    number of rows
-emitted per record, a function of the record operators  the source, the stage and the sink params     parameters of
-linear, diamond, star and random-dag shaped     the workloads
+`operators` has the source, the stage and the sink, calibrated work, and the number of rows per row; `shaped` the
+workloads linear, diamond, star and random-dag, with their parameters; `from_topology` the workload of a topology file.
 """

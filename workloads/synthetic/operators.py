@@ -1,21 +1,100 @@
-"""The operators of synthetic applications.
+"""Operators of synthetic applications: rows emitted per row, and busy work.
 
 A row is (record, key, payload): the record's number among all of the application, a key with few very frequent
-values, and padding bytes.
+values, and padding bytes. A row gives as many rows as the integer part of the selectivity, and one more for some
+records: a multiplicative hash of the record and the component selects them, so that the answer depends only on the
+records, for any number of executors.
+
+Work takes CPU, not sleep. One microsecond is what the controller's CPU does in that time, measured when the input is
+prepared. Every node does the same work for a row, however fast it is: a slower node takes longer, as in a real cluster.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+from zlib import crc32
 
 import msgspec
+from msgspec import Struct
 
 from workloads.data.row_digest import SCHEMA as DIGEST
 from workloads.data.row_digest import RowMultiset
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Row, Spout
-from workloads.synthetic.dealing import Dealing
-from workloads.synthetic.work import read_calibration, work
 from workloads.topology import DEFAULT_STREAM, FieldType
+
+_FACTOR = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+_HIGH = 32
+
+
+class Dealing(msgspec.Struct, frozen=True):
+    """Selectivity of a component as integers: `copies` for all records, one more for hashes below `bar`."""
+
+    copies: int
+    bar: int
+    salt: int
+
+    def of(self, record: int) -> int:
+        """Return the number of rows for one row of `record`."""
+        return self.copies + ((((record ^ self.salt) * _FACTOR) & _MASK) >> _HIGH < self.bar)
+
+    def of_all(self, records: Any) -> Any:
+        """Return the numbers of rows for a NumPy array of uint64."""
+        import numpy as np
+
+        hashed = (records ^ np.uint64(self.salt)) * np.uint64(_FACTOR)
+        return self.copies + (hashed >> np.uint64(_HIGH) < np.uint64(self.bar)).astype(np.int64)
+
+    @property
+    def counter(self) -> Callable[[int], int] | None:
+        """Return `of`, or None if it is 1 for every record."""
+        return None if (self.copies, self.bar) == (1, 0) else self.of
+
+
+def dealing(component: str, selectivity: float) -> Dealing:
+    """Return the selectivity of `component`, `selectivity` rows per row on average."""
+    copies = int(selectivity)
+    bar = round((selectivity - copies) * (1 << _HIGH))
+    return Dealing(copies, bar, crc32(component.encode()) * _FACTOR & _MASK)
+
+
+_BLOCK = bytes(range(256)) * 2
+_ROUNDS = 7
+_ROUND_S = 0.02
+
+
+class Calibration(Struct, frozen=True):
+    """Number of loop turns per microsecond of CPU time."""
+
+    turns_per_us: float
+
+
+def work(turns: int) -> int:
+    """Keep the CPU busy; the unused result prevents the loop from being optimised away."""
+    checksum = 0
+    for _ in repeat(None, turns):
+        checksum = crc32(_BLOCK, checksum)
+    return checksum
+
+
+def calibrate() -> Calibration:
+    """Measure this CPU for a sixth of a second. Return the fastest, least disturbed of several rounds."""
+    turns, best = 1_000, 0.0
+    for _ in range(_ROUNDS):
+        done, begun = 0, time.thread_time()
+        while (taken := time.thread_time() - begun) < _ROUND_S:
+            work(turns)
+            done += turns
+        best = max(best, done / taken / 1e6)
+    return Calibration(best)
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Return the measurement made when the input was prepared."""
+    return msgspec.json.decode(path.read_bytes(), type=Calibration)
+
 
 CALIBRATION = "calibration"
 TABLE = "received"
@@ -24,7 +103,6 @@ KEYS = (1 << 12) - 1
 """Number of key values; the frequency of value k is about proportional to 1 / (k + 1)."""
 
 _KEY_BITS = KEYS.bit_length()
-_MASK = (1 << 64) - 1
 
 
 def key_of(record: int) -> int:
@@ -56,7 +134,11 @@ class Generator(Spout):
         return msgspec.msgpack.encode(self._position)
 
     def restore(self, state: bytes) -> None:
-        self._position = msgspec.msgpack.decode(state, type=int)
+        self.seek(msgspec.msgpack.decode(state, type=int))
+
+    def seek(self, position: int) -> None:
+        """See `Seekable`."""
+        self._position = position
 
 
 class _Busy(Bolt):
@@ -79,18 +161,21 @@ class _Busy(Bolt):
 
 
 class Stage(_Busy):
-    """Spends CPU time on every row and emits as many rows as its record requires."""
+    """Spends CPU time on every row; emits as many rows as its record requires, with another payload if one is given."""
 
-    def __init__(self, cost_us: float, dealing: Dealing) -> None:
+    def __init__(self, cost_us: float, dealing: Dealing, tuple_bytes: int | None = None) -> None:
         super().__init__(cost_us)
         self._count = dealing.counter
+        self._payload = None if tuple_bytes is None else bytes(tuple_bytes)
 
     def process(self, batch: Batch) -> Emitted:
-        self._work(len(batch.rows))
-        count = self._count
-        if count is None:
-            return {DEFAULT_STREAM: batch.rows}
-        return {DEFAULT_STREAM: [row for row in batch.rows for _ in range(count(row[0]))]}
+        rows = batch.rows
+        self._work(len(rows))
+        if (payload := self._payload) is not None:
+            rows = [(record, key, payload) for record, key, _ in rows]
+        if (count := self._count) is not None:
+            rows = [row for row in rows for _ in range(count(row[0]))]
+        return {DEFAULT_STREAM: rows}
 
 
 class Sink(_Busy):
@@ -120,3 +205,7 @@ class Sink(_Busy):
 
     def restore(self, state: bytes) -> None:
         self._bag.restore(state)
+
+    def merge(self, states: Sequence[bytes]) -> None:
+        """See `Merging`."""
+        self._bag.merge(states)

@@ -6,25 +6,144 @@ that the rates of executor pairs are skewed.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from workloads.data.row_digest import EMPTY, digest_of, merged
 from workloads.example_topologies import layered
 from workloads.operators import Operator
-from workloads.synthetic.dealing import Dealing, dealing
-from workloads.synthetic.operators import CALIBRATION, ROW, TABLE, Generator, Sink, Stage
-from workloads.synthetic.params import DiamondParams, LinearParams, RandomDagParams, StarParams, SyntheticParams
-from workloads.synthetic.work import calibrate
+from workloads.synthetic.operators import CALIBRATION, ROW, TABLE, Dealing, Generator, Sink, Stage, calibrate, dealing
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 from workloads.workload import Answer, PreparedInput, Verdict, rows_differ
+
+Tasks = Annotated[int, Meta(ge=1, le=1_000)]
+Operators = Annotated[int, Meta(ge=1, le=1_000)]
+
+LOADS = {"balanced": (100, 10.0), "cpu": (100, 100.0), "io": (8_192, 0.0)}
+"""Load -> bytes of a tuple's payload, microseconds of CPU per tuple and stage."""
+
+
+TupleBytes = Annotated[int, Meta(ge=0, le=1 << 20)]
+Cost = Annotated[float, Meta(ge=0, le=1e6)]
+Selectivity = Annotated[float, Meta(gt=0, le=100)]
+
+
+@dataclass(frozen=True)
+class LoadParams:
+    """Load of all components.
+
+    Attributes:
+        load: `balanced`, `cpu` (100 us per tuple) or `io` (8 KiB per tuple); the next two override it.
+        tuple_bytes: bytes of a tuple's payload.
+        cost_us: CPU per tuple in every bolt, in microseconds of the controller's CPU.
+        selectivity: tuples that every bolt but sinks makes of one, on average.
+    """
+
+    load: Literal["balanced", "cpu", "io"] = "balanced"
+    tuple_bytes: TupleBytes | None = None
+    cost_us: Cost | None = None
+    selectivity: Selectivity = 1.0
+
+    @property
+    def payload(self) -> int:
+        """Bytes of a tuple's payload."""
+        return LOADS[self.load][0] if self.tuple_bytes is None else self.tuple_bytes
+
+    @property
+    def cost(self) -> float:
+        """Microseconds of CPU per tuple."""
+        return LOADS[self.load][1] if self.cost_us is None else self.cost_us
+
+
+@dataclass(frozen=True)
+class SyntheticParams(LoadParams):
+    """Common parameters.
+
+    Attributes:
+        workers: requested slots.
+    """
+
+    workers: Annotated[int, Meta(ge=1)] = 5
+
+
+@dataclass(frozen=True)
+class LinearParams(SyntheticParams):
+    """A chain.
+
+    Attributes:
+        operators: length of the chain, source and sink included.
+        tasks: executors of each.
+    """
+
+    operators: Annotated[int, Meta(ge=2, le=1_000)] = 4
+    tasks: Tasks = 8
+
+
+@dataclass(frozen=True)
+class DiamondParams(SyntheticParams):
+    """A source, operators side by side, a sink.
+
+    Attributes:
+        operators: operators side by side.
+        tasks: executors of each component.
+    """
+
+    operators: Operators = 3
+    tasks: Tasks = 8
+
+
+@dataclass(frozen=True)
+class StarParams(SyntheticParams):
+    """Sources, one operator in the middle, sinks.
+
+    Attributes:
+        sources, sinks: number of each.
+        source_tasks: executors of each source.
+        tasks: executors of each other component.
+    """
+
+    sources: Operators = 2
+    sinks: Operators = 2
+    source_tasks: Tasks = 4
+    tasks: Tasks = 8
+
+
+@dataclass(frozen=True)
+class RandomDagParams(SyntheticParams):
+    """A random layered graph with skewed rates.
+
+    Attributes:
+        executors: total number of executors.
+        layers: layers of components; 0: about the cube root of `executors`.
+        widest: maximum number of executors of a component.
+        shape_seed: seed of the graph's shape.
+    """
+
+    executors: Annotated[int, Meta(ge=2, le=10_000)] = 40
+    layers: Annotated[int, Meta(ge=0, le=100)] = 4
+    widest: Annotated[int, Meta(ge=1, le=100)] = 6
+    shape_seed: Annotated[int, Meta(ge=0)] = 1
+
+    def __post_init__(self) -> None:
+        """Check values together.
+
+        Raises:
+            ValueError: there are more layers than executors.
+        """
+        if self.layers > self.executors:
+            raise ValueError(f"layers: got {self.layers}, expected at most the {self.executors} executors")
+        if self.layers == 1:
+            raise ValueError("layers: got 1, expected 0 or at least 2: sources and sinks")
+
 
 _PAPER = "Iterative scheduling for distributed stream processing systems (I-Scheduler, 2020), micro-benchmarks"
 _AT_ONCE = 1 << 20
@@ -32,12 +151,12 @@ _KEYED = Input("", "fields", ("key",))
 
 
 class Synthetic:
-    """Common base of the four; each defines its `components`."""
+    """Common base; each defines its `components`, or its whole `graph`."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
     paper: ClassVar[str] = _PAPER
-    Params: ClassVar[type[SyntheticParams]]
+    Params: ClassVar[type[LoadParams]]
 
     def __init__(self, params: Any) -> None:
         self.params = params
@@ -45,6 +164,10 @@ class Synthetic:
     def components(self) -> Sequence[Component]:
         """Return spouts and bolts without outputs."""
         raise NotImplementedError
+
+    def graph(self) -> Topology:
+        """Return the topology without outputs."""
+        return Topology(self.name, tuple(self.components()), workers=self.params.workers)
 
     def selectivity(self, component: str) -> float:
         """Return the tuples that a bolt emits per tuple, on average."""
@@ -103,7 +226,11 @@ class Synthetic:
         emitted: dict[str, Any] = {source: np.ones(len(records), np.int64)}
         reached: dict[str, Any] = {}
         for component in self._ordered:
-            arriving = [emitted[entry.source] for entry in component.inputs if entry.source in emitted]
+            arriving = [
+                emitted[entry.source] * (component.parallelism if entry.grouping == "all" else 1)
+                for entry in component.inputs
+                if entry.source in emitted
+            ]
             if not arriving:
                 continue
             if component.id in self._dealings:
@@ -114,13 +241,13 @@ class Synthetic:
 
     @cached_property
     def _topology(self) -> Topology:
-        components = self.components()
-        read = {entry.source for component in components for entry in component.inputs}
+        graph = self.graph()
+        read = {entry.source for component in graph.components for entry in component.inputs}
         typed = [
             replace(component, outputs={DEFAULT_STREAM: ROW}) if component.id in read else component
-            for component in components
+            for component in graph.components
         ]
-        return Topology(self.name, tuple(typed), workers=self.params.workers)
+        return replace(graph, components=tuple(typed))
 
     @cached_property
     def _ordered(self) -> Sequence[Component]:
@@ -144,11 +271,11 @@ class Synthetic:
         return {
             component.id: dealing(component.id, self.selectivity(component.id))
             for component in self._topology.components
-            if component.kind == "bolt" and not self._is_sink(component)
+            if component.inputs and not self._is_sink(component)
         }
 
     def _is_sink(self, component: Component) -> bool:
-        return component.kind == "bolt" and not component.outputs
+        return bool(component.inputs) and not component.outputs
 
 
 class Linear(Synthetic):

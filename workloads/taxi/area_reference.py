@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from workloads.operators import Row
-from workloads.recordings.grid import Grid
+from workloads.recordings.schema import Grid
 from workloads.taxi.layout import LISTED, cell_name, listing, time_text
 from workloads.taxi.route_reference import Whole, cells_of, windows
 from workloads.taxi.trips import PaidTrips

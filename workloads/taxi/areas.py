@@ -149,7 +149,7 @@ class Areas:
         middle, newest = self._profits[cell]
         return cell, len(self._empty[cell]), middle, max(newest, max(self._empty[cell]))
 
-    def snapshot(self) -> object:
+    def snapshot(self) -> tuple[dict[int, tuple[int, int]], dict[int, list[int]]]:
         """Return all state, to be encoded."""
         return self._profits, {cell: sorted(seqs) for cell, seqs in self._empty.items()}
 
@@ -168,7 +168,7 @@ def best(areas: Sequence[Area]) -> list[Area]:
     """Return the listing of `areas`: value descending, then newest first.
 
     One trip may be the newest of two, since it makes a profit where it starts and an empty taxi where it ends; if these
-    have the same value, too, the smaller cell comes first.
+    also have the same value, the smaller cell is first.
     """
     return sorted(areas, key=_place)[:LISTED]
 

@@ -1,4 +1,4 @@
-"""How answers are laid out: the columns of `snapshots` and `changes`, and cells, routes and times as they are shown."""
+"""Layout of answers: columns of `snapshots` and `changes`, and the text of cells, routes and times."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ LISTED = 10
 """Routes or areas in a listing."""
 
 CELL = 1000
-"""More than a grid has cells in one direction."""
+"""Factor of the first number of a cell; larger than any grid."""
 
 ROUTE = CELL * CELL
 
@@ -23,12 +23,12 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  official times have no zone
 
 
 def snapshot_columns(listed: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
-    """Return columns of `snapshots`; `listed` are those of one route or area."""
+    """Return the columns of `snapshots`; `listed` are the columns of one route or area."""
     return {"ts": "str", **_numbered(listed)}
 
 
 def change_columns(listed: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
-    """Return columns of `changes`; `listed` are those of one route or area."""
+    """Return the columns of `changes`; `listed` are the columns of one route or area."""
     times: Mapping[str, FieldType] = {"change": "int", "pickup_datetime": "str", "dropoff_datetime": "str"}
     return {**times, **_numbered(listed), "delay_ms": "int"}
 
@@ -40,7 +40,7 @@ def _numbered(listed: Mapping[str, FieldType]) -> dict[str, FieldType]:
 def listing(entries: Iterable[Sequence[Any]], width: int) -> Row:
     """Return the fields of the listed routes or areas, `width` each, best first.
 
-    None where there are fewer than ten.
+    Fields are None if fewer than ten are listed.
     """
     fields = [field for entry in entries for field in entry]
     return (*fields, *[None] * (LISTED * width - len(fields)))
@@ -52,7 +52,7 @@ def cell_name(cell: int) -> str:
 
 
 def route_names(route: int) -> tuple[str, str]:
-    """Return its start and its end."""
+    """Return the start and the end of a route."""
     return cell_name(route // ROUTE), cell_name(route % ROUTE)
 
 
@@ -62,7 +62,7 @@ def time_text(seconds: int) -> str:
 
 
 def same(answer: Answer, reference: Answer) -> Verdict:
-    """Compare the tables of `reference` in full, but for the delays."""
+    """Compare the tables of `reference` completely, except for the delays."""
     differences, checked = [], 0
     for table, expected in reference.items():
         given = answer.get(table, ())

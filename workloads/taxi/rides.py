@@ -3,19 +3,19 @@
 Profits and empty taxis travel as changes since the tick before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
-from operator import add
+from operator import add, itemgetter
 from typing import Any, ClassVar
 
 import msgspec
 
+from inventory.times import NS
+from workloads.key_groups import by_group
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
-from workloads.rates import NS
 from workloads.taxi.areas import Area, Areas, Profits, Ride, Taxis, best, shown
-from workloads.taxi.bolts import Changes, Ordered, Snapshots
 from workloads.taxi.layout import cell_name, change_columns, listing, snapshot_columns
-from workloads.taxi.window import DROPOFF
+from workloads.taxi.window import DROPOFF, Changes, KeyedTrips, Snapshots
 from workloads.topology import DEFAULT_STREAM, FieldType
 
 _LISTED: Mapping[str, FieldType] = {"cell": "str", "empty": "int", "profit": "float", "value": "float"}
@@ -41,10 +41,11 @@ class Amount(Bolt):
         return {DEFAULT_STREAM: list(zip(seq, start, dropoff, amount, end, medallion, pickup, read_ns, strict=True))}
 
 
-class Profit(Ordered):
+class Profit(KeyedTrips):
     """Profits of a share of the start cells; emits changed profits on a tick."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"cell": "int", "trips": "int", "middle": "int", "newest": "int"}
+    key = slice(1, 2)
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,18 +56,18 @@ class Profit(Ordered):
         touched |= self._profits.expire(time_ns // NS)
         return {DEFAULT_STREAM: [(cell, *self._profits.of(cell)) for cell in touched]}
 
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self._profits.window.trips, self.arrived))
+    def trips(self) -> list[Ride]:
+        return self._profits.window.trips
 
-    def restore(self, state: bytes) -> None:
-        rides, self.arrived = msgspec.msgpack.decode(state, type=tuple[list[Ride], list[Ride]])
-        self._profits = Profits(rides)
+    def continue_with(self, trips: list[Ride]) -> None:
+        self._profits = Profits(trips)
 
 
-class Taxi(Ordered):
+class Taxi(KeyedTrips):
     """Positions of a share of the taxis; emits arrivals and departures of empty taxis on a tick."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"cell": "int", "seq": "int", "taxis": "int"}
+    key = slice(5, 6)
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,12 +88,11 @@ class Taxi(Ordered):
                 moves.append((*now, 1))
         return {DEFAULT_STREAM: moves}
 
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self._taxis.window.trips, self.arrived))
+    def trips(self) -> list[Ride]:
+        return self._taxis.window.trips
 
-    def restore(self, state: bytes) -> None:
-        rides, self.arrived = msgspec.msgpack.decode(state, type=tuple[list[Ride], list[Ride]])
-        self._taxis = Taxis(rides)
+    def continue_with(self, trips: list[Ride]) -> None:
+        self._taxis = Taxis(trips)
 
 
 class Value(Bolt):
@@ -120,8 +120,25 @@ class Value(Bolt):
         return msgspec.msgpack.encode(self._areas.snapshot())
 
     def restore(self, state: bytes) -> None:
-        kept = msgspec.msgpack.decode(state, type=tuple[dict[int, tuple[int, int]], dict[int, list[int]]])
-        self._areas = Areas.restored(*kept)
+        profits, empty = msgspec.msgpack.decode(state, type=tuple[dict[int, tuple[int, int]], dict[int, list[int]]])
+        self._areas = Areas.restored(profits, empty)
+
+    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
+        """See `Keyed`."""
+        profits, empty = (by_group(cells.items(), itemgetter(slice(1)), groups) for cells in self._areas.snapshot())
+        found = profits.keys() | empty.keys()
+        return b"", {g: msgspec.msgpack.encode((profits.get(g, ()), empty.get(g, ()))) for g in found}
+
+    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
+        """See `Keyed`."""
+        profits, empty = self._areas.snapshot()
+        for state in groups.values():
+            more = msgspec.msgpack.decode(
+                state, type=tuple[list[tuple[int, tuple[int, int]]], list[tuple[int, list[int]]]]
+            )
+            profits.update(more[0])
+            empty.update(more[1])
+        self._areas = Areas.restored(profits, empty)
 
 
 class Merge(Snapshots):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from workloads.operators import Row
-from workloads.recordings.grid import CENTRE_LATITUDE, CENTRE_LONGITUDE, Grid
+from workloads.recordings.schema import CENTRE_LATITUDE, CENTRE_LONGITUDE, Grid
 from workloads.taxi.layout import CELL, LISTED, listing, route_names, time_text
 from workloads.taxi.trips import Trips
 

@@ -1,17 +1,18 @@
 """The bolts of `taxi`: trips to routes, routes to counts, counts to listings, and the log of all changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import nlargest
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import msgspec
 
+from inventory.times import NS
+from workloads.key_groups import by_group
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
-from workloads.rates import NS
-from workloads.taxi.bolts import Candidates, Changes, Ordered, Snapshots
 from workloads.taxi.layout import LISTED, ROUTE, change_columns, listing, route_names, snapshot_columns
-from workloads.taxi.window import DROPOFF, Ranked, RouteWindow, Trip
+from workloads.taxi.window import DROPOFF, Candidates, Changes, KeyedTrips, Ranked, RouteWindow, Snapshots, Trip
 from workloads.topology import DEFAULT_STREAM, FieldType
 
 WINDOW_S = 1800
@@ -34,10 +35,12 @@ class Route(Bolt):
         return {DEFAULT_STREAM: list(zip(seqs, routes, dropoffs, pickups, read_ns, strict=True))}
 
 
-class Count(Ordered):
+class Count(KeyedTrips):
     """Counts of a share of the routes in the window; emits the ten most frequent on a tick."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"count": "int", "newest": "int", "route": "int"}
+
+    key = slice(1, 2)
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,12 +53,11 @@ class Count(Ordered):
         self._window.expire(time_ns // NS - WINDOW_S)
         return {DEFAULT_STREAM: self._window.top()}
 
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self._window.snapshot(), self.arrived))
+    def trips(self) -> list[Trip]:
+        return self._window.trips
 
-    def restore(self, state: bytes) -> None:
-        window, self.arrived = msgspec.msgpack.decode(state, type=tuple[Any, list[Trip]])
-        self._window.restore(window)
+    def continue_with(self, trips: list[Trip]) -> None:
+        self._window = RouteWindow(trips)
 
 
 class Rank(Candidates):
@@ -63,6 +65,16 @@ class Rank(Candidates):
 
     def on_tick(self, time_ns: int) -> Emitted:
         return {DEFAULT_STREAM: nlargest(LISTED, self.taken())}
+
+    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
+        """See `Keyed`."""
+        parts = by_group(self._candidates, itemgetter(slice(2, 3)), groups)
+        return b"", {group: msgspec.msgpack.encode(part) for group, part in parts.items()}
+
+    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
+        """See `Keyed`."""
+        for state in groups.values():
+            self._candidates += msgspec.msgpack.decode(state, type=list[tuple[Any, ...]])
 
 
 class Merge(Snapshots):
@@ -109,10 +121,10 @@ class Log(Changes):
         return listing(map(route_names, listed), 2)
 
     def kept(self) -> object:
-        return self._window.snapshot()
+        return self._window.trips
 
     def bring_back(self, kept: object) -> None:
-        self._window.restore(kept)
+        self._window = RouteWindow(msgspec.convert(kept, list[Trip]))
 
 
 def _least(listed: list[Ranked]) -> int:

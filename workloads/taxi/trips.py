@@ -9,11 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
+from inventory.times import NS
 from workloads.operators import Row
-from workloads.rates import NS
-from workloads.recordings.grid import Grid
-from workloads.recordings.schema import DEBS2015
-from workloads.recordings.spout import RecordedSpout
+from workloads.recordings.recording import RecordedSpout
+from workloads.recordings.schema import DEBS2015, Grid
 from workloads.taxi.layout import CELL
 from workloads.topology import FieldType
 from workloads.workload import PreparedInput, filled
@@ -41,19 +40,19 @@ class TaxiParams:
     workers: Annotated[int, Meta(ge=1)] = 5
 
     defaults: ClassVar[Mapping[str, int]]
-    """The workload's own executors per component."""
+    """Default executors per component."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parallelism", filled(self.parallelism, self.defaults))
 
     @property
     def snapshots(self) -> bool:
-        """Whether snapshots are asked for."""
+        """Return whether snapshots are requested."""
         return self.answer != "changes"
 
     @property
     def changes(self) -> bool:
-        """Whether the log of changes is asked for."""
+        """Return whether the log of changes is requested."""
         return self.answer != "snapshots"
 
     @property

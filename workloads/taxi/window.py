@@ -1,14 +1,25 @@
-"""Sliding windows: the trips in one, the count of each route, and the most frequent routes."""
+"""Sliding windows of trips, and the common base of the bolts of both taxi workloads.
 
+A window holds the trips, the count of each route, and the most frequent routes. Rows with one drop-off time are ordered
+by row number only, and rows from different executors arrive in no order. So operations that depend on the order wait
+for the tick, and then take the rows by number.
+"""
+
+import time
+from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
-from workloads.taxi.layout import LISTED
+from inventory.times import NS
+from workloads.key_groups import by_group
+from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
+from workloads.taxi.layout import CHANGES, LISTED, SNAPSHOTS, time_text
 
 Trip = tuple[Any, ...]
 """A row: number, route or cell, drop-off time in seconds, and further fields."""
@@ -55,21 +66,27 @@ class TripWindow:
 class RouteWindow:
     """Routes of the trips in the window.
 
-    Only the routes whose count is at least a certain one are watched: their newest trip is known, and they are looked
-    at for a listing. That count is chosen so that about three times as many routes as are listed have it. When fewer
-    have it than are listed, all trips and routes are looked at once.
+    Only routes with a minimum count are watched: their newest trip is stored, and they are candidates for a listing.
+    The minimum is chosen so that about three times as many routes are watched as are listed. When fewer are left than
+    are listed, all trips and routes are examined once.
     """
 
-    def __init__(self) -> None:
-        self._window = TripWindow()
-        self._counts: dict[int, int] = {}
+    def __init__(self, trips: Iterable[Trip] = ()) -> None:
+        """Start with trips in the order of their numbers, all of them kept and counted."""
+        self._window = TripWindow(trips)
+        self._counts = dict(Counter(trip[1] for trip in self._window.trips))
         self._watched: dict[int, int] = {}
         self._least = NEVER
+
+    @property
+    def trips(self) -> list[Trip]:
+        """Return the trips in the window; between ticks, they determine all else."""
+        return self._window.trips
 
     def add(self, trips: Iterable[Trip], until: int = NEVER) -> Trip | None:
         """Count trips, in the order of their numbers, until the count of one's route is `until` or more.
 
-        Return that one, or None when there was none and all have been taken.
+        Return this trip, or None after counting all of them.
         """
         counts, get, least, watched = self._counts, self._counts.get, self._least, self._watched
         for trip in trips:
@@ -114,11 +131,158 @@ class RouteWindow:
         self._watched = {route: newest for count, newest, route in found if count >= self._least}
         return best[:LISTED]
 
-    def snapshot(self) -> object:
-        """Return all state, to be encoded."""
-        return self._window.trips, self._counts
 
-    def restore(self, state: object) -> None:
-        """Restore the window from a snapshot."""
-        trips, self._counts = msgspec.convert(state, tuple[list[Trip], dict[int, int]])
-        self._window, self._watched, self._least = TripWindow(trips), {}, NEVER
+class Ordered(Bolt):
+    """Collects trips until the tick."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived: list[Trip] = []
+
+    def process(self, batch: Batch) -> Emitted:
+        self.arrived += batch.rows
+        return NOTHING
+
+    def in_order(self) -> list[Trip]:
+        """Return the trips since the last tick, by number."""
+        arrived, self.arrived = self.arrived, []
+        arrived.sort()
+        return arrived
+
+
+class KeyedTrips(Ordered):
+    """Collects trips until the tick, and keeps a window of trips: its executor's share by a key."""
+
+    key: ClassVar[slice]
+    """Fields of a trip that are its key."""
+
+    @abstractmethod
+    def trips(self) -> list[Trip]:
+        """Return the trips in the window, by number."""
+
+    @abstractmethod
+    def continue_with(self, trips: list[Trip]) -> None:
+        """Replace the window by one with these trips, by number."""
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode((self.trips(), self.arrived))
+
+    def restore(self, state: bytes) -> None:
+        trips, self.arrived = msgspec.msgpack.decode(state, type=tuple[list[Trip], list[Trip]])
+        self.continue_with(trips)
+
+    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
+        """See `Keyed`."""
+        trips, arrived = (by_group(rows, itemgetter(self.key), groups) for rows in (self.trips(), self.arrived))
+        found = trips.keys() | arrived.keys()
+        return b"", {g: msgspec.msgpack.encode((trips.get(g, ()), arrived.get(g, ()))) for g in found}
+
+    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
+        """See `Keyed`."""
+        trips = self.trips()
+        for state in groups.values():
+            more, arrived = msgspec.msgpack.decode(state, type=tuple[list[Trip], list[Trip]])
+            trips += more
+            self.arrived += arrived
+        trips.sort()
+        self.continue_with(trips)
+
+
+class Candidates(Bolt):
+    """Collects candidates for the listing until the tick."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._candidates: list[Row] = []
+
+    def process(self, batch: Batch) -> Emitted:
+        self._candidates += batch.rows
+        return NOTHING
+
+    def taken(self) -> list[Any]:
+        """Return the candidates since the last tick."""
+        candidates, self._candidates = self._candidates, []
+        return candidates
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode(self._candidates)
+
+    def restore(self, state: bytes) -> None:
+        self._candidates = msgspec.msgpack.decode(state, type=list[tuple[Any, ...]])
+
+
+class Table(Bolt):
+    """A sink whose rows are final when written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Row] = []
+
+    def settled(self) -> Iterable[Row]:
+        rows, self.rows = self.rows, []
+        return rows
+
+    def answer(self) -> Iterable[Row]:
+        return self.rows
+
+
+class Snapshots(Candidates, Table):
+    """Writes the listing at every tick."""
+
+    answer_table = SNAPSHOTS
+
+    @abstractmethod
+    def listing(self, candidates: list[Any]) -> Row:
+        """Return the fields of the best ten."""
+
+    def on_tick(self, time_ns: int) -> Emitted:
+        self.rows.append((time_text(time_ns // NS), *self.listing(self.taken())))
+        return NOTHING
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode((super().snapshot(), self.rows))
+
+    def restore(self, state: bytes) -> None:
+        candidates, self.rows = msgspec.msgpack.decode(state, type=tuple[bytes, list[tuple[Any, ...]]])
+        super().restore(candidates)
+
+
+class Changes(Ordered, Table):
+    """Writes every change of the listing."""
+
+    answer_table = CHANGES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._printed: Sequence[float] = []
+        self._number = 0
+
+    @abstractmethod
+    def fields(self, listed: Sequence[Any]) -> Row:
+        """Return the fields of a listing passed to `note`."""
+
+    @abstractmethod
+    def kept(self) -> object:
+        """Return the state of the listing, to be encoded."""
+
+    @abstractmethod
+    def bring_back(self, kept: Any) -> None:
+        """Continue from the result of `kept`."""
+
+    def note(self, listed: Sequence[float], dropoff: int, pickup: int, read_ns: int) -> None:
+        """After a trip, write the numbers of the listing if they differ from those written last."""
+        if listed != self._printed:
+            self._printed = listed
+            delay_ms = (time.time_ns() - read_ns) // 1_000_000
+            self.rows.append((self._number, time_text(pickup), time_text(dropoff), *self.fields(listed), delay_ms))
+            self._number += 1
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode((self.kept(), self.arrived, self._printed, self._number, self.rows))
+
+    def restore(self, state: bytes) -> None:
+        kept, self.arrived, self._printed, self._number, self.rows = msgspec.msgpack.decode(state, type=_CHANGES_STATE)
+        self.bring_back(kept)
+
+
+_CHANGES_STATE = tuple[Any, list[Trip], list[int | float], int, list[tuple[Any, ...]]]

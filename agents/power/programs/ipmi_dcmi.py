@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from agents.power.programs.repeating import output_of, parser, repeat
+from agents.power.programs import output_of, parser, repeat
 
 _READING = re.compile(r"Instantaneous power reading:\s*(\d+)\s*Watts")
 _STATE = re.compile(r"Power reading state is:\s*(\w+)")

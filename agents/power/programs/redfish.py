@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.power.programs.repeating import TIMEOUT_S, parser, repeat
+from agents.power.programs import TIMEOUT_S, parser, repeat
 
 
 def watts_in(resource: Any) -> float:
@@ -60,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     request = urllib.request.Request(given.url, headers={"Accept": "application/json"})  # noqa: S310 - checked above
     if given.user:
         password = given.password_file.read_text().strip() if given.password_file else ""
-        words = base64.b64encode(f"{given.user}:{password}".encode()).decode()
-        request.add_header("Authorization", f"Basic {words}")
+        credentials = base64.b64encode(f"{given.user}:{password}".encode()).decode()
+        request.add_header("Authorization", f"Basic {credentials}")
     context = ssl.create_default_context()
     if given.ca:
         context.load_verify_locations(given.ca)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from agents.power.programs.repeating import output_of, parser, repeat
+from agents.power.programs import output_of, parser, repeat
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

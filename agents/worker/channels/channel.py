@@ -1,9 +1,13 @@
 """A channel from one executor to another on one stream: in order, batched, with credit-based flow control.
 
 The sender's end collects rows, sends a batch when it is full or old, and stops when it has no credit. An executor with
-a blocked channel gets no turn, so a slow bolt slows its spout down and nothing is dropped. Markers follow the rows
-before them and need no credit. The receiver's end returns credit as rows are consumed. Channels within a worker
-(`local`) and between workers (`remote`) follow the same rules and differ only in how a batch is delivered.
+a blocked channel gets no turn, so a slow bolt slows its spout down and nothing is dropped. The receiver's end returns
+credit as rows are consumed. Channels within a worker and between workers (`ends`) follow the same rules and differ only
+in how a batch is delivered.
+
+Markers are sent between the rows of a channel, in order and without credit. Barriers and ticks have the same order on
+every channel of a topology, so that a bolt can wait for each of them on all its channels. A channel that has ended
+counts as having delivered all later ones.
 """
 
 from abc import ABC, abstractmethod
@@ -11,7 +15,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from agents.worker.channels.markers import End, Mark
 from agents.worker.wire.frame import Stamps
 from workloads.operators import Row
 
@@ -27,6 +30,27 @@ FLUSH_AGE_NS = 2_000_000
 QUEUE_ROWS = 16_384
 QUEUE_BYTES = 8 * 1024 * 1024
 """Limits of one executor's input queue, divided evenly among its channels."""
+
+
+class Barrier(NamedTuple):
+    """Barrier `number`: the point at which state is stored or an executor moves."""
+
+    number: int
+
+
+class Tick(NamedTuple):
+    """Tick `number`: rows before stream time `time_ns` were sent; `due_ns` is on the controller's monotonic clock."""
+
+    number: int
+    time_ns: int
+    due_ns: int
+
+
+class End(NamedTuple):
+    """The end of a channel."""
+
+
+Mark = Barrier | Tick | End
 
 
 class ChannelId(NamedTuple):
@@ -67,7 +91,7 @@ class FlushTimer:
         return self.now_ns
 
     def is_old(self, since_ns: int) -> bool:
-        """Whether rows that have waited since `since_ns` must be sent."""
+        """Return whether rows that have waited since `since_ns` must be sent."""
         return since_ns <= self.now_ns - FLUSH_AGE_NS
 
     def flush_old(self) -> None:
@@ -79,7 +103,7 @@ class FlushTimer:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next rows become old; None while no channel holds any."""
+        """Time at which the next rows become old; None while no channel holds any."""
         return self._waiting[0][0] + FLUSH_AGE_NS if self._waiting else None
 
 
@@ -109,7 +133,7 @@ class Outgoing(ABC):
 
     @property
     def blocked(self) -> bool:
-        """Whether a full batch, or a marker behind rows, waits for credit."""
+        """True if a full batch, or a marker behind rows, waits for credit."""
         return len(self.pending) >= self._batch_rows or bool(self._marks)
 
     def add(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:

@@ -11,16 +11,22 @@ Runs without gates use the plain channels and routers.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from agents.worker.channels.channel import Delivery, Inbox, Outgoing
+from agents.worker.channels.channel import Delivery, Inbox, Mark, Outgoing
+from agents.worker.channels.ends import SAMPLED_ROWS, LocalOutgoing, RemoteOutgoing
 from agents.worker.channels.groupings import Grouping, Router, Shuffle
-from agents.worker.channels.local import LocalOutgoing
-from agents.worker.channels.markers import Mark
-from agents.worker.channels.remote import RemoteOutgoing
-from agents.worker.wire.frame import Stamps
+from agents.worker.wire.frame import Stamps, encoded_bytes
 from workloads.operators import Row
 
 OUTBOX_PARTS = 4
 """Parts in a full outbox."""
+
+
+def estimated_bytes(rows: Sequence[Row]) -> int:
+    """Return the encoded size of rows, estimated from a few evenly spaced ones."""
+    if not rows:
+        return 0
+    sample = rows[:: max(1, len(rows) // SAMPLED_ROWS)]
+    return encoded_bytes(sample) * len(rows) // len(sample)
 
 
 class Gated(Outgoing):
@@ -34,7 +40,7 @@ class Gated(Outgoing):
 
     @property
     def room(self) -> int:
-        """How many more rows would be sent if the gate opened now."""
+        """Number of further rows that would be sent if the gate opened now."""
         if self._credit_bytes <= 0:
             return 0
         return max(0, min(self.part_tuples, self._credit_rows) - len(self.pending))
@@ -79,7 +85,7 @@ class Pool:
 
     @property
     def full(self) -> bool:
-        """Whether the rows would fill the outboxes of all channels."""
+        """True if the rows would fill the outboxes of all channels."""
         return len(self.rows) >= sum(OUTBOX_PARTS * channel.part_tuples for channel in self._channels)
 
     def distribute(self, is_open: Callable[[Outgoing], bool]) -> None:

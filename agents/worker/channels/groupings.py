@@ -10,12 +10,11 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Protocol
 
-from agents.worker.channels.channel import Outgoing
-from agents.worker.channels.local import LocalOutgoing
-from agents.worker.channels.markers import Mark
+from agents.worker.channels.channel import Mark, Outgoing
+from agents.worker.channels.ends import LocalOutgoing
 from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError, nearest
-from workloads.key_groups import KeyRouter
+from workloads.key_groups import KeyRouter, Owners
 from workloads.operators import Combine, Emitted, Row
 from workloads.topology import Input
 
@@ -48,19 +47,25 @@ class Fields:
     """Grouping by key: the same channel for the same key in every process."""
 
     def __init__(
-        self, channels: Sequence[Outgoing], places: Sequence[int], width: int, combine: Combine | None = None
+        self,
+        channels: Sequence[Outgoing],
+        owners: Owners,
+        places: Sequence[int],
+        width: int,
+        combine: Combine | None = None,
     ) -> None:
         """Create the grouping.
 
         Args:
             channels: to the executors of the subscribed component, by index.
+            owners: owner of each key group.
             places: positions of the key's fields in a row.
             width: fields of a row.
             combine: merges rows before they are distributed.
         """
         self._channels = channels
         self._combine = combine
-        router = KeyRouter(len(channels))
+        router = KeyRouter(owners)
         # If the key is the whole row, the row itself is the key; a key of one field is looked up by its value.
         self._route = router.route if len(places) > 1 else router.route_value
         self._key_of = None if len(places) > 1 and list(places) == list(range(width)) else itemgetter(*places)
@@ -141,6 +146,7 @@ def grouping_of(
     schema: Mapping[str, str],
     channels: Sequence[Outgoing],
     sender: int,
+    owners: Owners = (),
     shuffle: Callable[[Sequence[Outgoing], int], Grouping] = Shuffle,
     combine: Combine | None = None,
 ) -> Grouping:
@@ -151,6 +157,7 @@ def grouping_of(
         schema: field -> type of its stream.
         channels: to the executors of the subscribed component, by index.
         sender: number of the sending executor.
+        owners: of the key groups of the subscribed component; needed for a fields grouping only.
         shuffle: creates a shuffle grouping from its channels and the position of the first one to use.
         combine: the subscriber's, if it is `Combining`.
 
@@ -167,7 +174,7 @@ def grouping_of(
         case "fields" if len(channels) == 1 and combine is None:
             return Global(channels[0])
         case "fields":
-            return Fields(channels, [names.index(name) for name in entry.fields], len(names), combine)
+            return Fields(channels, owners, [names.index(name) for name in entry.fields], len(names), combine)
         case "global":
             return Global(channels[0])
         case "all":
@@ -209,7 +216,7 @@ class Router:
 
     @property
     def blocked(self) -> bool:
-        """Whether some channel has a full batch, or a marker, and no credit."""
+        """True if some channel has a full batch, or a marker, and no credit."""
         for channel in self.channels:  # noqa: SIM110 - read every turn, and a generator costs twice as much
             if channel.blocked:
                 return True
@@ -222,5 +229,5 @@ class Router:
 
     @property
     def ended(self) -> bool:
-        """Whether all rows and the `End` markers have been sent."""
+        """True if all rows and the `End` markers have been sent."""
         return all(channel.ended for channel in self.channels)

@@ -3,13 +3,14 @@
 Behind a barrier or tick a channel is blocked until all open channels have delivered the same marker (Chandy and Lamport
 1985; aligned as in Carbone et al. 2015, algorithm 1). Deliveries on a blocked channel are held back; its credit bounds
 them. A barrier on a channel also counts as all ticks before it, because a source whose input has ended sends no more
-ticks. A channel that replaces another one at a barrier (its sender moves) is blocked from the start until then.
+ticks. At a barrier at which senders move or are scaled, channels leave, and others join that are blocked from the start
+until then.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
-from agents.worker.channels.channel import Delivery, Incoming
-from agents.worker.channels.markers import Barrier, End, Mark, Tick
+from agents.worker.channels.channel import Barrier, Delivery, End, Incoming, Mark, Tick
 from inventory.errors import RunError
 
 
@@ -26,7 +27,9 @@ class InputGate:
         self._at_tick: set[Incoming] = set()
         self._aside: dict[Incoming, deque[Delivery]] = {}
         self._behind: dict[Incoming, deque[Delivery]] = {}
-        self._replaced: dict[Incoming, Incoming] = {}
+        # Dicts, because these keep their order.
+        self._leaving: dict[Incoming, None] = {}
+        self._joining: dict[Incoming, None] = {}
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -35,22 +38,27 @@ class InputGate:
         """Add a channel."""
         self._open.add(channel)
 
-    def replace(self, old: Incoming, new: Incoming) -> None:
-        """Replace `old` by `new` at the next barrier."""
-        self._replaced[new] = old
+    def leave_at_barrier(self, old: Incoming) -> None:
+        """Close `old` at the next barrier."""
+        self._leaving[old] = None
+
+    def join_at_barrier(self, new: Incoming) -> None:
+        """Add a channel at the next barrier, and hold back what it delivers until then."""
+        self._joining[new] = None
         self._aside[new] = deque()
 
-    def cancel_replacements(self) -> None:
-        """Keep the channels that were to be replaced, because the barrier was abandoned."""
-        for new in self._replaced:
+    def cancel_changes(self) -> None:
+        """Keep the channels as they are, because the barrier was abandoned."""
+        for new in self._joining:
             del self._aside[new]
-        self._replaced.clear()
+        self._joining.clear()
+        self._leaving.clear()
 
     def leave(self) -> None:
-        """The executor has moved away: forget all channels, each of which knows this input."""
+        """Forget all channels, each of which refers to this input, because the executor has moved away."""
         self._queue.clear()
         self._open.clear()
-        for held in (self._aside, self._behind, self._replaced):
+        for held in (self._aside, self._behind, self._leaving, self._joining):
             held.clear()
 
     @property
@@ -61,8 +69,16 @@ class InputGate:
     @property
     def rows(self) -> int:
         """Rows in the queue, including those held back."""
-        parts = (self._queue, *self._aside.values(), *self._behind.values())
-        return sum(len(entry.rows) for part in parts for entry in part)
+        return sum(len(entry.rows) for part in self._parts for entry in part)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows in the queue, including those held back."""
+        return sum(entry.nbytes for part in self._parts for entry in part)
+
+    @property
+    def _parts(self) -> Iterable[Iterable[Delivery]]:
+        return (self._queue, *self._aside.values(), *self._behind.values())
 
     def take(self) -> Delivery | Mark | None:
         """Return the next batch, or the next marker that all channels have delivered; None when there is neither.
@@ -100,7 +116,7 @@ class InputGate:
                     raise RunError(f"{channel.source} sent {mark}, another input sent {self._barrier} first")
                 self._barrier = mark
                 self._aside[channel] = self._behind.pop(channel, deque())
-        if len(self._aside) - len(self._replaced) < len(self._open):
+        if len(self._aside) - len(self._joining) < len(self._open):
             return None
         return self._pass_tick() or self._pass_barrier()
 
@@ -115,11 +131,12 @@ class InputGate:
     def _pass_barrier(self) -> Barrier | None:
         barrier, self._barrier = self._barrier, None
         if barrier is not None:
-            self._open |= self._replaced.keys()
-            for old in self._replaced.values():
-                self._open.discard(old)
+            self._open.update(self._joining)
+            self._open.difference_update(self._leaving)
+            for old in self._leaving:
                 old.close()
-            self._replaced.clear()
+            self._joining.clear()
+            self._leaving.clear()
             self._release(set(self._aside))
         return barrier
 

@@ -10,13 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from agents.protocol import Worked
-from agents.worker.channels.channel import Delivery
+from agents.worker.channels.channel import Barrier, Delivery, End, Mark, Tick
 from agents.worker.channels.groupings import Router
 from agents.worker.channels.input_gate import InputGate
-from agents.worker.channels.markers import Barrier, End, Mark, Tick
-from agents.worker.executors.executor import RunningExecutor, replays
-from agents.worker.executors.latency import Histogram
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.executors.executor import Histogram, RunningExecutor, Snapshot, operator_error, replays
 from agents.worker.wire.frame import Stamps
 from workloads.operators import Batch, Bolt, Row
 from workloads.topology import Executor
@@ -48,7 +45,7 @@ class BoltExecutor(RunningExecutor):
 
     @property
     def ready(self) -> bool:
-        """Whether a turn would process anything."""
+        """True if a turn would process anything."""
         return bool(self.inputs) and self.live and not self.router.blocked
 
     def turn(self, now_ns: int) -> bool:
@@ -69,7 +66,7 @@ class BoltExecutor(RunningExecutor):
             else:
                 self._handle_mark(entry)
         except Exception as fault:
-            raise self._fault(fault) from fault
+            raise operator_error(self.executor.name, self.operator, fault) from fault
         self.meter.busy_ns += time.thread_time_ns() - started
         return True
 

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Sequence
 
+from agents.protocol import Worked
+from agents.worker.channels.channel import End, Tick
 from agents.worker.channels.groupings import Router
-from agents.worker.channels.markers import End, Tick
-from agents.worker.executors.executor import RunningExecutor, replays
-from agents.worker.executors.latency import Sampler
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.executors.executor import RunningExecutor, Sampler, Snapshot, operator_error, replays
 from inventory.errors import RunError
-from workloads.operators import Row, Spout
+from inventory.times import NS
+from workloads.operators import Row, Seekable, Spout
 from workloads.source_clock import SourceClock
 from workloads.topology import DEFAULT_STREAM, Executor
 
@@ -25,6 +25,9 @@ class SpoutExecutor(RunningExecutor):
         next_tick: number of the next tick.
         until: position at which the input ends because of a stop, now or before a recovery; None: not stopped yet.
         seen: position reached before a recovery; records up to it are replays.
+
+    Positions count records of the executor's share. Where the number of sources has changed, others have emitted the
+    records before the present share began.
     """
 
     MAX_ROWS = 1024
@@ -47,7 +50,9 @@ class SpoutExecutor(RunningExecutor):
         self._start_ns: int | None = None
         self._adapted = (0, 0)
         self._hold: int | None = None
+        self._halted = False
         self._cut: tuple[int, int] | None = None
+        self._least = self._elsewhere = 0
         self.position = self.seen = 0
         self.until: int | None = None
         self.next_tick = spout.origin_ns // spout.tick_ns + 1 if spout.tick_ns else 1
@@ -72,34 +77,46 @@ class SpoutExecutor(RunningExecutor):
         if self._start_ns is None or self.ending:
             return
         if self._clock.due_ns(self.position) is not None:
-            self.meter.due = max(0, self._clock.due_count(now_ns - self._start_ns))
+            self.meter.due = max(0, self._clock.due_count(now_ns - self._start_ns) - self._elsewhere)
 
     # --- barriers ------------------------------------------------------------------------------------------
 
-    def hold(self, tick: int) -> None:
-        """Neither emit tick number `tick` nor end before the prepared barrier is sent or abandoned."""
-        self._hold = tick
+    def hold(self, tick: int, halt: bool = False) -> None:
+        """Neither emit tick number `tick` nor end before the prepared barrier is sent or abandoned.
 
-    def cut(self, barrier: int, tick: int) -> None:
-        """Send the barrier before tick number `tick`; at once if the spout has ended."""
+        With `halt`, emit only what precedes the barrier, and nothing after it.
+        """
+        self._hold, self._halted = tick, halt
+
+    @property
+    def records(self) -> int:
+        """Number of records of the whole input up to the last one that this source has emitted."""
+        return self._clock.records_until(self.position)
+
+    def cut(self, barrier: int, tick: int, records: int = 0) -> None:
+        """Send the barrier before tick number `tick`; at once if the spout has ended.
+
+        Own records among the first `records` of the whole input precede it, too.
+        """
         self._hold = None
         if self.ending:
             self.on_barrier(self, barrier)
         else:
-            self._cut = barrier, tick
+            self._cut, self._least = (barrier, tick), self._clock.own_records(records)
 
     def release(self) -> None:
         """Continue without the prepared barrier, which has been abandoned."""
         self._hold = self._cut = None
+        self._halted, self._least = False, 0
 
     # --- turns ---------------------------------------------------------------------------------------------
 
     @property
     def next_ns(self) -> int | None:
-        """When the next record or tick is due; None before the start, after the end, or while it is blocked."""
-        if self._start_ns is None or self.ending or self.router.blocked:
+        """Due time of the next record or tick; None before the start, after the end, or while it is blocked."""
+        if self._start_ns is None or self.ending or self.router.blocked or self._stands_still:
             return None
-        if self._cut is not None and (self._over or self.next_tick >= self._cut[1]):
+        if self._at_cut is not None:
             return self._start_ns
         if self._over:
             return self._start_ns if self._hold is None else None
@@ -120,8 +137,10 @@ class SpoutExecutor(RunningExecutor):
             self.meter.blocked(now_ns)
             return False
         self.meter.free(now_ns)
-        if self._cut is not None and (self._over or self.next_tick >= self._cut[1]):
-            return self._send_barrier(*self._cut)
+        if self._stands_still:
+            return False
+        if (barrier := self._at_cut) is not None:
+            return self._send_barrier(*barrier)
         if self._over:
             return self._finish()
         if self._tick_waits():
@@ -137,18 +156,53 @@ class SpoutExecutor(RunningExecutor):
         if self.next_tick < tick and self._is_first_behind_a_record:
             self._send_tick()
         else:
-            self._cut = None
+            self._cut, self._least = None, 0
             self.pass_barrier(barrier)
         return True
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.operator_state(), self.position, self.next_tick)
+        worked = Worked(self.position - self._elsewhere)
+        return Snapshot(self.operator_state(), self.position, self.next_tick, worked)
 
     def restore(self, snapshot: Snapshot) -> None:
         with self.guarded():
             self._spout.restore(snapshot.operator)
-        self.position, self.next_tick = snapshot.position, snapshot.next_tick
-        self._sampler.skip(self.position)
+        self._continue(snapshot.position, snapshot.next_tick, snapshot.worked.emitted)
+
+    def seek(self, records: int, next_tick: int, emitted: int) -> None:
+        """Continue as one of another number of sources, which have emitted the first `records` of the whole input.
+
+        Args:
+            records: number of records.
+            next_tick: number of the next tick.
+            emitted: records that the executor of this name has emitted itself.
+
+        Raises:
+            RunError: the spout cannot be set to a position, or fails at that.
+        """
+        spout, position = self._spout, self._clock.own_records(records)
+        if not isinstance(spout, Seekable):
+            raise RunError(f"{self.executor.name} cannot continue at its record {position}: its spout has no seek()")
+        with self.guarded():
+            spout.seek(position)
+        self._continue(position, next_tick, emitted)
+
+    def _continue(self, position: int, next_tick: int, emitted: int) -> None:
+        self.position, self.next_tick = position, next_tick
+        self._elsewhere = position - emitted
+        self._sampler.skip(position)
+
+    @property
+    def _at_cut(self) -> tuple[int, int] | None:
+        """The barrier to be sent and its tick, once all records and ticks before it have been emitted."""
+        if self._cut is None or self.position < self._least:
+            return None
+        return self._cut if self._over or self.next_tick >= self._cut[1] else None
+
+    @property
+    def _stands_still(self) -> bool:
+        """True while a halted source has nothing to emit before a barrier."""
+        return self._halted and self._cut is None
 
     @property
     def _over(self) -> bool:
@@ -169,6 +223,8 @@ class SpoutExecutor(RunningExecutor):
         if self._spout.tick_ns and rows > 0:
             # A record after the tick is emitted alone, with all ticks before it.
             rows = min(rows, max(1, self._clock.stream_count(self._tick_ns) - self.position))
+        if self.position < self._least:
+            rows = min(rows, self._least - self.position)
         return rows if self.until is None else min(rows, self.until - self.position)
 
     def _emit_due(self, due: int, now_ns: int) -> bool:
@@ -181,7 +237,7 @@ class SpoutExecutor(RunningExecutor):
                 self._send_tick()
             self._emit(rows, now_ns)
         except Exception as fault:
-            raise self._fault(fault) from fault
+            raise operator_error(self.executor.name, self.operator, fault) from fault
         self.meter.busy_ns += time.thread_time_ns() - started
         if not rows:
             self.exhausted = True
@@ -208,8 +264,8 @@ class SpoutExecutor(RunningExecutor):
 
     def _adapt(self, now_ns: int) -> None:
         since_ns, position = self._adapted
-        if now_ns - since_ns >= 1_000_000_000:
-            self._sampler.adapt((self.position - position) * 1e9 / (now_ns - since_ns))
+        if now_ns - since_ns >= NS:
+            self._sampler.adapt((self.position - position) * NS / (now_ns - since_ns))
             self._adapted = (now_ns, self.position)
 
     def _since_start(self, elapsed_ns: int) -> int:
@@ -226,14 +282,14 @@ class SpoutExecutor(RunningExecutor):
 
     @property
     def _held(self) -> bool:
-        """Whether the next tick, or the last of the ticks emitted with the next record, must wait for a barrier."""
+        """True if the next tick, or the last of the ticks emitted with the next record, must wait for a barrier."""
         if self._hold is None:
             return False
         time_ns = None if self._tick_is_certain else self._clock.stream_ns(self.position)
         return (self.next_tick if time_ns is None else time_ns // self._spout.tick_ns) >= self._hold
 
     def _tick_waits(self) -> bool:
-        """Whether a tick precedes the next record."""
+        """Return whether a tick precedes the next record."""
         if not self._spout.tick_ns:
             return False
         time_ns = self._clock.stream_ns(self.position)
@@ -241,7 +297,7 @@ class SpoutExecutor(RunningExecutor):
 
     @property
     def _tick_is_certain(self) -> bool:
-        """Whether the next tick is emitted even if no record follows.
+        """True if the next tick is emitted even if no record follows.
 
         The records alone determine the ticks, wherever the input is stopped: one tick follows the last record, and all
         others are emitted together with the record behind them. The only exception is a tick before a barrier, if

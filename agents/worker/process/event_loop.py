@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 from agents.worker.channels.channel import FlushTimer
 from agents.worker.task_graph.epoch import EpochTasks
-from agents.worker.wire.link import Link, LinkError
+from agents.worker.wire.mesh import Link, LinkError
+from inventory.times import NS
 
-REPORT_NS = 1_000_000_000
+REPORT_NS = NS
 """Interval of the periodic report."""
 
 _SOURCE_QUANTUM_NS = 500_000
@@ -68,9 +69,7 @@ class EventLoop:
             for executor in self._tasks.registry.executors:
                 executor.turn(now)
             self._tasks.after_turns()
-            for link in list(self._links):
-                if link.backlog:
-                    self._flush(link)
+            self.flush_links()
         self._after_turns()
         if now >= self._next_report_ns:
             # After a turn of several seconds a single report covers all of them.
@@ -80,12 +79,12 @@ class EventLoop:
             key.data(mask)
 
     def _sleep_s(self) -> float:
-        """Return the time until the next timer; 0 while an executor is runnable."""
+        """Return the time until the next timer; 0 while an executor is runnable, or state is copied in this worker."""
         wake = self._next_report_ns
         now = time.monotonic_ns()
         if not self.halted:
             registry = self._tasks.registry
-            if any(bolt.ready for bolt in registry.bolts):
+            if self._tasks.is_copying or any(bolt.ready for bolt in registry.bolts):
                 return 0.0
             if self._flush_timer.next_ns is not None:
                 wake = min(wake, self._flush_timer.next_ns)
@@ -93,7 +92,13 @@ class EventLoop:
                 due = spout.next_ns
                 if due is not None:
                     wake = min(wake, due if due <= now - _SOURCE_QUANTUM_NS else max(due, now + _SOURCE_QUANTUM_NS))
-        return max(0, wake - now) / 1e9
+        return max(0, wake - now) / NS
+
+    def flush_links(self) -> None:
+        """Write as much of the links' buffers as the sockets accept now."""
+        for link in list(self._links):
+            if link.backlog:
+                self._flush(link)
 
     def _flush(self, link: Link) -> None:
         try:

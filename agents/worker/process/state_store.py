@@ -1,14 +1,15 @@
 """Snapshots and answers on this node's disk.
 
 A snapshot file is either complete or absent: it is written under another name, synced and renamed, and its folder is
-synced. That takes many milliseconds, so a thread does it, wakes the event loop, and the loop collects the results.
+synced, once for all snapshots that wait. That takes many milliseconds, so a thread does it, wakes the event loop, and
+the loop collects the results.
 """
 
 import os
 import shutil
 import socket
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,8 +20,9 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from agents.protocol.node_folders import NodeFolder, file_name
-from agents.worker.executors.snapshot import Snapshot
+from agents.worker.executors.executor import Snapshot
 from agents.worker.task_graph.interfaces import AnswerRows
+from inventory.atomic_files import replacing_path, sync
 from inventory.errors import RunError
 from workloads.operators import Row
 
@@ -110,29 +112,52 @@ class StateStore:
         self._tasks.put(task)
 
     def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            try:
-                if isinstance(task, int):
-                    self._remove(task)
-                    continue
-                self._done.append(self._write(task))
-            except BaseException as fault:  # noqa: BLE001 - if this thread ended, checkpoints would never complete
-                self._done.append(fault)
+        ended = False
+        while not ended:
+            waiting = [self._tasks.get()]
+            while not self._tasks.empty():
+                waiting.append(self._tasks.get())
+            ended = waiting[-1] is None
+            self._done += self._do([task for task in waiting if task is not None])
             with suppress(BlockingIOError):
                 self._wake.send(b"\0")
 
-    def _write(self, task: _Task) -> StoredSnapshot:
+    def _do(self, tasks: Iterable[_Task | int]) -> list[StoredSnapshot | BaseException]:
+        """Write and delete in this order; return what is on disk then, and errors."""
+        found: list[StoredSnapshot | BaseException] = []
+        folders: set[Path] = set()
+        for task in tasks:
+            try:
+                if isinstance(task, int):
+                    _sync_all(folders)  # one of them may be deleted
+                    self._remove(task)
+                else:
+                    found.append(self._write(task, folders))
+            except BaseException as fault:  # noqa: BLE001 - if this thread ended, checkpoints would never complete
+                found.append(fault)
+        try:
+            _sync_all(folders)
+        except OSError as fault:
+            return [fault]
+        return found
+
+    def _write(self, task: _Task, folders: set[Path]) -> StoredSnapshot:
+        """Write a snapshot and settled rows, and add the folders that have to be synced."""
         path = self._run.snapshot(task.barrier, task.executor)
         path.parent.mkdir(parents=True, exist_ok=True)
         pieces = task.snapshot.pieces()
-        _write_synced(path, pieces)
+        with replacing_path(path) as partial, partial.open("xb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        folders.add(path.parent)
         answers: dict[str, tuple[str, ...]] = {}
         for part in task.settled:
             name = f"{part.table}-{task.executor}@{task.barrier}"
             answers |= self._write_rows(name, task.executor, part)
-            for file in answers[part.table]:
-                _sync(self._node / file)
-                _sync((self._node / file).parent)
+            for name in answers[part.table]:
+                sync(self._node / name)
+                folders.add((self._node / name).parent)
         size = sum(map(len, pieces))
         return StoredSnapshot(task.barrier, task.executor, self._below(path), size, task.snapshot.position, answers)
 
@@ -153,23 +178,10 @@ class StateStore:
         return str(path.relative_to(self._node))
 
 
-def _write_synced(path: Path, pieces: Sequence[bytes]) -> None:
-    """Write a file atomically and sync it, so that it is complete or absent even after a crash."""
-    beside = path.with_name(f".{path.name}.new")
-    with beside.open("wb") as file:
-        file.writelines(pieces)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _sync_all(folders: set[Path]) -> None:
+    """Sync the names in these folders to disk, and empty the set."""
+    while folders:
+        sync(folders.pop())
 
 
 _ARROW = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bytes": pa.binary(), "bool": pa.bool_()}
@@ -195,7 +207,9 @@ def write_rows(path: Path, executor: str, fields: Mapping[str, str], rows: Seque
         # Rows and schema come from an operator and may raise anything.
         what = fault if isinstance(fault, ValueError) else f"{type(fault).__name__}: {fault}"
         raise RunError(f"{executor}: the answer does not follow {fields}: {what}") from fault
-    beside = path.with_name(f".{path.name}.new")
-    with pa.OSFile(str(beside), "wb") as target, pa.ipc.new_file(target, schema) as writer:
+    with (
+        replacing_path(path) as partial,
+        pa.OSFile(str(partial), "wb") as target,
+        pa.ipc.new_file(target, schema) as writer,
+    ):
         writer.write_batch(pa.record_batch(arrays, schema=schema))
-    beside.replace(path)

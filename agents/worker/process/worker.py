@@ -3,6 +3,7 @@
     Start, or Grow -> create tasks, restore them, listen    -> Listening
     Connect        -> link to all peers                     -> Connected
     Go             -> sources start at a given time         -> Progress every second, Exhausted
+    Precopy        -> state is copied ahead of a barrier    -> Precopied
     Prepare, Cut   -> a barrier passes                      -> Ready, Stored, Moved, Passed
     Stop           -> sources end, the topology drains      -> Stopped, Drained, with positions and answers
     Finish         -> close and exit
@@ -11,7 +12,6 @@ When a link breaks, the worker reports it (Lost) and halts until the next epoch 
 folder in `Welcome` is the node's: prepared inputs are in `inputs/`; traces, snapshots and answers go to `<run>/`.
 """
 
-import ctypes
 import gc
 import os
 import selectors
@@ -31,7 +31,7 @@ from agents.protocol import (
     Mark,
     Message,
     Passed,
-    Place,
+    Slot,
     Start,
     Stopped,
     Welcome,
@@ -39,12 +39,13 @@ from agents.protocol import (
 from agents.trace import TraceWriter
 from agents.worker.channels.channel import FlushTimer
 from agents.worker.process.event_loop import EventLoop
+from agents.worker.process.fork_server import LIBC
 from agents.worker.process.metrics_reporter import MetricsReporter
 from agents.worker.process.state_store import StateStore
 from agents.worker.task_graph.epoch import EpochTasks
-from agents.worker.wire.link import Link, LinkError
-from agents.worker.wire.mesh import Mesh
-from workloads.registry import load_workload
+from agents.worker.wire.mesh import Link, LinkError, Mesh
+from inventory.times import NS
+from workloads.workload import load_workload
 
 _PR_SET_TIMERSLACK = 29
 _PR_SET_PTRACER = 0x59616D61
@@ -67,11 +68,11 @@ class Links:
             self.by_peer[peer] = Link(peer, self._epoch)
         return self.by_peer[peer]
 
-    def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
+    def connect(self, peers: set[int], places: Sequence[Slot], ports: Mapping[str, int]) -> None:
         """See `interfaces.Network.connect`."""
         self._mesh.connect(
             {
-                peer: (self._addresses[places[peer].node], ports[f"{places[peer].node}/{places[peer].slot}"])
+                peer: (self._addresses[places[peer].node], ports[f"{places[peer].node}/{places[peer].index}"])
                 for peer in peers
             }
         )
@@ -83,7 +84,7 @@ class Links:
 
     @property
     def backlog(self) -> bool:
-        """Whether some link has unwritten bytes."""
+        """True if some link has unwritten bytes."""
         return any(link.backlog for link in self.by_peer.values())
 
 
@@ -113,7 +114,7 @@ class Worker:
         self.epoch, self.slot = spec.epoch, welcome.slot
         self._send, self._selector = send, selector
         folder = Path(welcome.folder)
-        place = Place(welcome.node, welcome.slot)
+        place = Slot(welcome.node, welcome.slot)
         flush_timer = self._flush_timer = FlushTimer()
         me = spec.workers.index(place) if place in spec.workers else -1
         self._mesh = Mesh(
@@ -149,6 +150,8 @@ class Worker:
             # No channel leads here yet; links are made at the barrier that moves executors here.
             self._connect({})
             self._tasks.start(command.at_ns, command.offset_ns, command.seen)
+            if spec.gates is not None:
+                self._tasks.follow(spec.gates, command.first_slot)
 
     def handle_command(self, command: protocol.Command) -> None:
         """Handle one command of the agent; commands of other epochs are ignored."""
@@ -215,16 +218,21 @@ class Worker:
 
     def _send_after_flush(self, message: Message) -> None:
         if isinstance(message, Passed | Stopped):
+            # The report frees executors that have moved away, which takes long for a large state. The state on its way
+            # must not wait for that.
+            self.loop.flush_links()
             # Rows before a checkpoint are never emitted again, and rows before a stop count as replays if they are. So
             # they must be in the traces, even if a worker dies afterwards.
             self._report(time.monotonic_ns())
         self._send(message)
 
     def _report(self, now_ns: int) -> None:
-        self._mesh.expire(now_ns / 1e9)
-        self._send(self._reporter.report(now_ns))
+        self._mesh.expire(now_ns / NS)
+        progress = self._reporter.report(now_ns)
         self._reporter.report_rejected(now_ns, self._mesh.rejected)
+        # Rows without a report are left out when their work is done again; a report without rows would lose its work.
         self._traces.flush()
+        self._send(progress)
 
 
 def failure_report(epoch: int, slot: int, fault: Exception) -> Failed:
@@ -234,15 +242,14 @@ def failure_report(epoch: int, slot: int, fault: Exception) -> Failed:
 
 def tune_process() -> None:
     """Set this process's timers, memory allocator and garbage collector for moving batches of rows."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK_NS)
+    LIBC.prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK_NS)
     # Where the kernel lets only ancestors trace a process (Yama), the agent's other children (py-spy) may do so too.
-    libc.prctl(_PR_SET_PTRACER, os.getppid(), 0, 0, 0)
-    if hasattr(libc, "mallopt"):
+    LIBC.prctl(_PR_SET_PTRACER, os.getppid(), 0, 0, 0)
+    if hasattr(LIBC, "mallopt"):
         # Keep the memory of a batch of large fields for the next batch. By default glibc returns it to the kernel each
         # time, and half of the receiver's CPU time is page faults.
-        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 4)
+        LIBC.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        LIBC.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 4)
     # Rows are tuples of plain values, which never form cycles. With default thresholds the collector traverses every
     # batch in flight, which takes a seventh of the CPU time of word count.
     gc.set_threshold(*_GC_THRESHOLDS)

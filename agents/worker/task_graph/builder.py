@@ -4,25 +4,24 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from agents.worker.channels.channel import ChannelId, FlushTimer, Incoming, Outgoing, window
+from agents.worker.channels.ends import LocalOutgoing, RemoteIncoming, RemoteOutgoing, Wire, local_channel
 from agents.worker.channels.gated import CountingInbox, Gated, GatedLocal, GatedRemote, GatedRouter, Pool
 from agents.worker.channels.groupings import Grouping, Router, Shuffle, grouping_of
 from agents.worker.channels.input_gate import InputGate
-from agents.worker.channels.local import LocalOutgoing, local_channel
-from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing, Wire
 from agents.worker.executors.bolt import BoltExecutor
-from agents.worker.executors.executor import RunningExecutor
-from agents.worker.executors.latency import mix
+from agents.worker.executors.executor import RunningExecutor, mix
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.plan import ChannelPlan, RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.task_graph.time_slots import TimeSlots
-from agents.worker.wire.codec import Codec
+from agents.worker.wire.frame import Codec
 from inventory.errors import RunError
 from inventory.plugins import raised_at
-from workloads.operators import Bolt, Combine, Combining, Context, Operator, Spout
+from workloads.operators import Bolt, Combine, Combining, Context, Divisible, Incremental, Operator, Spout
 from workloads.rates import Rate
+from workloads.scaling import single_key
 from workloads.source_clock import source_clock
-from workloads.topology import ACKER
+from workloads.topology import ACKER, Component, Executor
 
 
 class _Idle(Bolt):
@@ -71,7 +70,7 @@ class GraphBuilder:
         self._slots = slots
 
     def concerns(self, plan: RunPlan, channel: ChannelPlan) -> bool:
-        """Whether an end of the channel is in this worker."""
+        """Return whether an end of the channel is in this worker."""
         return self.me in (plan.worker[channel.sender], plan.worker[channel.receiver])
 
     def ends(self, plan: RunPlan, channel: ChannelPlan, inputs: InputGate | None) -> Ends:
@@ -116,8 +115,9 @@ class GraphBuilder:
                     # No record can reach this executor, so it never emits.
                     continue
                 shuffle = Shuffle if self._slots is None else Pool
+                owners = plan.owners.get(destination.id, ())
                 combine = self._combine(destination.id) if entry.grouping == "fields" else None
-                grouping = grouping_of(entry, declared[entry.stream], mine, number, shuffle, combine)
+                grouping = grouping_of(entry, declared[entry.stream], mine, number, owners, shuffle, combine)
                 streams[entry.stream].append(grouping)
                 channels.extend(mine)
         return (Router if self._slots is None else GatedRouter)(executor.name, streams, channels)
@@ -126,31 +126,51 @@ class GraphBuilder:
         operator = self._operator(component)
         return operator.combine if isinstance(operator, Combining) else None
 
-    def executor(self, plan: RunPlan, number: int, router: Router, inputs: InputGate | None) -> RunningExecutor:
-        """Create and open an executor; `inputs` is None for a spout.
+    def _new_operator(self, component: str) -> Operator:
+        return _Idle() if component == ACKER else self._operator(component)
+
+    def opened(self, plan: RunPlan, executor: Executor, parallelism: int) -> Operator:
+        """Create and open an operator for one of `parallelism` executors of its component.
+
+        Raises:
+            RunError: it cannot be opened.
+        """
+        operator = self._new_operator(executor.component)
+        params, seed = plan.spec.params, plan.spec.seed
+        try:
+            operator.open(Context(executor.component, executor.index, parallelism, params, seed, self._inputs))
+        except Exception as fault:
+            place = raised_at(fault, type(operator))
+            raise RunError(f"{executor.name} cannot be opened: {type(fault).__name__}: {fault} ({place})") from fault
+        return operator
+
+    def is_incremental(self, plan: RunPlan, executor: Executor) -> bool:
+        """Return whether the state of an executor can be copied while it works."""
+        component = plan.topology.component[executor.component]
+        return component.kind == "bolt" and isinstance(self._new_operator(component.id), Incremental)
+
+    def is_divisible(self, component: Component) -> bool:
+        """Return whether executors of a component that is scaled keep their operators, and copy keys ahead."""
+        return (
+            component.kind == "bolt"
+            and single_key(component) is not None
+            and isinstance(self._new_operator(component.id), Divisible)
+        )
+
+    def executor(
+        self, plan: RunPlan, number: int, router: Router, inputs: InputGate | None, operator: Operator | None = None
+    ) -> RunningExecutor:
+        """Create an executor; `inputs` is None for a spout. Its operator is created and opened, or given.
 
         Raises:
             RunError: its operator is of the wrong kind or cannot be opened.
         """
         executor = plan.executors[number]
         component = plan.topology.component[executor.component]
-        operator = _Idle() if executor.component == ACKER else self._operator(executor.component)
-        context = Context(
-            executor.component,
-            executor.index,
-            component.parallelism,
-            plan.spec.params,
-            plan.spec.seed,
-            self._inputs,
-        )
-        try:
-            operator.open(context)
-        except Exception as fault:
-            place = raised_at(fault, type(operator))
-            raise RunError(f"{executor.name} cannot be opened: {type(fault).__name__}: {fault} ({place})") from fault
+        operator = operator or self.opened(plan, executor, component.parallelism)
         if inputs is None and isinstance(operator, Spout):
             # One schedule for the sources of all components, because the rate is their total.
-            sources = [at for at in range(len(plan.executors)) if not plan.is_bolt(at)]
+            sources = [at for at in plan.executors if not plan.is_bolt(at)]
             clock = source_clock(self._rate, operator, sources.index(number), len(sources), plan.spec.seed)
             seed = mix(plan.spec.seed ^ mix(number))
             peak = self._rate.peak_per_s
@@ -172,7 +192,7 @@ def build_registry(plan: RunPlan, graph: GraphBuilder) -> TaskRegistry:
         RunError: an operator is of the wrong kind or cannot be opened.
     """
     registry = TaskRegistry()
-    here = [number for number, worker in enumerate(plan.worker) if worker == graph.me]
+    here = [number for number, worker in plan.worker.items() if worker == graph.me]
     inputs = {number: InputGate() for number in here if plan.is_bolt(number)}
     for channel in plan.channels:
         if not graph.concerns(plan, channel):

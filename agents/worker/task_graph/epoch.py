@@ -7,7 +7,8 @@ the executors their turns, and calls `after_turns`.
 
 from collections.abc import Callable, Mapping
 from itertools import chain
-from struct import Struct
+
+from msgspec.structs import replace
 
 from agents.protocol import (
     Abandon,
@@ -15,14 +16,17 @@ from agents.protocol import (
     Cut,
     Drained,
     Exhausted,
+    Gates,
     Go,
     Message,
     Moved,
     Passed,
-    Place,
+    Precopy,
     Prepare,
     Ready,
     RunSpec,
+    Schedule,
+    Slot,
     Stop,
     Stopped,
     Stored,
@@ -31,39 +35,32 @@ from agents.protocol import (
 from agents.worker.channels.channel import FlushTimer
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor
-from agents.worker.executors.snapshot import Snapshot
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.builder import GraphBuilder, build_registry
+from agents.worker.task_graph.group_transfer import Ahead
 from agents.worker.task_graph.interfaces import AnswerRows, Clocks, Network, Store
-from agents.worker.task_graph.migration import Migration
+from agents.worker.task_graph.migration import PendingBarrier, change_to, check_possible
 from agents.worker.task_graph.plan import RunPlan
+from agents.worker.task_graph.restoring import restore
+from agents.worker.task_graph.state_transfer import HandedOver, StateTransfer
 from agents.worker.task_graph.time_slots import TimeSlots
 from agents.worker.wire import frame
 from inventory.errors import RunError
 from workloads.operators import Operator
 from workloads.rates import rate_of
 
-_MOVED = Struct("<qq")
-"""Header of a moved executor's state: end of its last work, and the CPU time of the snapshot, both in ns."""
-
-
-class _PendingBarrier:
-    """A barrier from `Prepare` until all executors of this worker have passed it."""
-
-    def __init__(self, prepare: Prepare, plan: RunPlan, migration: Migration | None, waiting: set[int]) -> None:
-        self.number, self.store = prepare.barrier, prepare.store
-        self.plan, self.migration, self.waiting = plan, migration, waiting
-        self.arriving: dict[int, bytearray] = {at: bytearray() for at in migration.arriving} if migration else {}
-        self.ready = self.cut = False
-
 
 class EpochTasks:
-    """The tasks of one worker in one epoch."""
+    """The tasks of one worker in one epoch.
+
+    Attributes:
+        known: executors by number, those included that have been replaced in this epoch.
+    """
 
     def __init__(
         self,
         spec: RunSpec,
-        place: Place,
+        place: Slot,
         operator: Callable[[str], Operator],
         inputs: Mapping[str, str],
         flush_timer: FlushTimer,
@@ -80,7 +77,7 @@ class EpochTasks:
         self.plan = RunPlan(spec)
         self.epoch, self._place = spec.epoch, place
         if place not in self.plan.places:
-            raise RunError(f"slot {place.slot} of {place.node} is no worker of run {spec.run}")
+            raise RunError(f"slot {place.index} of {place.node} is no worker of run {spec.run}")
         self.me = self.plan.places.index(place)
         self._network, self._store, self._clocks, self._send = network, store, clocks, send
         self._slots = TimeSlots(spec.gates, self.plan, place, clocks.now_ns) if spec.gates is not None else None
@@ -90,12 +87,14 @@ class EpochTasks:
         for running in self.registry.executors:
             running.on_barrier = self._on_barrier
             if spec.restore:
-                running.restore(store.read(spec.restore, running.executor.name))
-        self._pending: _PendingBarrier | None = None
+                restore(running, self.plan, self._graph, store)
+        self._transfer = StateTransfer(spec.epoch, place.index, self.registry, self._graph, network, clocks, send)
+        self._pending: PendingBarrier | None = None
         self._start_ns: int | None = None
         self._seen: Mapping[str, int] = {}
         self._ahead_ns = 0
         self._places = spec.workers
+        self.known = dict(self.plan.executors)
         self._wanted = self.connected = False
         self._stop: Stop | None = None
         self._stopped = self._exhausted = self.drained = False
@@ -111,14 +110,19 @@ class EpochTasks:
                 self.start(at_ns, offset_ns, seen)
             case Clock(offset_ns=offset_ns):
                 self._set_clock(offset_ns)
+            case Precopy():
+                self._places = command.workers
+                self._transfer.precopy(command, self.plan)
             case Prepare():
                 self._prepare(command)
-            case Cut(barrier=barrier, tick=tick):
-                self._cut(barrier, tick)
+            case Cut():
+                self._cut(command)
             case Abandon(barrier=barrier):
                 self._abandon(barrier)
             case TimeSlot(number=number) if self._slots is not None:
                 self._slots.open(number, self.registry, lambda worker: self.place_of(worker).node)
+            case Schedule(gates=gates, first=first):
+                self.follow(gates, first)
             case Stop():
                 self._stop = command
                 for spout in self.registry.spouts:
@@ -138,6 +142,17 @@ class EpochTasks:
         for running in self.registry.executors:
             running.ahead_ns = offset_ns
 
+    def follow(self, gates: Gates, first: int) -> None:
+        """Follow a communication schedule from time slot `first` on, in a run with gates.
+
+        Raises:
+            RunError: an executor runs on a node without a part in the schedule.
+        """
+        if self._slots is None:
+            raise RunError("this run follows no communication schedule")
+        self.plan = RunPlan(replace(self.plan.spec, gates=gates))
+        self._slots.follow(gates, first)
+
     def connect(self, ports: Mapping[str, int]) -> None:
         """Link to all workers that share a channel with this one."""
         self._wanted = True
@@ -148,7 +163,7 @@ class EpochTasks:
         self.connected = self._wanted and (self.connected or self._network.complete)
         self._report_ready()
 
-    def place_of(self, worker: int) -> Place:
+    def place_of(self, worker: int) -> Slot:
         """Return the place of a worker."""
         return self._places[worker]
 
@@ -160,6 +175,8 @@ class EpochTasks:
         """
         if received.kind == frame.STATE:
             self._take_state(received, peer)
+        elif received.kind in (frame.COPY, frame.PULL):
+            self._transfer.take(received, peer)
         else:
             if received.kind == frame.BARRIER and (self._pending is None or self._pending.number != received.count):
                 # Its channel would be blocked forever.
@@ -168,36 +185,42 @@ class EpochTasks:
 
     def after_turns(self) -> None:
         """Report the results of the last turns to the controller."""
+        self._transfer.groups.step()
         if self._pending is not None:
             self._after_barrier(self._pending)
         spouts = self.registry.spouts
         if not self._exhausted and spouts and all(spout.exhausted for spout in spouts):
             self._exhausted = True
-            self._send(Exhausted(epoch=self.epoch, slot=self._place.slot))
+            self._send(Exhausted(epoch=self.epoch, slot=self._place.index))
         if self._stop is not None and not self._stopped and all(spout.ending for spout in spouts):
             self._stopped = True
-            self._send(Stopped(epoch=self.epoch, slot=self._place.slot, positions=self.positions))
-        if self._slots is not None:
-            done = self._slots.done(self.registry)
-            if done is not None:
-                self._send(done)
+            self._send(Stopped(epoch=self.epoch, slot=self._place.index, positions=self.positions))
+        if self._slots is not None and (done := self._slots.done(self.registry)) is not None:
+            self._send(done)
+
+    @property
+    def is_copying(self) -> bool:
+        """True if state is copied within this worker, for which `after_turns` is to be called again."""
+        return self._transfer.groups.is_copying
 
     @property
     def is_over(self) -> bool:
-        """Whether all executors have ended and drained; a worker without executors is over when the sources stop."""
-        if self.drained or self._pending is not None:
+        """True if all executors have ended and drained; a worker without working ones is over when the sources stop."""
+        if self.drained or self._pending is not None or not self.registry.drained:
             return False
-        return self.registry.drained and (self._stop is not None or bool(self.registry.executors))
+        # A stop before a recovery is in the specification, and may not be repeated.
+        is_stopped = self._stop is not None or bool(self.plan.spec.until)
+        return is_stopped or not all(isinstance(it, BoltExecutor) and it.idle for it in self.registry.executors)
 
     def finish(self) -> None:
         """Write the answers and report that this worker has drained."""
         self.drained = True
         answers: dict[str, tuple[str, ...]] = {}
         for bolt in self.registry.bolts:
-            for answer in _answer_rows(bolt, last=True):
+            for answer in AnswerRows.of(bolt, last=True):
                 for table, paths in self._store.write_answer(bolt.executor.name, answer).items():
                     answers[table] = (*answers.get(table, ()), *paths)
-        slot = self._place.slot
+        slot = self._place.index
         self._send(Drained(epoch=self.epoch, slot=slot, positions=self.positions, answers=answers))
 
     @property
@@ -207,9 +230,13 @@ class EpochTasks:
 
     def close(self) -> None:
         """Close all operators."""
-        arriving = self._pending.migration.arriving.values() if self._pending and self._pending.migration else ()
-        for running in chain(self.registry.executors, arriving):
-            running.operator.close()
+        arriving = self._pending.change[0].arriving.values() if self._pending and self._pending.change else ()
+        # An executor that is added may keep the operator of one that leaves.
+        for operator in {
+            id(each.operator): each.operator for each in chain(self.registry.executors, arriving)
+        }.values():
+            operator.close()
+        self._transfer.close()
 
     # --- barriers ------------------------------------------------------------------------------------------
 
@@ -217,68 +244,55 @@ class EpochTasks:
         self._places = prepare.workers or self._places
         if prepare.complete:
             self._store.delete_before(prepare.complete)
-        refused = self._refusal_reason(prepare)
-        if not refused:
-            plan, migration = self.plan, None
-            try:
-                if prepare.moves:
-                    plan = self.plan.moved(prepare.moves, self._places)
-                    migration = Migration(self.plan, plan, self.registry, self._graph)
-            except RunError as fault:
-                refused = str(fault)
-        if refused:
-            slot = self._place.slot
-            self._send(Ready(epoch=self.epoch, slot=slot, barrier=prepare.barrier, refused=refused))
+        plan, change, is_gated = self.plan, None, self._slots is not None
+        try:
+            check_possible(prepare, self._pending, self.connected, self.drained, self.registry, is_gated)
+            if prepare.scaled is not None or prepare.moves:
+                scaled = prepare.scaled
+                plan = self.plan.moved(prepare.moves, self._places) if scaled is None else RunPlan(scaled)
+                ahead = Ahead(prepare.barrier, self.plan, plan)
+                change = change_to(ahead, self.registry, self._graph, self._transfer)
+        except RunError as fault:
+            slot = self._place.index
+            self._send(Ready(epoch=self.epoch, slot=slot, barrier=prepare.barrier, refused=str(fault)))
             return
-        self._pending = _PendingBarrier(prepare, plan, migration, set(self.registry.running))
-        tick = self._next_tick
+        self.known |= plan.executors
+        self._pending = PendingBarrier(prepare, plan, change, set(self.registry.running))
+        tick = self.registry.next_tick
         for spout in self.registry.spouts:
-            spout.hold(tick)
-        if migration is not None:
-            for running in migration.arriving.values():
+            spout.hold(tick, prepare.halt)
+        if change is not None:
+            for running in change[0].arriving.values():
                 running.on_barrier = self._on_barrier
-            self._network.connect(migration.peers - {self.me}, plan.places, prepare.ports)
+            self._network.connect(change[0].peers - {self.me}, plan.places, prepare.ports)
         self._report_ready()
-
-    def _refusal_reason(self, prepare: Prepare) -> str:
-        if self._pending is not None:
-            return f"barrier {self._pending.number} is not over yet"
-        if not self.connected:
-            return "not all links are connected yet"
-        if self.drained:
-            return "all executors have ended"
-        if prepare.moves and any(_has_ended(running) for running in self.registry.executors):
-            return "an executor has ended, so a move is pointless"
-        return ""
 
     def _report_ready(self) -> None:
         pending = self._pending
         if pending is not None and not pending.ready and self._network.complete:
             pending.ready = True
-            slot = self._place.slot
-            self._send(Ready(epoch=self.epoch, slot=slot, barrier=pending.number, tick=self._next_tick))
+            slot = self._place.index
+            tick, records = self.registry.next_tick, self.registry.records
+            self._send(Ready(epoch=self.epoch, slot=slot, barrier=pending.number, tick=tick, records=records))
 
-    @property
-    def _next_tick(self) -> int:
-        return max((spout.next_tick for spout in self.registry.spouts), default=0)
-
-    def _cut(self, barrier: int, tick: int) -> None:
+    def _cut(self, cut: Cut) -> None:
         pending = self._pending
-        if pending is None or pending.number != barrier:
+        if pending is None or pending.number != cut.barrier:
             return
         pending.cut = True
         for spout in list(self.registry.spouts):
             # A spout that has moved here faster than this command is behind the barrier already.
             if spout.number in pending.waiting:
-                spout.cut(barrier, tick)
+                spout.cut(cut.barrier, cut.tick, cut.records)
 
     def _abandon(self, barrier: int) -> None:
+        self._transfer.end(barrier)
         pending = self._pending
         if pending is None or pending.number != barrier:
             return
         self._pending = None
-        if pending.migration is not None:
-            pending.migration.abandon()
+        if pending.change is not None:
+            pending.change[0].abandon()
         for spout in self.registry.spouts:
             spout.release()
 
@@ -287,46 +301,50 @@ class EpochTasks:
         if pending is None or pending.number != number or running.number not in pending.waiting:
             raise RunError(f"{running.executor.name} met barrier {number}, which has not been prepared here")
         pending.waiting.discard(running.number)
-        target = pending.migration.target(running.number) if pending.migration else None
-        if pending.store or target is not None:
+        migration, division = pending.change or (None, None)
+        leaves = migration is not None and migration.leaves(running.number)
+        target = migration.target(running.number) if migration else None
+        parts: list[tuple[int, bytes]] = []
+        if pending.store or leaves:
             cut_ns, began = self._clocks.now_ns(), self._clocks.cpu_ns()
-            settled = _answer_rows(running, last=False) if pending.store and isinstance(running, BoltExecutor) else []
+            settled = AnswerRows.of(running, last=False) if pending.store and isinstance(running, BoltExecutor) else []
             # Settled answer rows are no longer part of the state.
-            snapshot = running.snapshot()
-            if pending.store:
+            snapshot = running.snapshot() if pending.store else None
+            if snapshot is not None:
                 self._store.save(number, running.executor.name, snapshot, settled)
             if target is not None:
-                self._hand_over(running, snapshot, target, cut_ns, began)
-        if pending.migration is not None:
-            pending.migration.passed(running)
-        if target is not None:
-            running.operator.close()
-
-    def _hand_over(self, running: RunningExecutor, snapshot: Snapshot, target: int, cut_ns: int, began: int) -> None:
-        packed = b"".join(snapshot.pieces())
-        head = _MOVED.pack(cut_ns, self._clocks.cpu_ns() - began)
-        wire = self._network.wire(target)
-        for piece in frame.state(self.epoch, running.number, head + packed):
-            wire.write([piece])
+                self._transfer.hand_over(running, snapshot, number, target, cut_ns, began)
+            elif leaves and division is not None:
+                parts += division.parts(running, snapshot, cut_ns, self._clocks.cpu_ns() - began)
+        if migration is not None:
+            migration.passed(running)
+        for receiver, state in parts:
+            worker = pending.plan.worker[receiver]
+            if worker == self.me:
+                self._take_over(pending, running.number, receiver, state)
+            else:
+                self._transfer.send(running.number, receiver, worker, state)
 
     def _take_state(self, received: frame.Frame, peer: int) -> None:
         pending = self._pending
-        migration = pending.migration if pending is not None else None
-        gathered = pending.arriving.get(received.sender) if pending is not None else None
-        if pending is None or migration is None or gathered is None or self.plan.worker[received.sender] != peer:
+        gathered = pending.arriving.get((received.sender, received.receiver)) if pending is not None else None
+        if pending is None or gathered is None or self.plan.worker[received.sender] != peer:
             raise frame.FrameError(f"state of executor {received.sender}, which does not move here")
         gathered += received.payload
-        if not received.flags & frame.LAST:
-            return
-        if len(gathered) < _MOVED.size:
-            raise frame.FrameError(f"state of executor {received.sender} in {len(gathered)} bytes")
-        del pending.arriving[received.sender]
+        if received.flags & frame.LAST:
+            self._take_over(pending, received.sender, received.receiver, gathered)
+
+    def _take_over(self, pending: PendingBarrier, sender: int, receiver: int, state: bytes | bytearray) -> None:
+        """Take the state of an executor that moves here, or a part of the state of an executor that is added here."""
         began = self._clocks.cpu_ns()
-        cut_ns, cpu_ns = _MOVED.unpack_from(gathered)
-        state = bytes(gathered[_MOVED.size :])
-        running = migration.arrive(received.sender)
+        moved = HandedOver.read(state) if sender == receiver else None
+        del pending.arriving[sender, receiver]
+        if pending.change is None or (moved is None and not pending.change[1].take(sender, receiver, state)):
+            return
+        migration, division = pending.change
+        running = migration.arrive(receiver)
         running.ahead_ns = self._ahead_ns
-        running.restore(Snapshot.read(state))
+        taken = division.restore(running) if moved is None else self._transfer.restore(running, moved)
         if isinstance(running, SpoutExecutor):
             if self._start_ns is not None:
                 running.start(self._start_ns, self._seen.get(running.executor.name, 0))
@@ -335,18 +353,19 @@ class EpochTasks:
         self._send(
             Moved(
                 epoch=self.epoch,
-                slot=self._place.slot,
+                slot=self._place.index,
                 barrier=pending.number,
                 executor=running.executor.name,
-                state_bytes=len(state),
+                state_bytes=taken.nbytes,
                 buffered=running.queued if isinstance(running, BoltExecutor) else 0,
-                cut_ns=cut_ns,
+                source=taken.source,
+                cut_ns=taken.cut_ns,
                 live_ns=self._clocks.now_ns(),
-                cpu_ns=cpu_ns + self._clocks.cpu_ns() - began,
+                cpu_ns=taken.cpu_ns + self._clocks.cpu_ns() - began,
             )
         )
 
-    def _after_barrier(self, pending: _PendingBarrier) -> None:
+    def _after_barrier(self, pending: PendingBarrier) -> None:
         """Handle executors that end before the barrier reaches them, and the end of the barrier."""
         if pending.cut:
             for number in list(pending.waiting):
@@ -357,22 +376,17 @@ class EpochTasks:
         if not pending.cut or pending.waiting or pending.arriving or self.registry.retired:
             return
         self._pending, self.plan = None, pending.plan
-        self._send(Passed(epoch=self.epoch, slot=self._place.slot, barrier=pending.number))
+        self._transfer.end(pending.number)
+        self._send(Passed(epoch=self.epoch, slot=self._place.index, barrier=pending.number))
 
     def stored(
-        self,
-        barrier: int,
-        executor: str,
-        file: str,
-        nbytes: int,
-        position: int,
-        answers: Mapping[str, tuple[str, ...]],
+        self, barrier: int, executor: str, file: str, nbytes: int, position: int, answers: Mapping[str, tuple[str, ...]]
     ) -> None:
         """Report a snapshot that is on disk."""
         self._send(
             Stored(
                 epoch=self.epoch,
-                slot=self._place.slot,
+                slot=self._place.index,
                 barrier=barrier,
                 executor=executor,
                 file=file,
@@ -381,18 +395,3 @@ class EpochTasks:
                 answers=answers,
             )
         )
-
-
-def _has_ended(running: RunningExecutor) -> bool:
-    return running.ending and not (isinstance(running, BoltExecutor) and running.idle)
-
-
-def _answer_rows(bolt: BoltExecutor, last: bool) -> list[AnswerRows]:
-    """Return the settled rows of a sink's answer, by table; with `last` also all others, of every table."""
-    found: list[AnswerRows] = []
-    with bolt.guarded():
-        for table in bolt.bolt.tables():
-            rows = [*table.settled(), *(table.answer() if last else ())]
-            if rows or last:
-                found.append(AnswerRows(table.answer_table, table.answer_schema, rows))
-    return found

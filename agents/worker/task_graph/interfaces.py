@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from agents.protocol import Place
-from agents.worker.channels.remote import Wire
-from agents.worker.executors.snapshot import Snapshot
+from agents.protocol import Slot
+from agents.worker.channels.ends import Wire
+from agents.worker.executors.bolt import BoltExecutor
+from agents.worker.executors.executor import Snapshot
 from workloads.operators import Row
 
 
@@ -16,13 +17,13 @@ class Network(Protocol):
         """Return the link to `peer`; bytes written before it is connected are buffered."""
         ...
 
-    def connect(self, peers: set[int], places: Sequence[Place], ports: Mapping[str, int]) -> None:
+    def connect(self, peers: set[int], places: Sequence[Slot], ports: Mapping[str, int]) -> None:
         """Request links to `peers`; `places` are all workers by number, `ports` by `node/slot`."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Whether all requested links are connected."""
+        """True if all requested links are connected."""
         ...
 
 
@@ -55,6 +56,17 @@ class AnswerRows:
 
     def __init__(self, table: str, schema: Mapping[str, str], rows: Sequence[Row]) -> None:
         self.table, self.schema, self.rows = table, schema, rows
+
+    @classmethod
+    def of(cls, bolt: BoltExecutor, last: bool) -> "list[AnswerRows]":
+        """Return the settled rows of a sink's answer, by table; with `last` also all others, of every table."""
+        found: list[AnswerRows] = []
+        with bolt.guarded():
+            for table in bolt.bolt.tables():
+                rows = [*table.settled(), *(table.answer() if last else ())]
+                if rows or last:
+                    found.append(cls(table.answer_table, table.answer_schema, rows))
+        return found
 
 
 class Clocks(Protocol):

@@ -11,15 +11,16 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import structs
 
-from agents.protocol import ExecutorSpec, Move, Place, RunSpec
+from agents.protocol import ExecutorSpec, Move, RunSpec, Slot
 from agents.worker.channels.channel import ChannelId
 from inventory.errors import RunError
-from workloads.topology import Executor, Input, Topology
+from workloads.key_groups import KEY_GROUPS, owners_of
+from workloads.topology import Component, Executor, Input, Topology
 
 Hop = Literal["intra_worker", "inter_worker", "inter_node"]
 
 
-def hop(worker: Place, other: Place) -> Hop:
+def hop(worker: Slot, other: Slot) -> Hop:
     """Return the kind of hop between two workers."""
     if worker == other:
         return "intra_worker"
@@ -43,25 +44,41 @@ class ChannelPlan(NamedTuple):
 class RunPlan:
     """Derived views of a `RunSpec`.
 
-    Every move makes a new one. Its tuples are made from lists: one that is made from a generator shrinks as it is done,
+    Every move makes a new one.
+
+    Attributes:
+        executors, place, worker: executor, its slot and the number of its worker, by number of the executor. They are
+            in the topology's order.
+        number_of: number of every executor.
+        places: slot of every worker, by its number.
+
+    Its tuples are made from lists: one that is made from a generator shrinks as it is done,
     and each of those leaves a free block more in CPython's store of tuples.
     """
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
         self.topology = msgspec.convert(spec.topology, Topology)
-        self.executors: tuple[Executor, ...] = self.topology.executors
         given = [(entry.component, entry.index) for entry in spec.executors]
-        if given != [tuple(executor) for executor in self.executors]:
+        if given != [tuple(executor) for executor in self.topology.executors]:
             raise RunError(f"run {spec.run}: the executors placed are not those of topology {self.topology.id!r}")
-        self.place: tuple[Place, ...] = tuple([entry.place for entry in spec.executors])
-        # A worker's number is its position here.
-        self.places: tuple[Place, ...] = spec.workers
-        unknown = set(self.place) - set(self.places)
+        numbers = spec.numbered
+        if len(numbers) != len(set(numbers)) or len(numbers) != len(given):
+            raise RunError(f"run {spec.run}: {len(given)} executors have the numbers {numbers}")
+        self.executors: Mapping[int, Executor] = dict(zip(numbers, self.topology.executors, strict=True))
+        self.number_of: Mapping[Executor, int] = {executor: number for number, executor in self.executors.items()}
+        self.owners = {component: owners_of(runs) for component, runs in spec.owners.items()}
+        for component, parallelism in self.topology.keyed.items():
+            owners = self.owners.get(component, ())
+            if len(owners) != KEY_GROUPS or not set(owners) <= set(range(parallelism)):
+                raise RunError(f"run {spec.run}: the key groups of {component} have no complete table of owners")
+        self.place: Mapping[int, Slot] = dict(zip(numbers, [entry.place for entry in spec.executors], strict=True))
+        self.places: tuple[Slot, ...] = spec.workers
+        unknown = set(self.place.values()) - set(self.places)
         if unknown:
             raise RunError(f"run {spec.run}: executors are placed on {unknown.pop()}, which is none of its workers")
         if spec.gates is not None:
-            unscheduled = {place.node for place in self.place} - set(spec.gates.nodes)
+            unscheduled = {place.node for place in self.place.values()} - set(spec.gates.nodes)
             if unscheduled:
                 raise RunError(f"node {min(unscheduled)} has no part in the run's communication schedule")
 
@@ -103,14 +120,18 @@ class RunPlan:
         """Return the channels that an executor sends on."""
         return self._by_sender.get(number, ())
 
+    def component_of(self, number: int) -> Component:
+        """Return the component of an executor."""
+        return self.topology.component[self.executors[number].component]
+
     def is_bolt(self, number: int) -> bool:
         """Return whether an executor is one of a bolt."""
-        return self.topology.component[self.executors[number].component].kind == "bolt"
+        return self.component_of(number).kind == "bolt"
 
     @cached_property
     def spouts(self) -> frozenset[str]:
         """Names of the executors of spouts."""
-        return frozenset(executor.name for at, executor in enumerate(self.executors) if not self.is_bolt(at))
+        return frozenset(executor.name for at, executor in self.executors.items() if not self.is_bolt(at))
 
     @cached_property
     def fan_in(self) -> Mapping[int, int]:
@@ -120,7 +141,7 @@ class RunPlan:
     def _channels(self) -> Iterator[ChannelPlan]:
         # Links are in no topological order, so repeat until no more executors are reached.
         found = list(self._declared_channels())
-        reached = {at for at in range(len(self.executors)) if not self.is_bolt(at)}
+        reached = {at for at in self.executors if not self.is_bolt(at)}
         while True:
             more = {channel.receiver for channel in found if channel.sender in reached} - reached
             if not more:
@@ -128,7 +149,7 @@ class RunPlan:
             reached |= more
 
     def _declared_channels(self) -> Iterator[ChannelPlan]:
-        number = self.topology.number_of
+        number = self.number_of
         stream_number = {key: at for at, key in enumerate(self.streams)}
         for source, destination, entry in self.topology.links():
             stream = stream_number.get((source.id, entry.stream))
@@ -144,10 +165,10 @@ class RunPlan:
                     yield ChannelPlan(number[sender], number[receiver], stream, entry)
 
     @cached_property
-    def worker(self) -> tuple[int, ...]:
+    def worker(self) -> Mapping[int, int]:
         """Number of the worker of every executor."""
         number = {place: at for at, place in enumerate(self.places)}
-        return tuple([number[place] for place in self.place])
+        return {at: number[place] for at, place in self.place.items()}
 
     def peers(self, worker: int) -> set[int]:
         """Return the numbers of the workers that share a channel with `worker`."""
@@ -158,18 +179,18 @@ class RunPlan:
                 found |= ends
         return found - {worker}
 
-    def moved(self, moves: Iterable[Move], workers: tuple[Place, ...]) -> "RunPlan":
+    def moved(self, moves: Iterable[Move], workers: tuple[Slot, ...]) -> "RunPlan":
         """Return the plan after a barrier at which executors move.
 
         Raises:
             RunError: there is no such executor or worker.
         """
         to = {move.executor: move.to for move in moves}
-        known = {executor.name for executor in self.executors}
+        known = {executor.name for executor in self.executors.values()}
         if to.keys() - known:
             raise RunError(f"there is no executor {', '.join(sorted(to.keys() - known))}")
         executors = [
             ExecutorSpec(entry.component, entry.index, to.get(executor.name, entry.place))
-            for entry, executor in zip(self.spec.executors, self.executors, strict=True)
+            for entry, executor in zip(self.spec.executors, self.executors.values(), strict=True)
         ]
         return RunPlan(structs.replace(self.spec, executors=tuple(executors), workers=workers))

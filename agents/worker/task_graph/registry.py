@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from agents.worker.channels.channel import ChannelId, Incoming, Outgoing
+from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, mark_of
 from agents.worker.channels.input_gate import InputGate
-from agents.worker.channels.remote import RemoteIncoming, RemoteOutgoing, mark_of
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor
@@ -37,6 +37,17 @@ class TaskRegistry:
         self.executors: list[RunningExecutor] = []
         self.spouts: list[SpoutExecutor] = []
         self.bolts: list[BoltExecutor] = []
+
+    @property
+    def next_tick(self) -> int:
+        """Highest number of a next tick among the spouts; 0 without any."""
+        return max((spout.next_tick for spout in self.spouts), default=0)
+
+    @property
+    def records(self) -> int | None:
+        """Records of the whole input up to the last one emitted by a spout here; None: an input has ended."""
+        ended = any(spout.ending or spout.exhausted for spout in self.spouts)
+        return None if ended else max((spout.records for spout in self.spouts), default=0)
 
     def add(self, running: RunningExecutor) -> None:
         """Add an executor."""
@@ -131,7 +142,7 @@ class TaskRegistry:
 
     @property
     def drained(self) -> bool:
-        """Whether no executor will emit again and all emitted rows have been sent."""
+        """True if no executor will emit again and all emitted rows have been sent."""
         return all(running.drained for running in self.executors) and not self.retired
 
 

@@ -3,15 +3,16 @@
 Rows are sent at the start of a time slot only. From the numbers of rows sent and received by all workers the controller
 determines when a time slot has ended (`agents.protocol.SlotDone`). A slot also ends with unprocessed parts if only
 later slots can unblock them: parts behind a barrier or tick that other channels have not delivered yet, or in front of
-an executor whose own outboxes are full. Waiting for those would be a deadlock.
+an executor whose own outboxes are full. Waiting for those would be a deadlock. If transfers overlap with processing, a
+slot ends when all rows have arrived; then what a worker processes in a slot may have arrived in the one before.
 """
 
 from collections import Counter
 from collections.abc import Callable
 
-from agents.protocol import Gates, Place, SlotDone
+from agents.protocol import Gates, Slot, SlotDone
 from agents.worker.channels.channel import Outgoing
-from agents.worker.channels.gated import Gated, GatedRouter
+from agents.worker.channels.gated import Gated, GatedRouter, estimated_bytes
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.task_graph.plan import RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
@@ -24,7 +25,7 @@ class TimeSlots:
         part_tuples: most rows that one executor may send to another per time slot.
     """
 
-    def __init__(self, gates: Gates, plan: RunPlan, place: Place, now_ns: Callable[[], int]) -> None:
+    def __init__(self, gates: Gates, plan: RunPlan, place: Slot, now_ns: Callable[[], int]) -> None:
         """Wait for the first time slot.
 
         Args:
@@ -33,28 +34,39 @@ class TimeSlots:
             place: of this worker.
             now_ns: this node's monotonic clock.
         """
-        self.part_tuples = gates.part_tuples
-        self._gates, self._epoch, self._place, self._now_ns = gates, plan.spec.epoch, place, now_ns
-        self._column = gates.nodes.index(place.node) if place.node in gates.nodes else None
+        self._epoch, self._place, self._now_ns = plan.spec.epoch, place, now_ns
         level = plan.topology.level
-        self._stage = [min(level[executor.component], gates.stages - 1) for executor in plan.executors]
+        self._level = {at: level[executor.component] for at, executor in plan.executors.items()}
+        self.follow(gates, 0)
         self._number: int | None = None
         self._sent = self._received = 0
         self._parts: dict[int, int] = {}
-        self._reported: tuple[int, int] | None = None
+        self._reported: tuple[int, int, bool] | None = None
         self._processed: dict[BoltExecutor, int] = {}
         self._opened_ns = self._last_ns = 0
+        self._arrived_ns: int | None = None
         self._first_ns: dict[BoltExecutor, int] = {}
 
+    def follow(self, gates: Gates, first: int) -> None:
+        """Follow a schedule from time slot `first` on, which counts as its slot 0."""
+        node = self._place.node
+        self._gates, self._first = gates, first
+        self.part_tuples = gates.part_tuples
+        self._column = gates.nodes.index(node) if node in gates.nodes else None
+        self._stage = {at: min(level, gates.stages - 1) for at, level in self._level.items()}
+
     def arrived(self, rows: int) -> None:
-        """Count rows that have arrived on a channel."""
-        self._received += rows
+        """Count rows that have arrived on a channel; none if it is a marker."""
+        if rows:
+            self._received += rows
+            self._arrived_ns = self._now_ns()
 
     def opened(self, number: int) -> list[str | None]:
         """Return per stage the node to which this node's gates are open in time slot `number`."""
         steps, nodes, column = self._gates.steps, self._gates.nodes, self._column
         targets = (
-            None if step is None or column is None else steps[step][column] for step in self._gates.steps_in(number)
+            None if step is None or column is None else steps[step][column]
+            for step in self._gates.steps_in(number - self._first)
         )
         return [None if target is None else nodes[target] for target in targets]
 
@@ -63,6 +75,7 @@ class TimeSlots:
         self._number, self._opened_ns = number, self._now_ns()
         self._processed = {bolt: bolt.worked.processed for bolt in registry.bolts}
         self._first_ns.clear()
+        self._arrived_ns = None
         opened = self.opened(number)
 
         def is_open(channel: Outgoing) -> bool:
@@ -84,26 +97,33 @@ class TimeSlots:
     def done(self, registry: TaskRegistry) -> SlotDone | None:
         """Return the report after a pass; None while there is more to process, or nothing new to report."""
         self._note_progress(registry)
-        if self._number is None or self._reported == (self._number, self._received):
+        idle = not any(bolt.ready for bolt in registry.bolts)
+        if self._number is None or self._reported == (self._number, self._received, idle):
             return None
-        if any(bolt.ready for bolt in registry.bolts):
+        if not idle and self._gates.overlap == "none":
             return None
-        self._reported = self._number, self._received
-        waiting = [len(channel.pending) for channel in registry.senders]
+        self._reported = self._number, self._received, idle
+        outboxes = [channel.pending for channel in registry.senders]
         for running in registry.executors:
             if isinstance(running.router, GatedRouter):
-                waiting += [len(pool.rows) for pool in running.router.pools]
+                outboxes += [pool.rows for pool in running.router.pools]
+        waiting = [len(rows) for rows in outboxes]
+        opened_ns = self._opened_ns
         return SlotDone(
             epoch=self._epoch,
-            slot=self._place.slot,
+            slot=self._place.index,
             number=self._number,
             sent=self._sent,
             received=self._received,
             parts=self._parts,
             waiting=sum(waiting),
             largest=max(waiting, default=0),
-            first_ns=max(self._first_ns.values()) - self._opened_ns if self._first_ns else None,
-            last_ns=self._last_ns - self._opened_ns if self._first_ns else None,
+            first_ns=max(self._first_ns.values()) - opened_ns if self._first_ns else None,
+            last_ns=self._last_ns - opened_ns if self._first_ns else None,
+            arrived_ns=None if self._arrived_ns is None else self._arrived_ns - opened_ns,
+            packed_ns=self._now_ns() - opened_ns if self._first_ns and idle else None,
+            queued_rows=sum(waiting) + sum(bolt.inputs.rows for bolt in registry.bolts),
+            queued_bytes=sum(map(estimated_bytes, outboxes)) + sum(bolt.inputs.nbytes for bolt in registry.bolts),
         )
 
     def _note_progress(self, registry: TaskRegistry) -> None:

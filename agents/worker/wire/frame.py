@@ -1,13 +1,13 @@
-"""Frames, the unit of transfer between workers: writing and reading.
+"""Frames, the unit of transfer between workers: their bytes, and the encoding of the rows in them.
 
     offset  size  field
-    0       1     kind       DATA, CREDIT, END, BARRIER, TICK or STATE
-    1       1     flags      STAMPED: stamps precede the rows of a DATA frame; LAST: of a STATE
+    0       1     kind       DATA, CREDIT, END, BARRIER, TICK, STATE, COPY or PULL
+    1       1     flags      STAMPED: stamps precede the rows of a DATA frame. LAST: of STATE and COPY. ROUND: of COPY
     2       2     stream     number of the stream (position in the topology's list of streams)
     4       4     epoch      start of the topology that the frame belongs to
     8       4     sender     number of the sending executor
     12      4     receiver   number of the receiving executor
-    16      4     count      DATA: rows. CREDIT: rows returned. BARRIER: its number. TICK: its number
+    16      4     count      DATA: rows. CREDIT: rows returned. BARRIER, TICK: its number. COPY, PULL: of the barrier
     20      4     length     bytes of payload that follow; CREDIT: bytes returned, no payload
     24            payload
 
@@ -15,23 +15,42 @@ All fields are little-endian. Payload by kind:
 
     DATA   when STAMPED: a uint32 n and n times (uint32 row, int64 intended time in ns); then the encoded rows
     TICK   stream time and due time (int64 ns each)
-    STATE  a piece of a moved executor's state; sender and receiver are both that executor
+    STATE  a piece of an executor's state; its receiver is the same, which moves, or takes over from it
+    COPY   a piece of state that is copied before the barrier, likewise; PULL, which has no payload, requests it
 
 Every field is checked against its limit before memory is allocated for it.
+
+A batch of rows is encoded as MessagePack through msgspec, typed by the stream's declared schema: decoding checks every
+field against its declared type and can only create ints, floats, strings, bytes, booleans and tuples of them. If the
+`bytes` fields of a batch are large, they are appended to the rest, so that the sender does not copy them:
+
+    offset  size  field
+    0       1     0xC1, which no MessagePack value begins with
+    1       4     length of the head, little-endian
+    5             head: the batch in MessagePack, with the length of each `bytes` field in place of its contents
+                  the contents of these fields, row by row
+
+The receiver copies each field once, into a `bytes` object of its own. So a row that an operator keeps does not hold a
+frame's buffer, and is the same whether it came from this worker or from another.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from inventory.errors import RunError
+from workloads.operators import Row
 
 HEADER = Struct("<BBHIIIII")
 HEADER_BYTES = HEADER.size
 
-DATA, CREDIT, END, BARRIER, TICK, STATE = 1, 2, 3, 4, 5, 6
+DATA, CREDIT, END, BARRIER, TICK, STATE, COPY, PULL = 1, 2, 3, 4, 5, 6, 7, 8
 STAMPED = 1
-LAST = 1
+LAST, ROUND = 1, 2
 
 MAX_PAYLOAD = 16 * 1024 * 1024
 STATE_BYTES = 1024 * 1024
@@ -48,6 +67,15 @@ _TICK = Struct("<qq")
 
 Stamps = Sequence[tuple[int, int]]
 """(row, intended time in ns of the controller's monotonic clock) of the sampled rows of a batch, ordered by row."""
+
+TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bytes": bytes, "bool": bool}
+
+
+LARGE_BYTES = 1024
+"""From this mean size per row on, the contents of `bytes` fields are appended to the head."""
+
+_APART = Struct("<BI")
+_APART_MARK = 0xC1
 
 
 class FrameError(RunError):
@@ -109,14 +137,33 @@ def tick_times(frame: Frame) -> tuple[int, int]:
     return time_ns, due_ns
 
 
-def state(epoch: int, executor: int, state: bytes) -> Iterator[bytes]:
-    """Yield the pieces of the STATE frames that carry `state`."""
+def state(epoch: int, executor: int, state: bytes, receiver: int | None = None) -> Iterator[bytes]:
+    """Yield the pieces of the STATE frames that carry `state` to the executor itself, or to another one."""
+    return _state_frames(STATE, LAST, epoch, executor, executor if receiver is None else receiver, 0, state)
+
+
+def copy(
+    epoch: int, executor: int, barrier: int, state: bytes, ends_round: bool, receiver: int | None = None
+) -> Iterator[bytes]:
+    """Yield the pieces of the COPY frames that carry `state`, some of what is copied before the barrier."""
+    receiver = executor if receiver is None else receiver
+    return _state_frames(COPY, LAST | ROUND * ends_round, epoch, executor, receiver, barrier, state)
+
+
+def pull(epoch: int, executor: int, barrier: int, receiver: int | None = None) -> bytes:
+    """Return a PULL frame: the next COPY, of an executor that moves or gives keys to `receiver`, may follow."""
+    return HEADER.pack(PULL, 0, 0, epoch, executor, executor if receiver is None else receiver, barrier, 0)
+
+
+def _state_frames(
+    kind: int, last: int, epoch: int, executor: int, receiver: int, count: int, state: bytes
+) -> Iterator[bytes]:
     view = memoryview(state)
     starts = range(0, max(1, len(view)), STATE_BYTES)
     for at in starts:
         piece = view[at : at + STATE_BYTES]
-        flags = LAST if at == starts[-1] else 0
-        yield HEADER.pack(STATE, flags, 0, epoch, executor, executor, 0, len(piece))
+        flags = last if at == starts[-1] else 0
+        yield HEADER.pack(kind, flags, 0, epoch, executor, receiver, count, len(piece))
         yield bytes(piece)
 
 
@@ -153,9 +200,12 @@ def _payload_bytes(kind: int, flags: int, count: int, length: int) -> int:
         return length
     if kind == STATE and not flags & ~LAST and not count and length <= STATE_BYTES:
         return length
+    if kind == COPY and flags in (0, LAST, LAST | ROUND) and length <= STATE_BYTES:
+        return length
     if kind == TICK and not flags and length == _TICK.size:
         return length
-    if not flags and (kind == CREDIT or (kind == BARRIER and not length) or (kind == END and not count | length)):
+    numbered = kind in (BARRIER, PULL) and not length
+    if not flags and (kind == CREDIT or numbered or (kind == END and not count | length)):
         return 0
     raise FrameError(f"a frame of kind {kind} with flags {flags}, count {count}, length {length}")
 
@@ -171,6 +221,11 @@ class FrameReader:
         self._buffer = memoryview(bytearray(_MIN_BUFFER))
         self._start = self._stop = 0
         self._needed = HEADER_BYTES
+
+    @property
+    def is_amid_large(self) -> bool:
+        """True if a part is missing of a frame that is larger than what is usually received at once."""
+        return self._needed > _CHUNK
 
     def space(self, least: int = 1) -> memoryview:
         """Return free buffer space of at least `least` bytes; payloads of earlier frames become invalid.
@@ -222,3 +277,112 @@ class FrameReader:
         """Yield the frames completed by bytes that were received elsewhere."""
         self.space(len(received))[: len(received)] = received
         yield from self.received(len(received))
+
+
+class CodecError(RunError):
+    """Rows that do not follow their stream's schema, or bytes that are not an encoded batch of it."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_UNFIT = (TypeError, ValueError, OverflowError, msgspec.EncodeError)
+
+
+class Codec:
+    """Encoder and decoder for the batches of one stream."""
+
+    def __init__(self, schema: Mapping[str, str]) -> None:
+        self.schema = dict(schema)
+        types = [TYPES[kind] for kind in schema.values()]
+        self._decoder = _decoder(types)
+        self._head_decoder = _decoder([int if kind is bytes else kind for kind in types])
+        self._large = [place for place, kind in enumerate(types) if kind is bytes]
+
+    def encode(self, rows: Sequence[Row]) -> list[bytes]:
+        """Encode rows; return pieces to be written one after the other.
+
+        Raises:
+            CodecError: a field has a value that no stream can carry (an object, an int beyond 64 bits).
+        """
+        try:
+            apart = self._encode_apart(rows) if self._large and rows else None
+            return apart or [_encoder.encode(rows)]
+        except _UNFIT as fault:
+            raise CodecError(f"a row of the stream {self.schema} cannot be encoded: {fault}") from None
+
+    def _encode_apart(self, rows: Sequence[Row]) -> list[bytes] | None:
+        """Encode the batch with its `bytes` fields appended; return None when they are small, or not `bytes`."""
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+        fields = [columns[place] for place in self._large]
+        if {kind for column in fields for kind in map(type, column)} != {bytes}:
+            return None
+        sizes = [list(map(len, column)) for column in fields]
+        if sum(map(sum, sizes)) < LARGE_BYTES * len(rows):
+            return None
+        for place, column in zip(self._large, sizes, strict=True):
+            columns[place] = column
+        head = _encoder.encode(list(zip(*columns, strict=True)))
+        return [_APART.pack(_APART_MARK, len(head)) + head, *chain.from_iterable(zip(*fields, strict=True))]
+
+    def decode(self, data: bytes | bytearray | memoryview, count: int) -> list[Row]:
+        """Decode `count` rows from the output of `encode`; another number is rejected before any row is created.
+
+        Raises:
+            CodecError: the bytes are not `count` rows of this schema.
+        """
+        if self._large and data[:1] == b"\xc1":
+            return self._decode_apart(memoryview(data), count)
+        return self._decode(self._decoder, data, count)
+
+    def _decode(self, decoder: Any, data: bytes | bytearray | memoryview, count: int) -> list[Row]:
+        head = _array_head(count)
+        if data[: len(head)] != head:
+            raise CodecError(f"bytes that are not {count} rows of the stream {self.schema}")
+        try:
+            rows: list[Row] = decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            raise CodecError(f"bytes that are no rows of the stream {self.schema}: {fault}") from None
+        return rows
+
+    def _decode_apart(self, data: memoryview, count: int) -> list[Row]:
+        if len(data) < _APART.size:
+            raise CodecError(f"{len(data)} bytes that are no rows of the stream {self.schema}")
+        _, length = _APART.unpack_from(data)
+        stop = _APART.size + length
+        # If the head is longer than the data, it is truncated, and its decoder raises.
+        heads = self._decode(self._head_decoder, data[_APART.size : stop], count)
+        columns: list[Sequence[Any]] = list(zip(*heads, strict=True))
+        sizes = list(chain.from_iterable(zip(*[columns[place] for place in self._large], strict=True)))
+        if min(sizes, default=0) < 0 or sum(sizes) != len(data) - stop:
+            raise CodecError(f"fields of {sum(sizes)} bytes in {len(data) - stop}, of the stream {self.schema}")
+        # One call copies all fields.
+        fields = Struct("s".join([*map(str, sizes), ""])).unpack_from(data, stop)
+        for at, place in enumerate(self._large):
+            columns[place] = fields[at :: len(self._large)]
+        return list(zip(*columns, strict=True))
+
+
+def _decoder(types: Sequence[type]) -> Any:
+    row = tuple.__class_getitem__(tuple(types) or ((),))
+    return msgspec.msgpack.Decoder(list.__class_getitem__(row))
+
+
+@lru_cache(maxsize=4096)
+def _array_head(count: int) -> bytes:
+    """Return the header that MessagePack puts before the elements of an array."""
+    if count < 16:
+        return bytes([0x90 | count])
+    if count < 1 << 16:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def encoded_bytes(rows: Sequence[Row]) -> int:
+    """Return the number of bytes that these rows would take on the wire.
+
+    Raises:
+        CodecError: a field has a value that no stream can carry.
+    """
+    try:
+        return len(_encoder.encode(rows))
+    except _UNFIT as fault:
+        raise CodecError(f"a row cannot be encoded: {fault}") from None

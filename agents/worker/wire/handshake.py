@@ -71,7 +71,7 @@ class Connector(_Side):
         return fields + self._proof(b"hello", self._me, self.peer, self._nonce)
 
     def receive(self, received: bytes) -> bytes:
-        """Take bytes, return bytes to send; `done` tells when the other side has proved itself.
+        """Take bytes, return bytes to send; `done` is set once the other side is authenticated.
 
         Raises:
             HandshakeError: the proof is wrong.
@@ -96,7 +96,7 @@ class Acceptor(_Side):
         self.peer = -1
 
     def receive(self, received: bytes) -> bytes:
-        """Take bytes, return bytes to send; `done` tells when the other side has proved itself.
+        """Take bytes, return bytes to send; `done` is set once the other side is authenticated.
 
         Raises:
             HandshakeError: not our protocol, another epoch, another worker, or a wrong proof.

@@ -1,21 +1,31 @@
-"""From a listening socket to one link per peer: connecting, accepting, and rejecting unknown clients.
+"""The links of a worker, one per peer: connecting, accepting, rejecting unknown clients, and the bytes of a connection.
 
 Of two workers the one with the lower number connects, once they share a channel. The other accepts, at any time, every
 client that authenticates as a worker of this run and epoch. A connection becomes a link when its handshake completes
 within 5 s; any other is closed before a frame is parsed, and counted by reason. When too many connect at once, those
 that have not sent a hello are closed first; a peer whose connection was closed connects again. A peer that cannot be
 reached, or does not authenticate, is reported as lost.
+
+A link carries frames in order. Its writes never block; the credits of its channels bound the bytes that it buffers. It
+does not reconnect: when it breaks, this epoch ends.
 """
 
 import selectors
 import socket
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from itertools import islice
 
+from agents.worker.wire.frame import STATE_BYTES, Frame, FrameReader
 from agents.worker.wire.handshake import TIMEOUT_S, Acceptor, Connector, HandshakeError
-from agents.worker.wire.link import tune
 from inventory.errors import RunError
+
+_MAX_PIECES = 512
+_MAX_RECEIVED_AT_ONCE = 2 * STATE_BYTES
+"""A frame of state and what is around it arrive in one pass, which would otherwise wait for the turns of executors."""
+
+_SOCKET_BUFFER = 1024 * 1024
 
 _BACKLOG = 256
 _MAX_UNAUTHENTICATED = 128
@@ -28,6 +38,111 @@ _MAX_HANDSHAKE_BYTES = 4096
 
 _MAX_TRIES = 8
 """Attempts to connect to a peer that closes the connection, before it counts as lost."""
+
+
+class LinkError(RunError):
+    """The other worker is gone."""
+
+
+class Link:
+    """The link to one peer; bytes written before the connection exists are buffered."""
+
+    def __init__(self, peer: int, epoch: int) -> None:
+        self.peer = peer
+        self.sent_bytes = self.received_bytes = 0
+        self._sock: socket.socket | None = None
+        self._reader = FrameReader(epoch)
+        self._first_bytes = b""
+        self._out: deque[bytes | memoryview] = deque()
+
+    def attach(self, sock: socket.socket, first_bytes: bytes) -> None:
+        """Use `sock`, whose handshake is done; `first_bytes` of the first frames have been received with it."""
+        self._sock = sock
+        self._first_bytes = first_bytes
+
+    @property
+    def sock(self) -> socket.socket:
+        """The connection.
+
+        Raises:
+            LinkError: there is none yet.
+        """
+        if self._sock is None:
+            raise LinkError(f"link to worker {self.peer}: not connected")
+        return self._sock
+
+    def write(self, pieces: list[bytes]) -> None:
+        """Send `pieces` in order, at the next `flush`."""
+        self._out += pieces
+
+    @property
+    def backlog(self) -> bool:
+        """True if bytes are waiting for the socket."""
+        return bool(self._out)
+
+    def flush(self) -> None:
+        """Write as much as the socket accepts now; afterwards `backlog` is true if bytes are left.
+
+        Raises:
+            LinkError: the other side has closed.
+        """
+        out, sock = self._out, self.sock
+        while out:
+            pieces = list(islice(out, _MAX_PIECES))
+            try:
+                sent = sock.sendmsg(pieces)
+            except BlockingIOError:
+                return
+            except OSError as fault:
+                raise LinkError(f"link to worker {self.peer}: {fault.strerror}") from None
+            self.sent_bytes += sent
+            if len(pieces) == len(out) and sent == sum(map(len, pieces)):
+                out.clear()
+                return
+            while out and sent >= len(out[0]):
+                sent -= len(out.popleft())
+            if sent:
+                out[0] = memoryview(out[0])[sent:]
+
+    def receive(self) -> Iterator[Frame]:
+        """Yield frames that have arrived; the bytes read are limited, so that one link cannot starve the others.
+
+        Raises:
+            FrameError: the peer does not follow the protocol.
+            LinkError: the other side has closed.
+        """
+        if self._first_bytes:
+            first, self._first_bytes = self._first_bytes, b""
+            yield from self._reader.feed(first)
+        most = _MAX_RECEIVED_AT_ONCE
+        while most > 0:
+            space = self._reader.space()
+            try:
+                received = self.sock.recv_into(space)
+            except BlockingIOError:
+                return
+            except OSError as fault:
+                raise LinkError(f"link to worker {self.peer}: {fault.strerror}") from None
+            if not received:
+                raise LinkError(f"link to worker {self.peer}: closed by the other side")
+            self.received_bytes += received
+            yield from self._reader.received(received)
+            # Reading makes room, into which the rest of a large frame often follows at once.
+            if received < len(space) and not self._reader.is_amid_large:
+                return
+            most -= received
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._sock is not None:
+            self._sock.close()
+
+
+def tune(sock: socket.socket) -> None:
+    """Set the options of a data connection: no delay for small frames, a send buffer for a window of large ones."""
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
 
 
 class Mesh:
@@ -86,7 +201,7 @@ class Mesh:
 
     @property
     def complete(self) -> bool:
-        """Whether every wanted peer has a link."""
+        """True if every wanted peer has a link."""
         return self._wanted <= self._linked
 
     def connect(self, addresses: dict[int, tuple[str, int]]) -> None:

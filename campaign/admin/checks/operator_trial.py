@@ -2,7 +2,8 @@
 
 Components process their input from upstream to downstream, and every interval of stream time ends with its tick, as in
 a run. The three instances get the same batches. At random moments the state of one of them is written to bytes and
-restored in a new operator, which must emit the same rows as the other two.
+restored in a new operator, which must emit the same rows as the other two. Where it can be divided by key groups,
+merged, or copied while the operator works, that is done half of the time.
 """
 
 import random
@@ -10,12 +11,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
-from campaign.admin.checks.emissions import Emissions, Rows
+from campaign.admin.checks.copied_state import StateCopy, can_be_copied
+from campaign.admin.checks.restores import Emissions, Rows, divided, merged
 from campaign.admin.checks.trial import TrialReporter
-from inventory.params import as_plain
-from inventory.plugins import raised_at
-from workloads.key_groups import KeyRouter, codec_bytes
-from workloads.operators import Batch, Bolt, Combining, Context, Emitted, Operator, Row, Spout
+from inventory.plugins import as_plain, raised_at
+from workloads.key_groups import KeyRouter, codec_bytes, first_owners
+from workloads.operators import Batch, Bolt, Combining, Context, Emitted, Keyed, Merging, Operator, Row, Spout
 from workloads.rates import Max
 from workloads.source_clock import SourceClock, source_clock
 from workloads.topology import ACKER, DEFAULT_STREAM, Executor, Input
@@ -29,6 +30,11 @@ ROWS, TICKS, MOST_ROWS, MOST_INTERVALS = 2000, 3, 200_000, 400
 BATCH = 40
 RESTORED, SETTLED = 0.25, 0.5
 """Probability of a restore before a call, and of collecting settled rows of the answer at a restore."""
+
+DIVIDED = 0.5
+"""Probability that a restore divides or copies the state, if the operator has what that needs."""
+
+GROUPS, MERGE, COPY = "snapshot_groups and restore_groups", "merge", "snapshot_keys and restore_keys"
 
 SEED = 20
 
@@ -44,6 +50,7 @@ class Triplet:
         self._trial, self.executor = trial, executor
         self.constant, self.control, self.restored = self._opened(), self._opened(), self._opened()
         self.restores = 0
+        self._copy: StateCopy | None = None
         self.settled: dict[str, list[Row]] = {}
 
     @property
@@ -51,16 +58,13 @@ class Triplet:
         """The three operators."""
         return self.constant, self.control, self.restored
 
+    @property
+    def opened(self) -> Iterable[Operator]:
+        """All operators that are open."""
+        return self.operators if self._copy is None else (*self.operators, self._copy.target)
+
     def _opened(self) -> Operator:
-        trial, executor = self._trial, self.executor
-        parallelism = trial.topology.component[executor.component].parallelism
-        with trial.calling(executor, "open"):
-            operator = trial.workload.operator(executor.component)
-            context = Context(
-                executor.component, executor.index, parallelism, as_plain(trial.workload.params), SEED, trial.inputs
-            )
-            operator.open(context)
-        return operator
+        return self._trial.opened(self.executor, self._trial.topology.component[self.executor.component].parallelism)
 
     def restore(self) -> None:
         """Replace the restored instance with a new operator that restores its state."""
@@ -69,17 +73,51 @@ class Triplet:
             with trial.calling(self.executor, "settled"):
                 for table in operator.tables():
                     self.settled.setdefault(table.answer_table, []).extend(table.settled())
+        if self._copy is not None:
+            self._proceed(self._copy)
+        elif can_be_copied(operator) and trial.random.random() < DIVIDED:
+            with trial.calling(self.executor, COPY):
+                self._copy = StateCopy(operator, self._opened(), trial.random)
+        else:
+            self._replace(operator)
+
+    def _proceed(self, copy: StateCopy) -> None:
+        with self._trial.calling(self.executor, COPY):
+            if not copy.proceed():
+                return
+            self.restored.close()
+        self.restored, self._copy = copy.target, None
+        self.restores += 1
+
+    def _replace(self, operator: Operator) -> None:
+        trial = self._trial
         with trial.calling(self.executor, "snapshot"):
             state = operator.snapshot()
         if not isinstance(state, bytes):
             trial.fail(SNAPSHOT, f"{self.executor.name}: snapshot() returns {type(state).__name__}, not bytes")
+        again = self._again(operator, state)
         with trial.calling(self.executor, "close"):
             operator.close()
-        again = self._opened()
-        with trial.calling(self.executor, "restore"):
-            again.restore(state)
         self.restored = again
         self.restores += 1
+
+    def _again(self, operator: Operator, state: bytes) -> Operator:
+        """Return a new operator with the same state, sometimes divided and added up as for other executors."""
+        trial, executor = self._trial, self.executor
+        if trial.random.random() < DIVIDED:
+            parallelism = trial.topology.keyed.get(executor.component)
+            if parallelism is not None and isinstance(operator, Keyed):
+                owned = [group for group, owner in enumerate(first_owners(parallelism)) if owner == executor.index]
+                with trial.calling(executor, GROUPS):
+                    return divided(operator, owned, self._opened, trial.random)
+            if isinstance(operator, Merging):
+                empty = self._opened()
+                with trial.calling(executor, MERGE):
+                    return merged([state, empty.snapshot()], self._opened)
+        again = self._opened()
+        with trial.calling(executor, "restore"):
+            again.restore(state)
+        return again
 
     def compare(self, one: Rows, control: Rows, restored: Rows) -> None:
         """Compare the rows of the three instances and record them."""
@@ -126,6 +164,14 @@ class OperatorTrial:
     def calling(self, executor: Executor, what: str) -> "_OperatorCall":
         """Return a context manager for a call of an operator."""
         return _OperatorCall(self, executor, what)
+
+    def opened(self, executor: Executor, parallelism: int) -> Operator:
+        """Create and open an operator for one of `parallelism` executors of its component."""
+        with self.calling(executor, "open"):
+            operator = self.workload.operator(executor.component)
+            params = as_plain(self.workload.params)
+            operator.open(Context(executor.component, executor.index, parallelism, params, SEED, self.inputs))
+        return operator
 
     def fail(self, check: str, message: str) -> None:
         """Report a fault and end the trial.
@@ -281,7 +327,7 @@ class OperatorTrial:
     def close(self) -> None:
         """Close all operators."""
         for executor, triplet in self.triplets.items():
-            for operator in triplet.operators:
+            for operator in triplet.opened:
                 with self.calling(executor, "close"):
                     operator.close()
 
@@ -304,7 +350,9 @@ class _OperatorCall:
             made = self._trial.workload.operator(self._executor.component)
             place = raised_at(fault, type(made))
             message = f"{self._what} of {self._executor.name} fails: {type(fault).__name__}: {fault} ({place})"
-            self._trial.fail(SNAPSHOT if self._what in ("snapshot", "restore") else OPERATORS, message)
+            self._trial.fail(
+                SNAPSHOT if self._what in ("snapshot", "restore", GROUPS, MERGE, COPY) else OPERATORS, message
+            )
 
 
 def _parts(entry: Input, fields: list[str], rows: Sequence[Row], parallelism: int) -> list[list[Row]] | None:
@@ -315,7 +363,7 @@ def _parts(entry: Input, fields: list[str], rows: Sequence[Row], parallelism: in
     if entry.grouping == "all":
         return [list(rows) for _ in range(parallelism)]
     parts: list[list[Row]] = [[] for _ in range(parallelism)]
-    route = KeyRouter(parallelism)
+    route = KeyRouter(first_owners(parallelism))
     places = [fields.index(name) for name in entry.fields]
     for row in rows:
         match entry.grouping:

@@ -1,9 +1,104 @@
-"""`python -m campaign.admin.checks.process scheduler NAME all|answers | workload NAME FOLDER`: tests a plug-in."""
+"""`python -m campaign.admin.checks.process scheduler NAME all|answers | workload NAME FOLDER`: tests a plug-in.
+
+A scheduler places problems; the operators of a workload process part of its input.
+"""
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
+from campaign.admin.checks.operator_trial import ANSWER, INPUT, PURE, RESTORE, SNAPSHOT, BrokenError, OperatorTrial
+from campaign.admin.checks.sought_records import check_seek
 from campaign.admin.checks.trial import TrialReporter
+from inventory.errors import InputError
+from inventory.plugins import raised_at
+from workloads.key_groups import codec_bytes
+from workloads.workload import Answer, PreparedInput, Workload, load_workload
+
+SAME = "the same rows from two instances, and in another process"
+
+
+def try_workload(name: str, folder: Path, reporter: TrialReporter) -> None:
+    """Test the workload `name`; prepare its input in `folder` unless it exists."""
+    workload = load_workload(name, {})
+    try:
+        with _reported_call(workload, reporter, INPUT, "prepare"):
+            inputs = workload.prepare(folder)
+    except BrokenError:
+        return
+    records = ", ".join(f"{entry.name}: {entry.records:,} records" for entry in inputs)
+    reporter.note(INPUT, records or "it needs no prepared input")
+    try:
+        _try(workload, inputs, reporter)
+    except BrokenError:
+        return
+
+
+def _try(workload: Workload, inputs: Sequence[PreparedInput], reporter: TrialReporter) -> None:
+    trial = OperatorTrial(workload, inputs, reporter)
+    trial.run()
+    check_seek(trial)
+    answer = trial.answer()
+    trial.close()
+    positions = list(trial.positions.values())
+    with _reported_call(workload, reporter, ANSWER, "reference"):
+        reference = workload.reference(positions, inputs)
+        again = workload.reference(positions, inputs)
+    if _sorted(reference) != _sorted(again):
+        reporter.fault(PURE, "the reference differs when it is computed a second time")
+    with _reported_call(workload, reporter, ANSWER, "compare"):
+        verdict = workload.compare(answer, reference)
+    if not verdict.passed:
+        reporter.fault(ANSWER, f"it differs from the reference: {verdict.message}")
+    rows, restores = sum(positions), sum(triplet.restores for triplet in trial.triplets.values())
+    reporter.note(ANSWER, f"{rows:,} records emitted, {verdict.checked:,} rows of the answer compared")
+    reporter.note(SNAPSHOT, f"{restores} snapshots, all of them bytes")
+    reporter.note(RESTORE, f"{restores} operators restored, with the same output as the others")
+    beyond = _downstream_of_free(trial)
+    for column, total in trial.emissions.columns().items():
+        if column[0] not in beyond:
+            reporter.answer(_named(trial, *column), str(total))
+    free = ", ".join(_named(trial, *column) for column in trial.emissions.free)
+    left_out = f"; left out with all that depends on it, because two instances differ there: {free}" if free else ""
+    reporter.note(PURE, SAME + left_out)
+
+
+@contextmanager
+def _reported_call(workload: Workload, reporter: TrialReporter, check: str, what: str) -> Iterator[None]:
+    """Context manager for a call that a run makes once; an exception is reported and ends the trial."""
+    try:
+        with reporter.call(what, at_leisure=True):
+            yield
+    except InputError as fault:
+        reporter.fault(check, f"{what}: {fault}")
+    except Exception as fault:  # noqa: BLE001 - somebody else's code
+        reporter.fault(check, f"{what} fails: {type(fault).__name__}: {fault} ({raised_at(fault, type(workload))})")
+    else:
+        return
+    raise BrokenError(what)
+
+
+def _downstream_of_free(trial: OperatorTrial) -> set[str]:
+    """Return components with input from a free column, whose output may differ between processes."""
+    sources = {component for component, _, _ in trial.emissions.free}
+    found: set[str] = set()
+    for name in trial.topology.order:
+        if any(entry.source in sources | found for entry in trial.topology.component[name].inputs):
+            found.add(name)
+    return found
+
+
+def _named(trial: OperatorTrial, component: str, stream: str, column: int) -> str:
+    """Return a column's name for messages."""
+    declared = (trial.topology.component[component].outputs or {}).get(stream)
+    name = list(declared)[column] if declared else f"column {column}"
+    return f"{name} in {stream!r} of {component}"
+
+
+def _sorted(answer: Answer) -> dict[str, list[bytes]]:
+    return {table: sorted(codec_bytes(tuple(row)) for row in rows) for table, rows in answer.items()}
 
 
 def main() -> None:
@@ -13,14 +108,10 @@ def main() -> None:
     reporter = TrialReporter(target)
     kind, name, *rest = sys.argv[1:]
     if kind == "scheduler":
-        from campaign.admin.checks.scheduler_trial import try_scheduler
+        from campaign.admin.checks.scheduler import try_scheduler
 
         try_scheduler(name, reporter, only_answers=rest == ["answers"])
     else:
-        from pathlib import Path
-
-        from campaign.admin.checks.workload_trial import try_workload
-
         try_workload(name, Path(rest[0]), reporter)
     reporter.finish()
 

@@ -11,12 +11,47 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from inventory.errors import RunError
+from msgspec import Struct
+
+from inventory.errors import MillraceError, RunError
+from inventory.plugins import raised_at
+
+
+class Check(Struct, frozen=True):
+    """Result of one check; the message describes what was seen, or what is wrong."""
+
+    name: str
+    ok: bool
+    message: str
+
+
+class CheckReport(Struct, frozen=True):
+    """All checks, and whether all of them succeeded."""
+
+    ok: bool
+    checks: tuple[Check, ...]
+
+
+def report_of(checks: Sequence[Check]) -> CheckReport:
+    """Return the document for these checks."""
+    return CheckReport(all(check.ok for check in checks), tuple(checks))
+
+
+def construction_error(kind: type, make: Callable[[], object]) -> str:
+    """Return why no instance of a plug-in's class can be made, or an empty string."""
+    try:
+        make()
+    except MillraceError as fault:
+        return str(fault)
+    except Exception as fault:  # noqa: BLE001 - somebody else's code
+        return f"{type(fault).__name__}: {fault} ({raised_at(fault, kind)})"
+    return ""
+
 
 CALL_S = 10.0
 """Longest time of one call of a plug-in."""
@@ -90,6 +125,16 @@ class Trial:
         if not found:
             return ""
         return found[0] + (f" (and {len(found) - 1} more)" if len(found) > 1 else "")
+
+
+def first_difference(trials: Sequence[Trial]) -> tuple[str, str, str] | None:
+    """Return the label of the first answer that differs between the first process and another, and both answers."""
+    one, *others = (trial.answers for trial in trials)
+    for other in others:
+        for label in one:
+            if label in other and one[label] != other[label]:
+                return label, one[label], other[label]
+    return None
 
 
 def run_trial(arguments: Sequence[str], hash_seed: int) -> Trial:

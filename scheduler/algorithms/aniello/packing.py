@@ -1,10 +1,45 @@
 """Greedy packing into bins of items that exchange tuples, pair by pair, busiest pair first.
 
 Used twice: to pack executors into workers, and workers onto nodes. A bin has limits on the items of a group, on all
-items and on load. The least loaded bin is preferred; ties go to the lower number.
+items and on load. The least loaded bin is preferred; ties go to the lower number. The parameters of the limits on
+executors per worker, workers per node and nodes per topology have the names of the authors' published code.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
+
+from scheduler.toolkit.exact import decimal
+
+
+def most_executors(executors: int, workers: int, alfa: float) -> int:
+    """Return M, the maximum number of executors in a worker.
+
+    It lies between an even split (`alfa` 0) and one executor in each other worker (`alfa` 1).
+    """
+    low = -(-executors // workers)
+    high = executors - workers + 1
+    return low + ceil(decimal(alfa) * (high - low))
+
+
+def between(fewest: int, most: int, share: float) -> int:
+    """Return `fewest` at share 0, `most` at share 1, and the interpolated value, rounded up, in between."""
+    return fewest + ceil(decimal(share) * (most - fewest))
+
+
+def nodes_wanted(workers: int, nodes: int, beta: float) -> int:
+    """Return u, the number of nodes that the online scheduler uses for a topology's workers.
+
+    The published "fewest nodes" is in fact workers per node. With many workers and few nodes it exceeds the maximum,
+    hence the clamp.
+    """
+    usable = min(nodes, workers)
+    return min(max(between(-(-workers // usable), usable, beta), 1), usable)
+
+
+def most_workers(workers: int, wanted: int, delta: float) -> int:
+    """Return k, the maximum number of workers of a topology on a node when it uses `wanted` nodes."""
+    return between(-(-workers // wanted), workers - wanted + 1, delta)
+
 
 Pair = tuple[int, int, int]
 """Two items and their rate."""
@@ -50,7 +85,8 @@ class Bins:
         self._places = places
         self._weightless = weightless
         self._of_group: list[dict[int, int]] = [{} for _ in limits]
-        self.items: list[list[int]] = [[] for _ in limits]
+        # Keys of dictionaries, so that an item can be taken out of a large bin at once.
+        self.items: list[dict[int, None]] = [{} for _ in limits]
         self.load = [0 for _ in limits]
         self.home: list[int | None] = [None for _ in load]
 
@@ -78,7 +114,7 @@ class Bins:
         """Put `item` into bin `at`."""
         group = self._group[item]
         self._of_group[at][group] = self._of_group[at].get(group, 0) + 1
-        self.items[at].append(item)
+        self.items[at][item] = None
         self.load[at] += 0 if self._weightless else self._load_of[item]
         self.home[item] = at
 
@@ -87,7 +123,7 @@ class Bins:
         at = self.home[item]
         if at is not None:
             self._of_group[at][self._group[item]] -= 1
-            self.items[at].remove(item)
+            del self.items[at][item]
             self.load[at] -= 0 if self._weightless else self._load_of[item]
             self.home[item] = None
 

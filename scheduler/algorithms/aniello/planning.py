@@ -1,7 +1,12 @@
-"""Plan of the online scheduler: executors to workers, workers to nodes, and a spread over enough nodes.
+"""Plan of the online scheduler: observations, executors to workers, workers to nodes, and a spread over enough nodes.
 
-Where no worker (node) accepts an executor (worker), the published code abandons the round. Ours relaxes limits instead:
-first the limit on load, then the limit on workers per node; never the number of slots.
+Loads and rates are truncated to integers, as in the authors' database. Where no worker (node) accepts an executor
+(worker), the published code abandons the round. Ours relaxes limits instead: first the limit on load, then the limit on
+workers per node; never the number of slots.
+
+Executors outside the plan are placed by Storm's EvenScheduler, as in the authors' code. It never extends running
+workers, so they would never be placed once the plan uses all workers that the topology requested. Ours: they then join
+the plan's workers with room, round robin.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,10 +14,92 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 
-from scheduler.algorithms.aniello.limits import most_executors, most_workers, nodes_wanted
-from scheduler.algorithms.aniello.packing import Bins, NoRoomError, Packing
-from scheduler.algorithms.aniello.stats import Stats, undirected
-from scheduler.toolkit.scaling import decimal
+from scheduler.algorithms.aniello.packing import Bins, NoRoomError, Packing, most_executors, most_workers, nodes_wanted
+from scheduler.algorithms.even import place_evenly, storm_order
+from scheduler.problem import Placement, Problem, Slot, concluded
+from scheduler.toolkit.cost import Loads
+from scheduler.toolkit.exact import decimal
+from scheduler.toolkit.slots import RunningWorkers, assigned, waiting
+from workloads.topology import Executor, Topology
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Observations of one topology. Executors are numbered by start task (component id, index).
+
+    Attributes:
+        topology: the topology.
+        executors: all executors of the topology.
+        load: executor -> load.
+        pairs: (sender, receiver, rate) between different executors, for observed rates above 0.
+    """
+
+    topology: Topology
+    executors: tuple[Executor, ...]
+    load: tuple[int, ...]
+    pairs: tuple[tuple[int, int, int], ...]
+
+    @property
+    def near(self) -> list[dict[int, int]]:
+        """Return executor -> {executor: rate, both directions added}."""
+        return undirected(len(self.executors), self.pairs)
+
+    @property
+    def busy(self) -> list[int]:
+        """Return the executors with traffic, ascending. The others are never part of a plan."""
+        return sorted({executor for pair in self.pairs for executor in pair[:2]})
+
+
+def undirected(size: int, pairs: Sequence[tuple[int, int, int]]) -> list[dict[int, int]]:
+    """Return vertex -> {vertex: rate, both directions added}."""
+    near: list[dict[int, int]] = [{} for _ in range(size)]
+    for one, other, rate in pairs:
+        near[one][other] = near[other][one] = near[one].get(other, 0) + rate
+    return near
+
+
+def stats_of(problem: Problem, as_published: bool) -> list[Stats]:
+    """Return the stats of the observed topologies, in the order given. The others are left out of this round.
+
+    As published, rates are looked up by task number alone: rates of all topologies are added up, and a topology that
+    lacks a named task has incomplete stats.
+    """
+    loads = Loads(problem)
+    orders = {t.id: tuple(sorted(t.executors)) for t in problem.topologies}
+    rates: dict[str, dict[tuple[int, int], float]] = {}
+    for topology in problem.topologies:
+        mine = rates[topology.id] = {}
+        number_of = {executor.name: number for number, executor in enumerate(orders[topology.id])}
+        for (sender, receiver), rate in _observed(problem).items():
+            if sender in number_of and receiver in number_of and sender != receiver and rate:
+                mine[number_of[sender], number_of[receiver]] = rate
+    if as_published:
+        rates = _mixed(orders, rates)
+    return [
+        Stats(
+            topology,
+            orders[topology.id],
+            tuple(int(loads.of(topology, executor)) for executor in orders[topology.id]),
+            tuple((*pair, int(rate)) for pair, rate in sorted(rates[topology.id].items())),
+        )
+        for topology in problem.topologies
+        if rates[topology.id]
+    ]
+
+
+def _observed(problem: Problem) -> Mapping[tuple[str, str], float]:
+    return problem.traffic.rate if problem.traffic is not None else {}
+
+
+def _mixed(
+    orders: Mapping[str, Sequence[Executor]], rates: Mapping[str, Mapping[tuple[int, int], float]]
+) -> dict[str, dict[tuple[int, int], float]]:
+    together: dict[tuple[int, int], float] = {}
+    for mine in rates.values():
+        for pair, rate in mine.items():
+            together[pair] = together.get(pair, 0.0) + rate
+    highest = max((task for pair in together for task in pair), default=-1)
+    return {name: dict(together) if highest < len(order) else {} for name, order in orders.items()}
 
 
 @dataclass(frozen=True)
@@ -91,7 +178,7 @@ def executors_to_workers(stats: Stats, workers: int, knobs: Knobs) -> list[list[
         if at is not None:
             bins.put(executor, at)
     _fill_empty(bins, packing, stats.busy)
-    return bins.items
+    return [list(items) for items in bins.items]
 
 
 def _fill_empty(bins: Bins, packing: Packing, executors: Sequence[int]) -> None:
@@ -229,3 +316,34 @@ def _worker_pairs(stats: Sequence[Stats], workers: Sequence[Worker]) -> list[tup
                 pair = min(one, other), max(one, other)
                 rates[pair] = rates.get(pair, 0) + rate
     return [(one, other, rate) for (one, other), rate in sorted(rates.items())]
+
+
+def deal_leftovers(topology: Topology, state: RunningWorkers, joined: Sequence[Slot] = (), most: int = 0) -> Placement:
+    """Place the waiting executors of `topology`; update `state`.
+
+    Args:
+        topology: the topology.
+        state: running workers, the plan's workers included.
+        joined: the plan's workers, in the order in which executors join them; empty: none may be joined.
+        most: maximum number of executors in a worker that is joined.
+    """
+    workers = state.workers[topology.id]
+    placement = place_evenly(topology, workers, state.free)
+    started: dict[Slot, list[Executor]] = {}
+    for executor, slot in placement.assignments.items():
+        if slot not in workers:
+            started.setdefault(slot, []).append(executor)
+    for slot, executors in started.items():
+        state.note(topology.id, slot, executors)
+    rest = storm_order(waiting(topology, workers))
+    if not rest or not joined:
+        return placement
+    cursor = 0
+    for executor in rest:
+        open_slots = [slot for slot in (*joined[cursor:], *joined[:cursor]) if len(workers[slot]) < most]
+        if not open_slots:
+            break
+        workers[open_slots[0]] = (*workers[open_slots[0]], executor)
+        cursor = (joined.index(open_slots[0]) + 1) % len(joined)
+    missing = len(waiting(topology, workers))
+    return concluded(topology, assigned(workers), f"{missing} executors wait: all workers are full" if missing else "")

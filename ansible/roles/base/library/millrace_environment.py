@@ -48,7 +48,7 @@ NOT_COMPILED = r"/(pygments/(lexers|styles)|pyarrow/tests|pip)/"
 
 
 class FailedError(Exception):
-    """A step went wrong; in words."""
+    """Raised when a step fails, with its message."""
 
 
 def run(*words):
@@ -59,7 +59,7 @@ def run(*words):
 
 
 def install(home, python, digest, archive):
-    """Make the environment beside the one in use, and then let it take its place."""
+    """Create the environment beside the one in use, then switch to it."""
     home.mkdir(mode=0o755, parents=True, exist_ok=True)
     folder = home / f"{PREFIX}{digest}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -72,7 +72,7 @@ def install(home, python, digest, archive):
     names = sorted(str(file) for file in wheels.glob("*.whl"))
     run(own, "-I", wheels / "pip.zip" / "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", *names)
     shutil.rmtree(wheels)
-    # The users of agents may not write there: what is not compiled now is compiled at every start.
+    # The agents' user cannot write there: files not compiled now would be compiled at every start.
     run(own, "-I", "-m", "compileall", "-q", "-x", NOT_COMPILED, folder / "lib")
     run(own, "-P", "-c", PROVES)
     (folder / DONE).touch()
@@ -90,7 +90,7 @@ def install(home, python, digest, archive):
 
 
 def remove(home, check_mode):
-    """Remove every environment; whether there was one."""
+    """Remove every environment; return whether there was one."""
     found = [path for path in home.glob(f"{PREFIX}*") if path.is_dir()]
     link = home / LINK
     if not check_mode:

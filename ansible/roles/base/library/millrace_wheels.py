@@ -48,11 +48,11 @@ NOT_PACKED = {"__pycache__", "facts"}
 LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 OLDEST_GLIBC = 5
 KEPT = 4
-"""Archives; each has some 60 MB."""
+"""Number of archives kept; each has about 60 MB."""
 
 
 def digest_of(checkout, target):
-    """A name for what an archive would hold."""
+    """Return a name that identifies the contents of an archive."""
     seen = hashlib.sha256(target.encode())
     files = [checkout / LOCK, checkout / "pyproject.toml"]
     for package in PACKAGES:
@@ -65,7 +65,7 @@ def digest_of(checkout, target):
 
 
 def platforms(machine, glibc):
-    """The platforms whose wheels run there, as pip calls them."""
+    """Return pip's names of the platforms whose wheels run on a target."""
     found = []
     for minor in range(glibc, OLDEST_GLIBC - 1, -1):
         found += [f"manylinux_2_{minor}_{machine}", *([f"{LEGACY[minor]}_{machine}"] if minor in LEGACY else [])]
@@ -85,7 +85,7 @@ def fill(folder, checkout, target):
 
 
 def own_pip():
-    """This environment's pip as a zip archive, which Python can run: nodes need no pip of their own."""
+    """Return this environment's pip as a zip archive that Python can run: nodes need no pip of their own."""
     import pip
 
     root = Path(pip.__file__).parent
@@ -98,7 +98,7 @@ def own_pip():
 
 
 def make(path, checkout, target):
-    """Make an archive; it appears as a whole or not at all."""
+    """Create an archive atomically."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=str(path.parent)) as folder:
         wheels = Path(folder) / "wheels"
@@ -114,7 +114,7 @@ def make(path, checkout, target):
 
 
 def prune(cache, in_use):
-    """Remove archives that have not been made lately."""
+    """Remove all archives but the newest."""
     archives = sorted(cache.glob("wheels-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in archives[KEPT:]:
         if str(path) not in in_use:

@@ -1,4 +1,4 @@
-"""Ansible module: what keeps the time of a host, and how far it is off. Nothing is changed."""
+"""Ansible module: time services of a host, and its clock offset. Nothing is changed."""
 
 import subprocess
 
@@ -36,7 +36,7 @@ PACKAGES = ("chrony", "systemd-timesyncd", "ntpsec")
 
 
 def said(*command):
-    """What a program prints; empty when it is missing or has nothing to say."""
+    """Return the output of a program; empty if the program is missing."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout.strip()
     except FileNotFoundError:

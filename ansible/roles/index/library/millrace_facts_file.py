@@ -1,4 +1,4 @@
-"""Ansible module, for the controller: facts of a host, kept beside the inventory while they say the same."""
+"""Ansible module, for the controller: facts of a host, stored beside the inventory and replaced when they differ."""
 
 import json
 import os
@@ -32,11 +32,11 @@ path: {description: The file., type: str, returned: always}
 
 MEASURED = ("measured_flops_per_cycle", "measured_ghz")
 NEAR = 0.1
-"""Of a measured value. A busy host measures less than it could, never more: less than before says nothing."""
+"""Tolerance of a measured value. Load on a host lowers a measurement and never raises it: lower values are ignored."""
 
 
 def is_same(before, after):
-    """Whether facts say the same."""
+    """Return whether facts are equal, apart from measurement noise."""
     if before.keys() != after.keys():
         return False
     measured = {"gathered_at", *MEASURED, *(["ghz"] if after.get("ghz_source") == "measured" else [])}
@@ -46,7 +46,7 @@ def is_same(before, after):
 
 
 def is_better(before, after):
-    """Whether a value was measured that is more than noise above the one before."""
+    """Return whether a measured value exceeds the previous one by more than noise."""
     return after is not None and (before is None or after > before * (1 + NEAR))
 
 
@@ -77,7 +77,7 @@ def main():
 
 
 def text(facts):
-    """Facts as they are written."""
+    """Return the text of facts."""
     return json.dumps(facts, indent=1, sort_keys=True) + "\n"
 
 

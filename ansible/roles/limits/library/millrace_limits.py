@@ -1,4 +1,4 @@
-"""Ansible module: limits of CPU time and memory for the agents of a host, and what was there before."""
+"""Ansible module: limits of CPU time and memory for the agents of a host, and their original state."""
 
 from pathlib import Path
 
@@ -46,44 +46,44 @@ SECTION = "limits"
 
 
 class Limits:
-    """The limits of a host as they are, and as they are asked for: `{cpu: cores or None, memory: MiB or None}`."""
+    """Current and requested limits of a host: `{cpu: cores or None, memory: MiB or None}`."""
 
     def __init__(self, kept, home, root, holder_of):
         self._kept = kept
         self._home = Path(home)
         self._section = kept.section(SECTION)
-        # What was limited by one means is put back by the same, whatever the inventory says now.
+        # Limits are restored by the means that set them, even if the inventory has changed.
         self._held_by = self._section["before"]["held_by"] if self._section else holder_of
         self.holder = holder(root, **self._held_by)
 
-    def is_as_asked(self, wish):
-        """Whether there is nothing to do."""
-        if not any(wish.values()):
+    def is_as_requested(self, requested):
+        """Return whether the requested limits are set."""
+        if not any(requested.values()):
             return self._section is None and not self._entrances()
         return (
             self._section is not None
-            and self._section.get("applied") == wish
-            and self.holder.is_set(wish)
-            and self._entrances() == self.holder.entrances(wish)
+            and self._section.get("applied") == requested
+            and self.holder.is_set(requested)
+            and self._entrances() == self.holder.entrances(requested)
         )
 
-    def give(self, wish):
-        """Limit, what was there being on disk before."""
+    def apply(self, requested):
+        """Save the original state, then set the limits."""
         before = {**self.holder.found(), "held_by": self._held_by}
         self._kept.save(SECTION, before, volatile=self._held_by["service_manager"] == "none")
-        if self._section and self._section.get("applied") != wish:
-            self.holder.put_back(self._section["before"])
-        self.holder.set(wish)
+        if self._section and self._section.get("applied") != requested:
+            self.holder.restore(self._section["before"])
+        self.holder.set(requested)
         if not self._home.is_dir():
             raise LimitError(f"{self._home} is not there: the role base makes it")
-        self._say_entrances(self.holder.entrances(wish))
-        self._kept.note(SECTION, wish)
+        self._say_entrances(self.holder.entrances(requested))
+        self._kept.note(SECTION, requested)
 
-    def take_back(self):
-        """Put back what was found."""
+    def restore(self):
+        """Restore the original state."""
         self._say_entrances([])
         if self._section:
-            self.holder.put_back(self._section["before"])
+            self.holder.restore(self._section["before"])
             self._kept.drop(SECTION)
 
     def _entrances(self):
@@ -100,7 +100,7 @@ class Limits:
 
 
 def described(values):
-    """Values in words, one a line."""
+    """Return values as text, one per line."""
     return "".join(f"{path}: {value}\n" for path, value in values.items() if value is not None)
 
 
@@ -121,23 +121,23 @@ def main():
     )
     asked = module.params
     present = asked["state"] == "present"
-    wish = {"cpu": asked["cpu_share"] if present else None, "memory": asked["memory_mb"] if present else None}
+    requested = {"cpu": asked["cpu_share"] if present else None, "memory": asked["memory_mb"] if present else None}
     root = Path(asked["root"])
     try:
         kept = PreState(asked["folder"], boot_id(root))
         holder_of = {"user": asked["user"], "service_manager": asked["service_manager"]}
         limits = Limits(kept, asked["home"], root, holder_of)
         before = limits.holder.now()
-        changed = not limits.is_as_asked(wish)
+        changed = not limits.is_as_requested(requested)
         if changed and not module.check_mode:
-            if any(wish.values()):
-                limits.give(wish)
+            if any(requested.values()):
+                limits.apply(requested)
             else:
-                limits.take_back()
+                limits.restore()
         elif present:
-            for refusal in limits.holder.refusals(wish):
+            for refusal in limits.holder.refusals(requested):
                 raise LimitError(refusal)
-        after = {**before, **limits.holder.asked(wish)} if module.check_mode and present else limits.holder.now()
+        after = {**before, **limits.holder.asked(requested)} if module.check_mode and present else limits.holder.now()
     except (LimitError, PreStateError, OSError) as fault:
         module.fail_json(msg=str(fault))
     diff = {"before": described(before), "after": described(after)} if changed else {}

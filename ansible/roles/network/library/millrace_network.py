@@ -1,4 +1,4 @@
-"""Ansible module: rate and delay of this host's links to others, and what was there before."""
+"""Ansible module: rate and delay of this host's links to others, and their original state."""
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.millrace_links import Device, LinkError, routed
@@ -50,7 +50,7 @@ LINK = {
 
 
 def described(links):
-    """Links in words, one a line."""
+    """Return links as text, one per line."""
     lines = []
     for link in links:
         rate = f"{link['rate_mbit']:g} Mbit/s" if link["rate_mbit"] else "unlimited"
@@ -59,7 +59,7 @@ def described(links):
 
 
 class Links:
-    """The links of this host as they are, and as they are asked for."""
+    """Current and requested links of this host."""
 
     def __init__(self, kept, asked):
         self._kept = kept
@@ -70,14 +70,14 @@ class Links:
         }
 
     def as_set(self, name):
-        """The links that an interface was given and still has; None when somebody changed it since."""
+        """Return the links set on an interface, or None if it has been changed since."""
         applied = self._saved.get(name, {}).get("applied")
         if applied and applied["state"] == Device(name).state():
             return applied["links"]
         return None
 
     def changes(self):
-        """(interface, links as they are, links asked for) wherever the two differ."""
+        """Return (interface, current links, requested links) wherever the two differ."""
         found = []
         for name in sorted({*self._asked, *self._saved}):
             is_now, wanted = self.as_set(name), self._asked.get(name, [])
@@ -85,8 +85,8 @@ class Links:
                 found.append((name, is_now, wanted))
         return found
 
-    def give(self, name, wanted):
-        """Shape an interface, what it was like being on disk before."""
+    def apply(self, name, wanted):
+        """Save the original state of an interface, then shape it."""
         section, device = f"network/{name}", Device(name)
         if name not in self._saved:
             self._kept.save(section, device.found(), volatile=True)
@@ -94,7 +94,7 @@ class Links:
             device.shape(wanted)
             self._kept.note(section, {"links": wanted, "state": device.state()})
         else:
-            device.put_back(self._saved[name]["before"])
+            device.restore(self._saved[name]["before"])
             self._kept.drop(section)
 
 
@@ -124,7 +124,7 @@ def main():
         ]
         if not module.check_mode:
             for name, _, wanted in changes:
-                links.give(name, wanted)
+                links.apply(name, wanted)
     except (LinkError, PreStateError, OSError) as fault:
         module.fail_json(msg=str(fault))
     module.exit_json(changed=bool(changes), diff=shown, devices=sorted(wanted_by_device))

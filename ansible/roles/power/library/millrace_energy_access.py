@@ -14,18 +14,18 @@ DOCUMENTATION = r"""
 module: millrace_energy_access
 short_description: A group's right to read the kernel's energy counters, now and after a reboot
 description:
-  - Since Linux 5.10 C(energy_uj) is for root only. A udev rule gives it to a group whenever the kernel makes it anew;
-    the counters that are there get it now.
-  - What was there is kept in C(pre_state.json) before it is changed.
+  - Since Linux 5.10 C(energy_uj) is for root only. A udev rule gives it to a group whenever the kernel creates it;
+    existing counters are changed immediately.
+  - The original state is saved in C(pre_state.json) before it is changed.
 options:
   folder: {description: Folder of C(pre_state.json)., type: path, required: true}
   group: {description: The group that may read., type: str, required: true}
   state:
-    description: V(absent) puts back what was found.
+    description: V(absent) restores the original state.
     choices: [present, absent]
     default: present
     type: str
-  root: {description: Stands for V(/)., type: path, default: /}
+  root: {description: Replaces V(/)., type: path, default: /}
 author: [The Millrace authors]
 """
 
@@ -51,29 +51,29 @@ COUNTERS = "sys/class/powercap/*/energy_uj"
 
 
 class Access:
-    """The rule and the rights as they are; both are kept before they are changed."""
+    """The rule and the current rights; both are saved before they are changed."""
 
     def __init__(self, root, kept, group):
         self.root, self._kept, self._group = root, kept, group
         self.counters = sorted(str(path.relative_to(root)) for path in root.glob(COUNTERS))
 
     def rule(self):
-        """The text of the rule, or None."""
+        """Return the text of the rule, or None."""
         try:
             return (self.root / RULE).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def rights(self):
-        """Counter -> [group, mode]."""
+        """Return counter -> [group, mode]."""
         found = {}
         for path in self.counters:
             about = (self.root / path).stat()
             found[path] = [about.st_gid, stat.S_IMODE(about.st_mode)]
         return found
 
-    def give(self, check_mode):
-        """Give the right; (before, after) as text."""
+    def apply(self, check_mode):
+        """Grant the right; return (before, after) as text."""
         rule, rights = self.rule(), self.rights()
         wanted_rule = TEXT.format(group=self._group)
         gid = self._gid(check_mode)
@@ -82,13 +82,13 @@ class Access:
             # A host without udev has no folder for its rules either.
             missing = [str(folder) for folder in Path(RULE).parents if not (self.root / folder).exists()]
             self._kept.save(SECTION, {"rule": rule, "missing": missing})
-            # A reboot makes the counters anew; what is kept of them is void then.
+            # A reboot creates the counters again, which makes their saved state void.
             self._kept.save(RIGHTS, {"rights": rights}, volatile=True)
             self._put(wanted_rule, wanted)
         return _text(rule, rights), _text(wanted_rule, wanted)
 
-    def take_back(self, check_mode):
-        """Put back what was found; (before, after) as text."""
+    def restore(self, check_mode):
+        """Restore the original state; return (before, after) as text."""
         section, volatile = self._kept.section(SECTION), self._kept.section(RIGHTS)
         rule, rights = self.rule(), self.rights()
         wanted_rule = section["before"]["rule"] if section else rule
@@ -97,7 +97,7 @@ class Access:
         if (section or volatile) and not check_mode:
             self._put(wanted_rule, wanted)
             for folder in section["before"].get("missing", []) if section else []:
-                with suppress(OSError):  # somebody else's rule may be there by now
+                with suppress(OSError):  # other rules may have been added since
                     (self.root / folder).rmdir()
             self._kept.drop(RIGHTS)
             self._kept.drop(SECTION)
@@ -142,7 +142,7 @@ def main():
     asked = module.params
     access = Access(Path(asked["root"]), PreState(asked["folder"], boot_id()), asked["group"])
     try:
-        change = access.give if asked["state"] == "present" else access.take_back
+        change = access.apply if asked["state"] == "present" else access.restore
         before, after = change(module.check_mode)
     except KeyError:
         module.fail_json(msg=f"there is no group {asked['group']!r}; the role base makes it")

@@ -1,4 +1,4 @@
-"""Ansible module: what the operator says of a host's energy meters, in the file that agents read."""
+"""Ansible module: the operator's settings of a host's energy meters, in the file that agents read."""
 
 import contextlib
 import os
@@ -10,19 +10,19 @@ from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boo
 
 DOCUMENTATION = r"""
 module: millrace_meters
-short_description: What the operator says of a host's energy meters
+short_description: Settings of a host's energy meters
 description:
   - Writes C(/etc/millrace/power.yaml), which agents read whenever they open meters.
-  - What was there is kept in C(pre_state.json) before it is changed.
+  - The original file is saved in C(pre_state.json) before it is changed.
 options:
   folder: {description: Folder of C(pre_state.json)., type: path, required: true}
-  content: {description: Text of the file; without it what was found is put back., type: str}
+  content: {description: Text of the file; without it the original file is restored., type: str}
   state:
-    description: V(absent) puts back what was found.
+    description: V(absent) restores the original file.
     choices: [present, absent]
     default: present
     type: str
-  root: {description: Stands for V(/)., type: path, default: /}
+  root: {description: Replaces V(/)., type: path, default: /}
 author: [The Millrace authors]
 """
 
@@ -44,31 +44,31 @@ SETTINGS = "etc/millrace/power.yaml"
 
 
 class Settings:
-    """The file as it is; what was found is kept before it is changed."""
+    """The current file; the original one is saved before it is changed."""
 
     def __init__(self, root, kept):
         self._root, self._path, self._kept = root, root / SETTINGS, kept
 
     def text(self):
-        """What is in it; None without one."""
+        """Return the text of the file; None without one."""
         try:
             return self._path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
     def found(self):
-        """What was there before anything was changed."""
+        """Return the original text."""
         section = self._kept.section(SECTION)
         return section["before"]["text"] if section else self.text()
 
     def write(self, text):
-        """Write it, what was there being on disk before."""
+        """Save the original text, then write the file."""
         missing = [str(folder) for folder in Path(SETTINGS).parents if not (self._root / folder).exists()]
         self._kept.save(SECTION, {"text": self.text(), "missing": missing})
         self._put(text)
 
-    def put_back(self):
-        """Have what was found there again, and no folder that was not."""
+    def restore(self):
+        """Restore the original file, and remove folders that were missing before."""
         section = self._kept.section(SECTION)
         if section is None:
             return
@@ -77,7 +77,7 @@ class Settings:
         else:
             self._put(section["before"]["text"])
         for folder in section["before"]["missing"]:
-            with contextlib.suppress(OSError):  # somebody else's file may be there by now
+            with contextlib.suppress(OSError):  # other files may have been added since
                 (self._root / folder).rmdir()
         self._kept.drop(SECTION)
 
@@ -113,7 +113,7 @@ def main():
         after = content or settings.found()
         if not module.check_mode:
             if not content:
-                settings.put_back()
+                settings.restore()
             elif before != after:
                 settings.write(content)
     except (PreStateError, OSError, UnicodeDecodeError) as fault:

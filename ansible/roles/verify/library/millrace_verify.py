@@ -1,4 +1,4 @@
-"""Ansible module: CPUs, limits and clock of this host, asked against got."""
+"""Ansible module: requested and measured CPUs, limits and clock of this host."""
 
 import json
 import subprocess
@@ -6,34 +6,33 @@ import sys
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.millrace_asked import ASKED
 from ansible.module_utils.millrace_clock import measured
-from ansible.module_utils.millrace_cpu import CpuError, CpuProgram, found_before
+from ansible.module_utils.millrace_cpu import REQUESTED, CpuError, CpuProgram, found_before
 from ansible.module_utils.millrace_limits import MIB, LimitError, holder
 from ansible.module_utils.millrace_pre_state import PreState, PreStateError, boot_id
 from ansible.module_utils.millrace_probe import is_near, nearest
 
 DOCUMENTATION = r"""
 module: millrace_verify
-short_description: CPUs, limits and clock of this host, asked against got
+short_description: Requested and measured CPUs, limits and clock of this host
 description:
   - Nothing is changed.
 options:
   folder: {description: Folder of C(pre_state.json)., type: path, required: true}
-  archive: {description: The program that knows about CPUs, type: str, required: true}
+  archive: {description: Archive of the program agents.cpu., type: str, required: true}
   user: {description: The user that agents run as., type: str, required: true}
-  service_manager: {description: What starts services., type: str, required: true}
-  is_machine: {description: Whether its limits and its time are its own., type: bool, default: true}
-  cpu: {description: What is asked of the CPUs., type: dict, default: {}}
+  service_manager: {description: Service manager., type: str, required: true}
+  is_machine: {description: Whether it has limits and a clock of its own., type: bool, default: true}
+  cpu: {description: Requested CPU settings., type: dict, default: {}}
   cpu_share: {description: "CPU time of agents, in cores.", type: float}
   memory_mb: {description: Memory of agents in units of 1024**2 bytes., type: int}
-  share_tolerance: {description: Part of the CPU time by which it may be off., type: float, required: true}
-  offset_ms: {description: By how much the clock may be off., type: float, required: true}
+  share_tolerance: {description: Relative tolerance of the CPU time., type: float, required: true}
+  offset_ms: {description: Largest allowed clock offset in ms., type: float, required: true}
 author: [The Millrace authors]
 """
 
 EXAMPLES = r"""
-- name: See whether two cores are on line
+- name: Check whether two cores are online
   millrace_verify:
     folder: "{{ millrace_state }}"
     archive: "{{ lookup('millrace_archive') }}"
@@ -86,21 +85,21 @@ wall = time.monotonic() - start
 used_s = used.children_user + used.children_system
 print(json.dumps({"cores": used_s / wall, "memory": min(limits(), default=None)}))
 """
-"""What is run inside the limits: it uses as much CPU time as it gets, and says what memory it may have."""
+"""Program run inside the limits: it uses all available CPU time, and prints this and its memory limit."""
 
 BURN_S = 1.0
 
 
 def limit_checks(asked):
-    """The limits, from inside."""
-    wish = {"cpu": asked["cpu_share"], "memory": asked["memory_mb"]}
-    if not any(wish.values()):
+    """Yield the checks of the limits, measured from inside."""
+    requested = {"cpu": asked["cpu_share"], "memory": asked["memory_mb"]}
+    if not any(requested.values()):
         return
     held_by = holder(Path("/"), asked["user"], asked["service_manager"])
     burners = int(asked["cpu_share"] or 0) + 1
 
     def inside():
-        command = [sys.executable, "-c", BURN, str(burners), str(BURN_S), *held_by.entrances(wish)]
+        command = [sys.executable, "-c", BURN, str(burners), str(BURN_S), *held_by.entrances(requested)]
         done = subprocess.run(
             [*held_by.enter, *command], capture_output=True, text=True, check=False, timeout=BURN_S * 60
         )
@@ -108,21 +107,23 @@ def limit_checks(asked):
             raise LimitError(f"nothing can be run inside the limits: {done.stderr.strip()[-500:]}")
         return json.loads(done.stdout)
 
-    if wish["cpu"]:
-        share, tolerance = wish["cpu"], asked["share_tolerance"]
+    if requested["cpu"]:
+        share, tolerance = requested["cpu"], asked["share_tolerance"]
         got = nearest(lambda: inside()["cores"], share, tolerance)
         yield check("cpu", share, got, "cores", is_near(got, share, tolerance))
-    if wish["memory"]:
+    if requested["memory"]:
         limit = inside()["memory"]
         got = limit and limit / MIB
-        yield check("memory", wish["memory"], got, "MiB", got == wish["memory"], "" if got else "it is not limited")
+        yield check(
+            "memory", requested["memory"], got, "MiB", got == requested["memory"], "" if got else "it is not limited"
+        )
 
 
 def clock_check(asked):
-    """How far the clock is off."""
+    """Return the check of the clock offset."""
     clock = measured(shared=not asked["is_machine"])
     if clock["source"] is None and asked["service_manager"] == "none":
-        # A container has the time of the machine that it is on.
+        # A container shares the clock of its machine.
         return []
     got = None if clock["offset_s"] is None else abs(clock["offset_s"]) * 1000
     is_ok = got is not None and got <= asked["offset_ms"]
@@ -130,14 +131,14 @@ def clock_check(asked):
 
 
 def cpu_checks(asked, tmpdir):
-    """Cores and clocks, as their own program sees them."""
+    """Return the checks of cores and clocks, from the program `agents.cpu`."""
     before = found_before(PreState(asked["folder"], boot_id()))
     answer = CpuProgram(asked["archive"], tmpdir).ask("verify", wish=asked["cpu"], before=before)
     return [{**found, "ok": found["ok"] is not False, "unit": found["unit"] or None} for found in answer["checks"]]
 
 
 def check(what, asked, got, unit, ok, reason=""):
-    """One check."""
+    """Return a check."""
     return {"what": what, "asked": asked, "got": got, "unit": unit, "ok": ok, "reason": reason}
 
 
@@ -145,7 +146,7 @@ def main():
     """Run as Ansible runs modules."""
     module = AnsibleModule(
         argument_spec={
-            **ASKED,
+            **REQUESTED,
             "share_tolerance": {"type": "float", "required": True},
             "offset_ms": {"type": "float", "required": True},
         },

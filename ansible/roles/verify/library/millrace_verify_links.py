@@ -1,19 +1,19 @@
-"""Ansible module: rates and round trips of this host's links, asked against got."""
+"""Ansible module: requested and measured rates and round trips of this host's links."""
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.millrace_probe import ProbeError, is_near, nearest, rate_mbit, round_trip_ms
 
 DOCUMENTATION = r"""
 module: millrace_verify_links
-short_description: Rates and round trips of this host's links, asked against got
+short_description: Requested and measured rates and round trips of this host's links
 description:
   - Every link is measured alone, against a peer at its other end. Nothing is changed.
 options:
-  links: {description: What the lookup millrace_links gives for both ways., type: list, elements: dict, required: true}
-  ports: {description: Where the peers of other hosts listen., type: dict, required: true}
-  token: {description: What a connection must begin with., type: str, required: true}
-  rate_tolerance: {description: Part of the rate by which it may be off., type: float, required: true}
-  trip_tolerance: {description: Part of the round trip by which it may be off., type: float, required: true}
+  links: {description: Result of the lookup millrace_links both ways., type: list, elements: dict, required: true}
+  ports: {description: Ports of the peers of other hosts., type: dict, required: true}
+  token: {description: First bytes of a connection., type: str, required: true}
+  rate_tolerance: {description: Relative tolerance of the rate., type: float, required: true}
+  trip_tolerance: {description: Relative tolerance of the round trip., type: float, required: true}
 author: [The Millrace authors]
 """
 
@@ -32,11 +32,11 @@ checks: {description: "to, what, asked, got, unit, ok, reason.", type: list, ele
 """
 
 BASE_TRIP_MS = 0.3
-"""What a round trip takes without any delay, at most, and no delay accounts for."""
+"""Maximum round trip without any delay; always tolerated."""
 
 
 def measured(link, port, asked):
-    """The checks of one link."""
+    """Yield the checks of one link."""
     where = (link["address"], port, asked["token"])
     trip = (link["delay_ms"] or 0) + (link["back_ms"] or 0)
     if link["rate_mbit"]:
@@ -50,7 +50,7 @@ def measured(link, port, asked):
 
 
 def check(link, what, asked, unit, measure, tolerance):
-    """One check."""
+    """Return a check."""
     got, reason = None, ""
     try:
         got = measure()
@@ -75,7 +75,7 @@ def main():
     asked = module.params
     checks = []
     for link in asked["links"]:
-        # Hosts beyond --limit have no peer.
+        # Hosts outside --limit have no peer.
         if link["to"] in asked["ports"]:
             checks += measured(link, asked["ports"][link["to"]], asked)
     module.exit_json(changed=False, checks=checks)

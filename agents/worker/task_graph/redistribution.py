@@ -1,0 +1,228 @@
+"""The state of a component that is scaled while the topology runs: divided at a barrier among its new executors.
+
+All executors of the component are new ones behind the barrier. At the barrier each of the old ones sends a part of its
+state to each new one that takes over from it, which begins to work when it has all its parts. State is divided as
+in a restart from a checkpoint (`restoring`), except that a `Divisible` operator goes on in the new executor of the same
+name and worker, and that others get only what has not been copied ahead (`group_transfer`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from agents.protocol import Division, Worked
+from agents.worker.executors.bolt import BoltExecutor
+from agents.worker.executors.executor import RunningExecutor, Snapshot
+from agents.worker.task_graph.builder import GraphBuilder
+from agents.worker.task_graph.group_transfer import Ahead, GroupTransfer
+from agents.worker.task_graph.restoring import groups_of, keyed_operator
+from agents.worker.task_graph.state_copies import TakenOver
+from agents.worker.wire import frame
+from inventory.errors import RunError
+from workloads.key_groups import owners_of
+from workloads.operators import Keyed, Merging, Operator
+from workloads.scaling import single_key, why_not_live, works_alone
+from workloads.topology import Component, Executor
+
+
+class StatePart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What an executor hands over to one of those that take over from it.
+
+    Attributes:
+        cut_ns: end of its last work, on the old node's monotonic clock.
+        cpu_ns: CPU time of taking the state; in one part of an executor only.
+        worked: its counts.
+        state: its whole state, or the common state beside `groups`; None: it stays with others.
+        groups: state of key groups.
+        keys: state of keys that has not been copied ahead, of a `Divisible` operator.
+    """
+
+    cut_ns: int
+    cpu_ns: int
+    worked: Worked
+    state: bytes | None
+    groups: Mapping[int, bytes]
+    keys: bytes | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(StatePart).decode
+
+
+def state_sources(before: Division, after: Division, is_keyed: bool) -> Sequence[Sequence[int]]:
+    """Return, for every new executor of a component, the old ones that it takes over from; each by index, rising.
+
+    Args:
+        before, after: division of its state before the barrier and behind it.
+        is_keyed: whether its state belongs to key groups.
+
+    >>> state_sources(Division(3), Division(2), False)
+    [[0, 2], [1]]
+    >>> state_sources(Division(1), Division(2), False)
+    [[0], [0]]
+    >>> state_sources(Division(2, ((0, 512), (1, 512))), Division(1, ((0, 1024),)), True)
+    [[0, 1]]
+    """
+    if is_keyed:
+        givers: list[set[int]] = [set() for _ in range(after.parallelism)]
+        for earlier, now in zip(owners_of(before.owners), owners_of(after.owners), strict=True):
+            givers[now].add(earlier)
+        return [sorted(each) for each in givers]
+    found = [[at if at < before.parallelism else 0] for at in range(after.parallelism)]
+    found[0] += range(after.parallelism, before.parallelism)
+    return found
+
+
+class Redistribution:
+    """The part of one worker in the division of state at a barrier.
+
+    Attributes:
+        expected: number of an old executor and of a new one in this worker that takes over from it; both are the same
+            for an executor that moves.
+    """
+
+    def __init__(
+        self, ahead: Ahead, arriving: Mapping[int, RunningExecutor], graph: GraphBuilder, transfer: GroupTransfer
+    ) -> None:
+        """Determine what the new executors in this worker wait for.
+
+        Args:
+            ahead: plans before and behind the barrier.
+            arriving: executors that arrive in this worker, some by a move.
+            graph: of this worker.
+            transfer: what is copied ahead.
+
+        Raises:
+            RunError: the number of a component's executors cannot change while the topology runs.
+        """
+        self._ahead, self._graph, self._transfer = ahead, graph, transfer
+        old, new = self._old, self._new = ahead.old, ahead.new
+        self._sources: dict[str, Sequence[Sequence[int]]] = {}
+        self._parts: dict[int, dict[int, tuple[StatePart, int]]] = {}
+        self.expected: set[tuple[int, int]] = set()
+        for number, running in arriving.items():
+            if number in old.executors:
+                self.expected.add((number, number))
+                continue
+            name, index = running.executor
+            reason = why_not_live(new.topology.component[name], running.operator)
+            if reason:
+                raise RunError(f"the number of executors of {name} cannot change: {reason}")
+            for source in self._sources_of(name, running.operator)[index]:
+                self.expected.add((old.number_of[Executor(name, source)], number))
+            self._parts[number] = {}
+
+    def _sources_of(self, component: str, operator: Operator) -> Sequence[Sequence[int]]:
+        if component not in self._sources:
+            before, after = (plan.spec.divisions[component] for plan in (self._old, self._new))
+            is_keyed = _is_keyed(self._new.topology.component[component], operator)
+            self._sources[component] = state_sources(before, after, is_keyed)
+        return self._sources[component]
+
+    def parts(
+        self, running: RunningExecutor, stored: Snapshot | None, cut_ns: int, cpu_ns: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield the parts of an executor that has met the barrier: number of the new executor, encoded part.
+
+        Args:
+            running: an executor of a component that is scaled.
+            stored: its snapshot, if it has been taken.
+            cut_ns: end of its work, on this node's monotonic clock.
+            cpu_ns: CPU time of taking the snapshot.
+
+        Raises:
+            RunError: its operator fails.
+        """
+        name, index = running.executor
+        component = self._new.topology.component[name]
+        worked = running.worked if isinstance(running, BoltExecutor) else Worked()
+        sources = self._sources_of(name, running.operator)
+        takers = [at for at, givers in enumerate(sources) if index in givers]
+        if self._graph.is_divisible(component):
+            yield from self._parts_of_keys(running, takers, cut_ns, cpu_ns)
+            return
+        common: bytes | None = None
+        divided: dict[int, dict[int, bytes]] = {at: {} for at in takers}
+        if _is_keyed(component, running.operator):
+            owners = self._new.owners[name]
+            own = [group for group, owner in enumerate(self._old.owners[name]) if owner == index]
+            with running.guarded():
+                common, groups = groups_of(running.operator, own)
+            for group, entries in groups.items():
+                divided[owners[group]][group] = entries
+        for at in takers:
+            state = common
+            # A removed executor without input has no state.
+            if common is None and (at == index or (index >= len(sources) and not works_alone(component))):
+                state = (stored or running.snapshot()).operator
+            part = StatePart(cut_ns, cpu_ns, worked, state, divided[at])
+            yield self._new.number_of[Executor(name, at)], _encode(part)
+            cpu_ns = 0
+
+    def _parts_of_keys(
+        self, running: RunningExecutor, takers: Sequence[int], cut_ns: int, cpu_ns: int
+    ) -> Iterator[tuple[int, bytes]]:
+        with running.guarded():
+            common, _ = groups_of(running.operator, ())
+        worked = running.worked if isinstance(running, BoltExecutor) else Worked()
+        rests, copying_ns = self._transfer.hand_over(running, self._ahead)
+        cpu_ns += copying_ns
+        for at in takers:
+            number = self._new.number_of[Executor(running.executor.component, at)]
+            yield number, _encode(StatePart(cut_ns, cpu_ns, worked, common, {}, rests.get(number)))
+            cpu_ns = 0
+
+    def take(self, sender: int, receiver: int, encoded: bytes | bytearray) -> bool:
+        """Take a part for a new executor; return whether it has all of them.
+
+        Raises:
+            FrameError: this is no part of an executor's state.
+        """
+        try:
+            part = _decode(encoded)
+        except msgspec.DecodeError as fault:
+            raise frame.FrameError(f"state of executor {sender} that cannot be read: {fault}") from None
+        self._parts[receiver][self._old.executors[sender].index] = part, len(encoded)
+        name, index = self._new.executors[receiver]
+        return len(self._parts[receiver]) == len(self._sources[name][index])
+
+    def restore(self, running: RunningExecutor) -> TakenOver:
+        """Restore a new executor from its parts.
+
+        Raises:
+            RunError: the common state of the old executors differs, or the operator fails.
+        """
+        if not isinstance(running, BoltExecutor):
+            raise frame.FrameError(f"state of {running.executor.name}, which is no bolt")
+        name, index = running.executor
+        parts = {at: part for at, (part, _) in sorted(self._parts[running.number].items())}
+        nbytes = sum(size for _, size in self._parts.pop(running.number).values())
+        component, bolt = self._new.topology.component[name], running.bolt
+        is_keyed, cpu_ns = _is_keyed(component, bolt), 0
+        if is_keyed and len({part.state for part in parts.values()}) > 1:
+            raise RunError(f"{name}: the common state of its executors differs at the barrier")
+        with running.guarded():
+            if self._graph.is_divisible(component):
+                rests = [part.keys for part in parts.values() if part.keys is not None]
+                copied, cpu_ns = self._transfer.restore(running, rests)
+                nbytes += copied
+            elif is_keyed:
+                for part in parts.values():
+                    keyed_operator(bolt).restore_groups(part.state or b"", part.groups)
+            else:
+                states = [part.state for part in parts.values() if part.state is not None]
+                if works_alone(component):
+                    for state in states:
+                        bolt.restore(state)
+                elif isinstance(bolt, Merging):
+                    for state in states:
+                        bolt.merge([state])
+        if index in parts:
+            running.worked = parts[index].worked
+        source = index if index in parts else min(parts)
+        return TakenOver(Executor(name, source).name, parts[source].cut_ns, parts[source].cpu_ns + cpu_ns, nbytes)
+
+
+def _is_keyed(component: Component, operator: Operator) -> bool:
+    return isinstance(operator, Keyed) and single_key(component) is not None

@@ -1,0 +1,211 @@
+"""Copies of state ahead of a barrier: of an executor that moves, and of keys that get other owners.
+
+Pre-copy, as live migration of virtual machines does it (Clark et al. 2005): the first round copies all keys, every
+further round those that have changed since the one before began. Rounds end when one was small, or not half as large as
+the one before. At the barrier only the keys that have not been copied since their last change follow.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agents.worker.executors.executor import OperatorError, guarded
+from agents.worker.wire import frame
+from workloads.key_groups import key_group
+from workloads.operators import Divisible, Incremental, Operator
+
+PIECE_BYTES = 256 * 1024
+"""Intended size of a piece: rows of other executors wait a few milliseconds for it."""
+
+SMALL_ROUND_BYTES = 1_000_000
+"""After a smaller round the executor moves: what has changed meanwhile is smaller still."""
+
+FIRST_KEYS = 64
+
+SORTED_KEYS = 4096
+"""Most keys whose groups are determined for a piece: a few milliseconds."""
+
+
+class TakenOver(NamedTuple):
+    """What an executor has taken over at a barrier.
+
+    Attributes:
+        source: executor that it continues; empty: itself.
+        cut_ns: end of the work of that one, on the clock of its node.
+        cpu_ns: CPU time of taking, packing and restoring the state so far, copies included.
+        nbytes: size of all that was sent, copies included.
+    """
+
+    source: str
+    cut_ns: int
+    cpu_ns: int
+    nbytes: int
+
+
+class LeavingState:
+    """A copy in the old worker: keys of this round that are left, and keys that have changed since it began."""
+
+    def __init__(self, name: str, bolt: Incremental, barrier: int, target: int) -> None:
+        self._name, self._bolt = name, bolt
+        self.barrier, self.target = barrier, target
+        self.cpu_ns = 0
+        self._changed: set[Any] = set()
+        self._keys = FIRST_KEYS
+        bolt.track_changes(self._changed)
+        self._left = list(bolt.state_keys())
+
+    def piece(self) -> tuple[bytes, bool]:
+        """Return some state, and whether it is the last of its round; afterwards a new round begins."""
+        if not self._left:
+            self._left = list(self._changed)
+            self._changed.clear()
+        keys = self._left[-self._keys :]
+        del self._left[-self._keys :]
+        state = state_of(self._name, self._bolt, keys)
+        self._keys = next_size(self._keys, len(state))
+        return state, not self._left
+
+    def rest(self) -> bytes:
+        """Return all state that has not been copied since it changed, and end the copy."""
+        self.end()
+        return state_of(self._name, self._bolt, list(self._changed.union(self._left)))
+
+    def end(self) -> None:
+        """End the copy."""
+        self._bolt.track_changes(None)
+
+
+class DividedState:
+    """A copy, in the old worker, of keys of an executor whose component is scaled, for those that own them next.
+
+    The groups of keys are determined little by little, because that takes as long as copying them.
+
+    Attributes:
+        stays: whether some keys stay, so that the operator is kept.
+    """
+
+    def __init__(self, name: str, bolt: Divisible, barrier: int, receivers: Mapping[int, int | None]) -> None:
+        """Begin a copy.
+
+        Args:
+            name: of the executor.
+            bolt: its operator.
+            barrier: number of the barrier.
+            receivers: the executor that gets the keys of each of its groups, by number; None: they stay.
+        """
+        self._name, self._bolt, self._receivers = name, bolt, receivers
+        self.barrier, self.cpu_ns = barrier, 0
+        found = set(receivers.values())
+        self.stays = None in found
+        self._waiting: dict[int, set[Any]] = {receiver: set() for receiver in found if receiver is not None}
+        self._sizes = dict.fromkeys(self._waiting, FIRST_KEYS)
+        self._leaving: set[Any] = set()
+        self._changed: set[Any] = set()
+        self._unsorted: list[Any] = []
+        # An executor that only gets keys need not look at its own.
+        if self._waiting:
+            bolt.track_changes(self._changed)
+            self._unsorted = list(bolt.state_keys())
+
+    def has(self, receiver: int) -> bool:
+        """Return whether some groups go to this executor."""
+        return receiver in self._waiting
+
+    def piece(self, receiver: int) -> tuple[bytes, bool]:
+        """Return some state, perhaps without keys, and whether it is the last of a round; then a new one begins."""
+        waiting, size = self._waiting[receiver], self._sizes[receiver]
+        if not waiting and not self._unsorted:
+            self._unsorted = list(self._changed)
+            self._changed.clear()
+        if len(waiting) < size:
+            self._sort(self._unsorted[-SORTED_KEYS:])
+            del self._unsorted[-SORTED_KEYS:]
+        keys = [waiting.pop() for _ in range(min(size, len(waiting)))]
+        state = state_of(self._name, self._bolt, keys)
+        if len(keys) == size:
+            self._sizes[receiver] = next_size(size, len(state))
+        return state, not waiting and not self._unsorted
+
+    def end(self) -> None:
+        """End the copy."""
+        self._bolt.track_changes(None)
+
+    def rests(self) -> Mapping[int, bytes]:
+        """Return, by receiver, all state that has not been copied to it since it changed, and end the copy."""
+        self.end()
+        self._sort(self._changed.union(self._unsorted))
+        return {receiver: state_of(self._name, self._bolt, list(keys)) for receiver, keys in self._waiting.items()}
+
+    def release(self) -> None:
+        """Delete the state that has left, after `rests`."""
+        self._bolt.release_keys(self._leaving)
+
+    def _sort(self, keys: Iterable[Any]) -> None:
+        receivers, key_of = self._receivers, self._bolt.key_of
+        for key in keys:
+            receiver = receivers[key_group(key_of(key))]
+            if receiver is not None:
+                self._waiting[receiver].add(key)
+                self._leaving.add(key)
+
+
+class ArrivingState:
+    """A copy in the new worker.
+
+    Attributes:
+        operator: opened, with the state that has been copied so far.
+        used: whether an executor has taken it over.
+    """
+
+    def __init__(self, name: str, operator: Operator, bolt: Incremental, barrier: int, source: int) -> None:
+        self.name, self.operator, self._bolt = name, operator, bolt
+        self.barrier, self.source = barrier, source
+        self.used = False
+        self.nbytes = self.cpu_ns = 0
+        self._piece = bytearray()
+        self._round = 0
+        self._last_round: int | None = None
+
+    def take(self, received: frame.Frame) -> bool:
+        """Take a COPY frame; return whether a piece is complete."""
+        self._piece += received.payload
+        if not received.flags & frame.LAST:
+            return False
+        self.restore(bytes(self._piece))
+        self._piece.clear()
+        return True
+
+    def restore(self, piece: bytes) -> None:
+        """Restore a piece."""
+        with guarded(self.name, self.operator):
+            self._bolt.restore_keys(piece)
+        self.nbytes += len(piece)
+        self._round += len(piece)
+
+    def ends_copy(self) -> bool:
+        """Return whether no further round is worthwhile after the one that has just ended."""
+        done, before = self._round, self._last_round
+        self._last_round, self._round = done, 0
+        return done < SMALL_ROUND_BYTES or (before is not None and 2 * done > before)
+
+    def close(self) -> None:
+        """Close the operator, unless an executor has taken it over."""
+        if not self.used:
+            self.operator.close()
+
+
+def state_of(name: str, bolt: Incremental, keys: Sequence[Any]) -> bytes:
+    """Return the state of some keys of the operator of executor `name`.
+
+    Raises:
+        OperatorError: it returns other than bytes.
+    """
+    state: object = bolt.snapshot_keys(keys)
+    if not isinstance(state, bytes):
+        kind = type(bolt).__name__
+        raise OperatorError(f"{name}: snapshot_keys() of {kind} returned {type(state).__name__}, expected bytes")
+    return state
+
+
+def next_size(keys: int, nbytes: int) -> int:
+    """Return the number of keys for the next piece, after one of so many keys and bytes."""
+    return max(1, 2 * keys if nbytes < PIECE_BYTES // 2 else keys * PIECE_BYTES // nbytes)

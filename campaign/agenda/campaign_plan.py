@@ -1,0 +1,199 @@
+"""Plan of a campaign: the plans at all combinations of its factors, the order of its runs, and their inputs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from analysis.factors import inventory_of, text_of
+from campaign.agenda.agenda import Agenda
+from campaign.agenda.factors import agenda_at, cluster_at, combinations_of, names_in, rules_of
+from campaign.agenda.load import Calibration, calibrations_of
+from campaign.agenda.plan import Plan, plan_of
+from campaign.agenda.profile import Profiles, uses_profile
+from campaign.agenda.run_order import Run, runs_of
+from campaign.agenda.search import check_search
+from controller.host.addresses import with_addresses
+from inventory.ansible_hosts import Hosts
+from inventory.cluster import Cluster
+from inventory.documents import Located, Origin, dump_json
+from inventory.errors import InputError, nearest
+from inventory.reading import ReadCluster
+from workloads.workload import PreparedInput
+
+Inputs = Mapping[tuple[str, str], Sequence[PreparedInput]]
+"""Prepared inputs by the combination of factors, as text, and the workload's label."""
+
+
+class PlannedCluster(NamedTuple):
+    """All nodes of a cluster, each with an address, and its Ansible inventory; None for a cluster file."""
+
+    cluster: Cluster
+    hosts: Hosts | None
+
+
+@dataclass(frozen=True)
+class CampaignPlan:
+    """Plan of a campaign.
+
+    Attributes:
+        agenda: the agenda with all defaults filled in; what a factor varies has its value at the first combination.
+        clusters: inventory, as in `Run.inventory`, -> its cluster.
+        plans: combination of factors, as text, -> plan of its runs.
+        runs: all runs, in order.
+        calibrations: (combination of factors, as text, workload's label) -> calibration of the load, of runs with one.
+    """
+
+    agenda: Agenda
+    clusters: Mapping[str, PlannedCluster]
+    plans: Mapping[str, Plan]
+    runs: tuple[Run, ...]
+    calibrations: Mapping[tuple[str, str], Calibration] = field(default_factory=dict)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster; the first one if the inventory is a factor."""
+        return next(iter(self.clusters.values())).cluster
+
+    def at(self, run: Run) -> Plan:
+        """Return the plan at a run's combination of factors."""
+        return self.plans[run.combination]
+
+    def calibration_of(self, run: Run) -> Calibration | None:
+        """Return the calibration of a run's load; None if its rate is no load."""
+        return self.calibrations.get((run.combination, run.workload))
+
+    def why_unplaced(self, run: Run) -> str:
+        """Return why a run cannot be placed and is left out; empty if it is placed."""
+        return self.at(run).unplaced.get((run.workload, run.scheduler), "")
+
+    def uses_profile(self, run: Run) -> bool:
+        """Return whether a run is placed with the traffic of a profiling run."""
+        return self.agenda.profile is not None and uses_profile(self.at(run).schedulers[run.scheduler])
+
+    def awaits_profile(self, run: Run) -> bool:
+        """Return whether a run is placed only after a profiling run."""
+        return (run.workload, run.scheduler) in self.at(run).awaiting
+
+
+def campaign_plan(
+    read_agenda: Located[Agenda],
+    *read_clusters: Located[Cluster],
+    inventories: Sequence[str] = ("",),
+    profiles: Profiles = MappingProxyType({}),
+) -> CampaignPlan:
+    """Return the plan of an agenda on its clusters.
+
+    Args:
+        read_agenda: the agenda.
+        read_clusters: its cluster, or those of the values of the factor `inventory`.
+        inventories: these values, as text, in the same order.
+        profiles: traffic of profiling runs; placements that use a profile are part of the plan when it is among these.
+
+    Raises:
+        InputError, UnfitError, RunError: see `plan_of`; or the factors cannot be used.
+    """
+    agenda = read_agenda.value
+    combinations = combinations_of(read_agenda)
+    runs = runs_of(
+        agenda.labels,
+        agenda.scheduler_labels,
+        agenda.repetitions,
+        agenda.order,
+        agenda.seed,
+        agenda.cpu_labels,
+        combinations,
+        rules_of(read_agenda),
+    )
+    if not runs:
+        key = "except" if agenda.excluded else "only"
+        raise (read_agenda.origin / key).error("leaves out every run")
+    located = dict(zip(inventories, read_clusters, strict=True))
+    clusters = {
+        name: PlannedCluster(with_addresses(each), each.hosts if isinstance(each, ReadCluster) else None)
+        for name, each in located.items()
+    }
+    plans: dict[str, Plan] = {}
+    for factors in combinations:
+        combination = text_of(factors)
+        mine = [run for run in runs if run.combination == combination]
+        if not mine:
+            continue
+        name = inventory_of(factors)
+        here = agenda_at(read_agenda, factors)
+        try:
+            nodes = Located(cluster_at(read_agenda, factors, clusters[name].cluster), located[name].origin)
+            measured = {label: profiles[at, label] for at, label in profiles if at == combination}
+            plan = plan_of(here, nodes, mine, measured)
+            check_search(
+                Located(agenda.search, read_agenda.origin / "search"),
+                agenda.duration_s,
+                [Located(each.rate, each.origin / "rate") for each in plan.applications.values()],
+            )
+        except InputError as fault:
+            raise _named(fault, combination, read_agenda.origin) from None
+        plans[combination] = plan
+    if not any(plan.placed or plan.awaiting for plan in plans.values()):
+        reason = next(reason for plan in plans.values() for reason in plan.unplaced.values())
+        raise (read_agenda.origin / "unplaceable").error(f"no run can be placed; the first one: {reason}")
+    resolved = next(iter(plans.values())).agenda
+    if agenda.factors:
+        # Events of the timeline change rates, which may be those of factors.
+        workloads = zip(resolved.workloads, agenda.workloads, strict=True)
+        entries = tuple(replace(entry, rate=given.rate) for entry, given in workloads)
+        resolved = replace(resolved, workloads=entries, timeline=agenda.timeline)
+    return CampaignPlan(resolved, clusters, plans, tuple(runs), calibrations_of(runs, plans))
+
+
+def _named(fault: InputError, combination: str, agenda: Origin) -> InputError:
+    """Return the error with the combination of factors at which it occurs."""
+    return InputError(f"{fault} (at {combination}; factors: {(agenda / 'factors').where})") if combination else fault
+
+
+def select_runs(plan: CampaignPlan, choice: str | None) -> list[Run]:
+    """Return the runs that `choice` selects: `workload=LABEL`, `scheduler=LABEL`, `cpu=LABEL`, `FACTOR=VALUE`.
+
+    Several are separated by commas.
+
+    A repeated key selects all of its values; None selects all runs.
+
+    Raises:
+        InputError: the choice has another form, or a name is not part of the campaign.
+    """
+    names = names_in(plan.agenda)
+    forms = " or ".join(f"{name}={'VALUE' if name in plan.agenda.factors else 'LABEL'}" for name in names)
+    wanted: dict[str, set[str]] = {}
+    for part in choice.split(",") if choice is not None else ():
+        key, _, value = (word.strip() for word in part.partition("="))
+        if key not in names:
+            raise InputError(f"--only: got {part!r}, expected {forms}{nearest(key, names)}")
+        if value not in names[key]:
+            raise InputError(f"--only: the agenda has no {key} {value!r}{nearest(value, names[key])}")
+        wanted.setdefault(key, set()).add(value)
+    return [run for run in plan.runs if all(run.labels[key] in values for key, values in wanted.items())]
+
+
+def prepare_inputs(plan: CampaignPlan, runs: Sequence[Run], folder: Path) -> Inputs:
+    """Prepare the inputs of these runs' workloads below `folder`, the same ones once.
+
+    Raises:
+        InputError: an input cannot be used.
+        UnfitError: it cannot be prepared on this machine.
+    """
+    inputs: dict[tuple[str, str], Sequence[PreparedInput]] = {}
+    prepared: dict[str, Sequence[PreparedInput]] = {}
+    for run in sorted(runs, key=lambda run: run.workload):
+        application = plan.at(run).applications[run.workload]
+        same = dump_json([run.workload, application.params])
+        if same not in prepared:
+            try:
+                prepared[same] = application.workload.prepare(folder / f"{run.workload}-{len(prepared)}")
+            except InputError as fault:
+                located = (application.origin / "params").error(str(fault))
+                agenda = Origin(application.origin.document)
+                raise _named(located, run.combination, agenda) from None
+        inputs[run.combination, run.workload] = prepared[same]
+    return inputs

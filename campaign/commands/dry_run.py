@@ -1,0 +1,164 @@
+"""What `millrace run --dry-run` prints: the runs, their placements, and the time and disk space that they need."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import click
+from rich.filesize import decimal
+
+from campaign.agenda.profiling import ProfilingRun, profiling_plan
+from campaign.agenda.run_order import Run
+from campaign.agenda.search import CALIBRATION
+from campaign.results.estimate import Estimate, calibrations_left, estimate, trials_of
+from campaign.results.live_file import in_words
+from campaign.results.result_store import ResultStore
+from campaign.runner.open_campaign import Opened
+from inventory.documents import dump_json
+from inventory.foreign import escaped
+
+
+def print_runs(opened: Opened, runs: Sequence[Run]) -> None:
+    """Print the runs in order, profiling runs first, then every placement once, and the estimate."""
+    plan = opened.plan
+    profiling = _profiling(opened, runs)
+    widest = max((len(run.name) for run in [*runs, *(each.run for each in profiling)]), default=0)
+    for each in profiling:
+        click.echo(escaped(f"{each.run.name:<{widest}}  {_profile_in_words(opened, each)}"))
+    for run in runs:
+        reason = plan.why_unplaced(run)
+        notes = [*([run.combination] * bool(run.factors)), f"left out: {reason}" if reason else f"seed {run.seed}"]
+        click.echo(escaped(f"{run.name:<{widest}}  {'  '.join(notes)}"))
+    placed = [run for run in runs if not plan.why_unplaced(run)]
+    shown: dict[tuple[str, str, str], Run] = {}
+    for run in placed:
+        shown.setdefault((run.combination, run.workload, run.scheduler), run)
+    for run in shown.values():
+        _print_placement(opened, run)
+    todo = _todo(opened, runs)
+    counts = [f"{len(placed)} runs"]
+    counts += [f"{len(placed) - len(todo)} of them done"] * (len(todo) < len(placed))
+    counts += [f"{len(runs) - len(placed)} left out"] * (len(placed) < len(runs))
+    pending = opened.unprofiled(runs)
+    counts += [f"{len(pending)} profiling run{'s' * (len(pending) > 1)} before them"] * bool(pending)
+    found = _estimate(opened, runs)
+    trials = trials_of(plan)
+    counts += [f"each a search of at most {trials} trials"] * (trials > 1)
+    calibrations = calibrations_left(plan, todo, opened.folder)
+    click.echo()
+    for name in calibrations:
+        click.echo(escaped(f"before them: calibration of the load of {name}, at most {CALIBRATION.most_trials} trials"))
+    about = "at most" if trials > 1 or calibrations else "about"
+    click.echo(f"{', '.join(counts)}: {about} {in_words(found.seconds)}, {decimal(found.size_bytes)} of results")
+    click.echo(_basis(opened, found))
+    click.echo("nothing was started")
+
+
+def runs_json(opened: Opened, runs: Sequence[Run]) -> str:
+    """Return the runs and the estimate as JSON."""
+    plan = opened.plan
+    found = _estimate(opened, runs)
+    rows = [
+        {
+            "name": run.name,
+            "workload": run.workload,
+            "scheduler": run.scheduler,
+            "cpu": run.cpu or None,
+            "factors": dict(run.factors),
+            "repetition": run.repetition,
+            "placed": not plan.why_unplaced(run),
+            "reason": plan.why_unplaced(run),
+            **({"most_trials": trials_of(plan)} if plan.agenda.search else {}),
+        }
+        for run in runs
+    ]
+    pending = opened.unprofiled(runs)
+    profiling = [
+        {
+            "name": each.run.name,
+            "workload": each.run.workload,
+            "scheduler": each.run.scheduler,
+            "runs": [run.name for run in runs if each.serves(run) and plan.uses_profile(run)],
+            "done": each not in pending,
+        }
+        for each in _profiling(opened, runs)
+    ]
+    return dump_json(
+        {"profiling": profiling, "runs": rows, "seconds": round(found.seconds, 1), "bytes": found.size_bytes}
+    )
+
+
+def _profiling(opened: Opened, runs: Sequence[Run]) -> list[ProfilingRun]:
+    """Return the profiling runs that these runs use."""
+    users = [run for run in runs if opened.plan.uses_profile(run)]
+    return [each for each in opened.profiling if any(each.serves(run) for run in users)]
+
+
+def _profile_in_words(opened: Opened, profiling: ProfilingRun) -> str:
+    pending = opened.unprofiled(opened.plan.runs)
+    if profiling not in pending:
+        return f"placed by {profiling.run.scheduler}; done"
+    agenda = profiling_plan(opened.plan, [profiling]).agenda
+    return f"placed by {profiling.run.scheduler}; {agenda.warmup_s:g} s of warm-up, {agenda.duration_s:g} s measured"
+
+
+def _estimate(opened: Opened, runs: Sequence[Run]) -> Estimate:
+    """Return the estimate for runs that are not done, with their profiling runs."""
+    found = estimate(opened.plan, _todo(opened, runs), opened.folder)
+    pending = opened.unprofiled(runs)
+    if not pending:
+        return found
+    profiles = estimate(profiling_plan(opened.plan, pending), [each.run for each in pending], opened.folder)
+    return replace(found, seconds=found.seconds + profiles.seconds, size_bytes=found.size_bytes + profiles.size_bytes)
+
+
+def _todo(opened: Opened, runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that are placed and have no good result yet."""
+    store = ResultStore(opened.folder)
+    return [run for run in runs if not opened.plan.why_unplaced(run) and not store.is_done(run.name)]
+
+
+def _basis(opened: Opened, found: Estimate) -> str:
+    """Describe what the estimate is based on."""
+    agenda = opened.plan.agenda
+    each = (
+        f"per {'trial' if agenda.search else 'run'} {agenda.warmup_s:g} s of warm-up, {agenda.duration_s:g} s measured"
+    )
+    if found.measured_runs:
+        return (
+            f"({each}, {found.overhead_s:.1f} s before and after; the latter, and bytes per second, "
+            f"are means of {found.measured_runs} earlier runs of this campaign)"
+        )
+    idle = agenda.idle.settle_s + agenda.idle.measure_s if agenda.idle.measure_s and "power" in agenda.sensors else 0.0
+    metered = f"; {2 * idle:g} s more on nodes with a power meter" if idle else ""
+    return (
+        f"({each}, and assumed {found.overhead_s:.1f} s before and after{metered}; "
+        "bytes are assumed by executors and seconds)"
+    )
+
+
+def _print_placement(opened: Opened, run: Run) -> None:
+    plan, workload, scheduler = opened.plan.at(run), run.workload, run.scheduler
+    where = f" at {escaped(run.combination)}" if run.factors else ""
+    if opened.plan.awaits_profile(run):
+        name = next(each.run.name for each in opened.profiling if each.serves(run))
+        click.echo(f"\n{workload} by {scheduler}{where}: placed after {name}, with its traffic and loads")
+        return
+    placed = plan.placed[workload, scheduler]
+    answer, cost = placed.answer, placed.answer.cost
+    notes = [
+        *(["online"] if scheduler in plan.online else []),
+        *([f"placed by {answer.scheduler}"] if answer.scheduler != scheduler else []),
+        *([f"traffic: {placed.traffic}"] if placed.traffic else []),
+        *([f"not given: {', '.join(placed.not_given)}"] if placed.not_given else []),
+        *(topology.note for topology in answer.topologies.values() if topology.note),
+    ]
+    noted = f" ({'; '.join(notes)})" if notes else ""
+    click.echo(
+        f"\n{workload} by {scheduler}{noted}{where}: {cost.nodes_used} nodes, {cost.slots_used} slots, "
+        f"{cost.inter_node_edges} executor pairs between nodes"
+    )
+    slots: dict[tuple[str, int], list[str]] = {}
+    for entry in (entry for topology in answer.topologies.values() for entry in topology.assignments):
+        slots.setdefault((entry.node, entry.slot), []).append(entry.executor)
+    for (node, slot), executors in slots.items():
+        click.echo(escaped(f"  {node} slot {slot}: {' '.join(executors)}"))

@@ -1,0 +1,379 @@
+"""Traffic and observations of finished runs, from their traces: what schedulers use of a running topology."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from campaign.results.cpu_times import Loads, read_loads
+from campaign.results.energy_attribution import metered
+from campaign.results.finished_run import FinishedRun, Interval
+from campaign.results.run_metrics import due_in, known_latency, latency_in, read_table, weighted
+from controller.coordinator.event_log import CONTROLLER
+from controller.coordinator.monitor import MOST_HISTORY
+from controller.coordinator.observing import MOST_LOAD, SATURATED, SILENT_SAMPLES, load_of, points_of
+from inventory.cluster import Node
+from inventory.errors import InputError
+from inventory.times import NS
+from scheduler.online.observation import (
+    Change,
+    Happening,
+    Observation,
+    ObservedExecutor,
+    ObservedNode,
+    ObservedSink,
+    ObservedSource,
+    ObservedTraffic,
+    PairRate,
+    PastRevision,
+)
+from scheduler.problem import Slot
+from workloads.traffic import Edge, Traffic
+
+SETTLE_S = 2.0
+"""Time from a change to the first sample of a window."""
+
+SHIFT = 6
+"""Digits of shares and times after the decimal point; rates and points have three."""
+
+HAPPENINGS: Mapping[str, Happening] = {
+    "recovery": "recovered",
+    "node_lost": "node_lost",
+    "node_returned": "node_returned",
+    "clock": "clock",
+    "scaled": "scale",
+}
+"""Kind of an event of the controller -> what an observation calls it."""
+
+CUTS = (*HAPPENINGS, "move", "revision")
+"""Kinds of events which windows do not reach across."""
+
+LASTING = ("recovery", "move", "scaled")
+"""Kinds of events that are noted at their end, with their duration in seconds."""
+
+Progress = Callable[[float], None]
+"""Receiver of the completed share, 0 to 1."""
+
+
+class Cut(NamedTuple):
+    """An event that cuts windows: its begin and end in seconds since the sources started."""
+
+    since_s: float
+    at_s: float
+    kind: str
+    subject: str
+
+
+class Pair(NamedTuple):
+    """Rates from one executor to another; `bytes_per_s` is None inside a worker."""
+
+    source: str
+    target: str
+    tuples_per_s: float
+    bytes_per_s: float | None
+
+
+def traffic_of_run(run: FinishedRun, since_s: float, until_s: float, on_progress: Progress) -> Traffic:
+    """Return the mean rates and loads in a part of a run; without the sensor `cpu` there are no loads.
+
+    Args:
+        run: the run.
+        since_s, until_s: begin and end, in seconds since the sources started.
+        on_progress: receiver of the progress.
+    """
+    interval = run.interval(since_s, until_s)
+    channels = _channels(run, interval)
+    on_progress(0.5)
+    loads = read_loads(run.traces, interval, channels) or Loads({}, {}, {})
+    on_progress(1.0)
+    return Traffic(
+        tuple(
+            Edge(pair.source, pair.target, pair.tuples_per_s, *([] if pair.bytes_per_s is None else [pair.bytes_per_s]))
+            for pair in _pairs(run, channels)
+        ),
+        {name: round(loads.load[name], 3) for name in run.placed if name in loads.load},
+        {node.id: share_of(loads.nodes[node.id], node) for node in run.cluster.nodes if node.id in loads.nodes},
+    )
+
+
+def observe_run(run: FinishedRun, at_s: float, window_s: float | None, on_progress: Progress) -> Observation:
+    """Return the observation of a run at one time.
+
+    The window begins `window_s` before, or with the measured interval, and is cut at the last change before its end.
+
+    Args:
+        run: the run.
+        at_s: end of the window, in seconds since the sources started.
+        window_s: its length; None: from the begin of the measured interval, or of the run if that is later.
+        on_progress: receiver of the progress.
+
+    Raises:
+        InputError: the run was made without the sensor `cpu`, or the window is empty.
+    """
+    measured_s, _ = run.measured_s
+    asked_s = at_s - window_s if window_s is not None else measured_s if measured_s < at_s else 0.0
+    cuts = _cuts(run, at_s)
+    since_s = max([asked_s, 0.0, *(cut.at_s + SETTLE_S for cut in cuts)])
+    if since_s >= at_s:
+        last = max(cuts, key=lambda cut: cut.at_s)
+        what = f"{last.kind}{' of ' * bool(last.subject)}{last.subject}"
+        raise InputError(
+            f"{run.run.id}: no window ends at {at_s:g} s: samples begin {SETTLE_S:g} s after a change, and the last "
+            f"one ({what}) was at {last.at_s:g} s; another end is chosen with --at"
+        )
+    interval = run.interval(since_s, at_s)
+    channels = _channels(run, interval)
+    on_progress(0.3)
+    loads = read_loads(run.traces, interval, channels)
+    if loads is None:
+        raise InputError(f"{run.run.id}: its executors' loads are unknown: it was made without the sensor 'cpu'")
+    on_progress(0.6)
+    executors, missing = _executors(run, interval, loads, cuts)
+    lost = _lost(cuts)
+    observation = Observation(
+        at_s=round(at_s, SHIFT),
+        since_s=round(since_s, SHIFT),
+        samples=max(1, round(interval.seconds)),
+        epoch=1 + sum(cut.kind == "recovery" for cut in cuts),
+        version=len(cuts),
+        traffic=ObservedTraffic(
+            tuple(
+                PairRate(p.source, p.target, p.tuples_per_s, p.bytes_per_s)
+                for p in _pairs(run, channels)
+                if {p.source, p.target} <= executors.keys()
+            )
+        ),
+        executors=executors,
+        nodes=_nodes(run, interval, loads, executors, lost),
+        source=_source(run, interval),
+        sink=_sink(run, interval),
+        missing=tuple(missing),
+        complete=not missing and (window_s is None or since_s <= asked_s),
+        changes=tuple(
+            Change(round(cut.at_s, SHIFT), HAPPENINGS[cut.kind], cut.subject)
+            for cut in cuts
+            if cut.kind in HAPPENINGS and cut.at_s > asked_s
+        ),
+        history=_history(run, at_s),
+    )
+    on_progress(1.0)
+    return observation
+
+
+def _history(run: FinishedRun, at_s: float) -> tuple[PastRevision, ...]:
+    """Return the last revisions whose outcome was known at a time."""
+    measured = run.run.file.measured if run.run.file else None
+    past = []
+    for record in measured.revisions if measured is not None else ():
+        known_s = record.ended_s if record.ended_s is not None else record.at_s + record.decided_s
+        if known_s > at_s or record.outcome == "no" or record.outcome == "shadow":
+            continue
+        past.append(
+            PastRevision(
+                at_s=known_s,
+                reason=record.reason,
+                outcome=record.outcome,
+                message=record.message,
+                moves=record.moves,
+                expects=record.expects,
+                before=record.before,
+                after=record.after,
+            )
+        )
+    return tuple(past[-MOST_HISTORY:])
+
+
+def _channels(run: FinishedRun, interval: Interval) -> pa.Table:
+    """Return the rows of table `channel` in an interval, with their weights."""
+    columns = ("source", "target", "stream", "hop", "target_node", "tuples", "bytes")
+    rows = weighted(read_table(run.traces, "channel", *columns), ["source", "target", "stream"], interval)
+    # Bytes of other times would make those of pairs within a worker known, as 0.
+    return rows.filter(pc.greater(rows["weight"], 0))
+
+
+def _pairs(run: FinishedRun, channels: pa.Table) -> list[Pair]:
+    """Return the pairs with traffic, in the topology's order."""
+    tuples, nbytes = (_rate(channels, column) for column in ("tuples", "bytes"))
+    rated = channels.append_column("rate", tuples).append_column("byte_rate", nbytes)
+    # A sum of nulls alone is null.
+    rows = rated.group_by(["source", "target"]).aggregate([("rate", "sum"), ("byte_rate", "sum")]).to_pylist()
+    at = {name: number for number, name in enumerate(run.placed)}
+    rows.sort(key=lambda row: (at.get(row["source"], len(at)), at.get(row["target"], len(at))))
+    return [
+        Pair(row["source"], row["target"], round(row["rate_sum"], 3), _rounded(row["byte_rate_sum"]))
+        for row in rows
+        if row["rate_sum"] > 0
+    ]
+
+
+def _rate(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    return pc.multiply(pc.cast(rows[column], pa.float64()), rows["weight_per_s"])
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def share_of(points: float, node: Node) -> float:
+    """Return CPU points as a share of a node's `cpu`, as far as files have it."""
+    return min(MOST_LOAD, round(points / node.cpu_points, SHIFT)) if node.cpu_points else MOST_LOAD
+
+
+def _cuts(run: FinishedRun, at_s: float) -> list[Cut]:
+    """Return what has begun to change before a time, in order of time; moves and recoveries have a duration."""
+    events = read_table(run.traces, "event", "kind", "subject", "value")
+    mine = pc.and_(pc.equal(events["node"], CONTROLLER), pc.is_in(events["kind"], pa.array(CUTS)))
+    found = []
+    for row in events.filter(mine).sort_by("t_ns").to_pylist():
+        end_s = run.seconds(row["t_ns"])
+        lasted_s = row["value"] or 0.0 if row["kind"] in LASTING else 0.0
+        found.append(Cut(end_s - lasted_s, end_s, row["kind"], row["subject"]))
+    return [cut for cut in found if cut.since_s < at_s]
+
+
+def _lost(cuts: Iterable[Cut]) -> set[str]:
+    lost: set[str] = set()
+    for cut in cuts:
+        if cut.kind == "node_lost":
+            lost.add(cut.subject)
+        elif cut.kind == "node_returned":
+            lost.discard(cut.subject)
+    return lost
+
+
+def _executors(
+    run: FinishedRun, interval: Interval, loads: Loads, cuts: Iterable[Cut]
+) -> tuple[dict[str, ObservedExecutor], list[str]]:
+    """Return all executors, in the topology's order, and the workers (`node/slot`) that were silent at the end."""
+    throughput = weighted(
+        read_table(run.traces, "throughput", "executor", "emitted", "processed"), ["executor"], interval
+    )
+    emitted, processed = _by_executor(throughput, "emitted"), _by_executor(throughput, "processed")
+    rows = read_table(run.traces, "executor", "executor", "blocked_ns", "queued")
+    blocked = _by_executor(weighted(rows, ["executor"], interval), "blocked_ns")
+    ends = {name: _end_of(found, interval) for name, found in _rows_by_executor(rows).items()}
+    moved = {cut.subject: cut.at_s for cut in cuts if cut.kind == "move"}
+    found, missing = {}, []
+    for name, placed in run.placed_at(interval.at_s).items():
+        end = ends.get(name)
+        slot = placed if end is None else end.slot
+        if end is None or end.is_silent:
+            missing.append(f"{slot.node}/{slot.index}")
+        busy, rate = loads.busy.get(name, 0.0), processed.get(name, 0.0)
+        found[name] = ObservedExecutor(
+            node=slot.node,
+            slot=slot.index,
+            busy=round(busy, 3),
+            load=round(loads.load.get(name, 0.0), 3),
+            processed_per_s=round(rate, 3),
+            emitted_per_s=round(emitted.get(name, 0.0), 3),
+            queued=0 if end is None else end.queued,
+            blocked=min(1.0, round(blocked.get(name, 0.0) / NS, SHIFT)),
+            delay_s=round(busy / 100 / rate, 9) if rate else None,
+            moved_s=round(moved[name], SHIFT) if name in moved else None,
+        )
+    return found, list(dict.fromkeys(missing))
+
+
+def _by_executor(rows: pa.Table, column: str) -> dict[str, float]:
+    """Return executor -> mean of a counter per second."""
+    rated = rows.append_column("rate", _rate(rows, column))
+    found = rated.group_by("executor").aggregate([("rate", "sum")]).to_pylist()
+    return {row["executor"]: row["rate_sum"] or 0.0 for row in found}
+
+
+class _End(NamedTuple):
+    """An executor at the end of a window."""
+
+    slot: Slot
+    queued: int
+    is_silent: bool
+
+
+def _rows_by_executor(rows: pa.Table) -> dict[str, list[tuple[str, int, int, int]]]:
+    """Return executor -> its rows (node, slot, time, queued)."""
+    found: dict[str, list[tuple[str, int, int, int]]] = {}
+    columns = (rows[column].to_pylist() for column in ("executor", "node", "worker", "t_ns", "queued"))
+    for name, *values in zip(*columns, strict=True):
+        found.setdefault(name, []).append(tuple(values))
+    return found
+
+
+def _end_of(rows: Iterable[tuple[str, int, int, int]], interval: Interval) -> _End:
+    """Return where an executor was at the end of a window, from the row that covers it, and its queue then."""
+    # Times are relative to the window's end, which nodes have in their own clocks.
+    timed = sorted((t_ns - interval.of(node, slot)[1], node, slot, queued) for node, slot, t_ns, queued in rows)
+    after = bisect_left(timed, 0, key=lambda row: row[0])
+    _, node, slot, _ = timed[min(after, len(timed) - 1)]
+    before_ns, _, _, queued = timed[max(0, after - 1)]
+    covered = after < len(timed) or before_ns >= -SILENT_SAMPLES * NS
+    return _End(Slot(node, slot), queued, not covered)
+
+
+def _nodes(
+    run: FinishedRun, interval: Interval, loads: Loads, executors: Mapping[str, ObservedExecutor], lost: set[str]
+) -> dict[str, ObservedNode]:
+    power = read_table(
+        run.traces,
+        *("power", "domain", "role", "source", "in_total", "raw", "joules", "watts", "bound_joules", "t_half_ns"),
+        *("flags", "shared"),
+    )
+    own = power.filter(pc.invert(power["shared"]))
+    points = points_of(executors)
+    found = {}
+    for node in run.cluster.nodes:
+        load = share_of(loads.nodes[node.id], node) if node.id in loads.nodes else None
+        watts, source, modelled = _watts(own, node.id, interval)
+        found[node.id] = ObservedNode(
+            load=load,
+            base=None if load is None else round(max(0.0, load - load_of(node, points)), SHIFT),
+            asked_hz=run.frequencies_hz.get(node.id),
+            watts=watts,
+            source=source,
+            modelled=modelled,
+            available=node.available and node.id not in lost,
+            saturated=load is not None and load >= SATURATED,
+        )
+    return found
+
+
+def _watts(power: pa.Table, node: str, interval: Interval) -> tuple[float | None, str | None, bool]:
+    """Return the mean power of a node that has its machine for itself, its reader, and whether it is modelled.
+
+    Power and reader are None if they are not known.
+    """
+    start_ns, end_ns = interval.of(node, -1)
+    terms = [each for each in metered(power, node, start_ns, end_ns) if each.domain.in_total]
+    joules = [each.energy.joules for each in terms]
+    if not terms or None in joules:
+        return None, None, False
+    watts = round(sum(j or 0.0 for j in joules) / interval.seconds, 3)
+    return watts, terms[0].domain.source, any("modelled" in each.domain.flags for each in terms)
+
+
+def _source(run: FinishedRun, interval: Interval) -> ObservedSource:
+    columns = ("executor", "role", "emitted", "late_ns", "due")
+    throughput = read_table(run.traces, "throughput", *columns)
+    spouts = throughput.filter(pc.equal(throughput["role"], "spout"))
+    due = due_in(spouts, interval, interval.seconds)
+    emitted_per_s = sum(_by_executor(weighted(spouts, ["executor"], interval), "emitted").values())
+    late: dict[str, int] = {}
+    for row in spouts.sort_by("t_ns").to_pylist():
+        if row["t_ns"] <= interval.of(row["node"], row["worker"])[1] and row["late_ns"] is not None:
+            late[row["executor"]] = row["late_ns"]
+    return ObservedSource(
+        due_per_s=round(emitted_per_s if due is None else max(0.0, due) / interval.seconds, 3),
+        emitted_per_s=round(emitted_per_s, 3),
+        late_s=round(max(late.values(), default=0) / NS, SHIFT),
+    )
+
+
+def _sink(run: FinishedRun, interval: Interval) -> ObservedSink:
+    throughput = read_table(run.traces, "throughput", "executor", "role", "processed")
+    sinks = throughput.filter(pc.equal(throughput["role"], "sink"))
+    rates = _by_executor(weighted(sinks, ["executor"], interval), "processed")
+    found = latency_in(read_table(run.traces, "latency", "value_ns", "count"), interval)
+    latency = known_latency(found, run.run.latency_bound_ms or 0.0)
+    return ObservedSink(per_s=round(sum(rates.values()), 3), p50_ms=latency.p50, p99_ms=latency.p99)

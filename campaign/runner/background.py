@@ -1,0 +1,83 @@
+"""Background of a run: CPU time that other processes of this host use, and the power of idle machines.
+
+Nodes that are processes or namespaces of this host share its CPUs, and agents cannot separate other work from that of
+other nodes. The controller compares the busy time of all cores with the CPU time of its own descendants and of those
+of an emulated cluster's daemon. Machines with meters are metered before and after a run, when no worker runs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from agents.power.reader import MeteredHost
+from agents.protocol import IdleBaseline
+from agents.sensors.interference import Event, HostLoad
+from campaign.agenda.agenda import IdleEntry
+from campaign.agenda.cpu import Machine
+from controller.nodes.agents import Agents
+
+PERIOD_S = 0.5
+"""Sampling period; the CPU time of a process between the last sample and its end is lost."""
+
+
+@asynccontextmanager
+async def measuring_other_load(roots: Sequence[int] | None, report: Callable[[Event], None]) -> AsyncIterator[None]:
+    """Measure the load of other processes during the block; report it afterwards if it was high.
+
+    Args:
+        roots: as in `controller.nodes.backend.Backend.processes`; None: nothing is measured.
+        report: takes the events.
+    """
+    if roots is None:
+        yield
+        return
+    load = HostLoad(MeteredHost.here())
+    over = asyncio.Event()
+
+    async def follow() -> None:
+        while not over.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), PERIOD_S)
+            await asyncio.to_thread(lambda: load.update(with_descendants(roots)))
+
+    await asyncio.to_thread(lambda: load.begin(with_descendants(roots)))
+    following = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        over.set()
+        await following
+    for event in load.events("host"):
+        report(event)
+
+
+def with_descendants(roots: Iterable[int], proc: Path = Path("/proc")) -> list[int]:
+    """Return these processes and all their living descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in proc.iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                # The program name in parentheses may contain any character.
+                parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found = list(dict.fromkeys(roots))
+    for process in found:
+        found += [child for child in children.get(process, ()) if child not in found]
+    return found
+
+
+async def measure_idle(
+    agents: Agents, machines: Sequence[Machine], entry: IdleEntry, lost: Collection[str] = ()
+) -> dict[str, IdleBaseline]:
+    """Meter all machines at the same time; return metered node -> its baseline.
+
+    Args:
+        agents: agents of all nodes.
+        machines: the machines of the cluster.
+        entry: seconds to settle and to measure.
+        lost: nodes that cannot be reached.
+    """
+    nodes = [machine.metered for machine in machines if machine.metered not in lost]
+    found = await asyncio.gather(*(agents.meter_idle(node, entry.settle_s, entry.measure_s) for node in nodes))
+    return dict(zip(nodes, found, strict=True))

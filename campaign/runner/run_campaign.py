@@ -1,0 +1,101 @@
+"""A campaign from the cluster's lock to the end of the last run: inputs, profiling runs, and the runs themselves."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from agents.trace import skip_pandas_import
+from campaign.agenda.campaign_plan import CampaignPlan, Inputs, prepare_inputs
+from campaign.agenda.run_order import Run
+from campaign.display.progress import view_for
+from campaign.display.terminal import Settings, progress_bar, show
+from campaign.results.live_file import PREPARING
+from campaign.results.result_store import ResultStore
+from campaign.runner.campaign_loop import Campaign
+from campaign.runner.clean import clean
+from campaign.runner.clusters import Clusters, first_inventory
+from campaign.runner.open_campaign import Opened
+from campaign.runner.profiling import begin_profiling, end_profiling
+from campaign.runner.run_environment import Ending
+from controller.host.disk import writing
+from controller.host.ownership import CleanupLog, ClusterLock
+from controller.host.signals import interrupted_once, interrupts_blocked, raise_held_interrupt
+from controller.nodes.backend import Backend
+from workloads.workload import reporting_to
+
+
+def run_all(
+    opened: Opened,
+    runs: Sequence[Run],
+    backends: Mapping[str, Backend],
+    settings: Settings,
+    profile: bool,
+    accept_shortfall: bool,
+    last_stage: str,
+) -> Ending:
+    """Execute the runs; after a crash, the state file lists what is left to clean up.
+
+    Args:
+        opened: the campaign.
+        runs: its selected runs.
+        backends: inventory -> access to its nodes. Those of the first cluster are reserved from before the first write,
+            those of the others from before their first run; all to the end of their last run.
+        settings: global options of the command line.
+        profile, accept_shortfall: see `Campaign`.
+        last_stage: stage in `live.json` after the last run.
+
+    Raises:
+        MillraceError: the campaign cannot start, or results can no longer be written.
+    """
+    skip_pandas_import()
+    for line in clean().done:
+        show(f"removed, left by a killed campaign: {line}", error=True)
+    with interrupts_blocked():
+        # Python tries the folder with a file, which an interruption would leave there.
+        temporary = Path(tempfile.gettempdir())
+    with ExitStack() as stack:
+        stack.enter_context(interrupted_once())
+        for lock in sorted({backend.lock for backend in backends.values()}):
+            stack.enter_context(ClusterLock(lock, opened.folder))
+        state = stack.enter_context(CleanupLog(opened.folder))
+        work = state.partial(temporary / f"millrace-{state.path.stem}")
+        with writing(work):
+            work.mkdir(mode=0o700)
+        clusters = stack.enter_context(Clusters(backends, opened.plan, runs, state, work))
+        clusters.start(first_inventory(opened, runs, backends))
+        with clusters.loop.in_background():
+            inputs = prepared(opened, runs, work / "inputs", settings)
+            opened.check_inputs(inputs)
+            store = opened.store()
+        view = view_for(settings.quiet, settings.color)
+
+        def execute(plan: CampaignPlan, runs: Sequence[Run], store: ResultStore, last_stage: str) -> Ending:
+            campaign = Campaign(plan, runs, inputs, store, state, clusters, work, view, profile, accept_shortfall)
+            return campaign.run_all(last_stage)
+
+        if pending := opened.unprofiled(runs):
+            with clusters.loop.in_background():
+                begun = begin_profiling(opened, pending)
+            ending = execute(*begun, PREPARING)
+            if ending.interrupted:
+                return ending
+            stack.enter_context(interrupted_once())
+            raise_held_interrupt()
+            with clusters.loop.in_background():
+                opened = end_profiling(opened, pending, ending.failed)
+        return execute(opened.plan, runs, store, last_stage)
+
+
+def prepared(opened: Opened, runs: Sequence[Run], folder: Path, settings: Settings) -> Inputs:
+    """Prepare the inputs of these runs, and of their profiling runs, below `folder`.
+
+    Raises:
+        InputError: an input cannot be used.
+        UnfitError: it cannot be prepared on this machine.
+    """
+    placed = [run for run in runs if not opened.plan.why_unplaced(run)]
+    placed += [profiling.run for profiling in opened.unprofiled(runs)]
+    placed += [calibration.run for calibration in opened.plan.calibrations.values()]
+    with progress_bar("preparing inputs", settings.quiet, settings.color) as listener, reporting_to(listener):
+        return prepare_inputs(opened.plan, placed, folder)

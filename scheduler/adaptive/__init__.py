@@ -1,1 +1,0 @@
-"""Parts shared by schedulers that use observed loads and rates: integer demands, node state, graph partitions."""

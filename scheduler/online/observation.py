@@ -1,0 +1,300 @@
+"""`Observation`: what was measured of a running topology in one window, the input of `revise`.
+
+Times are seconds since the sources started. Loads of executors are CPU points (100 = a core); loads of nodes are shares
+of the node's `cpu`. A value that was not measured is None.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from math import fsum
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, structs
+
+from inventory.cluster import ExistingWorker
+from inventory.documents import Document, Located, Origin, dump_json
+from inventory.errors import nearest
+from inventory.values import NonNegative
+from scheduler.problem import CommunicationSchedule, Problem, Slot
+from workloads.scaling import resized, sizes_of
+from workloads.traffic import Edge, NodeLoad, Traffic
+
+Count = Annotated[int, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+Happening = Literal["node_up", "node_down", "node_lost", "node_returned", "scale", "clock", "recovered"]
+
+Outcome = Literal["done", "partial", "stale", "no", "late", "too_large", "abandoned", "broken", "unset"]
+"""What became of a revision:
+
+`done`; `partial` (some of its waves); `stale` (the observation was out of date); `no` (the scheduler wants no change);
+`late` (no answer in time, or the decider died); `too_large` (more moves than allowed); `abandoned` (its barrier was
+refused or not ready; all is as before); `broken` (something died meanwhile); `unset` (a clock came out otherwise).
+"""
+
+
+class PairRate(
+    Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    rename={"source": "from", "destination": "to"},
+    gc=False,
+):
+    """Tuples/s and bytes/s from one executor to another, counted by the sender; no bytes inside a worker."""
+
+    source: str
+    destination: str
+    tuples_per_s: NonNegative
+    bytes_per_s: NonNegative | None = None
+
+
+class ObservedTraffic(Struct, frozen=True, forbid_unknown_fields=True):
+    """Rates of all pairs of executors that communicated."""
+
+    edges: tuple[PairRate, ...] = ()
+
+
+class ObservedExecutor(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """An executor in the window.
+
+    Attributes:
+        node, slot: its worker.
+        busy: CPU points of its thread in the operator and in routing.
+        load: `busy` and its share of the worker's transport.
+        processed_per_s, emitted_per_s: tuples.
+        queued: tuples that waited at the end of the window.
+        blocked: share of the window in which it waited for its receivers.
+        delay_s: mean CPU time per processed tuple.
+        state_bytes: size of its state in the last checkpoint.
+        moved_s: when it last moved.
+    """
+
+    node: str
+    slot: Count
+    busy: NonNegative
+    load: NonNegative
+    processed_per_s: NonNegative = 0.0
+    emitted_per_s: NonNegative = 0.0
+    queued: Count = 0
+    blocked: Share = 0.0
+    delay_s: NonNegative | None = None
+    state_bytes: Count | None = None
+    moved_s: float | None = None
+
+
+class ObservedNode(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """A node in the window.
+
+    Attributes:
+        load: CPU in use, as a share of the node's `cpu`; None without reports.
+        base: the same without the workers of this run.
+        hz, asked_hz: mean clock, and the clock that was set.
+        watts, source: power, and its reader.
+        modelled: whether a part of `watts` is computed by a model instead of measured.
+        heartbeats: share of heartbeats answered in the last minute.
+        available: whether executors may be placed on it.
+        saturated: whether `load` is so high that the demand of its executors is unknown; their loads are lower bounds.
+    """
+
+    load: NodeLoad | None
+    base: NodeLoad | None
+    hz: NonNegative | None = None
+    asked_hz: NonNegative | None = None
+    watts: NonNegative | None = None
+    source: str | None = None
+    modelled: bool = False
+    heartbeats: Share | None = None
+    available: bool = True
+    saturated: bool = False
+
+
+class ObservedSource(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tuples that the spouts' schedule asked for and that they emitted, per second, and how late they were."""
+
+    due_per_s: NonNegative = 0.0
+    emitted_per_s: NonNegative = 0.0
+    late_s: NonNegative = 0.0
+
+
+class ObservedSink(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tuples that reached sinks, per second, and their latency."""
+
+    per_s: NonNegative = 0.0
+    p50_ms: NonNegative | None = None
+    p99_ms: NonNegative | None = None
+
+
+class Change(Struct, frozen=True, forbid_unknown_fields=True):
+    """What happened to the cluster or the topology, other than by a revision: node, component, or empty."""
+
+    at_s: float
+    what: Happening
+    subject: str = ""
+
+
+class Expected(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tuples/s between nodes, highest load of a node, and watts of all nodes, where known."""
+
+    cut: NonNegative | None = None
+    load: NodeLoad | None = None
+    watts: NonNegative | None = None
+
+
+class PastRevision(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An earlier revision: what it wanted, what became of it, and what was measured before and after.
+
+    `after` is None until a complete window has passed.
+    """
+
+    at_s: float
+    reason: str
+    outcome: Outcome
+    message: str = ""
+    moves: Count = 0
+    expects: Expected = Expected()
+    before: Expected | None = None
+    after: Expected | None = None
+
+
+class Observation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
+    """One window of a running topology.
+
+    Attributes:
+        at_s, since_s: end and begin of the window (`since_s`, `at_s`].
+        samples, sample_s: how many samples it has, and how far apart they are.
+        epoch: number of the epoch.
+        version: counts changes of placement, parallelism, schedule, clocks and availability.
+        traffic: rates per pair.
+        executors, nodes: by name.
+        source, sink: sums over spouts and over sinks.
+        schedule: the communication schedule that the run follows; None: it follows none.
+        missing: workers (`node/slot`) whose reports are overdue.
+        complete: whether none is missing, the window is full, and the CPU time of all workers in use is known.
+        changes: since the window before.
+        history: the last revisions.
+    """
+
+    at_s: float
+    since_s: float
+    samples: Count
+    sample_s: Annotated[float, Meta(gt=0)] = 1.0
+    epoch: Count = 0
+    version: Count = 0
+    traffic: ObservedTraffic = ObservedTraffic()
+    executors: Mapping[str, ObservedExecutor]
+    nodes: Mapping[str, ObservedNode]
+    source: ObservedSource = ObservedSource()
+    sink: ObservedSink = ObservedSink()
+    schedule: CommunicationSchedule | None = None
+    missing: tuple[str, ...] = ()
+    complete: bool = True
+    changes: tuple[Change, ...] = ()
+    history: tuple[PastRevision, ...] = ()
+
+    @property
+    def places(self) -> dict[str, Slot]:
+        """Executor's name -> slot."""
+        return {name: Slot(found.node, found.slot) for name, found in self.executors.items()}
+
+    @cached_property
+    def measured(self) -> Expected:
+        """What revisions predict, as it was in this window; power if that of all nodes is known."""
+        watts = [node.watts for node in self.nodes.values()]
+        return Expected(
+            cut=fsum(
+                edge.tuples_per_s
+                for edge in self.traffic.edges
+                if self.executors[edge.source].node != self.executors[edge.destination].node
+            )
+            if self.samples
+            else None,
+            load=max((node.load for node in self.nodes.values() if node.load is not None), default=None),
+            watts=fsum(known) if len(known := [each for each in watts if each is not None]) == len(watts) else None,
+        )
+
+    @property
+    def as_traffic(self) -> Traffic:
+        """Rates and loads as schedulers use them; unknown bytes count as 0, since no scheduler uses them."""
+        return Traffic(
+            tuple(
+                Edge(edge.source, edge.destination, edge.tuples_per_s, edge.bytes_per_s or 0.0)
+                for edge in self.traffic.edges
+            ),
+            {name: found.load for name, found in self.executors.items()},
+            {name: found.load for name, found in self.nodes.items() if found.load is not None},
+        )
+
+
+def problem_at(problem: Problem, observation: Observation) -> Problem:
+    """Return the round at the end of a window: what runs, which nodes are available, and the observed traffic.
+
+    The topology has the numbers of executors that run.
+
+    Args:
+        problem: the topology, the cluster, and the workers of other topologies.
+        observation: the window.
+    """
+    topology = resized(problem.topologies[0], sizes_of(observation.executors))
+    workers: dict[Slot, list[str]] = {}
+    for name, slot in observation.places.items():
+        workers.setdefault(slot, []).append(name)
+    others = [worker for worker in problem.existing if worker.topology != topology.id]
+    own = [ExistingWorker(topology.id, slot.node, slot.index, tuple(names)) for slot, names in sorted(workers.items())]
+    nodes = tuple(
+        structs.replace(node, available=node.available and observation.nodes[node.id].available)
+        if node.id in observation.nodes
+        else node
+        for node in problem.cluster.nodes
+    )
+    cluster = structs.replace(problem.cluster, nodes=nodes, existing=(*others, *own))
+    return Problem(cluster, (topology,), observation.as_traffic)
+
+
+def observation_of(document: Document) -> Located[Observation]:
+    """Convert a document.
+
+    Raises:
+        InputError: it is invalid; the message names file, line, key and value.
+    """
+    found = document.convert(Observation)
+    if found.at_s <= found.since_s:
+        raise document.error(("at_s",), f"{found.at_s:g} is not after since_s, {found.since_s:g}")
+    return Located(found, document.origin)
+
+
+def check_observed(located: Located[Observation], problem: Problem) -> None:
+    """Check that executors, nodes and slots exist, and that no executor is missing.
+
+    Raises:
+        InputError: the message names file, line, key and value.
+    """
+    found, origin = located.value, located.origin
+    (topology,) = problem.topologies
+    known, nodes = topology.executor_named, problem.cluster.by_id
+    for name, executor in found.executors.items():
+        here = origin / "executors" / name
+        _check_known(here, "executor", name, known)
+        _check_known(here / "node", "node", executor.node, nodes)
+        slots = nodes[executor.node].slots
+        if executor.slot >= slots:
+            raise (here / "slot").error(f"slot {executor.slot} is beyond the {slots} slots of {executor.node!r}")
+    missing = [name for name in known if name not in found.executors]
+    if missing:
+        raise (origin / "executors").error(f"the executor {missing[0]!r} is missing")
+    for at, edge in enumerate(found.traffic.edges):
+        for key, name in (("from", edge.source), ("to", edge.destination)):
+            _check_known(origin / "traffic" / "edges" / at / key, "executor", name, known)
+    for name in found.nodes:
+        _check_known(origin / "nodes" / name, "node", name, nodes)
+
+
+def _check_known(origin: Origin, kind: str, name: str, known: Mapping[str, object]) -> None:
+    if name not in known:
+        raise origin.error(f"unknown {kind} {name!r}{nearest(name, known)}")
+
+
+def observation_json(observation: Observation) -> str:
+    """Return the observation as text, with the same bytes for the same observation."""
+    return dump_json(observation)

@@ -1,0 +1,187 @@
+"""`OnlineScheduler`: its rhythm, with the averages of a window's samples, and its answer, `Revision`, also in files.
+
+What a revision does not name stays as it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from scheduler.online.observation import Expected, Observation
+from scheduler.problem import CommunicationSchedule, Move, Problem, Scheduler, Slot
+from workloads.topology import Executor
+
+Reason = Literal["overload", "cut", "infeasible", "nodes", "scale", "clocks", "schedule"]
+
+Average = Literal["mean", "trimmed", "ewma"]
+"""Average of the samples of a window: all; all but one largest and one smallest; or exponentially weighted."""
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """When a scheduler is asked, and what its windows are.
+
+    Attributes:
+        window_s: length of a window; of `ewma`, the time between two samples.
+        sample_s: time between two samples.
+        average: how a window's samples become one value.
+        newest: weight of the newest sample of `ewma`.
+        first_s: when it is asked first, in seconds since the sources started; None = only at changes.
+        ask_s: time between two questions.
+    """
+
+    window_s: float = 60.0
+    sample_s: float = 1.0
+    average: Average = "mean"
+    newest: float = 0.5
+    first_s: float | None = None
+    ask_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Revision:
+    """Changes of a running topology.
+
+    Attributes:
+        reason: why; empty for a revision that changes nothing.
+        text: the same in a sentence.
+        moves: executors that change their slot.
+        parallelism: component -> new number of executors, 1..1024, for components that can be scaled.
+        added: executor that is added -> slot; every executor that `parallelism` adds has one.
+        frequencies: node -> CPU clock in Hz; None = the agenda's clock.
+        schedule: new communication schedule.
+        wave: most executors that move at one barrier; 0 = all.
+        expects: what is predicted for the time after.
+        details: values of triggers beside their thresholds and whatever else explains the decision; JSON types only.
+    """
+
+    reason: Reason | Literal[""] = ""
+    text: str = ""
+    moves: Sequence[Move] = ()
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    added: Mapping[Executor, Slot] = field(default_factory=dict)
+    frequencies: Mapping[str, int | None] = field(default_factory=dict)
+    schedule: CommunicationSchedule | None = None
+    wave: int = 0
+    expects: Expected = field(default_factory=Expected)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything."""
+        return bool(self.moves or self.parallelism or self.added or self.frequencies or self.schedule is not None)
+
+
+@runtime_checkable
+class OnlineScheduler(Scheduler, Protocol):
+    """A scheduler that revises a running topology.
+
+    An instance lives for one run and may remember; it depends on its parameters and the observations so far only.
+    """
+
+    rhythm: ClassVar[Rhythm]
+
+    def revise(self, problem: Problem, observation: Observation) -> Revision | None:
+        """Return what to change, or None.
+
+        Args:
+            problem: the topology with the parallelism that is wanted, what runs (`existing`), the nodes that are
+                available, and the observed traffic.
+            observation: the last window.
+        """
+        ...
+
+
+class MoveInFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
+    """A move in a file."""
+
+    executor: str
+    source: Slot
+    target: Slot
+
+
+class RevisionInFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A revision in a file; see docs/reference/files.md."""
+
+    reason: str
+    text: str
+    moves: tuple[MoveInFile, ...]
+    parallelism: dict[str, int]
+    added: dict[str, Slot]
+    frequencies_hz: dict[str, int | None]
+    communication_schedule: CommunicationSchedule | None
+    wave: int
+    expects: Expected
+    details: dict[str, Any]
+
+
+def in_file(revision: Revision | None) -> RevisionInFile | None:
+    """Return the form of a checked revision in files."""
+    if revision is None:
+        return None
+    return RevisionInFile(
+        reason=revision.reason,
+        text=revision.text,
+        moves=tuple(MoveInFile(m.executor.name, m.source, m.target) for m in revision.moves),
+        parallelism=dict(revision.parallelism),
+        added={executor.name: slot for executor, slot in revision.added.items()},
+        frequencies_hz=dict(revision.frequencies),
+        communication_schedule=revision.schedule,
+        wave=revision.wave,
+        expects=revision.expects,
+        details=dict(revision.details),
+    )
+
+
+def revision_of(found: RevisionInFile | None, topology: str) -> Revision | None:
+    """Return the revision of a topology from its form in files.
+
+    Raises:
+        ValueError: a name is not that of an executor.
+    """
+    if found is None:
+        return None
+    return Revision(
+        reason=found.reason,  # type: ignore[arg-type]  # checked before it was written
+        text=found.text,
+        moves=tuple(Move(topology, Executor.named(m.executor), m.source, m.target) for m in found.moves),
+        parallelism=found.parallelism,
+        added={Executor.named(name): slot for name, slot in found.added.items()},
+        frequencies=found.frequencies_hz,
+        schedule=found.communication_schedule,
+        wave=found.wave,
+        expects=found.expects,
+        details=found.details,
+    )
+
+
+def average(samples: Sequence[tuple[float, int]], kind: Average, newest: float = 0.5) -> float:
+    """Return the average of a window's samples, oldest first.
+
+    Args:
+        samples: (value, times): a value that stands for several equal samples, because reports in between were lost,
+            counts as often.
+        kind: `mean`; `trimmed`: without one largest and one smallest, from three samples on (Er-Stream, Eq. 2 as
+            corrected); `ewma`: the newest sample counts `newest`, the average before it the rest.
+        newest: weight of the newest sample.
+
+    Raises:
+        ValueError: there are no samples.
+    """
+    number = sum(times for _, times in samples)
+    if not number:
+        raise ValueError("an average of no samples")
+    if kind == "ewma":
+        result = samples[0][0]
+        for value, times in samples:
+            kept = (1 - newest) ** times
+            result = kept * result + (1 - kept) * value
+        return result
+    total = fsum(value * times for value, times in samples)
+    if kind == "trimmed" and number > 2:
+        values = [value for value, times in samples if times]
+        return (total - max(values) - min(values)) / (number - 2)
+    return total / number

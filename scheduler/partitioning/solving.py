@@ -1,0 +1,222 @@
+"""Search for a good placement with bounded effort, by the method that suits the size, and its lower bound on W."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from scheduler.partitioning.bounds import Density, Proof
+from scheduler.partitioning.counts import by_capacity
+from scheduler.partitioning.exact import search
+from scheduler.partitioning.exact_by_node import applies, search_by_node
+from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.large_neighbourhood import search_large
+from scheduler.partitioning.tabu import Effort, search_small
+
+SMALL = 128
+"""Maximum number of executors for tabu search over all moves and swaps."""
+
+MOST_PAIRS = 4_000_000
+"""Maximum number of pairs listed."""
+
+
+def looks_for(instance: Instance) -> int:
+    """Return a reasonable effort: 20 ms for some dozen executors, half a second for 1,000, a dozen for 100,000."""
+    if instance.executors <= SMALL:
+        return 80_000 + 60 * max(0, instance.executors - 32) ** 2
+    return 300_000 * int(instance.executors ** (2 / 3))
+
+
+def find(
+    instance: Instance,
+    effort: Effort,
+    seed: int = 0,
+    target: int = 0,
+    node_weight: int = 0,
+) -> list[int] | None:
+    """Return the best placement found (executor -> node), or None when none was found that respects all limits.
+
+    Args:
+        instance: the problem.
+        effort: when to stop.
+        seed: seed of all random choices.
+        target: a cost known to be the lowest possible.
+        node_weight: cost of a node in use, in units of rate; large searches always use as few nodes as the load
+            needs.
+    """
+    if instance.executors <= SMALL:
+        return search_small(instance, effort, seed, target, node_weight)
+    nodes = deal(instance) if instance.pairs > MOST_PAIRS else search_large(instance, effort, seed)
+    if nodes is not None and instance.fits(nodes):
+        return nodes
+    if not instance.scarce:
+        return None
+
+    def search(alone: Instance) -> list[int] | None:
+        effort.looks = looks_for(alone)
+        return find(alone, effort, seed)
+
+    return place_sequentially(instance, search)
+
+
+def place_sequentially(instance: Instance, search: Callable[[Instance], list[int] | None]) -> list[int] | None:
+    """Place the topologies one after the other on the remaining resources; return None if one does not fit.
+
+    Args:
+        instance: the problem.
+        search: places one topology (executor -> node), or returns None.
+    """
+    free, room, slots = list(instance.capacity), list(instance.room), list(instance.slots)
+    nodes = [-1] * instance.executors
+    for topology in sorted(set(instance.topology)):
+        kinds = [kind for kind, owner in enumerate(instance.topology) if owner == topology]
+        executors = sorted(executor for kind in kinds for executor in instance.members[kind])
+        left = replace(instance, capacity=tuple(free), room=tuple(room), slots=tuple(slots))
+        found = search(_alone(left, kinds, executors))
+        if found is None:
+            return None
+        for executor, node in zip(executors, found, strict=True):
+            nodes[executor] = node
+            free[node] -= instance.load[instance.class_of[executor]]
+            room[node] -= instance.memory[instance.class_of[executor]]
+        for node in set(found):
+            slots[node] -= 1
+    return nodes
+
+
+def _alone(instance: Instance, kinds: Sequence[int], executors: Sequence[int]) -> Instance:
+    """Return the problem of placing the members of `kinds`, which are `executors` and communicate with no others."""
+    number = {executor: at for at, executor in enumerate(executors)}
+    kind_of = {kind: at for at, kind in enumerate(kinds)}
+    return replace(
+        instance,
+        members=tuple([number[executor] for executor in instance.members[kind]] for kind in kinds),
+        load=tuple(instance.load[kind] for kind in kinds),
+        memory=tuple(instance.memory[kind] for kind in kinds),
+        topology=(0,) * len(kinds),
+        near=tuple({kind_of[other]: rate for other, rate in instance.near[kind].items()} for kind in kinds),
+        home=tuple(instance.home[executor] for executor in executors),
+    )
+
+
+def deal(instance: Instance) -> list[int] | None:
+    """Return the better of two greedy placements (executor -> node), or None if neither respects all capacities.
+
+    For instances with too many pairs to list: nodes are filled class by class. 10^5 executors in a few components have
+    10^9 pairs, but the rate that an executor keeps on a node is a sum over the classes there. So every step takes time
+    in the number of classes that communicate with the node, not of executors.
+    """
+    found = [nodes for edge in (True, False) if (nodes := _grown(instance, edge)) is not None]
+    return min(found, key=instance.cut) if found else None
+
+
+def _grown(instance: Instance, from_the_edge: bool) -> list[int] | None:
+    """Return a placement grown like `growth.grow`, without a table over classes and nodes.
+
+    The rest goes where it fits.
+    """
+    left = [len(members) for members in instance.members]
+    waiting = [sum(rate * left[other] for other, rate in near.items()) for near in instance.near]
+    member = [iter(members) for members in instance.members]
+    nodes = [-1] * instance.executors
+    free, room = list(instance.capacity), list(instance.room)
+    order = by_capacity(instance)
+
+    def put(kind: int, node: int) -> None:
+        nodes[next(member[kind])] = node
+        left[kind] -= 1
+        free[node] -= instance.load[kind]
+        room[node] -= instance.memory[kind]
+        for other, rate in instance.near[kind].items():
+            waiting[other] -= rate
+
+    def takes(kind: int, node: int) -> bool:
+        return left[kind] > 0 and free[node] >= instance.load[kind] and room[node] >= instance.memory[kind]
+
+    for node in order:
+        rates: dict[int, int] = {}
+        while True:
+            near = [kind for kind in rates if takes(kind, node)]
+            if near:
+                chosen = max(near, key=lambda kind: (rates[kind], -waiting[kind], -kind))
+            else:
+                seeds = [kind for kind in range(len(left)) if takes(kind, node)]
+                if not seeds:
+                    break
+                sign = -1 if from_the_edge else 1
+                chosen = max(seeds, key=lambda kind: (waiting[kind] > 0, sign * waiting[kind], -kind))
+            put(chosen, node)
+            for other, rate in instance.near[chosen].items():
+                rates[other] = rates.get(other, 0) + rate
+    for kind in sorted(range(len(left)), key=lambda kind: -instance.load[kind]):
+        for node in order:
+            while takes(kind, node):
+                put(kind, node)
+    return nodes if not any(left) else None
+
+
+MOST_CLASSES = 400
+"""Maximum number of classes for which the exact search is tried."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A placement with a lower bound.
+
+    Attributes:
+        node_of: executor -> node.
+        cut: W of the placement, in the instance's units of rate.
+        lower_bound: lower bound on W, in the same units.
+        least_rate: the lower bound in tuples/s (or pairs).
+        limit_hit: whether the time limit ended the search.
+    """
+
+    node_of: list[int]
+    cut: int
+    lower_bound: int
+    least_rate: float
+    limit_hit: bool
+
+    @property
+    def proven(self) -> bool:
+        """Return whether no placement is better."""
+        return self.cut == self.lower_bound
+
+
+def solve(
+    instance: Instance, over: Callable[[], bool], seed: int, found: Callable[[], bool] | None = None
+) -> Solution | None:
+    """Return the best placement, proven where limits allow, or None when none was found that respects all limits.
+
+    Args:
+        instance: the problem.
+        over: returns True when the time is up.
+        seed: seed of the search for a first placement.
+        found: returns True when the time of that first search is up; default `over`.
+    """
+    effort = Effort(looks_for(instance), over if found is None else found)
+    density = Density(instance)
+    bound = density.least_cut(instance)
+    nodes = find(instance, effort, seed, target=bound)
+    cut = instance.cut(nodes) if nodes is not None else instance.total_rate + 1
+    limit_hit = effort.cut_short
+    if cut > bound and not limit_hit:
+        proof = _proof(instance, density, instance.total_rate - cut, over)
+        if proof is not None:
+            limit_hit = proof.limit_hit
+            if proof.node_of is not None:
+                nodes, cut = proof.node_of, instance.total_rate - proof.most
+            bound = max(bound, min(cut, instance.total_rate - proof.most))
+    if nodes is None:
+        return None
+    return Solution(nodes, cut, bound, _in_rates(bound, instance.rate_scale), limit_hit)
+
+
+def _proof(instance: Instance, density: Density, kept: int, over: Callable[[], bool]) -> Proof | None:
+    if len(instance.members) > MOST_CLASSES:
+        return None
+    if applies(instance):
+        return search_by_node(instance, kept, over)
+    return search(instance, density, kept, over)
+
+
+def _in_rates(value: int, scale: int) -> float:
+    return value // scale if value % scale == 0 else value / scale

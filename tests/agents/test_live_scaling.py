@@ -1,0 +1,168 @@
+"""Components that are scaled at a barrier while the topology runs: the answer is right, and nothing else changes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from live_scaled import LIMITS, Scaled, wordcount
+from scripted import scripted_run
+from scripted_workload import supplied
+
+from agents.protocol import (
+    Abandon,
+    Division,
+    Prepare,
+)
+from agents.worker.process.metrics_reporter import MetricsReporter
+from agents.worker.task_graph.redistribution import state_sources
+from controller.coordinator.interfaces import Scaling
+from controller.coordinator.scaling import rescaled_live
+from inventory.errors import RunError
+from workloads.apps.wordcount import Count
+from workloads.key_groups import KEY_GROUPS, first_owners, rebalanced, runs_of
+from workloads.operators import Context
+
+
+@pytest.mark.parametrize("combine", [False, True])
+def test_words_are_counted_exactly_by_four_then_five_then_four_executors(tmp_path: Path, combine: bool) -> None:
+    for seed in range(5):
+        scaled = Scaled(wordcount(tmp_path, combine=combine), tmp_path / f"inputs{seed}", seed)
+        with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
+            for barrier, size in enumerate((5, 4), 1):
+                scaled.sweep(run, scaled.random.randint(0, 30))
+                scaled.scale(run, barrier, {"count": size})
+            scaled.sweep(run, 20)
+            verdict = scaled.verdict(run)
+        assert verdict.passed, (seed, verdict.message)
+        assert verdict.checked > 10
+
+
+def test_an_abandoned_scaling_leaves_everything_as_it_was_and_the_rows_go_on(tmp_path: Path) -> None:
+    scaled = Scaled(wordcount(tmp_path), tmp_path / "inputs", 1)
+    with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
+        for barrier in (1, 2):
+            scaled.sweep(run, 5)
+            before = {name: id(running) for name, running in run.executors.items()}
+            channels = {key: id(end) for key, end, _ in run.channels()}
+            scaled.scale(run, barrier, {"count": 5, "split": 1}, abandon=True)
+            assert {name: id(running) for name, running in run.executors.items()} == before
+            assert {key: id(end) for key, end, _ in run.channels()} == channels
+        scaled.scale(run, 3, {"count": 1, "split": 3})
+        verdict = scaled.verdict(run)
+    assert verdict.passed, verdict.message
+
+
+def test_who_takes_over_says_from_whom_and_how_much(tmp_path: Path) -> None:
+    scaled = Scaled(wordcount(tmp_path), tmp_path / "inputs", 1)
+    with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
+        scaled.sweep(run, 10)
+        before = {name: getattr(running, "worked", None) for name, running in run.executors.items()}
+        scaled.scale(run, 1, {"count": 5})
+        assert {report.executor: report.source for report in scaled.reports} == {
+            **{f"count[{at}]": f"count[{at}]" for at in range(4)},
+            "count[4]": "count[0]",
+        }
+        assert all(report.state_bytes > 0 for report in scaled.reports)
+        assert any(before.values())
+        assert scaled.verdict(run).passed
+
+
+class Unequal(Count):
+    """Common state that differs between executors, which is an error."""
+
+    def snapshot_groups(self, groups: Any = None) -> Any:
+        return self._me, super().snapshot_groups(groups)[1]
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self._me = context.component.encode() + bytes([context.index])
+
+
+def test_common_state_that_is_not_the_same_everywhere_is_an_error(tmp_path: Path) -> None:
+    workload = wordcount(tmp_path)
+    made = workload.operator
+    workload.operator = lambda name: Unequal() if name == "count" else made(name)  # type: ignore[method-assign]
+    scaled = Scaled(workload, tmp_path / "inputs", 1)
+    with scripted_run(scaled.spec, supplied(workload, scaled.inputs), LIMITS) as run:
+        scaled.sweep(run, 10)
+        with pytest.raises(RunError, match="count: the common state of its executors differs at the barrier"):
+            scaled.scale(run, 1, {"count": 3})
+
+
+def test_what_cannot_be_scaled_is_refused(tmp_path: Path) -> None:
+    scaled = Scaled(wordcount(tmp_path), tmp_path / "inputs", 1)
+    after = rescaled_live(scaled.spec, Scaling({"spout": 1}))
+    with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
+        channels = {key: id(end) for key, end, _ in run.channels()}
+        for place in run.workers:
+            run.command(place, Prepare(epoch=1, barrier=1, store=True, scaled=after, workers=after.workers))
+        refused = {report.refused for report in scaled.ready(run)} - {""}
+        (reason,) = refused
+        assert reason.startswith("the number of executors of spout cannot change: it is a spout, whose executors")
+        for place in run.workers:
+            run.command(place, Abandon(epoch=1, barrier=1))
+        assert {key: id(end) for key, end, _ in run.channels()} == channels
+        assert scaled.verdict(run).passed
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
+def test_every_group_comes_from_its_last_owner_and_nothing_is_lost(first: int, before: int, after: int) -> None:
+    old = rebalanced(first_owners(first), before)
+    new = rebalanced(old, after)
+    keyed = state_sources(Division(before, runs_of(old)), Division(after, runs_of(new)), is_keyed=True)
+    assert {(old[group], new[group]) for group in range(KEY_GROUPS)} == {
+        (source, at) for at, sources in enumerate(keyed) for source in sources
+    }
+    # Whoever stays goes on with state of its own.
+    assert all(at in keyed[at] for at in range(min(before, after)))
+    whole = state_sources(Division(before), Division(after), is_keyed=False)
+    assert len(whole) == after
+    assert all(whole)
+    assert {source for sources in whole for source in sources} == set(range(before))
+    staying = range(min(before, after))
+    assert [whole[at][0] for at in staying] == list(staying)
+
+
+def test_work_before_and_behind_the_barrier_is_in_one_row_and_all_of_it_is_reported(tmp_path: Path) -> None:
+    class Rows:
+        def __init__(self) -> None:
+            self.rows: list[tuple[Any, ...]] = []
+
+        def add(self, *row: Any) -> None:
+            self.rows.append(row)
+
+    scaled = Scaled(wordcount(tmp_path), tmp_path / "inputs", 3)
+    with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
+        traces = {place: Rows() for place in run.workers}
+        reporters = {
+            place: MetricsReporter(worker.tasks, traces[place], place.index)  # type: ignore[arg-type]
+            for place, worker in run.workers.items()
+        }
+        for barrier, size in ((1, 5), (2, 2), (3, 4)):
+            scaled.sweep(run, 5)
+            for place in run.workers:
+                reporters[place].report(barrier)
+            scaled.sweep(run, 3)
+            scaled.scale(run, barrier, {"count": size})
+        scaled.sweep(run, 5)
+        for place in run.workers:
+            reporters[place].report(4)
+        processed = {name: running.worked.processed for name, running in run.executors.items() if "count" in name}  # type: ignore[attr-defined]
+        emitted = sum(running.meter.emitted for name, running in run.executors.items() if "split" in name)
+        worked = [row for each in traces.values() for row in each.rows if row[0] == "throughput"]
+        keys = [(place, *row[1:3]) for place, each in traces.items() for row in each.rows if row[0] == "throughput"]
+        assert len(keys) == len(set(keys))
+        channels = [row for each in traces.values() for row in each.rows if row[0] == "channel"]
+        sent = sum(row[7] for row in channels if "count" in row[3])
+        counted = sum(row[6] for row in worked if row[3] == "count")
+        assert all(row[5] >= 0 and row[6] >= 0 for row in worked)
+        queued = sum(running.inputs.rows for name, running in run.executors.items() if "count" in name)  # type: ignore[attr-defined]
+        assert 0 < sum(processed.values()) <= counted
+        on_the_way = sum(map(len, run.pipes.values()))
+        assert counted + queued <= sent
+        assert on_the_way or counted + queued == sent
+        assert sent <= emitted
+        assert scaled.verdict(run).passed

@@ -1,0 +1,261 @@
+"""State that travels ahead of a move: whatever happens, it is that of the barrier, and little is left then."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from random import Random
+from unittest import mock
+
+import msgspec
+import pytest
+from exact import ExactLedger
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import Limits, ScriptedRun, run_spec, scripted_run
+from topologies import random_topology
+
+from agents.protocol import Abandon, Cut, Message, Move, Moved, Passed, Precopied, Precopy, Prepare, Ready, Slot
+from agents.worker.channels.channel import FLUSH_AGE_NS
+from agents.worker.executors.executor import OperatorError
+from agents.worker.task_graph import state_copies
+from agents.worker.task_graph.interfaces import AnswerRows
+from agents.worker.task_graph.state_copies import ArrivingState, LeavingState
+from agents.worker.task_graph.state_transfer import HandedOver, StateTransfer
+from agents.worker.wire import frame
+from workloads.apps.wordcount import Count, CountCombined
+from workloads.operators import Batch, Bolt, Context, Operator
+
+SLOTS = (Slot("n1", 0), Slot("n1", 1), Slot("n2", 0))
+
+
+class Counted(ExactLedger):
+    """A ledger that knows how many operators are open, and lets some fail to open behind the start."""
+
+    open = 0
+    random: Random | None = None
+
+    def operator(self, component: str) -> Operator:
+        made = super().operator(component)
+        opened, closed = made.open, made.close
+
+        def open_counted(context: Context) -> None:
+            if self.random is not None and self.random.random() < 0.05:
+                raise FileNotFoundError(2, "No such file", "books.txt")
+            opened(context)
+            self.open += 1
+
+        def close_counted() -> None:
+            closed()
+            self.open -= 1
+
+        made.open, made.close = open_counted, close_counted  # type: ignore[method-assign]
+        return made
+
+
+def limits(random: Random) -> Limits:
+    """Pieces of one key, some or all; rounds that always or never end by their size."""
+    return Limits(piece_bytes=random.choice([40, 400, 100_000]), round_bytes=random.choice([0, 400, 100_000]))
+
+
+def parts_of(run: ScriptedRun) -> list[AnswerRows]:
+    files = [file for worker in run.workers.values() for file in worker.shelf.files.values()]
+    return [file for file in files if isinstance(file, AnswerRows)]
+
+
+def reports(run: ScriptedRun, kind: type[Message]) -> Iterator[Message]:
+    """Take reports of this kind."""
+    for worker in run.workers.values():
+        yield from [report for report in worker.reports if isinstance(report, kind)]
+        worker.reports[:] = [report for report in worker.reports if not isinstance(report, kind)]
+
+
+def command_all(run: ScriptedRun, random: Random, command: Message) -> None:
+    """Workers hear of it one after the other, and meanwhile anything happens."""
+    for place in random.sample(SLOTS, len(SLOTS)):
+        run.command(place, command)
+        for _ in range(random.choice([0, 3, 20])):
+            run.act(random.randint(0, 5_000))
+
+
+def some_moves(run: ScriptedRun, random: Random) -> tuple[Move, ...]:
+    placed = list(zip(run.plan.executors.values(), run.plan.place.values(), strict=True))
+    chosen = random.sample(placed, random.randint(1, len(placed)))
+    return tuple(
+        Move(executor.name, random.choice([slot for slot in SLOTS if slot != place])) for executor, place in chosen
+    )
+
+
+def attempt(run: ScriptedRun, random: Random, barrier: int) -> Counter[str]:
+    """Copy the state of some executors, for a while, and move them or not; return what happened."""
+    moves = some_moves(run, random)
+    command_all(run, random, Precopy(epoch=1, barrier=barrier, moves=moves, workers=SLOTS, ports={}))
+    for _ in range(random.choice([0, 50, 400])):
+        run.act(random.randint(0, 5_000))
+    copied = len(list(reports(run, Precopied)))
+    tick = None
+    if random.random() < 0.8:
+        command_all(run, random, Prepare(epoch=1, barrier=barrier, moves=moves, workers=SLOTS))
+        ready = list(reports(run, Ready))
+        if not any(report.refused for report in ready):
+            tick = max(report.tick for report in ready)
+    if tick is None or random.random() < 0.2:
+        command_all(run, random, Abandon(epoch=1, barrier=barrier))
+        return Counter({"abandoned": 1})
+    command_all(run, random, Cut(epoch=1, barrier=barrier, tick=tick))
+    passed = len(list(reports(run, Passed)))
+    while passed < len(SLOTS):
+        assert run.sweep(random, FLUSH_AGE_NS)
+        passed += len(list(reports(run, Passed)))
+    assert {report.executor for report in reports(run, Moved)} == {move.executor for move in moves}
+    return Counter({"moved": len(moves), "copied": copied})
+
+
+def test_rows_of_all_executors_are_exact_whenever_copies_begin_and_end_and_are_abandoned() -> None:
+    happened: Counter[str] = Counter()
+    restore = StateTransfer.restore
+
+    def restored(transfer: StateTransfer, running, received: HandedOver) -> tuple[int, int]:
+        happened["rest" if received.is_rest else "whole"] += 1
+        return restore(transfer, running, received)
+
+    @settings(deadline=None, max_examples=30)
+    @given(st.integers(0, 2**32))
+    def examples(seed: int) -> None:
+        random = Random(seed)  # noqa: S311 - it must be repeatable
+        topology = random_topology(random)
+        places = [random.choice(SLOTS) for _ in topology.executors]
+        ledger = Counted(topology, random.choice([60, 200]), places, tick_every=random.choice([0, 0, 3]))
+        spec = msgspec.structs.replace(run_spec(topology, places, seed), workers=SLOTS)
+        with scripted_run(spec, ledger.operator, limits(random)) as run:
+            ledger.random = random
+            for barrier in range(1, 6):
+                for _ in range(random.randint(0, 60)):
+                    run.act(random.randint(0, 5_000))
+                happened.update(attempt(run, random, barrier))
+                assert ledger.open == len(topology.executors)
+            run.run([], seed)
+            for worker in run.workers.values():
+                assert not worker.tasks._transfer._leaving
+                assert not worker.tasks._transfer._arriving
+            ledger.check_answer(parts_of(run))
+
+    with mock.patch.object(StateTransfer, "restore", restored):
+        examples()
+    assert all(happened[kind] > 10 for kind in ("abandoned", "moved", "copied", "rest", "whole")), happened
+
+
+class Large(Bolt):
+    """A value of 100 bytes for every key, of which each row changes one."""
+
+    def __init__(self, keys: int) -> None:
+        self.values = dict.fromkeys(range(keys), bytes(100))
+        self.changed: set[int] | None = None
+        self.rows = 0
+
+    def change(self, rows: int) -> None:
+        for _ in range(rows):
+            self.rows += 1
+            key = self.rows * 7919 % len(self.values)
+            self.values[key] = self.rows.to_bytes(100, "big")
+            if self.changed is not None:
+                self.changed.add(key)
+
+    def state_keys(self) -> Iterable[int]:
+        return self.values
+
+    def track_changes(self, changed: set[int] | None) -> None:
+        self.changed = changed
+
+    def snapshot_keys(self, keys: Collection[int]) -> bytes:
+        return msgspec.msgpack.encode({key: self.values[key] for key in keys})
+
+    def restore_keys(self, state: bytes) -> None:
+        self.values |= msgspec.msgpack.decode(state, type=dict[int, bytes])
+
+
+def copied(old: Large, new: Large, rows: int) -> tuple[list[int], int]:
+    """Copy state, while so many rows come during each piece; return the sizes of the pieces and of the rest."""
+    leaving, arriving = LeavingState("b[0]", old, 1, 0), ArrivingState("b[0]", new, new, 1, 1)
+    sizes: list[int] = []
+    while True:
+        state, ends_round = leaving.piece()
+        sizes.append(len(state))
+        old.change(rows)
+        for received in frame.FrameReader(1).feed(b"".join(frame.copy(1, 0, 1, state, ends_round))):
+            arriving.take(received)
+        if ends_round and arriving.ends_copy():
+            rest = leaving.rest()
+            new.restore_keys(rest)
+            return sizes, len(rest)
+
+
+@pytest.mark.parametrize(("keys", "rows"), [(10_000, 0), (10_000, 1), (10_000, 2), (100_000, 2), (1, 1), (0, 0)])
+def test_pieces_and_the_rest_do_not_grow_with_the_state(keys: int, rows: int) -> None:
+    with mock.patch.multiple(state_copies, PIECE_BYTES=10_000, SMALL_ROUND_BYTES=50_000):
+        old, new = Large(keys), Large(keys)
+        sizes, rest = copied(old, new, rows)
+    assert new.values == old.values
+    assert max(sizes) < 20_000
+    assert keys * 100 <= sum(sizes) < keys * 110 * (1 + rows / 50) + 50_000
+    assert rest < 50_000
+    assert old.changed is None
+
+
+@pytest.mark.parametrize("rows", [100, 10_000])
+def test_rounds_end_when_as_much_changes_as_is_copied(rows: int) -> None:
+    with mock.patch.multiple(state_copies, PIECE_BYTES=10_000, SMALL_ROUND_BYTES=50_000):
+        old, new = Large(10_000), Large(10_000)
+        sizes, _ = copied(old, new, rows)
+    assert new.values == old.values
+    assert sum(sizes) < 2.5 * 110 * 10_000
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.sampled_from([Count, CountCombined]),
+    st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1), max_size=20),
+    st.integers(0, 2**32),
+)
+def test_counts_of_words_are_copied_whenever_rows_and_pieces_come(
+    kind: type[Count], batches: list[list[str]], seed: int
+) -> None:
+    random = Random(seed)  # noqa: S311 - it must be repeatable
+    old, new, control = kind(), kind(), kind()
+    begin, end = sorted((random.randint(0, len(batches)), random.randint(0, len(batches))))
+    changed: set[str] = set()
+    left: list[str] = []
+    for at, words in enumerate([*batches, []]):
+        if at == begin:
+            old.track_changes(changed)
+            left = list(old.state_keys())
+        if begin <= at < end and random.random() < 0.7:
+            if not left:
+                left = list(changed)
+                changed.clear()
+            new.restore_keys(old.snapshot_keys([left.pop() for _ in range(min(2, len(left)))]))
+        if at == end:
+            old.track_changes(None)
+            new.restore_keys(old.snapshot_keys(changed.union(left)))
+            old = new
+        rows = [(word,) if kind is Count else (word, 2) for word in words]
+        for count in (old, control):
+            count.process(Batch("split", "default", rows))
+    assert dict(old.answer()) == dict(control.answer())
+
+
+class Wrong(Large):
+    """`snapshot_keys` or `restore_keys` fails, or returns no bytes."""
+
+    def snapshot_keys(self, keys: Collection[int]) -> bytes:
+        return list(keys)  # type: ignore[return-value]
+
+    def restore_keys(self, state: bytes) -> None:
+        raise SystemExit(3)
+
+
+def test_an_operator_that_cannot_be_copied_fails_in_words() -> None:
+    with pytest.raises(OperatorError, match=r"b\[0\]: snapshot_keys\(\) of Wrong returned list, expected bytes"):
+        LeavingState("b[0]", Wrong(1), 1, 0).piece()
+    arriving = ArrivingState("b[0]", Wrong(1), Wrong(1), 1, 0)
+    (received,) = frame.FrameReader(1).feed(b"".join(frame.copy(1, 0, 1, b"state", False)))
+    with pytest.raises(OperatorError, match=r"b\[0\] failed: SystemExit: 3"):
+        arriving.take(received)

@@ -1,0 +1,249 @@
+"""What was found: comparisons of all pairs, the ranking, and sentences on it."""
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.descriptions import change
+from analysis.figures.theme import look
+from analysis.findings import change_data, finding_of
+from analysis.pairs import pair_rows, power_notes, rows_without_suspect
+from analysis.ranking import (
+    EQUAL,
+    HEADINGS,
+    HIGHER,
+    LOWER,
+    PAIR_COLUMNS,
+    RANKING_COLUMNS,
+    ranking_rows,
+    sentences,
+)
+from analysis.results import Campaign, load_campaign
+from analysis.summary import Row, Rows
+
+VALUES = {"even": [10.0, 11.0, 12.0, 30.0], "top-storm": [5.0, 5.5, 4.5, 6.0], "none": []}
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Campaign:
+    folder = tmp_path_factory.mktemp("found") / "c"
+    return load_campaign(campaign_maker(folder, workloads=["exclamation"], repetitions=1, duration_s=1.0))
+
+
+def runs_of(repeated: int = 1, **changes: object) -> Rows:
+    """Rows of runs whose three shown metrics all have the values of `VALUES`, in that order."""
+    usual: Row = {"workload": "exclamation", "counts": True, "suspect": "", "saturated": False}
+    return [
+        usual
+        | {"scheduler": scheduler, "repetition": k}
+        | dict.fromkeys(("sink_tuples_per_s", "latency_p95_ms", "inter_node_tuples_per_s"), value)
+        | changes
+        for scheduler, values in VALUES.items()
+        for k, value in enumerate(values * repeated, 1)
+    ]
+
+
+def tables_of(campaign: Campaign, runs: Rows, baseline: str | None) -> dict[str, Rows]:
+    pairs = pair_rows(campaign, runs, baseline)
+    return {
+        "pairs": pairs,
+        "ranking": ranking_rows(campaign, runs, pairs, baseline),
+        "pairs_without_suspect": rows_without_suspect(campaign, runs, pairs, baseline),
+    }
+
+
+def test_medians_and_changes_are_given_at_any_number_of_repetitions(campaign: Campaign) -> None:
+    rows = tables_of(campaign, runs_of(), "even")["ranking"]
+    assert [tuple(row) for row in rows] == [RANKING_COLUMNS] * 6
+    assert [row["scheduler"] for row in rows] == ["even"] * 3 + ["top-storm"] * 3
+    assert {(r["median"], r["low"], r["high"], r["n"]) for r in rows[:3]} == {(11.5, 10.0, 30.0, 4)}
+    assert {r["change_percent"] for r in rows[:3]} == {None}
+    assert {round(r["change_percent"], 6) for r in rows[3:]} == {round(100 * (5.25 / 11.5 - 1), 6)}
+
+
+def test_below_ten_repetitions_pairs_have_no_interval_and_nobody_is_ahead(campaign: Campaign) -> None:
+    tables = tables_of(campaign, runs_of(), "even")
+    assert [tuple(row) for row in tables["pairs"]] == [PAIR_COLUMNS] * 3
+    for row in tables["pairs"]:
+        # Differences are -5, -5.5, -7.5 and -24.
+        assert row["difference"] == pytest.approx(-7.0)
+        assert {row[c] for c in ("ratio_low", "difference_low", "p_value", "adjusted_p")} == {None}
+        assert row["outcome"] == ""
+    assert {row["rank"] for row in tables["ranking"]} == {None}
+    assert sentences(tables["pairs"], "exclamation", "even") == []
+
+
+def test_from_ten_repetitions_on_the_range_is_the_interval_of_the_median(campaign: Campaign) -> None:
+    rows = tables_of(campaign, runs_of(repeated=4), "even")["ranking"]
+    row = next(row for row in rows if row["scheduler"] == "even")
+    assert row["n"] == 16
+    assert row["low"] <= row["median"] == median(VALUES["even"]) <= row["high"] < max(VALUES["even"])
+
+
+def test_schedulers_are_ranked_by_what_is_distinguishable(campaign: Campaign) -> None:
+    runs = runs_of(repeated=4)
+    for row in runs:
+        row["sink_tuples_per_s"] = 100.0 + row["repetition"] % 2
+    tables = tables_of(campaign, runs, "even")
+    ranks = {(row["scheduler"], row["metric"]): row["rank"] for row in tables["ranking"]}
+    assert list(dict.fromkeys(scheduler for scheduler, _ in ranks)) == ["top-storm", "even"]
+    assert [ranks["top-storm", metric] for metric in HEADINGS] == [1, 1, 1]
+    assert [ranks["even", metric] for metric in HEADINGS] == [1, 2, 2]
+    (sentence,) = sentences(tables["pairs"], "exclamation", "even")
+    assert re.fullmatch(
+        r"top-storm sends \d\d % fewer tuples between nodes than even \[\d\d, \d\d\], "
+        r"p95 latency \d\d % lower \[\d\d, \d\d\], throughput not distinguishable, n = 16\.",
+        sentence,
+    )
+    size, low, high = map(int, re.findall(r"\d\d", sentence)[:3])
+    assert low <= size <= high
+    (even,) = sentences([row | {"outcome": EQUAL} for row in tables["pairs"]], "exclamation", "even")
+    assert even == (
+        "top-storm against even: tuples between nodes not distinguishable, p95 latency not distinguishable, "
+        "throughput not distinguishable, n = 16."
+    )
+
+
+@pytest.mark.parametrize(
+    ("doubt", "words"),
+    [({"suspect": "hot"}, "16 with suspect runs"), ({"saturated": True}, "16 with saturated sources")],
+)
+def test_runs_in_doubt_rank_nobody(campaign: Campaign, doubt: Row, words: str) -> None:
+    tables = tables_of(campaign, runs_of(repeated=4, **doubt), "even")
+    assert {row["outcome"] for row in tables["pairs"]} == {""}
+    assert {row["rank"] for row in tables["ranking"]} == {None}
+    assert sentences(tables["pairs"], "exclamation", "even") == [
+        f"top-storm against even: no conclusion, of 16 repetitions there are {words}."
+    ]
+
+
+def test_both_results_are_shown_with_and_without_suspect_runs(campaign: Campaign) -> None:
+    kept = runs_of(repeated=4)
+    runs = [row | {"suspect": "hot" * ((row["scheduler"], row["repetition"]) == ("even", 4))} for row in kept]
+    tables = tables_of(campaign, runs, "even")
+    without = [row for row in kept if row["repetition"] != 4]
+    assert tables["pairs_without_suspect"] == tables_of(campaign, without, "even")["pairs"]
+    finding = finding_of(tables, "exclamation", {"even": look(0), "top-storm": look(1)}, "even")
+    assert finding.without_suspect == list(zip(tables["pairs"], tables["pairs_without_suspect"], strict=True))
+    assert {(a["n"], a["outcome"], b["n"], b["outcome"]) for a, b in finding.without_suspect if b} == {
+        (16, "", 15, LOWER)
+    }
+    (doubtful, clear) = finding.sentences
+    assert doubtful == "top-storm against even: no conclusion, of 16 repetitions there are 1 with suspect runs."
+    (usual,) = sentences(tables_of(campaign, without, "even")["pairs"], "exclamation", "even")
+    assert clear == f"Without suspect runs: {usual}"
+
+
+def test_pairs_without_other_repetitions_have_no_second_result(campaign: Campaign) -> None:
+    tables = tables_of(campaign, runs_of(suspect="hot"), "even")
+    finding = finding_of(tables, "exclamation", {"even": look(0), "top-storm": look(1)}, "even")
+    assert [clear for _, clear in finding.without_suspect] == [None] * 3
+    assert tables_of(campaign, runs_of(), "even")["pairs_without_suspect"] == []
+
+
+@given(st.lists(st.floats(1.0, 1e6), min_size=10, max_size=14), st.floats(0.2, 5.0), st.integers(0, 10**6))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_an_outcome_says_which_side_the_interval_is_on(
+    campaign: Campaign, values: list[float], factor: float, seed: int
+) -> None:
+    draw = random.Random(seed)  # noqa: S311
+    usual = {"workload": "exclamation", "counts": True, "suspect": "", "saturated": False}
+    runs = [
+        usual
+        | {"scheduler": scheduler, "repetition": k}
+        | dict.fromkeys(HEADINGS, value * scale * draw.uniform(0.9, 1.1))
+        for scheduler, scale in (("even", 1.0), ("top-storm", factor))
+        for k, value in enumerate(values)
+    ]
+    for row in pair_rows(campaign, runs, "even"):
+        assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
+        assert row["p_value"] <= row["adjusted_p"] <= 1
+        if row["outcome"] == LOWER:
+            assert max(row["ratio_high"] - 1, row["difference_high"]) < 0
+        elif row["outcome"] == HIGHER:
+            assert min(row["ratio_low"] - 1, row["difference_low"]) > 0
+        else:
+            assert row["outcome"] == EQUAL
+
+
+def test_all_pairs_are_compared_and_the_baseline_is_the_other_of_its_own(
+    tmp_path: Path, campaign_maker: Callable[..., Path]
+) -> None:
+    folder = campaign_maker(
+        tmp_path / "c", workloads=["exclamation"], schedulers=["a", "b", "c"], repetitions=1, duration_s=1.0
+    )
+    usual = {"workload": "exclamation", "counts": True, "suspect": "", "saturated": False}
+    runs = [
+        usual | {"scheduler": s, "repetition": k} | dict.fromkeys(HEADINGS, 1.0 + at + k / 100)
+        for at, s in enumerate("abc")
+        for k in range(10)
+    ]
+    pairs = pair_rows(load_campaign(folder), runs, "b")
+    assert [(row["scheduler"], row["other"]) for row in pairs[:3]] == [("a", "b"), ("c", "b"), ("c", "a")]
+    # Three comparisons per metric: the smallest of equal p values counts three times.
+    assert {(row["p_value"], row["adjusted_p"]) for row in pairs} == {(2**-9, 3 * 2**-9)}
+    assert power_notes(pairs) == []
+    assert power_notes(pairs * 10)[0][1].startswith("with 30 comparisons per metric, differences are distinguishable")
+
+
+@pytest.mark.parametrize("baseline", [None, "even"])
+def test_what_cannot_be_divided_by_has_no_change(campaign: Campaign, baseline: str | None) -> None:
+    tables = tables_of(campaign, runs_of(repeated=4, inter_node_tuples_per_s=0.0), baseline)
+    of_traffic = [row["change_percent"] for row in tables["ranking"] if row["metric"] == "inter_node_tuples_per_s"]
+    assert of_traffic == [None, None]
+    assert "tuples between nodes not distinguishable" in " ".join(sentences(tables["pairs"], "exclamation", "even"))
+
+
+def test_without_a_ratio_the_difference_is_given(campaign: Campaign) -> None:
+    runs = runs_of(repeated=4)
+    for row in runs:
+        row["inter_node_tuples_per_s"] = 0.0 if row["scheduler"] == "top-storm" else 500.0 + row["repetition"]
+    (sentence,) = sentences(tables_of(campaign, runs, "even")["pairs"], "exclamation", "even")
+    assert sentence.startswith("top-storm sends 508 tuples/s fewer tuples between nodes than even [506, 512]")
+
+
+def test_dots_are_compared_within_their_repetition_and_suspect_ones_are_marked(campaign: Campaign) -> None:
+    runs = [row | {"suspect": "hot" * (row["repetition"] == 2)} for row in runs_of() if row["repetition"] != 3]
+    looks = {"even": look(0), "top-storm": look(1)}
+    finding = finding_of(tables_of(campaign, runs, "even"), "exclamation", looks, "even")
+    data = change_data(finding, runs, "exclamation", "even")
+    assert data is not None
+    assert list(data.looks) == ["top-storm"]
+    assert data.paired["p95 latency"] == {"top-storm": [-50.0, -50.0, -80.0]}
+    assert data.suspect["p95 latency"] == {"top-storm": [False, True, False]}
+    assert [(each.n, each.suspect, each.saturated) for each in finding.ranking] == [(3, 1, 0)] * 2
+    assert not finding.enough
+
+
+@pytest.mark.parametrize(
+    ("baseline", "looks"), [(None, ("even", "top-storm")), ("even", ("even",)), ("gone", ("even",))]
+)
+def test_there_is_no_figure_of_changes_without_two_schedulers(
+    campaign: Campaign, baseline: str | None, looks: tuple[str, ...]
+) -> None:
+    runs = [row for row in runs_of() if row["scheduler"] in looks]
+    tables = tables_of(campaign, runs, baseline)
+    finding = finding_of(tables, "exclamation", {name: look(at) for at, name in enumerate(looks)}, baseline)
+    assert change_data(finding, runs, "exclamation", baseline) is None
+
+
+@pytest.mark.parametrize(
+    ("percent", "words"),
+    [
+        (-73.6, "−74\u202f%"),
+        (-0.04, "0\u202f%"),
+        (0.0, "0\u202f%"),
+        (2.34, "+2.3\u202f%"),
+        (9.96, "+10\u202f%"),
+        (199.0, "+199\u202f%"),
+        (1150.0, "×\u202f12.5"),
+    ],
+)
+def test_changes_in_words(percent: float, words: str) -> None:
+    assert change(percent) == words

@@ -1,0 +1,103 @@
+"""Where a run becomes steady: known transients are found, and what never settles has none."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec import structs
+
+from analysis.results import Campaign, load_campaign
+from analysis.transient import BATCH, FEWEST_BATCHES, steady_from_s, steady_workloads, transient, transient_notes
+
+FEWEST = BATCH * FEWEST_BATCHES
+
+
+def cuts(length: int, count: int = 70) -> list[int | None]:
+    """Transients found in runs that begin ten times too high, with noise of a tenth."""
+    found = []
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+        found.append(transient([*random.normal(1000, 10, length), *random.normal(100, 10, count - length)]))
+    return found
+
+
+@pytest.mark.parametrize("length", [5, 12, 20])
+def test_a_start_that_differs_from_a_noisy_rest_is_left_out(length: int) -> None:
+    found = [cut for cut in cuts(length) if cut is not None]
+    assert len(found) > 150
+    # Whole batches are left out; what is left out beyond the start is chance.
+    assert min(found) >= length
+    assert np.median(found) == -(-length // BATCH) * BATCH
+
+
+def test_noise_alone_is_no_transient() -> None:
+    assert cuts(0).count(0) > 150
+    random = np.random.default_rng(1)
+    assert all(transient(random.normal(1000, 10, 70)) == 0 for _ in range(200))
+
+
+def test_equal_values_are_steady_from_the_first_on() -> None:
+    assert transient([5.0] * FEWEST) == 0
+
+
+def test_a_trend_that_does_not_end_has_no_steady_state() -> None:
+    assert transient([float(at) for at in range(100)]) is None
+
+
+def test_too_few_values_say_nothing() -> None:
+    assert transient([1.0] * (FEWEST - 1)) is None
+
+
+def test_the_transient_of_a_worked_example() -> None:
+    # Batches of 1 and 13 times 3: without the first batch the error is 0.
+    assert transient([1.0] * 5 + [3.0] * 65) == 5
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Campaign:
+    folder = tmp_path_factory.mktemp("transient") / "c"
+    return load_campaign(campaign_maker(folder, workloads=["exclamation"], repetitions=1, duration_s=1.0))
+
+
+def rows(column: str, start: float, steps: int = 70, slow: int = 0) -> list[dict[str, Any]]:
+    """Steps from 10 s before the measured interval on, of which the first are slow; the last first."""
+    return [{"second": at - 10, "step_s": 1, column: 1.0 if at < slow else start} for at in reversed(range(steps))]
+
+
+def end_of(campaign: Campaign, slow: int, late: int, steps: int = 70) -> float | None:
+    run = campaign.counted[0]
+    throughput, latency = rows("sink_tuples_per_s", 900.0, steps, slow), rows("latency_ms", 20.0, steps, late)
+    return steady_from_s(run, steady_workloads(campaign), throughput, latency)
+
+
+def test_a_run_is_steady_when_both_throughput_and_latency_are(campaign: Campaign) -> None:
+    assert end_of(campaign, slow=0, late=0) == -10
+    assert end_of(campaign, slow=5, late=0) == -5
+    assert end_of(campaign, slow=5, late=20) == 10
+    assert end_of(campaign, slow=40, late=0) is None
+    assert end_of(campaign, slow=0, late=0, steps=30) is None
+
+
+def test_runs_that_change_on_purpose_have_no_end_of_their_transient(campaign: Campaign) -> None:
+    (entry,) = campaign.agenda.workloads
+    stepped = {**entry, "rate": {"kind": "steps", "steps": [[0, 100], [30, 200]]}}
+    assert (
+        end_of(replace(campaign, agenda=structs.replace(campaign.agenda, workloads=[stepped])), slow=0, late=0) is None
+    )
+    scripted = [{"at_s": 5, "do": "kill", "worker": "n1/0"}]
+    assert end_of(replace(campaign, agenda=structs.replace(campaign.agenda, timeline=scripted)), slow=0, late=0) is None
+
+
+def test_the_note_says_how_much_longer_the_warm_up_should_be() -> None:
+    (late,) = transient_notes([{"steady_from_s": second} for second in (-5.0, 4.0, 12.0, None)])
+    assert late[0] == "Warm-up"
+    assert late[1] == (
+        "throughput and latency are steady by the rule MSER-5 12 s after the start of the measured interval at the "
+        "latest, and in 2 of 3 runs after it: a warm-up of 12 s more would leave the transient out."
+    )
+    ((_, early),) = transient_notes([{"steady_from_s": second} for second in (-5.0, -10.0)])
+    assert early.endswith("5 s before the measured interval at the latest, in all of 2 runs.")
+    assert transient_notes([{"steady_from_s": None}]) == []

@@ -1,0 +1,163 @@
+"""State that `millrace check workload` copies, and records that it seeks: right ones pass, wrong ones are found."""
+
+import io
+import json
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from campaign.admin.checks.copied_state import StateCopy
+from campaign.admin.checks.process import try_workload
+from campaign.admin.checks.trial import TrialReporter
+from workloads.apps.wordcount import Count, CountCombined, WordCount, WordCountParams
+from workloads.data.text import LineSpout
+from workloads.operators import Batch, Context, Operator
+from workloads.rates import Constant
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from([Count, CountCombined]), st.integers(0, 2**32))
+def test_copied_state_is_the_state_whatever_comes_between_two_pieces(kind: type[Count], seed: int) -> None:
+    random = Random(seed)  # noqa: S311 - repeatable
+    bolt, control = kind(), kind()
+
+    def work() -> None:
+        words = [(f"w{random.randrange(200)}",) for _ in range(random.randint(1, 30))]
+        for each in (bolt, control):
+            each.process(Batch("split", "default", words if kind is Count else [(word, 2) for (word,) in words]))
+
+    for _ in range(3):
+        work()
+        copy = StateCopy(bolt, kind(), random)
+        while not copy.proceed():
+            work()
+        assert isinstance(copy.target, kind)
+        bolt = copy.target
+        assert dict(bolt.answer()) == dict(control.answer())
+
+
+class Forgetful(Count):
+    """Notes no changes."""
+
+    def track_changes(self, changed: set[str] | None) -> None:
+        pass
+
+
+class NotBytes(Count):
+    def snapshot_keys(self, keys: Collection[str]) -> Any:
+        return dict.fromkeys(keys)
+
+
+class Adding(Count):
+    """Adds what it should replace."""
+
+    def restore_keys(self, state: bytes) -> None:
+        self._counts.update(msgspec.msgpack.decode(state, type=dict[str, int]))
+
+
+class Failing(Count):
+    def state_keys(self) -> Any:
+        raise KeyError("words")
+
+
+class Keeping(Count):
+    """Keeps what others have now."""
+
+    def release_keys(self, keys: Collection[str]) -> None:
+        for word in keys:
+            self._counts[word] += 1
+
+
+class Mixing(Count):
+    """Adds nothing of what it gets."""
+
+    def absorb(self, other: Count) -> None:
+        pass
+
+
+class Elsewhere(LineSpout):
+    """Seeks a record behind the one that is meant."""
+
+    def seek(self, position: int) -> None:
+        super().seek(position + (position > 0))
+
+    def restore(self, state: bytes) -> None:
+        super().seek(msgspec.msgpack.decode(state, type=int))
+
+
+class Stuck(Elsewhere):
+    def seek(self, position: int) -> None:
+        if position:
+            raise OSError("no such place")
+        super().seek(position)
+
+
+class Falling(LineSpout):
+    """Each source has times of its own, which rise while those of the whole input do not."""
+
+    recorded = True
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self.times = Constant(1.0 + context.index).schedule()
+
+
+def faults(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, count: type[Count], spout: type[LineSpout] = LineSpout
+) -> dict[str, str]:
+    """Check `wordcount` with another bolt or spout; return what is reported, by check."""
+    text = folder / "text.txt"
+    text.write_text("".join(f"to be or not to be {at % 70}\n" for at in range(500)))
+
+    class Counted(WordCount):
+        def operator(self, component: str) -> Operator:
+            return {"count": count, "spout": spout}.get(component, partial(super().operator, component))()
+
+    made = Counted(WordCountParams(text=str(text), ackers=0, parallelism={"spout": 2, "split": 1, "count": 2}))
+    monkeypatch.setattr("campaign.admin.checks.process.load_workload", lambda _name, _params: made)
+    output = io.StringIO()
+    try_workload("wordcount", folder / "prepared", TrialReporter(output))
+    lines = [json.loads(line) for line in output.getvalue().splitlines()]
+    return {line["fault"]: line["message"] for line in lines if "fault" in line}
+
+
+def test_a_bolt_that_can_be_copied_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert faults(monkeypatch, tmp_path, Count) == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "check", "why"),
+    [
+        (Forgetful, "restore", "something is not part of its snapshot"),
+        (Adding, "restore", "something is not part of its snapshot"),
+        (Keeping, "restore", "something is not part of its snapshot"),
+        (Mixing, "restore", "something is not part of its snapshot"),
+        (NotBytes, "snapshot", "snapshot_keys() returns dict, not bytes"),
+        (Failing, "snapshot", "KeyError: 'words'"),
+    ],
+)
+def test_what_cannot_be_copied_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: type[Count], check: str, why: str
+) -> None:
+    assert why in faults(monkeypatch, tmp_path, wrong)[check]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "check", "why"),
+    [
+        (Elsewhere, "restore", " sources that seek behind "),
+        (Stuck, "operators", "seek of spout[0] fails: OSError: no such place"),
+        (Falling, "restore", "spout: times of records fall"),
+    ],
+)
+def test_sources_that_seek_other_records_are_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: type[LineSpout], check: str, why: str
+) -> None:
+    assert why in faults(monkeypatch, tmp_path, Count, wrong)[check]

@@ -1,0 +1,180 @@
+"""Stateful bolts of the shipped workloads give the same rows after their state was divided and added up again."""
+
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from campaign.admin.checks.restores import divided, merged
+from inventory.times import NS
+from workloads.apps.exclamation import LastExclaim
+from workloads.apps.top_n import Rank, RollingCount
+from workloads.apps.wordcount import Count, CountCombined
+from workloads.key_groups import KEY_GROUPS
+from workloads.operators import Batch, Bolt, Emitted, Keyed, Row
+from workloads.smart_home.application import SmartHomeParams
+from workloads.smart_home.loads import HouseLoads, Loads, Sink
+from workloads.taxi import rides, routes
+
+Rows = Callable[[Random, int], tuple[str, Row]]
+"""A row for a bolt, and the component it comes from; given its number in the input."""
+
+START_S, TICK_S, BETWEEN = 1_377_986_400, 60, 7
+"""Stream time of the first row, seconds between ticks, and rows between them."""
+
+
+def time_s(number: int) -> int:
+    """Stream time of a row; a tick comes at that of the row behind it."""
+    return START_S + number // BETWEEN * TICK_S + number % BETWEEN
+
+
+def words(random: Random, number: int) -> tuple[str, Row]:
+    return "split", (random.choice("abcdefghij"),)
+
+
+def counted(random: Random, number: int) -> tuple[str, Row]:
+    return "split", (random.choice("abcdefghij"), random.randrange(1, 5))
+
+
+def readings(random: Random, number: int) -> tuple[str, Row]:
+    plug = random.randrange(3), random.randrange(2), random.randrange(2)
+    return "source", (*plug, random.randrange(2), number / 2, time_s(number), number)
+
+
+def loads(random: Random, number: int) -> tuple[str, Row]:
+    return "source", readings(random, number)[1][:5]
+
+
+def trips(random: Random, number: int) -> tuple[str, Row]:
+    return "route", (number, random.randrange(20), time_s(number), START_S, 0)
+
+
+def listed(random: Random, number: int) -> tuple[str, Row]:
+    return "count", (random.randrange(9), number, random.randrange(50))
+
+
+def paid(random: Random, number: int) -> tuple[str, Row]:
+    start, end, taxi = random.randrange(9), random.randrange(9), f"taxi {random.randrange(6)}"
+    return "amount", (number, start, time_s(number), random.randrange(900), end, taxi, START_S, 0)
+
+
+def areas(random: Random, number: int) -> tuple[str, Row]:
+    cell = random.randrange(20)
+    if random.random() < 0.5:
+        return "profit", (cell, random.randrange(3), random.randrange(1, 900), number)
+    return "taxi", (cell, number, 1)
+
+
+def predictions(random: Random, number: int) -> tuple[str, Row]:
+    return random.choice([("house", (1, 60, 0, number, 1.5, 2)), ("plug", (1, 60, 0, number, 1, 1, 1.5, 2))])
+
+
+FILLED = SmartHomeParams(slices=(60, 300), day_s=900, fill="work")
+KEYED: Mapping[str, tuple[Callable[[], Bolt], Rows]] = {
+    "wordcount": (Count, words),
+    "wordcount, combined": (CountCombined, counted),
+    "top-n count": (lambda: RollingCount(3, 3), words),
+    "top-n rank": (lambda: Rank(3), counted),
+    "plugs": (lambda: Loads(SmartHomeParams(slices=(60, 300), day_s=900)), loads),
+    "plugs with work": (lambda: Loads(FILLED), readings),
+    "houses": (lambda: HouseLoads(FILLED), readings),
+    "routes": (routes.Count, trips),
+    "ranked routes": (routes.Rank, listed),
+    "profits": (rides.Profit, paid),
+    "taxis": (rides.Taxi, paid),
+    "areas": (rides.Value, areas),
+}
+MERGING: Mapping[str, tuple[Callable[[], Bolt], Rows]] = {
+    "digest": (LastExclaim, words),
+    "predictions": (Sink, predictions),
+}
+
+
+def work(bolts: Iterable[Bolt], rows: Rows, random: Random, first: int, count: int) -> list[list[Any]]:
+    """Give bolts the same rows from the number `first` on, with ticks between; return what each emits, in any order."""
+    emitted: list[list[Any]] = [[] for _ in bolts]
+
+    def note(given: Iterable[Emitted]) -> None:
+        for so_far, more in zip(emitted, given, strict=True):
+            so_far.append(sorted(row for part in more.values() for row in part))
+
+    for number in range(first, first + count):
+        source, row = rows(random, number)
+        note([bolt.process(Batch(source, "default", [row])) for bolt in bolts])
+        if number % BETWEEN == BETWEEN - 1:
+            note([bolt.on_tick(time_s(number + 1) * NS) for bolt in bolts])
+    return emitted
+
+
+def answers(bolt: Bolt) -> list[list[Row]]:
+    return [sorted([*table.settled(), *table.answer()]) for table in bolt.tables()]
+
+
+@pytest.mark.parametrize("name", sorted(KEYED))
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 10**6), before=st.integers(0, 150), after=st.integers(1, 60))
+def test_state_divided_among_any_owners_and_added_up_is_the_state(name: str, seed: int, before: int, after: int):
+    made, rows = KEYED[name]
+    random = Random(seed)  # noqa: S311 - repeatable
+    bolt = made()
+    work([bolt], rows, random, 0, before)
+    assert isinstance(bolt, Keyed)
+    again = divided(bolt, range(KEY_GROUPS), made, random)
+    assert isinstance(again, Bolt)
+    one, other = work([bolt, again], rows, random, before, after)
+    assert one == other
+    assert answers(bolt) == answers(again)
+
+
+@pytest.mark.parametrize("name", sorted(MERGING))
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 10**6), count=st.integers(0, 60), shares=st.integers(1, 4))
+def test_states_of_any_executors_merge_into_that_of_one(name: str, seed: int, count: int, shares: int):
+    made, rows = MERGING[name]
+    random = Random(seed)  # noqa: S311 - repeatable
+    whole, parts = made(), [made() for _ in range(shares)]
+    for number in range(count):
+        source, row = rows(random, number)
+        for bolt in (whole, random.choice(parts)):
+            bolt.process(Batch(source, "default", [row]))
+    again = merged([part.snapshot() for part in parts], made)
+    assert isinstance(again, Bolt)
+    assert answers(again) == answers(whole)
+
+
+class WrongKey(Count):
+    """Takes a word's letters for its key."""
+
+    def snapshot_groups(self, groups: Any = None) -> Any:
+        return b"", {len(word): b"" for word in self._counts}
+
+
+class NotBytes(Count):
+    def snapshot_groups(self, groups: Any = None) -> Any:
+        return "", {}
+
+
+class Diverging(Count):
+    """Takes its own number of words for what all executors have."""
+
+    def snapshot_groups(self, groups: Any = None) -> Any:
+        return str(len(self._counts)).encode(), super().snapshot_groups(groups)[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (WrongKey, "state of key group 1, which was not asked for"),
+        (NotBytes, "returns tuple, not bytes and a mapping"),
+        (Diverging, "common state differs"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(wrong: type[Count], why: str):
+    random = Random(3)  # noqa: S311 - repeatable
+    bolt = wrong()
+    work([bolt], words, random, 0, 50)
+    with pytest.raises(ValueError, match=why):
+        divided(bolt, range(2, KEY_GROUPS), wrong, random)

@@ -1,0 +1,108 @@
+"""What a campaign found, as it is printed on the terminal."""
+
+import os
+import pty
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.ranking import PAIR_COLUMNS, RANKING_COLUMNS, TEXT
+from analysis.summary import Row
+from analysis.table_files import FORMULA, read_csv, write_csv
+from campaign.display.findings import NOTHING, findings_text
+from campaign.display.terminal import stages_shown
+
+
+def row(scheduler: str, metric: str, median: float, percent: float | None, **changes: Any) -> Row:
+    usual = dict.fromkeys(RANKING_COLUMNS) | {"workload": "wordcount", "baseline": "even", "unit": "", "n": 3}
+    return usual | {"scheduler": scheduler, "metric": metric, "median": median, "change_percent": percent} | changes
+
+
+def written(folder: Path, *rows: Row, pairs: Sequence[Row] = (), clear: Sequence[Row] = ()) -> Path:
+    (folder / "tables").mkdir()
+    write_csv(folder / "tables" / "ranking.csv", RANKING_COLUMNS, list(rows))
+    write_csv(folder / "tables" / "pairs.csv", PAIR_COLUMNS, list(pairs))
+    write_csv(folder / "tables" / "pairs_without_suspect.csv", PAIR_COLUMNS, list(clear))
+    return folder
+
+
+def test_every_scheduler_has_a_row_with_its_changes_against_the_baseline(tmp_path: Path) -> None:
+    report = written(
+        tmp_path,
+        row("even", "sink_tuples_per_s", 123456.4, 0.0),
+        row("even", "latency_p95_ms", 3.149, 0.0),
+        row("even", "inter_node_tuples_per_s", 8000.0, 0.0),
+        row("top-storm", "sink_tuples_per_s", 123400.0, -0.05),
+        row("top-storm", "inter_node_tuples_per_s", 2080.0, -74.0),
+    )
+    lines = findings_text(report).splitlines()
+    assert "Medians (against even)" in lines[0]
+    assert [line.split() for line in lines[-2:]] == [
+        ["wordcount", "even", "3", "123,456", "3.15", "8,000"],
+        ["top-storm", "3", "123,400", "−0.1", "%", "-", "2,080", "−74", "%"],
+    ]
+
+
+def test_the_sentences_of_the_report_follow_the_table(tmp_path: Path) -> None:
+    pair = dict.fromkeys(PAIR_COLUMNS) | {"workload": "wordcount", "scheduler": "top-storm", "other": "even", "n": 10}
+    pair |= {"metric": "inter_node_tuples_per_s", "ratio": 0.26, "ratio_low": 0.23, "ratio_high": 0.3}
+    rows = [row(scheduler, "inter_node_tuples_per_s", 1.0, None) for scheduler in ("even", "top-storm")]
+    all_of_them = pair | {"n": 11, "suspect": 1, "outcome": ""}
+    text = findings_text(written(tmp_path, *rows, pairs=[all_of_them], clear=[pair | {"outcome": "lower"}]))
+    assert text.splitlines()[-3:] == [
+        "",
+        "wordcount: top-storm against even: no conclusion, of 11 repetitions there are 1 with suspect runs.",
+        "wordcount: Without suspect runs: top-storm sends 74 % fewer tuples between nodes than even [70, 77], n = 10.",
+    ]
+
+
+def test_without_runs_that_count_nothing_was_found(tmp_path: Path) -> None:
+    assert findings_text(written(tmp_path)) == NOTHING
+
+
+def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    text = findings_text(written(tmp_path, row("=\x1b[2J", "sink_tuples_per_s", 1.0, None, workload="[red]w")))
+    assert "=\\x1b[2J" in text
+    assert "[red]w" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("name", ["even", "'quoted'", *(f"{sign}name" for sign in FORMULA)])
+def test_tables_are_read_as_they_were_written(tmp_path: Path, name: str) -> None:
+    rows = [row(name, "latency_p95_ms", 0.1 + 0.2, None), row("b", "latency_p95_ms", 1e9, -3.5)]
+    (read, other) = read_csv(written(tmp_path, *rows) / "tables" / "ranking.csv", TEXT)
+    assert (read["scheduler"], read["median"], read["change_percent"]) == (name, 0.1 + 0.2, None)
+    assert (other["median"], other["change_percent"], other["n"]) == (1e9, -3.5, 3.0)
+
+
+def all_of(terminal: int) -> bytes:
+    """Return what is left to read; empty at the end of a terminal that nobody writes to."""
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_stages_of_the_job_leave_no_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch, quiet: bool) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with stages_shown(quiet, color=False) as show_stage:
+            show_stage("report: table 3 of 16")
+        terminal.write("end\n")
+    shown = b"".join(iter(lambda: all_of(master), b"")).decode()
+    os.close(master)
+    # What follows stands at the beginning of an erased line.
+    assert shown.endswith("end\r\n")
+    assert ("\x1b[2K" in shown) is not quiet
+
+
+def test_stages_of_the_job_are_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with stages_shown(quiet=False, color=False) as show_stage:
+        show_stage("report: table 3 of 16")
+    assert capsys.readouterr().err == "report: table 3 of 16\n"

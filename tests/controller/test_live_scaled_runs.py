@@ -1,0 +1,173 @@
+"""Runs in which components are scaled while the topology runs: one barrier, together or not at all."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+from unittest import mock
+
+import pytest
+from conducting import MID, SINK, conduct
+from obedient import PAUSE_NS, PLACES, Obedient
+from scripted import run_spec
+
+from agents.protocol import Abandon, Cut, Division, ExecutorSpec, Move, Precopy, Prepare, RunSpec, Slot, Start
+from controller.coordinator import barrier
+from controller.coordinator.barrier import arriving_in
+from controller.coordinator.checkpoint_loop import ControlSettings
+from controller.coordinator.interfaces import Carried, Scaling
+from controller.coordinator.scaling import rescaled_live
+from controller.coordinator.timeline import ScaleComponents
+from workloads.key_groups import first_ownership, owners_of
+from workloads.topology import Component, Input, Topology
+
+AT_S = 3.0
+NEW = Slot("n1", 3)
+"""Where `Obedient` puts executors that are added, while n1 is there."""
+
+
+def scale(
+    *sizes: int, seconds: float = 14, during: Callable[[Obedient], Coroutine[Any, Any, None]] | None = None
+) -> Obedient:
+    """A run in which `mid` gets these numbers of executors, three seconds apart."""
+    events = tuple(ScaleComponents(AT_S * at, ("mid",), size) for at, size in enumerate(sizes, 1))
+    return conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, events=events)), seconds, during)
+
+
+def places(nodes: Obedient) -> dict[str, Slot]:
+    return dict(nodes.coordinator._epoch_workers.places)
+
+
+def prepared(nodes: Obedient) -> list[RunSpec]:
+    """The specifications behind the barriers of scalings."""
+    return [message.scaled for message in nodes.got(Prepare, "n1") if message.scaled is not None]
+
+
+def test_a_component_gets_more_executors_and_then_fewer_in_one_epoch() -> None:
+    nodes = scale(3, 2)
+    assert nodes.epoch == 1
+    assert places(nodes) == {"src[0]": PLACES["src[0]"], "mid[0]": MID, "mid[1]": NEW, "sink[0]": SINK}
+    more, fewer = prepared(nodes)
+    # All executors of the component are new ones; the others keep their numbers.
+    assert (more.numbers, fewer.numbers) == ((0, 3, 4, 5, 2), (0, 6, 7, 2))
+    larger, smaller = nodes.coordinator.event_log.scalings
+    assert (larger.how, larger.before, larger.after) == ("live", 1, 3)
+    assert larger.added == {"mid[1]": "n1/3", "mid[2]": "n1/3"}
+    assert (smaller.how, smaller.before, smaller.after, smaller.added) == ("live", 3, 2, {})
+    assert larger.pause_s == pytest.approx(PAUSE_NS / 1e9)
+    assert AT_S <= larger.at_s < 2 * AT_S <= smaller.at_s
+    assert [value for _, _, value in nodes.noted("scaled")] == [larger.pause_s, smaller.pause_s]
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_checkpoint_follows_a_scaling_and_the_one_before_is_divided_until_then(is_stored: bool) -> None:
+    async def kill(nodes: Obedient) -> None:
+        log = nodes.coordinator.event_log
+        while not log.scalings or (is_stored and log.checkpoints < 2):
+            await asyncio.sleep(0.001)
+        if not is_stored:
+            nodes.mute.add(Cut)
+        nodes.kill_worker(SINK)
+        while len(nodes.got(Start, "n1")) < 2:
+            await asyncio.sleep(0.001)
+        nodes.mute.clear()
+
+    nodes = scale(2, during=kill)
+    _, second = [message.spec for message in nodes.got(Start, "n1")]
+    (scaling,) = [message for message in nodes.got(Prepare, "n1") if message.scaled is not None]
+    assert not scaling.store
+    expected = (scaling.barrier + 1, {}) if is_stored else (scaling.barrier - 1, {"mid": Division(1)})
+    assert (second.restore, dict(second.stored)) == expected
+    assert second.numbers == ()
+    assert "mid[1]" in places(nodes)
+
+
+@pytest.mark.parametrize("step", [Precopy, Prepare, Cut])
+def test_a_scaling_that_a_failure_breaks_is_made_in_the_end(step: type) -> None:
+    async def kill(nodes: Obedient) -> None:
+        await asyncio.sleep(AT_S - 0.5)
+        nodes.mute.add(step)
+        while not [message for message in nodes.got(Precopy) if message.scaled is not None]:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.2)
+        assert bool(prepared(nodes)) == (step is not Precopy)
+        nodes.kill_worker(MID)
+        nodes.mute.clear()
+
+    nodes = scale(2, during=kill)
+    assert len(nodes.coordinator.event_log.recoveries) == 1
+    _, second = [message.spec for message in nodes.got(Start, "n1")]
+    assert [executor.component for executor in second.executors] == ["src", "mid", "sink"]
+    assert [scaling.after for scaling in nodes.coordinator.event_log.scalings] == [2]
+    assert "mid[1]" in places(nodes)
+
+
+def test_copies_get_more_time_for_more_state() -> None:
+    times: dict[type, float] = {}
+
+    async def watch(nodes: Obedient) -> None:
+        nodes.mute.add(Precopy)
+        while not prepared(nodes):
+            await asyncio.sleep(0.05)
+            for kind in (Precopy, Prepare):
+                if any(message.scaled is not None for message in nodes.got(kind)):
+                    times.setdefault(kind, asyncio.get_running_loop().time())
+
+    # Three executors have stored 10 bytes each.
+    with mock.patch.multiple(barrier, PRECOPY_S=1.0, SLOWEST_COPY=15):
+        nodes = scale(2, during=watch)
+    assert times[Prepare] - times[Precopy] == pytest.approx(1 + 3 * 10 / 15, abs=0.3)
+    assert "mid[1]" in places(nodes)
+
+
+def test_a_refused_scaling_changes_nothing_and_is_tried_again() -> None:
+    async def refuse(nodes: Obedient) -> None:
+        nodes.refuses = "not now"
+        await asyncio.sleep(AT_S + 2)
+        assert "mid[1]" not in places(nodes)
+        nodes.refuses = ""
+
+    nodes = scale(2, during=refuse)
+    assert nodes.got(Abandon)
+    assert "mid[1]" in places(nodes)
+    assert "not now" in nodes.noted("timeline_scale_failed")[0][1]
+    assert len(nodes.coordinator.event_log.scalings) == 1
+
+
+def test_moves_of_the_same_revision_share_the_barrier() -> None:
+    results: list[Carried] = []
+
+    async def request(nodes: Obedient) -> None:
+        await asyncio.sleep(2)
+        moves = (Move("mid[0]", Slot("n3", 0)), Move("sink[0]", Slot("n3", 1)))
+        scaling = Scaling({"mid": 2}, {"mid[1]": NEW})
+        results.append(await nodes.coordinator._checkpoint_loop.carry(7, [moves], None, scaling))
+
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, request)
+    assert results == [Carried("done")]
+    assert {name: place for name, place in places(nodes).items() if name != "src[0]"} == {
+        "mid[0]": Slot("n3", 0),
+        "mid[1]": NEW,
+        "sink[0]": Slot("n3", 1),
+    }
+    log = nodes.coordinator.event_log
+    assert [(move.executor, move.target, move.revision) for move in log.moves] == [
+        ("mid[0]", "n3/0", 7),
+        ("sink[0]", "n3/1", 7),
+    ]
+    assert [(scaling.how, scaling.revision) for scaling in log.scalings] == [("live", 7)]
+
+
+def test_the_fewest_key_groups_change_their_owners_and_others_keep_their_numbers() -> None:
+    count = Component("count", "bolt", 4, inputs=(Input("s", "fields", ("word",)),))
+    topology = Topology("t", (Component("s", "spout", 1, outputs={"default": {"word": "str"}}), count))
+    spec = run_spec(topology, [SINK] * 5)
+    more = rescaled_live(spec, Scaling({"count": 5}, {"count[4]": NEW}))
+    assert more.numbers == (0, 5, 6, 7, 8, 9)
+    assert sum(a != b for a, b in zip(*(owners_of(s.owners["count"]) for s in (spec, more)), strict=True)) == 204
+    fewer = rescaled_live(more, Scaling({"count": 4}))
+    assert fewer.numbers == (0, 10, 11, 12, 13)
+    assert fewer.owners == first_ownership({"count": 4})
+    assert arriving_in(more, spec) == {f"count[{at}]" for at in range(5)}
+    assert arriving_in(spec, spec) == set()
+    moved = (ExecutorSpec("s", 0, NEW), *spec.executors[1:])
+    assert rescaled_live(spec, Scaling({"count": 5}, {"count[4]": NEW}), [Move("s[0]", NEW)]).executors[0] == moved[0]

@@ -1,0 +1,116 @@
+"""Clocks of a revision: those that rise come before the moves, those that fall after them; what came out is noted."""
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import virtual_time
+from observed_rounds import chain, nodes
+
+from controller.coordinator.event_log import EventLog
+from controller.coordinator.interfaces import Carried
+from controller.coordinator.online_loop import OnlineLoop, OnlineSettings
+from controller.coordinator.rescheduling import Carry, Finished, RevisionSettings
+from scheduler.online.revision import Revision, Rhythm
+from scheduler.problem import Problem
+from workloads.topology import Executor
+
+LOW, MIDDLE, HIGH = 800_000_000, 1_600_000_000, 2_400_000_000
+GREATER = {"parallelism": {"b": 3}, "added": {Executor("b", 2): ("n1", 1)}}
+SETTLE_S = 2.0
+
+
+class Clocked:
+    """A loop whose n1 begins at a middle clock, with what is done and when.
+
+    Attributes:
+        done: (seconds since the revision began, clocks that were set or the outcome of its moves).
+    """
+
+    def __init__(self, outcome: str = "done", clamped: Mapping[str, str] | None = None) -> None:
+        self.done: list[tuple[float, Any]] = []
+
+        async def set_clocks(clocks: Mapping[str, int | None]) -> Mapping[str, str]:
+            self._note(dict(clocks))
+            return {node: why for node, why in (clamped or {}).items() if node in clocks}
+
+        async def carry(*_request: Any) -> Carried:
+            self._note(outcome)
+            await asyncio.sleep(0.5)
+            return Carried(outcome, "n2 is lost" if outcome == "abandoned" else "")  # type: ignore[arg-type]
+
+        environment: Any = SimpleNamespace(set_clocks=set_clocks)
+        scheduler: Any = SimpleNamespace()
+        rules = RevisionSettings(settle_s=SETTLE_S)
+        settings = OnlineSettings(scheduler, Rhythm(), rules, Problem(nodes(), (chain(),)), 60, {"n1": MIDDLE})
+        self.loop = OnlineLoop(settings, environment, EventLog(lambda *_event: None), carry, set())  # type: ignore[arg-type]
+
+    def _note(self, what: Any) -> None:
+        self.done.append((asyncio.get_running_loop().time() - self._begun_s, what))
+
+    def carry_out(self, *revisions: Revision) -> list[Finished]:
+        """Carry out one revision after the other."""
+
+        async def carry_all() -> list[Finished]:
+            found = []
+            for number, revision in enumerate(revisions, 1):
+                self._begun_s = asyncio.get_running_loop().time()
+                found.append(await self.loop._carry_out(Carry(number, revision, 0)))
+            return [each for each in found if isinstance(each, Finished)]
+
+        return virtual_time.run(carry_all())
+
+
+def clocks(more: Mapping[str, Any] | None = None, **frequencies: int | None) -> Revision:
+    return Revision("clocks", "by load", frequencies=frequencies, **(more or {}))
+
+
+def test_clocks_that_rise_come_first_and_those_that_fall_when_the_moves_have_settled() -> None:
+    clocked = Clocked()
+    (finished,) = clocked.carry_out(clocks(GREATER, n1=HIGH, n2=LOW))
+    assert finished.outcome == "done"
+    assert clocked.done == [(0.0, {"n1": HIGH}), (0.0, "done"), (0.5 + SETTLE_S, {"n2": LOW})]
+
+
+def test_clocks_alone_do_not_wait() -> None:
+    clocked = Clocked()
+    clocked.carry_out(clocks(n1=LOW))
+    assert clocked.done == [(0.0, {"n1": LOW})]
+
+
+@pytest.mark.parametrize(("more", "begin_s"), [({}, SETTLE_S), (GREATER, 0.5 + 2 * SETTLE_S)])
+def test_no_window_reaches_across_a_change_of_clocks(more: Mapping[str, Any], begin_s: float) -> None:
+    clocked = Clocked()
+    before = clocked.loop._monitor.window(0.0)
+    clocked.carry_out(clocks(more, n1=LOW))
+    after = clocked.loop._monitor.window(10.0)
+    assert (dict(before.asked_hz), dict(after.asked_hz)) == ({"n1": MIDDLE}, {"n1": LOW})
+    assert after.begin_s - clocked._begun_s == pytest.approx(begin_s)
+    assert after.version > before.version
+
+
+def test_no_clock_and_the_agenda_s_count_as_the_highest() -> None:
+    clocked = Clocked()
+    clocked.carry_out(clocks(GREATER, n1=None), clocks(GREATER, n1=HIGH), clocks(GREATER, n2=HIGH))
+    whats = [what for _, what in clocked.done]
+    assert whats == [{"n1": None}, "done", "done", {"n1": HIGH}, "done", {"n2": HIGH}]
+
+
+@pytest.mark.parametrize("outcome", ["abandoned", "partial"])
+def test_no_clock_falls_when_the_moves_before_it_were_not_made(outcome: str) -> None:
+    clocked = Clocked(outcome)
+    (finished,) = clocked.carry_out(clocks(GREATER, n1=HIGH, n2=LOW))
+    assert finished.outcome == outcome
+    assert [what for _, what in clocked.done] == [{"n1": HIGH}, outcome]
+
+
+@pytest.mark.parametrize("more", [{}, GREATER])
+def test_a_clock_that_came_out_otherwise_is_noted_with_node_and_reason(more: Mapping[str, Any]) -> None:
+    clocked = Clocked(clamped={"n2": "asked for 800000, got 1200000", "n1": "the agent is gone"})
+    (finished,) = clocked.carry_out(clocks(more, n1=HIGH, n2=LOW))
+    assert finished.outcome == "unset"
+    assert finished.message == "n1: the agent is gone; n2: asked for 800000, got 1200000"
+    # The rest is done.
+    assert [what for _, what in clocked.done if what != "done"] == [{"n1": HIGH}, {"n2": LOW}]

@@ -1,0 +1,160 @@
+"""Changes of a communication schedule: their order beside moves, the round boundary, and nodes that come and go."""
+
+import asyncio
+from collections.abc import Mapping, Sequence, Set
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import virtual_time
+from msgspec.structs import replace
+from obedient import PLACES, spec_of
+
+from agents.protocol import Gates, Grow, Message, Move, Schedule, Slot, SlotDone, TimeSlot
+from controller.coordinator.barrier import AbandonedError, _grow
+from controller.coordinator.epoch_workers import EpochWorkers
+from controller.coordinator.event_log import EventLog
+from controller.coordinator.interfaces import Carried, Offset, RunListener, SlotRecord
+from controller.coordinator.reports import ReportedWork
+from controller.coordinator.schedule_change import change_schedule, gates_with, steps_of
+from controller.coordinator.time_slot_clock import SlotClock
+from controller.coordinator.timeline import NodeDown, NodeUp, Timeline
+from controller.host.condition import Condition
+from scheduler.problem import CommunicationSchedule
+
+ONE, TWO, THREE = Slot("n1", 0), Slot("n2", 0), Slot("n3", 0)
+GATES = Gates(nodes=("n1", "n2"), steps=((0, 1), (1, 0), (None, None)), stages=2, part_tuples=8)
+WHERE = {"a[0]": ONE, "b[0]": TWO}
+AWAY, THERE = Move("b[0]", ONE), Move("b[0]", THREE)
+
+
+def schedule(*nodes: str) -> CommunicationSchedule:
+    size = len(nodes)
+    steps = tuple(tuple((step + at) % size for at in range(size)) for step in range(size))
+    return CommunicationSchedule(nodes, steps, 1)
+
+
+def test_a_node_joins_before_executors_come_and_leaves_after_they_have_gone() -> None:
+    joined, left = schedule("n1", "n2", "n3"), schedule("n1")
+    assert steps_of([(THERE,)], joined, GATES, WHERE) == [gates_with(GATES, joined), (THERE,)]
+    assert steps_of([(AWAY,)], left, GATES, WHERE) == [(AWAY,), gates_with(GATES, left)]
+    assert gates_with(GATES, left) == Gates(nodes=("n1",), steps=((0,),), stages=1, part_tuples=8)
+
+
+def test_nodes_that_join_and_leave_at_once_are_refused() -> None:
+    with pytest.raises(AbandonedError, match=r"at once: n3 joins, n2 leaves$"):
+        steps_of([(THERE,)], schedule("n1", "n3"), GATES, WHERE)
+    with pytest.raises(AbandonedError, match=r"^the communication schedule has no node n2$"):
+        steps_of([], schedule("n1"), GATES, WHERE)
+
+
+def test_what_is_so_already_is_left_out() -> None:
+    present = CommunicationSchedule(GATES.nodes, GATES.steps, GATES.stages)
+    assert steps_of([(AWAY,), (Move("a[0]", ONE),)], present, GATES, WHERE) == [(AWAY,)]
+    assert steps_of([(AWAY,)], schedule("n1"), None, WHERE) == [(AWAY,)]
+
+
+class Stand:
+    """A clock, and workers that answer every time slot at once."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.records: list[SlotRecord] = []
+        self.events: list[tuple[str, str, str, float | None]] = []
+        environment: Any = SimpleNamespace(send=self._send, supply=self._supply, offset=lambda _node: Offset(0, 0))
+        spec = replace(spec_of(PLACES), gates=GATES)
+        self.environment = environment
+        self.workers = EpochWorkers(spec, environment, Condition(), ReportedWork(), lambda _node, _why: None)
+        self.workers.nodes |= {"n1", "n2"}
+        self.workers.ports |= {ONE: 1, TWO: 1}
+        self.clock = SlotClock(self.workers, GATES, self.records.append)
+        self.log = EventLog(lambda *event: self.events.append(event))
+
+    async def _supply(self, _node: str) -> None:
+        pass
+
+    async def _send(self, node: str, message: Message) -> None:
+        if node == "n1" or isinstance(message, Grow):
+            self.sent.append(message)
+        if isinstance(message, TimeSlot):
+            done = SlotDone(epoch=1, slot=0, number=message.number, sent=0, received=0)
+            self.workers.handle_report(node, done)
+        if isinstance(message, Grow):
+            self.workers.ports[THREE] = 1
+
+
+def test_a_schedule_changes_at_a_round_boundary_and_begins_with_its_slot_0() -> None:
+    async def run() -> Stand:
+        stand = Stand()
+        running = asyncio.create_task(stand.clock.run())
+        while len(stand.records) < 4:
+            await asyncio.sleep(0.0001)
+        new = gates_with(GATES, replace(schedule("n2", "n1"), stages=2))
+        await change_schedule(stand.workers, new, stand.log)
+        assert stand.workers.spec.gates == new
+        while len(stand.records) < 11:
+            await asyncio.sleep(0.0001)
+        running.cancel()
+        return stand
+
+    stand = virtual_time.run(run())
+    (change,) = (at for at, message in enumerate(stand.sent) if isinstance(message, Schedule))
+    (first, following) = stand.sent[change], stand.sent[change + 1]
+    assert isinstance(first, Schedule)
+    assert (first.first, first.gates.nodes) == (6, ("n2", "n1"))
+    assert following == TimeSlot(epoch=1, number=6)
+    steps = [record.steps for record in stand.records]
+    assert steps[:10] == ["0 -", "1 0", "2 1", "0 2", "1 0", "2 1", "0 -", "1 0", "0 1", "1 0"]
+    assert [record.number for record in stand.records] == list(range(len(steps)))
+    ((kind, subject, detail, took_s),) = stand.events
+    assert (kind, subject, detail) == ("schedule", "6", "nodes=n2,n1 steps=2 stages=2")
+    assert took_s is not None
+    assert 0 < took_s < 0.01
+
+
+def test_a_worker_that_comes_later_gets_the_slot_that_counts_as_0() -> None:
+    async def run() -> Stand:
+        stand = Stand()
+        stand.workers.follow(gates_with(GATES, schedule("n1", "n2", "n3")), 42)
+        stand.workers.nodes.add("n3")
+        await _grow(stand.workers, [THREE], 0, stand.environment)
+        return stand
+
+    (grow,) = virtual_time.run(run()).sent
+    assert isinstance(grow, Grow)
+    assert grow.first_slot == 42
+    assert grow.spec.gates == gates_with(GATES, schedule("n1", "n2", "n3"))
+
+
+@pytest.mark.parametrize("first", ["done", "broken"])
+def test_nodes_that_come_and_go_change_the_schedule_of_a_static_run(first: str) -> None:
+    asked: list[set[str]] = []
+    carried: list[tuple[Sequence[Any], CommunicationSchedule | None]] = []
+    spec = replace(spec_of({"spout[0]": ONE, "mid[0]": ONE, "sink[0]": ONE}), gates=GATES)
+    membership: Any = SimpleNamespace(withheld={"n3"}, lost=set())
+
+    async def offered(_places: Mapping[str, Slot], away: Set[str]) -> CommunicationSchedule:
+        asked.append(set(away))
+        return schedule(*sorted({"n1", "n2", "n3"} - away))
+
+    async def carry(_revision: int | None, waves: Any, wanted: Any = None, _scaling: object = None) -> Carried:
+        carried.append((waves, wanted))
+        return Carried(first if len(carried) == 1 else "done")  # type: ignore[arg-type]
+
+    async def run() -> None:
+        environment: Any = SimpleNamespace(drain=lambda _places, _away: (), schedule=offered)
+        events = [NodeUp(1, "n3"), NodeDown(5, "n2")]
+        log = EventLog(lambda *_event: None)
+        timeline = Timeline(events, environment, membership, log, RunListener(), lambda: spec, carry, drains=True)
+
+        async def started() -> int:
+            return 0
+
+        running = asyncio.create_task(timeline.run(started))
+        await asyncio.sleep(10)
+        running.cancel()
+
+    virtual_time.run(run())
+    tries = 2 if first == "broken" else 1
+    assert asked == [set()] * tries + [{"n2"}]
+    assert carried == [([], schedule("n1", "n2", "n3"))] * tries + [([], schedule("n1", "n3"))]

@@ -1,0 +1,148 @@
+"""Campaigns with online schedulers that hang, die, write rubbish or answer wrongly; and the operator's Ctrl-C."""
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from decided import QUICK, decisions, outcomes
+
+pytestmark = [pytest.mark.loopback, pytest.mark.long]
+
+FAULTS = ("hang", "die", "nowhere")
+WRONG = ("rubbish", "text", "bug")
+ONLINE = QUICK | {"ask_s": 1, "revision": {"settle_s": 0.5, "deadline_s": 1.5}}
+
+
+def faulty(fault: str, **changes: Any) -> dict[str, Any]:
+    return {"name": "sample-faulty", "label": fault, "params": {"fault": fault} | changes, "online": ONLINE}
+
+
+@pytest.fixture(scope="module")
+def raced(shared_desk: Any, sample_plugin: Path) -> Any:
+    """A desk with a finished campaign: one run for each of `FAULTS`; the scheduler that hangs does so once.
+
+    Runs that failed have no metrics; their revisions are beside these.
+    """
+    return race(shared_desk, sample_plugin, FAULTS)
+
+
+def race(desk: Any, sample_plugin: Path, faults: Sequence[str]) -> Any:
+    desk.packages.append(sample_plugin)
+    schedulers = [faulty(fault, **({"times": 1} if fault == "hang" else {})) for fault in faults]
+    outcome = desk.run("run", desk.agenda(duration_s=14, schedulers=schedulers))
+    assert outcome.status == 1, outcome
+    assert not desk.processes()
+    assert not list(desk.temporary.iterdir())
+    return desk
+
+
+def run_of(desk: Any, fault: str) -> tuple[Path, dict[str, Any]]:
+    (name,) = (name for name in desk.results() if f"-{fault}-" in name)
+    return desk.campaign / "runs" / name, desk.results()[name]
+
+
+def test_a_scheduler_that_is_late_once_is_made_anew_and_the_run_goes_on(raced: Any) -> None:
+    folder, run = run_of(raced, "hang")
+    assert (run["status"], run["verification"]["status"]) == ("ok", "passed"), run
+    assert outcomes(run)[:2] == ["done", "late"]
+    assert outcomes(run).count("late") == 1
+    assert "done" in outcomes(run)[2:]
+    assert run["revisions"] == []
+    late = run["measured"]["revisions"][1]
+    assert (late["message"], late["cpu_s"], late["moves"]) == ("the scheduler gave no answer in 1.5 s", None, 0)
+    assert late["decided_s"] == pytest.approx(1.5, abs=1)
+    done, asked, reset, *rest = decisions(folder)
+    assert ("answer" in done, "answer" in asked, reset) == (True, False, {"reset": late["message"]})
+    assert rest[0]["answer"]["details"]["turn"] == 0  # without its memory
+    assert rest[0]["observation"]["history"][-1]["outcome"] == "late"
+
+
+def test_a_run_fails_when_its_scheduler_dies_for_the_third_time(raced: Any) -> None:
+    folder, run = run_of(raced, "die")
+    assert run["status"] == "failed"
+    assert "the scheduler was late 3 times: the scheduler's process died; see " in run["reason"]
+    *_, asked, _ = kept = decisions(folder)
+    assert [past["outcome"] for past in asked["observation"]["history"]] == ["done", "late", "late"]
+    assert ["answer" in each for each in kept if "reset" not in each] == [True, False, False, False]
+    assert sum("reset" in each for each in kept) == 3
+    assert run["measured"] is None
+    assert [each["outcome"] for each in run["revisions"]] == ["done", "late", "late", "late"]
+    assert [each["number"] for each in run["revisions"]] == [1, 2, 3, 4]
+    assert run["revisions"][0]["before"]["cut"] is not None
+    assert "the scheduler's process died" in run["revisions"][-1]["message"]
+
+
+def failed(desk: Any, fault: str, reason: str) -> list[dict[str, Any]]:
+    """Check that the run failed for this reason at its second decision; return its decisions."""
+    folder, run = run_of(desk, fault)
+    assert run["status"] == "failed"
+    assert reason in run["reason"]
+    kept = [each for each in decisions(folder) if "reset" not in each]
+    assert ["answer" in each for each in kept] == [True, False]
+    return kept
+
+
+def test_a_wrong_answer_fails_the_run_at_once_with_its_fault(raced: Any) -> None:
+    reason = "moves: spout[0]: slot 99 is beyond the 2 slots of 'n1'"
+    assert reason in failed(raced, "nowhere", reason)[1]["error"]
+
+
+def test_what_is_no_answer_fails_the_run_at_once_with_its_fault(desk: Any, sample_plugin: Path) -> None:
+    race(desk, sample_plugin, WRONG)
+    assert "error" not in failed(desk, "rubbish", "the scheduler's process wrote rubbish: ")[1]
+    assert "it returned a str, a Revision or None" in failed(desk, "text", "gave a wrong answer:")[1]["error"]
+    code = (sample_plugin / "sample_online.py").read_text()
+    line = 1 + code[: code.index("raise ValueError")].count("\n")
+    where = f"broke down: ValueError: nothing works after 1 turns ({sample_plugin}/sample_online.py:{line})"
+    assert where in failed(desk, "bug", where)[1]["error"]
+
+
+def test_decisions_with_faults_are_made_again(raced: Any) -> None:
+    folder, _ = run_of(raced, "hang")
+    again = raced.run("revise", "--replay", str(folder / "decisions.jsonl"))
+    assert again.status == 0, again
+
+
+def hanging(desk: Any, duration_s: float) -> Any:
+    """Start a campaign whose scheduler hangs, and wait until it does."""
+    scheduler = faulty("hang") | {"online": ONLINE | {"revision": {"settle_s": 0.5, "deadline_s": 600}}}
+    campaign = desk.start("run", desk.agenda(duration_s=duration_s, schedulers=[scheduler]))
+    desk.wait_for(lambda: "hangs" in written(desk, "logs/scheduler.log"), "the decision that hangs")
+    return campaign
+
+
+def ended(desk: Any, campaign: Any) -> None:
+    """Wait until the interrupted campaign ends; nothing may be left."""
+    outcome = desk.end_of(campaign)
+    assert outcome.status == 130, outcome
+    assert "Traceback" not in outcome.err
+    assert not desk.processes()
+    assert not desk.state_files()
+    assert not list(desk.temporary.iterdir())
+
+
+def test_a_run_whose_scheduler_never_answers_is_finished_after_an_interrupt(desk: Any, sample_plugin: Path) -> None:
+    desk.packages.append(sample_plugin)
+    campaign = hanging(desk, 8)
+    campaign.send_signal(signal.SIGINT)
+    ended(desk, campaign)
+    (run,) = desk.results().values()
+    assert (run["status"], run["verification"]["status"], outcomes(run)) == ("ok", "passed", ["done"])
+
+
+def test_a_second_interrupt_ends_a_campaign_at_once_while_its_scheduler_decides(desk: Any, sample_plugin: Path) -> None:
+    desk.packages.append(sample_plugin)
+    campaign = hanging(desk, 3600)
+    campaign.send_signal(signal.SIGINT)
+    while "a second interrupt stops at once" not in campaign.stderr.readline():
+        pass
+    campaign.send_signal(signal.SIGINT)
+    ended(desk, campaign)
+
+
+def written(desk: Any, name: str) -> str:
+    """Return the text of a file in the folder of the only run, which may be under way."""
+    found = list(desk.folder.glob(f"results/*/*/runs/*/{name}"))
+    return found[0].read_text() if found else ""

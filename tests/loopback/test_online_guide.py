@@ -1,0 +1,49 @@
+"""The online scheduler of the page "Add a scheduler" runs live in a campaign, in its own rhythm."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from decided import decisions, outcomes
+from installing import install_guide
+
+pytestmark = [pytest.mark.loopback, pytest.mark.long]
+
+PAGE = Path(__file__).parents[2] / "docs" / "add-a-scheduler.md"
+CLUSTER = """\
+nodes:
+  - {id: n1, address: 127.0.0.2, slots: 1, cores: 1, cpu: 4}
+  - {id: n2, address: 127.0.0.3, slots: 1, cores: 4}
+"""
+
+
+def test_it_moves_the_busiest_executor_of_an_overloaded_node(desk: Any, tmp_path: Path) -> None:
+    work = tmp_path / "guide"
+    work.mkdir()
+    desk.packages.append(install_guide(PAGE.read_text(), work))
+    (desk.folder / "small.yaml").write_text(CLUSTER)
+    agenda = desk.agenda(
+        inventory="small.yaml",
+        duration_s=44,
+        workloads=[
+            {
+                "name": "linear",
+                "params": {"operators": 3, "tasks": 1, "workers": 1, "cost_us": 3000},
+                "rate": {"kind": "constant", "tuples_per_s": 20},
+            }
+        ],
+        schedulers=[{"name": "unloader", "online": {}}],
+    )
+    outcome = desk.run("run", agenda)
+    assert outcome.status == 0, outcome
+    ((name, run),) = desk.results().items()
+    assert (run["status"], run["verification"]["status"]) == ("ok", "passed")
+    first, *later = (each["observation"] for each in decisions(desk.campaign / "runs" / name))
+    assert 30 <= first["at_s"] < 32
+    assert first["at_s"] - first["since_s"] == pytest.approx(10, abs=0.5)
+    assert all(seen["at_s"] >= first["at_s"] + 9 for seen in later)
+    assert first["nodes"]["n1"]["load"] > 0.9
+    assert outcomes(run)[0] == "done"
+    (move, *_) = run["measured"]["moves"]
+    busy = {executor: each["busy"] for executor, each in first["executors"].items()}
+    assert (move["from"], move["to"], busy[move["executor"]]) == ("n1/0", "n2/0", max(busy.values()))

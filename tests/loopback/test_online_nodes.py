@@ -1,0 +1,105 @@
+"""Nodes that come and go by the agenda's timeline while a topology runs, with and without an online scheduler."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from decided import QUICK, decisions, measured_on, outcomes
+
+pytestmark = [pytest.mark.loopback, pytest.mark.long]
+
+UP_S, DOWN_S = 5.0, 9.0
+SCHEDULERS = ("even", "matrix", "sample-silent")
+EXECUTORS = {f"{name}[{at}]" for name in ("spout", "split", "count") for at in (0, 1)}
+
+
+@pytest.fixture(scope="module")
+def raced(shared_desk: Any, sample_plugin: Path) -> Any:
+    """A desk with a finished campaign: n2 comes, then n1 goes, under a static and two online schedulers."""
+    shared_desk.packages.append(sample_plugin)
+    timeline = [
+        {"at_s": UP_S, "do": "node_up", "node": "n2"},
+        {"at_s": DOWN_S, "do": "node_down", "node": "n1"},
+    ]
+    schedulers: list[Any] = ["even", *({"name": name, "online": QUICK} for name in SCHEDULERS[1:])]
+    agenda = shared_desk.agenda(duration_s=14, checkpoint_s=1, schedulers=schedulers, timeline=timeline)
+    outcome = shared_desk.run("run", agenda)
+    assert outcome.status == 0, outcome
+    assert not shared_desk.processes()
+    assert not list(shared_desk.temporary.iterdir())
+    return shared_desk
+
+
+def run_of(desk: Any, scheduler: str) -> tuple[Path, dict[str, Any]]:
+    name = f"{SCHEDULERS.index(scheduler) + 1:03}-wordcount-{scheduler}-r1"
+    return desk.campaign / "runs" / name, desk.results()[name]
+
+
+def events(folder: Path) -> list[tuple[str, str]]:
+    """Return kind and subject of the timeline's events."""
+    rows = pyarrow.parquet.read_table(folder / "traces" / "event.parquet").to_pylist()
+    return [(row["kind"], row["subject"]) for row in rows if row["kind"].startswith("timeline_")]
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_node_is_withheld_until_it_comes_and_empty_after_it_has_gone(raced: Any, scheduler: str) -> None:
+    folder, run = run_of(raced, scheduler)
+    assert (run["status"], run["verification"]["status"], run["attempt"]) == ("ok", "passed", 1)
+    assert run["measured"]["recoveries"] == []
+    assert events(folder) == [("timeline_node_up", "n2"), ("timeline_node_down", "n1")]
+    where = measured_on(folder, run)
+    assert where.keys() == EXECUTORS
+    moves = run["measured"]["moves"]
+    last = {move["executor"]: move for move in moves}
+    assert last.keys() == EXECUTORS
+    for name, rows in where.items():
+        assert {node for at_s, node in rows if at_s < UP_S} == {"n1"}
+        assert last[name]["to"].startswith("n2/")
+        assert rows[-1][1] == "n2"
+        assert last[name]["at_s"] >= UP_S
+    empty_s = max(move["at_s"] for move in last.values())
+    assert empty_s >= DOWN_S
+    # The agent lives on, and samples its node to the end.
+    rows = pyarrow.parquet.read_table(folder / "traces" / "cpu.parquet").to_pylist()
+    sampled = max(row["t_ns"] for row in rows if row["node"] == "n1")
+    assert (sampled - run["times"]["source_start_ns"]) / 1e9 > empty_s + 1
+
+
+def test_the_runtime_moves_executors_off_a_node_in_a_static_run(raced: Any) -> None:
+    folder, run = run_of(raced, "even")
+    assert (outcomes(run), (folder / "decisions.jsonl").exists()) == ([], False)
+    assert all(move["at_s"] >= DOWN_S and move.get("revision") is None for move in run["measured"]["moves"])
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS[1:])
+def test_an_online_scheduler_is_shown_the_nodes_that_it_may_use(raced: Any, scheduler: str) -> None:
+    folder, run = run_of(raced, scheduler)
+    asked = [each["observation"] for each in decisions(folder)]
+    assert asked
+    for seen in asked:
+        if min(abs(seen["at_s"] - at_s) for at_s in (UP_S, DOWN_S)) < 0.3:
+            continue  # at the same moment
+        available = {name for name, node in seen["nodes"].items() if node.get("available", True)}
+        expected = {"n1"} if seen["at_s"] < UP_S else {"n1", "n2"} if seen["at_s"] < DOWN_S else {"n2"}
+        assert available == expected, seen["at_s"]
+    told = {(change["what"], change["subject"]) for seen in asked for change in seen["changes"]}
+    assert {("node_up", "n2"), ("node_down", "n1")} <= told
+    moved = {move["revision"] for move in run["measured"]["moves"]}
+    assert moved == {each["number"] for each in run["measured"]["revisions"] if each["outcome"] == "done"}
+
+
+def test_a_scheduler_empties_the_node_itself_at_once(raced: Any) -> None:
+    _, run = run_of(raced, "matrix")
+    emptied = [each for each in run["measured"]["revisions"] if each["outcome"] == "done"][-1]
+    # A window of a second, when it has settled; on a busy host a report may be late.
+    assert DOWN_S <= emptied["at_s"] < DOWN_S + 5
+    assert "by the runtime" not in emptied["text"]
+
+
+def test_the_runtime_empties_the_node_when_the_scheduler_has_nothing_to_say(raced: Any) -> None:
+    folder, run = run_of(raced, "sample-silent")
+    assert {each.get("answer") for each in decisions(folder)} == {None}
+    (emptied,) = [each for each in run["measured"]["revisions"] if each["outcome"] != "no"]
+    assert (emptied["outcome"], emptied["moves"], emptied["cpu_s"]) == ("done", 6, None)
+    assert "moved by the runtime" in emptied["text"]

@@ -1,0 +1,113 @@
+"""`pmod` in a run that grows from four tasks to five on six nodes, loses a node and gets it back.
+
+The steps are those of the worked example of its paper and of its changeover from six nodes to five.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+from decided import QUICK, decisions
+
+NODES = [f"n{at}" for at in range(1, 7)]
+
+AGENDA: Mapping[str, Any] = {
+    "duration_s": 20,
+    "checkpoint_s": 2,
+    "workloads": [
+        {
+            "name": "wordcount",
+            "params": {"workers": 6, "ackers": 0, "parallelism": {"spout": 4, "split": 4, "count": 4}},
+            "rate": {"kind": "constant", "tuples_per_s": 200},
+        }
+    ],
+    "schedulers": [{"name": "pmod", "gates": {"part_tuples": 32}, "online": QUICK}],
+    "timeline": [
+        {"at_s": 4, "do": "scale", "component": ["spout", "split", "count"], "to": 5},
+        {"at_s": 9, "do": "node_down", "node": "n6"},
+        {"at_s": 14, "do": "node_up", "node": "n6"},
+    ],
+    "sensors": ["cpu"],
+}
+"""Agenda of the run, without an inventory of the nodes `NODES` with two slots each."""
+
+FOLLOWED = (
+    "012345 501234 450123 345012 234501 123450",
+    "024135 135024 240351 351240 402513 513402",
+    "01234 40123 34012 23401 12340",
+)
+"""Steps at the start, with five tasks, and on five nodes."""
+
+CHANGEOVERS = (FOLLOWED[1], "01234- 1234-0 234-01 34-012 4-0123 -01234", "01234 12345 23450 34501 45012 50123")
+"""Who sends to whom, in which step, between old and new tasks: of t 4 -> 5, N 6 -> 5 and N 5 -> 6."""
+
+
+def check_run(run: Mapping[str, Any]) -> None:
+    """The run is right, and no process was lost."""
+    assert (run["status"], run["verification"]["status"], run["attempt"]) == ("ok", "passed", 1)
+    assert run["measured"]["recoveries"] == []
+
+
+def _table(folder: Path, name: str) -> list[dict[str, Any]]:
+    return sorted(
+        pyarrow.parquet.read_table(folder / "traces" / f"{name}.parquet").to_pylist(), key=lambda row: row["t_ns"]
+    )
+
+
+def _text(steps: Sequence[Sequence[int | None]]) -> str:
+    return " ".join("".join("-" if cell is None else str(cell) for cell in row) for row in steps)
+
+
+def check_steps_and_moves(folder: Path) -> None:
+    """Steps are those of the paper, and only executors of a lost node move."""
+    run: Mapping[str, Any] = json.loads((folder / "run.json").read_text())
+    asked = [each for each in decisions(folder) if each.get("answer")]
+    done = {each["number"]: each for each in run["measured"]["revisions"] if each["outcome"] == "done"}
+    revised = [each for each in asked if each["number"] in done]
+    assert [each["answer"]["reason"] for each in revised] == ["schedule", "nodes", "schedule"]
+    assert tuple(_text(each["observation"]["schedule"]["steps"]) for each in revised) == FOLLOWED
+    assert tuple(_text(each["answer"]["details"]["sm"]) for each in revised) == CHANGEOVERS
+    sizes = [tuple(each["answer"]["details"][name] for name in "NtQs") for each in revised]
+    assert sizes == [(6, 4, 6, 5), (6, 5, 5, 5), (5, 5, 6, 5)]
+
+    scalings, moves = run["measured"]["scalings"], run["measured"]["moves"]
+    assert [(each["component"], each["before"], each["after"]) for each in scalings] == [
+        ("spout", 4, 5),
+        ("split", 4, 5),
+        ("count", 4, 5),
+    ]
+    (emptied,) = [number for number, each in done.items() if each["reason"] == "nodes"]
+    assert moves
+    assert {(move["from"].partition("/")[0], move["revision"]) for move in moves} == {("n6", emptied)}
+    on_n6 = {name for name, found in revised[1]["observation"]["executors"].items() if found["node"] == "n6"}
+    assert sorted(move["executor"] for move in moves) == sorted(on_n6)
+    assert "n6" not in {move["to"].partition("/")[0] for move in moves}
+
+
+def check_changes_of_schedules(folder: Path) -> None:
+    """Schedules change at the end of a round, and begin with their first step."""
+    changes = [row for row in _table(folder, "event") if row["kind"] == "schedule"]
+    assert [row["detail"] for row in changes] == [
+        "nodes=n1,n2,n3,n4,n5,n6 steps=6 stages=1",
+        "nodes=n1,n2,n3,n4,n5 steps=5 stages=1",
+        "nodes=n1,n2,n3,n4,n5,n6 steps=6 stages=1",
+    ]
+    firsts = [int(row["subject"]) for row in changes]
+    slots = sorted(_table(folder, "slot"), key=lambda row: (row["epoch"], row["number"]))
+    before, after = (list(rows) for _, rows in groupby(slots, key=lambda row: row["epoch"]))
+    assert [row["number"] for row in after] == list(range(len(after)))
+    ends = [*firsts, len(after)]
+    assert ends == sorted(set(ends))
+    for rows, size in [
+        (before, 6),
+        (after[: firsts[0]], 6),
+        (after[firsts[0] : firsts[1]], 6),
+        (after[firsts[1] : firsts[2]], 5),
+        (after[firsts[2] :], 6),
+    ]:
+        assert [row["steps"] for row in rows] == [str(at % size) for at in range(len(rows))]
+    rounds = [firsts[0] % 6, (firsts[1] - firsts[0]) % 6, (firsts[2] - firsts[1]) % 5]
+    assert rounds == [0, 0, 0]

@@ -1,0 +1,170 @@
+"""Reports of a run whose rates and loads a test chooses, as its workers and agents would send them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from observed_rounds import APART, SKEWED, chain, nodes
+from scripted import run_spec
+
+from agents.protocol import PairSent, Progress, RunSpec, Slot, Vitals, Work
+from controller.coordinator.monitor import Monitor
+from scheduler.online.observation import Observation
+from scheduler.online.revision import Rhythm
+from workloads.topology import Topology
+
+S = 10**9
+
+FIVE = Rhythm(window_s=5, sample_s=1)
+SETTLE_S = 2.0
+
+Keep = Callable[[str, Progress | Vitals], bool]
+
+
+def slot(text: str) -> Slot:
+    """`n1/0` as a slot."""
+    node, _, index = text.partition("/")
+    return Slot(node, int(index))
+
+
+@dataclass
+class ScriptedReports:
+    """A running chain s -> b -> k: `rates` per pair, CPU points per executor, of transport per worker, and of others.
+
+    `advance` lets time pass; `reports` are what everybody says then. Numbers are totals, as workers count them.
+    """
+
+    topology: Topology = field(default_factory=chain)
+    places: dict[str, str] = field(default_factory=lambda: dict(APART))
+    rates: Mapping[tuple[str, str], float] = field(default_factory=lambda: dict(SKEWED))
+    busy: Mapping[str, float] = field(default_factory=dict)
+    transport: float = 8.0
+    others: float = 20.0
+    watts: float | None = 30.0
+    due: Mapping[str, float] = field(default_factory=dict)
+    ahead_s: float = 1000.0
+    epoch: int = 1
+    at_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._pairs: dict[str, Counter[tuple[str, str]]] = {}
+        self._executors: dict[str, dict[str, Counter[str]]] = {}
+        self._joules = 0.0
+        self._due: Counter[str] = Counter()
+
+    @property
+    def spec(self) -> RunSpec:
+        """The run as it was started."""
+        return run_spec(self.topology, [slot(self.places[e.name]) for e in self.topology.executors], epoch=self.epoch)
+
+    def points(self, name: str) -> float:
+        """CPU points of an executor's own thread."""
+        return self.busy.get(name, 10.0)
+
+    def advance(self, seconds: float) -> None:
+        """Let all work for so long."""
+        self.at_s += seconds
+        self._joules += (self.watts or 0.0) * seconds
+        for name, per_s in self.due.items():
+            self._due[name] += per_s * seconds  # type: ignore[assignment]
+        for (sender, receiver), rate in self.rates.items():
+            self._pairs.setdefault(self.places[sender], Counter())[sender, receiver] += rate * seconds  # type: ignore[assignment]
+            self._work(sender)["emitted"] += rate * seconds  # type: ignore[assignment]
+            self._work(receiver)["processed"] += rate * seconds  # type: ignore[assignment]
+        for name in self.places:
+            self._work(name)["busy_ns"] += round(self.points(name) / 100 * S * seconds)
+
+    def _work(self, name: str) -> Counter[str]:
+        return self._executors.setdefault(self.places[name], {}).setdefault(name, Counter())
+
+    def move(self, name: str, to: str) -> None:
+        """Move an executor, whose totals begin at 0 there; the old worker keeps those of its pairs."""
+        self._executors.get(self.places[name], {}).pop(name, None)
+        self.places[name] = to
+
+    def progress(self, worker: str) -> Progress:
+        """The report of a worker."""
+        sinks = {e.name for e in self.topology.executors if e.component == "k"}
+        works = self._executors.get(worker, {})
+        number = {e.name: at for at, e in enumerate(self.topology.executors)}
+        pairs = [
+            PairSent(number[a], number[b], round(total), None if self.places[b] == worker else round(total) * 10)
+            for (a, b), total in self._pairs.get(worker, {}).items()
+        ]
+        return Progress(
+            epoch=self.epoch,
+            slot=slot(worker).index,
+            at_ns=round((self.at_s + self.ahead_s) * S),
+            emitted=0,
+            sunk=sum(round(works[name]["processed"]) for name in works if name in sinks),
+            latency_p50_ns=5_000_000,
+            latency_p99_ns=9_000_000,
+            executors={name: self._report_of(name, total) for name, total in works.items()},
+            pairs=tuple(pairs),
+        )
+
+    def _report_of(self, name: str, total: Counter[str]) -> Work:
+        is_spout = name.startswith("s")
+        return Work(
+            round(total["emitted"]),
+            None if is_spout else round(total["processed"]),
+            None if is_spout else 3,
+            total["busy_ns"],
+            0,
+            2_000_000 if is_spout else None,
+            round(total["emitted"]) if is_spout else None,
+            round(self._due[name]) if name in self.due else None,
+        )
+
+    def vitals(self, node: str) -> Vitals:
+        """The report of an agent."""
+        workers: dict[int, float] = {}
+        for name, place in self.places.items():
+            if slot(place).node == node:
+                workers[slot(place).index] = (
+                    workers.get(slot(place).index, self.transport / 100) + self.points(name) / 100
+                )
+        at_ns = round((self.at_s + self.ahead_s) * S)
+        is_metered = self.watts is not None
+        return Vitals(
+            epoch=self.epoch,
+            cores=sum(workers.values()) + self.others / 100,
+            workers=workers,
+            at_ns=at_ns,
+            joules=self._joules if is_metered else None,
+            joules_ns=at_ns if is_metered else None,
+            source="rapl" if is_metered else None,
+            hz=2.4e9,
+        )
+
+    def reports(self) -> Iterator[tuple[str, Progress | Vitals]]:
+        """(node, report) of every worker and every node in use."""
+        for worker in sorted(set(self.places.values())):
+            yield slot(worker).node, self.progress(worker)
+        for node in sorted({slot(place).node for place in self.places.values()}):
+            yield node, self.vitals(node)
+
+
+def everything(_node: str, _report: Progress | Vitals) -> bool:
+    return True
+
+
+def started(run: ScriptedReports, rhythm: Rhythm = FIVE, settle_s: float = SETTLE_S) -> Monitor:
+    """A monitor of a run that starts."""
+    monitor = Monitor(rhythm, nodes(), settle_s)
+    monitor.start_epoch(run.spec, run.at_s)
+    return monitor
+
+
+def pass_time(monitor: Monitor, run: ScriptedReports, seconds: int, keep: Keep = everything) -> None:
+    """Let seconds pass, and record the reports of each that `keep` keeps."""
+    for _ in range(seconds):
+        run.advance(1.0)
+        for node, report in run.reports():
+            if keep(node, report):
+                monitor.record(node, report, run.at_s)
+
+
+def observe(monitor: Monitor, at_s: float) -> Observation:
+    """The observation of the window that ends at `at_s`."""
+    return monitor.conclude(monitor.window(at_s).observe())
