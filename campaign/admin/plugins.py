@@ -9,14 +9,13 @@ from typing import Any
 
 from agents.sensors import GROUP as SENSORS
 from agents.sensors import Sensor
+from campaign.agenda.agenda import builtin_agendas
 from inventory.errors import MillraceError
 from inventory.plugins import described, load_plugin, plugins
 from scheduler.registry import GROUP as SCHEDULERS
 from scheduler.registry import scheduler_class
 from workloads.workload import GROUP as WORKLOADS
 from workloads.workload import Workload
-
-AGENDAS = Path(__file__).parents[1] / "agendas"
 
 Entry = dict[str, Any]
 
@@ -75,8 +74,8 @@ def _sensor(name: str) -> Entry:
 def agendas() -> list[Entry]:
     """Return name, file and summary (the first comment line) of every built-in agenda."""
     return [
-        {"name": path.stem, "summary": _first_comment(path), "path": str(path), "error": None}
-        for path in sorted(AGENDAS.glob("*.yaml"))
+        {"name": name, "summary": _first_comment(path), "path": str(path), "error": None}
+        for name, path in builtin_agendas().items()
     ]
 
 

@@ -184,8 +184,11 @@ def second_labels(agenda: Agenda) -> list[tuple[str, str]]:
 
 
 def builtin_agendas() -> dict[str, Path]:
-    """Return name -> file of the built-in agendas."""
-    return {path.stem: path for path in sorted(BUILTIN.glob("*.yaml"))}
+    """Return name -> file of the built-in agendas, such as `demo` and `papers/pmod/growth-small`.
+
+    Their inventories and claims lie beside them, and end in `.yml`.
+    """
+    return {path.relative_to(BUILTIN).with_suffix("").as_posix(): path for path in sorted(BUILTIN.rglob("*.yaml"))}
 
 
 def find_agenda(name_or_path: str) -> Path:

@@ -41,7 +41,8 @@ def topologies(ctx: click.Context, param: click.Parameter, incomplete: str) -> "
 
 def agendas(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the built-in agendas, and files."""
-    return _or_files(sorted(path.stem for path in AGENDAS.glob("*.yaml")), incomplete)
+    names = (path.relative_to(AGENDAS).with_suffix("").as_posix() for path in AGENDAS.rglob("*.yaml"))
+    return _or_files(sorted(names), incomplete)
 
 
 def inventories(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":

@@ -26,6 +26,7 @@ WORLD_WRITABLE = 0o002
 MODULES = {
     "authoring": ("check", "list", "schema"),
     "bundles": ("bundle", "verify-bundle"),
+    "claims": ("claims",),
     "data_sets": ("generate", "pipeline"),
     "hosts": ("calibrate", "exec", "provision", "restore", "verify"),
     "machine": ("clean", "doctor", "meter", "record-sysfs"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.agenda.agenda import Agenda, agenda_of, builtin_agendas, find_agenda
+from campaign.agenda.agenda import Agenda, agenda_of, find_agenda
 from campaign.agenda.campaign_plan import campaign_plan, prepare_inputs, select_runs
 from campaign.agenda.plan import Plan, plan_of
 from campaign.runner.open_campaign import new
@@ -122,14 +122,6 @@ def test_an_unknown_agenda_is_refused_with_the_nearest_builtin_one(tmp_path: Pat
         find_agenda(str(tmp_path / "a.yaml"))
     with pytest.raises(InputError, match="is not a file"):
         find_agenda(str(tmp_path))
-
-
-@pytest.mark.parametrize("name", sorted(builtin_agendas()))
-def test_every_builtin_agenda_can_be_planned(name: str) -> None:
-    text = find_agenda(name).read_text()
-    found = plan(text)
-    assert found.agenda.name == name
-    assert len(found.runs) == found.agenda.repetitions * len(found.placed)
 
 
 def test_the_demo_is_two_workloads_under_two_schedulers_three_times() -> None:

@@ -75,7 +75,10 @@ def said(description: Description, node: int, command: str) -> str:
 
 
 def host_state() -> dict[str, object]:
-    """What a cluster must leave as it was: the host's interfaces, what shapes them, its settings, and its mounts."""
+    """What a cluster must leave as it was: the host's interfaces, what shapes them, its settings, and its mounts.
+
+    `ip netns` mounts /run/netns when it is first used after a start of the machine, and namespaces (nsfs) below it.
+    """
 
     def lines(*command: str) -> list[str]:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -84,7 +87,11 @@ def host_state() -> dict[str, object]:
         "links": [line.split(" mtu ")[0] for line in lines("ip", "-o", "link")],
         "shaping": lines("tc", "qdisc"),
         "name": lines("uname", "-n"),
-        "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if "nsfs" not in line],
+        "mounts": [
+            line
+            for line in Path("/proc/self/mounts").read_text().splitlines()
+            if "nsfs" not in line and " /run/netns " not in line
+        ],
         "sysctl": Path("/proc/sys/net/ipv4/ip_forward").read_text(),
         "hosts": Path("/etc/hosts").read_text(),
         "keys": sorted(path.name for path in Path("/etc/ssh").iterdir()),

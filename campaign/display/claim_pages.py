@@ -1,0 +1,106 @@
+"""Claims and verdicts as text: a page per paper in Markdown, and tables for the terminal."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from analysis.claims import METRICS, Claim, ClaimsFile, Evidence, Judged, Missing
+from analysis.factors import text_of
+from analysis.print_tables import markdown
+from campaign.display.placement_tables import MAX_WIDTH
+from campaign.display.terminal import plain_console
+from campaign.results.live_file import in_words
+
+UNKNOWN = "not measured"
+
+
+def claims_page(claims: ClaimsFile, judged: Sequence[Judged], paper: str) -> str:
+    """Return the page of a paper: how often which verdict, a table of all claims, and what each rests on.
+
+    Args:
+        claims: the claims of the paper.
+        judged: the same with verdicts.
+        paper: its folder among the agendas.
+    """
+    lines = [f"# {claims.paper}", "", claims.about.strip(), ""]
+    lines += [f"{_counted(judged)}. [What the verdicts mean](../claims.md#verdicts).", ""]
+    lines.append(markdown(("claim", "figure", "claimed", "measured", "verdict"), [_row(each) for each in judged]))
+    for each in judged:
+        lines += [f"## {each.claim.id}", "", each.claim.says, ""]
+        lines += [f"- **{each.verdict}**: {each.reason}"]
+        lines += [f"- {text}" for text in _details(each, paper)] + [""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def claims_table(papers: Mapping[str, Sequence[Judged]], color: bool) -> str:
+    """Return a line per claim, for standard output."""
+    console = plain_console(color)
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in ("paper", "claim", "claimed", "measured", "verdict", "reason"):
+        table.add_column(column, no_wrap=True)
+    for paper, judged in papers.items():
+        for each in judged:
+            identity, _, claimed, measured, verdict = _row(each)
+            table.add_row(paper, identity, claimed, measured, verdict, each.reason)
+    console.width = max(console.width, Console(width=MAX_WIDTH).measure(table).maximum)
+    with console.capture() as text:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in text.get().rstrip().splitlines())
+
+
+def missing_text(missing: Sequence[Missing]) -> str:
+    """Return a line per experiment without results, the shortest first, and the time of all."""
+    if not missing:
+        return "every claim that can be tested has results"
+    width = max(len(each.agenda) for each in missing)
+    lines = [
+        f"{each.agenda:<{width}}  about {in_words(each.seconds)}, for {', '.join(each.claims)}" for each in missing
+    ]
+    return "\n".join([*lines, f"all together: about {in_words(sum(each.seconds for each in missing))}"])
+
+
+def _counted(judged: Sequence[Judged]) -> str:
+    found = Counter(each.verdict for each in judged)
+    return f"Of {len(judged)} claims: " + ", ".join(f"{count} {name}" for name, count in found.most_common())
+
+
+def _row(judged: Judged) -> tuple[str, str, str, str, str]:
+    claim, seen = judged.claim, judged.evidence
+    return claim.id, claim.source, _claimed(claim), _measured(seen), judged.verdict
+
+
+def _claimed(claim: Claim) -> str:
+    if claim.exactly is not None:
+        return f"{claim.exactly:g} {METRICS[claim.metric].unit}"
+    if claim.ratio is None:
+        return ""
+    return "equal" if claim.ratio == 1 else f"{claim.ratio:g} times better"
+
+
+def _measured(seen: Evidence | None) -> str:
+    if seen is None or seen.ratio is None:
+        return ""
+    if seen.interval is None:
+        return f"{seen.ratio:.2f}, n = {seen.n}"
+    return f"{seen.interval.estimate:.2f} [{seen.interval.low:.2f}, {seen.interval.high:.2f}], n = {seen.n}"
+
+
+def _details(judged: Judged, paper: str) -> list[str]:
+    claim, seen = judged.claim, judged.evidence
+    if claim.untestable:
+        return []
+    at = f" at {text_of(claim.factors)}" if claim.factors else ""
+    where = f", window {claim.window}" if claim.window else ""
+    found = [f"agendas: `papers/{paper}/small/{claim.experiment}`, `papers/{paper}/lab/{claim.experiment}`{at}"]
+    rival = f" against {claim.rival}" if claim.rival else ""
+    found.append(f"metric: {METRICS[claim.metric].title} of {claim.workload} under {claim.ours}{rival}{where}")
+    if seen is not None:
+        load = UNKNOWN if seen.load is None else "as fast as possible" if math.isinf(seen.load) else f"{seen.load:.2f}"
+        ours, other = (UNKNOWN if each is None else f"{each:g}" for each in seen.nodes)
+        found.append(f"load: {load}; nodes used: {ours} by {claim.ours}, {other} by {claim.rival}")
+        found.append(f"repetitions: {seen.n}; {seen.suspect} left out because of suspect runs")
+    return found

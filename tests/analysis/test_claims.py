@@ -1,0 +1,140 @@
+"""Verdicts on claims of papers: the rule at its boundaries, and what campaigns say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded_campaign import invented
+
+from analysis.claims import (
+    CONFIRMED,
+    DIRECTION,
+    NOT_TESTABLE,
+    NOT_VISIBLE,
+    PENDING,
+    REFUTED,
+    Claim,
+    Conditions,
+    Evidence,
+    evidence,
+    exact_verdict,
+    verdict,
+)
+from analysis.results import load_campaign
+from analysis.statistics import Interval
+
+
+def claim(ratio: float | None = 1.4, **keys: Any) -> Claim:
+    given = {"metric": "latency_p95", "ours": "top-storm", "rival": "even", "workload": "wordcount"} | keys
+    return Claim(id="X", says="", source="", experiment="x", ratio=ratio, **given)
+
+
+def seen(low: float, high: float, **keys: Any) -> Evidence:
+    interval = Interval(10, (low + high) / 2, low, high)
+    usual: dict[str, Any] = {"nodes": (2.0, 2.0), "load": 1.0, "suspect": 0} | keys
+    return Evidence("somewhere", 10, interval, interval.estimate, **usual)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (1.01, 1.4, CONFIRMED),
+        (1.01, 3.0, CONFIRMED),
+        (1.5, 1.6, CONFIRMED),
+        (1.01, 1.39, DIRECTION),
+        (1.01, 1.2, DIRECTION),
+        (1.01, 1.19, REFUTED),
+        (0.5, 1.19, REFUTED),
+        (1.0, 1.4, NOT_VISIBLE),
+        (0.5, 1.2, NOT_VISIBLE),
+    ],
+)
+def test_a_claimed_ratio_of_1_4_is_judged_by_both_ends_of_the_interval(low: float, high: float, expected: str) -> None:
+    assert verdict(claim(), seen(low, high))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.9, 1.1, CONFIRMED),
+        (0.99, 1.01, CONFIRMED),
+        (1.11, 1.2, REFUTED),
+        (0.5, 0.89, REFUTED),
+        (0.89, 1.0, NOT_VISIBLE),
+        (1.05, 1.2, NOT_VISIBLE),
+    ],
+)
+def test_a_claim_of_equality_needs_an_interval_within_a_tenth(low: float, high: float, expected: str) -> None:
+    assert verdict(claim(1.0), seen(low, high))[0] == expected
+
+
+ends = st.floats(0.1, 5.0)
+
+
+@given(ratio=st.floats(1.0, 4.0), a=ends, b=ends, load=st.none() | st.floats(0.0, 2.0))
+def test_only_met_conditions_allow_a_refutation_and_every_interval_has_one_verdict(
+    ratio: float, a: float, b: float, load: float | None
+) -> None:
+    low, high = sorted((a, b))
+    free, _ = verdict(claim(ratio), seen(low, high, load=load))
+    bound, reason = verdict(claim(ratio, conditions=Conditions(load=0.8)), seen(low, high, load=load))
+    if free != REFUTED:
+        assert bound == free
+    elif load is not None and load >= 0.8:
+        assert bound == REFUTED
+    else:
+        assert (bound, "load" in reason) == (NOT_VISIBLE, True)
+    if free in (CONFIRMED, DIRECTION) and ratio > 1:
+        assert low > 1
+    # An interval around 1 says nothing for or against a better scheduler, as long as it may be half as good as claimed.
+    if ratio > 1 and low <= 1 <= high and high >= 1 + (ratio - 1) / 2:
+        assert free == NOT_VISIBLE
+
+
+def test_schedulers_on_different_numbers_of_nodes_refute_nothing_where_that_is_a_condition() -> None:
+    equal = claim(conditions=Conditions(equal_nodes=True))
+    assert verdict(equal, seen(0.5, 0.9))[0] == REFUTED
+    assert verdict(equal, seen(0.5, 0.9, nodes=(1.0, 5.0)))[0] == NOT_VISIBLE
+
+
+def test_a_claim_without_results_or_without_a_way_to_test_it_says_so() -> None:
+    assert verdict(claim(), None)[0] == PENDING
+    assert verdict(claim(untestable="no such thing here"), None) == (NOT_TESTABLE, "no such thing here")
+
+
+def test_a_placement_has_the_claimed_value_or_not() -> None:
+    assert exact_verdict(claim(None, exactly=2), 2.0)[0] == CONFIRMED
+    assert exact_verdict(claim(None, exactly=2), 3.0)[0] == REFUTED
+    assert exact_verdict(claim(None, exactly=2), None)[0] == NOT_VISIBLE
+
+
+def test_a_campaign_shows_how_many_times_better_one_scheduler_is(tmp_path: Path) -> None:
+    folder = invented(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=10)
+    found = evidence(claim(2.0), load_campaign(folder))
+    assert found is not None
+    assert found.interval is not None
+    assert (found.n, found.suspect) == (10, 0)
+    assert found.interval.low < 2.0 < found.interval.high
+    assert found.interval.estimate == pytest.approx(2.0, rel=0.03)
+    assert verdict(claim(2.0), found)[0] == CONFIRMED
+    assert verdict(claim(3.5), found)[0] == REFUTED
+    assert evidence(claim(workload="exclamation"), load_campaign(folder)) is None
+    assert evidence(claim(factors={"slots": 4}), load_campaign(folder)) is None
+
+
+def test_repetitions_with_suspect_runs_are_left_out_and_counted(tmp_path: Path) -> None:
+    folder = invented(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=11)
+    for path in (folder / "runs" / f"00{n}-wordcount-even" / "run.json" for n in (1, 2)):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"suspect": ["host busy"]}))
+    found = evidence(claim(2.0), load_campaign(folder))
+    assert found is not None
+    assert (found.n, found.suspect, found.interval) == (9, 2, None)
+    assert verdict(claim(2.0), found) == (NOT_VISIBLE, "9 repetitions (2 more had suspect runs), and 10 are needed")
+    for path in folder.glob("runs/*-wordcount-even/run.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"suspect": ["host busy"]}))
+    found = evidence(claim(2.0), load_campaign(folder))
+    assert found is not None
+    assert (found.n, found.suspect, found.ratio) == (0, 11, None)
