@@ -15,6 +15,7 @@ from analysis.summary import Metric, Row, Rows
 from inventory.times import NS
 
 NOT_ASKED = "the sensor power was not asked for"
+NO_TUPLE = "no tuple reached a sink in the measured interval, so there is no energy per tuple"
 
 METRICS = (
     Metric("joules_per_tuple", "J per tuple", "gross", "J", None),
@@ -51,7 +52,7 @@ HOP_COLUMNS = ("run", *_WHOSE, "hop", "tuples", "joules", "joules_per_tuple")
 
 
 def energy_rows(campaign: Campaign, runs: Rows) -> Rows:
-    """Return one row per run that counts; `reason` explains unknown energy.
+    """Return one row per run that counts; `reason` explains unknown energy, in total or per tuple.
 
     Args:
         campaign: the campaign.
@@ -120,11 +121,11 @@ def _of_run(run: Run, figures: Mapping[str, object]) -> Row:
         "idle_joules": idle,
         "net_joules": energy.net_joules,
         "watts": None if gross is None else gross / seconds,
-        "idle_percent": None if gross is None or idle is None else 100 * idle / gross,
+        "idle_percent": 100 * idle / gross if gross and idle is not None else None,
         "tuples": energy.tuples,
         "sink_tuples_per_s": figures["sink_tuples_per_s"],
         "flags": ", ".join(energy.flags),
-        "reason": energy.reason,
+        "reason": energy.reason or (NO_TUPLE if gross is not None and energy.tuples == 0 else None),
         "why_not_attributed": energy.why_not_attributed,
         "together_percent": None if energy.together is None else 100 * energy.together,
     }
