@@ -7,6 +7,7 @@ from statistics import fmean
 from analysis.descriptions import EVENT_LABELS
 from analysis.energy_view import source_summary
 from analysis.figures.data import quantity
+from analysis.noise import noise_notes
 from analysis.results import Campaign
 from analysis.summary import Row, Rows
 from analysis.transient import transient_notes
@@ -42,6 +43,7 @@ def measuring_notes(campaign: Campaign, tables: Mapping[str, Rows], counted: Row
     return [
         ("Energy", _energy(tables["energy"], tables["events"])),
         ("Cost of measuring", _cost(campaign, tables["events"], counted)),
+        *noise_notes(campaign),
     ]
 
 

@@ -28,6 +28,7 @@ from typing import Any
 import psutil
 
 from agents.cpu.plan import facts as cpu_facts
+from agents.host.noise import noise_settings
 from agents.host_files import HostFiles
 from inventory.power_index import isa_flops
 from inventory.times import utc_stamp
@@ -60,7 +61,8 @@ def gather() -> dict[str, Any]:
     """Return facts about this machine, JSON types only.
 
     `clock` identifies the monotonic clock: agents with the same value read the same clock, so that their times can be
-    compared directly. `bogomips` and `isa` are as in `inventory.cluster.Facts`.
+    compared directly. `bogomips` and `isa` are as in `inventory.cluster.Facts`, the last
+    five as in `agents.host.noise`.
     """
     cpu = _first_cpu(_text(_CPUINFO) or "")
     flags = (cpu.get("flags") or cpu.get("Features") or "").split()
@@ -76,6 +78,7 @@ def gather() -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "clock": _clock(),
         "virtualisation": _virtualisation("hypervisor" in flags),
+        **noise_settings(HostFiles()),
     }
 
 

@@ -1,0 +1,65 @@
+"""The note on settings that make figures vary: one part per machine, nothing unknown among the steady ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from analysis.noise import noise_notes
+from analysis.results import load_campaign
+from tests.support.recorded_campaign import invented
+
+QUIET = {"governor": "performance", "turbo": "off", "smt": "off", "swap": "off", "huge_pages": "never"}
+NOISY = {"governor": "powersave", "turbo": "on", "smt": "on", "swap": "on", "huge_pages": "always"}
+UNKNOWN = dict.fromkeys(QUIET)
+
+
+def machine(name: str, settings: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the facts of a machine."""
+    return {"hostname": name, "clock": f"monotonic {name}"} | (settings or {})
+
+
+def note(folder: Path, host: dict[str, Any], nodes: dict[str, Any], cpu: Any = None) -> list[tuple[str, str]]:
+    """Return the note on a campaign of two runs whose nodes have these facts."""
+    path = invented(folder / "c", {"even": 1.0}, 2, host=host)
+    record = json.loads((path / "campaign.json").read_text())
+    record["agenda"]["cpu"] = cpu
+    (path / "campaign.json").write_text(json.dumps(record))
+    for file in path.glob("runs/*/run.json"):
+        clock = {"offset_ns": 0, "bound_ns": 0}
+        of_run = {name: {"address": "127.0.0.1", "facts": facts, "clock": clock} for name, facts in nodes.items()}
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"nodes": of_run}))
+    return noise_notes(load_campaign(path))
+
+
+def test_nodes_that_share_a_machine_are_named_together(tmp_path: Path) -> None:
+    ((_, words),) = note(tmp_path, machine("a", QUIET), {"n1": None, "n2": None, "n3": machine("b", NOISY)})
+    assert words == (
+        "n1, n2: steady: governor performance, turbo off, SMT off, swap off, transparent huge pages never. "
+        "n3: can make figures vary: governor powersave (cost not measured), turbo on (cost not measured), "
+        "SMT on (cost not measured), swap on (cost not measured), transparent huge pages always (cost not measured)."
+    )
+
+
+def test_what_is_not_available_is_never_steady(tmp_path: Path) -> None:
+    ((_, words),) = note(tmp_path, machine("a", UNKNOWN), {"n1": None})
+    assert words == "n1: not available: governor, turbo, SMT, swap, transparent huge pages."
+
+
+def test_one_governor_of_several_is_not_steady(tmp_path: Path) -> None:
+    mixed = QUIET | {"governor": "performance, powersave"}
+    ((_, words),) = note(tmp_path, machine("a", mixed), {"n1": None})
+    assert words.startswith("n1: can make figures vary: governor performance, powersave (cost not measured); steady: ")
+
+
+def test_a_setting_that_the_campaign_varies_has_its_cost_in_the_report(tmp_path: Path) -> None:
+    cpu = [
+        {"label": "fast", "nodes": {"*": {"turbo": True, "governor": "performance"}}},
+        {"label": "slow", "nodes": {"*": {"turbo": False, "governor": "performance"}}},
+    ]
+    ((_, words),) = note(tmp_path, machine("a", NOISY), {"n1": None}, cpu)
+    assert "turbo on (its cost: see the CPU settings)" in words
+    assert "governor powersave (cost not measured)" in words
+
+
+def test_results_without_these_facts_have_no_note(tmp_path: Path) -> None:
+    assert note(tmp_path, machine("a", None), {"n1": None}) == []
