@@ -158,6 +158,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
             process.wait(30)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.pipelines
 @pytest.mark.parametrize("way", ["command", "spark-submit"])
