@@ -1,11 +1,11 @@
 """The program `millrace`: check that no other package hides one of Millrace's own, then run the command line.
 
-Signal handlers are installed before the command line is imported: imports take ten times as long as the start of
-Python, and Ctrl-C must not print a traceback meanwhile.
+Signal handlers are installed before anything else is imported: imports take ten times as long as the start of Python,
+and Ctrl-C must not print a traceback meanwhile. `./run setup` has the program started with signals blocked, so that
+they cannot interrupt Python's own start either.
 """
 
 import sys
-from pathlib import Path
 
 OWN = ("agents", "analysis", "campaign", "controller", "inventory", "scheduler", "workloads")
 
@@ -16,15 +16,23 @@ def main() -> None:
     The status is also 3 where another package hides one of Millrace's own.
     """
     try:
+        from pathlib import Path
+
         root = Path(__file__).resolve().parents[1]
         for name in OWN:
             found = _location(name)
             if found is not None and Path(found).resolve() != root / name:
-                sys.stderr.write(_message(name, found, root))
+                sys.stderr.write(_message(name, found, str(root)))
                 sys.exit(3)
-        from controller.host.signals import ignore_interrupts_for_good, interrupted_once, leave_when_interrupted
+        from controller.host.signals import (
+            ignore_interrupts_for_good,
+            interrupted_once,
+            leave_when_interrupted,
+            unblock_interrupts,
+        )
 
         leave_when_interrupted()
+        unblock_interrupts()
         import atexit
 
         # Called last of all: then Python gives signals back to the system, which would end it with another status.
@@ -51,7 +59,7 @@ def _location(package: str) -> str | None:
     return None
 
 
-def _message(name: str, found: str, root: Path) -> str:
+def _message(name: str, found: str, root: str) -> str:
     from importlib.metadata import packages_distributions
 
     owners = sorted(set(packages_distributions().get(name, ())) - {"millrace"})

@@ -31,7 +31,7 @@ from campaign.runner.open_campaign import select_backend
 from controller.host.addresses import with_addresses
 from controller.host.condition import run_to_end
 from controller.host.disk import writing
-from controller.host.ownership import CleanupLog, ClusterLock, this_owner
+from controller.host.ownership import CALIBRATION, CleanupLog, ClusterLock, this_owner
 from controller.host.signals import interrupted_once
 from controller.nodes.backend import Backend, Operator
 from controller.nodes.transport import Remote
@@ -191,7 +191,7 @@ def calibrate(
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
         stack.enter_context(ClusterLock(backend.lock, path))
-        state = stack.enter_context(CleanupLog(path))
+        state = stack.enter_context(CleanupLog(path, CALIBRATION))
         stack.enter_context(backend.up(state))
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")
         with writing(work):

@@ -91,6 +91,9 @@ _PREFIX = re.compile(
     "^Warning: |^Task failed: |^Failed to connect to the host via ssh: |^Data could not be sent .*? over ssh: "
 )
 _CHANGED = re.compile(r"^changed: |^--- ")
+_FAILED = re.compile(r"^(?:fatal|failed): \[([^\s\]]+)")
+_ORIGIN = re.compile(r"^Origin: (.+:\d+):\d+$")
+_NO_FILE = re.compile(r"Unable to access the file '(.+)': File not found")
 
 
 @dataclass
@@ -100,7 +103,7 @@ class Outcome:
     Attributes:
         recap: Ansible's last lines, one per host.
         unreachable: host -> why it could not be reached, in one line.
-        failed: (role or task, output of its failure), in order.
+        failed: (role or task, its failures host by host), in order.
         messages: lines outside of plays and tasks, such as errors about files and options.
     """
 
@@ -130,7 +133,7 @@ def follow(lines: Iterable[str], on_task: Callable[[str], None], on_change: Call
         elif head is None or not head.startswith(("TASK", "RUNNING HANDLER")):
             outcome.messages += [line for line in block if line]
         elif any(map(_WRONG.match, block)):
-            outcome.failed.append((_name(head), [line for line in block if line]))
+            outcome.failed.append((_name(head), _failures(block)))
         elif any(map(_CHANGED.match, block)):
             on_change([f"{_name(head)}:", *(line for line in block if line)])
 
@@ -175,16 +178,45 @@ def _parts(block: Iterable[str]) -> Iterator[list[str]]:
         yield part
 
 
+def _failures(block: Iterable[str]) -> list[str]:
+    """Return the lines of a failed task: a message per host and where it arose; all lines if there is more."""
+    parts = list(_parts(block))
+    found = [(_FAILED.match(part[0]), _result(part[1:])) for part in parts]
+    failures = [(host[1], result) for host, result in found if host is not None]
+    if not failures or any("msg" not in result or result.keys() - {"changed", "msg"} for _, result in failures):
+        return [line for part in parts for line in part if line]
+    origins = [origin[1] for part in parts for line in part if (origin := _ORIGIN.match(line))]
+    said = []
+    for host, result in failures:
+        first, *others = _without_prefix(str(result["msg"])).splitlines() or [""]
+        if missing := _NO_FILE.search(first):
+            # Usually the key that is to be installed on the nodes.
+            first = (
+                f"this machine has no file {missing[1]!r}; make it (a key: ssh-keygen -t ed25519), or name another one"
+            )
+        said += [f"{host}: {first}", *(f"  {line}" for line in others if line)]
+    return said + [f"see {origin}" for origin in origins[-1:]]
+
+
+def _result(lines: Sequence[str]) -> dict[str, Any]:
+    """Return the result of a host's task, empty if it cannot be read."""
+    try:
+        result = yaml.safe_load("\n".join(lines))
+    except yaml.YAMLError:
+        return {}
+    return result if isinstance(result, dict) else {}
+
+
 def _why(result: Sequence[str]) -> str:
     """Return the last line of a result's message without the usual prefixes."""
-    try:
-        messages = str(yaml.safe_load("\n".join(result))["msg"])
-    except (yaml.YAMLError, TypeError, KeyError):
-        return "Ansible gives no reason"
-    *_, last = [""] + [line.strip() for line in messages.splitlines() if line.strip()]
-    while begun := _PREFIX.match(last):
-        last = last[begun.end() :]
-    return last or "Ansible gives no reason"
+    *_, last = [""] + [line.strip() for line in str(_result(result).get("msg", "")).splitlines() if line.strip()]
+    return _without_prefix(last) or "Ansible gives no reason"
+
+
+def _without_prefix(message: str) -> str:
+    while begun := _PREFIX.match(message):
+        message = message[begun.end() :]
+    return message
 
 
 def _name(head: str) -> str:

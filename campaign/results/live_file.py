@@ -317,7 +317,7 @@ def running_campaigns() -> list[Owner]:
         # A campaign may end meanwhile.
         with suppress(FileNotFoundError):
             record = read_state(path)
-            if record is not None and not record.is_cluster and record.header.owner.process.is_alive():
+            if record is not None and record.is_campaign and record.header.owner.process.is_alive():
                 owners.append(record.header.owner)
     return owners
 

@@ -59,11 +59,16 @@ class Owner(Struct, frozen=True, forbid_unknown_fields=True):
         return f"pid {self.process.pid} of {self.user}, campaign {self.campaign}, since {self.since}"
 
 
-class Header(Struct, frozen=True, forbid_unknown_fields=True):
+CAMPAIGN, CALIBRATION = "campaign", "calibration"
+"""What a state file is of."""
+
+
+class Header(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """First line of a state file."""
 
     owner: Owner
     marker: str
+    what: str = CAMPAIGN
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -94,6 +99,11 @@ class Record(Struct, frozen=True):
     def is_cluster(self) -> bool:
         """True if it belongs to an emulated cluster; only these create control groups."""
         return any(entry.group for entry in self.entries)
+
+    @property
+    def is_campaign(self) -> bool:
+        """True if it belongs to a campaign, which has a folder of results."""
+        return self.header.what == CAMPAIGN and not self.is_cluster
 
     def made_in_kernel(self) -> list[Entry]:
         """Return control groups and namespaces that may remain; none remain from an earlier boot."""
@@ -150,15 +160,15 @@ class CleanupLog:
     description. Leaving the block always ends remaining processes, and removes incomplete folders and then the file.
     """
 
-    def __init__(self, campaign: Path) -> None:
-        self._campaign = campaign
+    def __init__(self, campaign: Path, what: str = CAMPAIGN) -> None:
+        self._campaign, self._what = campaign, what
         self._outer: str | None = None
 
     def __enter__(self) -> Self:
         folder = state_folder()
         marker = secrets.token_hex(16)
         self.path = folder / f"campaign-{marker}.jsonl"
-        header = Header(this_owner(self._campaign), marker)
+        header = Header(this_owner(self._campaign), marker, self._what)
         with exclusive(folder):
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC

@@ -120,6 +120,11 @@ def leave_when_interrupted() -> None:
     _handle_by(_leave)
 
 
+def unblock_interrupts() -> None:
+    """Receive the signals that the installed program `millrace` blocks while Python starts."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+
+
 @contextmanager
 def loading() -> Iterator[None]:
     """Run a block of imports; a signal that `interrupted_once` would handle ends the process at once."""

@@ -21,6 +21,7 @@ ENOUGH = 400
 SCENARIOS = st.builds(Scenario, st.randoms(use_true_random=False), st.integers(0, 2**32))
 
 
+@pytest.mark.timeout(3600)  # there may be any number of them, on a machine that does much else
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_answer_is_right_whatever_is_killed_or_moved(request: pytest.FixtureRequest, part: int) -> None:
     seed = request.config.getoption("--seed")

@@ -53,9 +53,23 @@ fatal: [n1 -> n3(10.0.0.3)]: UNREACHABLE! =>
         port 22: Connection refused'
 
 RUNNING HANDLER [base : Three] *************************************************
+[ERROR]: Task failed: no such thing
+Origin: /base/handlers/main.yml:3:3
+1 - name: Three
+  ^ column 3
 fatal: [n1]: FAILED! =>
     changed: false
-    msg: no such thing
+    msg: 'Task failed: no such thing'
+ok: [n3]
+fatal: [n2]: FAILED! =>
+    msg: |-
+        not here
+        nor there
+
+TASK [base : Four] *************************************************************
+fatal: [n1]: FAILED! =>
+    msg: exit 1
+    stderr: no room
 
 PLAY RECAP *********************************************************************
 n1                         : ok=2    changed=1    unreachable=0    failed=1
@@ -92,14 +106,16 @@ def test_output_is_taken_apart() -> None:
     tasks: list[str] = []
     changes: list[list[str]] = []
     outcome = follow(SAID.splitlines(keepends=True), tasks.append, changes.append)
-    assert tasks == ["base : One", "base : Two", "base : Two and a half"]
+    assert tasks == ["base : One", "base : Two", "base : Two and a half", "base : Four"]
     assert outcome.unreachable == {
         "n2": "ops@n2: Permission denied (publickey).",
         "n3": "ssh: connect to host 10.0.0.3 port 22: Connection refused",
     }
     assert changes == [["base : Two:", "--- before", "+++ after", "changed: [n1]"]]
-    ((failed, lines),) = outcome.failed
-    assert (failed, lines[-1]) == ("base : Three", "    msg: no such thing")
+    assert outcome.failed == [
+        ("base : Three", ["n1: no such thing", "n2: not here", "  nor there", "see /base/handlers/main.yml:3"]),
+        ("base : Four", ["fatal: [n1]: FAILED! =>", "    msg: exit 1", "    stderr: no room"]),
+    ]
     assert [line.split()[0] for line in outcome.recap] == ["n1"]
 
 
@@ -115,7 +131,7 @@ def test_a_play_that_ends_well_shows_its_tasks_and_the_recap(desk: Path, capfd: 
 @pytest.mark.parametrize(
     ("task", "options", "status", "words"),
     [
-        ("{name: Break, ansible.builtin.fail: {msg: it broke}}", (), 1, ["Break", "msg: it broke"]),
+        ("{name: Break, ansible.builtin.fail: {msg: it broke}}", (), 1, ["Break:\n  here: it broke"]),
         ("{name: 'preflight : Look', ansible.builtin.fail: {msg: at most 4}}", (), 3, ["at most 4"]),
         ("{ansible.builtin.ping: }", ("--nonsense",), 2, ["unrecognized arguments: --nonsense"]),
         ("{ansible.builtin.ping: }", ("-e", "ansible_connection=ssh ansible_port=9"), 3, ["here: ssh: ", "must work"]),
@@ -132,6 +148,20 @@ def test_failures_are_reported_with_their_exit_status(
     for word in words:
         assert word in err
     assert "it broke" not in out
+
+
+def test_a_missing_key_is_a_line_per_host_that_says_what_to_do(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    missing = desk / "id_ed25519.pub"
+    key = f"{{{{ lookup('file', '{missing}') }}}}"
+    write(desk, "provision", f'{{name: Keys, ansible.builtin.debug: {{msg: "{key}"}}}}')
+    status, _, err = millrace(capfd, "--quiet", "provision", "lab.yml")
+    assert status == 1
+    _, *lines = err.splitlines()
+    assert lines == [
+        "  Keys:",
+        f"  here: this machine has no file '{missing}'; make it (a key: ssh-keygen -t ed25519), or name another one",
+        f"  see {desk}/provision.yml:4",
+    ]
 
 
 def test_check_shows_what_would_change_and_changes_nothing(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from campaign.commands.main import run
 from campaign.results.live_file import CampaignCondition, LiveFile, find_campaign, look_at, selected_campaign
-from controller.host.ownership import CleanupLog
+from controller.host.ownership import CALIBRATION, CleanupLog
 from controller.host.process_identity import ProcessIdentity, identify
 from inventory.documents import to_plain
 from inventory.errors import InputError
@@ -122,6 +122,14 @@ def test_an_emulated_cluster_is_no_campaign(tmp_path: Path) -> None:
             look_at(cluster)
         with CleanupLog(campaign):
             assert selected_campaign(None) == campaign
+
+
+def test_a_calibration_is_no_campaign(tmp_path: Path) -> None:
+    with CleanupLog(tmp_path / "facts" / "n1.json", CALIBRATION):
+        with pytest.raises(InputError, match="no campaign of this user is running"):
+            selected_campaign(None)
+        with CleanupLog(tmp_path / "campaign"):
+            assert selected_campaign(None) == tmp_path / "campaign"
 
 
 def test_a_live_file_cannot_control_the_terminal(tmp_path: Path) -> None:
