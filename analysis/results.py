@@ -54,6 +54,7 @@ class Agenda(Struct, frozen=True):
     baseline: str | None = None
     buffer_mb: float = BUFFER_MB
     factors: Mapping[str, Sequence[Any]] = {}
+    report: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,15 @@ class OnFailure(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReportEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of the report; `aa` is the folder of an A/A campaign on the same cluster."""
+    """Settings of the report.
+
+    Attributes:
+        aa: folder of an A/A campaign on the same cluster.
+        engine: what runs the report's job.
+    """
 
     aa: str | None = None
+    engine: Literal["spark", "sail"] = "spark"
 
 
 class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"excluded": "except"}):
