@@ -198,9 +198,7 @@ def run_with_sail(job: Job, on_progress: Callable[[str], None]) -> None:
     _carry_out(job, [sys.executable, str(job.script), *job.arguments], environment, on_progress)
 
 
-def _carry_out(
-    job: Job, command: list[str], environment: dict[str, str], on_progress: Callable[[str], None]
-) -> None:
+def _carry_out(job: Job, command: list[str], environment: dict[str, str], on_progress: Callable[[str], None]) -> None:
     kept: list[str] = []
     with _started(command, environment) as (process, lines):
         for line in lines:
