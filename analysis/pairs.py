@@ -73,6 +73,7 @@ def _estimates(seen: Comparison) -> Row:
         "difference": seen.hodges_lehmann,
         "difference_low": difference.low if difference else None,
         "difference_high": difference.high if difference else None,
+        "smallest_percent": 100 * seen.smallest_effect if enough and seen.smallest_effect is not None else None,
         "p_value": seen.p_value if enough else None,
     }
 

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+import numpy as np
+
+from analysis.comparison import variation
 from analysis.results import Campaign
 from analysis.statistics import ENOUGH, median_interval
 from analysis.summary import METRICS, Metric, Row, Rows, by_repetition, saturated_count, suspect_count
@@ -27,11 +30,11 @@ HIGHER, LOWER, EQUAL = "higher", "lower", "not distinguishable"
 PAIR_COLUMNS = (
     *("workload", "scheduler", "other", "metric", "unit", "n", "suspect", "saturated"),
     *("ratio", "ratio_low", "ratio_high", "difference", "difference_low", "difference_high"),
-    *("p_value", "adjusted_p", "outcome"),
+    *("smallest_percent", "p_value", "adjusted_p", "outcome"),
 )
 RANKING_COLUMNS = (
     *("workload", "scheduler", "baseline", "metric", "unit", "n", "suspect", "saturated"),
-    *("median", "low", "high", "change_percent", "change_low", "change_high", "outcome", "rank"),
+    *("median", "low", "high", "variation_percent", "change_percent", "change_low", "change_high", "outcome", "rank"),
 )
 TEXT = ("workload", "scheduler", "other", "baseline", "metric", "unit", "outcome")
 """Columns of text."""
@@ -72,6 +75,7 @@ def ranking_rows(campaign: Campaign, runs: Rows, pairs: Rows, baseline: str | No
                     "median": median(seen),
                     "low": inner.low if inner else min(seen),
                     "high": inner.high if inner else max(seen),
+                    "variation_percent": _percent(variation(np.array(seen))),
                     **_change(against.get((workload, scheduler, metric.name))),
                 }
                 row["rank"] = _rank(row, pairs)
@@ -83,6 +87,10 @@ def ranking_rows(campaign: Campaign, runs: Rows, pairs: Rows, baseline: str | No
         sums = {s: sum(filter(None, each)) for s, each in ranks.items() if each and None not in each}
         ordered += sorted(found, key=lambda row: sums[row["scheduler"]]) if len(sums) == len(ranks) else found
     return ordered
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _change(pair: Row | None) -> Row:
@@ -157,16 +165,22 @@ def _sentence(scheduler: str, baseline: str, rows: Mapping[str, Row]) -> str:
         how = "fewer" if traffic["outcome"] == LOWER else "more"
         clauses.insert(0, f"{scheduler} sends {size} {how} {HEADINGS[TRAFFIC]} than {baseline} {interval}")
     else:
-        first = [f"{HEADINGS[TRAFFIC]} {EQUAL}"] if traffic else []
+        first = [f"{HEADINGS[TRAFFIC]} {_equal(traffic)}"] if traffic else []
         clauses = [f"{scheduler} against {baseline}: {', '.join([*first, *clauses])}"]
     return f"{', '.join(clauses)}, n = {n}."
 
 
 def _clause(metric: str, row: Row) -> str:
     if row["outcome"] == EQUAL:
-        return f"{HEADINGS[metric]} {EQUAL}"
+        return f"{HEADINGS[metric]} {_equal(row)}"
     size, interval = _size(row)
     return f"{HEADINGS[metric]} {size} {row['outcome']} {interval}"
+
+
+def _equal(row: Row) -> str:
+    """Return the outcome with the smallest effect that would have been found; reports of earlier versions have none."""
+    smallest = row.get("smallest_percent")
+    return f"{EQUAL} ({_short(smallest, 0)} % would be)" if smallest else EQUAL
 
 
 def _size(row: Row) -> tuple[str, str]:

@@ -4,12 +4,13 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from analysis.comparison import compare
 from analysis.descriptions import change
 from analysis.figures.theme import look
 from analysis.findings import change_data, finding_of
@@ -79,6 +80,36 @@ def test_below_ten_repetitions_pairs_have_no_interval_and_nobody_is_ahead(campai
     assert sentences(tables["pairs"], "exclamation", "even") == []
 
 
+def test_cells_have_their_variation_and_pairs_the_smallest_effect_that_would_be_seen(campaign: Campaign) -> None:
+    runs = runs_of(repeated=4)
+    tables = tables_of(campaign, runs, "even")
+    values = {s: [r["latency_p95_ms"] for r in runs if r["scheduler"] == s] for s in ("even", "top-storm")}
+    found = {
+        row["scheduler"]: row["variation_percent"] for row in tables["ranking"] if row["metric"] == "latency_p95_ms"
+    }
+    assert found == {s: pytest.approx(100 * stdev(each) / mean(each)) for s, each in values.items()}
+    seen = compare(dict(enumerate(values["top-storm"])), dict(enumerate(values["even"])))
+    assert seen is not None
+    assert seen.smallest_effect is not None
+    (pair,) = (row for row in tables["pairs"] if row["metric"] == "latency_p95_ms")
+    assert pair["smallest_percent"] == pytest.approx(100 * seen.smallest_effect)
+    few = tables_of(campaign, runs_of(), "even")["pairs"]
+    assert {row["smallest_percent"] for row in few} == {None}
+
+
+def test_what_is_not_distinguishable_comes_with_the_effect_that_would_have_been_seen(campaign: Campaign) -> None:
+    pairs = tables_of(campaign, runs_of(repeated=4), "even")["pairs"]
+    (sentence,) = sentences(
+        [row | {"outcome": EQUAL, "smallest_percent": 4.0 + 8 * (row["metric"] == "latency_p95_ms")} for row in pairs],
+        "exclamation",
+        "even",
+    )
+    assert sentence == (
+        "top-storm against even: tuples between nodes not distinguishable (4 % would be), p95 latency not "
+        "distinguishable (12 % would be), throughput not distinguishable (4 % would be), n = 16."
+    )
+
+
 def test_from_ten_repetitions_on_the_range_is_the_interval_of_the_median(campaign: Campaign) -> None:
     rows = tables_of(campaign, runs_of(repeated=4), "even")["ranking"]
     row = next(row for row in rows if row["scheduler"] == "even")
@@ -103,7 +134,8 @@ def test_schedulers_are_ranked_by_what_is_distinguishable(campaign: Campaign) ->
     )
     size, low, high = map(int, re.findall(r"\d\d", sentence)[:3])
     assert low <= size <= high
-    (even,) = sentences([row | {"outcome": EQUAL} for row in tables["pairs"]], "exclamation", "even")
+    same = {"outcome": EQUAL, "smallest_percent": None}
+    (even,) = sentences([row | same for row in tables["pairs"]], "exclamation", "even")
     assert even == (
         "top-storm against even: tuples between nodes not distinguishable, p95 latency not distinguishable, "
         "throughput not distinguishable, n = 16."
