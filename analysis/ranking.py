@@ -1,28 +1,63 @@
 """The table of what a campaign found, and sentences: per workload the schedulers by the primary metrics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 
 import numpy as np
 
 from analysis.comparison import variation
+from analysis.descriptions import PrimaryMetric
 from analysis.results import Campaign
 from analysis.statistics import ENOUGH, median_interval
 from analysis.summary import METRICS, Metric, Row, Rows, by_repetition, saturated_count, suspect_count
 
-THROUGHPUT, LATENCY, TRAFFIC = "sink_tuples_per_s", "latency_p95_ms", "inter_node_tuples_per_s"
+THROUGHPUT, TRAFFIC = "sink_tuples_per_s", "inter_node_tuples_per_s"
 
-PRIMARY = (THROUGHPUT, LATENCY)
-"""Metrics that order schedulers."""
+PRIMARY: Mapping[PrimaryMetric, str] = {
+    "throughput_tuples_per_s": THROUGHPUT,
+    "latency_ms.p50": "latency_p50_ms",
+    "latency_ms.p95": "latency_p95_ms",
+    "latency_ms.p99": "latency_p99_ms",
+    "latency_ms.max": "latency_max_ms",
+    "hops.inter_node": TRAFFIC,
+}
+"""Metrics that may order schedulers, by their names in agendas and run.json -> in tables."""
+
+DEFAULT_PRIMARY: tuple[PrimaryMetric, ...] = ("throughput_tuples_per_s", "latency_ms.p95")
 
 HEADINGS: Mapping[str, str] = {
     THROUGHPUT: "throughput",
-    LATENCY: "p95 latency",
+    "latency_p50_ms": "p50 latency",
+    "latency_p95_ms": "p95 latency",
+    "latency_p99_ms": "p99 latency",
+    "latency_max_ms": "largest latency",
     TRAFFIC: "tuples between nodes",
 }
-"""Shown metric -> its name in headings and sentences."""
+"""Metric that may be shown -> its name in headings and sentences."""
 
-SHOWN: tuple[Metric, ...] = tuple(metric for metric in METRICS if metric.name in HEADINGS)
+
+def primary_of(campaign: Campaign) -> tuple[str, ...]:
+    """Return the metrics that order schedulers."""
+    return tuple(PRIMARY[name] for name in campaign.agenda.report.get("primary") or DEFAULT_PRIMARY)
+
+
+def shown_in(metrics: Collection[str]) -> tuple[Metric, ...]:
+    """Return those of these metrics that may be shown, in the order of columns."""
+    return tuple(metric for metric in METRICS if metric.name in HEADINGS and metric.name in metrics)
+
+
+def shown_of(campaign: Campaign) -> tuple[Metric, ...]:
+    """Return the metrics in which schedulers are compared first: the primary ones, and the tuples between nodes."""
+    return shown_in({*primary_of(campaign), TRAFFIC})
+
+
+def shown_in_rows(rows: Rows) -> tuple[Metric, ...]:
+    """Return the metrics of a table with a row per metric."""
+    return shown_in({row["metric"] for row in rows})
+
+
+SHOWN = shown_in({*(PRIMARY[name] for name in DEFAULT_PRIMARY), TRAFFIC})
+"""The shown metrics of campaigns that choose none."""
 
 HIGHER, LOWER, EQUAL = "higher", "lower", "not distinguishable"
 """Outcomes of a comparison; empty below `ENOUGH` repetitions, and where runs are suspect or had saturated sources."""
@@ -57,7 +92,7 @@ def ranking_rows(campaign: Campaign, runs: Rows, pairs: Rows, baseline: str | No
     for workload in campaign.workloads:
         found = []
         for scheduler in campaign.schedulers:
-            for metric in SHOWN:
+            for metric in shown_of(campaign):
                 mine = by_repetition(runs, workload, scheduler, metric.name)
                 if not mine:
                     continue
@@ -82,7 +117,7 @@ def ranking_rows(campaign: Campaign, runs: Rows, pairs: Rows, baseline: str | No
                 found.append(row)
         ranks: dict[str, list[int | None]] = {row["scheduler"]: [] for row in found}
         for row in found:
-            if row["metric"] in PRIMARY:
+            if row["metric"] in primary_of(campaign):
                 ranks[row["scheduler"]].append(row["rank"])
         sums = {s: sum(filter(None, each)) for s, each in ranks.items() if each and None not in each}
         ordered += sorted(found, key=lambda row: sums[row["scheduler"]]) if len(sums) == len(ranks) else found
@@ -158,7 +193,8 @@ def _sentence(scheduler: str, baseline: str, rows: Mapping[str, Row]) -> str:
     ]
     if doubts:
         return f"{scheduler} against {baseline}: no conclusion, of {n} repetitions there are {' and '.join(doubts)}."
-    clauses = [_clause(metric, rows[metric]) for metric in (LATENCY, THROUGHPUT) if metric in rows]
+    metrics = [m.name for m in shown_in(rows.keys() - {THROUGHPUT, TRAFFIC})] + [THROUGHPUT] * (THROUGHPUT in rows)
+    clauses = [_clause(metric, rows[metric]) for metric in metrics]
     traffic = rows.get(TRAFFIC)
     if traffic and traffic["outcome"] != EQUAL:
         size, interval = _size(traffic)

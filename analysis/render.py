@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
+from analysis.descriptions import Engine
 from analysis.results import load_campaign
 from analysis.submit import QUICK_START, Job, check_master, run_with_sail, submit
 from inventory.errors import InputError
@@ -12,9 +12,6 @@ JOB = Path(__file__).parent / "jobs" / "report.py"
 LOG = "report.log"
 PROGRESS = "report: "
 """Prefix of the job's progress lines."""
-
-Engine = Literal["spark", "sail"]
-"""What runs the job: Spark, or Sail behind Spark Connect."""
 
 SMALL_ROWS = 1_000_000
 """Below this number of trace rows, Java's optimising compiler does not pay off."""

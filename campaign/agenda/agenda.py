@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from agents.sensors import GROUP as SENSORS
+from analysis.descriptions import Engine, PrimaryMetric
 from campaign.agenda.cpu import ByClass, CpuVariant, FileName, check_cpu_shape
 from campaign.agenda.demands import Demands
 from campaign.agenda.gates import GatesEntry
@@ -88,10 +89,12 @@ class ReportEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     Attributes:
         aa: folder of an A/A campaign on the same cluster.
         engine: what runs the report's job.
+        primary: metrics that order schedulers, and in which they are compared first.
     """
 
     aa: str | None = None
-    engine: Literal["spark", "sail"] = "spark"
+    engine: Engine = "spark"
+    primary: Annotated[tuple[PrimaryMetric, ...], Meta(min_length=1)] = ("throughput_tuples_per_s", "latency_ms.p95")
 
 
 class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"excluded": "except"}):

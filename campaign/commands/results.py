@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from inventory.errors import InputError
 from inventory.foreign import printable
 
 if TYPE_CHECKING:
+    from analysis.descriptions import Engine
     from campaign.results.finished_run import FinishedRun
 
 TOP_EXAMPLE = """\b
@@ -64,7 +65,7 @@ def report_command(
     master: str | None,
     baseline: str | None,
     pdf: bool,
-    engine: Literal["spark", "sail"] | None,
+    engine: "Engine | None",
 ) -> None:
     """Build the report of a campaign.
 
