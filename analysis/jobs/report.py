@@ -24,7 +24,7 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 
 from pyspark.sql import SparkSession  # noqa: E402
 
-from analysis.results import Campaign, load_campaign  # noqa: E402
+from analysis.results import BUFFER_MB, Campaign, load_campaign  # noqa: E402
 from analysis.sail import plain_paths, sail_session  # noqa: E402
 from analysis.summary import (  # noqa: E402
     SPARK_COLUMNS,
@@ -105,14 +105,14 @@ def _spark(campaign: Campaign) -> Iterator[Traces]:
     # A separate job that lists files pays off only for many thousands of files.
     builder = builder.config("spark.sql.sources.parallelPartitionDiscovery.threshold", "10000")
     with started(builder.config("spark.sql.shuffle.partitions", partitions), _report_progress) as spark:
-        yield Traces(spark, campaign.counted, campaign.agenda.buffer_mb)
+        yield Traces(spark, campaign.counted, campaign.agenda.buffer_mb or BUFFER_MB)
 
 
 @contextmanager
 def _sail(campaign: Campaign) -> Iterator[Traces]:
     folders = [run.folder / "traces" for run in campaign.counted]
     with plain_paths(folders) as path_of, sail_session() as spark:
-        yield Traces(spark, campaign.counted, campaign.agenda.buffer_mb, path_of)
+        yield Traces(spark, campaign.counted, campaign.agenda.buffer_mb or BUFFER_MB, path_of)
 
 
 def _report_progress(what: str) -> None:

@@ -118,7 +118,7 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     sensors: tuple[str, ...] = ("cpu", "memory", "network", "power")
     idle: IdleEntry = IdleEntry()
     cpu: ByClass | tuple[CpuVariant, ...] | None = None
-    buffer_mb: Positive = 32.0
+    buffer_mb: Positive | None = None
     search: SearchEntry | None = None
     report: ReportEntry = ReportEntry()
     windows: tuple[Window, ...] = ()

@@ -46,7 +46,7 @@ def _table(found: Mapping[tuple[str, str], Mapping[str, Row]]) -> Table:
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, title=f"Medians{against}", title_justify="left")
     table.add_column("workload", no_wrap=True)
     table.add_column("scheduler", no_wrap=True)
-    table.add_column("n", justify="right")
+    table.add_column("n", justify="right", no_wrap=True)
     shown = shown_in({metric for rows in found.values() for metric in rows})
     for metric in shown:
         table.add_column(

@@ -361,6 +361,7 @@ class RunAttempt:
             shared_clock=agents.share_clock,
             gates=job.placed.gates,
             observed=job.online is not None,
+            buffer_bytes=self._conditions.buffer_bytes,
         )
 
     def _note_nodes(self, agents: Agents, clocks: ClockSync) -> None:
