@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from campaign.admin import plugins as listing
+from campaign.agenda import agenda
 from campaign.commands.authoring import KINDS
 from campaign.commands.main import run
 from inventory.plugins import plugins
@@ -69,12 +70,16 @@ def test_text_shows_source_kind_input_and_ignored_input(capsys: pytest.CaptureFi
 def test_agendas_are_the_files_with_their_first_comment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "papers").mkdir()
     (tmp_path / "b.yaml").write_text("#\n# The second one.\n# More.\nname: b\n")
     (tmp_path / "a.yaml").write_text("name: a\n")
-    monkeypatch.setattr(listing, "AGENDAS", tmp_path)
+    (tmp_path / "papers" / "c.yaml").write_text("# In a folder.\nname: c\n")
+    (tmp_path / "papers" / "c.yml").write_text("# An inventory.\n")
+    monkeypatch.setattr(agenda, "BUILTIN", tmp_path)
     run(["list", "agendas", "--json"])
     entries = json.loads(capsys.readouterr().out)
-    assert [(entry["name"], entry["summary"]) for entry in entries] == [("a", ""), ("b", "The second one.")]
+    found = [(entry["name"], entry["summary"]) for entry in entries]
+    assert found == [("a", ""), ("b", "The second one."), ("papers/c", "In a folder.")]
 
 
 def test_the_builtin_agendas_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
