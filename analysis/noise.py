@@ -5,44 +5,20 @@ from itertools import combinations
 from typing import Any
 
 from analysis.comparison import compare
+from analysis.noisy_settings import STEADY, in_words, listed, machines_of
 from analysis.results import Campaign, Run
 from analysis.statistics import ENOUGH
-
-_NAMES = {
-    "governor": "governor",
-    "turbo": "turbo",
-    "smt": "SMT",
-    "swap": "swap",
-    "huge_pages": "transparent huge pages",
-}
-
-_STEADY = {
-    "governor": ("performance", "userspace"),
-    "turbo": ("off",),
-    "smt": ("off", "forceoff", "notsupported", "notimplemented"),
-    "swap": ("off",),
-    "huge_pages": ("madvise", "never"),
-}
-"""Values that do not make figures vary."""
-
-_MOST_NAMED = 6
 
 
 def noise_notes(campaign: Campaign) -> list[tuple[str, str]]:
     """Return the note as (subject, sentence), with a part per machine; empty if no machine reported its settings."""
-    machines: dict[tuple[str, ...], tuple[Mapping[str, Any], list[str]]] = {}
-    for run in campaign.counted:
-        for node, entry in run.file.nodes.items() if run.file else ():
-            facts = campaign.file.host if entry.facts is None else entry.facts
-            settings = {name: facts.get(name) for name in _NAMES}
-            if facts.keys() & _NAMES:
-                # Nodes that share a machine may have CPU settings of their own when they are emulated.
-                machine = (str(facts.get("hostname")), str(facts.get("clock")), str(sorted(settings.items())))
-                names = machines.setdefault(machine, (settings, []))[1]
-                if node not in names:
-                    names.append(node)
+    nodes = [
+        (node, campaign.file.host if entry.facts is None else entry.facts)
+        for run in campaign.counted
+        for node, entry in (run.file.nodes.items() if run.file else ())
+    ]
     costs = {name: _cost(campaign, name) or "its cost: see the CPU settings" for name in _varied(campaign.agenda.cpu)}
-    parts = [f"{_listed(sorted(names))}: {_in_words(settings, costs)}" for settings, names in machines.values()]
+    parts = [f"{listed(names)}: {in_words(settings, costs)}" for settings, names in machines_of(nodes)]
     return [("Settings", f"{'. '.join(parts)}.")] if parts else []
 
 
@@ -53,7 +29,7 @@ def _varied(cpu: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> set[
     nodes = [entry.get("nodes", {}) for entry in cpu]
     return {
         name
-        for name in _STEADY
+        for name in STEADY
         if len({str({kind: settings.get(name) for kind, settings in each.items()}) for each in nodes}) > 1
     }
 
@@ -109,23 +85,3 @@ def _p95(run: Run) -> float | None:
 
 
 _METRICS = (("throughput", _throughput), ("p95 latency", _p95))
-
-
-def _in_words(settings: Mapping[str, Any], costs: Mapping[str, str]) -> str:
-    noisy, steady, unknown = [], [], []
-    for name, words in _NAMES.items():
-        value = settings.get(name)
-        shown = f"{words} {value}"
-        if value is None:
-            unknown.append(words)
-        elif value in _STEADY[name]:
-            steady.append(shown)
-        else:
-            noisy.append(f"{shown} ({costs.get(name, 'cost not measured')})")
-    parts = (("can make figures vary", noisy), ("steady", steady), ("not available", unknown))
-    return "; ".join(f"{heading}: {', '.join(listed)}" for heading, listed in parts if listed)
-
-
-def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more nodes" if rest > 0 else "")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.noise import noise_notes
+from analysis.noisy_settings import before_a_run
 from analysis.results import load_campaign
 from tests.support.recorded_campaign import invented
 
@@ -90,3 +91,17 @@ def test_what_a_setting_costs_is_given_where_two_variants_differ_in_it_alone(tmp
 
 def test_results_without_these_facts_have_no_note(tmp_path: Path) -> None:
     assert note(tmp_path, machine("a", None), {"n1": None}) == []
+
+
+def test_before_a_run_only_what_makes_figures_vary_is_told_of_every_machine() -> None:
+    facts = {
+        "n1": machine("a", QUIET),
+        "n2": machine("b", NOISY),
+        "n3": machine("b", NOISY),
+        "n4": machine("c", UNKNOWN),
+    }
+    assert before_a_run(facts, 0.9, 2) == [
+        "n2, n3: can make figures vary: governor powersave, turbo on, SMT on, swap on, transparent huge pages always"
+    ]
+    assert before_a_run({"n1": machine("a", QUIET)}, 1.5, 2) == ["this host is busy: 1.5 processes want 2 CPU cores"]
+    assert before_a_run({"n1": machine("a", QUIET)}, None, 2) == []
