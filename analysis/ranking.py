@@ -113,6 +113,8 @@ def ranking_rows(campaign: Campaign, runs: Rows, pairs: Rows, baseline: str | No
                     "variation_percent": _percent(variation(np.array(seen))),
                     **_change(against.get((workload, scheduler, metric.name))),
                 }
+                if metric.name == TRAFFIC and row["change_percent"] is None and row["high"] == 0:
+                    row |= _all_gone(against.get((workload, scheduler, metric.name)))
                 row["rank"] = _rank(row, pairs)
                 found.append(row)
         ranks: dict[str, list[int | None]] = {row["scheduler"]: [] for row in found}
@@ -138,6 +140,15 @@ def _change(pair: Row | None) -> Row:
         "change_high": percent("ratio_high"),
         "outcome": pair["outcome"] if pair else "",
     }
+
+
+def _all_gone(pair: Row | None) -> Row:
+    """Return the change to no traffic between nodes at all: a real zero, unlike that of a meter."""
+    if pair is None or pair["difference"] >= 0:
+        return {}
+    return {"change_percent": -100.0} | (
+        dict.fromkeys(("change_low", "change_high"), -100.0) if pair["p_value"] else {}
+    )
 
 
 def _rank(row: Row, pairs: Rows) -> int | None:

@@ -268,7 +268,10 @@ def test_without_a_ratio_the_difference_is_given(campaign: Campaign) -> None:
     runs = runs_of(repeated=4)
     for row in runs:
         row["inter_node_tuples_per_s"] = 0.0 if row["scheduler"] == "top-storm" else 500.0 + row["repetition"]
-    (sentence,) = sentences(tables_of(campaign, runs, "even")["pairs"], "exclamation", "even")
+    tables = tables_of(campaign, runs, "even")
+    (row,) = (r for r in tables["ranking"] if (r["scheduler"], r["metric"]) == ("top-storm", "inter_node_tuples_per_s"))
+    assert (row["change_percent"], row["change_low"], row["change_high"]) == (-100.0, -100.0, -100.0)
+    (sentence,) = sentences(tables["pairs"], "exclamation", "even")
     assert sentence.startswith("top-storm sends 508 tuples/s fewer tuples between nodes than even [506, 512]")
 
 
