@@ -56,7 +56,7 @@ from analysis.notes import without_withheld
 from analysis.page import EnergyPart, FactorPart, Section, page_of, section_of
 from analysis.pairs import pair_rows, rows_without_suspect
 from analysis.print_tables import write_printed
-from analysis.ranking import PAIR_COLUMNS, RANKING_COLUMNS, ranking_rows
+from analysis.ranking import PAIR_COLUMNS, RANKING_COLUMNS, ranking_rows, shown_of
 from analysis.results import BALANCE_S, Campaign, Run
 from analysis.searches import SEARCH_COLUMNS, TRIAL_COLUMNS, search_rows, trial_rows
 from analysis.statistics import ENOUGH, Interval, spread
@@ -180,7 +180,7 @@ def _over_factors(
     campaign: Campaign, family: Family, slug: str, tables: Mapping[str, Rows], baseline: str | None, files: FigureFiles
 ) -> FactorPart:
     looks = {scheduler: look(at) for at, scheduler in enumerate(campaign.schedulers)}
-    multiples = multiples_of(family, tables["ranking"], looks)
+    multiples = multiples_of(family, tables["ranking"], looks, shown_of(campaign))
     drawn = draw_factors(multiples[:MOST_MULTIPLES], slug, family.label, files.keep(slug))
     figures = [files.write(f"{slug}-{name}", FACTORS_CAPTION, svg) for name, svg in drawn]
     lines = ratio_lines(family, tables["pairs"], baseline)

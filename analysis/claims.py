@@ -13,6 +13,7 @@ from analysis.comparison import compare
 from analysis.interval_metrics import IntervalMetrics
 from analysis.results import Campaign, Run
 from analysis.statistics import ENOUGH, Interval
+from analysis.used import Used, used_by
 
 Verdict = Literal["confirmed", "direction only", "refuted", "not visible here", "not testable", "pending"]
 
@@ -124,8 +125,7 @@ def _sustainable(run: Run, window: str | None) -> float | None:
 
 def nodes_used(run: Run, window: str | None = None) -> float | None:
     """Return the number of nodes with executors at the start of a run; None without a placement."""
-    placement = run.file.placement if run.file else None
-    return placement["cost"]["nodes_used"] if placement else None
+    return float(len({node for node, _ in run.slots})) or None
 
 
 METRICS: Mapping[str, Metric] = {
@@ -136,6 +136,14 @@ METRICS: Mapping[str, Metric] = {
     "nodes_used": Metric("nodes used", "nodes", False, nodes_used),
 }
 """Metrics of claims."""
+
+
+class Measured(NamedTuple):
+    """How many times better a scheduler was than the rival: repetitions, interval (None with too few), and ratio."""
+
+    n: int
+    interval: Interval | None
+    ratio: float | None
 
 
 class Evidence(NamedTuple):
@@ -149,6 +157,8 @@ class Evidence(NamedTuple):
         nodes: nodes used by `ours` and by the rival, in the median; None: unknown.
         load: offered rate as a share of the sustainable one; None: not measured; infinity: as fast as possible.
         suspect: number of repetitions that are left out because of a suspect run.
+        used: what runs of `ours` and of the rival used: workers, CPU cores and the busiest link, in the median.
+        others: the same comparison of the campaign's other schedulers with the rival, by their labels.
     """
 
     campaign: str
@@ -158,6 +168,8 @@ class Evidence(NamedTuple):
     nodes: tuple[float | None, float | None]
     load: float | None
     suspect: int
+    used: tuple[Used, Used] = (Used(None, None, None), Used(None, None, None))
+    others: Mapping[str, Measured] = {}
 
 
 class Judged(NamedTuple):
@@ -182,22 +194,50 @@ def evidence(claim: Claim, campaign: Campaign) -> Evidence | None:
 
     Repetitions in which one of the two schedulers had a suspect run are left out.
     """
-    metric = METRICS[claim.metric]
     sides = {label: _runs(claim, campaign, label) for label in (claim.ours, claim.rival)}
-    suspect = {repetition for runs in sides.values() for repetition, run in runs.items() if run.suspect}
-    values = {
-        label: {at: metric.of_run(run, claim.window) for at, run in runs.items() if at not in suspect}
-        for label, runs in sides.items()
-    }
-    better, worse = (claim.ours, claim.rival) if metric.higher else (claim.rival, claim.ours)
-    found = compare(values[better], values[worse], claim.id)
     if not all(sides.values()):
         return None
-    ours, rival = (_middle([nodes_used(run) for run in runs.values()]) for runs in sides.values())
-    n, ratio = (found.n, found.median_ratio) if found else (0, None)
-    interval = found.ratio if found and n >= ENOUGH else None
-    load = _middle([_load(run) for run in sides[claim.rival].values()])
-    return Evidence(str(campaign.folder), n, interval, ratio, (ours, rival), load, len(suspect))
+    ours, rival = sides.values()
+    suspect = {repetition for runs in sides.values() for repetition, run in runs.items() if run.suspect}
+    found = _measured(claim, ours, rival)
+    others = {
+        label: _measured(claim, runs, rival)
+        for label in campaign.schedulers
+        if label not in sides and (runs := _runs(claim, campaign, label))
+    }
+    nodes = [_middle([nodes_used(run) for run in runs.values()]) for runs in sides.values()]
+    used = [_middle_use([used_by(run) for at, run in runs.items() if at not in suspect]) for runs in sides.values()]
+    load = _middle([_load(run) for run in rival.values()])
+    return Evidence(
+        str(campaign.folder),
+        *found,
+        nodes=(nodes[0], nodes[1]),
+        load=load,
+        suspect=len(suspect),
+        used=(used[0], used[1]),
+        others=others,
+    )
+
+
+def _measured(claim: Claim, ours: Mapping[int, Run], rival: Mapping[int, Run]) -> Measured:
+    """Compare two schedulers, by repetition -> run, in repetitions without a suspect run of either."""
+    metric = METRICS[claim.metric]
+    suspect = {repetition for runs in (ours, rival) for repetition, run in runs.items() if run.suspect}
+    values = [
+        {at: metric.of_run(run, claim.window) for at, run in runs.items() if at not in suspect}
+        for runs in (ours, rival)
+    ]
+    better, worse = values if metric.higher else reversed(values)
+    found = compare(better, worse, claim.id)
+    if found is None:
+        return Measured(0, None, None)
+    return Measured(found.n, found.ratio if found.n >= ENOUGH else None, found.median_ratio)
+
+
+def _middle_use(uses: Sequence[Used]) -> Used:
+    workers = _middle([each.workers for each in uses])
+    cores, link = _middle([each.cores for each in uses]), _middle([each.link for each in uses])
+    return Used(None if workers is None else round(workers), cores, link)
 
 
 def _runs(claim: Claim, campaign: Campaign, scheduler: str) -> dict[int, Run]:

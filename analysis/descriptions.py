@@ -6,10 +6,18 @@ Any other cluster consists of real hosts. Columns of trace tables are in docs/re
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from analysis.conditions import LoadRecord
 from analysis.records import RESULTS_VERSION
+
+Engine = Literal["spark", "sail"]
+"""What runs the report's job: Spark, or Sail behind Spark Connect."""
+
+PrimaryMetric = Literal[
+    "throughput_tuples_per_s", "latency_ms.p50", "latency_ms.p95", "latency_ms.p99", "latency_ms.max", "hops.inter_node"
+]
+"""Metrics that may order schedulers, by their names in run.json."""
 
 
 @dataclass(frozen=True)

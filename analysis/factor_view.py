@@ -10,7 +10,7 @@ from analysis.figures.data import FactorMultiple, FactorPoint
 from analysis.figures.theme import Look
 from analysis.ranking import HEADINGS, SHOWN
 from analysis.results import Campaign
-from analysis.summary import Row, Rows
+from analysis.summary import Metric, Row, Rows
 
 CPU = "CPU settings"
 """Name of the factor that the labels of several CPU settings are."""
@@ -135,13 +135,16 @@ def ratio_lines(family: Family, pairs: Rows, baseline: str | None) -> list[Ratio
     return found
 
 
-def multiples_of(family: Family, ranking: Rows, looks: Mapping[str, Look]) -> list[FactorMultiple]:
+def multiples_of(
+    family: Family, ranking: Rows, looks: Mapping[str, Look], shown: Sequence[Metric] = SHOWN
+) -> list[FactorMultiple]:
     """Return the data of the figures over one factor: one for each combination of the others, with common scales.
 
     Args:
         family: the workload.
         ranking: rows of the table `ranking`.
         looks: scheduler -> how it is drawn.
+        shown: metrics that have a panel each.
     """
     axis = family.axis
     values = family.values[axis]
@@ -169,14 +172,14 @@ def multiples_of(family: Family, ranking: Rows, looks: Mapping[str, Look]) -> li
                 ]
                 for scheduler in looks
             }
-            for metric in SHOWN
+            for metric in shown
         }
     limits = {
         HEADINGS[metric.name]: max(
             (p.ends[1] for of in points.values() for line in of[HEADINGS[metric.name]].values() for p in line),
             default=0.0,
         )
-        for metric in SHOWN
+        for metric in shown
     }
     return [
         FactorMultiple(
@@ -184,7 +187,7 @@ def multiples_of(family: Family, ranking: Rows, looks: Mapping[str, Look]) -> li
             factor=family.names[axis],
             ticks=[(place, text) for text, place in places.items()],
             looks={s: look for s, look in looks.items() if any(p[s] for p in of.values())},
-            units={HEADINGS[metric.name]: metric.unit for metric in SHOWN},
+            units={HEADINGS[metric.name]: metric.unit for metric in shown},
             points=of,
             limits=limits,
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from analysis.figures.data import ChangeData
 from analysis.figures.theme import Look
-from analysis.ranking import HEADINGS, SHOWN, sentences
+from analysis.ranking import HEADINGS, sentences, shown_in_rows
 from analysis.statistics import ENOUGH
 from analysis.summary import Metric, Row, Rows, by_repetition
 
@@ -69,7 +69,7 @@ def finding_of(tables: Mapping[str, Rows], workload: str, looks: Mapping[str, Lo
         ranking.append(Ranked(scheduler, look, most["n"], most["suspect"], most["saturated"], cells))
     numbers = [each.n for each in ranking] or [0]
     return Finding(
-        metrics=[metric for metric in SHOWN if any(metric.name in each.cells for each in ranking)],
+        metrics=shown_in_rows(rows),
         ranking=ranking,
         pairs=pairs,
         without_suspect=[

@@ -1,45 +1,24 @@
 """Note on the settings of machines that make figures vary, from the facts of all nodes. It is no reason for doubt."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
-from analysis.results import Campaign
-
-_NAMES = {
-    "governor": "governor",
-    "turbo": "turbo",
-    "smt": "SMT",
-    "swap": "swap",
-    "huge_pages": "transparent huge pages",
-}
-
-_STEADY = {
-    "governor": ("performance", "userspace"),
-    "turbo": ("off",),
-    "smt": ("off", "forceoff", "notsupported", "notimplemented"),
-    "swap": ("off",),
-    "huge_pages": ("madvise", "never"),
-}
-"""Values that do not make figures vary."""
-
-_MOST_NAMED = 6
+from analysis.comparison import compare
+from analysis.noisy_settings import STEADY, in_words, listed, machines_of
+from analysis.results import Campaign, Run
+from analysis.statistics import ENOUGH
 
 
 def noise_notes(campaign: Campaign) -> list[tuple[str, str]]:
     """Return the note as (subject, sentence), with a part per machine; empty if no machine reported its settings."""
-    machines: dict[tuple[str, ...], tuple[Mapping[str, Any], list[str]]] = {}
-    for run in campaign.counted:
-        for node, entry in run.file.nodes.items() if run.file else ():
-            facts = campaign.file.host if entry.facts is None else entry.facts
-            settings = {name: facts.get(name) for name in _NAMES}
-            if facts.keys() & _NAMES:
-                # Nodes that share a machine may have CPU settings of their own when they are emulated.
-                machine = (str(facts.get("hostname")), str(facts.get("clock")), str(sorted(settings.items())))
-                names = machines.setdefault(machine, (settings, []))[1]
-                if node not in names:
-                    names.append(node)
-    varied = _varied(campaign.agenda.cpu)
-    parts = [f"{_listed(sorted(names))}: {_in_words(settings, varied)}" for settings, names in machines.values()]
+    nodes = [
+        (node, campaign.file.host if entry.facts is None else entry.facts)
+        for run in campaign.counted
+        for node, entry in (run.file.nodes.items() if run.file else ())
+    ]
+    costs = {name: _cost(campaign, name) or "its cost: see the CPU settings" for name in _varied(campaign.agenda.cpu)}
+    parts = [f"{listed(names)}: {in_words(settings, costs)}" for settings, names in machines_of(nodes)]
     return [("Settings", f"{'. '.join(parts)}.")] if parts else []
 
 
@@ -50,26 +29,59 @@ def _varied(cpu: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> set[
     nodes = [entry.get("nodes", {}) for entry in cpu]
     return {
         name
-        for name in _STEADY
+        for name in STEADY
         if len({str({kind: settings.get(name) for kind, settings in each.items()}) for each in nodes}) > 1
     }
 
 
-def _in_words(settings: Mapping[str, Any], varied: set[str]) -> str:
-    noisy, steady, unknown = [], [], []
-    for name, words in _NAMES.items():
-        value = settings.get(name)
-        shown = f"{words} {value}"
-        if value is None:
-            unknown.append(words)
-        elif value in _STEADY[name]:
-            steady.append(shown)
-        else:
-            noisy.append(f"{shown} ({'its cost: see the CPU settings' if name in varied else 'cost not measured'})")
-    parts = (("can make figures vary", noisy), ("steady", steady), ("not available", unknown))
-    return "; ".join(f"{heading}: {', '.join(listed)}" for heading, listed in parts if listed)
+def _cost(campaign: Campaign, name: str) -> str:
+    """Return what a setting costs, where two CPU settings differ in it alone; empty with too few repetitions."""
+    variants = campaign.agenda.cpu
+    if variants is None or isinstance(variants, Mapping):
+        return ""
+    for one, other in combinations(variants, 2):
+        if _without(one, name) == _without(other, name) and one["nodes"] != other["nodes"]:
+            for workload in dict.fromkeys(run.file.label or run.file.workload for run in campaign.counted if run.file):
+                found = [_ratio(campaign, workload, other["label"], one["label"], *metric) for metric in _METRICS]
+                known = [each for each in found if each is not None]
+                if len(known) == len(found):
+                    n, words = known[0][0], ", ".join(text for _, text in known)
+                    who = f"{workload} under {campaign.baseline(None)}"
+                    return f"cost of {other['label']!r} against {one['label']!r}, {who}: {words}, n = {n}"
+    return ""
 
 
-def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more nodes" if rest > 0 else "")
+def _without(variant: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
+    """Return the settings of each class of nodes but this one."""
+    return {
+        kind: {key: value for key, value in settings.items() if key != name}
+        for kind, settings in variant["nodes"].items()
+    }
+
+
+def _ratio(
+    campaign: Campaign, workload: str, cpu: str, other: str, title: str, of_run: Callable[[Run], float | None]
+) -> tuple[int, str] | None:
+    """Return repetitions and ratio of a metric of the baseline with two CPU settings; None without an interval."""
+    values: dict[str, dict[int, float | None]] = {cpu: {}, other: {}}
+    for run in campaign.counted:
+        if run.file is None or run.suspect or run.file.factors or run.file.scheduler != campaign.baseline(None):
+            continue
+        if (run.file.label or run.file.workload) == workload and run.file.cpu_settings in values:
+            values[run.file.cpu_settings][run.file.repetition] = of_run(run)
+    found = compare(values[cpu], values[other], title)
+    if found is None or found.n < ENOUGH or found.ratio is None:
+        return None
+    low, middle, high = (f"{value:#.3g}" for value in (found.ratio.low, found.ratio.estimate, found.ratio.high))
+    return found.n, f"{title} × {middle} [{low}, {high}]"
+
+
+def _throughput(run: Run) -> float | None:
+    return run.file.measured.sink_tuples_per_s if run.file and run.file.measured else None
+
+
+def _p95(run: Run) -> float | None:
+    return run.file.measured.latency_ms.p95 if run.file and run.file.measured else None
+
+
+_METRICS = (("throughput", _throughput), ("p95 latency", _p95))

@@ -3,7 +3,7 @@
 from itertools import combinations
 
 from analysis.comparison import SIGNIFICANCE, Comparison, compare, fewest_repetitions, holm
-from analysis.ranking import EQUAL, HIGHER, LOWER, SHOWN
+from analysis.ranking import EQUAL, HIGHER, LOWER, shown_in_rows, shown_of
 from analysis.results import Campaign
 from analysis.statistics import ENOUGH
 from analysis.summary import Row, Rows, by_repetition, saturated_count, suspect_count
@@ -18,7 +18,7 @@ def pair_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Rows:
     first = [s for s in campaign.schedulers if s == baseline]
     order = first + [s for s in campaign.schedulers if s != baseline]
     found = []
-    for metric in SHOWN:
+    for metric in shown_of(campaign):
         rows = []
         for workload in campaign.workloads:
             values = {s: by_repetition(runs, workload, s, metric.name) for s in order}
@@ -73,6 +73,7 @@ def _estimates(seen: Comparison) -> Row:
         "difference": seen.hodges_lehmann,
         "difference_low": difference.low if difference else None,
         "difference_high": difference.high if difference else None,
+        "smallest_percent": 100 * seen.smallest_effect if enough and seen.smallest_effect is not None else None,
         "p_value": seen.p_value if enough else None,
     }
 
@@ -99,7 +100,7 @@ def _outcome(row: Row) -> str:
 
 def power_notes(pairs: Rows) -> list[tuple[str, str]]:
     """Return the note on too few repetitions for so many comparisons, as (subject, sentence); empty if they suffice."""
-    for metric in SHOWN:
+    for metric in shown_in_rows(pairs):
         tested = [row["n"] for row in pairs if row["metric"] == metric.name and row["p_value"] is not None]
         needed = fewest_repetitions(len(tested))
         if tested and min(tested) < needed:

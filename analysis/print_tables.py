@@ -6,7 +6,7 @@ from pathlib import Path
 
 from analysis.descriptions import change
 from analysis.figures.data import quantity
-from analysis.ranking import HEADINGS, SHOWN
+from analysis.ranking import HEADINGS, shown_in_rows
 from analysis.summary import Row, Rows
 
 Cells = Sequence[str]
@@ -75,6 +75,7 @@ def _with_ends(value: float | None, low: float | None, high: float | None) -> st
 
 def _ranking(rows: Rows) -> tuple[Cells, Sequence[Cells]]:
     """Return a line per workload and scheduler: medians, and in parentheses their change against the baseline."""
+    shown = shown_in_rows(rows)
     found: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
         found.setdefault((row["workload"], row["scheduler"]), {})[row["metric"]] = row
@@ -86,10 +87,10 @@ def _ranking(rows: Rows) -> tuple[Cells, Sequence[Cells]]:
         return _minus(row["median"]) + ("" if percent is None else f" ({change(percent)})")
 
     lines = [
-        [workload, scheduler, str(max(row["n"] for row in mine.values())), *(cell(mine.get(m.name)) for m in SHOWN)]
+        [workload, scheduler, str(max(row["n"] for row in mine.values())), *(cell(mine.get(m.name)) for m in shown)]
         for (workload, scheduler), mine in found.items()
     ]
-    return ["workload", "scheduler", "n", *(f"{HEADINGS[m.name]}, {m.unit}" for m in SHOWN)], lines
+    return ["workload", "scheduler", "n", *(f"{HEADINGS[m.name]}, {m.unit}" for m in shown)], lines
 
 
 def _pairs(rows: Rows) -> tuple[Cells, Sequence[Cells]]:
@@ -108,6 +109,7 @@ def _pairs(rows: Rows) -> tuple[Cells, Sequence[Cells]]:
 
 def _ratios(rows: Rows) -> tuple[Cells, Sequence[Cells]]:
     """Return a line per workload, combination of factors and scheduler: ratios with their intervals."""
+    shown = shown_in_rows(rows)
     found: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
         key = (row["workload"], row["factors"], f"{row['scheduler']} / {row['baseline']}")
@@ -117,10 +119,10 @@ def _ratios(rows: Rows) -> tuple[Cells, Sequence[Cells]]:
         return "" if row is None else _with_ends(row["ratio"], row["ratio_low"], row["ratio_high"])
 
     lines = [
-        [*key, str(max(row["n"] for row in mine.values())), *(cell(mine.get(m.name)) for m in SHOWN)]
+        [*key, str(max(row["n"] for row in mine.values())), *(cell(mine.get(m.name)) for m in shown)]
         for key, mine in found.items()
     ]
-    return ["workload", "factors", "schedulers", "n", *(HEADINGS[m.name] for m in SHOWN)], lines
+    return ["workload", "factors", "schedulers", "n", *(HEADINGS[m.name] for m in shown)], lines
 
 
 def _long(value: str, low: str, high: str, else_low: str = "", else_high: str = "") -> "Arrangement":

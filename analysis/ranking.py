@@ -1,25 +1,63 @@
 """The table of what a campaign found, and sentences: per workload the schedulers by the primary metrics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 
+import numpy as np
+
+from analysis.comparison import variation
+from analysis.descriptions import PrimaryMetric
 from analysis.results import Campaign
 from analysis.statistics import ENOUGH, median_interval
 from analysis.summary import METRICS, Metric, Row, Rows, by_repetition, saturated_count, suspect_count
 
-THROUGHPUT, LATENCY, TRAFFIC = "sink_tuples_per_s", "latency_p95_ms", "inter_node_tuples_per_s"
+THROUGHPUT, TRAFFIC = "sink_tuples_per_s", "inter_node_tuples_per_s"
 
-PRIMARY = (THROUGHPUT, LATENCY)
-"""Metrics that order schedulers."""
+PRIMARY: Mapping[PrimaryMetric, str] = {
+    "throughput_tuples_per_s": THROUGHPUT,
+    "latency_ms.p50": "latency_p50_ms",
+    "latency_ms.p95": "latency_p95_ms",
+    "latency_ms.p99": "latency_p99_ms",
+    "latency_ms.max": "latency_max_ms",
+    "hops.inter_node": TRAFFIC,
+}
+"""Metrics that may order schedulers, by their names in agendas and run.json -> in tables."""
+
+DEFAULT_PRIMARY: tuple[PrimaryMetric, ...] = ("throughput_tuples_per_s", "latency_ms.p95")
 
 HEADINGS: Mapping[str, str] = {
     THROUGHPUT: "throughput",
-    LATENCY: "p95 latency",
+    "latency_p50_ms": "p50 latency",
+    "latency_p95_ms": "p95 latency",
+    "latency_p99_ms": "p99 latency",
+    "latency_max_ms": "largest latency",
     TRAFFIC: "tuples between nodes",
 }
-"""Shown metric -> its name in headings and sentences."""
+"""Metric that may be shown -> its name in headings and sentences."""
 
-SHOWN: tuple[Metric, ...] = tuple(metric for metric in METRICS if metric.name in HEADINGS)
+
+def primary_of(campaign: Campaign) -> tuple[str, ...]:
+    """Return the metrics that order schedulers."""
+    return tuple(PRIMARY[name] for name in campaign.agenda.report.get("primary") or DEFAULT_PRIMARY)
+
+
+def shown_in(metrics: Collection[str]) -> tuple[Metric, ...]:
+    """Return those of these metrics that may be shown, in the order of columns."""
+    return tuple(metric for metric in METRICS if metric.name in HEADINGS and metric.name in metrics)
+
+
+def shown_of(campaign: Campaign) -> tuple[Metric, ...]:
+    """Return the metrics in which schedulers are compared first: the primary ones, and the tuples between nodes."""
+    return shown_in({*primary_of(campaign), TRAFFIC})
+
+
+def shown_in_rows(rows: Rows) -> tuple[Metric, ...]:
+    """Return the metrics of a table with a row per metric."""
+    return shown_in({row["metric"] for row in rows})
+
+
+SHOWN = shown_in({*(PRIMARY[name] for name in DEFAULT_PRIMARY), TRAFFIC})
+"""The shown metrics of campaigns that choose none."""
 
 HIGHER, LOWER, EQUAL = "higher", "lower", "not distinguishable"
 """Outcomes of a comparison; empty below `ENOUGH` repetitions, and where runs are suspect or had saturated sources."""
@@ -27,11 +65,11 @@ HIGHER, LOWER, EQUAL = "higher", "lower", "not distinguishable"
 PAIR_COLUMNS = (
     *("workload", "scheduler", "other", "metric", "unit", "n", "suspect", "saturated"),
     *("ratio", "ratio_low", "ratio_high", "difference", "difference_low", "difference_high"),
-    *("p_value", "adjusted_p", "outcome"),
+    *("smallest_percent", "p_value", "adjusted_p", "outcome"),
 )
 RANKING_COLUMNS = (
     *("workload", "scheduler", "baseline", "metric", "unit", "n", "suspect", "saturated"),
-    *("median", "low", "high", "change_percent", "change_low", "change_high", "outcome", "rank"),
+    *("median", "low", "high", "variation_percent", "change_percent", "change_low", "change_high", "outcome", "rank"),
 )
 TEXT = ("workload", "scheduler", "other", "baseline", "metric", "unit", "outcome")
 """Columns of text."""
@@ -54,7 +92,7 @@ def ranking_rows(campaign: Campaign, runs: Rows, pairs: Rows, baseline: str | No
     for workload in campaign.workloads:
         found = []
         for scheduler in campaign.schedulers:
-            for metric in SHOWN:
+            for metric in shown_of(campaign):
                 mine = by_repetition(runs, workload, scheduler, metric.name)
                 if not mine:
                     continue
@@ -72,17 +110,24 @@ def ranking_rows(campaign: Campaign, runs: Rows, pairs: Rows, baseline: str | No
                     "median": median(seen),
                     "low": inner.low if inner else min(seen),
                     "high": inner.high if inner else max(seen),
+                    "variation_percent": _percent(variation(np.array(seen))),
                     **_change(against.get((workload, scheduler, metric.name))),
                 }
+                if metric.name == TRAFFIC and row["change_percent"] is None and row["high"] == 0:
+                    row |= _all_gone(against.get((workload, scheduler, metric.name)))
                 row["rank"] = _rank(row, pairs)
                 found.append(row)
         ranks: dict[str, list[int | None]] = {row["scheduler"]: [] for row in found}
         for row in found:
-            if row["metric"] in PRIMARY:
+            if row["metric"] in primary_of(campaign):
                 ranks[row["scheduler"]].append(row["rank"])
         sums = {s: sum(filter(None, each)) for s, each in ranks.items() if each and None not in each}
         ordered += sorted(found, key=lambda row: sums[row["scheduler"]]) if len(sums) == len(ranks) else found
     return ordered
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _change(pair: Row | None) -> Row:
@@ -95,6 +140,15 @@ def _change(pair: Row | None) -> Row:
         "change_high": percent("ratio_high"),
         "outcome": pair["outcome"] if pair else "",
     }
+
+
+def _all_gone(pair: Row | None) -> Row:
+    """Return the change to no traffic between nodes at all: a real zero, unlike that of a meter."""
+    if pair is None or pair["difference"] >= 0:
+        return {}
+    return {"change_percent": -100.0} | (
+        dict.fromkeys(("change_low", "change_high"), -100.0) if pair["p_value"] else {}
+    )
 
 
 def _rank(row: Row, pairs: Rows) -> int | None:
@@ -150,23 +204,30 @@ def _sentence(scheduler: str, baseline: str, rows: Mapping[str, Row]) -> str:
     ]
     if doubts:
         return f"{scheduler} against {baseline}: no conclusion, of {n} repetitions there are {' and '.join(doubts)}."
-    clauses = [_clause(metric, rows[metric]) for metric in (LATENCY, THROUGHPUT) if metric in rows]
+    metrics = [m.name for m in shown_in(rows.keys() - {THROUGHPUT, TRAFFIC})] + [THROUGHPUT] * (THROUGHPUT in rows)
+    clauses = [_clause(metric, rows[metric]) for metric in metrics]
     traffic = rows.get(TRAFFIC)
     if traffic and traffic["outcome"] != EQUAL:
         size, interval = _size(traffic)
         how = "fewer" if traffic["outcome"] == LOWER else "more"
         clauses.insert(0, f"{scheduler} sends {size} {how} {HEADINGS[TRAFFIC]} than {baseline} {interval}")
     else:
-        first = [f"{HEADINGS[TRAFFIC]} {EQUAL}"] if traffic else []
+        first = [f"{HEADINGS[TRAFFIC]} {_equal(traffic)}"] if traffic else []
         clauses = [f"{scheduler} against {baseline}: {', '.join([*first, *clauses])}"]
     return f"{', '.join(clauses)}, n = {n}."
 
 
 def _clause(metric: str, row: Row) -> str:
     if row["outcome"] == EQUAL:
-        return f"{HEADINGS[metric]} {EQUAL}"
+        return f"{HEADINGS[metric]} {_equal(row)}"
     size, interval = _size(row)
     return f"{HEADINGS[metric]} {size} {row['outcome']} {interval}"
+
+
+def _equal(row: Row) -> str:
+    """Return the outcome with the smallest effect that would have been found; reports of earlier versions have none."""
+    smallest = row.get("smallest_percent")
+    return f"{EQUAL} ({_short(smallest, 0)} % would be)" if smallest else EQUAL
 
 
 def _size(row: Row) -> tuple[str, str]:

@@ -47,6 +47,7 @@ def _figures(run: Run) -> Row:
         "latency_p50_ms": measured.latency_ms.p50,
         "latency_p95_ms": measured.latency_ms.p95,
         "latency_p99_ms": measured.latency_ms.p99,
+        "latency_max_ms": measured.latency_ms.max,
     }
     for hop in ("inter_worker", "inter_node"):
         tuples = measured.hops.get(hop)

@@ -52,8 +52,9 @@ class Agenda(Struct, frozen=True):
     cpu: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     timeline: Sequence[Mapping[str, Any]] = ()
     baseline: str | None = None
-    buffer_mb: float = BUFFER_MB
+    buffer_mb: float | None = None
     factors: Mapping[str, Sequence[Any]] = {}
+    report: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)

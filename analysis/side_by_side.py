@@ -223,7 +223,7 @@ def _figure(
     rows: Rows, campaigns: Campaigns, runs: Mapping[str, Rows], workload: str, slug: str, baseline: str | None
 ) -> str:
     """Return the figure of changes against the baseline, a row per scheduler and campaign; empty without any."""
-    shown = [row for row in rows if row["ratio"] is not None and row["metric"] in HEADINGS]
+    shown = [row for row in rows if row["ratio"] is not None and row["metric"] in {metric.name for metric in SHOWN}]
     if baseline is None or not shown:
         return ""
     pairs = dict.fromkeys((row["scheduler"], row["campaign"]) for row in shown)

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from analysis.java import spark_environment
+from analysis.sail import sail_environment
 from inventory.atomic_files import replacing_folder
 from inventory.errors import InputError, MillraceError, RunError, UnfitError
 from inventory.parent_death import end_with, signals_held
@@ -172,7 +174,6 @@ def submit(job: Job, master: str | None, on_progress: Callable[[str], None]) -> 
     if master is None or master.startswith("local"):
         # Otherwise Spark resolves this host's name, which fails on a laptop without a network.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-    kept: list[str] = []
     # From there on the job itself reports progress.
     on_progress(f"{job.progress}starting Java")
     with kept_classes(environment, make=job.long) as classes:
@@ -181,14 +182,32 @@ def submit(job: Job, master: str | None, on_progress: Callable[[str], None]) -> 
             on_progress(
                 f"{job.progress}Spark's classes are kept for later jobs: this one takes some seconds more at its end"
             )
-        with _started(command, environment) as (process, lines):
-            for line in lines:
-                if line.startswith(job.progress):
-                    on_progress(line.rstrip())
-                elif len(kept) < _KEPT_LINES:
-                    kept.append(line)
-        if process.returncode != 0:
-            raise _failure(job, process.returncode, kept)
+        _carry_out(job, command, environment, on_progress)
+
+
+def run_with_sail(job: Job, on_progress: Callable[[str], None]) -> None:
+    """Run the job to its end with Sail instead of Spark; its Java options and Spark settings have no effect.
+
+    Raises:
+        InputError: the job reports it.
+        UnfitError: Sail is not installed, or the job reports it.
+        RunError: the job failed; its output is in `job.log`.
+    """
+    environment = sail_environment()
+    on_progress(f"{job.progress}starting Sail")
+    _carry_out(job, [sys.executable, str(job.script), *job.arguments], environment, on_progress)
+
+
+def _carry_out(job: Job, command: list[str], environment: dict[str, str], on_progress: Callable[[str], None]) -> None:
+    kept: list[str] = []
+    with _started(command, environment) as (process, lines):
+        for line in lines:
+            if line.startswith(job.progress):
+                on_progress(line.rstrip())
+            elif len(kept) < _KEPT_LINES:
+                kept.append(line)
+    if process.returncode != 0:
+        raise _failure(job, process.returncode, kept)
     with suppress(OSError):
         job.log.unlink()
 

@@ -6,8 +6,10 @@ that time, so that a row across an edge of the interval counts with the part tha
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -29,13 +31,26 @@ _SQL_TYPES = {
 }
 
 
+def without_pattern(path: Path) -> str:
+    """Return a path with escapes: Spark takes every path for a glob pattern."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", str(path.resolve()))
+
+
 @dataclass(frozen=True)
 class Traces:
-    """The traces of `runs`; `table` returns the DataFrame of one table. `buffer_mb` is the buffer of an executor."""
+    """The traces of `runs`; `table` returns the DataFrame of one table.
+
+    Attributes:
+        spark: the session, of Spark or of another engine behind Spark Connect.
+        runs: the runs.
+        buffer_mb: the buffer of an executor.
+        path_of: returns the path of a file as the engine reads it.
+    """
 
     spark: SparkSession
     runs: tuple[Run, ...]
     buffer_mb: float = BUFFER_MB
+    path_of: Callable[[Path], str] = without_pattern
 
     def prepare(self) -> None:
         """Read the marks now, before several threads build tables."""
@@ -60,7 +75,7 @@ class Traces:
 
     def _rows(self, name: str) -> DataFrame:
         columns = ", ".join(f"`{field.name}` {_SQL_TYPES[field.type]}" for field in TABLES[name])
-        files = [_no_glob(str((run.folder / "traces" / f"{name}.parquet").resolve())) for run in self.runs]
+        files = [self.path_of(run.folder / "traces" / f"{name}.parquet") for run in self.runs]
         return self.spark.read.schema(columns).parquet(*files)
 
     @cached_property
@@ -135,8 +150,3 @@ def measured_share() -> Column:
 def component_of(executor: str) -> Column:
     """Return the component of an executor's name `component[index]`."""
     return F.regexp_extract(executor, r"^(.*)\[\d+\]$", 1)
-
-
-def _no_glob(path: str) -> str:
-    """Escape a path: Spark interprets every path as a glob pattern."""
-    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)

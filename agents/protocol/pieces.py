@@ -228,6 +228,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
         worked: known counters of bolt executors in earlier epochs; work up to them counts as replayed.
         gates: the communication schedule that the run follows; None: rows are sent as soon as possible.
         observed: whether workers and agents also report what online schedulers need.
+        buffer_bytes: size of the input queue of an executor; 0: the runtime's own.
     """
 
     run: str
@@ -251,6 +252,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     worked: Mapping[str, Worked] = {}
     gates: Gates | None = None
     observed: bool = False
+    buffer_bytes: Count = 0
 
     @property
     def numbered(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from agents.sensors import GROUP as SENSORS
+from analysis.descriptions import Engine, PrimaryMetric
 from campaign.agenda.cpu import ByClass, CpuVariant, FileName, check_cpu_shape
 from campaign.agenda.demands import Demands
 from campaign.agenda.gates import GatesEntry
@@ -83,9 +84,17 @@ class OnFailure(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReportEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of the report; `aa` is the folder of an A/A campaign on the same cluster."""
+    """Settings of the report.
+
+    Attributes:
+        aa: folder of an A/A campaign on the same cluster.
+        engine: what runs the report's job.
+        primary: metrics that order schedulers, and in which they are compared first.
+    """
 
     aa: str | None = None
+    engine: Engine = "spark"
+    primary: Annotated[tuple[PrimaryMetric, ...], Meta(min_length=1)] = ("throughput_tuples_per_s", "latency_ms.p95")
 
 
 class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"excluded": "except"}):
@@ -109,7 +118,7 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     sensors: tuple[str, ...] = ("cpu", "memory", "network", "power")
     idle: IdleEntry = IdleEntry()
     cpu: ByClass | tuple[CpuVariant, ...] | None = None
-    buffer_mb: Positive = 32.0
+    buffer_mb: Positive | None = None
     search: SearchEntry | None = None
     report: ReportEntry = ReportEntry()
     windows: tuple[Window, ...] = ()

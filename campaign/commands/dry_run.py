@@ -1,7 +1,8 @@
 """What `millrace run --dry-run` prints: the runs, their placements, and the time and disk space that they need."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 
 import click
 from rich.filesize import decimal
@@ -50,7 +51,38 @@ def print_runs(opened: Opened, runs: Sequence[Run]) -> None:
     about = "at most" if trials > 1 or calibrations else "about"
     click.echo(f"{', '.join(counts)}: {about} {in_words(found.seconds)}, {decimal(found.size_bytes)} of results")
     click.echo(_basis(opened, found))
+    compared = _comparisons(placed)
+    if compared.repetitions < compared.needed:
+        click.echo(
+            f"{compared.repetitions} repetitions are too few for conclusions: with {compared.number} comparisons per "
+            f"metric, differences can be found from {compared.needed} repetitions on"
+        )
     click.echo("nothing was started")
+
+
+@dataclass(frozen=True)
+class _Comparisons:
+    """Pairs of schedulers per metric, fewest repetitions of a pair, and from which number on differences are found."""
+
+    number: int
+    repetitions: int
+    needed: int
+
+
+def _comparisons(placed: Sequence[Run]) -> _Comparisons:
+    """Count all pairs of schedulers within each workload and combination, as the report compares them."""
+    # It loads SciPy.
+    from analysis.comparison import fewest_repetitions
+    from analysis.statistics import ENOUGH
+
+    repetitions: dict[tuple[str, str, str], dict[str, int]] = {}
+    for run in placed:
+        of_scheduler = repetitions.setdefault((run.workload, run.combination, run.cpu), {})
+        of_scheduler[run.scheduler] = of_scheduler.get(run.scheduler, 0) + 1
+    pairs = [min(pair) for each in repetitions.values() for pair in combinations(each.values(), 2)]
+    if not pairs:
+        return _Comparisons(0, 0, 0)
+    return _Comparisons(len(pairs), min(pairs), max(ENOUGH, fewest_repetitions(len(pairs))))
 
 
 def runs_json(opened: Opened, runs: Sequence[Run]) -> str:
@@ -82,8 +114,15 @@ def runs_json(opened: Opened, runs: Sequence[Run]) -> str:
         }
         for each in _profiling(opened, runs)
     ]
+    compared = _comparisons([run for run in runs if not plan.why_unplaced(run)])
     return dump_json(
-        {"profiling": profiling, "runs": rows, "seconds": round(found.seconds, 1), "bytes": found.size_bytes}
+        {
+            "profiling": profiling,
+            "runs": rows,
+            "seconds": round(found.seconds, 1),
+            "bytes": found.size_bytes,
+            "comparisons": asdict(compared),
+        }
     )
 
 

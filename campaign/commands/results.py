@@ -14,6 +14,7 @@ from inventory.errors import InputError
 from inventory.foreign import printable
 
 if TYPE_CHECKING:
+    from analysis.descriptions import Engine
     from campaign.results.finished_run import FinishedRun
 
 TOP_EXAMPLE = """\b
@@ -52,8 +53,20 @@ def top_command(settings: Settings, folder: Path | None, as_json: bool) -> None:
 @master_option
 @click.option("--baseline", metavar="SCHEDULER", help="Scheduler to compare with; default: the agenda's baseline.")
 @click.option("--pdf", is_flag=True, help="Write every figure as PDF, too, for papers.")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "sail"]),
+    help="What runs the job; default: the agenda's, else spark. Sail needs no Java, and starts faster.",
+)
 @click.pass_obj
-def report_command(settings: Settings, folder: Path, master: str | None, baseline: str | None, pdf: bool) -> None:
+def report_command(
+    settings: Settings,
+    folder: Path,
+    master: str | None,
+    baseline: str | None,
+    pdf: bool,
+    engine: "Engine | None",
+) -> None:
     """Build the report of a campaign.
 
     The report is DIR/report/index.html, with tables and figures. DIR is the folder that contains campaign.json, or
@@ -65,7 +78,7 @@ def report_command(settings: Settings, folder: Path, master: str | None, baselin
     from campaign.results.live_file import find_campaign
 
     with stages_shown(settings.quiet, settings.color) as show_stage:
-        page = render(find_campaign(folder), master, baseline, show_stage, pdf)
+        page = render(find_campaign(folder), master, baseline, show_stage, pdf, engine)
     click.echo(findings_text(page.parent, settings.color))
     click.echo(printable(f"report: {page}"))
 

@@ -8,7 +8,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from analysis.claims import METRICS, Claim, ClaimsFile, Evidence, Judged, Missing
+from analysis.claims import METRICS, Claim, ClaimsFile, Evidence, Judged, Measured, Missing
 from analysis.factors import text_of
 from analysis.print_tables import markdown
 from campaign.display.placement_tables import MAX_WIDTH
@@ -81,12 +81,22 @@ def _claimed(claim: Claim) -> str:
     return "equal" if claim.ratio == 1 else f"{claim.ratio:g} times better"
 
 
-def _measured(seen: Evidence | None) -> str:
+def _measured(seen: Evidence | Measured | None) -> str:
     if seen is None or seen.ratio is None:
         return ""
     if seen.interval is None:
         return f"{seen.ratio:.2f}, n = {seen.n}"
     return f"{seen.interval.estimate:.2f} [{seen.interval.low:.2f}, {seen.interval.high:.2f}], n = {seen.n}"
+
+
+def _using(seen: Evidence) -> list[str]:
+    """Return what each side used, in words."""
+    return [
+        f"{UNKNOWN if used.workers is None else used.workers} workers, "
+        f"{UNKNOWN if used.cores is None else f'{used.cores:.2f}'} CPU cores, busiest link "
+        f"{'without a limit' if used.link is None else f'at {100 * used.link:.0f} % of its rate'}"
+        for used in seen.used
+    ]
 
 
 def _details(judged: Judged, paper: str) -> list[str]:
@@ -102,5 +112,9 @@ def _details(judged: Judged, paper: str) -> list[str]:
         load = UNKNOWN if seen.load is None else "as fast as possible" if math.isinf(seen.load) else f"{seen.load:.2f}"
         ours, other = (UNKNOWN if each is None else f"{each:g}" for each in seen.nodes)
         found.append(f"load: {load}; nodes used: {ours} by {claim.ours}, {other} by {claim.rival}")
+        found += [f"{label}: {using}" for label, using in zip((claim.ours, claim.rival), _using(seen), strict=True)]
         found.append(f"repetitions: {seen.n}; {seen.suspect} left out because of suspect runs")
+        others = [f"{label} {text}" for label, each in seen.others.items() if (text := _measured(each))]
+        if others:
+            found.append(f"other placements against {claim.rival}: {'; '.join(others)}")
     return found

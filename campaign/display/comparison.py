@@ -62,7 +62,7 @@ def _metrics(rows: Rows) -> Table:
     baseline = rows[0]["baseline"]
     title = f"Medians (against {baseline} of the same campaign)" if baseline else "Medians"
     table = _table(title, "workload", "scheduler", "campaign")
-    table.add_column("n", justify="right")
+    table.add_column("n", justify="right", no_wrap=True)
     for metric in SHOWN:
         heading = HEADINGS[metric.name].replace(" ", "\n", 1) + f",\n{metric.unit}"
         table.add_column(heading, justify="right", no_wrap=True)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.descriptions import change
-from analysis.ranking import HEADINGS, SHOWN, TEXT, sentences
+from analysis.ranking import HEADINGS, TEXT, sentences, shown_in
 from analysis.summary import Metric, Row
 from analysis.table_files import read_csv
 from campaign.display.placement_tables import MAX_WIDTH
@@ -46,15 +46,16 @@ def _table(found: Mapping[tuple[str, str], Mapping[str, Row]]) -> Table:
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, title=f"Medians{against}", title_justify="left")
     table.add_column("workload", no_wrap=True)
     table.add_column("scheduler", no_wrap=True)
-    table.add_column("n", justify="right")
-    for metric in SHOWN:
+    table.add_column("n", justify="right", no_wrap=True)
+    shown = shown_in({metric for rows in found.values() for metric in rows})
+    for metric in shown:
         table.add_column(
             HEADINGS[metric.name].replace(" ", "\n", 1) + f",\n{metric.unit}", justify="right", no_wrap=True
         )
         table.add_column("", justify="right", no_wrap=True)
     before = None
     for (workload, scheduler), rows in found.items():
-        cells = [text for metric in SHOWN for text in _cells(metric, rows.get(metric.name), scheduler == baseline)]
+        cells = [text for metric in shown for text in _cells(metric, rows.get(metric.name), scheduler == baseline)]
         n = max(row["n"] for row in rows.values())
         table.add_row(workload if workload != before else "", scheduler, f"{n:.0f}", *cells)
         before = workload

@@ -8,13 +8,16 @@ import asyncio
 import dataclasses
 import functools
 import itertools
+import os
 import shutil
 import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from analysis.noisy_settings import before_a_run
 from analysis.records import FAILED, OK, SKIPPED, RunRecord
 from campaign.agenda.campaign_plan import CampaignPlan, Inputs
 from campaign.agenda.run_order import Run
@@ -91,6 +94,7 @@ class Campaign:
         self._live_file = LiveFile(agenda.name, len(runs), done, trials * (agenda.warmup_s + agenda.duration_s))
         self._loads = Loads(plan, store)
         self._view = view
+        self._checked: set[str | None] = set()
         self._interrupts = 0
         self._current: asyncio.Task[RunRecord | None] | asyncio.Task[bool] | None = None
 
@@ -317,7 +321,16 @@ class Campaign:
         # Processes are those of the cluster that is up; a run that is skipped needs none.
         processes = backend.processes if run.inventory == self._clusters.current else None
         conditions = dataclasses.replace(self._conditions, tier=backend.tier, processes=processes)
-        return RunAttempt(job, conditions, partial, work, self._live_file, self._state)
+        return RunAttempt(job, conditions, partial, work, self._live_file, self._state, self._check_facts)
+
+    def _check_facts(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Print, once for each cluster, what of its machines can make figures vary."""
+        if self._clusters.current in self._checked:
+            return
+        self._checked.add(self._clusters.current)
+        load = None if self._clusters.backend.processes is None else os.getloadavg()[0]
+        for line in before_a_run(facts, load, len(os.sched_getaffinity(0))):
+            self._view.print_line(line, "yellow")
 
     def _inputs_of(self, run: Run) -> Sequence[PreparedInput]:
         return self._inputs[run.combination, run.workload]

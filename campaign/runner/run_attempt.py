@@ -3,10 +3,10 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -74,7 +74,14 @@ class RunAttempt:
     """One attempt at a run; `record` describes its current state at any time."""
 
     def __init__(
-        self, job: RunInputs, conditions: Conditions, folder: Path, work: Path, live_file: LiveFile, state: CleanupLog
+        self,
+        job: RunInputs,
+        conditions: Conditions,
+        folder: Path,
+        work: Path,
+        live_file: LiveFile,
+        state: CleanupLog,
+        check_facts: Callable[[Mapping[str, Mapping[str, Any]]], None],
     ) -> None:
         """Prepare the attempt.
 
@@ -85,7 +92,9 @@ class RunAttempt:
             work: folder for the controller's own files during the run.
             live_file: shows stages and live metrics.
             state: log of started agents.
+            check_facts: called with the facts of all nodes before the sources start.
         """
+        self._check_facts = check_facts
         self._job, self._conditions, self._folder = job, conditions, folder
         self._live_file, self._state = live_file, state
         self._transports = {node: member.transport for node, member in job.members.items()}
@@ -259,6 +268,7 @@ class RunAttempt:
                     withheld_nodes(job.events),
                     self._environment.restart,
                 )
+                self._check_facts(agents.facts)
                 clocks = ClockSync(agents.offset, self._traces, job.run.name)
                 if self._cpus.nodes:
                     self._enter("setting CPUs")
@@ -361,6 +371,7 @@ class RunAttempt:
             shared_clock=agents.share_clock,
             gates=job.placed.gates,
             observed=job.online is not None,
+            buffer_bytes=self._conditions.buffer_bytes,
         )
 
     def _note_nodes(self, agents: Agents, clocks: ClockSync) -> None:

@@ -52,7 +52,7 @@ class Conditions:
 
     `idle` is None without the sensor `power`. `tier` and `processes` are those of
     `controller.nodes.backend.Backend`. With `accepts_shortfall`, nodes and links may have less than the requested
-    capacity.
+    capacity. `buffer_bytes` is the size of an executor's input queue; 0: the runtime's own.
     """
 
     campaign: str
@@ -66,6 +66,7 @@ class Conditions:
     accepts_shortfall: bool
     processes: Sequence[int] | None
     windows: Sequence[Window]
+    buffer_bytes: int
 
     @classmethod
     def of(cls, agenda: Agenda, backend: Backend, profile: bool, accepts_shortfall: bool) -> "Conditions":
@@ -82,6 +83,7 @@ class Conditions:
             accepts_shortfall,
             backend.processes,
             agenda.windows,
+            round((agenda.buffer_mb or 0.0) * 1e6),
         )
 
 

@@ -222,6 +222,13 @@ def test_windows_share_out_a_queue_but_are_never_too_small_to_work(channels: int
     assert nbytes == max(64 * 1024, channel.QUEUE_BYTES // channels)
 
 
+@pytest.mark.parametrize("channels", [1, 3, 100])
+def test_a_buffer_of_another_size_has_room_for_as_many_rows_in_proportion(channels: int) -> None:
+    rows, nbytes = channel.window(channels, channel.QUEUE_BYTES // 4)
+    assert rows == max(16, channel.QUEUE_ROWS // 4 // channels)
+    assert nbytes == max(64 * 1024, channel.QUEUE_BYTES // 4 // channels)
+
+
 def test_ages_of_many_channels_are_kept_apart() -> None:
     flush_timer, queue = FlushTimer(), deque[Delivery]()
     pairs = [local_channel(ChannelId(at, 0, 0), 0, NAMES, queue, Window(99, 99), flush_timer) for at in range(3)]

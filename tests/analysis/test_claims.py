@@ -1,6 +1,7 @@
 """Verdicts on claims of papers: the rule at its boundaries, and what campaigns say."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from analysis.claims import (
 )
 from analysis.results import load_campaign
 from analysis.statistics import Interval
+from analysis.used import used_by
+
+NODES = ["n1", "n2", "n3", "n4", "n5"]
 
 
 def claim(ratio: float | None = 1.4, **keys: Any) -> Claim:
@@ -138,3 +142,40 @@ def test_repetitions_with_suspect_runs_are_left_out_and_counted(tmp_path: Path) 
     found = evidence(claim(2.0), load_campaign(folder))
     assert found is not None
     assert (found.n, found.suspect, found.ratio) == (0, 11, None)
+
+
+def test_other_schedulers_of_the_campaign_are_compared_with_the_rival_in_the_same_way(tmp_path: Path) -> None:
+    folder = invented(tmp_path / "one", {"even": 1.0, "top-storm": 0.5, "random": 0.5}, repetitions=10)
+    found = evidence(claim(2.0), load_campaign(folder))
+    assert found is not None
+    assert list(found.others) == ["random"]
+    assert found.others["random"].n == 10
+    assert found.others["random"].ratio == pytest.approx(2.0, rel=0.05)
+
+
+def test_what_both_sides_used_is_read_from_their_traces(tmp_path: Path, campaign_maker: Callable[..., Path]) -> None:
+    """Workers of the invented runs take 0.1 cores each; `even` has one on each of five nodes, and links of 2 Mbit/s."""
+    folder = campaign_maker(tmp_path / "c", workloads=["wordcount"], repetitions=1, duration_s=4.0)
+    for path in folder.glob("runs/*-even-*/run.json"):
+        record = json.loads(path.read_text())
+        links = [
+            {"node": a, "to": b, "what": "link", "asked": 2.0, "got": 2.0, "unit": "Mbit/s"}
+            for a in NODES
+            for b in NODES
+            if a != b
+        ]
+        path.write_text(json.dumps(record | {"calibration": links}))
+    found = evidence(claim(2.0), load_campaign(folder))
+    assert found is not None
+    ours, rival = found.used
+    assert (ours.workers, rival.workers) == (5, 5)
+    assert rival.cores == pytest.approx(0.5, abs=0.05)
+    assert ours.link is None
+    # 9,000 words/s in rows of some 11 bytes, four fifths of them to four other nodes from each of five.
+    assert rival.link == pytest.approx(2 * 9000 / 5 / 5 * 11 * 8 / 2e6, rel=0.35)
+
+
+def test_a_run_without_traces_used_nothing_that_is_known(tmp_path: Path) -> None:
+    folder = invented(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=1)
+    used = used_by(load_campaign(folder).runs[0])
+    assert (used.cores, used.link) == (None, None)

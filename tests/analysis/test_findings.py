@@ -1,16 +1,19 @@
 """What was found: comparisons of all pairs, the ranking, and sentences on it."""
 
+import json
 import random
 import re
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.descriptions import change
+from analysis.comparison import compare
+from analysis.descriptions import PrimaryMetric, change
 from analysis.figures.theme import look
 from analysis.findings import change_data, finding_of
 from analysis.pairs import pair_rows, power_notes, rows_without_suspect
@@ -20,9 +23,12 @@ from analysis.ranking import (
     HIGHER,
     LOWER,
     PAIR_COLUMNS,
+    PRIMARY,
     RANKING_COLUMNS,
+    SHOWN,
     ranking_rows,
     sentences,
+    shown_in,
 )
 from analysis.results import Campaign, load_campaign
 from analysis.summary import Row, Rows
@@ -79,6 +85,36 @@ def test_below_ten_repetitions_pairs_have_no_interval_and_nobody_is_ahead(campai
     assert sentences(tables["pairs"], "exclamation", "even") == []
 
 
+def test_cells_have_their_variation_and_pairs_the_smallest_effect_that_would_be_seen(campaign: Campaign) -> None:
+    runs = runs_of(repeated=4)
+    tables = tables_of(campaign, runs, "even")
+    values = {s: [r["latency_p95_ms"] for r in runs if r["scheduler"] == s] for s in ("even", "top-storm")}
+    found = {
+        row["scheduler"]: row["variation_percent"] for row in tables["ranking"] if row["metric"] == "latency_p95_ms"
+    }
+    assert found == {s: pytest.approx(100 * stdev(each) / mean(each)) for s, each in values.items()}
+    seen = compare(dict(enumerate(values["top-storm"])), dict(enumerate(values["even"])))
+    assert seen is not None
+    assert seen.smallest_effect is not None
+    (pair,) = (row for row in tables["pairs"] if row["metric"] == "latency_p95_ms")
+    assert pair["smallest_percent"] == pytest.approx(100 * seen.smallest_effect)
+    few = tables_of(campaign, runs_of(), "even")["pairs"]
+    assert {row["smallest_percent"] for row in few} == {None}
+
+
+def test_what_is_not_distinguishable_comes_with_the_effect_that_would_have_been_seen(campaign: Campaign) -> None:
+    pairs = tables_of(campaign, runs_of(repeated=4), "even")["pairs"]
+    (sentence,) = sentences(
+        [row | {"outcome": EQUAL, "smallest_percent": 4.0 + 8 * (row["metric"] == "latency_p95_ms")} for row in pairs],
+        "exclamation",
+        "even",
+    )
+    assert sentence == (
+        "top-storm against even: tuples between nodes not distinguishable (4 % would be), p95 latency not "
+        "distinguishable (12 % would be), throughput not distinguishable (4 % would be), n = 16."
+    )
+
+
 def test_from_ten_repetitions_on_the_range_is_the_interval_of_the_median(campaign: Campaign) -> None:
     rows = tables_of(campaign, runs_of(repeated=4), "even")["ranking"]
     row = next(row for row in rows if row["scheduler"] == "even")
@@ -93,8 +129,8 @@ def test_schedulers_are_ranked_by_what_is_distinguishable(campaign: Campaign) ->
     tables = tables_of(campaign, runs, "even")
     ranks = {(row["scheduler"], row["metric"]): row["rank"] for row in tables["ranking"]}
     assert list(dict.fromkeys(scheduler for scheduler, _ in ranks)) == ["top-storm", "even"]
-    assert [ranks["top-storm", metric] for metric in HEADINGS] == [1, 1, 1]
-    assert [ranks["even", metric] for metric in HEADINGS] == [1, 2, 2]
+    assert [ranks["top-storm", metric.name] for metric in SHOWN] == [1, 1, 1]
+    assert [ranks["even", metric.name] for metric in SHOWN] == [1, 2, 2]
     (sentence,) = sentences(tables["pairs"], "exclamation", "even")
     assert re.fullmatch(
         r"top-storm sends \d\d % fewer tuples between nodes than even \[\d\d, \d\d\], "
@@ -103,11 +139,39 @@ def test_schedulers_are_ranked_by_what_is_distinguishable(campaign: Campaign) ->
     )
     size, low, high = map(int, re.findall(r"\d\d", sentence)[:3])
     assert low <= size <= high
-    (even,) = sentences([row | {"outcome": EQUAL} for row in tables["pairs"]], "exclamation", "even")
+    same = {"outcome": EQUAL, "smallest_percent": None}
+    (even,) = sentences([row | same for row in tables["pairs"]], "exclamation", "even")
     assert even == (
         "top-storm against even: tuples between nodes not distinguishable, p95 latency not distinguishable, "
         "throughput not distinguishable, n = 16."
     )
+
+
+def test_the_agenda_chooses_the_metrics_that_order_schedulers(
+    tmp_path: Path, campaign_maker: Callable[..., Path]
+) -> None:
+    folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1, duration_s=1.0)
+    document = json.loads((folder / "campaign.json").read_text())
+    document["agenda"]["report"] = {"primary": ["latency_ms.max", "latency_ms.p50"]}
+    (folder / "campaign.json").write_text(json.dumps(document))
+    chosen = load_campaign(folder)
+    runs = runs_of(repeated=4)
+    for row in runs:
+        best = row["scheduler"] == "even"
+        row |= {"latency_p50_ms": 2.0 - best, "latency_max_ms": 5.0 - best, "sink_tuples_per_s": 9.0 - best}
+    tables = tables_of(chosen, runs, "top-storm")
+    assert [row["scheduler"] for row in tables["ranking"]] == ["even"] * 3 + ["top-storm"] * 3
+    of_even = [(row["metric"], row["rank"]) for row in tables["ranking"][:3]]
+    assert of_even == [("latency_p50_ms", 1), ("latency_max_ms", 1), ("inter_node_tuples_per_s", 2)]
+    (sentence,) = sentences(tables["pairs"], "exclamation", "top-storm")
+    assert "p50 latency 50.0 % lower [50.0, 50.0], largest latency 20.0 % lower [20.0, 20.0], n = 16." in sentence
+    assert "throughput" not in sentence
+
+
+def test_every_metric_that_an_agenda_may_choose_has_a_heading_and_a_column() -> None:
+    assert set(PRIMARY) == set(get_args(PrimaryMetric))
+    assert set(PRIMARY.values()) == set(HEADINGS)
+    assert len(shown_in(set(HEADINGS))) == len(HEADINGS)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +268,10 @@ def test_without_a_ratio_the_difference_is_given(campaign: Campaign) -> None:
     runs = runs_of(repeated=4)
     for row in runs:
         row["inter_node_tuples_per_s"] = 0.0 if row["scheduler"] == "top-storm" else 500.0 + row["repetition"]
-    (sentence,) = sentences(tables_of(campaign, runs, "even")["pairs"], "exclamation", "even")
+    tables = tables_of(campaign, runs, "even")
+    (row,) = (r for r in tables["ranking"] if (r["scheduler"], r["metric"]) == ("top-storm", "inter_node_tuples_per_s"))
+    assert (row["change_percent"], row["change_low"], row["change_high"]) == (-100.0, -100.0, -100.0)
+    (sentence,) = sentences(tables["pairs"], "exclamation", "even")
     assert sentence.startswith("top-storm sends 508 tuples/s fewer tuples between nodes than even [506, 512]")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.noise import noise_notes
+from analysis.noisy_settings import before_a_run
 from analysis.results import load_campaign
 from tests.support.recorded_campaign import invented
 
@@ -61,5 +62,46 @@ def test_a_setting_that_the_campaign_varies_has_its_cost_in_the_report(tmp_path:
     assert "governor powersave (cost not measured)" in words
 
 
+def test_what_a_setting_costs_is_given_where_two_variants_differ_in_it_alone(tmp_path: Path) -> None:
+    """Ten repetitions with each variant; `slow` has 20 % less throughput, and half as much again of latency."""
+    cpu = [
+        {"label": "fast", "nodes": {"*": {"turbo": True, "governor": "performance"}}},
+        {"label": "slow", "nodes": {"*": {"turbo": False, "governor": "performance"}}},
+        {"label": "both", "nodes": {"*": {"turbo": False, "governor": "powersave"}}},
+    ]
+    path = invented(tmp_path / "c", {"even": 1.0}, 20, host=machine("a", NOISY))
+    document = json.loads((path / "campaign.json").read_text())
+    document["agenda"]["cpu"] = cpu
+    (path / "campaign.json").write_text(json.dumps(document))
+    for at, file in enumerate(sorted(path.glob("runs/*/run.json"))):
+        record = json.loads(file.read_text())
+        slow, repetition = at % 2, at // 2
+        record |= {"cpu_settings": ["fast", "slow"][slow], "repetition": repetition + 1}
+        record["nodes"] = {"n1": {"address": "127.0.0.1", "facts": None, "clock": {"offset_ns": 0, "bound_ns": 0}}}
+        record["measured"] |= {"sink_tuples_per_s": (1000.0 + repetition) * (1 - 0.2 * slow)}
+        record["measured"]["latency_ms"] |= {"p95": (10.0 + repetition) * (1 + 0.5 * slow)}
+        file.write_text(json.dumps(record))
+    ((_, words),) = noise_notes(load_campaign(path))
+    assert (
+        "turbo on (cost of 'slow' against 'fast', wordcount under even: throughput × 0.800 [0.800, 0.800], "
+        "p95 latency × 1.50 [1.50, 1.50], n = 10)"
+    ) in words
+    assert "governor powersave (its cost: see the CPU settings)" in words
+
+
 def test_results_without_these_facts_have_no_note(tmp_path: Path) -> None:
     assert note(tmp_path, machine("a", None), {"n1": None}) == []
+
+
+def test_before_a_run_only_what_makes_figures_vary_is_told_of_every_machine() -> None:
+    facts = {
+        "n1": machine("a", QUIET),
+        "n2": machine("b", NOISY),
+        "n3": machine("b", NOISY),
+        "n4": machine("c", UNKNOWN),
+    }
+    assert before_a_run(facts, 0.9, 2) == [
+        "n2, n3: can make figures vary: governor powersave, turbo on, SMT on, swap on, transparent huge pages always"
+    ]
+    assert before_a_run({"n1": machine("a", QUIET)}, 1.5, 2) == ["this host is busy: 1.5 processes want 2 CPU cores"]
+    assert before_a_run({"n1": machine("a", QUIET)}, None, 2) == []

@@ -201,7 +201,7 @@ def test_without_a_reader_there_is_no_primary(tmp_path: Path, capsys: pytest.Cap
 
 def test_this_host_gets_an_answer_to_every_check(capsys: pytest.CaptureFixture[str]) -> None:
     checks = {c["check"]: c for c in _doctor(capsys)["checks"]}
-    assert {"java", "spark", "ssh", "sshd", *CHECKS} == set(checks)
+    assert {"java", "spark", "sail", "ssh", "sshd", *CHECKS} == set(checks)
     assert all(c["status"] in {"ok", "absent", "denied", "unreadable"} and c["reason"] for c in checks.values())
 
 

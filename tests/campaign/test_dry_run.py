@@ -51,7 +51,7 @@ def test_the_document_lists_every_run_and_adds_up_those_that_are_placed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = document(capsys)
-    assert found.keys() == {"profiling", "runs", "seconds", "bytes"}
+    assert found.keys() == {"profiling", "runs", "seconds", "bytes", "comparisons"}
     assert found["profiling"] == []
     assert len({row["name"] for row in found["runs"]}) == len(found["runs"])
     assert {frozenset(row) for row in found["runs"]} == {
@@ -68,6 +68,26 @@ def test_the_document_lists_every_run_and_adds_up_those_that_are_placed(
     assert found["seconds"] == 6 * (3 + 9 + OVERHEAD_S)
     assert found["bytes"] == 6 * (RUN_BYTES + 28 * 12 * EXECUTOR_BYTES)
     assert not (folder / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("repetitions", "schedulers", "number", "needed"),
+    [(9, 2, 1, 10), (10, 2, 1, 10), (10, 5, 20, 10), (10, 8, 56, 12), (12, 8, 56, 12)],
+)
+def test_too_few_repetitions_for_the_comparisons_are_told(
+    repetitions: int, schedulers: int, number: int, needed: int, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At two combinations; 56 comparisons cannot be significant below 12 repetitions: 56 * 2^(1-11) > 0.05."""
+    agenda = AGENDA | {
+        "repetitions": repetitions,
+        "schedulers": [{"name": "even", "label": f"even{at}"} for at in range(schedulers)],
+        "factors": {"slots": [2, 4]} if number > 1 else {"slots": [4]},
+    }
+    (folder / "a.json").write_text(json.dumps(agenda))
+    assert document(capsys)["comparisons"] == {"number": number, "repetitions": repetitions, "needed": needed}
+    assert run(["run", "a.json", "--dry-run"]) == 0
+    told = f"with {number} comparisons per metric, differences can be found from {needed} repetitions on"
+    assert (told in capsys.readouterr().out) == (repetitions < needed)
 
 
 def test_only_narrows_the_document_and_names_stay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

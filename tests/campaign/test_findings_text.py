@@ -46,6 +46,15 @@ def test_every_scheduler_has_a_row_with_its_changes_against_the_baseline(tmp_pat
     ]
 
 
+def test_the_number_of_repetitions_is_never_left_out_of_a_narrow_table(tmp_path: Path) -> None:
+    """No traffic between nodes, so that its column of changes is empty."""
+    schedulers = ("even", "resource-aware", "top-storm")
+    changes = {"sink_tuples_per_s": 0.3, "latency_p95_ms": 25.0, "inter_node_tuples_per_s": None}
+    report = written(tmp_path, *(row(s, m, 448.0, change, n=9) for s in schedulers for m, change in changes.items()))
+    lines = findings_text(report).splitlines()
+    assert all(" 9 " in line for line in lines[-3:])
+
+
 def test_the_sentences_of_the_report_follow_the_table(tmp_path: Path) -> None:
     pair = dict.fromkeys(PAIR_COLUMNS) | {"workload": "wordcount", "scheduler": "top-storm", "other": "even", "n": 10}
     pair |= {"metric": "inter_node_tuples_per_s", "ratio": 0.26, "ratio_low": 0.23, "ratio_high": 0.3}

@@ -69,6 +69,30 @@ def test_a_stuck_sink_stops_the_sources_and_not_the_machine(tmp_path: Path, monk
     asyncio.run(stuck_for(tmp_path, 6))
 
 
+def test_smaller_buffers_stop_the_sources_earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the relay's two channels, each has a window of 100 kB, and may exceed it by a batch."""
+    monkeypatch.setenv("PYTHONPATH", str(installed(tmp_path / "site")))
+    (tmp_path / "stuck").touch()
+    workload = Known(Params(payload=PAYLOAD, sources=2, gate=str(tmp_path / "stuck")))
+
+    async def queued_while_stuck() -> int:
+        settings, rate = ControlSettings(), {"kind": "max"}
+        async with (
+            ground(tmp_path) as agents,
+            agents.run(workload, PLACES, rate, settings, buffer_bytes=200_000) as play,
+        ):
+            start_ns = await play.coordinator.start()
+            await play.coordinator.wait_until(start_ns + 3 * NS)
+            (tmp_path / "stuck").unlink()
+            verdict = await play.end()
+            assert verdict.passed, verdict.message
+            rows = play.traces()["executor"].to_pylist()
+            return max(row["queued"] for row in rows if row["executor"] == "relay[0]")
+
+    queued = asyncio.run(queued_while_stuck())
+    assert 0 < queued * PAYLOAD < 2 * (100_000 + 2**18), queued
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_so_it_is_for_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

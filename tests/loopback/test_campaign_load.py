@@ -6,6 +6,9 @@ import sys
 import psutil
 import pytest
 
+from agents.host.facts import gather
+from analysis.noisy_settings import before_a_run
+
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 BURN = "print('in', flush=True)\nwhile True: pass"
@@ -32,3 +35,12 @@ def test_a_run_beside_others_work_is_suspect_and_says_how_much_of_the_host_worke
     assert rest == " of all cores worked for others than this run in the measured interval"
     # Of three hundred tuples a second nothing is left of a core, and the others want all of them.
     assert 40 <= int(words.removeprefix("this host: ")) <= 100
+
+
+def test_the_machine_is_looked_at_once_before_the_first_run(desk) -> None:
+    outcome = desk.run("run", desk.agenda(schedulers=["even", "top-storm"], duration_s=1))
+    assert outcome.status == 0, outcome
+    is_noisy = bool(before_a_run({"n1": gather()}, None, 1))
+    assert outcome.err.count("can make figures vary") == is_noisy
+    if is_noisy:
+        assert "n1, n2: can make figures vary: " in outcome.err

@@ -178,6 +178,7 @@ class Ground:
         course: ControlSettings,
         watch: Watch = unwatched,
         online: OnlineSettings | None = None,
+        buffer_bytes: int = 0,
     ) -> AsyncIterator[Play]:
         """Begin a run; `places` has a `node/slot` for every executor, `online` its online scheduler."""
         self._runs += 1
@@ -200,6 +201,7 @@ class Ground:
             inputs=tuple(InputFile(entry.name, entry.path.name, entry.sha256) for entry in self.inputs),
             shared_clock=True,
             observed=online is not None,
+            buffer_bytes=buffer_bytes,
         )
         play = Play(self, spec, workload, course, watch, online)
         self.agents.listen(play)

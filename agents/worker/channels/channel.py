@@ -266,6 +266,12 @@ class Incoming(ABC):
         """Return credit to the sender."""
 
 
-def window(channels_of_receiver: int) -> Window:
-    """Return the window of each channel of an executor that has `channels_of_receiver` of them."""
-    return Window(max(16, QUEUE_ROWS // channels_of_receiver), max(64 * 1024, QUEUE_BYTES // channels_of_receiver))
+def window(channels_of_receiver: int, buffer_bytes: int = QUEUE_BYTES) -> Window:
+    """Return the window of each channel of an executor that has `channels_of_receiver` of them.
+
+    Args:
+        channels_of_receiver: number of channels that share the queue.
+        buffer_bytes: size of the queue; its rows are in the same proportion.
+    """
+    rows = QUEUE_ROWS * buffer_bytes // QUEUE_BYTES
+    return Window(max(16, rows // channels_of_receiver), max(64 * 1024, buffer_bytes // channels_of_receiver))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from agents.worker.channels.channel import ChannelId, FlushTimer, Incoming, Outgoing, window
+from agents.worker.channels.channel import QUEUE_BYTES, ChannelId, FlushTimer, Incoming, Outgoing, window
 from agents.worker.channels.ends import LocalOutgoing, RemoteIncoming, RemoteOutgoing, Wire, local_channel
 from agents.worker.channels.gated import CountingInbox, Gated, GatedLocal, GatedRemote, GatedRouter, Pool
 from agents.worker.channels.groupings import Grouping, Router, Shuffle, grouping_of
@@ -77,7 +77,7 @@ class GraphBuilder:
         """Create the ends of a channel that are here; `inputs` are the receiver's, if that is in this worker."""
         sender, receiver = plan.worker[channel.sender], plan.worker[channel.receiver]
         names = (plan.executors[channel.sender].component, plan.streams[channel.stream][1])
-        size = window(plan.fan_in[channel.receiver])
+        size = window(plan.fan_in[channel.receiver], plan.spec.buffer_bytes or QUEUE_BYTES)
         local, remote = (LocalOutgoing, RemoteOutgoing) if self._slots is None else (GatedLocal, GatedRemote)
         if inputs is None:
             codec = Codec(plan.schema(channel.stream))

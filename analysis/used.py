@@ -1,0 +1,85 @@
+"""What a run used in its measured interval: workers, their CPU time, and its busiest link, from its traces."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+
+from analysis.results import Run
+from inventory.times import NS
+
+_BITS_PER_MBIT = 1e6
+
+
+class Used(NamedTuple):
+    """What a run used; None: unknown.
+
+    Attributes:
+        workers: worker processes with executors.
+        cores: CPU cores in use by workers, in the mean.
+        link: largest share of a link's rate that the run's tuples took; None where links have no limit.
+    """
+
+    workers: int | None
+    cores: float | None
+    link: float | None
+
+
+def used_by(run: Run) -> Used:
+    """Return what a run used; a row of its traces counts if it was written in the interval of its process."""
+    workers = len(run.slots) or None
+    traces = run.folder / "traces"
+    if not (traces / "event.parquet").is_file():
+        return Used(workers, None, None)
+    marks = _marks(traces)
+    return Used(workers, _worker_cores(traces, marks), _busiest_link(run, traces, marks))
+
+
+Marks = dict[tuple[str, int], tuple[int, int]]
+"""(Node, worker) -> begin and end of the measured interval in the clock of that process, in ns."""
+
+
+def _marks(traces: Path) -> Marks:
+    found: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+    for row in _rows(traces, "event", "kind"):
+        if row["kind"] in ("measure_start", "measure_end"):
+            found[row["node"], row["worker"]][row["kind"]] = row["t_ns"]
+    return {
+        process: (each["measure_start"], each["measure_end"])
+        for process, each in found.items()
+        if each.get("measure_end", 0) > each.get("measure_start", each.get("measure_end", 0))
+    }
+
+
+def _worker_cores(traces: Path, marks: Marks) -> float | None:
+    of_worker: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in _rows(traces, "cpu", "scope", "name", "cores"):
+        if row["scope"] == "worker" and row["cores"] is not None and _within(row, marks):
+            of_worker[row["node"], row["name"]].append(row["cores"])
+    return sum(sum(each) / len(each) for each in of_worker.values()) if of_worker else None
+
+
+def _busiest_link(run: Run, traces: Path, marks: Marks) -> float | None:
+    calibration = run.file.calibration if run.file else ()
+    rates = {(each.node, each.to): each.got * _BITS_PER_MBIT for each in calibration if each.what == "link"}
+    if not rates:
+        return None
+    sent: dict[tuple[str, str], float] = defaultdict(float)
+    for row in _rows(traces, "channel", "hop", "target_node", "bytes"):
+        if row["hop"] == "inter_node" and row["bytes"] is not None and _within(row, marks):
+            begin, end = marks[row["node"], row["worker"]]
+            sent[row["node"], row["target_node"]] += 8 * row["bytes"] / ((end - begin) / NS)
+    return max((sent[link] / rate for link, rate in rates.items() if rate > 0), default=None)
+
+
+def _within(row: dict[str, object], marks: Marks) -> bool:
+    interval = marks.get((str(row["node"]), int(str(row["worker"]))))
+    return interval is not None and interval[0] < int(str(row["t_ns"])) <= interval[1]
+
+
+def _rows(traces: Path, table: str, *columns: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = pq.read_table(
+        traces / f"{table}.parquet", columns=["t_ns", "node", "worker", *columns]
+    ).to_pylist()
+    return found
