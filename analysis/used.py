@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -36,6 +36,7 @@ def used_by(run: Run) -> Used:
     return Used(workers, _worker_cores(traces, marks), _busiest_link(run, traces, marks))
 
 
+Row = dict[str, Any]
 Marks = dict[tuple[str, int], tuple[int, int]]
 """(Node, worker) -> begin and end of the measured interval in the clock of that process, in ns."""
 
@@ -62,7 +63,8 @@ def _worker_cores(traces: Path, marks: Marks) -> float | None:
 
 def _busiest_link(run: Run, traces: Path, marks: Marks) -> float | None:
     calibration = run.file.calibration if run.file else ()
-    rates = {(each.node, each.to): each.got * _BITS_PER_MBIT for each in calibration if each.what == "link"}
+    links = (each for each in calibration if each.what == "link" and each.to is not None)
+    rates = {(each.node, str(each.to)): each.got * _BITS_PER_MBIT for each in links}
     if not rates:
         return None
     sent: dict[tuple[str, str], float] = defaultdict(float)
@@ -73,13 +75,13 @@ def _busiest_link(run: Run, traces: Path, marks: Marks) -> float | None:
     return max((sent[link] / rate for link, rate in rates.items() if rate > 0), default=None)
 
 
-def _within(row: dict[str, object], marks: Marks) -> bool:
-    interval = marks.get((str(row["node"]), int(str(row["worker"]))))
-    return interval is not None and interval[0] < int(str(row["t_ns"])) <= interval[1]
+def _within(row: Row, marks: Marks) -> bool:
+    interval = marks.get((row["node"], row["worker"]))
+    return interval is not None and interval[0] < row["t_ns"] <= interval[1]
 
 
-def _rows(traces: Path, table: str, *columns: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = pq.read_table(
+def _rows(traces: Path, table: str, *columns: str) -> list[Row]:
+    found: list[Row] = pq.read_table(
         traces / f"{table}.parquet", columns=["t_ns", "node", "worker", *columns]
     ).to_pylist()
     return found

@@ -87,7 +87,7 @@ class Limits:
         with ExitStack() as stack:
             for target, values in (
                 (channel, {"BATCH_ROWS": self.batch_rows, "BATCH_BYTES": self.batch_bytes}),
-                (builder, {"window": lambda _channels: Window(self.window_rows, self.window_bytes)}),
+                (builder, {"window": lambda *_asked: Window(self.window_rows, self.window_bytes)}),
                 (SpoutExecutor, {"MAX_ROWS": self.turn_rows}),
                 (executor, {"FIRST_STRIDE": self.stride}),
                 (state_copies, self._of_copies),
