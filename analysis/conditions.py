@@ -1,9 +1,13 @@
-"""Conditions of a run in `run.json`: CPU settings, inputs, load, and the search for its rate; None when unknown."""
+"""Conditions of runs in `run.json` and `campaign.json`; None when unknown.
 
-from collections.abc import Sequence
-from typing import Literal
+CPU settings, inputs, load and the search for its rate, capacities of nodes and links, and the origin of results:
+version, machine, seeds and clusters.
+"""
 
-from msgspec import Struct
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
 
 from inventory.values import NonNegative, Positive, SomeSeconds
 
@@ -117,3 +121,78 @@ class SearchRecord(Struct, frozen=True, kw_only=True):
     fails_tuples_per_s: float | None = None
     brackets: Sequence[tuple[float | None, float | None]] = ()
     trials: Sequence[TrialRecord] = ()
+
+
+class ProfileRecord(Struct, frozen=True, kw_only=True):
+    """Sampled stacks of a worker: the file and its number of samples, or the reason for a missing file."""
+
+    node: str
+    slot: int | None = None
+    file: str | None = None
+    samples: int | None = None
+    reason: str | None = None
+
+
+class Calibrated(Struct, frozen=True):
+    """One measured property of a node or of a link.
+
+    Attributes:
+        node: id of the node; for a link, the sender.
+        to: id of the receiver; null where the property is the node's own.
+        what: `cpu` in cores, `link` and `nic` in Mbit/s of wire bytes, `rtt` in ms, `memory` in MB.
+        asked, got: value in the inventory, and measured value.
+        unit: unit of both.
+    """
+
+    node: str
+    to: str | None
+    what: str
+    asked: float
+    got: float
+    unit: str
+
+    @property
+    def error(self) -> float:
+        """Relative error of the measured value; negative when it is too small."""
+        return self.got / self.asked - 1
+
+
+def document_schema(name: str) -> Meta:
+    """Return the schema of a document of its own, which is kept as plain data."""
+    return Meta(extra_json_schema={"$ref": f"#/$defs/{name}"})
+
+
+class Provenance(Struct, frozen=True, kw_only=True):
+    """Version, commit and machine of a controller.
+
+    Attributes:
+        version: version of Millrace.
+        git_commit, git_dirty: its commit, and whether tracked files have changed since; null outside a checkout.
+        host: facts of the controller's machine.
+        started_utc: start of the campaign, or of its continuation.
+    """
+
+    version: str = ""
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    host: Mapping[str, Any] = {}
+    started_utc: str | None = None
+
+
+class Seeds(Struct, frozen=True):
+    """Seed of the campaign, and seed of each run by its name."""
+
+    campaign: int | None = None
+    runs: Mapping[str, int] = {}
+
+
+class ClusterRecord(Struct, frozen=True, kw_only=True):
+    """A cluster, if a campaign has several.
+
+    Attributes:
+        cluster: all nodes, with their data addresses.
+        inventory: path of the Ansible inventory with the SSH settings of nodes; null for a cluster file.
+    """
+
+    cluster: Annotated[Mapping[str, Any], document_schema("Cluster")]
+    inventory: str | None = None

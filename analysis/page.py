@@ -7,6 +7,7 @@ from typing import Any
 
 from analysis.aa_rate import read_false_positives
 from analysis.changes import WINDOW, Changes
+from analysis.conditions import Calibrated
 from analysis.descriptions import TRACE_TABLES, Fidelity, fidelity_of, host_facts, plain, rate_text, thin
 from analysis.energy_comparison import METRICS as ENERGY_METRICS
 from analysis.energy_view import EnergyView
@@ -15,7 +16,6 @@ from analysis.factors import entry_at
 from analysis.figures.data import NodeUsage, WorkloadData
 from analysis.figures.theme import Look
 from analysis.findings import Finding
-from analysis.node_records import Calibrated
 from analysis.notes import measuring_notes, notes_of, observed, saturation_text
 from analysis.pairs import power_notes
 from analysis.ranking import HEADINGS

@@ -11,10 +11,19 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from analysis.accounts import ComponentScaling, Energy, RevisionCost, RunMeans
-from analysis.conditions import CpuRecord, InputRecord, LoadRecord, SearchRecord
+from analysis.conditions import (
+    Calibrated,
+    ClusterRecord,
+    CpuRecord,
+    InputRecord,
+    LoadRecord,
+    ProfileRecord,
+    Provenance,
+    SearchRecord,
+    Seeds,
+    document_schema,
+)
 from analysis.interval_metrics import IntervalMetrics, WindowRecord
-from analysis.node_records import Calibrated, ProfileRecord
-from analysis.provenance import ClusterRecord, Provenance, Seeds, document_schema
 from inventory.documents import to_plain
 from inventory.foreign import printable_all
 from scheduler.online.observation import Expected, Outcome

@@ -21,9 +21,8 @@ from analysis.figures.theme import look
 from analysis.html import render_template
 from analysis.print_tables import latex, markdown
 from analysis.ranking import HEADINGS, SHOWN
-from analysis.recorded import RECORDED, recorded_rows
 from analysis.results import Campaign, load_campaign
-from analysis.setups import setup_rows
+from analysis.setups import RECORDED, recorded_rows, setup_rows
 from analysis.statistics import ENOUGH, median_interval
 from analysis.summary import Row, Rows, by_repetition, saturated_count, suspect_count
 from analysis.table_files import write_csv

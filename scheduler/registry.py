@@ -15,6 +15,7 @@ from inventory.power_index import LackingNodeError, power_index
 from scheduler.problem import Needs, Overlap, Plan, Problem, Scheduler
 from scheduler.toolkit.cost import Loads
 from scheduler.toolkit.plan_faults import plan_faults
+from scheduler.toolkit.slow_notice import slow_notice
 from workloads.traffic import Traffic
 
 GROUP = "millrace.schedulers"
@@ -96,7 +97,7 @@ class Checked:
         if not self.needs.cycles:
             for topology in problem.topologies:
                 _ = topology.order  # raises InputError for a cycle
-        with self._faults_named():
+        with slow_notice(self.name), self._faults_named():
             plan = self.inner.place(problem)
             faults = plan_faults(problem, plan)
         if faults:

@@ -1,9 +1,11 @@
 """The rules of the house that no linter knows: locks, addresses, paths, sizes, entry points."""
 
+import ast
 import re
 import subprocess
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 REQUIREMENTS = ROOT / "requirements"
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT: dict[str, Any] = SETTINGS["project"]
 BASE = PROJECT["dependencies"]
 EXTRAS = PROJECT["optional-dependencies"]
 LOCKS = ("build", "node", "controller", "dev", "docs", "java")
@@ -150,3 +153,63 @@ def test_entry_points_lead_somewhere(name: str, target: str) -> None:
     assert callable(found)
     if isinstance(found, type):
         assert getattr(found, "name", name) == name
+
+
+LAYERS: list[list[str]] = [contract["layers"] for contract in SETTINGS["tool"]["importlinter"]["contracts"]]
+ROOMS = tuple(SETTINGS["tool"]["importlinter"]["root_packages"])
+
+MOST_DRAWN = {"campaign": (8, 16), "controller": (5, 10), "agents/worker": (6, 12), "scheduler": (14, 31)}
+"""Room -> its most boxes and arrows: more cannot be taken in at a glance."""
+
+
+def _boxes(room: str) -> set[str]:
+    """Direct children of a room, files and folders, as modules."""
+    package = room.replace("/", ".")
+    children = [path for path in (ROOT / room).iterdir() if path.is_dir() or path.suffix == ".py"]
+    return {
+        f"{package}.{path.stem}"
+        for path in children
+        if not path.name.startswith("_") and (path.is_file() or (path / "__init__.py").exists())
+    }
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Modules and names that a file imports, inside functions, too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+@pytest.mark.parametrize("room", MOST_DRAWN)
+def test_a_drawing_of_a_room_has_few_boxes_and_arrows(room: str) -> None:
+    boxes = _boxes(room)
+    arrows = set()
+    for path in (ROOT / room).rglob("*.py"):
+        source = ".".join(path.relative_to(ROOT).with_suffix("").parts[: room.count("/") + 2])
+        targets = {box for name in _imports(path) for box in boxes if f"{name}.".startswith(f"{box}.")}
+        arrows |= {(source, target) for target in targets - {source} if source in boxes}
+    most_boxes, most_arrows = MOST_DRAWN[room]
+    assert len(boxes) <= most_boxes
+    assert len(arrows) <= most_arrows, sorted(arrows)
+
+
+@pytest.mark.parametrize("room", [*ROOMS, *(room for room in MOST_DRAWN if "/" in room)])
+def test_every_file_and_folder_of_a_room_has_its_layer(room: str) -> None:
+    listed = [{name.strip() for layer in layers for name in layer.split(":")} for layers in LAYERS]
+    boxes = _boxes(room)
+    assert not boxes or boxes in listed, f"pyproject.toml: no contract lists exactly {sorted(boxes)}"
+
+
+def test_only_commands_and_the_display_use_the_terminal() -> None:
+    found = []
+    for path in (ROOT / "campaign").rglob("*.py"):
+        if path.relative_to(ROOT).parts[1] in ("commands", "display"):
+            continue
+        text = path.read_text()
+        printed = {ast.unparse(node.func) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)}
+        imported = {name.partition(".")[0] for name in _imports(path)}
+        found += [f"{path}: {name}" for name in (printed & {"print", "input"}) | (imported & {"click", "rich"})]
+        found += [f"{path}: {name}" for name in ("sys.stdout", "sys.stderr") if name in text]
+    assert found == []

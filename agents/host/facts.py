@@ -17,6 +17,7 @@ import json
 import mmap
 import os
 import platform
+import re
 import shutil
 import sys
 import time
@@ -27,8 +28,10 @@ from typing import Any
 
 import psutil
 
+from agents.cpu.cores import SMT_CONTROL
+from agents.cpu.feature import read_view
+from agents.cpu.plan import TURBO
 from agents.cpu.plan import facts as cpu_facts
-from agents.host.noise import noise_settings
 from agents.host_files import HostFiles
 from inventory.power_index import isa_flops
 from inventory.times import utc_stamp
@@ -62,7 +65,7 @@ def gather() -> dict[str, Any]:
 
     `clock` identifies the monotonic clock: agents with the same value read the same clock, so that their times can be
     compared directly. `bogomips` and `isa` are as in `inventory.cluster.Facts`, the last
-    five as in `agents.host.noise`.
+    five as in `agents.host.facts`.
     """
     cpu = _first_cpu(_text(_CPUINFO) or "")
     flags = (cpu.get("flags") or cpu.get("Features") or "").split()
@@ -271,6 +274,34 @@ def _allowed(cpu: Mapping[str, Any]) -> list[int]:
     low = max((policy["min_hz"] or 0 for policy in cpu["policies"]), default=0)
     high = min((policy["max_hz"] or sys.maxsize for policy in cpu["policies"]), default=sys.maxsize)
     return [hz for hz in cpu["frequencies_hz"] if low <= hz <= high]
+
+
+SWAPS = "proc/swaps"
+HUGE_PAGES = "sys/kernel/mm/transparent_hugepage/enabled"
+
+
+def noise_settings(host: HostFiles) -> dict[str, str | None]:
+    """Return the settings as text; None for what the host does not report.
+
+    `governor` lists the different governors of all policies, `turbo` (`on`, `off`) is whether clocks above the base are
+    allowed, `smt` the state in the kernel's file (`on`, `off`, `notsupported`, ...), `swap` (`on`, `off`) whether there
+    is any, and `huge_pages` the policy for transparent huge pages (`always`, `madvise`, `never`).
+    """
+    governors = sorted({policy.governor for policy in read_view(host).policies if policy.governor})
+    swaps = host.read_if_there(SWAPS)
+    huge_pages = re.search(r"\[(\w+)\]", host.read_if_there(HUGE_PAGES) or "")
+    return {
+        "governor": ", ".join(governors) or None,
+        "turbo": _on_or_off(TURBO.state(host)),
+        "smt": host.read_if_there(SMT_CONTROL) or None,
+        # The first line has the names of columns.
+        "swap": _on_or_off(len(swaps.splitlines()) > 1) if swaps else None,
+        "huge_pages": huge_pages[1] if huge_pages else None,
+    }
+
+
+def _on_or_off(state: bool | None) -> str | None:
+    return None if state is None else "on" if state else "off"
 
 
 if __name__ == "__main__":

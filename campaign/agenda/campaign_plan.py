@@ -1,6 +1,6 @@
-"""Plan of a campaign: the plans at all combinations of its factors, the order of its runs, and their inputs."""
+"""Plan of a campaign: clusters, plans at all combinations of its factors, the order of its runs, and their inputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from analysis.factors import inventory_of, text_of
+from analysis.factors import INVENTORY, inventory_of, text_of, value_text
 from campaign.agenda.agenda import Agenda
 from campaign.agenda.factors import agenda_at, cluster_at, combinations_of, names_in, rules_of
 from campaign.agenda.load import Calibration, calibrations_of
@@ -16,12 +16,12 @@ from campaign.agenda.plan import Plan, plan_of
 from campaign.agenda.profile import Profiles, uses_profile
 from campaign.agenda.run_order import Run, runs_of
 from campaign.agenda.search import check_search
-from controller.host.addresses import with_addresses
+from controller.host.addresses import find_beside, with_addresses
 from inventory.ansible_hosts import Hosts
 from inventory.cluster import Cluster
 from inventory.documents import Located, Origin, dump_json
 from inventory.errors import InputError, nearest
-from inventory.reading import ReadCluster
+from inventory.reading import ReadCluster, read_cluster
 from workloads.workload import PreparedInput
 
 Inputs = Mapping[tuple[str, str], Sequence[PreparedInput]]
@@ -197,3 +197,35 @@ def prepare_inputs(plan: CampaignPlan, runs: Sequence[Run], folder: Path) -> Inp
                 raise _named(located, run.combination, agenda) from None
         inputs[run.combination, run.workload] = prepared[same]
     return inputs
+
+
+def read_clusters(agenda: Located[Agenda], beside: Path, meanwhile: Callable[[], object]) -> dict[str, ReadCluster]:
+    """Return inventory, as in `Run.inventory`, -> its cluster.
+
+    Args:
+        agenda: the agenda.
+        beside: the agenda's folder; paths of inventories may be relative to it.
+        meanwhile: called while Ansible reads an inventory.
+
+    Raises:
+        InputError: there is no such inventory, or it is invalid.
+        UnfitError: Ansible is needed and missing.
+    """
+    if INVENTORY not in agenda.value.factors:
+        return {"": _read(agenda.value.inventory, agenda.origin / "inventory", beside, meanwhile)}
+    found = {}
+    for at, value in enumerate(agenda.value.factors[INVENTORY]):
+        origin = agenda.origin / "factors" / INVENTORY / at
+        if not isinstance(value, str):
+            raise origin.error(f"got {value_text(value)}, expected the name or the path of an inventory")
+        if value not in found:
+            found[value] = _read(value, origin, beside, meanwhile)
+    return found
+
+
+def _read(name_or_path: str, origin: Origin, beside: Path, meanwhile: Callable[[], object]) -> ReadCluster:
+    try:
+        path = find_beside(name_or_path, beside)
+    except InputError as fault:
+        raise origin.error(str(fault)) from None
+    return read_cluster(path, meanwhile)

@@ -105,7 +105,7 @@ def _run_again(settings: Settings, bundle: Path, checked: "CheckedBundle", folde
     """
     from analysis.results import load_campaign
     from campaign.commands.run import RUN_FAILED, run_campaign
-    from campaign.display.repeated import repeated_text
+    from campaign.display.findings import repeated_text
     from campaign.results.repeated import repeated_findings
     from inventory.reading import shipped_inventories
 

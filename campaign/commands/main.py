@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
-from campaign.display.terminal import Settings
+from campaign.display.terminal import Settings, notice
 from controller.host.signals import INTERRUPTED, loading
 from inventory.errors import MillraceError, nearest
 from inventory.foreign import printable_lines
+from scheduler.toolkit.slow_notice import showing_slow_schedulers
 
 INPUT_WRONG = 2
 
@@ -113,7 +114,8 @@ def run(arguments: Sequence[str]) -> int:
     os.umask(os.umask(0o077) | WORLD_WRITABLE)
     settings = Settings()
     try:
-        outcome = millrace.main(list(arguments), prog_name="millrace", standalone_mode=False, obj=settings)
+        with showing_slow_schedulers(notice):
+            outcome = millrace.main(list(arguments), prog_name="millrace", standalone_mode=False, obj=settings)
     except click.ClickException as fault:
         fault.message = printable_lines(fault.message)  # type: ignore[misc] # click reads it in `show`
         fault.show()

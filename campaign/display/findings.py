@@ -1,4 +1,7 @@
-"""What a campaign found, as text for the terminal: a row per workload and scheduler, and the report's sentences."""
+"""Findings of a campaign as text for the terminal: a row per workload and scheduler, and the report's sentences.
+
+Also those of a bundle beside the findings of its repetition on this machine.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,10 +12,11 @@ from rich.table import Table
 
 from analysis.descriptions import change
 from analysis.ranking import HEADINGS, TEXT, sentences, shown_in
-from analysis.summary import Metric, Row
+from analysis.summary import Metric, Row, Rows
 from analysis.table_files import read_csv
 from campaign.display.placement_tables import MAX_WIDTH
 from campaign.display.terminal import plain_console
+from campaign.results.repeated import HOLDS, HOLDS_NOT, UNDECIDED
 from inventory.foreign import printable
 
 NOTHING = "no run counts, so nothing was found"
@@ -68,3 +72,40 @@ def _cells(metric: Metric, row: Row | None, is_baseline: bool) -> tuple[str, str
         return "-", ""
     percent = row["change_percent"]
     return f"{row['median']:,.{metric.digits}f}", "" if is_baseline or percent is None else change(percent)
+
+
+def repeated_text(rows: Rows, color: bool = True) -> str:
+    """Return a row per finding, and how many hold, for standard output."""
+    if not rows:
+        return "the bundle has no pair of schedulers with metrics, so there are no findings"
+    console = plain_console(color)
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in ("workload", "schedulers", "metric", "bundle", "here", "verdict"):
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        who = f"{row['scheduler']} / {row['other']}"
+        numbers = (_cell(row["before"]), _cell(row["now"]))
+        table.add_row(row["workload"], who, HEADINGS[row["metric"]], *numbers, row["verdict"])
+    console.width = max(console.width, Console(width=MAX_WIDTH).measure(table).maximum)
+    with console.capture() as text:
+        console.print(table)
+    verdicts = [row["verdict"] for row in rows]
+    known = sum(verdicts.count(each) for each in (HOLDS, HOLDS_NOT, UNDECIDED))
+    parts = [f"{verdicts.count(HOLDS)} of {known} findings hold on this machine"] if known else []
+    if known < len(rows):
+        parts.append(f"{len(rows) - known} comparisons have no conclusion in the bundle, or were not measured here")
+    lines = [line.rstrip() for line in text.get().strip().splitlines()]
+    return "\n".join([*lines, "; ".join(parts)])
+
+
+def _cell(row: Row | None) -> str:
+    """Return a change with its outcome: in per cent, or in the metric's unit without a ratio."""
+    if row is None:
+        return "-"
+    by = (
+        f"{row['difference']:+.3g} {row['unit']}".replace("-", "−")
+        if row["ratio"] is None
+        else change(100 * (row["ratio"] - 1))
+    )
+    outcome = row["outcome"] or f"n = {row['n']}"
+    return f"{by} ({outcome})"

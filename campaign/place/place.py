@@ -1,10 +1,7 @@
 """Placements from the files of `millrace place`: one scheduler, or several on the same round."""
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from threading import Timer
 from time import perf_counter
 
 from msgspec import UNSET, UnsetType
@@ -20,9 +17,6 @@ from scheduler.problem import Needs, Plan, Problem, Scheduler, load_problem
 from scheduler.registry import Checked, make_scheduler, scheduler_class
 from workloads.topology import Topology
 from workloads.traffic import Traffic
-
-NOTICE_S = 10.0
-"""Time after which a scheduler that is still deciding is reported; schedulers have no time limit."""
 
 ANYTHING = Needs(traffic="used", cycles=True, shrinks=True)
 """Needs that every round with valid files meets."""
@@ -84,10 +78,9 @@ def place(ready: Checked, given: Round, least: LowerBound | None = None) -> Plac
     """
     problem = given.problem(ready.needs)
     try:
-        with slow_scheduler_notice(ready.name):
-            start = perf_counter()
-            plan = ready.place(problem)
-            elapsed_s = perf_counter() - start
+        start = perf_counter()
+        plan = ready.place(problem)
+        elapsed_s = perf_counter() - start
     except LackingNodeError as fault:
         at = [node.id for node in problem.cluster.nodes].index(fault.node)
         raise (given.cluster.origin / "nodes" / at).error(str(fault)) from None
@@ -95,22 +88,6 @@ def place(ready: Checked, given: Round, least: LowerBound | None = None) -> Plac
     if given.explain:
         account = explain_plan(problem, plan, compute_lower_bound(problem) if least is None else least)
     return Placed(problem, plan, make_placement_file(ready.name, ready.params, problem, plan, elapsed_s, account))
-
-
-@contextmanager
-def slow_scheduler_notice(scheduler: str) -> Iterator[None]:
-    """Print on standard error that `scheduler` is still deciding if the block takes longer than `NOTICE_S`."""
-
-    def print_notice() -> None:
-        sys.stderr.write(f"millrace: the scheduler {scheduler!r} is still deciding, Ctrl-C ends it\n")
-
-    timer = Timer(NOTICE_S, print_notice)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed | PlacementRefused]:

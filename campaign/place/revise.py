@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from campaign.place.place import slow_scheduler_notice
 from inventory.cluster import Cluster
 from inventory.documents import Located
 from inventory.errors import InputError, RunError
@@ -66,10 +65,9 @@ def decide(ready: CheckedOnline, given: ObservedRound) -> Iterator[Decision]:
 
 
 def _decide(ready: CheckedOnline, problem: Problem, observation: Observation) -> Decision:
-    with slow_scheduler_notice(ready.name):
-        start = perf_counter()
-        revision = ready.revise(problem, observation)
-        elapsed_s = perf_counter() - start
+    start = perf_counter()
+    revision = ready.revise(problem, observation)
+    elapsed_s = perf_counter() - start
     return Decision(observation.at_s, round(elapsed_s, 6), in_file(revision))
 
 

@@ -1,8 +1,8 @@
 """Findings of a campaign, compared with those of the same agenda on another machine."""
 
 from analysis.pairs import pair_rows
-from analysis.recorded import recorded_rows
 from analysis.results import Campaign
+from analysis.setups import recorded_rows
 from analysis.summary import Row, Rows
 
 HOLDS, HOLDS_NOT = "holds", "does not hold"

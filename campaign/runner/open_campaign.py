@@ -16,12 +16,11 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from agents.host.facts import gather
+from analysis.conditions import ClusterRecord, Provenance, Seeds
 from analysis.factors import INVENTORY
-from analysis.provenance import ClusterRecord, Provenance, Seeds
 from analysis.records import CAMPAIGN_FILE, RESULTS_VERSION, CampaignRecord
 from campaign.agenda.agenda import Agenda, agenda_of, find_agenda, with_second_labels
-from campaign.agenda.campaign_plan import CampaignPlan, Inputs, PlannedCluster, campaign_plan
-from campaign.agenda.inventories import read_clusters
+from campaign.agenda.campaign_plan import CampaignPlan, Inputs, PlannedCluster, campaign_plan, read_clusters
 from campaign.agenda.profile import Profiles
 from campaign.agenda.profiling import ProfilingRun, profiling_runs
 from campaign.agenda.run_order import Run, continued

@@ -15,8 +15,7 @@ from agents.protocol import ExecutorSpec, IdleBaseline, InputFile, RunSpec, work
 from agents.protocol.node_folders import component
 from agents.trace import AGENT, TraceWriter
 from analysis.accounts import Energy
-from analysis.conditions import InputRecord
-from analysis.node_records import Calibrated, ProfileRecord
+from analysis.conditions import Calibrated, InputRecord, ProfileRecord
 from analysis.records import (
     FAILED,
     OK,

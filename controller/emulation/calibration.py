@@ -23,7 +23,7 @@ from time import monotonic, sleep
 import psutil
 from msgspec.structs import replace
 
-from analysis.node_records import Calibrated
+from analysis.conditions import Calibrated
 from controller.emulation.cluster import ask
 from controller.emulation.description import Description
 from controller.emulation.network import Endpoint, NetworkPlan

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from analysis.node_records import Calibrated
+from analysis.conditions import Calibrated
 from controller.host.addresses import address_of, check_addresses
 from controller.host.disk import writing
 from controller.host.ownership import CleanupLog

@@ -25,7 +25,7 @@ from agents import trace
 from agents.protocol import MAX_LINE, Profile
 from agents.protocol.node_folders import below, component, regular_files
 from agents.worker.process.state_store import schema_of
-from analysis.node_records import ProfileRecord
+from analysis.conditions import ProfileRecord
 from controller.coordinator.reports import HERE
 from inventory.atomic_files import sync_file
 from inventory.errors import MillraceError, RunError

@@ -23,6 +23,7 @@ from scheduler.toolkit.plan_faults import (
     slot_faults,
     slot_in_words,
 )
+from scheduler.toolkit.slow_notice import slow_notice
 from workloads.scaling import MOST_SCALED, resized, spouts_of, why_fixed
 from workloads.topology import Executor, Topology
 
@@ -46,7 +47,7 @@ class CheckedOnline(Checked):
         """
         if not isinstance(self.inner, OnlineScheduler):
             raise InputError(f"{NOT_ONLINE.format(self.name)}: it has no `revise`")
-        with self._faults_named():
+        with slow_notice(self.name), self._faults_named():
             revision = self.inner.revise(problem, observation)
             if revision is None:
                 return None

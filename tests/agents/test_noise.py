@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from trees.processors import acpi_shared, two_sockets, virtual
 
-from agents.host.noise import HUGE_PAGES, SWAPS, noise_settings
+from agents.host.facts import HUGE_PAGES, SWAPS, noise_settings
 from agents.host_files import HostFiles
 
 HEADING = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"

@@ -11,7 +11,7 @@ from recorded_campaign import invented
 from analysis.results import load_campaign
 from campaign.commands import run as run_module
 from campaign.commands.main import run
-from campaign.display.repeated import repeated_text
+from campaign.display.findings import repeated_text
 from campaign.results.bundle import write_bundle
 from campaign.results.repeated import HOLDS, HOLDS_NOT, NOT_MEASURED, OTHER, SAME, UNDECIDED, repeated_findings
 

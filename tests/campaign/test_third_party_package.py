@@ -68,10 +68,10 @@ def test_a_wrong_answer_of_its_is_refused_with_every_fault(site: Path, topology:
 
 
 IMPATIENT = """\
-import campaign.place.place
+import scheduler.toolkit.slow_notice
 from millrace.__main__ import main
 
-campaign.place.place.NOTICE_S = 0.5
+scheduler.toolkit.slow_notice.NOTICE_S = 0.5
 main()
 """
 

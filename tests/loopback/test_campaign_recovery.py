@@ -145,10 +145,10 @@ def test_a_lost_nodes_work_is_done_by_the_others_and_the_node_may_return(desk: A
 
 
 NEVER_WITHOUT_A_NODE = """\
-import campaign.place.place
+import scheduler.toolkit.slow_notice
 from scheduler.algorithms.even import Even
 
-campaign.place.place.NOTICE_S = 0.5
+scheduler.toolkit.slow_notice.NOTICE_S = 0.5
 usual = Even.place
 
 def place(self, problem):

@@ -98,7 +98,8 @@ class TrialReporter:
         self._write(over=True)
 
     def _write(self, **document: Any) -> None:
-        print(json.dumps(document), file=self._target, flush=True)
+        self._target.write(f"{json.dumps(document)}\n")
+        self._target.flush()
 
 
 @dataclass
