@@ -219,6 +219,60 @@ class PayBacks(Struct, frozen=True, kw_only=True):
     energy: PayBack | None = None
 
 
+class Pauses(Struct, frozen=True, kw_only=True):
+    """Pauses of the executors that moved, in ms: the longest, and all together."""
+
+    max: float
+    sum: float
+
+
+class ChangeCost(Struct, frozen=True, kw_only=True):
+    """What a change cost until the topology had recovered.
+
+    Attributes:
+        net_loss_tuples: missing at sinks, less those beyond the expected throughput.
+        latency_excess_tuple_s: latency beyond the mean before, summed over all tuples.
+        energy: beyond that of the same time before; null without a meter.
+        recovered_s: when, in seconds since the start of the sources.
+        reason: why it is not known; empty if it is.
+    """
+
+    net_loss_tuples: float | None = None
+    latency_excess_tuple_s: float | None = None
+    energy: EnergyExcess | None = None
+    recovered_s: float | None = None
+    reason: str = ""
+
+
+class Gained(Struct, frozen=True, kw_only=True):
+    """A value before and after a change, and as it was predicted; null where unknown."""
+
+    before: float | None = None
+    after: float | None = None
+    expects: float | None = None
+
+
+class ChangeGain(Struct, frozen=True, kw_only=True):
+    """What a change brought.
+
+    Attributes:
+        cut: tuples/s between nodes, by the scheduler's windows.
+        hops: the same by the traces, delivered tuples/s.
+        latency_p50_ms, latency_p95_ms: from the intended emission to the sink.
+        throughput_tuples_per_s: counted by sinks.
+        watts: power of all nodes.
+        nodes: number of nodes with executors.
+    """
+
+    cut: Gained = Gained()
+    hops: Gained = Gained()
+    latency_p50_ms: Gained = Gained()
+    latency_p95_ms: Gained = Gained()
+    throughput_tuples_per_s: Gained = Gained()
+    watts: Gained = Gained()
+    nodes: Gained = Gained()
+
+
 class ComponentScaling(Struct, frozen=True, kw_only=True):
     """A change of a component's number of executors.
 

@@ -16,7 +16,7 @@ from analysis.results import Campaign, Run
 from analysis.statistics import Spread, spread
 from analysis.summary import HOPS, Metric, Row, Rows
 from inventory.times import NS
-from scheduler.online.observation import Expected
+from scheduler.online.observation import KeyFigures
 
 WINDOW = (
     Metric("due_tuples_per_s", "tuples/s", "due", "tuples/s"),
@@ -85,7 +85,7 @@ def revision_rows(campaign: Campaign) -> Rows:
 def _revision_row(run: Run, change: RevisionCost, record: RevisionRecord | None) -> Row:
     plain, energy = asdict(change), change.energy
     before, after = _means(change.before), _means(change.after)
-    expects = record.expects if record else Expected()
+    expects = record.expects if record else KeyFigures()
     return {
         **_identity(run),
         "change": name_of(change),

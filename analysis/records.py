@@ -10,7 +10,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-from analysis.accounts import ComponentScaling, Energy, RevisionCost, RunMeans
+from analysis.accounts import (
+    ChangeCost,
+    ChangeGain,
+    ComponentScaling,
+    Energy,
+    Pauses,
+    PayBacks,
+    RevisionCost,
+    RunMeans,
+)
 from analysis.conditions import (
     Calibrated,
     ClusterRecord,
@@ -26,7 +35,7 @@ from analysis.conditions import (
 from analysis.interval_metrics import IntervalMetrics, WindowRecord
 from inventory.documents import to_plain
 from inventory.foreign import printable_all
-from scheduler.online.observation import Expected, Outcome
+from scheduler.online.observation import KeyFigures, Outcome
 
 CAMPAIGN_FILE = "campaign.json"
 RUN_FILE = "run.json"
@@ -191,6 +200,9 @@ class RevisionRecord(Struct, frozen=True, kw_only=True):
         clocks: requested clock in Hz by node; null stands for the agenda's clock.
         expects: prediction.
         before, after: the same as measured in the window before, and in the first complete one after; null if unknown.
+        how: how revisions of the run are carried out.
+        pause_ms, cost, gain, payback_s: of one that was begun: pauses of executors, cost, gain, and seconds until the
+            gain makes up for the cost; null of others. `revision_costs` has more of the same.
     """
 
     number: int
@@ -205,9 +217,14 @@ class RevisionRecord(Struct, frozen=True, kw_only=True):
     ended_s: float | None = None
     moves: int = 0
     clocks: Mapping[str, int | None] = {}
-    expects: Expected = Expected()
-    before: Expected | None = None
-    after: Expected | None = None
+    expects: KeyFigures = KeyFigures()
+    before: KeyFigures | None = None
+    after: KeyFigures | None = None
+    how: Literal["live", "restart", "shadow"] | None = None
+    pause_ms: Pauses | None = None
+    cost: ChangeCost | None = None
+    gain: ChangeGain | None = None
+    payback_s: PayBacks | None = None
 
 
 class Measured(IntervalMetrics, frozen=True, kw_only=True):
@@ -220,6 +237,7 @@ class Measured(IntervalMetrics, frozen=True, kw_only=True):
         incomplete: why metrics are not those of a run without recoveries; null if they are; older results lack it.
         scalings: changes of the numbers of executors, one entry per component.
         revisions: decisions of an online scheduler, in order.
+        decisions: how many of these had each outcome.
         revision_costs, means: cost of every change, in order of time; means over the whole run and after the last one.
         windows: metrics of parts of the measured interval.
     """
@@ -232,6 +250,7 @@ class Measured(IntervalMetrics, frozen=True, kw_only=True):
     moves: Sequence[ExecutorMove] = ()
     scalings: Sequence[ComponentScaling] = ()
     revisions: Sequence[RevisionRecord] = ()
+    decisions: Mapping[str, int] = {}
     revision_costs: Sequence[RevisionCost] = ()
     means: RunMeans = RunMeans()
     windows: Sequence[WindowRecord] = ()

@@ -170,7 +170,7 @@ EXPORTS = {
     },
     "scheduler.online.observation": {
         "Observation": "What was measured of a running topology in one window.",
-        "Expected": "Prediction of a revision: tuples/s between nodes, highest load, watts.",
+        "Expected": "Prediction of a revision: tuples/s between nodes, load of nodes, watts.",
         "Change": "Node or component that changed since the window before.",
     },
     "scheduler.toolkit.slots": {

@@ -28,11 +28,14 @@ from inventory.foreign import printable
 from inventory.plugins import plain_parameters
 from scheduler.online.observation import Observation, check_observed
 from scheduler.online.replanner import Replan
-from scheduler.online.revision import RevisionInFile, in_file
+from scheduler.online.revision import AnswerInFile, in_file
 from scheduler.online.validation import CheckedOnline, make_online_scheduler
 from scheduler.problem import Problem
 
 S = TypeVar("S", bound=Struct)
+
+DECISIONS_FILE = "decisions.jsonl"
+"""Name of the file in the folder of a run."""
 
 _Large = tuple[Any, ...] | dict[str, Any]
 
@@ -87,7 +90,7 @@ class DecisionInFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     number: int
     problem: Problem
     observation: Observation
-    answer: RevisionInFile | UnsetType | None = UNSET
+    answer: AnswerInFile | UnsetType = UNSET
     elapsed_s: float | None = None
     cpu_s: float | None = None
     error: str | UnsetType = UNSET
@@ -161,7 +164,7 @@ def _collection_in_pieces(entries: _Large) -> Iterator[bytes]:
     yield end
 
 
-def encode_answer(answer: RevisionInFile | None) -> bytes:
+def encode_answer(answer: AnswerInFile) -> bytes:
     """Return the answer as JSON, with the same bytes for the same answer."""
     return msgspec.json.encode(answer)
 
@@ -230,7 +233,8 @@ def main() -> None:
     while True:
         question = decoder.decode(lines.get())
         try:
-            answer = encode_answer(in_file(ready.revise(question.problem, question.observation)))
+            (topology,) = question.problem.topologies
+            answer = encode_answer(in_file(ready.revise(question.problem, question.observation), topology.id))
         except MillraceError as fault:
             reply = Reply(question.number, time.process_time() - used_s, error=str(fault))
         else:

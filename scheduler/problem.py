@@ -137,6 +137,7 @@ class Needs:
         cycles: accepts topologies with cycles; other schedulers never get one.
         shrinks: defines what happens to running executors beyond a component's parallelism; other schedulers never get
             any.
+        scales: its `revise` leads from the numbers of executors that run to those that are wanted.
         ignores: text that lists what the algorithm ignores.
     """
 
@@ -147,6 +148,7 @@ class Needs:
     online: bool = False
     cycles: bool = False
     shrinks: bool = False
+    scales: bool = False
     ignores: str = ""
 
 

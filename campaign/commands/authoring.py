@@ -138,7 +138,9 @@ def _checks(settings: Settings, kind: str, name: str) -> "Iterator[Check]":
     return check_workload(name, quiet, operator_callbacks(quiet))
 
 
-SCHEMAS = ("agenda", "campaign", "cluster", "live", "placement", "run", "topology", "traffic")
+SCHEMAS = (
+    *("agenda", "campaign", "cluster", "live", "observation", "placement", "revision", "run", "topology", "traffic"),
+)
 
 SCHEMA_EXAMPLE = """\b
 Example:
@@ -161,8 +163,9 @@ def schema_command(name: str) -> None:
     """Print the JSON Schema of a kind of file.
 
     Editors check and complete agendas, clusters, topologies and traffic files with it; scripts validate placements,
-    and the run.json, campaign.json and live.json of results. docs/schemas contains the same files.
+    observations and revisions, and the run.json, campaign.json and live.json of results. docs/schemas contains the
+    same files.
     """
-    from campaign.results.schemas import schema_text
+    from campaign.commands.schemas import schema_text
 
     click.echo(schema_text(name), nl=False)

@@ -213,7 +213,7 @@ def revise_command(
     No change is a valid result: its reason is printed, and the exit status is 0. With --replay, an answer that differs
     from that of the run is an error.
     """
-    from campaign.place.revise import Decision, DecisionsFile, ObservedRound, Replay, decide
+    from campaign.place.revise import Decision, ObservedRound, Replay, decide
     from scheduler.online.observation import observation_of
 
     files = {"--cluster": cluster, "--topology": topology, "--observation": observations, "--scheduler": scheduler}
@@ -222,7 +222,7 @@ def revise_command(
             if value:
                 raise click.UsageError(f"--replay has all inputs of a run, so there is no {option}")
         replayed = Replay(replay)
-        ready, found = replayed.ready, replayed.decide()
+        found = replayed.decide()
     else:
         for option, value in files.items():
             if not value:
@@ -237,7 +237,8 @@ def revise_command(
         if not as_json:
             click.echo("\n".join(_in_words(decision)))
     if as_json:
-        click.echo(dump_json(DecisionsFile(ready.name, dict(ready.params), tuple(decisions))), nl=False)
+        # One document for one observation.
+        click.echo(dump_json(decisions[0] if len(decisions) == 1 else decisions), nl=False)
     return 0
 
 
@@ -246,7 +247,7 @@ def _in_words(decision: "Decision") -> list[str]:
     revision = decision.revision
     head = f"{decision.at_s:g} s:"
     if revision is None:
-        return [f"{head} no change"]
+        return [f"{head} no change{': ' * bool(decision.text)}{printable(decision.text)}"]
     changes = [
         *(
             f"  {printable(m.executor)}: {printable(m.source.node)}/{m.source.index} -> "
@@ -260,4 +261,4 @@ def _in_words(decision: "Decision") -> list[str]:
             for node, hertz in revision.frequencies_hz.items()
         ),
     ]
-    return [f"{head} {revision.reason or 'no change'}: {printable(revision.text)}", *changes]
+    return [f"{head} {revision.reason}: {printable(decision.text)}", *changes]

@@ -179,14 +179,18 @@ Examples:
 @run_argument
 @run_option
 @click.option(
-    "--at", "at_s", type=Seconds(0, min_open=True), metavar="S", help="End; default: of the measured interval."
+    "--at",
+    "at_s",
+    type=Seconds(0, min_open=True),
+    metavar="S",
+    help="End; default: of the last one of an online run, else of the measured interval.",
 )
 @click.option(
     "--window",
     "window_s",
     type=Seconds(0, min_open=True),
     metavar="S",
-    help="Length; default: from the begin of the measured interval.",
+    help="Length, computed from traces; default: that of the online run, else from the begin of the measured interval.",
 )
 @output_option
 @click.pass_obj
@@ -197,7 +201,8 @@ def observe_command(
 
     DIR is the folder of the run, or of its campaign, or `latest` for the newest campaign in results/. Times are seconds
     since the sources started. A window never reaches across a move, a recovery or a loss; if one cuts it, `complete`
-    is false.
+    is false. An online run has kept the observations that its scheduler was asked about: without --window, the last
+    one is written, or the last one until --at.
 
     Of a campaign that is running, the last second of the current run is observed, with `complete` false and without
     the rates between executors, which are known at its end.
@@ -218,6 +223,9 @@ def observe_command(
     from campaign.results.observed import observe_run
 
     found = selected.finished()
+    if window_s is None and (kept := found.kept_observation(at_s)) is not None:
+        _write_document(kept, output)
+        return
     end_s = found.measured_s[1] if at_s is None else at_s
     _check_end(found, "--at", end_s)
     with progress_bar("reading traces", settings.quiet, settings.color) as show_progress:

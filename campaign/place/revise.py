@@ -15,27 +15,35 @@ from inventory.cluster import Cluster
 from inventory.documents import Located
 from inventory.errors import InputError, RunError
 from scheduler.deciding import KeptDecision, ResetInFile, SchedulerInFile, encode_answer, read_decisions
-from scheduler.online.observation import Observation, check_observed, problem_at
-from scheduler.online.revision import RevisionInFile, in_file
+from scheduler.online.observation import Observation, check_observed, problem_at, with_places
+from scheduler.online.revision import AnswerInFile, RevisionInFile, in_file
 from scheduler.online.validation import CheckedOnline
 from scheduler.problem import Problem, load_problem
 from workloads.topology import Topology
 
 
-class Decision(Struct, frozen=True, forbid_unknown_fields=True):
-    """Answer to one observation; `revision` is None when the scheduler has nothing to say."""
+class Decision(Struct, frozen=True):
+    """Answer to one observation, as `millrace revise --json` prints it.
 
-    at_s: float
-    elapsed_s: float
-    revision: RevisionInFile | None
-
-
-class DecisionsFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The document of `millrace revise --json`."""
+    Attributes:
+        scheduler, params: who answered.
+        at_s: end of the window.
+        elapsed_s: seconds that it took.
+        revision, text, details: as in `AnswerInFile`.
+    """
 
     scheduler: str
     params: dict[str, Any]
-    decisions: tuple[Decision, ...]
+    at_s: float
+    elapsed_s: float
+    revision: RevisionInFile | None
+    text: str
+    details: dict[str, Any]
+
+    @property
+    def answer(self) -> AnswerInFile:
+        """The answer alone."""
+        return AnswerInFile(self.revision, self.text, self.details)
 
 
 @dataclass(frozen=True)
@@ -54,21 +62,26 @@ def decide(ready: CheckedOnline, given: ObservedRound) -> Iterator[Decision]:
         MillraceError: the files are invalid, the scheduler does not revise, or it failed.
     """
     problem = load_problem(ready.needs, given.cluster, [given.topology])
-    for located in given.observations:
-        check_observed(located, problem)
-    for before, after in pairwise(given.observations):
+    observations = [with_places(each, problem) for each in given.observations]
+    for located in observations:
+        present = problem_at(problem, located.value) if ready.needs.scales else problem
+        check_observed(located, present)
+    for before, after in pairwise(observations):
         if after.value.at_s <= before.value.at_s:
             what = f"{after.value.at_s:g} is not after {before.value.at_s:g}, the observation before"
             raise (after.origin / "at_s").error(what)
-    for observation in (located.value for located in given.observations):
-        yield _decide(ready, problem_at(problem, observation), observation)
+    for observation in (located.value for located in observations):
+        yield _decide(ready, problem_at(problem, observation, wanted=True), observation)
 
 
 def _decide(ready: CheckedOnline, problem: Problem, observation: Observation) -> Decision:
     start = perf_counter()
     revision = ready.revise(problem, observation)
     elapsed_s = perf_counter() - start
-    return Decision(observation.at_s, round(elapsed_s, 6), in_file(revision))
+    (topology,) = problem.topologies
+    answer = in_file(revision, topology.id)
+    asked = ready.name, dict(ready.params), observation.at_s, round(elapsed_s, 6)
+    return Decision(*asked, answer.revision, answer.text, answer.details)
 
 
 class Replay:
@@ -101,7 +114,7 @@ class Replay:
             elif isinstance(line, KeptDecision) and (line.answer is not None or line.value.error):
                 decision = _decide(self.ready, line.value.problem, line.value.observation)
                 yield decision
-                if encode_answer(decision.revision) != line.answer:
+                if encode_answer(decision.answer) != line.answer:
                     raise RunError(
                         f"{line.origin.where}: the scheduler's answer to question {line.value.number} differs"
                     )

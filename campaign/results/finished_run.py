@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,8 @@ from controller.host.ownership import PARTIAL
 from inventory.cluster import Cluster
 from inventory.errors import InputError, nearest
 from inventory.times import NS
+from scheduler.deciding import DECISIONS_FILE
+from scheduler.online.observation import Observation
 from scheduler.problem import Slot
 from workloads.scaling import sizes_of
 
@@ -42,6 +45,18 @@ class Interval:
         """Return its begin and end in a node's clock, in nanoseconds; all workers of a node share its clock."""
         start_ns = self.source_start_ns + self.offsets.get(node, 0)
         return start_ns + round(self.since_s * NS), start_ns + round(self.at_s * NS)
+
+
+class _Window(msgspec.Struct):
+    at_s: float
+
+
+class _Question(msgspec.Struct):
+    observation: _Window | None = None
+
+
+class _WholeQuestion(msgspec.Struct):
+    observation: Observation
 
 
 @dataclass(frozen=True)
@@ -102,6 +117,37 @@ class FinishedRun:
     def seconds(self, t_ns: int) -> float:
         """Convert a time of the controller's clock to seconds since the sources started."""
         return (t_ns - (self.run.times.source_start_ns or 0)) / NS
+
+    def kept_observation(self, at_s: float | None) -> Observation | None:
+        """Return the last observation until a time that the run's online scheduler was asked about.
+
+        Args:
+            at_s: in seconds since the sources started; None: the end of the run.
+
+        Returns:
+            The observation; None if the run has no online scheduler, or it was not asked.
+
+        Raises:
+            InputError: it was asked later only, or the file is damaged.
+        """
+        path = self.run.folder / DECISIONS_FILE
+        if not path.is_file():
+            return None
+        first_s, found = inf, b""
+        try:
+            with path.open("rb") as lines:
+                for line in lines:
+                    window = msgspec.json.decode(line, type=_Question).observation
+                    if window is not None:
+                        first_s = min(first_s, window.at_s)
+                        found = line if at_s is None or window.at_s <= at_s else found
+            if not found:
+                if at_s is None or first_s == inf:
+                    return None
+                raise InputError(f"{self.run.id}: its scheduler was asked first at {first_s:g} s, after {at_s:g} s")
+            return msgspec.json.decode(found, type=_WholeQuestion).observation
+        except (msgspec.DecodeError, OSError) as fault:
+            raise InputError(f"{path}: not the decisions of a run: {fault}") from None
 
     def interval(self, since_s: float, at_s: float) -> Interval:
         """Return a part of the run."""

@@ -13,11 +13,12 @@ from campaign.results.finished_run import FinishedRun, Interval
 from campaign.results.run_metrics import due_in, known_latency, latency_in, read_table, weighted
 from controller.coordinator.event_log import CONTROLLER
 from controller.coordinator.monitor import MOST_HISTORY
-from controller.coordinator.observing import MOST_LOAD, SATURATED, SILENT_SAMPLES, load_of, points_of
+from controller.coordinator.observing import SATURATED, SILENT_SAMPLES, load_of, points_of
 from inventory.cluster import Node
 from inventory.errors import InputError
 from inventory.times import NS
 from scheduler.online.observation import (
+    MOST_LOAD,
     Change,
     Happening,
     Observation,
@@ -43,6 +44,7 @@ HAPPENINGS: Mapping[str, Happening] = {
     "node_lost": "node_lost",
     "node_returned": "node_returned",
     "clock": "clock",
+    "timeline_set_cpu": "clock",
     "scaled": "scale",
 }
 """Kind of an event of the controller -> what an observation calls it."""
@@ -152,7 +154,7 @@ def observe_run(run: FinishedRun, at_s: float, window_s: float | None, on_progre
         missing=tuple(missing),
         complete=not missing and (window_s is None or since_s <= asked_s),
         changes=tuple(
-            Change(round(cut.at_s, SHIFT), HAPPENINGS[cut.kind], cut.subject)
+            Change.of(round(cut.at_s, SHIFT), HAPPENINGS[cut.kind], cut.subject)
             for cut in cuts
             if cut.kind in HAPPENINGS and cut.at_s > asked_s
         ),
@@ -172,6 +174,7 @@ def _history(run: FinishedRun, at_s: float) -> tuple[PastRevision, ...]:
             continue
         past.append(
             PastRevision(
+                number=record.number,
                 at_s=known_s,
                 reason=record.reason,
                 outcome=record.outcome,
@@ -179,7 +182,7 @@ def _history(run: FinishedRun, at_s: float) -> tuple[PastRevision, ...]:
                 moves=record.moves,
                 expects=record.expects,
                 before=record.before,
-                after=record.after,
+                effect=record.after,
             )
         )
     return tuple(past[-MOST_HISTORY:])

@@ -6,6 +6,7 @@ those before are good, too. Costs are summed from the first effect of the change
 the time on either side, cut at other events.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, hypot, sqrt
@@ -15,10 +16,22 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analysis.accounts import ComponentScaling, PayBack, PayBacks, RevisionCost, RunMeans
+from analysis.accounts import (
+    ChangeCost,
+    ChangeGain,
+    ComponentScaling,
+    Gained,
+    Pauses,
+    PayBack,
+    PayBacks,
+    RevisionCost,
+    RunMeans,
+    WindowMeans,
+)
 from analysis.records import ExecutorMove, Measured, Recovery, RevisionRecord
 from campaign.agenda.cpu import Machine
 from campaign.results.run_series import Bins, RunSeries
+from scheduler.online.observation import KeyFigures
 
 COST_WINDOW_S = 20.0
 """Longest time before and after a change that is compared, in bins of one second, where the agenda gives none."""
@@ -120,9 +133,48 @@ def with_costs(
     """
     series = RunSeries(traces, machines, offsets, start_ns, measured.latency_ms.bound or 0.0)
     costs, means = cost_of_changes(
-        series, spans_of(measured.moves, measured.revisions, measured.scalings), measured.recoveries, end_s
+        series, spans_of(measured.moves, measured.revisions, measured.scalings), measured.recoveries, end_s, window_s
     )
-    return replace(measured, revision_costs=costs, means=means)
+    own = {cost.number: cost for cost in costs if not cost.scripted}
+    return replace(
+        measured,
+        revisions=[with_bill(each, own[each.number]) if each.number in own else each for each in measured.revisions],
+        decisions=dict(sorted(Counter(each.outcome for each in measured.revisions).items())),
+        revision_costs=costs,
+        means=means,
+    )
+
+
+def with_bill(record: RevisionRecord, cost: RevisionCost) -> RevisionRecord:
+    """Return a revision with what it cost and gained."""
+    before, after = cost.before or WindowMeans(from_s=0, to_s=0), cost.after or WindowMeans(from_s=0, to_s=0)
+    seen = record.before or KeyFigures(), record.after or KeyFigures()
+    pauses = None
+    if cost.pause_max_s is not None and cost.pause_sum_s is not None:
+        pauses = Pauses(max=round(cost.pause_max_s * 1e3, 3), sum=round(cost.pause_sum_s * 1e3, 3))
+    return replace(
+        record,
+        pause_ms=pauses,
+        cost=ChangeCost(
+            net_loss_tuples=cost.net_loss_tuples,
+            latency_excess_tuple_s=cost.latency_excess_tuple_s,
+            energy=cost.energy,
+            recovered_s=cost.recovered_s,
+            reason=cost.reason,
+        ),
+        gain=ChangeGain(
+            cut=Gained(before=seen[0].cut, after=seen[1].cut, expects=record.expects.cut),
+            hops=Gained(
+                before=before.hops.get("inter_node"), after=after.hops.get("inter_node"), expects=record.expects.cut
+            ),
+            latency_p50_ms=Gained(before=before.latency_p50_ms, after=after.latency_p50_ms),
+            latency_p95_ms=Gained(before=before.latency_p95_ms, after=after.latency_p95_ms),
+            throughput_tuples_per_s=Gained(before=before.sink_tuples_per_s, after=after.sink_tuples_per_s),
+            watts=Gained(before=before.watts, after=after.watts, expects=record.expects.watts),
+            nodes=Gained(before=before.nodes, after=after.nodes),
+        ),
+        payback_s=cost.pay_back,
+    )
 
 
 def cost_of_changes(

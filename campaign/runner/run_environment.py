@@ -30,7 +30,7 @@ from controller.nodes.backend import Backend
 from controller.nodes.transport import FolderReplicas
 from inventory.errors import InputError, RunError
 from inventory.foreign import printable
-from scheduler.deciding import SchedulerInFile
+from scheduler.deciding import DECISIONS_FILE, SchedulerInFile
 from scheduler.online.replanner import moves_off, slots_of_added
 from scheduler.problem import CommunicationSchedule, Problem
 from workloads.traffic import Traffic
@@ -38,9 +38,6 @@ from workloads.workload import PreparedInput
 
 SLOTS_HELD = 5_000
 """Number of time slots that are buffered before they are written."""
-
-DECISIONS = "decisions.jsonl"
-"""File of a run's results with the decisions of its online scheduler."""
 
 SCHEDULER_LOG = "scheduler.log"
 """Standard error of the online scheduler, in the folder of logs."""
@@ -235,7 +232,7 @@ class RunEnvironment:
         rules = online.revision
         scheduler = SchedulerInFile(online.scheduler, dict(online.params), online.replan)
         return OnlineSettings(
-            Decider(scheduler, folder / DECISIONS, logs / SCHEDULER_LOG, rules.deadline_s),
+            Decider(scheduler, folder / DECISIONS_FILE, logs / SCHEDULER_LOG, rules.deadline_s),
             online.rhythm,
             rules,
             self._job.problem,

@@ -16,7 +16,7 @@ from inventory.errors import RunError
 from inventory.foreign import printable
 from scheduler.deciding import Reply, ResetInFile, SchedulerInFile, question_in_pieces
 from scheduler.online.observation import Observation, problem_at
-from scheduler.online.revision import Revision, RevisionInFile, revision_of
+from scheduler.online.revision import AnswerInFile, Revision, revision_of
 from scheduler.problem import Problem
 
 COMMAND = (sys.executable, "-P", "-m", "scheduler.deciding")
@@ -129,7 +129,7 @@ class Decider:
         try:
             await self._start()
             line = await self._exchange([*question, b"}\n"], self._deadline_s)
-            reply, revision = await asyncio.to_thread(self._decoded, line, problem)
+            reply, revision = await asyncio.to_thread(self._decoded, line)
         except _LateError as late:
             await self._abort(question, str(late))
             return Answer(None, elapsed_s(), late=str(late))
@@ -206,16 +206,14 @@ class Decider:
             raise _LateError(f"the scheduler's process died; see {printable(self._log.name)}")
         return line
 
-    def _decoded(self, line: bytes, problem: Problem) -> tuple[Reply, Revision | None]:
+    def _decoded(self, line: bytes) -> tuple[Reply, Revision | None]:
         reply = _reply(line, self._number)
         if reply.error:
             return reply, None
-        (topology,) = problem.topologies
         try:
             if reply.answer is UNSET:
                 raise ValueError("a reply without an answer")
-            answer = msgspec.json.decode(reply.answer, type=RevisionInFile | None)
-            return reply, revision_of(answer, topology.id)
+            return reply, revision_of(msgspec.json.decode(reply.answer, type=AnswerInFile))
         except ValueError as fault:
             raise RunError(f"the scheduler's process wrote a wrong answer: {printable(fault)}") from None
 

@@ -12,10 +12,10 @@ from analysis.accounts import ComponentScaling
 from analysis.records import ExecutorMove, Recovery, RevisionRecord
 from controller.coordinator.epoch_workers import Snapshots, worker_name
 from controller.coordinator.interfaces import NoteEvent, Scaling
-from controller.coordinator.rescheduling import Note
+from controller.coordinator.rescheduling import Mode, Note
 from inventory.foreign import printable
 from inventory.times import NS
-from scheduler.online.observation import Expected
+from scheduler.online.observation import KeyFigures
 from scheduler.online.revision import Revision
 from workloads.scaling import sizes_of
 from workloads.topology import Executor
@@ -247,8 +247,8 @@ class EventLog:
         """Record that a revision begins to be carried out."""
         self._note("revision", str(number), "begin", None)
 
-    def revision(self, note: Note) -> None:
-        """Record what became of a decision."""
+    def revision(self, note: Note, how: Mode = "live") -> None:
+        """Record what became of a decision; `how` is how revisions of the run are carried out."""
         revision = note.revision or Revision()
         record = RevisionRecord(
             number=note.number,
@@ -263,8 +263,9 @@ class EventLog:
             ended_s=None if note.begun_s is None else round(note.noted_s, 6),
             moves=len(revision.moves),
             clocks=dict(revision.frequencies),
-            expects=revision.expects,
+            expects=revision.expects.figures,
             before=note.observation.measured,
+            how=how,
         )
         self.revisions.append(record)
         if self._decided is not None and self._decided.number == note.number:
@@ -272,7 +273,7 @@ class EventLog:
         if note.begun_s is not None:
             self._note("revision", str(note.number), f"end {note.outcome}", None)
 
-    def measured_after(self, number: int, after: Expected) -> None:
+    def measured_after(self, number: int, after: KeyFigures) -> None:
         """Add to revision `number` what was measured in the first complete window after it."""
         self.revisions = [replace(each, after=after) if each.number == number else each for each in self.revisions]
 

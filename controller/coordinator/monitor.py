@@ -100,7 +100,7 @@ class Monitor:
 
     def changed(self, at_s: float, what: Happening, subject: str = "") -> None:
         """Note a change other than by a revision: the window begins anew."""
-        self._changes.append(Change(at_s, what, subject))
+        self._changes.append(Change.of(at_s, what, subject))
         self._cut(at_s)
 
     def placed(self, places: Mapping[str, Slot], at_s: float) -> None:
@@ -129,7 +129,7 @@ class Monitor:
         self._cut(at_s)
 
     def remember(self, past: PastRevision) -> None:
-        """Add a revision to the history; `after` is measured in the first full window that begins later."""
+        """Add a revision to the history; `effect` is measured in the first full window that begins later."""
         self._history.append(past)
 
     def _place(self, places: dict[str, Slot], at_s: float) -> None:
@@ -224,8 +224,8 @@ class Monitor:
         if observation.complete:
             self._full = observation
             for number, past in enumerate(self._history):
-                if past.after is None and observation.since_s >= past.at_s:
-                    self._history[number] = replace(past, after=observation.measured)
+                if past.effect is None and observation.since_s >= past.at_s:
+                    self._history[number] = replace(past, effect=observation.measured)
         return replace(observation, history=tuple(self._history))
 
     def _recent_changes(self, at_s: float, sample: float) -> tuple[Change, ...]:

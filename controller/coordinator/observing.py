@@ -30,6 +30,7 @@ from controller.coordinator.rates import (
 from inventory.cluster import Cluster, Node
 from inventory.times import NS
 from scheduler.online.observation import (
+    MOST_LOAD,
     Change,
     Observation,
     ObservedExecutor,
@@ -47,9 +48,6 @@ SILENT_SAMPLES = 2.5
 
 SATURATED = 0.98
 """Load of a node from which the demand of its executors is unknown."""
-
-MOST_LOAD = 2.0
-"""Largest load of a node in observations."""
 
 NOTHING = ExecutorRates(0.0, 0.0, 0.0, 0.0, None)
 

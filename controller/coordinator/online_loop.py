@@ -121,8 +121,7 @@ class OnlineLoop(RunListener):
         self._events: asyncio.Queue[Event | RunError | None] = asyncio.Queue()
         self._carrying: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        # Time -> number of the revisions whose effect has not been measured yet.
-        self._without_effect: dict[float, int] = {}
+        self._without_effect: set[int] = set()  # numbers of the revisions whose effect has not been measured yet
         self._clocks: dict[str, int | None] = dict(settings.clocks)
         self._start_ns: int | None = None
         self._is_broken = False
@@ -236,10 +235,10 @@ class OnlineLoop(RunListener):
                 self._event_log.revision_begun(effect.number)
                 self._carrying = self._start_task(self._carry_out(effect))
             case Note():
-                self._event_log.revision(effect)
+                self._event_log.revision(effect, self._settings.revision.how)
                 if effect.past is not None:
                     self._monitor.remember(effect.past)
-                    self._without_effect[effect.past.at_s] = effect.number
+                    self._without_effect.add(effect.number)
             case Fail(reason=reason):
                 raise RunError(reason)
 
@@ -247,8 +246,9 @@ class OnlineLoop(RunListener):
         """Return the observation of the window that ends now, made in a thread: large ones take more than a second."""
         observation = self._monitor.conclude(await asyncio.to_thread(self._monitor.window(self._now_s).observe))
         for past in observation.history:
-            if past.after is not None and past.at_s in self._without_effect:
-                self._event_log.measured_after(self._without_effect.pop(past.at_s), past.after)
+            if past.effect is not None and past.number in self._without_effect:
+                self._without_effect.remove(past.number)
+                self._event_log.measured_after(past.number, past.effect)
         return observation
 
     async def _ask(self, number: int, observation: Observation) -> Event:

@@ -168,12 +168,13 @@ class Note:
             return None
         revision = self.revision or Revision()
         return PastRevision(
+            number=self.number,
             at_s=self.noted_s,
             reason=revision.reason,
             outcome=self.outcome,
             message=self.message,
             moves=len(revision.moves),
-            expects=revision.expects,
+            expects=revision.expects.figures,
             before=self.observation.measured,
         )
 
@@ -321,7 +322,8 @@ class Rescheduling:
         stale = self._stale(answer, observation)
         if revision is None or not revision.changes:
             noted = replace(note, outcome="no", message="" if revision is None else revision.text)
-            return [noted, *(self._drain(observation) if self._drain_s < inf and not stale else [])]
+            drains = self._drain_s < inf and not stale and not self._stops
+            return [noted, *(self._drain(observation) if drains else [])]
         if stale:
             self._urgent |= self._asked_urgently
             return [replace(note, outcome="stale", message=stale)]

@@ -163,6 +163,7 @@ class Timeline:
                 await self._environment.send(subject, Kill(epoch=self._spec().epoch))
             case SetCpu(node=subject, settings=settings):
                 await self._environment.set_cpus(subject, settings)
+                self._listener.changed("clock", subject)
             case NodeUp(node=subject):
                 self._membership.withheld.discard(subject)
                 if subject not in self._membership.lost:  # else it is available when it returns

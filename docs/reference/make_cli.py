@@ -10,7 +10,7 @@ import click
 from click.testing import CliRunner
 
 from campaign.commands.main import millrace
-from campaign.results.schemas import TYPES, schema_text
+from campaign.commands.schemas import TYPES, schema_text
 
 PAGE = Path(__file__).with_name("cli.md")
 SCHEMAS = Path(__file__).parents[1] / "schemas"

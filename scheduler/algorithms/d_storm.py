@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from scheduler.online.observation import Observation
-from scheduler.online.replanner import ReplanRules, by_plan, last_applied_s, overloaded
+from scheduler.online.replanner import ReplanRules, Urgent, by_plan, last_applied_s, overloaded
 from scheduler.online.revision import Revision, Rhythm
 from scheduler.online.round_state import Demand, NodeState
 from scheduler.problem import Needs, Plan, Problem
@@ -100,14 +100,16 @@ class DStorm:
             }
         return assemble(problem, parts, failures, {"topologies": account})
 
-    def _off(self, problem: Problem, observation: Observation) -> list[str]:
-        """Return the executors whose load differs from the planned one by more than `bounds`."""
+    def _off(self, problem: Problem, observation: Observation) -> Urgent:
+        """Return the executors whose load differs from the planned one by more than `bounds`, a share of it."""
         (topology,) = problem.topologies
         # Executors that were added since the last plan have the load that their component declares.
         declared = {e.name: topology.component[e.component].cpu_points for e in topology.executors}
         planned, bounds = {**declared, **self._planned}, self._params.bounds
         found = observation.executors.items()
-        return [name for name, now in found if abs(now.load - planned[name]) > bounds * planned[name]]
+        off = [name for name, now in found if abs(now.load - planned[name]) > bounds * planned[name]]
+        shares = (abs(now.load - planned[name]) / planned[name] for name, now in found if planned[name])
+        return Urgent(off, max(shares, default=0.0), bounds)
 
     def revise(self, problem: Problem, observation: Observation) -> Revision:
         """Apply a new plan when a node is overloaded, loads are not as planned, or enough traffic is saved."""
@@ -118,7 +120,7 @@ class DStorm:
         revision = by_plan(
             problem, observation, self.place, rules, {"overload": hot, "infeasible": off} if apart else {}
         )
-        if revision.moves or ("cut" in revision.details and off):
+        if revision.moves or ("cut" in revision.details and off.subjects):
             self._planned = {name: now.load for name, now in observation.executors.items()}
         return revision
 

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from scheduler.online.elastic import revision_to, wanted_sizes
-from scheduler.online.observation import Expected, Observation
+from scheduler.online.observation import Expected, Observation, capped
 from scheduler.online.revision import Reason, Revision, Rhythm
 from scheduler.online.true_rates import MARGIN, Requirement, requirements
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
@@ -42,7 +42,7 @@ class Ds2:
     name: ClassVar[str] = "ds2"
     paper: ClassVar[str] = "Kalavri et al.: Three steps is all you need, OSDI 2018"
     needs: ClassVar[Needs] = Needs(
-        traffic="used", load=True, online=True, ignores="workers asked for, memory, hardware"
+        traffic="used", load=True, online=True, scales=True, ignores="workers asked for, memory, hardware"
     )
     rhythm: ClassVar[Rhythm] = Rhythm(10, 1, "mean", first_s=10, ask_s=10)
     Params: ClassVar[type] = Ds2Params
@@ -121,7 +121,7 @@ class Ds2:
         if not revision.changes:
             return Revision(text="every component has what it needs", details=details)
         reason, text = _why(revision, len(away))
-        expects = Expected(load=min(packing.highest_node(), 2.0))
+        expects = Expected(load=capped(packing.node_loads()))
         return replace(revision, reason=reason, text=text, expects=expects, details=details)
 
     def _packing(self, problem: Problem, observation: Observation) -> CorePacking:

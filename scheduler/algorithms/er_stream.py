@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from scheduler.online.clocks import Clocks, utilisations
-from scheduler.online.observation import Expected, Observation
+from scheduler.online.observation import Expected, Observation, capped
 from scheduler.online.overload import Relief, relieve, vacate
 from scheduler.online.predicted_loads import PredictedLoads
-from scheduler.online.rescheduling import Rescheduling, cut_of, reschedule
+from scheduler.online.rescheduling import Rescheduling, cut_of, not_asked, reschedule
 from scheduler.online.revision import Reason, Revision, Rhythm
 from scheduler.problem import Move, Needs, Placement, Plan, Problem, concluded
 from scheduler.toolkit.communication import classes_of
@@ -150,11 +150,11 @@ class ErStream:
             return list(islice(in_order, many)), f"{message}: nodes are filled one after the other"
         return [used[at] for at in found], message
 
-    def revise(self, problem: Problem, observation: Observation) -> Revision | None:
+    def revise(self, problem: Problem, observation: Observation) -> Revision:
         """Move executors off overloaded nodes, else exchange executors between nodes; and set clocks."""
         (topology,) = problem.topologies
         if any(name not in observation.executors for name in topology.executor_named):
-            return None  # executors wait, which are placed without us
+            return Revision(text="executors wait, which are placed without it")
         ratios = self._clocks.ratios(problem.cluster, observation) if self._clocks else {}
         loads = PredictedLoads(problem, observation, self._params.B, ratios)
         rates = observed(topology, observation.as_traffic) or {}
@@ -162,7 +162,9 @@ class ErStream:
         if gone:
             left = vacate(topology, loads, rates, gone) if observation.complete else []
             moves = _moves(topology, observation, loads)
-            return self._revision(problem, observation, loads, rates, "nodes", moves, left) if moves else None
+            if not moves:
+                return Revision(text=f"no room for the executors of {', '.join(sorted(gone))}")
+            return self._revision(problem, observation, loads, rates, "nodes", moves, left)
         if not observation.complete:
             return Revision(text="the observation is not complete")
         held = self._held(topology, observation)
@@ -228,10 +230,9 @@ class ErStream:
         targets = {move.target.node for move in moves}
         clocks = self._clocks and self._clocks.answer(problem.cluster, topology, observation, loads, targets)
         frequencies = clocks.frequencies if clocks else {}
-        busiest = max(utilisations(problem.cluster, loads, frequencies).values(), default=None)
         expects = Expected(
             cut_of(topology, loads.place, rates) if rates else None,
-            None if busiest is None else min(busiest, 2.0),
+            capped(utilisations(problem.cluster, loads, frequencies)),
             clocks.watts if clocks else None,
         )
         details = {
@@ -239,8 +240,8 @@ class ErStream:
                 node: {"load": round(load, 6), "bound": loads.bound[node]} for node, load in loads.observed.items()
             },
             "overload": [relief.account for relief in relieved],
-            "cut": exchange.account if isinstance(exchange, Rescheduling) else {"outcome": exchange},
-            "clocks": clocks.details if clocks else {"outcome": "off"},
+            "reschedule": exchange.account if isinstance(exchange, Rescheduling) else not_asked(exchange),
+            **(clocks.details if clocks else {"clocks": {}}),
         }
         words = [relief.text for relief in relieved[:MOST_WORDS]]
         if isinstance(exchange, Rescheduling):

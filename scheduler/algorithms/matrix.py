@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from scheduler.online.observation import Observation
-from scheduler.online.replanner import by_placing_waiting, stranded
+from scheduler.online.replanner import by_placing_waiting, stranded, trigger
 from scheduler.online.revision import Revision, Rhythm
 from scheduler.online.round_state import Demand, NodeState, assign_slots
 from scheduler.problem import Needs, Plan, Problem
@@ -76,10 +76,10 @@ class Matrix:
         }
         return assign_slots(problem, demand, node_state, details)
 
-    def revise(self, problem: Problem, observation: Observation) -> Revision | None:
+    def revise(self, problem: Problem, observation: Observation) -> Revision:
         """Place the tasks of nodes that are gone, and level loads, when nodes come or go (always with `watch_load`)."""
         if not (self._params.watch_load or observation.changes or stranded(problem, observation)):
-            return None
+            return Revision(text="no node has come or gone", details=trigger("nodes", 0, 0))
         return by_placing_waiting(problem, observation, self.place)
 
 

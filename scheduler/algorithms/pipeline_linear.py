@@ -79,7 +79,7 @@ class PipelineLinear:
         revision = by_plan(problem, observation, self.place, ANY_PLAN)
         if revision.reason != "cut":
             return revision
-        scaled = any(change.what == "scale" for change in observation.changes)
+        scaled = any(change.kind == "scale" for change in observation.changes)
         text = "executors are distributed anew, after a change of their number or of nodes"
         return replace(revision, reason="scale" if scaled else "nodes", text=text)
 

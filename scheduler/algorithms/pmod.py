@@ -54,6 +54,7 @@ class Pmod:
         online=True,
         cycles=True,
         shrinks=True,
+        scales=True,
         ignores="which components communicate, load, traffic, CPU, memory, hardware, the number of workers",
     )
     overlap: ClassVar[Overlap] = "transfer"
@@ -76,8 +77,8 @@ class Pmod:
         schedule, details = _steps(assignment.nodes, change, self._params)
         return Plan(placements, freed=freed, schedule=schedule, details=details)
 
-    def revise(self, problem: Problem, observation: Observation) -> Revision | None:
-        """Place added executors and those of lost nodes, and follow new steps; None without a change."""
+    def revise(self, problem: Problem, observation: Observation) -> Revision:
+        """Place added executors and those of lost nodes, and follow new steps."""
         (topology,) = problem.topologies
         sizes = sizes_of(observation.executors)
         if self._busy and sizes == wanted_sizes(topology):
@@ -98,7 +99,8 @@ class Pmod:
         before = {slot.node for slot in observation.places.values()} if present is None else present.nodes
         old_tasks, tasks = self._scheduled_tasks(present, max(sizes.values())), _largest(problem)
         follows = present is not None and (set(before) != set(assignment.nodes) or old_tasks != tasks)
-        unchanged = Revision(text="nothing is to be changed", details=account) if account else None
+        numbers = {"N": len(before), "t": old_tasks, "Q": len(assignment.nodes), "s": tasks}
+        unchanged = Revision(text="nothing is to be changed", details={**numbers, **account})
         if not revision.changes and not follows:
             return unchanged
         change = Change(len(before), old_tasks, len(assignment.nodes), tasks)
@@ -107,7 +109,6 @@ class Pmod:
             self._followed = (schedule, tasks)
             return unchanged
         reason, text = _why(revision)
-        numbers = {"N": change.old_nodes, "t": change.old_tasks, "Q": change.nodes, "s": change.tasks}
         return replace(
             revision,
             reason=reason,

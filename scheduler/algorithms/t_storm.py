@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from scheduler.algorithms.even import storm_order
 from scheduler.online.observation import Observation
-from scheduler.online.replanner import ReplanRules, by_plan, overloaded, stranded
+from scheduler.online.replanner import ReplanRules, by_plan, overloaded, stranded, trigger
 from scheduler.online.revision import Revision, Rhythm
 from scheduler.online.round_state import Demand, NodeState
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
@@ -63,12 +63,16 @@ class TStorm:
             return Plan({t.id: place_one_per_node(t, workers[t.id], free) for t in problem.topologies})
         return self._reassign(problem)
 
-    def revise(self, problem: Problem, observation: Observation) -> Revision | None:
+    def revise(self, problem: Problem, observation: Observation) -> Revision:
         """Apply a new plan every `period_s` if it changes anything, and at once when a node is overloaded."""
         hot = overloaded(observation, self._params.overload)
-        if not hot and not stranded(problem, observation):
-            if observation.at_s - self._planned_s < self._params.period_s:
-                return None
+        if not hot.subjects and not stranded(problem, observation):
+            since_s = observation.at_s - self._planned_s
+            if since_s < self._params.period_s:
+                details = {**trigger("period_s", since_s, self._params.period_s), "load": hot.value}
+                return Revision(
+                    text=f"no node is overloaded, and the period began {since_s:.0f} s ago", details=details
+                )
             self._planned_s = observation.at_s
         return by_plan(problem, observation, self.place, ReplanRules(None, 0), {"overload": hot})
 

@@ -225,7 +225,7 @@ class Clocks:
                 highest = max(node.frequencies_hz or (0,))
                 if 0 < now < highest and _is_hot(node, loads, now):
                     frequencies[node.id] = highest
-                    nodes[node.id] |= {"rule": "overloaded", "hz": highest}
+                    nodes[node.id] |= {"binding": "overloaded", "hz": highest}
             else:
                 wanted = _wanted(node, found, now, loads, path, critical, self._p_min, self._view)
                 last, windows = self._answers.get(node.id, (0, 0))
@@ -237,11 +237,15 @@ class Clocks:
             power.append(_predicted_watts(node, found, loads, frequencies.get(node.id)))
         self._wanted |= frequencies
         known = [each for each in power if each is not None]
-        details: dict[str, Any] = {"nodes": nodes, "tolerance": self._tolerance}
-        if path and path.seconds:
-            details["path_s"] = path.seconds
-            details["critical"] = [executor.name for executor in sorted(critical)[:MOST_SHOWN]]
-            details["critical_executors"] = len(critical)
+        known_path = bool(path and path.seconds)
+        details: dict[str, Any] = {
+            "clocks": nodes,
+            "tolerance": self._tolerance,
+            "path_s": path.seconds if path and known_path else None,
+            "critical": [executor.name for executor in sorted(critical)[:MOST_SHOWN]] if known_path else [],
+            "critical_executors": len(critical) if known_path else None,
+            "critical_nodes": sorted({loads.place[executor] for executor in critical}) if known_path else [],
+        }
         return ClockAnswer(frequencies, fsum(known) if len(known) == len(power) else None, details)
 
     def _path(self, cluster: Cluster, topology: Topology, observation: Observation) -> CriticalPath | None:
@@ -317,7 +321,7 @@ def _wanted(
         "p_req": round(p_req, 6),
         "y_min_s": theta * log(p_req) if p_req else None,
         "phi": round(chosen.phi, 6),
-        "rule": "critical" if stuck else "overloaded" if hot else chosen.rule,
+        "binding": "critical" if stuck else "overloaded" if hot else chosen.rule,
         "feasible": chosen.feasible,
         "critical": stuck[:MOST_SHOWN],
         "now_hz": now,

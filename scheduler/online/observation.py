@@ -4,6 +4,7 @@ Times are seconds since the sources started. Loads of executors are CPU points (
 of the node's `cpu`. A value that was not measured is None.
 """
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from math import fsum
@@ -21,6 +22,9 @@ from workloads.traffic import Edge, NodeLoad, Traffic
 
 Count = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+
+MOST_LOAD = 2.0
+"""Largest load of a node in observations and predictions."""
 
 
 Happening = Literal["node_up", "node_down", "node_lost", "node_returned", "scale", "clock", "recovered"]
@@ -60,7 +64,7 @@ class ObservedExecutor(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """An executor in the window.
 
     Attributes:
-        node, slot: its worker.
+        node, slot: its worker; `with_places` adds missing ones.
         busy: CPU points of its thread in the operator and in routing.
         load: `busy` and its share of the worker's transport.
         processed_per_s, emitted_per_s: tuples.
@@ -71,10 +75,10 @@ class ObservedExecutor(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         moved_s: when it last moved.
     """
 
-    node: str
-    slot: Count
-    busy: NonNegative
-    load: NonNegative
+    node: str = ""
+    slot: Count = 0
+    busy: NonNegative = 0.0
+    load: NonNegative = 0.0
     processed_per_s: NonNegative = 0.0
     emitted_per_s: NonNegative = 0.0
     queued: Count = 0
@@ -98,8 +102,8 @@ class ObservedNode(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         saturated: whether `load` is so high that the demand of its executors is unknown; their loads are lower bounds.
     """
 
-    load: NodeLoad | None
-    base: NodeLoad | None
+    load: NodeLoad | None = None
+    base: NodeLoad | None = None
     hz: NonNegative | None = None
     asked_hz: NonNegative | None = None
     watts: NonNegative | None = None
@@ -113,28 +117,44 @@ class ObservedNode(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 class ObservedSource(Struct, frozen=True, forbid_unknown_fields=True):
     """Tuples that the spouts' schedule asked for and that they emitted, per second, and how late they were."""
 
-    due_per_s: NonNegative = 0.0
-    emitted_per_s: NonNegative = 0.0
-    late_s: NonNegative = 0.0
+    due_per_s: NonNegative | None = None
+    emitted_per_s: NonNegative | None = None
+    late_s: NonNegative | None = None
 
 
 class ObservedSink(Struct, frozen=True, forbid_unknown_fields=True):
     """Tuples that reached sinks, per second, and their latency."""
 
-    per_s: NonNegative = 0.0
+    per_s: NonNegative | None = None
     p50_ms: NonNegative | None = None
     p99_ms: NonNegative | None = None
 
 
-class Change(Struct, frozen=True, forbid_unknown_fields=True):
-    """What happened to the cluster or the topology, other than by a revision: node, component, or empty."""
+class Change(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What happened to the cluster or the topology, other than by a revision.
+
+    Attributes:
+        at_s: when.
+        kind: what.
+        node, component: what it happened to, if to one of these.
+        value: new number of executors of a component, where it is known.
+    """
 
     at_s: float
-    what: Happening
-    subject: str = ""
+    kind: Happening
+    node: str | None = None
+    component: str | None = None
+    value: float | None = None
+
+    @staticmethod
+    def of(at_s: float, kind: Happening, subject: str = "", value: float | None = None) -> "Change":
+        """Return a change of `subject`: a component if it is scaled, else a node; empty for the whole topology."""
+        if kind == "scale":
+            return Change(at_s, kind, component=subject or None, value=value)
+        return Change(at_s, kind, node=subject or None, value=value)
 
 
-class Expected(Struct, frozen=True, forbid_unknown_fields=True):
+class KeyFigures(Struct, frozen=True, forbid_unknown_fields=True):
     """Tuples/s between nodes, highest load of a node, and watts of all nodes, where known."""
 
     cut: NonNegative | None = None
@@ -142,27 +162,56 @@ class Expected(Struct, frozen=True, forbid_unknown_fields=True):
     watts: NonNegative | None = None
 
 
+class Expected(Struct, frozen=True, forbid_unknown_fields=True):
+    """Prediction of a revision, where known.
+
+    Attributes:
+        cut: tuples/s between nodes.
+        load: node -> its load.
+        watts: power of all nodes.
+    """
+
+    cut: NonNegative | None = None
+    load: Mapping[str, NodeLoad] = {}
+    watts: NonNegative | None = None
+
+    @property
+    def figures(self) -> KeyFigures:
+        """The same, with the highest load only."""
+        return KeyFigures(self.cut, max(self.load.values(), default=None), self.watts)
+
+
+def capped(loads: Mapping[str, float]) -> dict[str, float]:
+    """Return predicted loads as far as files have them."""
+    return {node: min(load, MOST_LOAD) for node, load in loads.items()}
+
+
 class PastRevision(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An earlier revision: what it wanted, what became of it, and what was measured before and after.
 
-    `after` is None until a complete window has passed.
+    Attributes:
+        number: number of its decision.
+        moves: number of executors that it moves.
+        before: measured in the window that was decided about.
+        effect: the same in the first complete window after it; None until that has passed.
     """
 
+    number: Count = 0
     at_s: float
     reason: str
     outcome: Outcome
     message: str = ""
     moves: Count = 0
-    expects: Expected = Expected()
-    before: Expected | None = None
-    after: Expected | None = None
+    expects: KeyFigures = KeyFigures()
+    before: KeyFigures | None = None
+    effect: KeyFigures | None = None
 
 
 class Observation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
     """One window of a running topology.
 
     Attributes:
-        at_s, since_s: end and begin of the window (`since_s`, `at_s`].
+        at_s, since_s: end and begin of the window (`since_s`, `at_s`]; `observation_of` adds a missing `since_s`.
         samples, sample_s: how many samples it has, and how far apart they are.
         epoch: number of the epoch.
         version: counts changes of placement, parallelism, schedule, clocks and availability.
@@ -177,8 +226,8 @@ class Observation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
     """
 
     at_s: float
-    since_s: float
-    samples: Count
+    since_s: float = math.nan
+    samples: Count = 1
     sample_s: Annotated[float, Meta(gt=0)] = 1.0
     epoch: Count = 0
     version: Count = 0
@@ -199,10 +248,10 @@ class Observation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
         return {name: Slot(found.node, found.slot) for name, found in self.executors.items()}
 
     @cached_property
-    def measured(self) -> Expected:
+    def measured(self) -> KeyFigures:
         """What revisions predict, as it was in this window; power if that of all nodes is known."""
         watts = [node.watts for node in self.nodes.values()]
-        return Expected(
+        return KeyFigures(
             cut=fsum(
                 edge.tuples_per_s
                 for edge in self.traffic.edges
@@ -227,16 +276,16 @@ class Observation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
         )
 
 
-def problem_at(problem: Problem, observation: Observation) -> Problem:
+def problem_at(problem: Problem, observation: Observation, wanted: bool = False) -> Problem:
     """Return the round at the end of a window: what runs, which nodes are available, and the observed traffic.
-
-    The topology has the numbers of executors that run.
 
     Args:
         problem: the topology, the cluster, and the workers of other topologies.
         observation: the window.
+        wanted: whether the topology keeps its numbers of executors, instead of getting those that run.
     """
-    topology = resized(problem.topologies[0], sizes_of(observation.executors))
+    topology = problem.topologies[0]
+    topology = topology if wanted else resized(topology, sizes_of(observation.executors))
     workers: dict[Slot, list[str]] = {}
     for name, slot in observation.places.items():
         workers.setdefault(slot, []).append(name)
@@ -253,15 +302,43 @@ def problem_at(problem: Problem, observation: Observation) -> Problem:
 
 
 def observation_of(document: Document) -> Located[Observation]:
-    """Convert a document.
+    """Convert a document; without `since_s`, the window is as long as its samples.
 
     Raises:
         InputError: it is invalid; the message names file, line, key and value.
     """
     found = document.convert(Observation)
+    if math.isnan(found.since_s):
+        found = structs.replace(found, since_s=found.at_s - found.samples * found.sample_s)
     if found.at_s <= found.since_s:
         raise document.error(("at_s",), f"{found.at_s:g} is not after since_s, {found.since_s:g}")
     return Located(found, document.origin)
+
+
+def with_places(located: Located[Observation], problem: Problem) -> Located[Observation]:
+    """Return an observation in which executors have their workers: those of `existing` where the file has none.
+
+    Raises:
+        InputError: an executor of the topology has none; the message names file and line.
+    """
+    found, origin = located.value, located.origin
+    (topology,) = problem.topologies
+    running = {
+        name: (worker.node, worker.slot)
+        for worker in problem.existing
+        if worker.topology == topology.id
+        for name in worker.executors
+    }
+    executors = dict(found.executors)
+    for name, executor in found.executors.items():
+        if executor.node or (name not in topology.executor_named and name not in running):
+            continue
+        if name not in running:
+            what = "runs nowhere: it has no 'node', and no worker of 'existing' in the cluster file has it"
+            raise (origin / "executors" / name).error(what)
+        node, slot = running[name]
+        executors[name] = structs.replace(executor, node=node, slot=slot)
+    return Located(structs.replace(found, executors=executors), origin)
 
 
 def check_observed(located: Located[Observation], problem: Problem) -> None:

@@ -14,8 +14,8 @@ from scheduler.online.predicted_loads import PredictedLoads
 from scheduler.toolkit.local_traffic import Rates
 from workloads.topology import Executor, Topology
 
-MOST_OTHERS = 20
-"""Maximum number of nodes in an account that were examined and not chosen."""
+MOST_CANDIDATES = 20
+"""Maximum number of nodes in an account that were examined, besides the one that was chosen."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Candidate:
     def account(self) -> dict[str, Any]:
         """The same in JSON types."""
         return {
-            "victim": self.victim.name,
+            "executor": self.victim.name,
             "node": self.node,
             "stage": self.stage,
             "load": round(self.load, 6),
@@ -96,13 +96,14 @@ class Relief:
         """The same in JSON types."""
         found: dict[str, Any] = {"node": self.node, "load": round(self.load, 6), "bound": self.bound}
         if self.victim is None or self.target is None:
-            found["outcome"] = self._why_none
+            found |= {"outcome": self._why_none, "executor": None, "to": None, "stage": "none", "local_traffic": None}
         else:
-            found |= {"outcome": "move", "victim": self.victim.name, "local": self.local}
-            found |= {key: self.target.account[key] for key in ("stage", "r")}
-            found |= {"target": self.target.node, "target_load": self.target.account["load"]}
-        others = [candidate.account for candidate in self.candidates if candidate is not self.target]
-        return found | {"tried": self.tried, "skipped": self.skipped, "others": others[-MOST_OTHERS:]}
+            found |= {"outcome": "move", "executor": self.victim.name, "to": self.target.node}
+            found |= {"stage": self.target.stage, "local_traffic": self.local}
+        # The last ones and the target.
+        chosen = [each for each in self.candidates[:-MOST_CANDIDATES] if each is self.target]
+        candidates = [candidate.account for candidate in (*chosen, *self.candidates[-MOST_CANDIDATES:])]
+        return found | {"tried": self.tried, "skipped": self.skipped, "candidates": candidates}
 
 
 def relieve(
@@ -184,10 +185,10 @@ class _Relieving:
         seen: list[Candidate] = []
         victims = sorted(mobile, key=lambda executor: (local[executor], -loads.share(executor), executor))
         for tried, victim in enumerate(victims, 1):
-            if loads.work(victim) > most_work and len(seen) >= MOST_OTHERS:
+            if loads.work(victim) > most_work and len(seen) >= MOST_CANDIDATES:
                 continue  # it fits nowhere, and the account is long enough
             target, candidates = self._target(victim, node)
-            seen = [*seen[-MOST_OTHERS:], *candidates]
+            seen = [*seen[-MOST_CANDIDATES:], *candidates]
             if target is not None:
                 self._neighbours.move(victim, node, target.node)
                 loads.move(victim, target.node)

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from msgspec import Meta, Struct
 
 from inventory.errors import RunError
 from inventory.values import Positive
-from scheduler.online.observation import Expected, Observation, ObservedExecutor, ObservedNode, problem_at
+from scheduler.online.observation import Expected, Observation, ObservedExecutor, ObservedNode, capped, problem_at
 from scheduler.online.replanning import Replanned, cut_of, loads_after, replan
 from scheduler.online.revision import Reason, Revision, Rhythm
 from scheduler.problem import Move, Plan, Problem, Scheduler, Slot
@@ -72,19 +72,31 @@ def stranded(problem: Problem, observation: Observation) -> list[str]:
     return [e.name for e in topology.executors if observation.executors[e.name].node not in available]
 
 
-def overloaded(observation: Observation, limit: float) -> list[str]:
+class Urgent(NamedTuple):
+    """What makes a plan urgent: nodes or executors, their highest value, and the threshold that it exceeds."""
+
+    subjects: Sequence[str]
+    value: float
+    threshold: float
+
+
+def overloaded(observation: Observation, limit: float) -> Urgent:
     """Return the nodes with a load above `limit`, which is a share of their `cpu`."""
-    return [name for name, node in observation.nodes.items() if node.load is not None and node.load > limit]
+    loads = {name: node.load for name, node in observation.nodes.items() if node.load is not None}
+    return Urgent([name for name, load in loads.items() if load > limit], max(loads.values(), default=0.0), limit)
 
 
-def overfull(problem: Problem, observation: Observation) -> list[str]:
-    """Return the nodes whose executors, by their observed loads, exceed the node's capacity."""
+def overfull(problem: Problem, observation: Observation) -> Urgent:
+    """Return the nodes whose executors, by their observed loads, exceed the node's capacity; its share is 1."""
     loads = Loads(problem)
     used = dict.fromkeys(loads.capacity, 0.0)
     (topology,) = problem.topologies
     for executor in topology.executors:
         used[observation.executors[executor.name].node] += loads.of(topology, executor)
-    return [node for node, load in used.items() if load > loads.capacity[node]]
+    beyond = [node for node, load in used.items() if load > loads.capacity[node]]
+    return Urgent(
+        beyond, max((load / loads.capacity[n] for n, load in used.items() if loads.capacity[n]), default=0.0), 1.0
+    )
 
 
 def by_plan(
@@ -92,7 +104,7 @@ def by_plan(
     observation: Observation,
     place: Callable[[Problem], Plan],
     rules: ReplanRules,
-    urgent: Mapping[Reason, Sequence[str]] = {},
+    urgent: Mapping[Reason, Urgent] = {},
     accept: Callable[[Replanned], str] | None = None,
 ) -> Revision:
     """Plan anew, and return the revision, or why there is none.
@@ -102,25 +114,33 @@ def by_plan(
         observation: the last window.
         place: makes the plan.
         rules: when a plan is applied.
-        urgent: reason -> nodes or executors for which a plan is applied at once, whatever it saves.
+        urgent: reason -> what a plan is applied for at once, whatever it saves.
         accept: returns why a plan is applied, or an empty text; instead of `min_gain_percent`.
     """
     last = last_applied_s(observation)
     away = stranded(problem, observation)
-    pressing: dict[Reason, Sequence[str]] = {"nodes": away} if away else {}
-    pressing |= {reason: subjects for reason, subjects in urgent.items() if subjects}
+    pressing: dict[Reason, Urgent] = {"nodes": Urgent(away, len(away), 0)} if away else {}
+    pressing |= {reason: found for reason, found in urgent.items() if found.subjects}
     details: dict[str, Any] = {
         "last_applied_s": last,
         "every_s": rules.every_s,
         "min_gain_percent": rules.min_gain_percent,
-        "urgent": {reason: list(subjects) for reason, subjects in pressing.items()},
+        "urgent": {reason: list(found.subjects) for reason, found in pressing.items()},
     }
     if not pressing and last is not None and rules.once:
+        details |= trigger("once", last, None)
         return Revision(text="the placement is revised once only", details=details)
     if not pressing and last is not None and observation.at_s - last < rules.every_s:
+        details |= trigger("every_s", observation.at_s - last, rules.every_s)
         return Revision(text=f"the last revision was {observation.at_s - last:.0f} s ago", details=details)
     found = replan(problem, observation, place)
     details |= account(found)
+    if pressing:
+        details |= next(trigger(reason, each.value, each.threshold) for reason, each in pressing.items())
+    elif rules.first and last is None:
+        details |= trigger("first", None, None)
+    else:
+        details |= trigger("gain_percent", found.gain_percent, rules.min_gain_percent)
     if found.message:
         return Revision(text=f"no plan: {found.message}", details=details)
     if not found.moves:
@@ -129,7 +149,7 @@ def by_plan(
         text = "the plan has another communication schedule for what runs"
         return Revision("schedule", text, schedule=found.schedule, details=details)
     revision = partial(Revision, moves=found.moves, schedule=found.schedule, expects=expected(found), details=details)
-    for reason, subjects in pressing.items():
+    for reason, (subjects, _, _) in pressing.items():
         text = f"{', '.join(subjects[:3])}{', ...' if len(subjects) > 3 else ''}: {WORDS[reason]}"
         return revision(reason, text)
     if rules.first and last is None:
@@ -190,17 +210,23 @@ def account(found: Replanned) -> dict[str, Any]:
     """Return what a plan would do, for the details of a decision."""
     return {
         "cut": {"now": found.cut_now, "plan": found.cut_plan},
-        "moves": {"as_named": found.named, "renamed": len(found.moves)},
+        "moves_before_renaming": found.named,
+        "moves_after_renaming": len(found.moves),
     }
+
+
+def trigger(name: str, value: float | None, threshold: float | None) -> dict[str, Any]:
+    """Return what decides, for the details of a decision."""
+    return {"trigger": {"name": name, "value": value, "threshold": threshold}}
 
 
 def expected(found: Replanned) -> Expected:
     """Return the prediction of a plan."""
-    return Expected(found.cut_plan, min(max(found.load_plan.values()), 2.0) if found.load_plan else None)
+    return Expected(found.cut_plan, capped(found.load_plan))
 
 
-def by_placing_waiting(problem: Problem, observation: Observation, place: Callable[[Problem], Plan]) -> Revision | None:
-    """Place what waits, because its node is not available, and whatever else `place` moves by itself; None for nothing.
+def by_placing_waiting(problem: Problem, observation: Observation, place: Callable[[Problem], Plan]) -> Revision:
+    """Place what waits, because its node is not available, and whatever else `place` moves by itself.
 
     For schedulers whose `place` extends what runs.
     """
@@ -210,13 +236,14 @@ def by_placing_waiting(problem: Problem, observation: Observation, place: Callab
     now = {topology.executor_named[name]: slot for name, slot in observation.places.items()}
     after = {executor: placement.assignments.get(executor, slot) for executor, slot in now.items()}
     moves = [Move(topology.id, e, now[e], after[e]) for e in topology.executors if now[e] != after[e]]
-    if not moves:
-        return None
     cut = {"now": cut_of(problem, topology, now), "plan": cut_of(problem, topology, after)}
     loads = loads_after(problem, observation, after)
-    expects = Expected(cut["plan"], min(max(loads.values()), 2.0) if loads else None)
-    details = {"cut": cut, "moves": {"as_named": len(moves), "renamed": len(moves)}, "plan": dict(plan.details)}
+    expects = Expected(cut["plan"], capped(loads))
     away = stranded(problem, observation)
+    counts = {"moves_before_renaming": len(moves), "moves_after_renaming": len(moves)}
+    details = {**trigger("nodes", len(away), 0), "cut": cut, **counts, "plan": dict(plan.details)}
+    if not moves:
+        return Revision(text="the plan is what runs", details=details)
     text = f"{len(away)} executors waited" if away else "loads are levelled"
     return Revision("nodes" if away else "overload", text, moves, expects=expects, details=details)
 

@@ -128,6 +128,11 @@ class Replanned:
     schedule: CommunicationSchedule | None = None
     message: str = ""
 
+    @property
+    def gain_percent(self) -> float | None:
+        """Share of the traffic between nodes that is saved; None without such traffic."""
+        return 100 * (1 - self.cut_plan / self.cut_now) if self.cut_now else None
+
     def saves(self, percent: float) -> bool:
         """Return whether at least so many per cent of the traffic between nodes are saved, and something moves."""
         return bool(self.moves) and self.cut_plan <= self.cut_now * (1 - percent / 100) and self.cut_plan < self.cut_now

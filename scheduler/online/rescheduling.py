@@ -65,14 +65,25 @@ class Rescheduling:
     @property
     def account(self) -> dict[str, Any]:
         """The same in JSON types."""
-        renamed = sum(len(group.changes) for group in self.groups)
         return {
-            "cut": {"now": self.cut_now, "plan": self.cut_plan, "accepted": self.cut_accepted},
+            "asked": True,
+            "cut_old": self.cut_now,
+            "cut_new": self.cut_plan,
+            "cut_accepted": self.cut_accepted,
             "alpha": self.alpha,
-            "moves": {"as_named": self.named, "renamed": renamed, "accepted": len(self.accepted)},
-            "groups": [group.account for group in self.groups],
+            "fired": is_worth_it(self.cut_now, self.cut_plan, self.alpha),
+            "moves_before_renaming": self.named,
+            "moves_after_renaming": sum(len(group.changes) for group in self.groups),
+            "groups": [group.account for group in self.groups if not group.refusal],
+            "rejected": [group.account for group in self.groups if group.refusal],
+            "accepted": len(self.accepted),
             "outcome": self.text,
         }
+
+
+def not_asked(why: str) -> dict[str, Any]:
+    """Return the account where no new partition was made."""
+    return {"asked": False, "fired": False, "outcome": why}
 
 
 def is_worth_it(now: float, plan: float, alpha: float) -> bool:

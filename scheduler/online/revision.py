@@ -98,63 +98,77 @@ class OnlineScheduler(Scheduler, Protocol):
 class MoveInFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
     """A move in a file."""
 
+    topology: str
     executor: str
     source: Slot
     target: Slot
 
 
 class RevisionInFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A revision in a file; see docs/reference/files.md."""
+    """A revision in a file, without its account; see docs/reference/files.md."""
 
     reason: str
-    text: str
     moves: tuple[MoveInFile, ...]
     parallelism: dict[str, int]
     added: dict[str, Slot]
     frequencies_hz: dict[str, int | None]
-    communication_schedule: CommunicationSchedule | None
+    schedule: CommunicationSchedule | None
     wave: int
     expects: Expected
-    details: dict[str, Any]
 
 
-def in_file(revision: Revision | None) -> RevisionInFile | None:
-    """Return the form of a checked revision in files."""
+class AnswerInFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """An answer in a file.
+
+    Attributes:
+        revision: None if nothing is to be done.
+        text: why, in a sentence.
+        details: why, in the scheduler's own account.
+    """
+
+    revision: RevisionInFile | None
+    text: str = ""
+    details: dict[str, Any] = {}
+
+
+def in_file(revision: Revision | None, topology: str) -> AnswerInFile:
+    """Return the form of a checked answer in files; `topology` names the one that runs."""
     if revision is None:
-        return None
-    return RevisionInFile(
+        return AnswerInFile(None)
+    found = RevisionInFile(
         reason=revision.reason,
-        text=revision.text,
-        moves=tuple(MoveInFile(m.executor.name, m.source, m.target) for m in revision.moves),
+        moves=tuple(MoveInFile(topology, m.executor.name, m.source, m.target) for m in revision.moves),
         parallelism=dict(revision.parallelism),
         added={executor.name: slot for executor, slot in revision.added.items()},
         frequencies_hz=dict(revision.frequencies),
-        communication_schedule=revision.schedule,
+        schedule=revision.schedule,
         wave=revision.wave,
         expects=revision.expects,
-        details=dict(revision.details),
     )
+    return AnswerInFile(found if revision.changes else None, revision.text, dict(revision.details))
 
 
-def revision_of(found: RevisionInFile | None, topology: str) -> Revision | None:
-    """Return the revision of a topology from its form in files.
+def revision_of(answer: AnswerInFile) -> Revision | None:
+    """Return the answer from its form in files; None if the scheduler has nothing to say.
 
     Raises:
         ValueError: a name is not that of an executor.
     """
+    found = answer.revision
     if found is None:
-        return None
+        said = answer.text or answer.details
+        return Revision(text=answer.text, details=answer.details) if said else None
     return Revision(
         reason=found.reason,  # type: ignore[arg-type]  # checked before it was written
-        text=found.text,
-        moves=tuple(Move(topology, Executor.named(m.executor), m.source, m.target) for m in found.moves),
+        text=answer.text,
+        moves=tuple(Move(m.topology, Executor.named(m.executor), m.source, m.target) for m in found.moves),
         parallelism=found.parallelism,
         added={Executor.named(name): slot for name, slot in found.added.items()},
         frequencies=found.frequencies_hz,
-        schedule=found.communication_schedule,
+        schedule=found.schedule,
         wave=found.wave,
         expects=found.expects,
-        details=found.details,
+        details=answer.details,
     )
 
 

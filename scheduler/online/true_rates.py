@@ -88,7 +88,7 @@ def requirements(topology: Topology, observation: Observation) -> dict[str, Requ
     for edge in observation.traffic.edges:
         link = Executor.named(edge.source).component, Executor.named(edge.destination).component
         links[link] = links.get(link, 0.0) + edge.tuples_per_s
-    due, emitted = observation.source.due_per_s, observation.source.emitted_per_s
+    due, emitted = observation.source.due_per_s or 0.0, observation.source.emitted_per_s or 0.0
     lag = due / emitted if min(due, emitted) > LEAST else 1.0
     grown: dict[str, float] = {}  # component -> growth of what it emits
     found: dict[str, Requirement] = {}

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import inf
 from typing import Any, get_args
 
 from inventory.documents import Origin
@@ -24,7 +26,7 @@ from scheduler.toolkit.plan_faults import (
     slot_in_words,
 )
 from scheduler.toolkit.slow_notice import slow_notice
-from workloads.scaling import MOST_SCALED, resized, spouts_of, why_fixed
+from workloads.scaling import MOST_SCALED, resized, sizes_of, spouts_of, why_fixed
 from workloads.topology import Executor, Topology
 
 NOT_ONLINE = "the scheduler {!r} does not revise running topologies"
@@ -51,10 +53,17 @@ class CheckedOnline(Checked):
             revision = self.inner.revise(problem, observation)
             if revision is None:
                 return None
-            faults = revision_faults(problem, observation, revision)
+            faults = revision_faults(_running(problem, observation), observation, revision)
         if faults:
             raise InvalidPlanError(self.name, faults)
         return revision
+
+
+def _running(problem: Problem, observation: Observation) -> Problem:
+    """Return the problem with the numbers of executors that run."""
+    (topology,) = problem.topologies
+    present = resized(topology, sizes_of(observation.executors))
+    return problem if present is topology else replace(problem, topologies=(present,))
 
 
 def rhythm_of(scheduler: Checked) -> Rhythm | None:
@@ -111,6 +120,16 @@ def _reason_faults(revision: Revision) -> Iterator[str]:
         yield f"wave is {revision.wave!r}, a number of executors was expected"
     if not isinstance(revision.expects, Expected):
         yield f"expects is {kind_of(revision.expects)}, an Expected was expected"
+    else:
+        yield from _expected_faults(revision.expects)
+
+
+def _expected_faults(expects: Expected) -> Iterator[str]:
+    if not isinstance(expects.load, Mapping):
+        yield f"expects.load is {kind_of(expects.load)}, a mapping from nodes to loads was expected"
+    for name, value in {"cut": expects.cut, "watts": expects.watts, **_mapping(expects.load)}.items():
+        if value is not None and not (isinstance(value, int | float) and 0 <= value < inf):
+            yield f"expects: {name!r}: {value!r} is no number >= 0"
 
 
 def _move_faults(problem: Problem, observation: Observation, revision: Revision) -> Iterator[str]:

@@ -137,11 +137,11 @@ class CorePacking:
     def highest(self) -> float:
         """Return the highest load of a slot, as a share of a core, or of a node, as a share of its CPU."""
         slots = [points / CORE for points in self._in_slot.values()]
-        return max([*slots, self.highest_node()])
+        return max([*slots, *self.node_loads().values()], default=0.0)
 
-    def highest_node(self) -> float:
-        """Return the highest load of a node with executors, as a share of its CPU."""
-        return max(map(self._load, self._used), default=0.0)
+    def node_loads(self) -> dict[str, float]:
+        """Return node with executors -> its load, as a share of its CPU."""
+        return {node: self._load(node) for node in sorted(self._used)}
 
     def _with_room(self, points: float) -> Slot | None:
         """Return a slot with room, or None."""

@@ -16,7 +16,7 @@ from analysis.records import RevisionRecord
 from analysis.results import load_campaign
 from analysis.summary import SPARK_COLUMNS
 from inventory.documents import to_plain
-from scheduler.online.observation import Expected
+from scheduler.online.observation import KeyFigures
 
 BEFORE = WindowMeans(
     from_s=0.5,
@@ -80,8 +80,8 @@ DECISIONS = [
         ended_s=4.1,
         moves=3,
         clocks={"n1": 2_000_000_000},
-        expects=Expected(cut=280.0, load=0.75, watts=100.0),
-        before=Expected(load=0.9),
+        expects=KeyFigures(cut=280.0, load=0.75, watts=100.0),
+        before=KeyFigures(load=0.9),
     ),
 ]
 MEANS = RunMeans(whole_run=BEFORE, after_last_revision=AFTER)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from observed_rounds import APART, SKEWED, chain, nodes
+from observed_rounds import APART, SKEWED, applied, chain, nodes, observed, round_at
 from traced_runs import NAME, TracedRun
 
 from analysis.records import RunRecord
@@ -17,7 +17,8 @@ from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument, Node
 from controller.host.process_identity import this_process
 from inventory.documents import dump_yaml, read
 from inventory.times import utc_stamp
-from scheduler.online.observation import check_observed, observation_of
+from scheduler.deciding import question_in_pieces
+from scheduler.online.observation import Observation, check_observed, observation_of
 from scheduler.problem import Problem
 from workloads.traffic import load_traffic
 
@@ -83,9 +84,28 @@ def test_a_written_observation_is_read_by_revise(campaign: Path, capsys: pytest.
     assert run(["observe", str(campaign / "runs" / NAME), "--at", "15", "--window", "10", "-o", "seen.json"]) == 0
     files = ["--cluster", "cluster.yml", "--topology", "topology.yml", "--observation", "seen.json"]
     assert run(["revise", *files, "--scheduler", "i-scheduler", "--json"]) == 0
-    (decision,) = json.loads(capsys.readouterr().out)["decisions"]
+    decision = json.loads(capsys.readouterr().out)
     assert (decision["at_s"], decision["revision"]["reason"]) == (15, "cut")
     assert decision["revision"]["expects"]["cut"] == pytest.approx(90, abs=0.01)
+
+
+def test_an_online_run_has_kept_what_its_scheduler_saw(campaign: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    windows = [observed(at_s, history=[applied(at_s - 1)], state={"b[0]": 7}) for at_s in (6, 11)]
+    questions = [b"".join(question_in_pieces(n, round_at(seen), seen)) + b"}" for n, seen in enumerate(windows, 1)]
+    kept = campaign / "runs" / NAME / "decisions.jsonl"
+    kept.write_bytes(b"\n".join([b'{"scheduler": "matrix"}', questions[0], b'{"reset": "late"}', questions[1]]) + b"\n")
+
+    def seen(*more: object) -> Observation:
+        assert run(["observe", str(campaign), "-o", "seen.json", *map(str, more)]) == 0
+        return observation_of(read("seen.json")).value
+
+    assert (seen(), seen("--at", 10.9), seen("--at", 6)) == (windows[1], windows[0], windows[0])
+    assert "its scheduler was asked first at 6 s, after 5.9 s" in refused(capsys, "observe", campaign, "--at", 5.9)
+    assert seen("--at", 10.9, "--window", 3).since_s == pytest.approx(7.9)  # from the traces
+    kept.write_text('{"scheduler": "matrix"}\n')
+    assert seen().at_s == pytest.approx(20, abs=1)
+    kept.write_text("{")
+    assert "decisions.jsonl: not the decisions of a run" in refused(capsys, "observe", campaign)
 
 
 def test_a_part_of_a_run_is_chosen_in_seconds_since_the_sources_started(

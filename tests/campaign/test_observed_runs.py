@@ -18,7 +18,7 @@ from inventory.cluster import Cluster, Node
 from inventory.documents import parse
 from inventory.errors import InputError
 from scheduler.online.observation import (
-    Expected,
+    KeyFigures,
     Observation,
     Outcome,
     check_observed,
@@ -149,7 +149,7 @@ def test_without_a_length_a_window_is_all_since_the_last_change(tmp_path: Path) 
     assert [(seen.since_s, seen.complete) for seen in (observe(run, 7), observe(run, 19))] == [(2, True), (9.5, True)]
     seen = observe(run, 19, 15)
     assert (seen.since_s, seen.complete, seen.epoch) == (9.5, False, 2)
-    assert [(change.at_s, change.what) for change in seen.changes] == [(7.5, "recovered")]
+    assert [(change.at_s, change.kind) for change in seen.changes] == [(7.5, "recovered")]
     # Between the failure and the recovery nothing runs.
     with pytest.raises(InputError, match=r"no window ends at 7\.45 s"):
         observe(run, 7.45)
@@ -176,7 +176,7 @@ def test_earlier_revisions_are_the_history_and_cut_windows(tmp_path: Path) -> No
         begun_s = None if ended_s is None else ended_s - 0.5
         return RevisionRecord(
             number=number, at_s=at_s, decided_s=0.25, reason="cut", outcome=outcome, begun_s=begun_s, ended_s=ended_s,
-            moves=2, expects=Expected(cut=90), before=Expected(cut=310), after=Expected(cut=100),
+            moves=2, expects=KeyFigures(cut=90), before=KeyFigures(cut=310), after=KeyFigures(cut=100),
         )  # fmt: skip
 
     revisions = [
@@ -189,7 +189,7 @@ def test_earlier_revisions_are_the_history_and_cut_windows(tmp_path: Path) -> No
     assert [(past.at_s, past.outcome) for past in observe(run, 5).history] == [(3.25, "stale")]
     seen = observe(run, 12)
     assert [(past.at_s, past.outcome, past.moves) for past in seen.history] == [(3.25, "stale", 2), (6, "done", 2)]
-    assert (seen.history[1].expects.cut, seen.history[1].after) == (90, Expected(cut=100))
+    assert (seen.history[1].expects.cut, seen.history[1].effect) == (90, KeyFigures(cut=100))
     assert (seen.since_s, seen.complete) == (8, True)
     # It has begun, and its end is after the window's.
     with pytest.raises(InputError, match=r"no window ends at 16\.75 s.*\(revision of 4\)"):

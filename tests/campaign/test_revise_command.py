@@ -1,13 +1,16 @@
 """`millrace revise`: decisions from files, and the errors of those files."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from observed_rounds import applied, chain, nodes, observed
+from msgspec.structs import replace
+from observed_rounds import APART, SKEWED, applied, chain, nodes, observed
 
 from campaign.commands.main import run
+from inventory.cluster import ExistingWorker
 from inventory.documents import dump_json, dump_yaml
 from scheduler.online.observation import Observation, observation_json
 
@@ -33,15 +36,71 @@ def test_one_scheduler_is_asked_about_all_observations_in_order(
 ) -> None:
     assert revise("--observation", "first.json", "--observation", "second.json", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["scheduler"] == "aniello-online"
-    assert document["params"]["traffic_improvement"] == 10
-    first, second = document["decisions"]
+    first, second = document
+    assert (first["scheduler"], first["params"]["traffic_improvement"]) == ("aniello-online", 10)
     assert (first["at_s"], first["revision"]["reason"], first["revision"]["expects"]["cut"]) == (60, "cut", 90)
     assert first["revision"]["moves"] == [
-        {"executor": "b[0]", "from": {"node": "n1", "slot": 0}, "to": {"node": "n2", "slot": 0}},
-        {"executor": "b[1]", "from": {"node": "n2", "slot": 0}, "to": {"node": "n1", "slot": 0}},
+        {"topology": "t", "executor": "b[0]", "from": {"node": "n1", "slot": 0}, "to": {"node": "n2", "slot": 0}},
+        {"topology": "t", "executor": "b[1]", "from": {"node": "n2", "slot": 0}, "to": {"node": "n1", "slot": 0}},
     ]
-    assert (second["revision"]["moves"], second["revision"]["text"]) == ([], "the last revision was 9 s ago")
+    assert first["revision"]["expects"] == {"cut": 90, "load": {"n1": 0.075, "n2": 0.075, "n3": 0}, "watts": None}
+    assert {*first["revision"]} == {
+        *("reason", "moves", "parallelism", "added", "frequencies_hz", "schedule", "wave", "expects"),
+    }
+    assert first["details"]["cut"] == {"now": 310, "plan": 90}
+    assert first["details"]["trigger"]["name"] == "gain_percent"
+    assert first["details"]["moves_before_renaming"] == 2
+    assert (second["revision"], second["text"]) == (None, "the last revision was 9 s ago")
+    assert second["details"]["trigger"] == {"name": "every_s", "value": 9, "threshold": 180}
+
+
+def bare(**executors: Any) -> dict[str, Any]:
+    """An observation with only what a file must have."""
+    rates = [{"from": a, "to": b, "tuples_per_s": rate} for (a, b), rate in SKEWED.items()]
+    return {"at_s": 60, "traffic": {"edges": rates}, "executors": executors, "nodes": {}}
+
+
+def existing(places: Mapping[str, str]) -> None:
+    """Write a cluster file in which executors run in these places."""
+    workers: dict[str, list[str]] = {}
+    for name, place in places.items():
+        workers.setdefault(place, []).append(name)
+    running = [
+        ExistingWorker("t", place.split("/")[0], int(place.split("/")[1]), tuple(names))
+        for place, names in workers.items()
+    ]
+    Path("cluster.yml").write_text(dump_yaml(replace(nodes(capacity=None), existing=tuple(running))))
+
+
+def test_what_runs_where_may_be_said_by_the_cluster_file_alone(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    existing(APART)
+    Path("bare.json").write_text(json.dumps(bare(**{name: {"load": 10} for name in APART})))
+    assert revise("--observation", "bare.json", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(move["executor"], move["from"]["node"]) for move in found["revision"]["moves"]] == [
+        ("b[0]", "n1"),
+        ("b[1]", "n2"),
+    ]
+    existing({name: place for name, place in APART.items() if name != "k[0]"})
+    assert revise("--observation", "bare.json") == 2
+    assert "bare.json:1: executors.k[0]: runs nowhere: it has no 'node', and no worker" in capsys.readouterr().err
+
+
+def test_a_topology_file_has_the_parallelism_that_is_wanted(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    existing({"s[0]": "n1/0", "b[1]": "n1/0", "s[1]": "n2/0", "k[0]": "n2/0", "b[0]": "n3/0", "k[1]": "n3/0"})
+    Path("topology.yml").write_text(dump_yaml(chain(3, (3, 3, 3))))
+    Path("bare.json").write_text(json.dumps(bare(**{name: {} for name in APART})))
+    assert revise("--observation", "bare.json", "--json", scheduler="pmod") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["revision"]["parallelism"] == {"s": 3, "b": 3, "k": 3}
+    assert {name: slot["node"] for name, slot in found["revision"]["added"].items()} == {
+        "s[2]": "n3",
+        "b[2]": "n2",
+        "k[2]": "n1",
+    }
+    assert found["details"]["total_cost"] == 4
+    assert revise("--observation", "bare.json") == 2
+    assert "bare.json:1: executors: the executor 's[2]' is missing" in capsys.readouterr().err
 
 
 def test_people_read_a_line_for_each_decision_and_change(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,14 +86,14 @@ def test_a_replay_gives_the_same_bytes(case: str, tmp_path: Path, capsys: pytest
     assert not any(answer.late or answer.fault for answer in answers)
     assert any(answer.revision and answer.revision.changes for answer in answers[: len(half)])
     kept = [msgspec.json.decode(line, type=dict[str, msgspec.Raw]) for line in path.read_bytes().splitlines()[1:]]
-    again = [encode_answer(decision.revision) for decision in Replay(str(path)).decide()]
+    again = [encode_answer(decision.answer) for decision in Replay(str(path)).decide()]
     assert again == [bytes(line["answer"]) for line in kept if "answer" in line]
     assert len(again) == 2 * len(half)
     assert again[: len(half)] == again[len(half) :]  # the reset has emptied its memory
     assert run(["revise", "--replay", str(path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["scheduler"] == scheduler.scheduler
-    assert len(document["decisions"]) == len(again)
+    assert document[0]["scheduler"] == scheduler.scheduler
+    assert len(document) == len(again)
 
 
 def test_the_memory_of_er_stream_counts() -> None:
@@ -128,7 +128,7 @@ def test_questions_without_an_answer_are_left_out(kept: Path, capsys: pytest.Cap
 
 
 def test_an_answer_that_differs_is_an_error_with_its_line(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    changed(kept, 3, answer=None)
+    changed(kept, 3, answer={"revision": None})
     assert run(["revise", "--replay", str(kept)]) == 1
     told = capsys.readouterr()
     assert len(told.out.splitlines()) == 4  # also the decision that differs

@@ -4,15 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from agents.trace import AGENT, TraceWriter, collect
-from analysis.accounts import RevisionCost, RunMeans
-from analysis.records import ExecutorMove, Recovery
+from analysis.accounts import Gained, Pauses, RevisionCost, RunMeans
+from analysis.records import ExecutorMove, Measured, Recovery, RevisionRecord
 from campaign.agenda.cpu import machines_of
-from campaign.results.revision_cost import cost_of_changes, spans_of
+from campaign.results.revision_cost import cost_of_changes, spans_of, with_costs
 from campaign.results.run_series import RunSeries
 from inventory.times import NS
+from scheduler.online.observation import KeyFigures
 
 START = 500 * NS
 SHIFT = {"n1": 0, "n2": -300 * NS}
@@ -227,3 +228,30 @@ def test_without_a_schedule_the_mean_before_is_expected(tmp_path: Path) -> None:
     assert (cost.dip_tuples, cost.surplus_tuples, cost.recovered_s) == (9000, 9000, 72)
     assert means.whole_run is not None
     assert means.whole_run.due_tuples_per_s is None
+
+
+def test_a_revision_has_its_cost_and_gain_by_windows_of_the_agenda_s_length(tmp_path: Path) -> None:
+    made = replace(MOVE, revision=1)
+    record = RevisionRecord(
+        number=1, at_s=59, decided_s=0.5, outcome="done", begun_s=60, ended_s=69, moves=1, how="restart",
+        expects=KeyFigures(cut=900.0), before=KeyFigures(cut=5.0), after=KeyFigures(cut=1000.0),
+    )  # fmt: skip
+    said_no = RevisionRecord(number=2, at_s=90, decided_s=0.1, outcome="no")
+    measured = Measured(moves=[made], revisions=[record, said_no])
+    machines = machines_of({"n1": "10.0.0.1", "n2": "10.0.0.2"})
+    found = with_costs(measured, trace(tmp_path), machines, SHIFT, START, SECONDS, window_s=12)
+    (cost,), (first, second) = found.revision_costs, found.revisions
+    assert cost.before is not None
+    assert (cost.before.from_s, cost.before.to_s) == (48, 60)
+    assert found.decisions == {"done": 1, "no": 1}
+    assert (first.how, first.moves, first.pause_ms) == ("restart", 1, Pauses(max=9000, sum=9000))
+    assert first.cost is not None
+    assert (first.cost.net_loss_tuples, first.cost.recovered_s, first.cost.energy) == (0, 72, cost.energy)
+    assert first.gain is not None
+    assert first.gain.cut == Gained(before=5, after=1000, expects=900)
+    assert first.gain.hops == Gained(before=0, after=1000, expects=900)
+    watts_after = pytest.approx(85, rel=0.01)
+    assert (first.gain.watts.before, first.gain.watts.after) == (pytest.approx(109, rel=0.01), watts_after)
+    assert first.gain.throughput_tuples_per_s == Gained(before=1000, after=1000)
+    assert first.payback_s == cost.pay_back
+    assert (second.pause_ms, second.cost, second.gain, second.payback_s) == (None, None, None, None)

@@ -13,8 +13,8 @@ from valid import SCHEMAS, checked, faults
 from campaign.agenda.agenda import agenda_of, builtin_agendas
 from campaign.commands import authoring
 from campaign.commands.main import millrace, run
+from campaign.commands.schemas import TYPES, make_schema, schema_text
 from campaign.results.live_file import LiveFile, write_live
-from campaign.results.schemas import TYPES, make_schema, schema_text
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument, HopFlow, NodeFlow
 from inventory.documents import parse, read, to_plain
 from inventory.errors import InputError

@@ -30,9 +30,6 @@ number = read()["number"]
 """
 """A decider in plain Python, up to its first question."""
 
-NO = """{"reason": "", "text": "", "moves": [], "parallelism": {}, "added": {}, "frequencies_hz": {}, "wave": 0,
-"communication_schedule": null, "expects": {}, "details": {}}"""
-
 
 def running(pid: int) -> bool:
     """Whether a process exists and is no zombie."""
@@ -147,7 +144,7 @@ def test_the_log_of_a_scheduler_keeps_its_beginning_and_grows_no_further_than_it
     ask: Callable[..., Any], tmp_path: Path
 ) -> None:
     flood = "sys.stderr.write('first words\\n'); [sys.stderr.write('x' * 99 + '\\n') for _ in range(100_000)]"
-    program = HEAD + f"{flood}; sys.stderr.flush(); reply(number, answer=None)"
+    program = HEAD + f"{flood}; sys.stderr.flush(); reply(number, answer=dict(revision=None))"
     assert ask(once, program).revision is None
     log = (tmp_path / "decider.log").read_text()
     assert log.startswith("first words\n")
@@ -182,7 +179,7 @@ if not os.path.exists({str(flag)!r}):
     open({str(flag)!r}, "w").close()
     print("out of memory", file=sys.stderr, flush=True)
     os.abort()
-reply(number, answer=None)
+reply(number, answer=dict(revision=None))
 read()
 """
     )
@@ -205,12 +202,14 @@ read()
         ("print('[' * 100000); time.sleep(600)", "wrote rubbish"),
         ("sys.stdout.buffer.write(b'\\xff\\xfe\\n'); sys.stdout.flush(); time.sleep(600)", "wrote rubbish"),
         ("print('{}'); time.sleep(600)", "wrote rubbish: Object missing required field `number`"),
-        ("reply(number + 1, answer=None); time.sleep(600)", "answered question 2 instead of 1"),
+        ("reply(number + 1, answer=dict(revision=None)); time.sleep(600)", "answered question 2 instead of 1"),
         ("reply(number); time.sleep(600)", "a reply without an answer"),
-        ("reply(number, answer=[1]); time.sleep(600)", "a wrong answer: Expected `object | null`, got `array`"),
+        ("reply(number, answer=[1]); time.sleep(600)", "a wrong answer: Expected `object`, got `array`"),
         (
-            f"""reply(number, answer={{**json.loads('''{NO}'''), 'moves': [{{'executor': 'b', **dict.fromkeys(
-                ('from', 'to'), {{'node': 'n1', 'slot': 0}})}}]}}); time.sleep(600)""",
+            """slot = dict(node="n1", slot=0)
+moves = [dict([("topology", "t"), ("executor", "b"), ("from", slot), ("to", slot)])]
+empty = dict(reason="cut", parallelism={}, added={}, frequencies_hz={}, wave=0, schedule=None, expects={})
+reply(number, answer=dict(revision=dict(moves=moves, **empty))); time.sleep(600)""",
             "'b' is not of the form component[index]",
         ),
     ],
@@ -278,7 +277,7 @@ def test_a_start_has_a_time_of_its_own(ask: Callable[..., Any]) -> None:
     async def work(decider: Decider) -> Answer:
         return await decider.ask(PROBLEM, OBSERVATION)
 
-    answer = ask(work, slow + "reply(number, answer=None); read()", deadline_s=1)
+    answer = ask(work, slow + "reply(number, answer=dict(revision=None)); read()", deadline_s=1)
     assert (answer.late, answer.fault) == ("", "")
     assert ask(work, slow, start_s=0.2).late == "the scheduler gave no answer in 0.2 s"
     with pytest.raises(RunError, match=r"no answer in 0\.2 s"):
@@ -386,7 +385,7 @@ def test_a_large_question_is_sent_and_kept_like_a_small_one(ask: Callable[..., A
 import sys
 print('{{"number": 0, "cpu_s": 0}}', flush=True) if sys.stdin.readline() else None
 with open({str(copy)!r}, "w") as file: file.write(sys.stdin.readline())
-print('{{"number": 1, "cpu_s": 0, "answer": null}}', flush=True)
+print('{{"number": 1, "cpu_s": 0, "answer": {{"revision": null}}}}', flush=True)
 sys.stdin.readline()
 """
 
@@ -397,4 +396,4 @@ sys.stdin.readline()
     question = msgspec.json.encode(Question(1, problem, observation))
     assert copy.read_bytes() == question + b"\n"
     line = (tmp_path / "decisions.jsonl").read_bytes().splitlines()[1]
-    assert line.startswith(question[:-1] + b',"answer":null,"elapsed_s":')
+    assert line.startswith(question[:-1] + b',"answer":{"revision": null},"elapsed_s":')

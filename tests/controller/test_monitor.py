@@ -12,7 +12,7 @@ from scripted_reports import SETTLE_S, ScriptedReports, observe, pass_time, slot
 
 from agents.protocol import PairSent, Progress
 from controller.coordinator.monitor import Monitor
-from scheduler.online.observation import Change, Expected, Observation, ObservedSource, PastRevision
+from scheduler.online.observation import Change, KeyFigures, Observation, ObservedSource, PastRevision
 from scheduler.online.revision import Rhythm
 
 
@@ -82,7 +82,7 @@ def test_a_full_window_has_the_rates_loads_and_power_of_the_run() -> None:
     monitor.answered("n1", run.at_s)
     assert observe(monitor, run.at_s).nodes["n1"].heartbeats == 1.0
     # The power of n3 is not known, and so is that of all nodes.
-    assert found.measured == Expected(cut=pytest.approx(310), load=pytest.approx(0.145), watts=None)
+    assert found.measured == KeyFigures(cut=pytest.approx(310), load=pytest.approx(0.145), watts=None)
     nodes = found.nodes | {"n3": replace(found.nodes["n3"], watts=5.0)}  # type: ignore[operator]
     assert replace(found, nodes=nodes).measured.watts == pytest.approx(65)
 
@@ -295,7 +295,7 @@ def test_changes_are_listed_until_the_scheduler_was_asked_with_a_full_window() -
         pass_time(monitor, run, 1)
         found = observe(monitor, run.at_s)
         assert not found.nodes["n3"].available
-        seen.append((found.complete, found.changes == (Change(8.0, "node_down", "n3"),)))
+        seen.append((found.complete, found.changes == (Change.of(8.0, "node_down", "n3"),)))
     assert seen == [(False, True)] * 6 + [(True, True)] * 3 + [(True, False)] * 2
 
 
@@ -309,12 +309,12 @@ def test_the_effect_of_a_revision_is_that_of_the_first_full_window_after_it() ->
     monitor.placed({"b[0]": slot("n2/0"), "b[1]": slot("n1/0")}, run.at_s)
     monitor.remember(PastRevision(at_s=10.0, reason="cut", outcome="done", moves=2, before=before))
     pass_time(monitor, run, 6)
-    assert observe(monitor, run.at_s).history[0].after is None
+    assert observe(monitor, run.at_s).history[0].effect is None
     pass_time(monitor, run, 1)
     (past,) = observe(monitor, run.at_s).history
     assert past.before is not None
-    assert past.after is not None
-    assert (past.before.cut, past.after.cut) == (pytest.approx(310), pytest.approx(90))
+    assert past.effect is not None
+    assert (past.before.cut, past.effect.cut) == (pytest.approx(310), pytest.approx(90))
     monitor.remember(PastRevision(at_s=run.at_s, reason="cut", outcome="no"))
     run.rates = {}
     filled = []
@@ -322,7 +322,7 @@ def test_the_effect_of_a_revision_is_that_of_the_first_full_window_after_it() ->
         pass_time(monitor, run, 1)
         first, second = observe(monitor, run.at_s).history
         assert first == past
-        filled.append(second.after is not None and second.after.cut)
+        filled.append(second.effect is not None and second.effect.cut)
     assert filled == [False] * 4 + [0.0] * 2
 
 

@@ -24,7 +24,7 @@ from controller.coordinator.rescheduling import (
     Stopping,
     Wait,
 )
-from scheduler.online.observation import Expected, Observation
+from scheduler.online.observation import Expected, KeyFigures, Observation
 from scheduler.online.revision import Revision, Rhythm
 from scheduler.problem import Move, Problem, Slot
 from workloads.topology import Executor
@@ -104,7 +104,7 @@ def test_a_revision_is_carried_out_and_noted_with_all_that_is_known() -> None:
     past = note.past
     assert past is not None
     assert (past.at_s, past.moves, past.outcome, past.expects.cut) == (23, 2, "done", 90)
-    assert past.before == Expected(310.0, 0.075)
+    assert past.before == KeyFigures(310.0, 0.075)
 
 
 def test_the_smaller_of_two_waves_counts() -> None:
@@ -232,6 +232,15 @@ def test_nothing_begins_in_the_last_seconds() -> None:
     assert other.machine.step(Stopping(25)) == [Wait(inf)]
     assert outcome(other.answered(26, 1, SWAP)) == ("abandoned", "the sources end")
     assert other.machine.step(Changed(27, "node_lost")) == [Wait(inf)]
+
+
+def test_the_runtime_begins_nothing_in_the_last_seconds_either() -> None:
+    loop = Loop(ends_s=52, settle_s=2)
+    drain(loop, 48)
+    assert isinstance(loop.sampled(49)[0], Ask)
+    no, *rest = loop.answered(50.5, 1)
+    assert outcome([no]) == ("no", "")
+    assert rest == [Wait(inf)]
 
 
 def test_shadow_revisions_are_noted_and_never_carried_out() -> None:

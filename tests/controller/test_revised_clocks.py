@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,8 @@ from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Carried
 from controller.coordinator.online_loop import OnlineLoop, OnlineSettings
 from controller.coordinator.rescheduling import Carry, Finished, RevisionSettings
+from controller.coordinator.timeline import SetCpu, Timeline
+from inventory.errors import RunError
 from scheduler.online.revision import Revision, Rhythm
 from scheduler.problem import Problem
 from workloads.topology import Executor
@@ -61,6 +64,36 @@ class Clocked:
             return [each for each in found if isinstance(each, Finished)]
 
         return virtual_time.run(carry_all())
+
+
+def test_a_clock_that_the_timeline_sets_is_a_change_for_schedulers() -> None:
+    done: list[Any] = []
+
+    async def set_cpus(node: str, settings: Mapping[str, Any]) -> None:
+        if "turbo" in settings:
+            raise RunError("there is no turbo")
+        done.append((node, settings))
+
+    environment: Any = SimpleNamespace(set_cpus=set_cpus)
+    listener: Any = SimpleNamespace(changed=lambda *change: done.append(change))
+    noted: list[Any] = []
+    events = [SetCpu(1, "n1", {"max_ghz": 1.2}), SetCpu(2, "n2", {"turbo": True})]
+    unused: Any = None
+    timeline = Timeline(
+        events, environment, unused, EventLog(lambda *event: noted.append(event[:2])), listener, unused, unused, False
+    )
+
+    async def started() -> int:
+        return round(asyncio.get_running_loop().time() * 1e9)
+
+    async def play() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                await timeline.run(started)
+
+    virtual_time.run(play())
+    assert done == [("n1", {"max_ghz": 1.2}), ("clock", "n1")]
+    assert noted == [("timeline_set_cpu", "n1"), ("timeline_set_cpu_failed", "")]
 
 
 def clocks(more: Mapping[str, Any] | None = None, **frequencies: int | None) -> Revision:

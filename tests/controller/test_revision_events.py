@@ -7,7 +7,7 @@ from analysis.records import Measured, RevisionRecord
 from controller.coordinator.event_log import LIVE_DECISIONS, EventLog, LiveDecision
 from controller.coordinator.rescheduling import Note
 from inventory.documents import to_plain
-from scheduler.online.observation import Expected
+from scheduler.online.observation import Expected, KeyFigures
 from scheduler.online.revision import Revision
 from scheduler.problem import Move, Slot
 from workloads.topology import Executor
@@ -37,7 +37,7 @@ def test_a_revision_is_two_events_and_a_decision_one_before_them() -> None:
         ("decision", "8", "no", 0.1),
         ("decision", "9", "no", 0.1),
     ]
-    log.measured_after(7, Expected(95.0, 0.4))
+    log.measured_after(7, KeyFigures(95.0, 0.4))
     first, second = log.revisions
     assert first == RevisionRecord(
         number=7,
@@ -52,9 +52,10 @@ def test_a_revision_is_two_events_and_a_decision_one_before_them() -> None:
         ended_s=63.25,
         moves=1,
         clocks={"n3": None, "n2": 1_200_000_000},
-        expects=Expected(90.0),
-        before=Expected(310.0, 0.075),
-        after=Expected(95.0, 0.4),
+        expects=KeyFigures(90.0),
+        before=KeyFigures(310.0, 0.075),
+        after=KeyFigures(95.0, 0.4),
+        how="live",
     )
     assert (second.outcome, second.begun_s, second.after) == ("no", None, None)
     assert to_plain(Measured(revisions=log.revisions))["revisions"][0]["clocks"] == {"n3": None, "n2": 1_200_000_000}
@@ -66,9 +67,9 @@ def test_what_was_not_measured_is_null_and_never_0() -> None:
     watts = {name: replace(node, watts=20.5) for name, node in observation.nodes.items()}
     assert replace(observation, nodes=watts).measured.watts == 61.5
     some = watts | {"n1": replace(watts["n1"], watts=None, load=None)}
-    assert replace(observation, nodes=some).measured == Expected(310.0, 0.075, None)
+    assert replace(observation, nodes=some).measured == KeyFigures(310.0, 0.075, None)
     nothing = {name: replace(node, load=None) for name, node in watts.items()}
-    assert replace(observation, nodes=nothing, samples=0).measured == Expected(None, None, 61.5)
+    assert replace(observation, nodes=nothing, samples=0).measured == KeyFigures(None, None, 61.5)
 
 
 def test_a_decision_is_shown_before_its_outcome_is_known_and_the_newest_first() -> None:

@@ -61,7 +61,7 @@ def test_a_revision_that_scales_what_cannot_be_scaled_is_a_wrong_answer(fixed: d
 
 
 def test_numbers_of_executors_pass_through_files() -> None:
-    assert revision_of(in_file(LARGER), chain().id) == LARGER
+    assert revision_of(in_file(LARGER, chain().id)) == LARGER
 
 
 def test_a_question_has_the_topology_with_the_executors_that_run() -> None:

@@ -221,7 +221,7 @@ def slowed(nodes: Desk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def clock_of(node: str, decision: dict[str, Any]) -> dict[str, Any]:
     """Return the account of a node's clock."""
-    account: dict[str, Any] = decision["answer"]["details"]["clocks"]["nodes"][node]
+    account: dict[str, Any] = decision["answer"]["details"]["clocks"][node]
     return account
 
 
@@ -242,7 +242,7 @@ def test_a_node_beside_the_longest_path_is_slowed_after_three_equal_windows(
     seen = [each["observation"]["nodes"] for each in kept]
     assert [each["n2"]["hz"] > lowest for each in seen[:3]] == [True] * 3
     assert [(each["n2"]["asked_hz"], each["n2"]["hz"]) for each in seen[3:5]] == [(lowest, lowest)] * 2
-    assert {clock_of("n1", each)["rule"] for each in kept} == {"critical"}
+    assert {clock_of("n1", each)["binding"] for each in kept} == {"critical"}
     assert {each["n1"]["hz"] for each in seen} == {seen[0]["n1"]["hz"]}
 
 
@@ -254,7 +254,7 @@ def test_its_clock_is_raised_at_once_when_the_rate_rises(
     (acted,) = [at for at, each in enumerate(kept) if each["number"] == raised["number"]]
     assert LOUDER_S < raised["begun_s"] < LOUDER_S + 3 * WINDOW_S
     account = clock_of("n2", kept[acted])
-    assert (account["windows"], account["sets"], account["rule"]) == (1, True, "y_min")
+    assert (account["windows"], account["sets"], account["binding"]) == (1, True, "y_min")
     assert account["hz"] > account["now_hz"] == clock_of("n2", kept[2])["hz"]
     assert (raised["reason"], raised["clocks"]) == ("clocks", {"n2": account["hz"]})
     assert kept[acted + 1]["observation"]["nodes"]["n2"]["hz"] >= account["hz"]

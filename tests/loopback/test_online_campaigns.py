@@ -100,7 +100,10 @@ def test_executors_are_where_the_last_decision_has_put_them(raced: Any, name: st
     for number, each in kept.items():
         if number + 1 in kept and outcome[number] == "done":
             places = {executor: (at["node"], at["slot"]) for executor, at in each["observation"]["executors"].items()}
-            places |= {move["executor"]: (move["to"]["node"], move["to"]["slot"]) for move in each["answer"]["moves"]}
+            places |= {
+                move["executor"]: (move["to"]["node"], move["to"]["slot"])
+                for move in each["answer"]["revision"]["moves"]
+            }
             after = kept[number + 1]["observation"]["executors"]
             assert {executor: (at["node"], at["slot"]) for executor, at in after.items()} == places
 
@@ -187,7 +190,7 @@ def test_its_decisions_are_made_again_byte_for_byte(raced: Any) -> None:
     assert all(lines_of), again
     head, *lines = kept.read_text().splitlines()
     changed = json.loads(lines[1])
-    changed["answer"]["moves"][0]["to"] = changed["answer"]["moves"][0]["from"]
+    changed["answer"]["revision"]["moves"][0]["to"] = changed["answer"]["revision"]["moves"][0]["from"]
     other = raced.folder / "other.jsonl"
     other.write_text("\n".join([head, lines[0], json.dumps(changed), *lines[2:]]) + "\n")
     refused = raced.run("revise", "--replay", str(other))

@@ -58,7 +58,7 @@ def test_the_victim_moves_in_two_windows_and_a_second_and_relieves_its_node(race
     assert (revision["outcome"], revision["reason"], revision["moves"]) == ("done", "overload", 1)
     assert STEP_S < revision["begun_s"] <= STEP_S + 2 * WINDOW_S + 1 + BUSY_HOST_S
     (acted,) = [each for each in kept if each["number"] == revision["number"]]
-    (move,) = acted["answer"]["moves"]
+    (move,) = acted["answer"]["revision"]["moves"]
     source = move["from"]["node"]
     assert acted["observation"]["nodes"][source]["load"] > BOUND
     # Where the load is a little higher than it should be, a second executor follows.

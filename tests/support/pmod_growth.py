@@ -67,7 +67,7 @@ def check_steps_and_moves(folder: Path) -> None:
     asked = [each for each in decisions(folder) if each.get("answer")]
     done = {each["number"]: each for each in run["measured"]["revisions"] if each["outcome"] == "done"}
     revised = [each for each in asked if each["number"] in done]
-    assert [each["answer"]["reason"] for each in revised] == ["schedule", "nodes", "schedule"]
+    assert [each["answer"]["revision"]["reason"] for each in revised] == ["schedule", "nodes", "schedule"]
     assert tuple(_text(each["observation"]["schedule"]["steps"]) for each in revised) == FOLLOWED
     assert tuple(_text(each["answer"]["details"]["sm"]) for each in revised) == CHANGEOVERS
     sizes = [tuple(each["answer"]["details"][name] for name in "NtQs") for each in revised]

@@ -76,7 +76,7 @@ def test_constant_traffic_ends_in_rest(world: World, alpha: float, save: str, mo
         received = {move.target.node for move in found.moves}
         bounds = world.predicted()
         assert all(bounds.is_below(node, bounds.load[node]) for node in received)
-        for node, account in found.details["clocks"]["nodes"].items():
+        for node, account in found.details["clocks"].items():
             if found.frequencies.get(node, 9e9) < account.get("now_hz", 0):
                 assert account["feasible"]
                 assert not received
@@ -106,6 +106,6 @@ def test_under_any_traffic_an_executor_moves_once_in_six_windows(world: World, s
             moved[move.executor.name] = world.at_s
             assert loads.is_below(move.target.node, loads.load[move.target.node])
         hot = [node for node in loads.load if world.load(node) > loads.bound[node] + 1e-9]
-        raised = {node: world.ratio(node) for node in hot if node in found.details["clocks"]["nodes"]}
-        chosen = {node: found.details["clocks"]["nodes"][node] for node in raised}
+        raised = {node: world.ratio(node) for node in hot if node in found.details["clocks"]}
+        chosen = {node: found.details["clocks"][node] for node in raised}
         assert all(raised[node] == 1 for node, account in chosen.items() if "now_hz" in account)

@@ -83,15 +83,15 @@ def test_the_executor_with_the_least_local_traffic_goes_to_its_neighbours_node()
         "load": 0.91,
         "bound": 0.85,
         "outcome": "move",
-        "victim": "s[1]",
-        "local": 120,
+        "executor": "s[1]",
+        "to": "n1",
         "stage": "local",
-        "r": 0.9,
-        "target": "n1",
-        "target_load": 0.84,
+        "local_traffic": 120,
         "tried": 1,
         "skipped": 0,
-        "others": [],
+        "candidates": [
+            {"executor": "s[1]", "node": "n1", "stage": "local", "load": 0.84, "bound": 0.85, "r": 0.9, "refusal": ""}
+        ],
     }
     assert found.text == "n2 is at 91.0% of its CPU: s[1] moves to n1"
 
@@ -99,8 +99,9 @@ def test_the_executor_with_the_least_local_traffic_goes_to_its_neighbours_node()
 def test_a_target_must_end_below_its_bound_and_the_most_reliable_of_all_nodes_is_next() -> None:
     (found,), _ = decide(published(s0=26.0))
     assert outcome(found) == ("n2", "s[1]", 120, "global", "n3", 0.97)
-    assert [(each["node"], each["load"], each["refusal"]) for each in found.account["others"]] == [
+    assert [(each["node"], each["load"], each["refusal"]) for each in found.account["candidates"]] == [
         ("n1", 0.85, "its load would reach its bound"),
+        ("n3", 0.83, ""),
         ("n4", 0.23, ""),
     ]
 
@@ -113,7 +114,7 @@ def test_two_overloaded_nodes_see_each_others_moves() -> None:
     assert outcome(second) == ("n2", "c[0]", 60, "global", "n4", 0.80)
     assert second.target
     assert second.target.load == pytest.approx(0.48)
-    refused = {each["node"]: each["load"] for each in second.account["others"]}
+    refused = {each["node"]: each["load"] for each in second.account["candidates"] if each["refusal"]}
     assert refused == {"n3": 1.28, "n1": 0.86}
 
 
@@ -217,7 +218,7 @@ def test_nodes_without_a_place_a_slot_or_a_measured_load_are_no_targets() -> Non
     loads = PredictedLoads(problem, world.observed(), 0.85)
     (found,) = relieve(world.topology, loads, world.by_number, 1)
     assert found.victim is None
-    seen = {each["node"]: each["refusal"] for each in found.account["others"] if each["victim"] == "s[1]"}
+    seen = {each["node"]: each["refusal"] for each in found.account["candidates"] if each["executor"] == "s[1]"}
     assert seen == {"n1": "no place left", "n3": "no place left", "n4": "no free slot"}
 
 

@@ -66,7 +66,7 @@ def test_a_node_that_goes_leads_to_the_plan_for_the_others(gated: bool) -> None:
     left = ALL - {"n2"}
     found = {name: replace(node, available=name in left) for name, node in observation.nodes.items()}
     schedule = observation.schedule if gated else None
-    observation = replace(observation, nodes=found, schedule=schedule, changes=(Change(55, "node_down", "n2"),))
+    observation = replace(observation, nodes=found, schedule=schedule, changes=(Change.of(55, "node_down", "n2"),))
     revision = revise(topology, observation, left)
     assert revision.reason == "nodes"
     later = after(observation, revision)
@@ -85,7 +85,7 @@ def test_components_with_other_numbers_of_executors_are_distributed_anew() -> No
     places = {e.name: "n1/0" for e in topology.executors}
     places |= {name: f"{slot.node}/{slot.index}" for name, slot in ran.places.items()}
     grown = replace(observed(60, places, {}, cluster=CLUSTER), schedule=ran.schedule)
-    observation = replace(grown, changes=(Change(55, "scale", "b"),))
+    observation = replace(grown, changes=(Change.of(55, "scale", "b"),))
     revision = revise(topology, observation, ALL)
     assert revision.reason == "scale"
     assert revision.moves

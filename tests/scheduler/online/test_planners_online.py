@@ -60,7 +60,7 @@ def test_groups_named_the_other_way_are_renamed() -> None:
     observation = observed(60)
     revision = fixed(other_way).revise(round_at(observation), observation)
     assert revision is not None
-    assert revision.details["moves"] == {"as_named": 4, "renamed": 2}
+    assert (revision.details["moves_before_renaming"], revision.details["moves_after_renaming"]) == (4, 2)
     assert moved(revision) == {"b[0]": "n2", "b[1]": "n1"}
 
 
@@ -133,7 +133,10 @@ def test_i_scheduler_of_the_paper_revises_once() -> None:
 def test_t_storm_plans_when_its_period_is_over_and_at_once_when_a_node_is_overloaded() -> None:
     calm = observed(20, cluster=nodes(3, capacity=None))
     ready = make_online_scheduler("t-storm", None)
-    assert ready.revise(round_at(calm, cluster=nodes(3, capacity=None)), calm) is None
+    no = ready.revise(round_at(calm, cluster=nodes(3, capacity=None)), calm)
+    assert no is not None
+    assert not no.changes
+    assert no.details["trigger"] == {"name": "period_s", "value": 20, "threshold": 300}
     hot = observed(40, load={"s[0]": 370.0}, cluster=nodes(3, capacity=None))
     revision = ready.revise(round_at(hot, cluster=nodes(3, capacity=None)), hot)
     assert revision is not None
@@ -161,7 +164,7 @@ def test_matrix_moves_only_what_lost_its_node() -> None:
     gone = structs.replace(
         cluster, nodes=(cluster.nodes[0], structs.replace(cluster.nodes[1], available=False), cluster.nodes[2])
     )
-    observation = observed(60, cluster=gone, changes=[Change(50, "node_down", "n2")])
+    observation = observed(60, cluster=gone, changes=[Change.of(50, "node_down", "n2")])
     revision = make_online_scheduler("matrix", None).revise(round_at(observation, cluster=cluster), observation)
     assert revision is not None
     assert revision.reason == "nodes"
@@ -176,7 +179,7 @@ def test_a_node_that_is_drained_becomes_empty(name: str) -> None:
     drained = structs.replace(
         cluster, nodes=(*cluster.nodes[:2], structs.replace(cluster.nodes[2], available=False), cluster.nodes[3])
     )
-    observation = observed(400, places, cluster=drained, changes=[Change(390, "node_down", "n3")])
+    observation = observed(400, places, cluster=drained, changes=[Change.of(390, "node_down", "n3")])
     revision = make_online_scheduler(name, None).revise(round_at(observation, cluster=cluster), observation)
     assert "k[0]" in moved(revision)
     assert "n3" not in moved(revision).values()

@@ -33,16 +33,14 @@ def begun(topology: Topology, start: Cluster, now: Cluster | None = None, gated:
     return replace(observed(60, places, {}, cluster=now or start), schedule=plan.schedule if gated else None)
 
 
-def revise(topology: Topology, observation: Observation, cluster: Cluster, **params: float) -> Revision | None:
+def changes(revision: Revision | None) -> bool:
+    return revision is not None and revision.changes
+
+
+def revise(topology: Topology, observation: Observation, cluster: Cluster, **params: float) -> Revision:
     """Return what `pmod` changes of a run if the parallelism of `topology` is wanted."""
     problem = replaced(round_at(observation, topology, cluster), topologies=(topology,))
     return Pmod(PmodParams(**params)).revise(problem, observation)  # type: ignore[arg-type]
-
-
-def changed(topology: Topology, observation: Observation, cluster: Cluster, **params: float) -> Revision:
-    revision = revise(topology, observation, cluster, **params)
-    assert revision is not None
-    return revision
 
 
 def steps(rows: Sequence[Sequence[int | None]]) -> str:
@@ -74,7 +72,7 @@ def test_two_executors_become_three() -> None:
     }
     assert observation.schedule is not None
     assert steps(observation.schedule.steps) == "012 201 120"
-    revision = changed(THREE, observation, cluster)
+    revision = revise(THREE, observation, cluster)
     assert (revision.reason, revision.moves) == ("scale", ())
     assert revision.parallelism == {"s": 3, "b": 3, "k": 3}
     assert added(revision) == {"src2": "n3", "mid2": "n2", "snk2": "n1"}
@@ -86,7 +84,7 @@ def test_two_executors_become_three() -> None:
 def test_two_become_three_while_a_node_joins() -> None:
     four = nodes(4, capacity=None)
     observation = begun(TWO, nodes(3, capacity=None), four)
-    revision = changed(THREE, observation, four)
+    revision = revise(THREE, observation, four)
     assert revision.moves == ()
     assert added(revision) == {"src2": "n4", "mid2": "n4", "snk2": "n1"}
     assert steps(revision.details["sm"]) == "012 231 103 320"
@@ -96,17 +94,17 @@ def test_two_become_three_while_a_node_joins() -> None:
 def test_a_node_that_joins_alone_gets_a_schedule_and_no_executor() -> None:
     four = nodes(4, capacity=None)
     observation = begun(TWO, nodes(3, capacity=None), four)
-    revision = changed(TWO, observation, four)
+    revision = revise(TWO, observation, four)
     assert (revision.reason, revision.moves, revision.added, revision.parallelism) == ("schedule", (), {}, {})
     assert revision.schedule is not None
     assert revision.schedule.nodes == ("n1", "n2", "n3", "n4")
-    assert revise(TWO, replace(observation, schedule=revision.schedule), four) is None
-    assert revise(TWO, replace(observation, schedule=None), four) is None
+    assert not revise(TWO, replace(observation, schedule=revision.schedule), four).changes
+    assert not revise(TWO, replace(observation, schedule=None), four).changes
 
 
 def test_the_example_of_the_paper_from_four_tasks_to_five_on_six_nodes() -> None:
     six = nodes(6, capacity=None)
-    revision = changed(chain(6, (5, 5, 5)), begun(chain(6, (4, 4, 4)), six), six, v=3.5)
+    revision = revise(chain(6, (5, 5, 5)), begun(chain(6, (4, 4, 4)), six), six, v=3.5)
     assert followed(revision) == steps(revision.details["sm"]) == "024135 135024 240351 351240 402513 513402"
     assert revision.details["costs"] == [2, 3, 4, 5, 4, 5]
     assert [row["c"] for row in revision.details["class_table"]] == [4, 4, 3, 3, 3, 3]
@@ -131,7 +129,7 @@ def test_one_of_six_nodes_leaves() -> None:
 
 def test_fewer_executors_are_wanted() -> None:
     cluster = nodes(3, capacity=None)
-    revision = changed(TWO, begun(THREE, cluster), cluster)
+    revision = revise(TWO, begun(THREE, cluster), cluster)
     assert (revision.parallelism, revision.moves, revision.added) == ({"s": 2, "b": 2, "k": 2}, (), {})
     assert {key: revision.details[key] for key in "NtQs"} == {"N": 3, "t": 3, "Q": 3, "s": 2}
 
@@ -139,23 +137,23 @@ def test_fewer_executors_are_wanted() -> None:
 def test_nodes_follow_the_steps_of_tasks_that_were_added_without_asking() -> None:
     cluster = nodes(3, capacity=None)
     observation, ready = begun(TWO, cluster), make_online_scheduler("pmod", None)
-    assert ready.revise(round_at(observation, TWO, cluster), observation) is None
+    assert not changes(ready.revise(round_at(observation, TWO, cluster), observation))
     scaled = replace(begun(THREE, cluster), schedule=observation.schedule)
     revision = ready.revise(round_at(scaled, THREE, cluster), scaled)
     assert revision is not None
     assert (revision.reason, revision.moves, followed(revision)) == ("schedule", (), "021 102 210")
     assert {key: revision.details[key] for key in "NtQs"} == {"N": 3, "t": 2, "Q": 3, "s": 3}
     done = replace(scaled, schedule=revision.schedule)
-    assert ready.revise(round_at(done, THREE, cluster), done) is None
+    assert not changes(ready.revise(round_at(done, THREE, cluster), done))
 
 
 def test_tasks_that_were_added_and_need_no_other_steps_change_nothing() -> None:
     cluster = nodes(2, capacity=None)
     observation, ready = begun(TWO, cluster), make_online_scheduler("pmod", None)
-    assert ready.revise(round_at(observation, TWO, cluster), observation) is None
+    assert not changes(ready.revise(round_at(observation, TWO, cluster), observation))
     four = chain(3, (4, 4, 4))
     scaled = replace(begun(four, cluster), schedule=observation.schedule)
-    assert ready.revise(round_at(scaled, four, cluster), scaled) is None
+    assert not changes(ready.revise(round_at(scaled, four, cluster), scaled))
 
 
 def test_a_schedule_does_not_lose_nodes_and_get_others_at_once() -> None:
@@ -286,6 +284,6 @@ def test_its_details_have_the_counts_beside_their_limits() -> None:
     assert revision is not None
     assert not revision.changes
     assert revision.details["elastic"]["components"]["b"] == {"busy": 0.9, "above": 1, "below": 0}
-    changes = replace(window, changes=(Change(1.0, "clock", "n1"),))
+    window = replace(window, changes=(Change.of(1.0, "clock", "n1"),))
     assert replaced(revision, details={}) == Revision(text="nothing is to be changed")
-    assert make_online_scheduler("pmod", None).revise(round_at(changes, topology), changes) is None
+    assert not changes(make_online_scheduler("pmod", None).revise(round_at(window, topology), window))

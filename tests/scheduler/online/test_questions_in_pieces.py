@@ -22,7 +22,7 @@ TEXT = st.text(max_size=5)
 def test_pieces_are_the_document_without_its_last_brace(
     rates: dict[tuple[str, str], float], subjects: list[str], most: int, number: int
 ) -> None:
-    changes = [Change(1.0, "node_up", subject) for subject in subjects]
+    changes = [Change.of(1.0, "node_up", subject) for subject in subjects]
     observation = observed(60, rates=rates, changes=changes)
     problem = round_at(observation)
     whole = msgspec.json.encode(Question(number, problem, observation))

@@ -89,10 +89,17 @@ def test_executors_are_exchanged_where_it_saves_enough() -> None:
     ]
     assert loads.load == pytest.approx({"n1": 0.52, "n2": 0.42})
     assert found.account == {
-        "cut": {"now": 180, "plan": 22, "accepted": 22},
+        "asked": True,
+        "cut_old": 180,
+        "cut_new": 22,
+        "cut_accepted": 22,
         "alpha": 1.2,
-        "moves": {"as_named": 2, "renamed": 2, "accepted": 2},
+        "fired": True,
+        "moves_before_renaming": 2,
+        "moves_after_renaming": 2,
         "groups": [{"changes": [["b[0]", "n1", "n2"], ["d[0]", "n2", "n1"]], "size": 2, "refusal": ""}],
+        "rejected": [],
+        "accepted": 2,
         "outcome": "180 -> 22 tuples/s between nodes",
     }
 

@@ -68,6 +68,12 @@ def test_right_answers_pass(right: Any) -> None:
         (replace(RIGHT, text=None), "text is None, text was expected"),
         (replace(RIGHT, wave=-1), "wave is -1, a number of executors was expected"),
         (replace(RIGHT, expects=None), "expects is None, an Expected was expected"),
+        (
+            replace(RIGHT, expects=Expected(load=0.5)),  # type: ignore[arg-type]
+            "expects.load is a float, a mapping from nodes to loads was expected",
+        ),
+        (replace(RIGHT, expects=Expected(load={"n1": -1.0})), "expects: 'n1': -1.0 is no number >= 0"),
+        (replace(RIGHT, expects=Expected(cut=float("nan"))), "expects: 'cut': nan is no number >= 0"),
         (replace(RIGHT, moves=7), "moves is a int, a sequence of moves was expected"),
         (replace(RIGHT, moves=("s[0]",)), "moves: 's[0]' is a str, a Move was expected"),
         (replace(RIGHT, moves=(replace(MOVE, topology="x"),)), "moves: s[0]: unknown topology 'x'"),
@@ -192,5 +198,5 @@ def test_a_scheduler_without_revise_is_refused() -> None:
 
 
 def test_predicted_overload_is_allowed() -> None:
-    answer = replace(RIGHT, expects=Expected(load=1.5))
+    answer = replace(RIGHT, expects=Expected(load={"n1": 1.5}))
     assert ask(answer) == answer

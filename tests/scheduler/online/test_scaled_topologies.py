@@ -22,7 +22,7 @@ def test_a_scheduler_answers_after_every_change_of_the_number_of_executors(name:
         executors = [executor.name for executor in resized(chain(), {"b": size}).executors]
         places = {executor: f"n{at % 2 + 1}/0" for at, executor in enumerate(executors)}
         rates = {("s[0]", f"b[{at}]"): 50.0 for at in range(size)} | {(f"b[{at}]", "k[1]"): 50.0 for at in range(size)}
-        observation = observed(at_s, places, rates, cluster=CLUSTER, changes=[Change(at_s - 300, "scale", "b")])
+        observation = observed(at_s, places, rates, cluster=CLUSTER, changes=[Change.of(at_s - 300, "scale", "b")])
         revision = scheduler.revise(problem_at(Problem(CLUSTER, (chain(),)), observation), observation)
         assert revision is None or {move.executor.name for move in revision.moves} <= {*executors}
 

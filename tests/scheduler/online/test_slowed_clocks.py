@@ -152,7 +152,7 @@ def test_a_clock_is_lowered_at_the_third_equal_answer_and_raised_at_once() -> No
     assert loop.world.load("n2") == pytest.approx(0.888)
     raised = loop.window()
     assert dict(raised.frequencies) == {"n2": TABLE[-1]}
-    assert raised.details["nodes"]["n2"]["rule"] == "overloaded"
+    assert raised.details["clocks"]["n2"]["binding"] == "overloaded"
     loop.world.points["s[1]"] = 57.0
     assert [dict(loop.window().frequencies) for _ in range(3)] == [{}, {}, {"n2": 2 * GHZ}]
 
@@ -161,8 +161,8 @@ def test_at_a_higher_load_the_capacity_binds() -> None:
     loop = Loop(slow_and_fast(74.0))
     answers = [loop.window() for _ in range(3)]
     assert [dict(answer.frequencies) for answer in answers] == [{}, {}, {"n2": 2_200_000_000}]
-    account = answers[-1].details["nodes"]["n2"]
-    assert (account["rule"], account["phi"], account["windows"]) == ("capacity", 0.870588, 3)
+    account = answers[-1].details["clocks"]["n2"]
+    assert (account["binding"], account["phi"], account["windows"]) == ("capacity", 0.870588, 3)
 
 
 def test_the_account_has_what_the_clock_follows_from() -> None:
@@ -170,7 +170,7 @@ def test_the_account_has_what_the_clock_follows_from() -> None:
     assert found.details["critical"] == ["s[0]"]
     assert found.details["critical_executors"] == 1
     assert found.details["path_s"] == 0.1
-    account = found.details["nodes"]["n2"]
+    account = found.details["clocks"]["n2"]
     assert account.pop("y_min_s") == pytest.approx(-0.0012643, abs=5e-8)
     assert account == {
         "load": 0.57,
@@ -180,7 +180,7 @@ def test_the_account_has_what_the_clock_follows_from() -> None:
         "p_slack": 0.12,
         "p_req": 0.9,
         "phi": 0.824561,
-        "rule": "y_min",
+        "binding": "y_min",
         "feasible": True,
         "critical": [],
         "now_hz": 2.4e9,
@@ -188,7 +188,7 @@ def test_the_account_has_what_the_clock_follows_from() -> None:
         "windows": 1,
         "sets": False,
     }
-    assert found.details["nodes"]["n1"]["rule"] == "critical"
+    assert found.details["clocks"]["n1"]["binding"] == "critical"
     assert found.watts == pytest.approx(11.13 + 6 + 9 * 0.30)
 
 
@@ -222,17 +222,17 @@ def test_a_node_that_becomes_critical_is_raised_at_once() -> None:
     loop = Loop(slow_and_fast())
     loop.world.asked["n2"] = TABLE[0]
     loop.world.points["s[1]"] = 5.0
-    assert loop.window().details["nodes"]["n2"]["rule"] == "f_min"
+    assert loop.window().details["clocks"]["n2"]["binding"] == "f_min"
     loop.world.delays = {"s[0]": 0.1, "s[1]": 0.097}
     found = loop.window()
     assert dict(found.frequencies) == {"n2": TABLE[-1]}
-    assert found.details["nodes"]["n2"]["critical"] == ["s[1]"]
+    assert found.details["clocks"]["n2"]["critical"] == ["s[1]"]
 
 
 def test_the_performance_that_keeps_a_node_from_becoming_critical_binds() -> None:
     world = slow_and_fast()
     world.delays = {"s[0]": 0.1, "s[1]": 0.094}
-    account = Loop(world).window().details["nodes"]["n2"]
+    account = Loop(world).window().details["clocks"]["n2"]
     assert (account["p_slack"], account["p_req"]) == (0.94, 0.94)
     assert account["phi"] == pytest.approx((0.94 - 0.43) / 0.57, abs=5e-7)
 
@@ -264,17 +264,17 @@ def test_an_executor_that_is_idle_for_a_window_keeps_its_last_delay() -> None:
 def test_nodes_that_are_left_alone_say_why(node: dict[str, object], reason: str) -> None:
     loop = Loop(slow_and_fast(**node))
     found = [loop.window() for _ in range(3)][-1]
-    assert found.details["nodes"]["n2"] == {"left_alone": reason}
+    assert found.details["clocks"]["n2"] == {"left_alone": reason}
     assert dict(found.frequencies) == {}
 
 
 def test_nodes_that_cannot_be_judged_are_left_alone() -> None:
     world = slow_and_fast()
     world.places["s[1]"] = "n1"
-    assert Loop(world).window().details["nodes"]["n2"] == {"left_alone": "no executor runs on it"}
+    assert Loop(world).window().details["clocks"]["n2"] == {"left_alone": "no executor runs on it"}
     world = slow_and_fast()
     world.delays = {}
-    assert Loop(world).window().details["nodes"]["n2"] == {"left_alone": "no compute delay was measured"}
+    assert Loop(world).window().details["clocks"]["n2"] == {"left_alone": "no compute delay was measured"}
 
 
 def test_nodes_on_one_machine_are_left_alone() -> None:
@@ -285,7 +285,7 @@ def test_nodes_on_one_machine_are_left_alone() -> None:
         loop = Loop(world)
         found = [loop.window() for _ in range(3)][-1]
         reason = {"left_alone": "it is on one machine with other nodes"}
-        assert found.details["nodes"] == {"n1": reason, "n2": reason}
+        assert found.details["clocks"] == {"n1": reason, "n2": reason}
         assert dict(found.frequencies) == {}
 
 
@@ -295,8 +295,8 @@ def test_a_slowed_node_is_raised_for_its_load_also_where_no_clock_is_chosen() ->
     loop = Loop(world)
     found = loop.window()
     assert dict(found.frequencies) == {"n2": TABLE[-1]}
-    account = {"left_alone": "no compute delay was measured", "rule": "overloaded", "hz": TABLE[-1]}
-    assert found.details["nodes"]["n2"] == account
+    account = {"left_alone": "no compute delay was measured", "binding": "overloaded", "hz": TABLE[-1]}
+    assert found.details["clocks"]["n2"] == account
     assert dict(loop.window().frequencies) == {}
 
 

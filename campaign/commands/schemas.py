@@ -13,8 +13,10 @@ from msgspec import Struct
 from agents.protocol import Gates
 from analysis.records import CampaignRecord, RunRecord
 from campaign.agenda.agenda import Agenda
+from campaign.place.revise import Decision
 from campaign.results.live_file import LiveRecord
 from inventory.cluster import Cluster
+from scheduler.online.observation import Observation
 from scheduler.placement_file import PlacementFile
 from workloads.topology import Topology
 from workloads.traffic import Traffic
@@ -26,7 +28,9 @@ TYPES: Mapping[str, type[Struct]] = {
     "campaign": CampaignRecord,
     "cluster": Cluster,
     "live": LiveRecord,
+    "observation": Observation,
     "placement": PlacementFile,
+    "revision": Decision,
     "run": RunRecord,
     "topology": Topology,
     "traffic": Traffic,
