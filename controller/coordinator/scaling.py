@@ -149,8 +149,8 @@ async def run_scaling(
     before = epoch_workers.places
     after = rescaled_live(epoch_workers.spec, scaling, moves)
     # Executors of the components that are scaled are all new ones.
-    moved = tuple(move for move in moves if Executor.named(move.executor).component not in scaling.parallelism)
-    await copy_ahead(epoch_workers, barrier, stop_requested, moved, after)
+    others = tuple(move for move in moves if Executor.named(move.executor).component not in scaling.parallelism)
+    predicted = await copy_ahead(epoch_workers, barrier, stop_requested, others, after)
     halts = epoch_workers.are_spouts(scaling.parallelism)
     await run_barrier(epoch_workers, barrier, complete, halt_s=0.0 if halts else None, scaled=after, aligned=halts)
     epoch_workers.apply_scaling(after)
@@ -161,7 +161,7 @@ async def run_scaling(
         pauses[component] = (min(ended) - start_ns) / NS, (max(live) - min(ended)) / NS
 
     def record() -> None:
-        log_moves(moves, before, moved, start_ns, environment, event_log, revision)
+        log_moves(moves, before, moved, predicted, start_ns, environment, event_log, revision)
         event_log.scaled(scaling, before, "live", pauses, revision)
 
     return record

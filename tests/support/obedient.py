@@ -51,7 +51,7 @@ NODES = ("n1", "n2", "n3")
 AHEAD_NS = {"n1": 0, "n2": 5_000_000_000, "n3": -3_000_000_000}
 """What nodes' clocks show more than the controller's."""
 
-PAUSE_NS = 7_000_000
+PAUSE_NS, PREDICTED_NS = 7_000_000, 5_000_000
 PLACES = {"src[0]": Slot("n1", 0), "mid[0]": Slot("n1", 1), "sink[0]": Slot("n2", 0)}
 MID = PLACES["mid[0]"]
 
@@ -275,7 +275,16 @@ class Obedient:
             for move in (*message.moves, *behind):
                 if move.to.node == node:
                     slot, barrier = move.to.index, message.barrier
-                    self._say(node, Precopied(epoch=message.epoch, slot=slot, barrier=barrier, executor=move.executor))
+                    self._say(
+                        node,
+                        Precopied(
+                            epoch=message.epoch,
+                            slot=slot,
+                            barrier=barrier,
+                            executor=move.executor,
+                            predicted_ns=PREDICTED_NS,
+                        ),
+                    )
         elif isinstance(message, Prepare):
             self._check_turn(message)
             for place in self.places(node):
