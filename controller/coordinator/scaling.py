@@ -167,18 +167,16 @@ async def run_scaling(
     return record
 
 
-def undone(before: RunSpec | None, after: RunSpec, reported: ReportedWork) -> RunSpec:
-    """Return the specification with which a recovery starts: without a scaling of sources that it cannot restore.
+def undo(before: RunSpec, after: RunSpec, reported: ReportedWork) -> None:
+    """Let the executors before a scaling of sources count as those that have worked, because a recovery starts them.
 
     Sources can only continue in another number where all of them have stopped behind the same record, which is so at
     that barrier, but not in the checkpoint before it.
 
     Args:
-        before, after: specifications on both sides of the barrier; None, or one of an earlier epoch: nothing is undone.
+        before, after: specifications on both sides of the barrier.
         reported: what has been reported; work counts as done, whoever has done it.
     """
-    if before is None or before.epoch != after.epoch:
-        return after
     sources = frozenset(sources_in(before))
     reported.share_anew((before.epoch + 1, 0), sources)
     names, now = ({name_of(executor) for executor in spec.executors} - sources for spec in (before, after))
@@ -188,7 +186,6 @@ def undone(before: RunSpec | None, after: RunSpec, reported: ReportedWork) -> Ru
             for group in (names, now - names)
         )
         reported.bolts.withdraw(added, kept)
-    return before
 
 
 def _listed(executors: Iterable[str]) -> str:

@@ -117,6 +117,7 @@ class Obedient:
         self.events: list[tuple[str, str, str, float | None]] = []
         self.mute: set[type] = set()
         self.refuses = ""
+        self.restart_s = LAG_S
         self.cut = False
         self.dead: set[str] = set()
         self.hollow: set[str] = set()
@@ -199,7 +200,7 @@ class Obedient:
         self._later(lambda: self._obey(node, message) if life == self._lives[node] else None)
 
     async def _restart(self, node: str) -> None:
-        await asyncio.sleep(LAG_S)
+        await asyncio.sleep(self.restart_s)
         if node in self.dead:
             raise RunError(f"{node} does not answer")
         self._lives[node] += 1
