@@ -193,7 +193,8 @@ class PastRevision(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         number: number of its decision.
         moves: number of executors that it moves.
         before: measured in the window that was decided about.
-        effect: the same in the first complete window after it; None until that has passed.
+        effect: the same in the first complete window after it; None until that has passed, and if the topology was
+            changed again before.
     """
 
     number: Count = 0

@@ -326,6 +326,26 @@ def test_the_effect_of_a_revision_is_that_of_the_first_full_window_after_it() ->
     assert filled == [False] * 4 + [0.0] * 2
 
 
+def test_a_revision_has_no_effect_where_the_topology_was_changed_again_before_a_full_window() -> None:
+    run = ScriptedReports()
+    monitor = started(run, settle_s=1)
+    for to in ("n2/0", "n3/0"):
+        pass_time(monitor, run, 3)
+        run.move("b[0]", to)
+        monitor.placed({"b[0]": slot(to)}, run.at_s)
+        monitor.remember(PastRevision(at_s=run.at_s, reason="cut", outcome="done", moves=1))
+    # A window that begins anew changes nothing that runs.
+    monitor.changed(run.at_s, "node_up", "n3")
+    pass_time(monitor, run, 12)
+    first, second = observe(monitor, run.at_s).history
+    assert first.effect is None
+    assert second.effect is not None
+    monitor.remember(PastRevision(at_s=run.at_s, reason="clocks", outcome="done"))
+    monitor.changed(run.at_s + 1, "clock", "n1")
+    pass_time(monitor, run, 12)
+    assert [past.effect is None for past in observe(monitor, run.at_s).history] == [True, False, True]
+
+
 def test_history_has_the_last_64_revisions() -> None:
     run = ScriptedReports()
     monitor = started(run)
