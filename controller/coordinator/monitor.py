@@ -18,7 +18,7 @@ from controller.coordinator.epoch_workers import name_of
 from controller.coordinator.observing import LatencyReport, Window, WorkerReports
 from controller.coordinator.rates import Heartbeats, Samples
 from inventory.cluster import Cluster
-from scheduler.online.observation import Change, Happening, Observation, PastRevision
+from scheduler.online.observation import WITHOUT_EFFECT, Change, Happening, Observation, PastRevision
 from scheduler.online.revision import Rhythm
 
 MOST_HISTORY = 64
@@ -136,7 +136,8 @@ class Monitor:
     def remember(self, past: PastRevision) -> None:
         """Add a revision to the history.
 
-        Its `effect` is measured in the first full window that begins later, unless the topology changes again.
+        If it was carried out, its `effect` is measured in the first full window that begins later, unless the topology
+        changes again before.
         """
         self._history.append(past)
 
@@ -234,7 +235,8 @@ class Monitor:
         if observation.complete:
             self._full = observation
             for number, past in enumerate(self._history):
-                if past.effect is None and observation.since_s >= past.at_s >= self._replaced_s:
+                carried = past.outcome not in WITHOUT_EFFECT
+                if carried and past.effect is None and observation.since_s >= past.at_s >= self._replaced_s:
                     self._history[number] = replace(past, effect=observation.measured)
         return replace(observation, history=tuple(self._history))
 

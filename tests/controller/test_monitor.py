@@ -315,14 +315,16 @@ def test_the_effect_of_a_revision_is_that_of_the_first_full_window_after_it() ->
     assert past.before is not None
     assert past.effect is not None
     assert (past.before.cut, past.effect.cut) == (pytest.approx(310), pytest.approx(90))
-    monitor.remember(PastRevision(at_s=run.at_s, reason="cut", outcome="no"))
+    monitor.remember(PastRevision(at_s=run.at_s, reason="cut", outcome="partial"))
+    monitor.remember(PastRevision(at_s=run.at_s, reason="cut", outcome="stale"))
     run.rates = {}
     filled = []
     for _ in range(6):
         pass_time(monitor, run, 1)
-        first, second = observe(monitor, run.at_s).history
+        first, second, third = observe(monitor, run.at_s).history
         assert first == past
         filled.append(second.effect is not None and second.effect.cut)
+        assert third.effect is None
     assert filled == [False] * 4 + [0.0] * 2
 
 
