@@ -162,7 +162,8 @@ class Evidence(NamedTuple):
         nodes: nodes used by `ours` and by the rival, in the median; None: unknown.
         load: offered rate as a share of the sustainable one; None: not measured; infinity: as fast as possible.
         suspect: number of repetitions that are left out because of a suspect run.
-        used: what runs of `ours` and of the rival used: workers, CPU cores and the busiest link, in the median.
+        used: what runs of `ours` and of the rival used: workers, CPU cores and the busiest link, in the median; of
+            suspect runs only where there are no others.
         others: the same comparison of the campaign's other schedulers with the rival, by their labels.
         with_suspect: the comparison with all repetitions, also those with a suspect run.
     """
@@ -213,7 +214,10 @@ def evidence(claim: Claim, campaign: Campaign) -> Evidence | None:
         if label not in sides and (runs := _runs(claim, campaign, label))
     }
     nodes = [_middle([nodes_used(run) for run in runs.values()]) for runs in sides.values()]
-    used = [_middle_use([used_by(run) for at, run in runs.items() if at not in suspect]) for runs in sides.values()]
+    left = {at for runs in sides.values() for at in runs} - suspect
+    used = [
+        _middle_use([used_by(run) for at, run in runs.items() if at in left or not left]) for runs in sides.values()
+    ]
     load = _middle([_load(run) for run in rival.values()])
     return Evidence(
         "/".join(campaign.folder.resolve().parts[-2:]),

@@ -144,6 +144,7 @@ def test_repetitions_with_suspect_runs_are_left_out_and_counted(tmp_path: Path) 
     found = evidence(claim(2.0), load_campaign(folder))
     assert found is not None
     assert (found.n, found.suspect, found.ratio) == (0, 11, None)
+    assert (found.with_suspect.n, found.with_suspect.ratio) == (11, pytest.approx(2.0, rel=0.05))
 
 
 def test_other_schedulers_of_the_campaign_are_compared_with_the_rival_in_the_same_way(tmp_path: Path) -> None:
@@ -173,6 +174,11 @@ def test_what_both_sides_used_is_read_from_their_traces(tmp_path: Path, campaign
     assert (ours.workers, rival.workers) == (5, 5)
     assert rival.cores == pytest.approx(0.5, abs=0.05)
     assert ours.link is None
+    for path in folder.glob("runs/*/run.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"suspect": ["host busy"]}))
+    doubtful = evidence(claim(2.0), load_campaign(folder))
+    assert doubtful is not None
+    assert (doubtful.n, doubtful.used) == (0, found.used)
     # 9,000 words/s in rows of some 11 bytes, four fifths of them to four other nodes from each of five.
     assert rival.link == pytest.approx(2 * 9000 / 5 / 5 * 11 * 8 / 2e6, rel=0.35)
 
