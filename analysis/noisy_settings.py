@@ -40,7 +40,7 @@ def before_a_run(facts: Mapping[str, Mapping[str, Any]], load: float | None, cor
         if (noisy := _noisy(settings))
     ]
     if load is not None and load > BUSY * cores:
-        lines.append(f"this host is busy: {load:.1f} processes want {cores} CPU cores")
+        lines.append(f"this host is busy: {load:.1f} processes at a time during the last minute, on {cores} CPU cores")
     return lines
 
 

@@ -94,7 +94,7 @@ def _check_event(event: Event, here: Origin, campaign: Campaign) -> None:
         case SetCpuEvent():
             _check_node(here / "node", event.node, cluster)
             if not to_plain(event.settings):
-                raise (here / "settings").error("holds no setting")
+                raise (here / "settings").error("has no setting")
             check_own_machines({event.node}, cluster, here / "node", "an agenda without 'set_cpu'")
         case KillEvent():
             _check_kill(event, here, cluster)

@@ -201,7 +201,7 @@ def test_the_page_begins_with_ratios_and_figures_over_the_factor(folder: Path, c
     html = build(campaign, tables_of(campaign), target, "even", lambda _: None).read_text()
     text = " ".join(re.sub(r"<[^>]*>", " ", html[html.index("<main>") :]).split())
     assert text.startswith("What was found exclamation over tuples_per_s Ratios to even at each combination")
-    assert "200 top-storm 2 1.000 0.500 –" in text
+    assert "200 top-storm 2 1.000 – 0.500 –" in text
     assert html.index("Over tuples_per_s") < html.index('class="found"')
     assert (target / "figures" / "exclamation-factors-1.svg").is_file()
     lines = (target / "tables" / "ratios.md").read_text().splitlines()

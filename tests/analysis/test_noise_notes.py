@@ -103,5 +103,7 @@ def test_before_a_run_only_what_makes_figures_vary_is_told_of_every_machine() ->
     assert before_a_run(facts, 0.9, 2) == [
         "n2, n3: can make figures vary: governor powersave, turbo on, SMT on, swap on, transparent huge pages always"
     ]
-    assert before_a_run({"n1": machine("a", QUIET)}, 1.5, 2) == ["this host is busy: 1.5 processes want 2 CPU cores"]
+    assert before_a_run({"n1": machine("a", QUIET)}, 1.5, 2) == [
+        "this host is busy: 1.5 processes at a time during the last minute, on 2 CPU cores"
+    ]
     assert before_a_run({"n1": machine("a", QUIET)}, None, 2) == []

@@ -32,6 +32,7 @@ def test_a_run_of_an_earlier_version_keeps_all_its_keys(path: Path) -> None:
         assert after["measured"].pop("revisions") == after["measured"].pop("revision_costs") == []
         assert after["measured"].pop("scalings") == after["measured"].pop("windows") == []
         assert after["measured"].pop("means") == {"whole_run": None, "after_last_revision": None}
+        assert after["measured"].pop("decisions") == {}
     assert after == before
     assert list(after) == list(before)
 

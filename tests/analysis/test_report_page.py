@@ -108,7 +108,9 @@ def test_findings_come_first_then_how_sure_they_are_and_what_was_real_after_the_
     # Medians, ranges, and the change against the baseline.
     found = said[places[0] : places[1]]
     assert re.search(r"even n = 2, 1 suspect 8.9\d\d \[", found)
-    assert re.search(r"load\) , n = 3 8.9\d\d \[[^]]*\] −0\.\d.% .* 3.2\d\d \[[^]]*\] −59.% All pairs", found)
+    assert re.search(
+        r"load\) n = 3 8.9\d\d \[[^]]*\] −0\.\d.% CV .* 3.2\d\d \[[^]]*\] −59.% CV \d\.\d % All pairs", found
+    )
     assert "(A/A): not measured" in said[places[1] : places[2]]
     assert "measured by rapl in 4 of 10 runs; missing in 6, where it is not zero" in said
     assert "1 of 10 runs are suspect" in said

@@ -110,7 +110,7 @@ def test_an_online_scheduler_is_asked_about_the_executors_that_run(raced: Any) -
     folder, run = run_of(raced, 3)
     first, second, third = run["measured"]["scalings"]
     asked = [each for each in decisions(folder) if "answer" in each]
-    assert any(("scale", "count") in {(c["what"], c["subject"]) for c in e["observation"]["changes"]} for e in asked)
+    assert any(("scale", "count") in {(c["kind"], c["component"]) for c in e["observation"]["changes"]} for e in asked)
     for each in asked:
         at_s = each["observation"]["at_s"]
         five = first["at_s"] + first["pause_s"] < at_s < second["at_s"] or third["at_s"] + third["pause_s"] < at_s
