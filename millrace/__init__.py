@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from scheduler.toolkit.communication import ClassAffinity, Classes, RateAffinity, classes_of
     from scheduler.toolkit.cost import Cost, Loads, cost
     from scheduler.toolkit.slots import FreeSlots, assigned, interleaved, running, waiting
+    from workloads.arrays import distinct
+    from workloads.columns import ColumnBatch, ColumnBolt, ColumnSpout, Derived
     from workloads.data.row_digest import Digest, RowMultiset, digest_of
     from workloads.data.text import LineSpout, TextParams, prepare_text, read_records, times_emitted
     from workloads.key_groups import by_group
@@ -70,12 +72,16 @@ __all__ = [
     "ClassAffinity",
     "Classes",
     "Cluster",
+    "ColumnBatch",
+    "ColumnBolt",
+    "ColumnSpout",
     "Combining",
     "CommunicationSchedule",
     "Component",
     "Constraints",
     "Context",
     "Cost",
+    "Derived",
     "Digest",
     "Divisible",
     "Edge",
@@ -137,6 +143,7 @@ __all__ = [
     "concluded",
     "cost",
     "digest_of",
+    "distinct",
     "filled",
     "interleaved",
     "nearest",
@@ -241,6 +248,15 @@ EXPORTS = {
         "Row": "Type of a row of a stream: a tuple of its fields.",
         "Emitted": "Type of what a bolt returns: rows by stream.",
         "NOTHING": "Result of a bolt that emits no rows.",
+    },
+    "workloads.columns": {
+        "ColumnBolt": "Base class of bolts that process batches of columns.",
+        "ColumnSpout": "Base class of sources of columns.",
+        "ColumnBatch": "Rows of one stream from one executor, as columns.",
+        "Derived": "Columns that a bolt emits, with the row that each of their rows was derived from.",
+    },
+    "workloads.arrays": {
+        "distinct": "Return the distinct values of a column, and the number of its value for each row.",
     },
     "workloads.schedules": {
         "Schedule": "Interface of due times by record number: `Spout.times` of recorded data.",

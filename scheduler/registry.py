@@ -115,9 +115,7 @@ class Checked:
             raise
         except Exception as fault:
             place = raised_at(fault, type(self.inner))
-            raise RunError(
-                f"the scheduler {self.name!r} broke down: {type(fault).__name__}: {fault} ({place})"
-            ) from fault
+            raise RunError(f"the scheduler {self.name!r} raised {type(fault).__name__}: {fault} ({place})") from fault
 
 
 def _knows_hardware(problem: Problem) -> bool:

@@ -1,6 +1,6 @@
 """`python -P -m agents.cpu VERB`: one request as JSON on standard input, one answer as JSON on standard output.
 
-Request, all keys optional: `{"wish": {...}, "root": "/", "check": false, "before": {...}, "owner": "..."}`.
+Request, all keys optional: `{"requested": {...}, "root": "/", "check": false, "before": {...}, "owner": "..."}`.
 
 | verb | answer |
 |---|---|
@@ -30,7 +30,7 @@ from agents.cpu.request import CpuRequest, CpuResult
 from agents.host_files import HostFiles
 from inventory.errors import InputError, MillraceError, nearest
 
-KEYS = ("wish", "root", "check", "before", "owner")
+KEYS = ("requested", "root", "check", "before", "owner")
 
 
 class Invocation:
@@ -46,7 +46,7 @@ class Invocation:
         if not self.root.is_dir():
             raise InputError(f"request: root: {str(self.root)!r} is not a folder")
         self.host = HostFiles(self.root)
-        self.request = CpuRequest.from_document(document.get("wish") or {})
+        self.request = CpuRequest.from_document(document.get("requested") or {})
         self.check = document.get("check") is True
         before = document.get("before")
         self.before = None if before is None else Snapshot.from_document(before)

@@ -33,7 +33,7 @@ class CpuRequest:
     driver_mode: str | None = None
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any], where: str = "wish") -> Self:
+    def from_document(cls, document: Mapping[str, Any], where: str = "requested") -> Self:
         """Read a request from JSON-like data; null means not given.
 
         Raises:

@@ -197,7 +197,7 @@ class _Bench:
             now_ns = self._host.monotonic_ns()
         primary = self._metering.sources.primary
         if not self._history.domains and primary is not None and primary.trouble:
-            raise UnfitError(f"{self.source} says nothing: {primary.trouble}")
+            raise UnfitError(f"{self.source} gives no reading: {primary.trouble}")
         return now_ns
 
     def _busy_s(self) -> float:

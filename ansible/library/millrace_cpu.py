@@ -66,8 +66,8 @@ class Cpus:
 
     def planned(self, requested, assuming):
         """Return what applying the request would change: `{changed, settings, refused}`."""
-        assumed = self._ask("plan", wish=assuming)
-        plan = self._ask("plan", wish={**requested, **given(assuming)})
+        assumed = self._ask("plan", requested=assuming)
+        plan = self._ask("plan", requested={**requested, **given(assuming)})
         if assumed["changed"] and not plan["refused"]:
             others = {setting["path"] for setting in assumed["settings"]}
             plan["settings"] = [setting for setting in plan["settings"] if setting["path"] not in others]
@@ -79,7 +79,7 @@ class Cpus:
         if self._before is None:
             self._before = self._ask("facts")["before"]
             self._kept.save(SECTION, self._before, volatile=True)
-        answer = self._ask("apply", wish=requested)
+        answer = self._ask("apply", requested=requested)
         if "before" in answer:
             # It now includes files that appeared only now, such as the clocks of cores that were offline.
             self._kept.note(SECTION, answer["before"])

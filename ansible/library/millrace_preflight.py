@@ -47,7 +47,7 @@ def cpu_refusals(asked, kept, tmpdir):
     """Return the impossible CPU settings."""
     try:
         program = CpuProgram(asked["archive"], tmpdir, asked["root"])
-        answer = program.ask("plan", wish=asked["cpu"], before=found_before(kept))
+        answer = program.ask("plan", requested=asked["cpu"], before=found_before(kept))
         return [f"millrace_{refusal['message']}" for refusal in answer["refused"]]
     except CpuError as fault:
         return [str(fault)]

@@ -101,7 +101,7 @@ class Groups:
         for path, value in self._files(requested):
             _write(path, value)
             if _read(path) != value:
-                raise LimitError(f"{path}: wrote {value}, it says {_read(path)}")
+                raise LimitError(f"{path}: wrote {value}, read back {_read(path)}")
 
     def restore(self, found):
         """Restore the original state; processes in the group move to its parent."""

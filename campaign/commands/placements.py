@@ -161,7 +161,7 @@ Examples:
   millrace revise --cluster lab.yml --topology a.yml --observation observed.json --scheduler i-scheduler
   millrace revise --cluster lab.yml --topology a.yml --observation at30.json --observation at35.json \\
       --scheduler er-stream --param alpha=0 --json
-  millrace revise --replay results/latest/runs/wordcount-er-stream-1/decisions.jsonl
+  millrace revise --replay results/demo/latest/runs/001-wordcount-er-stream-r1/decisions.jsonl
 """
 
 

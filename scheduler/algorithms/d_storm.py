@@ -109,7 +109,7 @@ class DStorm:
         found = observation.executors.items()
         off = [name for name, now in found if abs(now.load - planned[name]) > bounds * planned[name]]
         shares = (abs(now.load - planned[name]) / planned[name] for name, now in found if planned[name])
-        return Urgent(off, max(shares, default=0.0), bounds)
+        return Urgent(off, max(shares, default=0.0), bounds, "load differs from the planned one")
 
     def revise(self, problem: Problem, observation: Observation) -> Revision:
         """Apply a new plan when a node is overloaded, loads are not as planned, or enough traffic is saved."""

@@ -73,11 +73,18 @@ def stranded(problem: Problem, observation: Observation) -> list[str]:
 
 
 class Urgent(NamedTuple):
-    """What makes a plan urgent: nodes or executors, their highest value, and the threshold that it exceeds."""
+    """What makes a plan urgent.
+
+    Attributes:
+        subjects: nodes or executors.
+        value, threshold: their highest value, and the threshold that it exceeds.
+        words: what is wrong with them; empty: the words of the reason.
+    """
 
     subjects: Sequence[str]
     value: float
     threshold: float
+    words: str = ""
 
 
 def overloaded(observation: Observation, limit: float) -> Urgent:
@@ -149,8 +156,8 @@ def by_plan(
         text = "the plan has another communication schedule for what runs"
         return Revision("schedule", text, schedule=found.schedule, details=details)
     revision = partial(Revision, moves=found.moves, schedule=found.schedule, expects=expected(found), details=details)
-    for reason, (subjects, _, _) in pressing.items():
-        text = f"{', '.join(subjects[:3])}{', ...' if len(subjects) > 3 else ''}: {WORDS[reason]}"
+    for reason, (subjects, _, _, words) in pressing.items():
+        text = f"{', '.join(subjects[:3])}{', ...' if len(subjects) > 3 else ''}: {words or WORDS[reason]}"
         return revision(reason, text)
     if rules.first and last is None:
         return revision("cut", "the first plan by observed rates")

@@ -324,5 +324,6 @@ def slot_in_words(slot: object) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return `a str`, `None`, ..."""
-    return f"a {type(value).__name__}" if value is not None else "None"
+    """Return `a str`, `an int`, `None`, ..."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -37,19 +37,19 @@ from agents.host_files import HostFiles
 Make = Callable[[], Machine]
 
 
-def refusal(make: Make, root: Path, **wish: Any) -> str:
-    """The one refusal of a wish, as a user reads it."""
+def refusal(make: Make, root: Path, **settings: Any) -> str:
+    """The one refusal of settings, as a user reads it."""
     kernel = FakeKernel(make().build(root))
-    answer = apply(CpuRequest(**wish), kernel, SavedSettings(take_snapshot(kernel)))
+    answer = apply(CpuRequest(**settings), kernel, SavedSettings(take_snapshot(kernel)))
     assert kernel.writes == []
     assert not answer.changed
-    assert plan(CpuRequest(**wish), kernel).refused == answer.refused
+    assert plan(CpuRequest(**settings), kernel).refused == answer.refused
     (told,) = answer.refused
     return str(told)
 
 
 @pytest.mark.parametrize(
-    ("make", "wish", "told"),
+    ("make", "settings", "told"),
     [
         (acpi_shared, {"cores": 5}, "cores: 5: there are 4 physical cores; possible: 1 to 4"),
         (two_sockets, {"cores": 1}, "possible: 2 to 8"),
@@ -78,9 +78,9 @@ def refusal(make: Make, root: Path, **wish: Any) -> str:
     ],
 )
 def test_the_impossible_is_refused_and_nothing_is_written(
-    make: Make, wish: dict[str, Any], told: str, tmp_path: Path
+    make: Make, settings: dict[str, Any], told: str, tmp_path: Path
 ) -> None:
-    assert told in refusal(make, tmp_path, **wish)
+    assert told in refusal(make, tmp_path, **settings)
 
 
 def test_one_impossible_part_refuses_the_whole_wish(tmp_path: Path) -> None:
@@ -101,25 +101,25 @@ def test_a_plan_writes_nothing_and_predicts_what_apply_does(make: Make, tmp_path
     root = make().build(tmp_path)
     kernel = FakeKernel(root)
     before = all_files(root)
-    wishes = [
+    requests = [
         CpuRequest(cores=2),
         CpuRequest(turbo=False),
         CpuRequest(min_ghz=1.2, max_ghz=1.6),
         CpuRequest(governor="performance"),
     ]
     saved = SavedSettings(take_snapshot(kernel))
-    for wish in wishes:
-        planned = plan(wish, kernel)
+    for request in requests:
+        planned = plan(request, kernel)
         assert kernel.writes == []
         assert all_files(root) == before
-        done = apply(wish, kernel, saved)
+        done = apply(request, kernel, saved)
         assert planned.refused == done.refused
         assert planned.changed == done.changed
         assert {s.path: s.asked for s in planned.settings}.items() <= {s.path: s.asked for s in done.settings}.items()
         assert done.refused or done.ok, [s for s in done.settings if not s.ok]
         # The second time nothing is left to do.
-        assert not plan(wish, kernel, saved.before).changed
-        assert not apply(wish, kernel, saved).changed
+        assert not plan(request, kernel, saved.before).changed
+        assert not apply(request, kernel, saved).changed
         before, kernel = all_files(root), FakeKernel(root)
 
 
@@ -289,8 +289,8 @@ def test_who_may_not_write_is_refused_only_where_something_is_to_be_written(tmp_
         cores=4, governor="powersave", turbo=True, smt=True, min_ghz=0.8, max_ghz=4.0, driver_mode="active"
     )
     assert plan(now, kernel).ok
-    for wish in ({"cores": 2}, {"governor": "performance"}, {"turbo": False}, {"smt": False}, {"max_ghz": 2.0}):
-        (told,) = plan(CpuRequest(**wish), kernel).refused
+    for settings in ({"cores": 2}, {"governor": "performance"}, {"turbo": False}, {"smt": False}, {"max_ghz": 2.0}):
+        (told,) = plan(CpuRequest(**settings), kernel).refused
         assert "by this user" in told.reason
         assert str(told).endswith("; or by agents that are root (millrace_user: root)")
     write(tmp_path, "proc/mounts", "sysfs /sys sysfs ro 0 0")

@@ -1,6 +1,6 @@
 """`python -P -m agents.cpu`: JSON in, JSON out, with nothing but the standard library.
 
-A wish is read with messages that name key, value and what was expected.
+Requested settings are read with messages that name key, value and what was expected.
 """
 
 import ast
@@ -67,8 +67,8 @@ def test_facts_plan_apply_verify_and_restore_on_a_bare_host(archive: Path, tmp_p
     assert status == 0
     assert told["facts"]["driver"] == "acpi-cpufreq"
     before = told["before"]
-    wish = {"governor": "performance", "turbo": False}
-    request = {"root": str(root), "wish": wish, "before": before}
+    requested = {"governor": "performance", "turbo": False}
+    request = {"root": str(root), "requested": requested, "before": before}
 
     status, planned = call(archive, "plan", request)
     assert (status, planned["ok"], planned["changed"]) == (0, True, True)
@@ -94,7 +94,7 @@ def test_facts_plan_apply_verify_and_restore_on_a_bare_host(archive: Path, tmp_p
 def test_an_impossible_wish_is_status_3_and_says_what_is_possible(archive: Path, tmp_path: Path) -> None:
     root = virtual().build(tmp_path)
     before = call(archive, "facts", {"root": str(root)})[1]["before"]
-    request = {"root": str(root), "wish": {"governor": "performance", "cores": 9}, "before": before}
+    request = {"root": str(root), "requested": {"governor": "performance", "cores": 9}, "before": before}
     for verb in ("plan", "apply"):
         status, told = call(archive, verb, request)
         assert status == 3
@@ -109,10 +109,10 @@ def test_an_impossible_wish_is_status_3_and_says_what_is_possible(archive: Path,
         ("aply", {}, "did you mean 'apply'?"),
         ("plan", "{", "request: not JSON"),
         ("plan", "[]", "request: expected a JSON object"),
-        ("plan", {"whish": {}}, "request: unknown key 'whish'; did you mean 'wish'?"),
-        ("plan", {"wish": {"cores": 0}}, "wish: cores: got 0, expected a whole number from 1 on"),
+        ("plan", {"request": {}}, "request: unknown key 'request'; did you mean 'requested'?"),
+        ("plan", {"requested": {"cores": 0}}, "requested: cores: got 0, expected a whole number from 1 on"),
         ("plan", {"root": "/no/such/folder"}, "root: '/no/such/folder' is not a folder"),
-        ("apply", {"wish": {}}, "before: missing"),
+        ("apply", {"requested": {}}, "before: missing"),
         ("restore", {"before": {"version": 1}}, "before: not the CPU settings of a host"),
     ],
 )
@@ -132,8 +132,8 @@ def test_restore_without_a_snapshot_and_without_a_journal_has_nothing_to_do(arch
 @pytest.mark.parametrize(
     ("document", "told"),
     [
-        ({"governer": "x"}, "wish: unknown setting 'governer'; did you mean 'governor'?"),
-        ({"cores": 0}, "wish: cores: got 0, expected a whole number from 1 on"),
+        ({"governer": "x"}, "requested: unknown setting 'governer'; did you mean 'governor'?"),
+        ({"cores": 0}, "requested: cores: got 0, expected a whole number from 1 on"),
         ({"cores": 1.5}, "cores: got 1.5"),
         ({"cores": True}, "cores: got True"),
         ({"max_ghz": 2_400_000}, "expected a clock in GHz, above 0 and below 100"),

@@ -23,7 +23,7 @@ from inventory.errors import InputError, UnfitError
 Make = Callable[[], Machine]
 
 GHZ = (0.8, 1.0, 1.2, 1.6, 2.0, 2.4, 3.0, 3.8)
-WISHES: dict[str, st.SearchStrategy[Any]] = {
+SETTINGS: dict[str, st.SearchStrategy[Any]] = {
     "cores": st.integers(1, 8),
     "governor": st.sampled_from(["performance", "powersave", "schedutil", "ondemand", "userspace"]),
     "turbo": st.booleans(),
@@ -35,12 +35,12 @@ CLOCKS = st.tuples(st.sampled_from(GHZ), st.sampled_from(GHZ)).map(sorted)
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> CpuRequest:
-    wish = draw(st.fixed_dictionaries({}, optional=WISHES))
+def requests(draw: st.DrawFn) -> CpuRequest:
+    settings = draw(st.fixed_dictionaries({}, optional=SETTINGS))
     if draw(st.booleans()):
         low, high = draw(CLOCKS)
-        wish |= {"min_ghz": low, "max_ghz": high}
-    return CpuRequest(**wish)
+        settings |= {"min_ghz": low, "max_ghz": high}
+    return CpuRequest(**settings)
 
 
 class Killed(BaseException):
@@ -55,21 +55,21 @@ def killed_at(number: int) -> Callable[[int, str], None]:
     return before_write
 
 
-def set_by_operator(root: Path, wishes: list[CpuRequest]) -> None:
+def set_by_operator(root: Path, requests: list[CpuRequest]) -> None:
     """Settings that are there before us: the kernel's defaults would come back by themselves."""
     kernel = FakeKernel(root)
-    for wish in wishes:
-        apply(wish, kernel, SavedSettings(take_snapshot(kernel)))
+    for request in requests:
+        apply(request, kernel, SavedSettings(take_snapshot(kernel)))
 
 
 def run(root: Path, asked: list[CpuRequest], before_write: Callable[[int, str], None]) -> None:
-    """What a campaign does to a host: keep, then set, one wish after the other."""
+    """What a campaign does to a host: keep, then set, one request after the other."""
     kernel = FakeKernel(root, before_write)
     before = take_snapshot(kernel)
     write_journal(root, CpuJournal("a test", before))
     saved = SavedSettings(before, lambda grown: write_journal(root, CpuJournal("a test", grown)))
-    for wish in asked:
-        apply(wish, kernel, saved)
+    for request in asked:
+        apply(request, kernel, saved)
 
 
 def put_back(root: Path, before_write: Callable[[int, str], None] = lambda number, path: None) -> None:
@@ -83,8 +83,8 @@ def put_back(root: Path, before_write: Callable[[int, str], None] = lambda numbe
 @given(
     make=st.sampled_from(MACHINES),
     keeps=st.booleans(),
-    earlier=st.lists(wishes(), max_size=2),
-    asked=st.lists(wishes(), min_size=1, max_size=4),
+    earlier=st.lists(requests(), max_size=2),
+    asked=st.lists(requests(), min_size=1, max_size=4),
     death=st.integers(0, 120),
     second_death=st.integers(0, 40),
 )
@@ -96,7 +96,7 @@ def test_restore_is_the_identity_from_every_crash_point(
         set_by_operator(root, earlier)
         (root / "run/millrace").mkdir(parents=True)
         # With its mode a driver forgets what nobody can read: the settings of CPUs that are off.
-        files = readable_files if any(wish.driver_mode for wish in asked) else all_files
+        files = readable_files if any(request.driver_mode for request in asked) else all_files
         before = files(root)
         with suppress(Killed):
             run(root, asked, killed_at(death))

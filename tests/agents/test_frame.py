@@ -32,8 +32,10 @@ def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
         count = draw(st.integers(1, frame.MAX_ROWS))
         given_stamps = draw(stamps(count))
         rows = draw(st.binary(max_size=200))
-        written = b"".join(frame.data(stream, EPOCH, sender, receiver, count, [rows], given_stamps))
-        return written, (kind, stream, sender, receiver, count, given_stamps, rows)
+        columns = draw(st.sampled_from([0, frame.COLUMNS]))
+        written = b"".join(frame.data(stream, EPOCH, sender, receiver, count, [rows], given_stamps, columns))
+        assert written[frame.rows_at(len(given_stamps)) :] == rows
+        return written, (kind, stream, sender, receiver, count, columns, given_stamps, rows)
     if kind == frame.CREDIT:
         count, nbytes = draw(U32), draw(U32)
         written = frame.credit(stream, EPOCH, sender, receiver, count, nbytes)
@@ -72,7 +74,8 @@ def seen(received: frame.Frame) -> tuple:
     assert received.epoch == EPOCH
     if kind == frame.DATA:
         split, rows = frame.split_payload(received)
-        return (kind, stream, sender, receiver, received.count, list(split), bytes(rows))
+        columns = received.flags & frame.COLUMNS
+        return (kind, stream, sender, receiver, received.count, columns, list(split), bytes(rows))
     if kind == frame.TICK:
         return (kind, stream, sender, receiver, received.count, frame.tick_times(received))
     if kind in (frame.STATE, frame.COPY):
@@ -137,7 +140,9 @@ def header(
         header(kind=0),
         header(kind=9),
         header(kind=255),
-        header(flags=2),
+        header(flags=4),
+        header(flags=frame.COLUMNS | 8),
+        header(kind=frame.TICK, flags=frame.COLUMNS, length=16),
         header(flags=frame.STAMPED | 128),
         header(kind=frame.CREDIT, flags=frame.STAMPED),
         header(kind=frame.END, flags=frame.STAMPED, count=0, length=0),
@@ -260,7 +265,7 @@ def test_a_payload_of_the_largest_size_arrives_in_pieces() -> None:
     got = [
         seen(received) for piece in pieces(stream, [10, 24, 1_000_003, 9_999_999]) for received in reader.feed(piece)
     ]
-    assert got == [(frame.DATA, 1, 2, 3, 9, [], rows), (frame.END, 1, 2, 3)]
+    assert got == [(frame.DATA, 1, 2, 3, 9, 0, [], rows), (frame.END, 1, 2, 3)]
 
 
 @pytest.mark.parametrize("size", [0, 1, frame.STATE_BYTES - 1, frame.STATE_BYTES, frame.STATE_BYTES + 1, 5_000_000])

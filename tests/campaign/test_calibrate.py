@@ -173,7 +173,7 @@ def test_a_silent_meter_is_refused_before_the_first_step(
     (root / "etc/millrace/power.yaml").write_text(json.dumps(settings))
     monkeypatch.setenv(ROOT_VARIABLE, str(root))
     assert run(["--quiet", "calibrate", str(cluster), "n1", "--settle-s", "0.5", "--step-s", "600"]) == 3
-    assert "external says nothing: sh has ended with status 3" in capsys.readouterr().err
+    assert "external gives no reading: sh has ended with status 3" in capsys.readouterr().err
 
 
 def test_an_unknown_node_is_named_with_the_nearest(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -216,7 +216,7 @@ def failing(document: dict[str, Any]) -> dict[str, str]:
         ("bad-clearing", "problem", "it changes the cluster: its view 'by_id'"),
         ("bad-slow", "time", "a chain on five equal nodes: no answer within"),
         ("bad-plan", "plans", "a[0]: slot 99 is beyond the 4 slots of 'n1'"),
-        ("bad-broken", "plans", "broke down: KeyError: 'nothing' ("),
+        ("bad-broken", "plans", "raised KeyError: 'nothing' ("),
         ("bad-dying", "plans", "ended with status 1 in a chain on five equal nodes: that was it"),
         ("bad-needs", "needs", "without hardware it places differently, and `needs` does not say hardware=True"),
         ("bad-missing", "interface", "module 'bad_schedulers' has no attribute 'Missing'"),

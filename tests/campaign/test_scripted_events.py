@@ -166,7 +166,7 @@ def test_a_resolved_agenda_has_the_rates_as_steps_and_reads_back_to_the_same_pla
         ("{at_s: 1, do: rate, tuples_per_s: 5, scheduler: even}", r"\.scheduler: unknown key 'scheduler'"),
         ("{at_s: 1, do: rate, tuples_per_s: 0}", r"\.tuples_per_s: the sources of 'wordcount' would never emit again"),
         ("{at_s: 0, do: rate, tuples_per_s: 5}", r"\.at_s: the rate of 'wordcount' changes at 0 s already"),
-        ("{at_s: 1, do: set_cpu, node: n1, settings: {}}", r"\.settings: holds no setting"),
+        ("{at_s: 1, do: set_cpu, node: n1, settings: {}}", r"\.settings: has no setting"),
         ("{at_s: 1, do: set_cpu, node: n1, settings: {max_gz: 1}}", r"\.settings\.max_gz: .*did you mean 'max_ghz'"),
         ("{at_s: 1, do: set_cpu, node: n1, settings: {min_ghz: 2, max_ghz: 1}}", r"\.settings: min_ghz: got 2"),
         ("{at_s: 1, do: kill}", r": give 'worker' or 'agent'"),

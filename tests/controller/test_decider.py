@@ -266,7 +266,7 @@ main()
 """
     wrong, broken = ask(twice, program)
     assert "'aniello-online' gave a wrong answer:\n  - moves: unknown executor b[7]" in wrong.fault
-    assert "'aniello-online' broke down: ZeroDivisionError" in broken.fault
+    assert "'aniello-online' raised ZeroDivisionError" in broken.fault
     assert (tmp_path / "decider.log").read_text() == "a word for the log\n" * 2
     assert [each.error for each in kept(tmp_path)[1:]] == [wrong.fault, broken.fault]
 

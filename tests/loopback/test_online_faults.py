@@ -95,7 +95,7 @@ def test_what_is_no_answer_fails_the_run_at_once_with_its_fault(desk: Any, sampl
     assert "it returned a str, a Revision or None" in failed(desk, "text", "gave a wrong answer:")[1]["error"]
     code = (sample_plugin / "sample_online.py").read_text()
     line = 1 + code[: code.index("raise ValueError")].count("\n")
-    where = f"broke down: ValueError: nothing works after 1 turns ({sample_plugin}/sample_online.py:{line})"
+    where = f"raised ValueError: nothing works after 1 turns ({sample_plugin}/sample_online.py:{line})"
     assert where in failed(desk, "bug", where)[1]["error"]
 
 

@@ -206,7 +206,7 @@ WRONG: dict[str, tuple[object, list[str]]] = {
         replace(RIGHT, power=[NodePower("n9", 1.0, 1), NodePower("n1", 1.0, 1), NodePower("n1", 1.0, 1), 3]),
         [
             "power: unknown node 'n9'; valid: down, n1, n2",
-            "power: 3 is a int, a NodePower was expected",
+            "power: 3 is an int, a NodePower was expected",
             "power: 'n1' is listed 2 times",
         ],
     ),
@@ -214,7 +214,7 @@ WRONG: dict[str, tuple[object, list[str]]] = {
         replace(RIGHT, details={"a": [{1, 2}], 3: None, "nan": float("nan"), "b": {"c": A0}}),
         [
             "details.a[0]: a set cannot be written as JSON",
-            "details: the key 3 is a int, text was expected",
+            "details: the key 3 is an int, text was expected",
             "details.nan: nan is not a finite number",
         ],
     ),
@@ -289,7 +289,7 @@ def test_very_many_faults_are_counted_not_all_printed() -> None:
 
 def test_a_scheduler_that_breaks_down_is_named_and_its_error_kept() -> None:
     with pytest.raises(
-        RunError, match=r"broke down: ZeroDivisionError: division by zero \(.*test_checking.py:\d+\)$"
+        RunError, match=r"raised ZeroDivisionError: division by zero \(.*test_checking.py:\d+\)$"
     ) as caught:
         checked(lambda _: 1 / 0).place(PROBLEM)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -305,7 +305,7 @@ def test_what_a_scheduler_says_of_its_input_is_passed_on() -> None:
 
 def test_an_answer_too_odd_to_be_read_is_a_break_down() -> None:
     odd = replace(RIGHT, schedule=CommunicationSchedule(("n1",), None, 1))
-    with pytest.raises(RunError, match="broke down: TypeError"):
+    with pytest.raises(RunError, match="raised TypeError"):
         checked(lambda _: odd).place(PROBLEM)
 
 

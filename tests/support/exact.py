@@ -7,10 +7,11 @@ sinks answer with what they received, part of it settled whenever they are asked
 import pickle
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from as_columns import as_columns
 from witness import Bag, Ledger, Numbers, Relay
 
 from agents.worker.task_graph.interfaces import AnswerRows
@@ -40,8 +41,18 @@ class ExactLedger(Ledger):
     positions: Mapping[str, int] | None = None
     """Where the sources ended, by executor; None: at the end of the input."""
 
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Components whose operators process columns, and in which of the ways of `as_columns`."""
+
     def operator(self, component: str) -> Operator:
         """A new operator for an executor of `component`."""
+        operator = self._of_rows(component)
+        if component in self.columns:
+            outputs = self.topology.component[component].outputs or {}
+            return as_columns(operator, outputs, self.columns[component])
+        return operator
+
+    def _of_rows(self, component: str) -> Operator:
         if self.topology.component[component].kind == "bolt":
             # Some can only move as a whole.
             return (Tallying, Incremental)[list(self.topology.component).index(component) % 2](self)

@@ -16,7 +16,7 @@ from agents.cpu.request import CpuRequest
 
 GUARDIAN = (sys.executable, __file__)
 
-WISHES = (CpuRequest(cores=2, governor="performance", min_ghz=1.2, max_ghz=1.2), CpuRequest(turbo=False, cores=3))
+REQUESTS = (CpuRequest(cores=2, governor="performance", min_ghz=1.2, max_ghz=1.2), CpuRequest(turbo=False, cores=3))
 
 
 def campaign(root: Path, death: int) -> None:
@@ -28,8 +28,8 @@ def campaign(root: Path, death: int) -> None:
 
     kernel = FakeKernel(root, before_write)
     with CpuControl(kernel, "a campaign that is killed", GUARDIAN) as control:
-        for wish in WISHES:
-            control.apply(wish)
+        for request in REQUESTS:
+            control.apply(request)
         control.set_frequency(1_600_000_000)
     print(len(kernel.writes))
 

@@ -55,9 +55,9 @@ class GuestCpus:
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
-    def hold(self, **wish: Any) -> int:
+    def hold(self, **settings: Any) -> int:
         """Set CPUs as a campaign does, in a process that holds them; its id."""
-        program = shlex.quote(HOLDER % wish)
+        program = shlex.quote(HOLDER % settings)
         pid = self._guest.says(f"{PYTHON} -c {program} >/run/holder.log 2>&1 </dev/null & echo $!")
         assert self.eventually("test -s /run/holder.log"), "nothing is set"
         assert self._guest.says("cat /run/holder.log") == "held"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from random import Random
 
 import virtual_time
+from as_columns import WAYS
 from exact import ExactLedger
 from scripted import Limits, run_spec
 from scripted_cluster import PHASES, ScriptedCluster
@@ -47,7 +48,14 @@ class Scenario:
         slots = [Slot(node, slot) for node in NODES for slot in range(2)]
         self.places = [random.choice(slots[: random.randint(1, 6)]) for _ in topology.executors]
         records = random.choice([300, 150, 40, 7, 0])
-        self.ledger = ExactLedger(topology, records, self.places, tick_every=random.choice([0, 0, 3, 10]))
+        apis = {component.id: random.choice([None, None, *WAYS]) for component in topology.components}
+        self.ledger = ExactLedger(
+            topology,
+            records,
+            self.places,
+            tick_every=random.choice([0, 0, 3, 10]),
+            columns={component: way for component, way in apis.items() if way is not None},
+        )
         self.limits = Limits.drawn(random)
         self.rate = random.choice([{"kind": "max"}, {"kind": "constant", "tuples_per_s": 1e9 / STEP_NS}])
         names = [executor.name for executor in topology.executors]

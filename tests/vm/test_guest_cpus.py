@@ -42,17 +42,17 @@ def test_facts_are_those_of_the_kernel(cpus: GuestCpus) -> None:
 def test_what_is_applied_is_in_the_kernels_files_and_comes_back_once(cpus: GuestCpus) -> None:
     found = cpus.settings()
     before = cpus.ask("facts")["before"]
-    wish = {"cores": 1, "governor": "powersave", "min_ghz": 1.2, "max_ghz": 1.8}
-    planned = cpus.ask("plan", wish=wish)
+    settings = {"cores": 1, "governor": "powersave", "min_ghz": 1.2, "max_ghz": 1.8}
+    planned = cpus.ask("plan", requested=settings)
     assert planned["changed"]
     assert cpus.settings() == found
-    applied = cpus.ask("apply", wish=wish, before=before)
+    applied = cpus.ask("apply", requested=settings, before=before)
     assert applied["ok"]
     now = cpus.settings()
     assert cpus.online() == "0-1"
     assert now["cpufreq/policy0/scaling_governor"] == "powersave"
     assert now["cpufreq/policy0/scaling_max_freq"] == "1800000"
-    assert not cpus.ask("apply", wish=wish, before=applied["before"])["changed"]
+    assert not cpus.ask("apply", requested=settings, before=applied["before"])["changed"]
     assert cpus.ask("restore", before=applied["before"])["changed"]
     assert cpus.settings() == found
     assert not cpus.ask("restore", before=applied["before"])["changed"]
@@ -61,7 +61,7 @@ def test_what_is_applied_is_in_the_kernels_files_and_comes_back_once(cpus: Guest
 def test_a_clock_is_fixed_below_the_range_in_force_and_above_it(cpus: GuestCpus) -> None:
     before = cpus.ask("facts")["before"]
     for ghz in (1.8, 3.0, 1.2):
-        assert cpus.ask("apply", wish={"min_ghz": ghz, "max_ghz": ghz}, before=before)["ok"]
+        assert cpus.ask("apply", requested={"min_ghz": ghz, "max_ghz": ghz}, before=before)["ok"]
         limits = {value for path, value in cpus.settings().items() if path.endswith("_freq")}
         assert limits == {str(round(ghz * 1_000_000))}
     assert cpus.ask("restore", before=before)["ok"]
@@ -71,7 +71,7 @@ def test_a_core_whose_clock_was_set_by_hand_comes_back_with_it(cpus: GuestCpus, 
     by_hand(**{"cpufreq/policy2/scaling_governor": "conservative", "cpufreq/policy2/scaling_max_freq": "2400000"})
     set_by_hand = cpus.settings()
     before = cpus.ask("facts")["before"]
-    applied = cpus.ask("apply", wish={"cores": 1, "governor": "performance"}, before=before)
+    applied = cpus.ask("apply", requested={"cores": 1, "governor": "performance"}, before=before)
     assert applied["ok"]
     assert cpus.ask("restore", before=applied["before"])["ok"]
     assert cpus.settings() == set_by_hand
@@ -84,7 +84,7 @@ def test_a_clock_that_is_held_by_hand_comes_back_with_its_governor(
     held = f"{CPU}/cpufreq/policy2/scaling_setspeed"
     assert machine.write(held, "1800000") == ""
     before = cpus.ask("facts")["before"]
-    applied = cpus.ask("apply", wish={"cores": 1, "governor": "performance"}, before=before)
+    applied = cpus.ask("apply", requested={"cores": 1, "governor": "performance"}, before=before)
     assert applied["ok"]
     assert cpus.ask("restore", before=applied["before"])["ok"]
     assert machine.says(f"cat {held}") == "1800000"
@@ -98,7 +98,7 @@ def test_a_core_that_was_off_goes_off_again_and_keeps_its_clock(
     by_hand(**{"cpu3/online": "0", "cpu2/online": "0"})
     off = cpus.settings()
     before = cpus.ask("facts")["before"]
-    applied = cpus.ask("apply", wish={"cores": 2, "governor": "powersave", "max_ghz": 2.4}, before=before)
+    applied = cpus.ask("apply", requested={"cores": 2, "governor": "powersave", "max_ghz": 2.4}, before=before)
     assert applied["ok"]
     assert cpus.online() == "0-3"
     assert cpus.settings()["cpufreq/policy2/scaling_governor"] == "powersave"
@@ -111,12 +111,12 @@ def test_a_core_that_was_off_goes_off_again_and_keeps_its_clock(
 
 def test_siblings_go_with_smt_and_come_back_with_it(cpus: GuestCpus) -> None:
     before = cpus.ask("facts")["before"]
-    applied = cpus.ask("apply", wish={"smt": False, "governor": "performance"}, before=before)
+    applied = cpus.ask("apply", requested={"smt": False, "governor": "performance"}, before=before)
     assert applied["ok"]
     assert cpus.online() == "0,2"
     facts = cpus.ask("facts", before=applied["before"])["facts"]
     assert (facts["cores_online"], facts["smt"]) == (2, "off")
-    applied = cpus.ask("apply", wish={"smt": False, "cores": 1}, before=applied["before"])
+    applied = cpus.ask("apply", requested={"smt": False, "cores": 1}, before=applied["before"])
     assert applied["ok"]
     assert cpus.online() == "0"
     assert cpus.ask("restore", before=applied["before"])["ok"]
@@ -142,8 +142,8 @@ def test_the_kernel_refuses_nonsense_and_restore_says_so(machine: Guest, cpus: G
 
 def test_the_impossible_is_refused_before_anything_is_written(cpus: GuestCpus) -> None:
     before = cpus.ask("facts")["before"]
-    wish = {"cores": 3, "governor": "ondemnd", "max_ghz": 9, "turbo": False}
-    answer = cpus.ask("apply", status=3, wish=wish, before=before)
+    settings = {"cores": 3, "governor": "ondemnd", "max_ghz": 9, "turbo": False}
+    answer = cpus.ask("apply", status=3, requested=settings, before=before)
     assert {refusal["what"] for refusal in answer["refused"]} == {"cores", "governor", "max_ghz", "turbo"}
     assert not answer["changed"]
 
@@ -172,7 +172,7 @@ def test_when_the_guardian_is_killed_too_the_next_who_comes_puts_back(machine: G
 def test_after_a_restart_of_the_machine_nothing_is_put_back(machine: Guest, cpus: GuestCpus) -> None:
     found = cpus.settings()
     before = cpus.ask("facts")["before"]
-    cpus.ask("apply", wish={"cores": 1, "governor": "powersave"}, before=before)
+    cpus.ask("apply", requested={"cores": 1, "governor": "powersave"}, before=before)
     cpus.hold(max_ghz=1.8)
     machine.restart()
     assert cpus.settings() == found

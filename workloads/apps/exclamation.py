@@ -7,11 +7,13 @@ The last bolt is the sink. Its answer is a digest of all its rows, see `workload
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
 from workloads.data.row_digest import SCHEMA, RowMultiset, digest_of, merged
-from workloads.data.text import LineSpout, TextParams, prepare_text, read_records, times_emitted
+from workloads.data.text import Api, ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records, times_emitted
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
 from workloads.workload import Answer, PreparedInput, Verdict
@@ -19,8 +21,15 @@ from workloads.workload import Answer, PreparedInput, Verdict
 TABLE = "exclaimed"
 
 
+@dataclass(frozen=True)
 class ExclamationParams(TextParams):
-    """Parameters of exclamation, see `TextParams`."""
+    """Parameters of exclamation, see `TextParams`.
+
+    Attributes:
+        api: interface of the operators; answers are the same.
+    """
+
+    api: Api = "rows"
 
     defaults: ClassVar = {"word": 10, "exclaim1": 3, "exclaim2": 2}
 
@@ -63,6 +72,39 @@ class LastExclaim(Bolt):
         self._bag.merge(states)
 
 
+class ColumnWordSpout(ColumnLineSpout):
+    """Emits words."""
+
+    column: ClassVar = "word"
+
+
+class ColumnExclaim(Exclaim, ColumnBolt):
+    """Appends `!!!` and passes on."""
+
+    derives: ClassVar[bool] = True
+
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        words = pc.binary_join_element_wise(batch.columns.column(0), "!!!", "")
+        return {DEFAULT_STREAM: Derived(pa.RecordBatch.from_arrays([words], names=["word"]))}
+
+
+class ColumnLastExclaim(LastExclaim, ColumnBolt):
+    """Appends `!!!` and keeps a digest of the resulting rows."""
+
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+        import numpy as np
+
+        from workloads.arrays import distinct
+
+        codes, words = distinct(batch.columns.column(0))
+        rows = [(word + "!!!",) for word in words.to_pylist()]
+        self._bag.add_counted(dict(zip(rows, np.bincount(codes, minlength=len(rows)).tolist(), strict=True)))
+        return NOTHING
+
+
 class Exclamation:
     """See the module."""
 
@@ -93,6 +135,8 @@ class Exclamation:
 
     def operator(self, component: str) -> Operator:
         """Return a new operator of one of the three components."""
+        if self.params.api == "columns":
+            return {"word": ColumnWordSpout, "exclaim1": ColumnExclaim, "exclaim2": ColumnLastExclaim}[component]()
         return {"word": LineSpout, "exclaim1": Exclaim, "exclaim2": LastExclaim}[component]()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:

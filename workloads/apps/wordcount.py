@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import msgspec
 
-from workloads.data.text import LineSpout, TextParams, prepare_text, read_records, times_emitted
+from workloads.data.text import Api, ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records, times_emitted
 from workloads.key_groups import by_group
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
@@ -34,9 +34,11 @@ class WordCountParams(TextParams):
 
     Attributes:
         combine: whether equal words of a batch are counted together before they go to `count`.
+        api: interface of the operators; answers are the same.
     """
 
     combine: bool = False
+    api: Api = "rows"
 
     defaults: ClassVar = {"spout": 5, "split": 8, "count": 12}
 
@@ -186,8 +188,19 @@ class WordCount:
 
     def operator(self, component: str) -> Operator:
         """Return a new operator of one of the three components."""
+        if self.params.api == "columns":
+            return self._column_operator(component)
         split, count = (SplitCounted, CountCombined) if self.params.combine else (Split, Count)
         return {"spout": LineSpout, "split": split, "count": count}[component]()
+
+    def _column_operator(self, component: str) -> Operator:
+        from workloads.apps import wordcount_columns as by_columns
+
+        if component == "spout":
+            return ColumnLineSpout()
+        if self.params.combine:
+            return by_columns.ColumnSplitCounted() if component == "split" else by_columns.ColumnCountCombined()
+        return by_columns.ColumnSplit() if component == "split" else by_columns.ColumnCount()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """Prepare one record per line of the text."""

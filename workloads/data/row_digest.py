@@ -80,6 +80,11 @@ class RowMultiset:
         if len(self._counted) > MOST_COUNTED:
             self._hash()
 
+    def add_counted(self, counted: Mapping[Row, int]) -> None:
+        """Add distinct rows, each as often as its count says."""
+        # `Counter.update` adds the counts of a mapping.
+        self.add(counted)
+
     @property
     def digest(self) -> Digest:
         """Return the digest of all rows so far."""

@@ -12,23 +12,28 @@ i + 2n, ...; its position is the number of records emitted.
 import gzip
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from math import gcd
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from inventory.atomic_files import replace_file
 from inventory.errors import InputError, UnfitError
+from workloads.columns import ColumnSpout
 from workloads.operators import Context, Row, Spout
 from workloads.workload import PreparedInput, filled
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Unit = Literal["lines", "words"]
+Api = Literal["rows", "columns"]
 Source = str | tuple[str, ...]
 """A text file or a folder of them (`.gz` is unpacked), several of these, or `""` for CPython's documentation."""
 
@@ -221,11 +226,14 @@ class LineSpout(Spout):
     _at: int
 
     def open(self, context: Context) -> None:
-        path = Path(context.inputs["text"])
-        status = path.stat()
-        self._rows = _rows(path, status.st_size, status.st_mtime_ns)
+        self._records = self.load(Path(context.inputs["text"]))
         self._index, self._step = context.index, context.parallelism
         self.seek(0)
+
+    def load(self, path: Path) -> int:
+        """Load the prepared text; return its number of records."""
+        self._rows = _of_file(_rows, path)
+        return len(self._rows)
 
     def next_batch(self, limit: int) -> Sequence[Row]:
         rows, step, at = self._rows, self._step, self._at
@@ -249,7 +257,50 @@ class LineSpout(Spout):
     def seek(self, position: int) -> None:
         """See `Seekable`."""
         self.position = position
-        self._at = (self._index + position * self._step) % len(self._rows)
+        self._at = (self._index + position * self._step) % self._records
+
+
+class ColumnLineSpout(LineSpout, ColumnSpout):
+    """`LineSpout` of columns, which keeps the text as an Arrow array."""
+
+    column: ClassVar = "line"
+    """Name of the field."""
+
+    def load(self, path: Path) -> int:
+        self._lines = _of_file(_lines, path)
+        return len(self._lines)
+
+    def next_columns(self, limit: int) -> "pa.RecordBatch":
+        import pyarrow as pa
+
+        return pa.RecordBatch.from_arrays([self._take(limit)], names=[self.column])
+
+    def next_batch(self, limit: int) -> Sequence[Row]:
+        return list(zip(self._take(limit).to_pylist()))
+
+    def _take(self, limit: int) -> "pa.Array":
+        import numpy as np
+
+        found = self._lines.take((self._at + np.arange(limit) * self._step) % self._records)
+        self._at = (self._at + limit * self._step) % self._records
+        self.position += limit
+        return found
+
+
+T = TypeVar("T")
+
+
+def _of_file(load: Callable[[Path, int, int], T], path: Path) -> T:
+    status = path.stat()
+    return load(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _lines(path: Path, size: int, mtime_ns: int) -> "pa.Array":
+    """Return the records as a column, shared like `_rows`."""
+    import pyarrow as pa
+
+    return pa.array(read_records(path), pa.string())
 
 
 @lru_cache(maxsize=1)

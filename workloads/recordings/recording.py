@@ -194,7 +194,7 @@ def _column(array: Any) -> Column:
 
 
 def _numbers(array: Any) -> "memoryview[int]":
-    """Return the numbers of an array in place; nodes have no NumPy."""
+    """Return the numbers of an array in place."""
     width: int = array.type.byte_width
     raw = memoryview(array.buffers()[1])[array.offset * width : (array.offset + len(array)) * width]
     numbers: memoryview[int] = raw.cast(_FORMATS[str(array.type)])  # type: ignore[call-overload]

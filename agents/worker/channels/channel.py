@@ -16,10 +16,14 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from agents.worker.wire.frame import Stamps
+from workloads.columns import Columns, joined
 from workloads.operators import Row
 
 BATCH_ROWS = 1024
 """Rows of a full batch."""
+
+COLUMN_BATCHES = 8
+"""A channel between two column operators holds so many times the rows, because a batch of columns has fixed costs."""
 
 BATCH_BYTES = 256 * 1024
 """Bytes of a full batch, which large rows reach earlier."""
@@ -119,14 +123,19 @@ class Outgoing(ABC):
         tuples, batches: totals sent.
     """
 
-    def __init__(self, channel: ChannelId, peer: int, window: Window, flush_timer: FlushTimer) -> None:
+    def __init__(
+        self, channel: ChannelId, peer: int, window: Window, flush_timer: FlushTimer, batches: int = 1
+    ) -> None:
+        """Create the end; a full batch has `batches` times `BATCH_ROWS` rows."""
         self.id, self.peer = channel, peer
-        self.pending: list[Row] = []
+        self.pending: list[Row] | Columns = []
         self.since_ns = 0
         self._stamps: list[tuple[int, int]] = []
         self._marks: list[Mark] = []
         self._credit_rows, self._credit_bytes = window
-        self._batch_rows = BATCH_ROWS
+        self._full_rows = self._batch_rows = BATCH_ROWS * batches
+        # A batch of columns is not cut as long as it fits.
+        self._most_batches = batches
         self._flush_timer = flush_timer
         self.ended = self.closed = False
         self.tuples = self.batches = 0
@@ -144,7 +153,10 @@ class Outgoing(ABC):
         if stamps:
             first = len(pending)
             self._stamps += [(first + row, stamp) for row, stamp in stamps]
-        pending += rows
+        if isinstance(pending, Columns) or isinstance(rows, Columns):
+            self.pending = pending = joined(pending, rows)
+        else:
+            pending += rows
         if len(pending) >= self._batch_rows:
             self._send(partial=False)
 
@@ -169,7 +181,7 @@ class Outgoing(ABC):
             and self._credit_rows > 0
             and self._credit_bytes > 0
         ):
-            most = min(self._batch_rows, self._credit_rows)
+            most = min(self._batch_rows * self._most_batches, self._credit_rows)
             rows = self.pending if len(self.pending) <= most else self.pending[:most]
             count, nbytes = self._deliver(rows)
             if count == len(self.pending):
@@ -187,7 +199,7 @@ class Outgoing(ABC):
 
         Rows of several kB fill a batch by bytes; the size of later batches is adapted to them.
         """
-        self._batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * count // max(1, nbytes)))
+        self._batch_rows = max(1, min(self._full_rows, BATCH_BYTES * count // max(1, nbytes)))
         return count if nbytes <= 2 * BATCH_BYTES else min(count, self._batch_rows)
 
     def credit(self, rows: int, nbytes: int) -> None:
@@ -210,7 +222,7 @@ class Outgoing(ABC):
         return [entry for entry in stamps if entry[0] < count]
 
     @abstractmethod
-    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
+    def _deliver(self, rows: list[Row] | Columns) -> tuple[int, int]:
         """Deliver the first of `rows` as one batch; return their number and the bytes that they take of the window."""
 
     @abstractmethod
@@ -268,6 +280,8 @@ class Incoming(ABC):
 
 def window(channels_of_receiver: int, buffer_bytes: int = QUEUE_BYTES) -> Window:
     """Return the window of each channel of an executor that has `channels_of_receiver` of them.
+
+    Between two column operators it has `COLUMN_BATCHES` times the rows, and as many bytes.
 
     Args:
         channels_of_receiver: number of channels that share the queue.

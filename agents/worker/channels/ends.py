@@ -1,13 +1,16 @@
 """The two ends of a channel within a worker, and of a channel between workers.
 
 Within a worker rows are passed as Python objects, without codec or link. The bytes that a batch takes of the window are
-estimated from a few of its rows, so that the queue has the same limit as between workers, at no cost per row.
+estimated from a few of its rows, so that the queue has the same limit as between workers, at no cost per row; those of
+columns are known.
 
 Between workers there are a codec, frames, a link, and a window that the receiver enforces. With a credit of zero rows
 and zero bytes the receiver closes a channel after one of its two executors has moved.
 """
 
-from typing import Protocol
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 from agents.worker.channels.channel import (
     Barrier,
@@ -23,7 +26,11 @@ from agents.worker.channels.channel import (
 )
 from agents.worker.wire import frame
 from agents.worker.wire.frame import Codec, CodecError, encoded_bytes
+from workloads.columns import Columns
 from workloads.operators import Row
+
+if TYPE_CHECKING:
+    from agents.worker.wire.columns import ColumnCodec
 
 SAMPLED_ROWS = 4
 """Approximate number of rows from which the size of a batch is estimated."""
@@ -51,18 +58,27 @@ class LocalOutgoing(Outgoing):
     """The sender's end of a channel within this worker."""
 
     def __init__(
-        self, channel: ChannelId, peer: int, window: Window, flush_timer: FlushTimer, receiver_end: LocalIncoming
+        self,
+        channel: ChannelId,
+        peer: int,
+        window: Window,
+        flush_timer: FlushTimer,
+        receiver_end: LocalIncoming,
+        batches: int = 1,
     ) -> None:
-        super().__init__(channel, peer, window, flush_timer)
+        super().__init__(channel, peer, window, flush_timer, batches)
         self._receiver_end = receiver_end
         receiver_end.sender_end = self
 
-    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
+    def _deliver(self, rows: list[Row] | Columns) -> tuple[int, int]:
         count = len(rows)
-        # Evenly spaced, with another offset in every batch, so that periodic rows are neither preferred nor missed.
-        step = max(1, count // SAMPLED_ROWS)
-        sample = rows[self.batches % step :: step]
-        nbytes = encoded_bytes(sample) * count // len(sample)
+        if isinstance(rows, Columns):
+            nbytes = rows.nbytes
+        else:
+            # Evenly spaced, with another offset in every batch, so that periodic rows are neither preferred nor missed.
+            step = max(1, count // SAMPLED_ROWS)
+            sample = rows[self.batches % step :: step]
+            nbytes = encoded_bytes(sample) * count // len(sample)
         fitting = self._fitting(count, nbytes)
         if fitting < count:
             rows, nbytes = rows[:fitting], nbytes * fitting // count
@@ -81,6 +97,7 @@ def local_channel(
     window: Window,
     flush_timer: FlushTimer,
     kind: type[LocalOutgoing] = LocalOutgoing,
+    batches: int = 1,
 ) -> tuple[LocalOutgoing, LocalIncoming]:
     """Return both ends of a channel within a worker.
 
@@ -92,9 +109,10 @@ def local_channel(
         window: of the channel.
         flush_timer: of the worker.
         kind: class of the sender's end.
+        batches: of the sender's end.
     """
     incoming = LocalIncoming(*names, inbox, window)
-    return kind(channel, here, window, flush_timer, incoming), incoming
+    return kind(channel, here, window, flush_timer, incoming, batches), incoming
 
 
 class Wire(Protocol):
@@ -117,8 +135,9 @@ class RemoteOutgoing(Outgoing):
         codec: Codec,
         epoch: int,
         wire: Wire,
+        batches: int = 1,
     ) -> None:
-        super().__init__(channel, peer, window, flush_timer)
+        super().__init__(channel, peer, window, flush_timer, batches)
         self._window = window
         self._codec, self._epoch, self._wire = codec, epoch, wire
         self.nbytes = 0
@@ -136,8 +155,9 @@ class RemoteOutgoing(Outgoing):
             raise frame.FrameError(f"credit of {rows} rows and {nbytes} bytes that were never used")
         super().credit(rows, nbytes)
 
-    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
-        encoded = self._codec.encode(rows)
+    def _deliver(self, rows: list[Row] | Columns) -> tuple[int, int]:
+        columns = self._column_codec.encode(rows) if isinstance(rows, Columns) else None
+        encoded = self._codec.encode(rows) if columns is None else columns.body
         nbytes = sum(map(len, encoded))
         fitting = self._fitting(len(rows), nbytes)
         if fitting < len(rows):
@@ -145,12 +165,19 @@ class RemoteOutgoing(Outgoing):
         if nbytes > frame.MAX_PAYLOAD // 2:
             raise frame.FrameError(f"one row takes {nbytes} bytes, the most is {frame.MAX_PAYLOAD // 2}")
         stamps = self._take_stamps(len(rows))
+        flags = 0
+        if columns is not None:
+            encoded, flags = columns.pieces(frame.rows_at(len(stamps))), frame.COLUMNS
         sender, receiver, stream = self.id
-        pieces = frame.data(stream, self._epoch, sender, receiver, len(rows), encoded, stamps)
+        pieces = frame.data(stream, self._epoch, sender, receiver, len(rows), encoded, stamps, flags)
         self._wire.write(pieces)
-        size = len(pieces[0]) + nbytes
+        size = sum(map(len, pieces))
         self.nbytes += size
         return len(rows), size
+
+    @cached_property
+    def _column_codec(self) -> "ColumnCodec":
+        return _column_codec(self._codec)
 
     def _deliver_mark(self, mark: Mark) -> None:
         sender, receiver, stream = self.id
@@ -199,11 +226,20 @@ class RemoteIncoming(Incoming):
         self._taken_rows += received.count
         self._taken_bytes += nbytes
         stamps, encoded = frame.split_payload(received)
+        rows: Sequence[Row]
         try:
-            rows = self._codec.decode(encoded, received.count)
+            if received.flags & frame.COLUMNS:
+                at = frame.HEADER_BYTES + received.length - len(encoded)
+                rows = self._column_codec.decode(encoded, received.count, at)
+            else:
+                rows = self._codec.decode(encoded, received.count)
         except CodecError as fault:
             raise CodecError(f"{self.source} sent {fault}") from None
         self.deliver(rows, stamps, nbytes)
+
+    @cached_property
+    def _column_codec(self) -> "ColumnCodec":
+        return _column_codec(self._codec)
 
     def deliver_mark(self, mark: Mark) -> None:
         """Handle a marker.
@@ -242,6 +278,13 @@ class RemoteIncoming(Incoming):
     def _credit(self, rows: int, nbytes: int) -> None:
         sender, receiver, stream = self._id
         self._wire.write([frame.credit(stream, self._epoch, sender, receiver, rows, nbytes)])
+
+
+def _column_codec(codec: Codec) -> "ColumnCodec":
+    # Arrow's computations are loaded with the first batch of columns.
+    from agents.worker.wire.columns import ColumnCodec
+
+    return ColumnCodec(codec.schema)
 
 
 def mark_of(received: frame.Frame) -> Mark:

@@ -15,6 +15,7 @@ from agents.worker.channels.channel import Delivery, Inbox, Mark, Outgoing
 from agents.worker.channels.ends import SAMPLED_ROWS, LocalOutgoing, RemoteOutgoing
 from agents.worker.channels.groupings import Grouping, Router, Shuffle
 from agents.worker.wire.frame import Stamps, encoded_bytes
+from workloads.columns import Columns, joined
 from workloads.operators import Row
 
 OUTBOX_PARTS = 4
@@ -22,9 +23,11 @@ OUTBOX_PARTS = 4
 
 
 def estimated_bytes(rows: Sequence[Row]) -> int:
-    """Return the encoded size of rows, estimated from a few evenly spaced ones."""
+    """Return the encoded size of rows, estimated from a few evenly spaced ones; of columns, their size."""
     if not rows:
         return 0
+    if isinstance(rows, Columns):
+        return rows.nbytes
     sample = rows[:: max(1, len(rows) // SAMPLED_ROWS)]
     return encoded_bytes(sample) * len(rows) // len(sample)
 
@@ -51,7 +54,7 @@ class Gated(Outgoing):
         del self.pending[most:]
         before = self.tuples
         super()._send(partial=True)
-        self.pending += kept
+        self.pending = joined(self.pending, kept)
         # Markers may be next.
         self.flush()
         return self.tuples - before
@@ -76,12 +79,12 @@ class Pool:
         self._evenly = Shuffle(channels, first)
         self._stamps: list[tuple[int, int]] = []
         self._turn = 0
-        self.rows: list[Row] = []
+        self.rows: list[Row] | Columns = []
 
     def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
         first = len(self.rows)
         self._stamps += [(first + at, stamp) for at, stamp in stamps]
-        self.rows += rows
+        self.rows = joined(self.rows, rows)
 
     @property
     def full(self) -> bool:
@@ -105,7 +108,7 @@ class Pool:
         if self.rows:
             self._evenly.deal(*self._take(len(self.rows)))
 
-    def _take(self, count: int) -> tuple[list[Row], Stamps]:
+    def _take(self, count: int) -> tuple[Sequence[Row], Stamps]:
         """Remove and return the first `count` rows with their stamps."""
         taken, self.rows = self.rows[:count], self.rows[count:]
         stamps = [entry for entry in self._stamps if entry[0] < count]

@@ -1,10 +1,10 @@
 """Groupings: the choice of the channel for each row.
 
 A grouping distributes the rows of one stream over the channels to one subscribed component. The choice depends on the
-rows and on the number of rows before them, never on time.
+rows and on the number of rows before them, never on time. Columns go where their rows would go, in the same order.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from agents.worker.channels.channel import Mark, Outgoing
 from agents.worker.channels.ends import LocalOutgoing
 from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError, nearest
+from workloads.columns import Columns
 from workloads.key_groups import KeyRouter, Owners
 from workloads.operators import Combine, Emitted, Row
 from workloads.topology import Input
@@ -65,6 +66,7 @@ class Fields:
         """
         self._channels = channels
         self._combine = combine
+        self._places = places
         router = KeyRouter(owners)
         # If the key is the whole row, the row itself is the key; a key of one field is looked up by its value.
         self._route = router.route if len(places) > 1 else router.route_value
@@ -76,6 +78,11 @@ class Fields:
     def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
         if self._combine is not None:
             rows, stamps = _combined(self._combine, rows, stamps)
+        if isinstance(rows, Columns):
+            from agents.worker.channels.column_groupings import deal_by_key
+
+            deal_by_key(self._channels, rows, stamps, self._places, self._route)
+            return
         dealt: list[list[Row]] = [[] for _ in self._channels]
         stamped: list[list[tuple[int, int]]] = [[] for _ in self._channels]
         appends = [part.append for part in dealt]
@@ -95,6 +102,10 @@ class Fields:
 
 def _combined(combine: Combine, rows: Sequence[Row], stamps: Stamps) -> tuple[Sequence[Row], Stamps]:
     """Return the combined rows, followed by the rows that have stamps."""
+    if isinstance(rows, Columns) and stamps:
+        from agents.worker.channels.column_groupings import combined_columns
+
+        return combined_columns(combine, rows, stamps)
     if not stamps:
         return combine(rows), ()
     stamp_of = dict(stamps)
@@ -133,12 +144,27 @@ class Direct:
         self._place = place
 
     def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        if isinstance(rows, Columns):
+            from agents.worker.channels.column_groupings import deal_directly
+
+            deal_directly(self._channels, rows, stamps, self._place)
+            return
         stamp_of = dict(stamps)
         for at, row in enumerate(rows):
             target = row[self._place]
             if not 0 <= target < len(self._channels):
-                raise RunError(f"a direct grouping names executor {target} of {len(self._channels)}")
+                raise no_executor(target, len(self._channels))
             self._channels[target].add((row,), ((0, stamp_of[at]),) if at in stamp_of else ())
+
+
+def undeclared(executor: str, stream: str, streams: Iterable[str]) -> RunError:
+    """Return the error for rows that `executor` emitted on a stream that is none of the declared ones."""
+    return RunError(f"{executor} emitted on an undeclared stream {stream!r}{nearest(stream, streams)}")
+
+
+def no_executor(target: int, count: int) -> RunError:
+    """Return the error for a direct grouping that names another executor than the `count` that there are."""
+    return RunError(f"a direct grouping names executor {target} of {count}")
 
 
 def grouping_of(
@@ -206,9 +232,7 @@ class Router:
                 continue
             groupings = self._streams.get(stream)
             if groupings is None:
-                raise RunError(
-                    f"{self._executor} emitted on an undeclared stream {stream!r}{nearest(stream, self._streams)}"
-                )
+                raise undeclared(self._executor, stream, self._streams)
             count += len(rows)
             for grouping in groupings:
                 grouping.deal(rows, stamps.get(stream, ()))

@@ -15,7 +15,8 @@ from agents.worker.channels.groupings import Router
 from agents.worker.channels.input_gate import InputGate
 from agents.worker.executors.executor import Histogram, RunningExecutor, Snapshot, operator_error, replays
 from agents.worker.wire.frame import Stamps
-from workloads.operators import Batch, Bolt, Row
+from workloads.columns import ColumnBolt, Columns, joined
+from workloads.operators import Batch, Bolt, Emitted, Row
 from workloads.topology import Executor
 
 
@@ -80,10 +81,13 @@ class BoltExecutor(RunningExecutor):
 
     def _process(self, delivery: Delivery) -> None:
         channel, rows, stamps, nbytes, _ = delivery
+        if isinstance(rows, Columns) and not isinstance(self.bolt, ColumnBolt):
+            rows = rows.to_rows()
+            delivery = Delivery(channel, rows, stamps, nbytes)
         if stamps and self.latency is None:
             emitted = self._process_sampled(delivery)
         else:
-            emitted = self.router.emit(self.bolt.process(Batch(channel.source, channel.stream, rows)))
+            emitted = self.router.emit(self._apply(channel.source, channel.stream, rows))
             # Replayed rows have arrived before.
             if stamps and self.latency is not None and self.worked.processed >= self.seen.processed:
                 self.latency.record_all(time.monotonic_ns() - self.ahead_ns, stamps)
@@ -101,21 +105,32 @@ class BoltExecutor(RunningExecutor):
     def _process_sampled(self, delivery: Delivery) -> int:
         """Process sampled rows separately, emit all rows derived from the batch at once, and return their number."""
         channel = delivery.channel
-        emitted: defaultdict[str, list[Row]] = defaultdict(list)
+        emitted: defaultdict[str, list[Row] | Columns] = defaultdict(list)
         stamps: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for piece, stamp in _pieces(delivery.rows, delivery.stamps):
-            for stream, rows in self.bolt.process(Batch(channel.source, channel.stream, piece)).items():
+            for stream, rows in self._apply(channel.source, channel.stream, piece).items():
                 so_far = emitted[stream]
                 if stamp is not None:
                     first = len(so_far)
                     stamps[stream] += [(first + at, stamp) for at in range(len(rows))]
-                so_far += rows
+                if isinstance(so_far, Columns) or isinstance(rows, Columns):
+                    emitted[stream] = joined(so_far, rows)
+                else:
+                    so_far += rows
         return self.router.emit(emitted, stamps)
+
+    def _apply(self, source: str, stream: str, rows: Sequence[Row]) -> Emitted:
+        """Let the operator process a batch."""
+        return self.bolt.process(Batch(source, stream, rows))
+
+    def _at_tick(self, time_ns: int) -> Emitted:
+        """Let the operator handle a tick."""
+        return self.bolt.on_tick(time_ns)
 
     def _handle_mark(self, mark: Mark) -> None:
         match mark:
             case Tick(time_ns=time_ns, due_ns=due_ns):
-                emitted = self.bolt.on_tick(time_ns)
+                emitted = self._at_tick(time_ns)
                 stamps = {stream: [(at, due_ns) for at in range(len(rows))] for stream, rows in emitted.items()}
                 self._count(self.router.emit(emitted, stamps))
                 self.router.mark(mark)

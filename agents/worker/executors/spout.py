@@ -32,6 +32,8 @@ class SpoutExecutor(RunningExecutor):
     """
 
     MAX_ROWS = 1024
+    TURNS = 1
+    """A turn emits `TURNS` times `MAX_ROWS` rows at most."""
 
     def __init__(
         self,
@@ -234,7 +236,7 @@ class SpoutExecutor(RunningExecutor):
         return True
 
     def _due_rows(self, elapsed_ns: int) -> int:
-        rows = min(self.MAX_ROWS, self._clock.due_count(elapsed_ns) - self.position)
+        rows = min(self.MAX_ROWS * self.TURNS, self._clock.due_count(elapsed_ns) - self.position)
         if self._spout.tick_ns and rows > 0:
             # A record after the tick is emitted alone, with all ticks before it.
             rows = min(rows, max(1, self._clock.stream_count(self._tick_ns) - self.position))
@@ -245,7 +247,7 @@ class SpoutExecutor(RunningExecutor):
     def _emit_due(self, due: int, now_ns: int) -> bool:
         started = time.thread_time_ns()
         try:
-            rows = self._spout.next_batch(due)
+            rows = self._next_batch(due)
             if len(rows) > due:
                 raise RunError(f"next_batch gave {len(rows)} rows, the limit was {due}")
             while rows and self._tick_waits():
@@ -258,6 +260,10 @@ class SpoutExecutor(RunningExecutor):
             self.exhausted = True
             self._finish()
         return True
+
+    def _next_batch(self, limit: int) -> Sequence[Row]:
+        """Return the operator's next rows."""
+        return self._spout.next_batch(limit)
 
     def _emit(self, rows: Sequence[Row], now_ns: int) -> None:
         first = self.position

@@ -3,12 +3,21 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from agents.worker.channels.channel import QUEUE_BYTES, ChannelId, FlushTimer, Incoming, Outgoing, window
+from agents.worker.channels.channel import (
+    COLUMN_BATCHES,
+    QUEUE_BYTES,
+    ChannelId,
+    FlushTimer,
+    Incoming,
+    Outgoing,
+    window,
+)
 from agents.worker.channels.ends import LocalOutgoing, RemoteIncoming, RemoteOutgoing, Wire, local_channel
 from agents.worker.channels.gated import CountingInbox, Gated, GatedLocal, GatedRemote, GatedRouter, Pool
 from agents.worker.channels.groupings import Grouping, Router, Shuffle, grouping_of
 from agents.worker.channels.input_gate import InputGate
 from agents.worker.executors.bolt import BoltExecutor
+from agents.worker.executors.columns import ColumnBoltExecutor, ColumnSpoutExecutor, column_combine
 from agents.worker.executors.executor import RunningExecutor, mix
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.plan import ChannelPlan, RunPlan
@@ -17,11 +26,12 @@ from agents.worker.task_graph.time_slots import TimeSlots
 from agents.worker.wire.frame import Codec
 from inventory.errors import RunError
 from inventory.plugins import raised_at
+from workloads.columns import ColumnBolt, ColumnSpout
 from workloads.operators import Bolt, Combine, Combining, Context, Divisible, Incremental, Operator, Spout
 from workloads.rates import Rate
 from workloads.scaling import single_key
 from workloads.source_clock import source_clock
-from workloads.topology import ACKER, Component, Executor
+from workloads.topology import ACKER, DEFAULT_STREAM, Component, Executor
 
 
 class _Idle(Bolt):
@@ -68,6 +78,7 @@ class GraphBuilder:
         self._wire, self._flush_timer, self._operator = wire, flush_timer, operator
         self._rate, self._inputs = rate, inputs
         self._slots = slots
+        self._has_columns: dict[str, bool] = {}
 
     def concerns(self, plan: RunPlan, channel: ChannelPlan) -> bool:
         """Return whether an end of the channel is in this worker."""
@@ -78,20 +89,34 @@ class GraphBuilder:
         sender, receiver = plan.worker[channel.sender], plan.worker[channel.receiver]
         names = (plan.executors[channel.sender].component, plan.streams[channel.stream][1])
         size = window(plan.fan_in[channel.receiver], plan.spec.buffer_bytes or QUEUE_BYTES)
+        batches = self._batches(plan, channel)
+        size = size._replace(rows=size.rows * batches)
         local, remote = (LocalOutgoing, RemoteOutgoing) if self._slots is None else (GatedLocal, GatedRemote)
         if inputs is None:
             codec = Codec(plan.schema(channel.stream))
             outgoing = remote(
-                channel.id, receiver, size, self._flush_timer, codec, plan.spec.epoch, self._wire(receiver)
+                channel.id, receiver, size, self._flush_timer, codec, plan.spec.epoch, self._wire(receiver), batches
             )
             return Ends(self._gated(outgoing), None, receiver)
         inbox = inputs if self._slots is None else CountingInbox(inputs, self._slots.arrived)
         if sender == receiver:
-            both = local_channel(channel.id, self.me, names, inbox, size, self._flush_timer, local)
+            both = local_channel(channel.id, self.me, names, inbox, size, self._flush_timer, local, batches)
             return Ends(self._gated(both[0]), both[1], self.me)
         codec = Codec(plan.schema(channel.stream))
         incoming = RemoteIncoming(channel.id, names, inbox, size, codec, plan.spec.epoch, self._wire(sender))
         return Ends(None, incoming, sender)
+
+    def _batches(self, plan: RunPlan, channel: ChannelPlan) -> int:
+        """Return how many batches of rows a channel has room for as one."""
+        ends = {plan.executors[number].component for number in (channel.sender, channel.receiver)}
+        return COLUMN_BATCHES if all(map(self._is_of_columns, ends)) else 1
+
+    def _is_of_columns(self, component: str) -> bool:
+        found = self._has_columns.get(component)
+        if found is None:
+            operator = self._new_operator(component)
+            found = self._has_columns[component] = isinstance(operator, ColumnBolt | ColumnSpout)
+        return found
 
     def _gated(self, outgoing: Outgoing) -> Outgoing:
         if isinstance(outgoing, Gated) and self._slots is not None:
@@ -116,15 +141,18 @@ class GraphBuilder:
                     continue
                 shuffle = Shuffle if self._slots is None else Pool
                 owners = plan.owners.get(destination.id, ())
-                combine = self._combine(destination.id) if entry.grouping == "fields" else None
-                grouping = grouping_of(entry, declared[entry.stream], mine, number, owners, shuffle, combine)
+                schema = declared[entry.stream]
+                combine = self._combine(destination.id, schema) if entry.grouping == "fields" else None
+                grouping = grouping_of(entry, schema, mine, number, owners, shuffle, combine)
                 streams[entry.stream].append(grouping)
                 channels.extend(mine)
         return (Router if self._slots is None else GatedRouter)(executor.name, streams, channels)
 
-    def _combine(self, component: str) -> Combine | None:
+    def _combine(self, component: str, schema: Mapping[str, str]) -> Combine | None:
         operator = self._operator(component)
-        return operator.combine if isinstance(operator, Combining) else None
+        if not isinstance(operator, Combining):
+            return None
+        return column_combine(operator, schema, component) if isinstance(operator, ColumnBolt) else operator.combine
 
     def _new_operator(self, component: str) -> Operator:
         return _Idle() if component == ACKER else self._operator(component)
@@ -175,11 +203,26 @@ class GraphBuilder:
             seed = mix(plan.spec.seed ^ mix(number))
             peak = self._rate.peak_per_s
             peak_per_source = None if peak is None else peak / len(sources)
-            spout = SpoutExecutor(number, executor, operator, router, clock, seed, peak_per_source)
+            if isinstance(operator, ColumnSpout):
+                schema = (component.outputs or {})[DEFAULT_STREAM]
+                spout: SpoutExecutor = ColumnSpoutExecutor(
+                    number, executor, operator, router, clock, seed, peak_per_source, schema
+                )
+            else:
+                spout = SpoutExecutor(number, executor, operator, router, clock, seed, peak_per_source)
             spout.until = plan.spec.until.get(executor.name)
             return spout
         if inputs is not None and isinstance(operator, Bolt):
-            bolt = BoltExecutor(number, executor, operator, router, inputs)
+            if isinstance(operator, ColumnBolt):
+                received = {
+                    (entry.source, entry.stream): (plan.topology.component[entry.source].outputs or {})[entry.stream]
+                    for entry in component.inputs
+                }
+                bolt: BoltExecutor = ColumnBoltExecutor(
+                    number, executor, operator, router, inputs, received, component.outputs or {}
+                )
+            else:
+                bolt = BoltExecutor(number, executor, operator, router, inputs)
             bolt.seen = plan.spec.worked.get(executor.name, bolt.seen)
             return bolt
         raise RunError(f"{executor.component}: {type(operator).__name__} is no {component.kind.title()}")

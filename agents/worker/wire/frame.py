@@ -2,7 +2,7 @@
 
     offset  size  field
     0       1     kind       DATA, CREDIT, END, BARRIER, TICK, STATE, COPY or PULL
-    1       1     flags      STAMPED: stamps precede the rows of a DATA frame. LAST: of STATE and COPY. ROUND: of COPY
+    1       1     flags      DATA: STAMPED, COLUMNS, see below. STATE and COPY: LAST. COPY: ROUND
     2       2     stream     number of the stream (position in the topology's list of streams)
     4       4     epoch      start of the topology that the frame belongs to
     8       4     sender     number of the sending executor
@@ -13,7 +13,8 @@
 
 All fields are little-endian. Payload by kind:
 
-    DATA   when STAMPED: a uint32 n and n times (uint32 row, int64 intended time in ns); then the encoded rows
+    DATA   when STAMPED: a uint32 n and n times (uint32 row, int64 intended time in ns); then the encoded rows, below
+           or, when COLUMNS, in `columns`
     TICK   stream time and due time (int64 ns each)
     STATE  a piece of an executor's state; its receiver is the same, which moves, or takes over from it
     COPY   a piece of state that is copied before the barrier, likewise; PULL, which has no payload, requests it
@@ -49,7 +50,7 @@ HEADER = Struct("<BBHIIIII")
 HEADER_BYTES = HEADER.size
 
 DATA, CREDIT, END, BARRIER, TICK, STATE, COPY, PULL = 1, 2, 3, 4, 5, 6, 7, 8
-STAMPED = 1
+STAMPED, COLUMNS = 1, 2
 LAST, ROUND = 1, 2
 
 MAX_PAYLOAD = 16 * 1024 * 1024
@@ -69,7 +70,6 @@ Stamps = Sequence[tuple[int, int]]
 """(row, intended time in ns of the controller's monotonic clock) of the sampled rows of a batch, ordered by row."""
 
 TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bytes": bytes, "bool": bool}
-
 
 LARGE_BYTES = 1024
 """From this mean size per row on, the contents of `bytes` fields are appended to the head."""
@@ -97,15 +97,27 @@ class Frame(NamedTuple):
 
 
 def data(
-    stream: int, epoch: int, sender: int, receiver: int, count: int, rows: Sequence[bytes], stamps: Stamps = ()
+    stream: int,
+    epoch: int,
+    sender: int,
+    receiver: int,
+    count: int,
+    rows: Sequence[bytes],
+    stamps: Stamps = (),
+    flags: int = 0,
 ) -> list[bytes]:
-    """Return the pieces of a DATA frame, to be written one after the other; `rows` are the encoded rows."""
+    """Return the pieces of a DATA frame, in order; `rows` are encoded, those with the flag COLUMNS for `rows_at`."""
     nbytes = sum(map(len, rows))
     if not stamps:
-        return [HEADER.pack(DATA, 0, stream, epoch, sender, receiver, count, nbytes), *rows]
+        return [HEADER.pack(DATA, flags, stream, epoch, sender, receiver, count, nbytes), *rows]
     table = _COUNT.pack(len(stamps)) + b"".join([_STAMP.pack(row, stamp) for row, stamp in stamps])
     length = len(table) + nbytes
-    return [HEADER.pack(DATA, STAMPED, stream, epoch, sender, receiver, count, length) + table, *rows]
+    return [HEADER.pack(DATA, flags | STAMPED, stream, epoch, sender, receiver, count, length) + table, *rows]
+
+
+def rows_at(stamps: int) -> int:
+    """Return where the encoded rows begin in a DATA frame with so many stamps."""
+    return HEADER_BYTES + (_COUNT.size + stamps * _STAMP.size if stamps else 0)
 
 
 def credit(stream: int, epoch: int, sender: int, receiver: int, rows: int, nbytes: int) -> bytes:
@@ -195,7 +207,7 @@ def _payload_bytes(kind: int, flags: int, count: int, length: int) -> int:
         FrameError: a field is outside its limits.
     """
     if kind == DATA:
-        if flags & ~STAMPED or not 0 < count <= MAX_ROWS or length > MAX_PAYLOAD:
+        if flags & ~(STAMPED | COLUMNS) or not 0 < count <= MAX_ROWS or length > MAX_PAYLOAD:
             raise FrameError(f"a data frame with flags {flags}, {count} rows, {length} bytes")
         return length
     if kind == STATE and not flags & ~LAST and not count and length <= STATE_BYTES:

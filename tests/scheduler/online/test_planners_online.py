@@ -157,6 +157,8 @@ def test_d_storm_plans_anew_when_a_load_is_not_as_planned() -> None:
         assert revision.reason == reason
     assert revision is not None
     assert revision.details["urgent"] == {"infeasible": ["s[0]"]}
+    # The node has room: the load is other than planned, not more than its capacity.
+    assert revision.text == "s[0]: load differs from the planned one"
 
 
 def test_matrix_moves_only_what_lost_its_node() -> None:

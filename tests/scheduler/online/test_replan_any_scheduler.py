@@ -101,5 +101,5 @@ class Breaks:
 def test_the_scheduler_s_own_line_is_named_when_it_breaks_down() -> None:
     made = CheckedOnline(replanning(Breaks, Replan()), NoParams())
     observation = observed(60)
-    with pytest.raises(RunError, match=r"'breaks' broke down: RuntimeError: no idea \(.*test_replan_any_scheduler.py:"):
+    with pytest.raises(RunError, match=r"'breaks' raised RuntimeError: no idea \(.*test_replan_any_scheduler.py:"):
         made.revise(round_at(observation, chain()), observation)

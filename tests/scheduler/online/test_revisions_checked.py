@@ -62,7 +62,7 @@ def test_right_answers_pass(right: Any) -> None:
 @pytest.mark.parametrize(
     ("wrong", "fault"),
     [
-        (5, "it returned a int, a Revision or None was expected"),
+        (5, "it returned an int, a Revision or None was expected"),
         (replace(RIGHT, reason="cuts"), "unknown reason 'cuts'; did you mean 'cut'?"),
         (replace(RIGHT, reason=""), "it changes something without a reason, which is one of overload, cut, "),
         (replace(RIGHT, text=None), "text is None, text was expected"),
@@ -74,7 +74,7 @@ def test_right_answers_pass(right: Any) -> None:
         ),
         (replace(RIGHT, expects=Expected(load={"n1": -1.0})), "expects: 'n1': -1.0 is no number >= 0"),
         (replace(RIGHT, expects=Expected(cut=float("nan"))), "expects: 'cut': nan is no number >= 0"),
-        (replace(RIGHT, moves=7), "moves is a int, a sequence of moves was expected"),
+        (replace(RIGHT, moves=7), "moves is an int, a sequence of moves was expected"),
         (replace(RIGHT, moves=("s[0]",)), "moves: 's[0]' is a str, a Move was expected"),
         (replace(RIGHT, moves=(replace(MOVE, topology="x"),)), "moves: s[0]: unknown topology 'x'"),
         (replace(RIGHT, moves=(replace(MOVE, executor="s[0]"),)), "moves: 's[0]' is a str, an Executor was expected"),
@@ -123,7 +123,7 @@ def test_right_answers_pass(right: Any) -> None:
             replace(RIGHT, schedule=CommunicationSchedule(("n1",), (), 1)),
             "schedule: the run follows no communication schedule",
         ),
-        (replace(RIGHT, frequencies=5), "frequencies is a int, a mapping from nodes to Hz was expected"),
+        (replace(RIGHT, frequencies=5), "frequencies is an int, a mapping from nodes to Hz was expected"),
         (replace(RIGHT, frequencies={"n1": 1600}), "frequencies: 'n1' does not offer 1600 Hz, the nearest is 2000"),
         (replace(RIGHT, frequencies={"n8": None}), "frequencies: unknown node 'n8'"),
         (replace(RIGHT, details={"x": {1, 2}}), "details.x: a set cannot be written as JSON"),
@@ -188,7 +188,7 @@ def test_all_faults_are_named_together() -> None:
 
 
 def test_an_exception_names_the_scheduler_and_its_line() -> None:
-    with pytest.raises(RunError, match=r"the scheduler 'revising' broke down: KeyError: 'x' \(.*\.py:\d+\)"):
+    with pytest.raises(RunError, match=r"the scheduler 'revising' raised KeyError: 'x' \(.*\.py:\d+\)"):
         ask(KeyError("x"))
 
 

@@ -133,7 +133,7 @@ def clock_check(asked):
 def cpu_checks(asked, tmpdir):
     """Return the checks of cores and clocks, from the program `agents.cpu`."""
     before = found_before(PreState(asked["folder"], boot_id()))
-    answer = CpuProgram(asked["archive"], tmpdir).ask("verify", wish=asked["cpu"], before=before)
+    answer = CpuProgram(asked["archive"], tmpdir).ask("verify", requested=asked["cpu"], before=before)
     return [{**found, "ok": found["ok"] is not False, "unit": found["unit"] or None} for found in answer["checks"]]
 
 

@@ -1,0 +1,174 @@
+"""Executors of column operators, and the conversion of rows where operators of both interfaces meet."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agents.worker.channels.channel import Delivery
+from agents.worker.channels.groupings import Router, undeclared
+from agents.worker.channels.input_gate import InputGate
+from agents.worker.executors.bolt import BoltExecutor
+from agents.worker.executors.spout import SpoutExecutor
+from agents.worker.wire.frame import Stamps
+from inventory.errors import RunError
+from workloads.columns import ROWS_BELOW, ColumnBatch, ColumnBolt, Columns, ColumnsEmitted, ColumnSpout, Derived
+from workloads.operators import Combine, Emitted, Row
+from workloads.source_clock import SourceClock
+from workloads.topology import DEFAULT_STREAM, Executor
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Schema = Mapping[str, str]
+Schemas = Mapping[Any, Schema]
+
+
+class ColumnBoltExecutor(BoltExecutor):
+    """An executor of a column bolt.
+
+    A batch with sampled rows is processed whole if the operator's results are `Derived`.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        executor: Executor,
+        bolt: ColumnBolt,
+        router: Router,
+        inputs: InputGate,
+        received: Schemas,
+        emitted: Schemas,
+    ) -> None:
+        """Create the executor; `received` are the schemas by source and stream, `emitted` those by stream."""
+        super().__init__(number, executor, bolt, router, inputs)
+        self._column_bolt = bolt
+        self._received, self._emitted = received, emitted
+        self._takes_rows = has_rows(bolt, ColumnBolt)
+
+    def _process(self, delivery: Delivery) -> None:
+        channel, rows, stamps, nbytes, _ = delivery
+        if self._takes_rows and len(rows) < ROWS_BELOW:
+            rows = rows.to_rows() if isinstance(rows, Columns) else rows
+        elif not isinstance(rows, Columns):
+            where = f"{self.executor.name}, stream {channel.stream!r} of {channel.source}"
+            rows = Columns.of_rows(self._received[channel.source, channel.stream], rows, where)
+        super()._process(Delivery(channel, rows, stamps, nbytes))
+
+    def _apply(self, source: str, stream: str, rows: Sequence[Row]) -> Emitted:
+        if not isinstance(rows, Columns):
+            return super()._apply(source, stream, rows)
+        emitted = self._column_bolt.process_columns(self._batch(source, stream, rows))
+        return {name: self._columns(name, part) for name, part in emitted.items()}
+
+    def _batch(self, source: str, stream: str, rows: Columns) -> ColumnBatch:
+        return ColumnBatch(source, stream, rows.batch() if self._column_bolt.dictionaries else rows.plain())
+
+    def _at_tick(self, time_ns: int) -> Emitted:
+        emitted: ColumnsEmitted = self.bolt.on_tick(time_ns)
+        return {name: self._columns(name, part) for name, part in emitted.items()}
+
+    def _columns(self, stream: str, part: "pa.RecordBatch | Derived | Sequence[Row]") -> Sequence[Row]:
+        """Return what the operator emitted on a stream as rows or checked columns."""
+        if isinstance(part, list | tuple):
+            return part
+        schema = self._emitted.get(stream)
+        if schema is None:
+            raise undeclared(self.executor.name, stream, self._emitted)
+        batch = part.columns if isinstance(part, Derived) else part
+        return emitted_columns(schema, batch, f"{self.executor.name}, stream {stream!r}:")
+
+    def _process_sampled(self, delivery: Delivery) -> int:
+        rows, channel = delivery.rows, delivery.channel
+        if not isinstance(rows, Columns) or not self._column_bolt.derives:
+            return super()._process_sampled(delivery)
+        emitted: dict[str, Sequence[Row]] = {}
+        stamps: dict[str, Stamps] = {}
+        found = self._column_bolt.process_columns(self._batch(channel.source, channel.stream, rows))
+        for stream, part in found.items():
+            if not isinstance(part, Derived):
+                raise RunError(f"{self.executor.name}, stream {stream!r}: a bolt with `derives` emits `Derived` only")
+            emitted[stream] = self._columns(stream, part)
+            stamps[stream] = list(inherited(delivery.stamps, part, len(rows)))
+        return self.router.emit(emitted, stamps)
+
+
+class ColumnSpoutExecutor(SpoutExecutor):
+    """An executor of a column spout; a turn emits `TURNS` times as many rows at most."""
+
+    TURNS = 4
+
+    def __init__(
+        self,
+        number: int,
+        executor: Executor,
+        spout: ColumnSpout,
+        router: Router,
+        clock: SourceClock,
+        seed: int,
+        peak_per_s: float | None,
+        schema: Schema,
+    ) -> None:
+        """See `SpoutExecutor`; `schema` is that of the default stream."""
+        super().__init__(number, executor, spout, router, clock, seed, peak_per_s)
+        self._column_spout, self._schema = spout, schema
+        self._gives_rows = has_rows(spout, ColumnSpout)
+
+    def _next_batch(self, limit: int) -> Sequence[Row]:
+        if self._gives_rows and limit < ROWS_BELOW:
+            return super()._next_batch(limit)
+        batch = self._column_spout.next_columns(limit)
+        return emitted_columns(self._schema, batch, f"{self.executor.name}, stream {DEFAULT_STREAM!r}:")
+
+
+def has_rows(operator: ColumnBolt | ColumnSpout, base: type) -> bool:
+    """Return whether a column operator also implements the interface of rows."""
+    method = "process" if base is ColumnBolt else "next_batch"
+    return getattr(type(operator), method) is not getattr(base, method)
+
+
+def emitted_columns(schema: Schema, batch: "pa.RecordBatch", who: str) -> Columns:
+    """Return a batch that an operator has emitted.
+
+    Raises:
+        RunError: it does not follow the schema; the message begins with `who`.
+    """
+    from workloads import arrays
+
+    return Columns(schema, arrays.checked(batch, arrays.schema_of(schema), who))
+
+
+def inherited(stamps: Stamps, derived: Derived, count: int) -> Iterator[tuple[int, int]]:
+    """Yield the stamps of derived rows, given those of the `count` rows from which they derive.
+
+    Raises:
+        RunError: the parents of the derived rows do not fit.
+    """
+    import numpy as np
+
+    number = derived.columns.num_rows
+    if derived.parents is None:
+        if number != count:
+            raise RunError(f"{number} rows derived from {count} without their parents")
+        yield from stamps
+        return
+    parents = np.asarray(derived.parents())
+    if len(parents) != number:
+        raise RunError(f"{len(parents)} parents of {number} derived rows")
+    for at, stamp in stamps:
+        first, stop = np.searchsorted(parents, [at, at + 1])
+        for row in range(int(first), int(stop)):
+            yield row, stamp
+
+
+def column_combine(operator: ColumnBolt, schema: Schema, who: str) -> Combine:
+    """Return the combiner of a column bolt, for rows or columns of a stream with this schema."""
+    takes_rows = has_rows(operator, ColumnBolt)
+
+    def combine(rows: Sequence[Row]) -> Sequence[Row]:
+        if not rows:
+            return rows
+        if takes_rows and len(rows) < ROWS_BELOW:
+            return operator.combine(list(rows))  # type: ignore[attr-defined,no-any-return]  # it is `Combining`
+        columns = rows if isinstance(rows, Columns) else Columns.of_rows(schema, rows, who)
+        return emitted_columns(schema, operator.combine_columns(columns.plain()), who)
+
+    return combine

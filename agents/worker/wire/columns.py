@@ -1,0 +1,212 @@
+"""Batches of columns in DATA frames with the flag COLUMNS.
+
+The payload, behind the stamps:
+
+    table    per column: a uint8, PLAIN or DICTIONARY; if DICTIONARY, a uint32 with its number of entries; then a uint32
+             with the length of each buffer
+    padding  zeros up to a multiple of 64 bytes of the frame
+    body     that of an Arrow IPC record batch: the buffers of all columns in order, each padded to a multiple of 64
+
+Buffers of a column: the values of an int, float or bool (a bit each); the offsets (int32, one more than rows) and the
+contents of a str or bytes; with a dictionary the indices (int32), then the offsets and contents of its entries. There
+are no validity bitmaps, because there are no nulls.
+
+Both sides know the schema, so that nothing else is sent. A received batch is checked before it is used: the lengths of
+all buffers and dictionary indices here, offsets and UTF-8 by Arrow, so that no later access is out of bounds. The
+body is copied once, into a buffer of its own, because the link reuses its buffer.
+"""
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from agents.worker.wire.frame import CodecError
+from workloads.arrays import decoded, schema_of
+from workloads.columns import Columns
+
+PLAIN, DICTIONARY = 0, 1
+
+ALIGNMENT = 64
+
+_ENCODING = Struct("<B")
+_NUMBER = Struct("<I")
+
+_INDEX = pa.int32()
+
+
+class EncodedColumns(NamedTuple):
+    """A batch as bytes: the table, and the pieces of the body."""
+
+    table: bytes
+    body: list[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both, without the padding between them."""
+        return len(self.table) + sum(map(len, self.body))
+
+    def pieces(self, at: int) -> list[Any]:
+        """Return everything that follows the first `at` bytes of a frame."""
+        return [self.table + bytes(_padding(at + len(self.table))), *self.body]
+
+
+class ColumnCodec:
+    """Encoder and decoder for the batches of one stream, as columns."""
+
+    def __init__(self, schema: Mapping[str, str]) -> None:
+        self.schema = schema
+        self._arrow = schema_of(schema)
+
+    def encode(self, columns: Columns) -> EncodedColumns:
+        """Encode a batch, without copying contents."""
+        table, body = bytearray(), list[Any]()
+        for column in columns.batch().columns:
+            if isinstance(column, pa.DictionaryArray) and 2 * len(column.dictionary) > len(column):
+                # It is smaller without, such as a few rows of a batch.
+                column = decoded(column)
+            if isinstance(column, pa.DictionaryArray):
+                table += _ENCODING.pack(DICTIONARY) + _NUMBER.pack(len(column.dictionary))
+                buffers = [*_buffers_of(column.indices), *_buffers_of(column.dictionary)]
+            else:
+                table += _ENCODING.pack(PLAIN)
+                buffers = _buffers_of(column)
+            for buffer in buffers:
+                table += _NUMBER.pack(len(buffer))
+                body.append(buffer)
+                if padding := _padding(len(buffer)):
+                    body.append(bytes(padding))
+        return EncodedColumns(bytes(table), body)
+
+    def decode(self, data: memoryview, count: int, at: int = 0) -> Columns:
+        """Decode `count` rows from what follows the first `at` bytes of a frame.
+
+        Raises:
+            CodecError: the bytes are not a batch of `count` rows of this schema.
+        """
+        try:
+            return self._decode(data, count, at)
+        except (pa.ArrowException, ValueError) as fault:
+            raise CodecError(f"columns that are no batch of the stream {dict(self.schema)}: {fault}") from None
+
+    def _decode(self, data: memoryview, count: int, at: int) -> Columns:
+        table = _Table(data)
+        layouts = [table.column(field.type, count) for field in self._arrow]
+        body = data[table.stop + _padding(at + table.stop) :]
+        wanted = sum(length + _padding(length) for layout in layouts for length in layout.lengths)
+        if len(body) != wanted:
+            raise ValueError(f"a body of {len(body)} bytes, its buffers take {wanted}")
+        own = pa.allocate_buffer(len(body))
+        np.frombuffer(own, np.uint8)[:] = np.frombuffer(body, np.uint8)
+        arrays, start = [], 0
+        for field, layout in zip(self._arrow, layouts, strict=True):
+            buffers = []
+            for length in layout.lengths:
+                buffers.append(own.slice(start, length))
+                start += length + _padding(length)
+            arrays.append(_array(field.type, count, layout, buffers))
+        return Columns(self.schema, pa.RecordBatch.from_arrays(arrays, names=self._arrow.names))
+
+
+class _Layout(NamedTuple):
+    """A column in the table: the entries of its dictionary, None without one, and the lengths of its buffers."""
+
+    entries: int | None
+    lengths: Sequence[int]
+
+
+class _Table:
+    """Reader of the table."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.stop = 0
+
+    def column(self, kind: pa.DataType, count: int) -> _Layout:
+        """Return the next column's layout.
+
+        Raises:
+            ValueError: it does not fit a column of this type with `count` rows.
+        """
+        encoding = self._next(_ENCODING)
+        if encoding == PLAIN:
+            lengths = [self._next(_NUMBER) for _ in range(_buffers(kind))]
+            _check_lengths(kind, count, lengths)
+            return _Layout(None, lengths)
+        if encoding != DICTIONARY or _buffers(kind) != 2:
+            raise ValueError(f"encoding {encoding} of a column of {kind}")
+        entries = self._next(_NUMBER)
+        if not 0 < entries <= count:
+            raise ValueError(f"a dictionary of {entries} entries for {count} rows")
+        indices, *rest = (self._next(_NUMBER) for _ in range(3))
+        _check_lengths(_INDEX, count, [indices])
+        _check_lengths(kind, entries, rest)
+        return _Layout(entries, [indices, *rest])
+
+    def _next(self, kind: Struct) -> int:
+        if len(self._data) - self.stop < kind.size:
+            raise ValueError("a truncated table of columns")
+        (number,) = kind.unpack_from(self._data, self.stop)
+        self.stop += kind.size
+        return int(number)
+
+
+def _check_lengths(kind: pa.DataType, count: int, lengths: Sequence[int]) -> None:
+    """Check the lengths of the buffers of a plain column; the contents of str and bytes are as long as they are.
+
+    Raises:
+        ValueError: a buffer has another length.
+    """
+    bits = 32 * (count + 1) if len(lengths) == 2 else kind.bit_width * count
+    if lengths[0] != -(-bits // 8):
+        raise ValueError(f"a buffer of {lengths[0]} bytes for {count} rows of {kind}")
+
+
+def _array(kind: pa.DataType, count: int, layout: _Layout, buffers: Sequence[pa.Buffer]) -> pa.Array:
+    if layout.entries is None:
+        return _plain(kind, count, buffers)
+    indices, *rest = buffers
+    highest = int(np.frombuffer(indices, np.uint32).max())
+    if highest >= layout.entries:
+        # Negative ones are among them.
+        raise ValueError(f"index {highest} into a dictionary of {layout.entries} entries")
+    return pa.DictionaryArray.from_arrays(
+        pa.Array.from_buffers(_INDEX, count, [None, indices]), _plain(kind, layout.entries, rest), safe=False
+    )
+
+
+def _plain(kind: pa.DataType, count: int, buffers: Sequence[pa.Buffer]) -> pa.Array:
+    array = pa.Array.from_buffers(kind, count, [None, *buffers])
+    if len(buffers) == 2:
+        array.validate(full=True)
+        offsets = np.frombuffer(buffers[0], np.int32)
+        if offsets[0] or offsets[-1] != len(buffers[1]):
+            raise ValueError(f"offsets {offsets[0]} to {offsets[-1]} for {len(buffers[1])} bytes")
+    return array
+
+
+def _buffers(kind: pa.DataType) -> int:
+    return 2 if pa.types.is_string(kind) or pa.types.is_binary(kind) else 1
+
+
+def _buffers_of(column: pa.Array) -> list[memoryview]:
+    """Return the buffers of a plain column without nulls, of its own rows only."""
+    first, count = column.offset, len(column)
+    buffers = column.buffers()
+    if pa.types.is_boolean(column.type):
+        if first % 8:
+            return [np.packbits(column.to_numpy(zero_copy_only=False), bitorder="little").data]
+        return [np.frombuffer(buffers[1], np.uint8)[first // 8 : -(-(first + count) // 8)].data]
+    if _buffers(column.type) == 1:
+        width = column.type.bit_width // 8
+        return [np.frombuffer(buffers[1], np.uint8)[first * width : (first + count) * width].data]
+    offsets = np.frombuffer(buffers[1], np.int32)[first : first + count + 1]
+    start, stop = int(offsets[0]), int(offsets[-1])
+    contents = np.frombuffer(buffers[2], np.uint8)[start:stop].data if stop > start else memoryview(b"")
+    return [(offsets - offsets[0] if start else offsets).view(np.uint8).data, contents]
+
+
+def _padding(length: int) -> int:
+    return -length % ALIGNMENT

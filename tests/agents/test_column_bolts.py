@@ -1,0 +1,196 @@
+"""Column bolts: borders with operators of rows, stamps of derived rows, small batches, and what is refused."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from as_columns import WAYS, as_columns
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from turns import Below, Count, Echo, channel_into
+
+from agents.worker.channels.channel import Tick
+from agents.worker.channels.input_gate import InputGate
+from agents.worker.executors.columns import ColumnBoltExecutor, ColumnSpoutExecutor
+from inventory.errors import RunError
+from workloads.columns import ROWS_BELOW, ColumnBatch, ColumnBolt, Columns, ColumnsEmitted, Derived
+from workloads.operators import Batch, Bolt, Emitted, Row
+from workloads.rates import Max
+from workloads.source_clock import source_clock
+from workloads.topology import Executor
+
+ME = Executor("b", 1)
+SCHEMA = {"n": "int"}
+RECEIVED, EMITTED = {("a", "default"): SCHEMA}, {"default": SCHEMA}
+
+
+def executor(bolt: Bolt, below: Below, inputs: InputGate) -> ColumnBoltExecutor:
+    assert isinstance(bolt, ColumnBolt)
+    return ColumnBoltExecutor(0, ME, bolt, below.router, inputs, RECEIVED, EMITTED)
+
+
+def turned(bolt: Bolt, rows: Sequence[Row], stamps: Sequence[tuple[int, int]] = ()) -> Below:
+    """What is below a bolt that has processed one batch."""
+    below, inputs = Below(), InputGate()
+    channel_into(inputs).deliver(rows, stamps, 0)
+    running = executor(bolt, below, inputs)
+    assert running.turn(0)
+    assert running.meter.processed == len(rows)
+    return below
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(deadline=None, max_examples=60)
+@given(count=st.integers(1, 30), sampled=st.sets(st.integers(0, 29)), copies=st.integers(0, 3), as_rows=st.booleans())
+def test_what_a_stamped_row_causes_inherits_its_stamp(
+    way: str, count: int, sampled: set[int], copies: int, as_rows: bool
+) -> None:
+    rows = [(at,) for at in range(count)]
+    stamps = [(at, 100 + at % 3) for at in sorted(sampled) if at < count]
+    bolt = as_columns(Echo(copies), EMITTED, way)
+    assert isinstance(bolt, Bolt)
+    below = turned(bolt, rows if as_rows else Columns.of_rows(SCHEMA, rows), stamps)
+    stamp_of = dict(stamps)
+    expected = [(row, stamp_of.get(row[0])) for row in rows * copies]
+    assert sorted(below.stamped(), key=repr) == sorted(expected, key=repr)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.sets(st.integers(0, 29)))
+def test_a_sampled_row_does_not_split_a_batch_if_the_bolt_knows_the_parents(
+    numbers: list[int], sampled: set[int]
+) -> None:
+    batches: list[int] = []
+
+    class Repeated(ColumnBolt):
+        derives = True
+
+        def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+            batches.append(batch.columns.num_rows)
+            values = batch.columns.column(0).to_numpy()
+            column = pa.array(np.repeat(values, values))
+            columns = pa.RecordBatch.from_arrays([column], names=["n"])
+            return {"default": Derived(columns, lambda: np.repeat(np.arange(len(values)), values))}
+
+    stamps = [(at, 100 + at) for at in sorted(sampled) if at < len(numbers)]
+    below = turned(Repeated(), Columns.of_rows(SCHEMA, [(n,) for n in numbers]), stamps)
+    assert batches == [len(numbers)]
+    stamp_of = dict(stamps)
+    assert below.stamped() == [((n,), stamp_of.get(at)) for at, n in enumerate(numbers) for _ in range(n)]
+
+
+@pytest.mark.parametrize("count", [1, ROWS_BELOW - 1, ROWS_BELOW, 3 * ROWS_BELOW])
+@pytest.mark.parametrize("as_rows", [False, True])
+def test_small_batches_are_processed_as_rows_where_the_bolt_can(count: int, as_rows: bool) -> None:
+    rows = [(at,) for at in range(count)]
+    bolt = as_columns(Echo(), EMITTED, "either")
+    below = turned(bolt, rows if as_rows else Columns.of_rows(SCHEMA, rows))  # type: ignore[arg-type]
+    below.outgoing.flush()
+    ((_, arrived, *_),) = below.queue
+    assert isinstance(arrived, Columns) == (count >= ROWS_BELOW)
+    assert list(arrived) == rows
+
+
+class Giving(ColumnBolt):
+    """Emits something."""
+
+    def __init__(self, given: object, stream: str = "default") -> None:
+        self.given, self.stream = given, stream
+
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+        return {self.stream: self.given}  # type: ignore[dict-item]
+
+    def on_tick(self, time_ns: int) -> Emitted:
+        return {self.stream: self.given}  # type: ignore[dict-item]
+
+
+def batch(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+@pytest.mark.parametrize(
+    ("given_columns", "why"),
+    [
+        (batch(n=pa.array([1], pa.int32())), r"emitted columns \(n: int32\), expected \(n: int64\)"),
+        (batch(m=pa.array([1])), r"emitted columns \(m: int64\), expected \(n: int64\)"),
+        (batch(n=pa.array([1]), m=pa.array([1])), r"expected \(n: int64\)"),
+        (batch(n=pa.array([1, None])), "emitted nulls in the column 'n'"),
+        (pa.table({"n": [1]}), "emitted Table, expected a RecordBatch or a list of rows"),
+    ],
+)
+def test_columns_that_do_not_follow_the_schema_are_an_error_of_the_operator(given_columns: object, why: str) -> None:
+    with pytest.raises(RunError, match=r"b\[1\]: b\[1\], stream 'default': .*" + why):
+        turned(Giving(given_columns), [(1,)])
+
+
+def test_columns_on_an_undeclared_stream_are_an_error() -> None:
+    with pytest.raises(RunError, match="undeclared stream 'defualt'; did you mean 'default'"):
+        turned(Giving(batch(n=pa.array([1])), "defualt"), [(1,)])
+
+
+def test_rows_and_dictionaries_of_an_operator_are_taken_too() -> None:
+    for given_columns in ([(1,), (2,)], batch(n=pa.array([1, 2]).dictionary_encode())):
+        below = turned(Giving(given_columns), [(1,)])
+        below.outgoing.flush()
+        assert below.arrived == [(1,), (2,)]
+
+
+def test_columns_of_a_tick_have_its_due_time() -> None:
+    below, inputs = Below(), InputGate()
+    channel_into(inputs).deliver_mark(Tick(1, 500, 70))
+    assert executor(Giving(batch(n=pa.array([1, 2]))), below, inputs).turn(0)
+    assert below.stamped()[:2] == [((1,), 70), ((2,), 70)]
+
+
+def test_a_bolt_of_rows_gets_rows_from_a_column_bolt() -> None:
+    from agents.worker.executors.bolt import BoltExecutor
+
+    below, inputs, echo = Below(), InputGate(), Echo()
+    channel_into(inputs).deliver(Columns.of_rows(SCHEMA, [(1,), (2,)]), [(1, 5)], 0)
+    running = BoltExecutor(0, ME, echo, below.router, inputs)
+    assert running.turn(0)
+    assert echo.batches == [[(1,)], [(2,)]]
+    assert below.stamped() == [((1,), None), ((2,), 5)]
+
+
+def test_an_int_that_fits_no_column_is_reported_with_executor_stream_and_column() -> None:
+    bolt = as_columns(Echo(), EMITTED, "columns")
+    with pytest.raises(RunError, match=rf"b\[1\], stream 'default' of a, column 'n': {2**63} does not fit into int64"):
+        turned(bolt, [(1,), (2**63,)])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_column_spout_emits_its_records_once_in_order_with_their_stamps(way: str) -> None:
+    below = Below()
+    spout = as_columns(Count(300), EMITTED, way)
+    clock = source_clock(Max(), spout, 0, 1, 0)  # type: ignore[arg-type]
+    running = ColumnSpoutExecutor(0, Executor("s", 0), spout, below.router, clock, 0, None, SCHEMA)  # type: ignore[arg-type]
+    running.start(0)
+    arrived: deque[Row] = deque()
+    while not running.ending:
+        running.turn(1)
+        below.outgoing.flush()
+        arrived += [row for entry in below.queue for row in entry.rows]
+        assert all(isinstance(entry.rows, Columns) for entry in below.queue if entry.mark is None)
+        below.queue.clear()
+    assert list(arrived) == [(at,) for at in range(300)]
+    assert running.position == 300
+
+
+def test_a_batch_of_a_stream_keeps_its_source() -> None:
+    seen: list[tuple[str, str]] = []
+
+    class Seeing(ColumnBolt):
+        def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+            seen.append((batch.source, batch.stream))
+            return {}
+
+        def process(self, batch: Batch) -> Emitted:
+            seen.append((batch.source, batch.stream))
+            return {}
+
+    turned(Seeing(), [(at,) for at in range(3)])
+    turned(Seeing(), [(at,) for at in range(100)])
+    assert seen == [("a", "default")] * 2

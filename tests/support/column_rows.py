@@ -1,0 +1,59 @@
+"""Random streams of rows, and the same rows as columns, in chunks and with dictionaries."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from workloads.arrays import batch_of
+from workloads.columns import Columns
+from workloads.operators import Row
+
+VALUES = {
+    "int": st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3),
+    "float": st.floats(allow_nan=False) | st.sampled_from([0.0, -0.0, 1.0]),
+    "str": st.text(max_size=3) | st.sampled_from(["to", "be", ""]),
+    "bytes": st.binary(max_size=3) | st.sampled_from([b"x", b""]),
+    "bool": st.booleans(),
+}
+
+Stream = tuple[Mapping[str, str], list[Row]]
+
+
+@st.composite
+def streams(draw: st.DrawFn, most: int = 30) -> Stream:
+    """A schema and some rows."""
+    kinds = draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
+    rows = draw(st.lists(st.tuples(*(VALUES[kind] for kind in kinds)), min_size=1, max_size=most))
+    return {f"f{at}": kind for at, kind in enumerate(kinds)}, rows
+
+
+def in_chunks(schema: Mapping[str, str], rows: Sequence[Row], cuts: Sequence[int], encoded: Sequence[bool]) -> Columns:
+    """The rows as columns that begin anew at each cut; str and bytes of chunk i have a dictionary if `encoded[i]`."""
+    borders = [0, *sorted(cut for cut in set(cuts) if 0 < cut < len(rows)), len(rows)]
+    whole = batch_of(schema, rows)
+    chunks = []
+    for at, (start, stop) in enumerate(pairwise(borders)):
+        # A slice of a larger batch, whose buffers begin elsewhere.
+        chunk = whole.slice(start, stop - start)
+        chunks.append(with_dictionaries(chunk) if encoded[at % len(encoded)] else chunk)
+    return Columns(schema, *chunks)
+
+
+def with_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with all str and bytes columns dictionary-encoded."""
+    columns = [
+        column.dictionary_encode() if pa.types.is_string(column.type) or pa.types.is_binary(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+CUTS = st.lists(st.integers(0, 30), max_size=3)
+ENCODED = st.lists(st.booleans(), min_size=1, max_size=3)
+
+
+def exactly(rows: Sequence[Row]) -> list[list[tuple[type, str]]]:
+    """Rows with the types of their fields and the bits of their floats, for 1 == 1.0 == True and 0.0 == -0.0."""
+    return [[(type(value), value.hex() if isinstance(value, float) else repr(value)) for value in row] for row in rows]

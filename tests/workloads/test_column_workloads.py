@@ -1,0 +1,145 @@
+"""Workloads by columns give the answers of those by rows, also with operators of both, under kills and moves."""
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_workload import play_with_faults
+
+from agents.worker.executors import columns as column_executors
+from inventory.errors import InputError
+from workloads.apps.wordcount_columns import ColumnCount, ColumnCountCombined
+from workloads.arrays import batch_of
+from workloads.columns import ColumnBatch, ColumnBolt, ColumnSpout
+from workloads.data.text import ColumnLineSpout, LineSpout
+from workloads.data.words import words_of
+from workloads.operators import Context, Operator
+from workloads.workload import load_workload
+
+TEXT = "to be or not to be\n\nthat\tis the  question\x1cor é is\u2003it\n  to be \n" * 3
+CASES: Mapping[str, Mapping[str, Any]] = {
+    "wordcount": {"parallelism": {"spout": 3, "split": 2, "count": 4}},
+    "wordcount combined": {"parallelism": {"spout": 2, "split": 3, "count": 3}, "combine": True},
+    "exclamation": {"parallelism": {"word": 3, "exclaim1": 2, "exclaim2": 2}},
+}
+RATE = {"kind": "constant", "tuples_per_s": 600}
+
+
+class Mixed:
+    """A workload whose operators process rows or columns, as drawn for each component."""
+
+    def __init__(self, name: str, params: Mapping[str, Any], draw: random.Random) -> None:
+        self._of = {api: load_workload(name, {**params, "api": api}) for api in ("rows", "columns")}
+        self._drawn: dict[str, str] = {}
+        self._draw = draw
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of["rows"], name)
+
+    def operator(self, component: str) -> Operator:
+        api = self._drawn.setdefault(component, self._draw.choice(["rows", "columns", "columns"]))
+        return self._of[api].operator(component)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_answer_is_right_with_any_mixture_of_rows_and_columns_under_kills_moves_and_scalings(
+    case: str, tmp_path: Path
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    happened: Counter[str] = Counter()
+    elastic = ("exclaim1",) if case == "exclamation" else ("split", "count")
+    for seed in range(3):
+        params = {**CASES[case], "text": str(tmp_path / "text.txt"), "ackers": 0}
+        workload: Any = Mixed(case.split()[0], params, random.Random(seed))  # noqa: S311 - it must be repeatable
+        # Otherwise the small batches of these runs would nearly all be rows.
+        with mock.patch.object(column_executors, "ROWS_BELOW", (0, 3)[seed % 2]):
+            events, verdict = play_with_faults(workload, tmp_path / "inputs", seed, RATE, elastic)
+        assert verdict.passed, (seed, verdict.message)
+        happened += events
+    assert happened["checkpoint"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_operators_are_of_columns_and_have_the_topology_and_tables_of_those_of_rows(case: str) -> None:
+    rows, columns = (load_workload(case.split()[0], {**CASES[case], "api": api}) for api in ("rows", "columns"))
+    assert rows.topology() == columns.topology()
+    for component in ("spout", "split", "count") if "word" in case else ("word", "exclaim1", "exclaim2"):
+        assert not isinstance(rows.operator(component), ColumnBolt | ColumnSpout)
+        operator = columns.operator(component)
+        assert isinstance(operator, ColumnBolt | ColumnSpout)
+        assert getattr(operator, "answer_table", "") == getattr(rows.operator(component), "answer_table", "")
+
+
+LINES = st.lists(st.text(st.sampled_from("ab \t\n\x1c\x85\u2003é"), max_size=6) | st.text(max_size=6), max_size=8)
+
+
+@settings(deadline=None, max_examples=100)
+@given(LINES, st.integers(0, 3))
+def test_words_are_those_of_python_with_their_lines(lines: list[str], before: int) -> None:
+    words, parents = words_of(pa.array(["x y"] * before + lines, pa.string())[before:])
+    words.validate(full=True)
+    assert words.to_pylist() == [word for line in lines for word in line.split()]
+    assert list(parents()) == [at for at, line in enumerate(lines) for _ in line.split()]
+
+
+def test_white_space_is_that_of_python_for_every_character() -> None:
+    characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    for start in range(0, len(characters), 1 << 16):
+        some = characters[start : start + (1 << 16)]
+        _, parents = words_of(pa.array([f"a{character}a" for character in some]))
+        found = Counter(parents().tolist())
+        assert [found[at] for at in range(len(some))] == [len(f"a{character}a".split()) for character in some]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(st.sampled_from(["to", "be", "é"]), min_size=1), max_size=6), st.booleans(), st.booleans())
+def test_counts_and_their_snapshots_are_those_of_rows(batches: list[list[str]], encoded: bool, combined: bool) -> None:
+    made = ColumnCountCombined if combined else ColumnCount
+    count, changed = made(), set[str]()
+    count.track_changes(changed)
+    for words in batches:
+        schema = {"word": "str", "count": "int"} if combined else {"word": "str"}
+        batch = batch_of(schema, [(word, 1) if combined else (word,) for word in words])
+        if encoded:
+            columns = [batch.column(0).dictionary_encode(), *batch.columns[1:]]
+            batch = pa.RecordBatch.from_arrays(columns, names=list(schema))
+        count.process_columns(ColumnBatch("split", "default", batch))
+    again = made()
+    again.restore(count.snapshot())
+    expected = Counter(word for words in batches for word in words)
+    assert dict(count.answer()) == dict(again.answer()) == expected
+    assert changed == set(expected)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(1, 30), max_size=6), st.integers(1, 4), st.integers(0, 20))
+def test_the_spout_of_columns_emits_the_records_of_that_of_rows(
+    tmp_path_factory: pytest.TempPathFactory, limits: list[int], parallelism: int, start: int
+) -> None:
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "text.txt").write_text("a\nb\n\nc d\ne\n")
+    for index in range(parallelism):
+        spouts = LineSpout(), ColumnLineSpout()
+        for spout in spouts:
+            spout.open(Context("spout", index, parallelism, inputs={"text": str(folder / "text.txt")}))
+            spout.seek(start)
+        for at, limit in enumerate(limits):
+            expected = list(spouts[0].next_batch(limit))
+            if at % 2:
+                assert spouts[1].next_batch(limit) == expected
+            else:
+                assert [tuple(row.values()) for row in spouts[1].next_columns(limit).to_pylist()] == expected
+        assert spouts[0].snapshot() == spouts[1].snapshot()
+
+
+def test_an_unknown_interface_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(InputError, match="api"):
+        load_workload("wordcount", {"api": "column"})
