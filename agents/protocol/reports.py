@@ -108,12 +108,7 @@ class Passed(Message, frozen=True, tag="passed"):
 
 
 class Precopied(Message, frozen=True, tag="precopied"):
-    """The state of an executor is copied to its new place but for the latest changes, or can only move as a whole.
-
-    Attributes:
-        executor: its name.
-        predicted_ns: time that its state, as far as it has been copied, will take at the barrier; None: unknown.
-    """
+    """An executor's state is copied ahead, or can only move as a whole; `predicted_ns` is the time of what is left."""
 
     epoch: Count
     slot: SlotIndex
