@@ -178,6 +178,8 @@ def undo(before: RunSpec, after: RunSpec, reported: ReportedWork) -> None:
         reported: what has been reported; work counts as done, whoever has done it.
     """
     sources = frozenset(sources_in(before))
+    # Never released: positions in late reports are of others, so that their rows must not count, either.
+    reported.hold(before.epoch)
     reported.share_anew((before.epoch + 1, 0), sources)
     names, now = ({name_of(executor) for executor in spec.executors} - sources for spec in (before, after))
     for component in {Executor.named(name).component for name in now - names - sources_in(after).keys()}:

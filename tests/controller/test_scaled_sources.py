@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from conducting import MID, conduct
+from msgspec.structs import replace
 from obedient import Obedient, spec_of
 from scripted_workload import play_with_faults
 
 from agents.protocol import Cut, Go, Prepare, Progress, Start, Stored, Work, Worked
+from agents.trace import UnreportedRows
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.epoch_workers import name_of
 from controller.coordinator.interfaces import RestartRules, Scaling
@@ -125,6 +127,19 @@ def test_work_of_executors_that_a_recovery_does_without_is_done_again_by_others(
     undo(before, after, reported)
     assert reported.bolts.worked == {"mid[0]": Worked(20, 10), "mid[1]": Worked(40, 20)}
     assert reported.sources.positions == {"src[0]": 0}
+
+
+def test_rows_behind_the_last_report_before_a_scaling_is_undone_do_not_count() -> None:
+    before = spec_of({"src[0]": MID})
+    after = rescaled_live(before, Scaling({"src": 2}, {"src[1]": MID}))
+    reported = ReportedWork()
+    reported.share_anew((1, min(after.numbers)), ["src[0]", "src[1]"])
+    reported.record("n1", replace(report(1, 41, min(after.numbers)), at_ns=5))
+    undo(before, after, reported)
+    reported.record("n1", replace(report(1, 70, min(after.numbers)), at_ns=9))
+    reported.times.start_epoch(2, [], {"n1": 100})
+    assert reported.counted.positions == reported.sources.positions == {"src[0]": 41}
+    assert reported.times.unreported == [UnreportedRows("n1", 0, 5, 100)]
 
 
 def test_sources_are_scaled_by_a_restart_behind_the_highest_record_of_all() -> None:
