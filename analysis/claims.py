@@ -13,7 +13,7 @@ from analysis.comparison import compare
 from analysis.interval_metrics import IntervalMetrics
 from analysis.results import Campaign, Run
 from analysis.statistics import ENOUGH, Interval
-from analysis.used import Used, used_by
+from analysis.used import Used, node_spread, used_by
 
 Verdict = Literal["confirmed", "direction only", "refuted", "not visible here", "not testable", "pending"]
 
@@ -128,11 +128,16 @@ def nodes_used(run: Run, window: str | None = None) -> float | None:
     return float(len({node for node, _ in run.slots})) or None
 
 
+def _spread(run: Run, window: str | None) -> float | None:
+    return node_spread(run) if window is None else None
+
+
 METRICS: Mapping[str, Metric] = {
     "throughput": Metric("throughput", "tuples/s", True, _throughput),
     "latency_p95": Metric("p95 latency", "ms", False, _p95),
     "joules_per_tuple": Metric("energy per tuple", "J", False, _energy),
     "sustainable_rate": Metric("sustainable rate", "tuples/s", True, _sustainable),
+    "node_spread": Metric("spread of tuples over nodes", "", False, _spread),
     "nodes_used": Metric("nodes used", "nodes", False, nodes_used),
 }
 """Metrics of claims."""
@@ -150,15 +155,17 @@ class Evidence(NamedTuple):
     """What results say about a claim.
 
     Attributes:
-        campaign: folder of the campaign.
+        campaign: name and start of the campaign, the last two parts of its folder's path.
         n: number of repetitions that both schedulers have.
         interval: how many times better `ours` was, with its interval; None with too few repetitions.
         ratio: the same without an interval; None without common repetitions.
         nodes: nodes used by `ours` and by the rival, in the median; None: unknown.
         load: offered rate as a share of the sustainable one; None: not measured; infinity: as fast as possible.
         suspect: number of repetitions that are left out because of a suspect run.
-        used: what runs of `ours` and of the rival used: workers, CPU cores and the busiest link, in the median.
+        used: what runs of `ours` and of the rival used: workers, CPU cores and the busiest link, in the median; of
+            suspect runs only where there are no others.
         others: the same comparison of the campaign's other schedulers with the rival, by their labels.
+        with_suspect: the comparison with all repetitions, also those with a suspect run.
     """
 
     campaign: str
@@ -170,6 +177,7 @@ class Evidence(NamedTuple):
     suspect: int
     used: tuple[Used, Used] = (Used(None, None, None), Used(None, None, None))
     others: Mapping[str, Measured] = {}
+    with_suspect: Measured = Measured(0, None, None)
 
 
 class Judged(NamedTuple):
@@ -206,23 +214,27 @@ def evidence(claim: Claim, campaign: Campaign) -> Evidence | None:
         if label not in sides and (runs := _runs(claim, campaign, label))
     }
     nodes = [_middle([nodes_used(run) for run in runs.values()]) for runs in sides.values()]
-    used = [_middle_use([used_by(run) for at, run in runs.items() if at not in suspect]) for runs in sides.values()]
+    left = {at for runs in sides.values() for at in runs} - suspect
+    used = [
+        _middle_use([used_by(run) for at, run in runs.items() if at in left or not left]) for runs in sides.values()
+    ]
     load = _middle([_load(run) for run in rival.values()])
     return Evidence(
-        str(campaign.folder),
+        "/".join(campaign.folder.resolve().parts[-2:]),
         *found,
         nodes=(nodes[0], nodes[1]),
         load=load,
         suspect=len(suspect),
         used=(used[0], used[1]),
         others=others,
+        with_suspect=_measured(claim, ours, rival, all_runs=True),
     )
 
 
-def _measured(claim: Claim, ours: Mapping[int, Run], rival: Mapping[int, Run]) -> Measured:
-    """Compare two schedulers, by repetition -> run, in repetitions without a suspect run of either."""
+def _measured(claim: Claim, ours: Mapping[int, Run], rival: Mapping[int, Run], all_runs: bool = False) -> Measured:
+    """Compare two schedulers, by repetition -> run, in all repetitions or in those without a suspect run of either."""
     metric = METRICS[claim.metric]
-    suspect = {repetition for runs in (ours, rival) for repetition, run in runs.items() if run.suspect}
+    suspect = {repetition for runs in (ours, rival) for repetition, run in runs.items() if run.suspect and not all_runs}
     values = [
         {at: metric.of_run(run, claim.window) for at, run in runs.items() if at not in suspect}
         for runs in (ours, rival)

@@ -1,11 +1,13 @@
-"""What a run used in its measured interval: workers, their CPU time, and its busiest link, from its traces."""
+"""What a run used by its traces: workers, CPU time, the busiest link, and how evenly nodes were used."""
 
 from collections import defaultdict
 from pathlib import Path
+from statistics import mean, pstdev
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
+from agents.trace import AGENT
 from analysis.results import Run
 from inventory.times import NS
 
@@ -34,6 +36,24 @@ def used_by(run: Run) -> Used:
         return Used(workers, None, None)
     marks = _marks(traces)
     return Used(workers, _worker_cores(traces, marks), _busiest_link(run, traces, marks))
+
+
+def node_spread(run: Run) -> float | None:
+    """Return the coefficient of variation of the tuples that the nodes' bolts processed; None: unknown.
+
+    Nodes without workers are not counted: how many nodes a placement uses is another question.
+    """
+    traces = run.folder / "traces"
+    if not (traces / "event.parquet").is_file():
+        return None
+    marks = _marks(traces)
+    of_node: dict[str, float] = dict.fromkeys((node for node, worker in marks if worker != AGENT), 0.0)
+    for row in _rows(traces, "throughput", "role", "processed"):
+        if row["role"] != "spout" and row["processed"] is not None and _within(row, marks):
+            of_node[row["node"]] += row["processed"]
+    if len(of_node) < 2 or not sum(of_node.values()):
+        return None
+    return pstdev(of_node.values()) / mean(of_node.values())
 
 
 Row = dict[str, Any]

@@ -4,7 +4,7 @@ Frozen values with derived properties. A key that was left out stays `None` wher
 loading and saving a cluster gives the same file; the properties give the effective value.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated
 
@@ -134,6 +134,16 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     def available(self) -> Sequence[Node]:
         """Available nodes, in the order of the file."""
         return [node for node in self.nodes if node.available]
+
+    def without(self, nodes: Container[str]) -> "Cluster":
+        """Return the cluster with these nodes not available."""
+        return replace(
+            self, nodes=tuple(replace(each, available=each.available and each.id not in nodes) for each in self.nodes)
+        )
+
+    def first_available(self, count: int | None) -> "Cluster":
+        """Return the cluster with its first `count` available nodes only; with all of them for None."""
+        return self if count is None else self.without({node.id for node in self.available[count:]})
 
 
 def cluster_of(document: Document) -> Located[Cluster]:

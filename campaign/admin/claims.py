@@ -22,16 +22,18 @@ from campaign.runner.open_campaign import Opened, new
 from inventory.documents import Origin, read
 from inventory.errors import nearest
 
-PAPERS = Path(__file__).parents[1] / "agendas" / "papers"
-"""A folder per paper, with its claims and agendas."""
+CLAIMS = Path(__file__).parents[1] / "claims"
+"""Files of claims, one per paper."""
 
-CLAIMS_FILE = "claims.yml"
+PAPERS = Path(__file__).parents[1] / "agendas" / "papers"
+"""A folder per paper, with its agendas."""
+
 SMALL, LAB = "small", "lab"
 
 
 def papers() -> list[str]:
-    """Return the names of the papers, which are folders of their agendas."""
-    return sorted(path.parent.name for path in PAPERS.glob(f"*/{CLAIMS_FILE}"))
+    """Return the names of the papers: those of their files, and of the folders of their agendas."""
+    return sorted(path.stem for path in CLAIMS.glob("*.yaml"))
 
 
 def read_claims(paper: str) -> ClaimsFile:
@@ -40,7 +42,7 @@ def read_claims(paper: str) -> ClaimsFile:
     Raises:
         InputError: a claim is incomplete, is there twice, or names an unknown metric or experiment.
     """
-    document = read(PAPERS / paper / CLAIMS_FILE)
+    document = read(CLAIMS / f"{paper}.yaml")
     found = document.convert(ClaimsFile)
     seen: set[str] = set()
     for at, claim in enumerate(found.claims):

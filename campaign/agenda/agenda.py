@@ -35,6 +35,7 @@ BUILTIN = Path(__file__).parents[1] / "agendas"
 
 Repetitions = Annotated[int, Meta(ge=1, le=10_000)]
 Count = Annotated[int, Meta(ge=0)]
+AtLeastOne = Annotated[int, Meta(ge=1)]
 Values = Annotated[tuple[Any, ...], Meta(min_length=1)]
 Rule = Annotated[Mapping[str, Any], Meta(min_length=1)]
 """What runs have in common: labels of `workload`, `scheduler` and `cpu`, and values of factors."""
@@ -66,12 +67,14 @@ class WorkloadEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class SchedulerEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A scheduler with its parameters; `label` distinguishes entries of one scheduler (default: its name).
 
-    With `gates` its runs follow a communication schedule; with `online` it revises the running topology.
+    It uses only the first `nodes` available nodes of the cluster. With `gates` its runs follow a communication
+    schedule; with `online` it revises the running topology.
     """
 
     name: str
     label: FileName | None = None
     params: Mapping[str, Any] | None = None
+    nodes: AtLeastOne | None = None
     gates: GatesEntry | None = None
     online: OnlineEntry | None = None
 
@@ -193,9 +196,9 @@ def second_labels(agenda: Agenda) -> list[tuple[str, str]]:
 
 
 def builtin_agendas() -> dict[str, Path]:
-    """Return name -> file of the built-in agendas, such as `demo` and `papers/pmod/growth-small`.
+    """Return name -> file of the built-in agendas, such as `demo` and `papers/pmod/small/growth`.
 
-    Their inventories and claims lie beside them, and end in `.yml`.
+    Their inventories lie beside them, and end in `.yml`.
     """
     return {path.relative_to(BUILTIN).with_suffix("").as_posix(): path for path in sorted(BUILTIN.rglob("*.yaml"))}
 

@@ -23,7 +23,7 @@ from campaign.agenda.online import OnlineRun, online_run, starting_scheduler
 from campaign.agenda.profile import ProfiledTraffic, uses_profile
 from campaign.agenda.run_order import Run, runs_of
 from campaign.agenda.timeline import RateEvent, events_in, move_plans, scripted_events, scripted_rate
-from campaign.agenda.timeline_checks import Campaign, check_timeline
+from campaign.agenda.timeline_checks import Campaign, check_timeline, check_used_nodes
 from controller.coordinator.barrier import MovePlan
 from controller.coordinator.timeline import ScriptedEvent, withheld_nodes
 from controller.host.addresses import with_addresses
@@ -135,6 +135,11 @@ class Plan:
     awaiting: Set[tuple[str, str]] = frozenset()
     profiled: Mapping[str, ProfiledTraffic] = field(default_factory=dict)
 
+    def cluster_of(self, scheduler: str) -> Cluster:
+        """Return the cluster with those nodes available that a scheduler, by its label, may use."""
+        entry = self.agenda.schedulers[self.agenda.scheduler_labels.index(scheduler)]
+        return self.cluster if isinstance(entry, str) else self.cluster.first_available(entry.nodes)
+
     def place(self, label: str, scheduler: Checked) -> Placed:
         """Return the placement of a workload by a scheduler that gets no traffic.
 
@@ -169,7 +174,7 @@ class Plan:
             traffic = self.profiled[run.workload].traffic
         if traffic is not None and not {name for e in traffic.edges for name in (e.source, e.destination)} <= {*places}:
             traffic = None  # observed with other numbers of executors
-        cluster = _without(self.cluster, nodes)
+        cluster = self.cluster_of(run.scheduler).without(nodes)
         workers: dict[Slot, list[str]] = {}
         for name, slot in places.items():
             if slot.node not in nodes:
@@ -240,6 +245,14 @@ def plan_of(
         label: dataclasses.replace(each, rate=scripted_rate(each.rate, label, timeline))
         for label, each in applications.items()
     }
+    limited = {}
+    for at, (by, each) in enumerate(listed.items()):
+        limited[by] = cluster.first_available(each.entry.nodes)
+        usable = len(limited[by].available)
+        if each.entry.nodes is not None and usable < each.entry.nodes and agenda.unplaceable == "refuse":
+            here = origin / "schedulers" / at / "nodes"
+            raise here.error(f"got {each.entry.nodes}, but the cluster has {usable} available nodes")
+        check_used_nodes(timeline, by, {node.id for node in cluster.available} - {n.id for n in limited[by].available})
     placed, unplaced, events, moves = {}, {}, {}, {}
     awaiting: set[tuple[str, str]] = set()
     for label, application in applications.items():
@@ -252,7 +265,10 @@ def plan_of(
                 if scheduler.needs.traffic == "required" or agenda.unplaceable == "skip":
                     continue
             try:
-                beside = _without(cluster, withheld_nodes(events[label, by]))
+                wanted, usable = listed[by].entry.nodes, len(limited[by].available)
+                if wanted is not None and usable < wanted:
+                    raise InputError(f"the scheduler {by!r} uses {wanted} nodes, and there are {usable}")
+                beside = limited[by].without(withheld_nodes(events[label, by]))
                 found = _place(scheduler, application, beside, None if profile is None else profile.traffic)
             except LackingNodeError as fault:
                 node = [node.id for node in cluster.nodes].index(fault.node)
@@ -349,13 +365,6 @@ def _listed(located: Located[str | SchedulerEntry], label: str, agenda: Agenda, 
             "or make its runs online: online: {}"
         )
     return _Listed(resolved, scheduler, None, gating)
-
-
-def _without(cluster: Cluster, nodes: Set[str]) -> Cluster:
-    """Return the cluster with these nodes not available."""
-    return replace(
-        cluster, nodes=tuple(replace(node, available=node.available and node.id not in nodes) for node in cluster.nodes)
-    )
 
 
 def _place(scheduler: Checked, application: Application, cluster: Cluster, traffic: Traffic | None = None) -> Placed:

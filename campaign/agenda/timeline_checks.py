@@ -238,3 +238,15 @@ def _check_change(located: Located[Event], scheduler: str, campaign: Campaign) -
             f"the runs under {scheduler!r} follow the communication schedule in 'gates', which has the same nodes "
             "throughout; without 'schedule' they follow those of the scheduler"
         )
+
+
+def check_used_nodes(timeline: Located[Sequence[Event]], scheduler: str, unused: Collection[str]) -> None:
+    """Refuse events of a scheduler, by its label, with nodes that it does not use."""
+    for at, event in enumerate(timeline.value):
+        if isinstance(event, RateEvent) or event.scheduler not in (None, scheduler):
+            continue
+        for key in ("node", "to", "worker", "agent"):
+            name = getattr(event, key, None)
+            node = name.partition("/")[0] if isinstance(name, str) else ""
+            if node in unused:
+                raise (timeline.origin / at / key).error(f"the scheduler {scheduler!r} does not use the node {node!r}")

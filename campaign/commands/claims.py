@@ -19,7 +19,9 @@ Examples:
 @click.argument("folders", metavar="[DIR...]", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--paper", metavar="NAME", help="Only the claims of one paper, by its folder among the agendas.")
 @click.option("--pending", is_flag=True, help="List the agendas whose results are missing, and the time they need.")
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for a page per paper.")
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for claims.json and a page per paper."
+)
 @click.pass_obj
 def claims_command(
     settings: Settings, folders: tuple[Path, ...], paper: str | None, pending: bool, out: Path | None
@@ -31,7 +33,7 @@ def claims_command(
     """
     from analysis.results import load_campaign
     from campaign.admin.claims import judged, missing, papers, read_claims
-    from campaign.display.claim_pages import claims_page, claims_table, missing_text
+    from campaign.display.claim_pages import claims_json, claims_page, claims_table, missing_text
     from campaign.results.live_file import find_campaign
     from controller.host.disk import writing
     from inventory.atomic_files import replace_file
@@ -45,6 +47,7 @@ def claims_command(
     if out is not None:
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
+            replace_file(out / "claims.json", claims_json(found).encode())
             for name, claims in files.items():
                 replace_file(out / f"{name}.md", claims_page(claims, found[name], name).encode())
         click.echo(printable(f"pages: {out}"))

@@ -1,8 +1,9 @@
-"""Claims and verdicts as text: a page per paper in Markdown, and tables for the terminal."""
+"""Claims and verdicts as text: a page per paper in Markdown, tables for the terminal, and JSON."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -14,6 +15,7 @@ from analysis.print_tables import markdown
 from campaign.display.placement_tables import MAX_WIDTH
 from campaign.display.terminal import plain_console
 from campaign.results.live_file import in_words
+from inventory.documents import dump_json
 
 UNKNOWN = "not measured"
 
@@ -34,6 +36,59 @@ def claims_page(claims: ClaimsFile, judged: Sequence[Judged], paper: str) -> str
         lines += [f"- **{each.verdict}**: {each.reason}"]
         lines += [f"- {text}" for text in _details(each, paper)] + [""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def claims_json(papers: Mapping[str, Sequence[Judged]]) -> str:
+    """Return claims, verdicts and what they rest on as JSON: a list, in the order of papers and claims.
+
+    A load is null if it was not measured, and -1 if sources emitted as fast as possible.
+    """
+    return dump_json([_document(paper, each) for paper, judged in papers.items() for each in judged])
+
+
+def _document(paper: str, judged: Judged) -> dict[str, Any]:
+    claim, seen = judged.claim, judged.evidence
+    document: dict[str, Any] = {
+        "paper": paper,
+        "id": claim.id,
+        "says": claim.says,
+        "source": claim.source,
+        "agendas": [f"papers/{paper}/{size}/{claim.experiment}" for size in ("small", "lab") if claim.experiment],
+        "workload": claim.workload,
+        "factors": claim.factors,
+        "window": claim.window,
+        "metric": claim.metric,
+        "ours": claim.ours,
+        "rival": claim.rival,
+        "claimed": claim.ratio if claim.exactly is None else claim.exactly,
+        "verdict": judged.verdict,
+        "reason": judged.reason,
+        "evidence": None,
+    }
+    if seen is not None:
+        document["evidence"] = {
+            "campaign": seen.campaign,
+            **_comparison(Measured(seen.n, seen.interval, seen.ratio)),
+            "suspect": seen.suspect,
+            "with_suspect": _comparison(seen.with_suspect),
+            "load": seen.load if seen.load is None or math.isfinite(seen.load) else -1.0,
+            "sides": {
+                label: {"nodes": nodes, **used._asdict()}
+                for label, nodes, used in zip((claim.ours, claim.rival), seen.nodes, seen.used, strict=True)
+            },
+            "others": {label: _comparison(each) for label, each in seen.others.items()},
+        }
+    return document
+
+
+def _comparison(measured: Measured) -> dict[str, float | None]:
+    interval = measured.interval
+    return {
+        "n": measured.n,
+        "ratio": interval.estimate if interval else measured.ratio,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+    }
 
 
 def claims_table(papers: Mapping[str, Sequence[Judged]], color: bool) -> str:
@@ -70,7 +125,7 @@ def _counted(judged: Sequence[Judged]) -> str:
 
 def _row(judged: Judged) -> tuple[str, str, str, str, str]:
     claim, seen = judged.claim, judged.evidence
-    return claim.id, claim.source, _claimed(claim), _measured(seen), judged.verdict
+    return claim.id, claim.source, _claimed(claim), _measured(seen) or _measured_suspect(seen), judged.verdict
 
 
 def _claimed(claim: Claim) -> str:
@@ -87,6 +142,13 @@ def _measured(seen: Evidence | Measured | None) -> str:
     if seen.interval is None:
         return f"{seen.ratio:.2f}, n = {seen.n}"
     return f"{seen.interval.estimate:.2f} [{seen.interval.low:.2f}, {seen.interval.high:.2f}], n = {seen.n}"
+
+
+def _measured_suspect(seen: Evidence | None) -> str:
+    """Return what all repetitions show, for a claim whose repetitions have suspect runs; empty without any."""
+    if seen is None or not seen.suspect:
+        return ""
+    return f"{_measured(seen.with_suspect)}, {seen.suspect} suspect"
 
 
 def _using(seen: Evidence) -> list[str]:
@@ -111,9 +173,12 @@ def _details(judged: Judged, paper: str) -> list[str]:
     if seen is not None:
         load = UNKNOWN if seen.load is None else "as fast as possible" if math.isinf(seen.load) else f"{seen.load:.2f}"
         ours, other = (UNKNOWN if each is None else f"{each:g}" for each in seen.nodes)
+        found.append(f"results: `{seen.campaign}`")
         found.append(f"load: {load}; nodes used: {ours} by {claim.ours}, {other} by {claim.rival}")
         found += [f"{label}: {using}" for label, using in zip((claim.ours, claim.rival), _using(seen), strict=True)]
         found.append(f"repetitions: {seen.n}; {seen.suspect} left out because of suspect runs")
+        if seen.suspect:
+            found.append(f"with the suspect runs: {_measured(seen.with_suspect)}")
         others = [f"{label} {text}" for label, each in seen.others.items() if (text := _measured(each))]
         if others:
             found.append(f"other placements against {claim.rival}: {'; '.join(others)}")

@@ -315,7 +315,7 @@ class Campaign:
             load=load,
             cpus=plan.cpus[run.cpu],
             place_without=functools.partial(plan.place_without, run),
-            problem=Problem(plan.cluster, (plan.applications[run.workload].topology,)),
+            problem=Problem(plan.cluster_of(run.scheduler), (plan.applications[run.workload].topology,)),
         )
         backend = self._clusters.backends[run.inventory]
         # Processes are those of the cluster that is up; a run that is skipped needs none.

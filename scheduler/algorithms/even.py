@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import islice
+from random import Random
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -41,11 +42,14 @@ class EvenParams:
         idle_rebalance: first move running workers onto idle nodes.
         idle_max_moves: maximum number of such moves per topology, 0 = no cap.
         idle_stable_rounds: rounds (of 3 s) that an idle node must have been up.
+        shuffle: seed of a random order in which executors are dealt; None: that of Storm. A random placement in the
+            slots of `even`, to tell the choice of executors from that of slots. Ours.
     """
 
     idle_rebalance: bool = False
     idle_max_moves: Annotated[int, Meta(ge=0)] = 0
     idle_stable_rounds: Annotated[int, Meta(ge=0)] = 3
+    shuffle: int | None = None
 
 
 class Even:
@@ -73,7 +77,7 @@ class Even:
                 self._params.idle_max_moves,
                 self._params.idle_stable_rounds,
             )
-        placements = {t.id: place_evenly(t, workers[t.id], free) for t in problem.topologies}
+        placements = {t.id: place_evenly(t, workers[t.id], free, self._params.shuffle) for t in problem.topologies}
         freed = [worker for worker in problem.existing if _slot(worker) in moved.get(worker.topology, {})]
         migrations = [
             Move(worker.topology, Executor.named(name), _slot(worker), moved[worker.topology][_slot(worker)])
@@ -182,16 +186,19 @@ def storm_order(executors: Sequence[Executor]) -> list[Executor]:
     return sorted(executors)
 
 
-def place_evenly(topology: Topology, workers: Workers, free: FreeSlots) -> Placement:
+def place_evenly(topology: Topology, workers: Workers, free: FreeSlots, shuffle: int | None = None) -> Placement:
     """Place the waiting executors on free slots, round robin, and take the slots used.
 
     Args:
         topology: the topology.
         workers: its running workers, which get no new executors.
         free: the free slots.
+        shuffle: seed of a random order of the executors; None: Storm's order.
     """
     alive = assigned(workers)
     todo = storm_order(waiting(topology, workers))
+    if shuffle is not None:
+        Random(f"{shuffle} {topology.id}").shuffle(todo)  # noqa: S311 - no secret is made here
     if not todo:
         return concluded(topology, alive)
     total = min(topology.workers, free.total + len(workers))

@@ -3,8 +3,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean, pstdev
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +28,7 @@ from analysis.claims import (
 )
 from analysis.results import load_campaign
 from analysis.statistics import Interval
-from analysis.used import used_by
+from analysis.used import node_spread, used_by
 
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 
@@ -142,6 +144,7 @@ def test_repetitions_with_suspect_runs_are_left_out_and_counted(tmp_path: Path) 
     found = evidence(claim(2.0), load_campaign(folder))
     assert found is not None
     assert (found.n, found.suspect, found.ratio) == (0, 11, None)
+    assert (found.with_suspect.n, found.with_suspect.ratio) == (11, pytest.approx(2.0, rel=0.05))
 
 
 def test_other_schedulers_of_the_campaign_are_compared_with_the_rival_in_the_same_way(tmp_path: Path) -> None:
@@ -171,11 +174,40 @@ def test_what_both_sides_used_is_read_from_their_traces(tmp_path: Path, campaign
     assert (ours.workers, rival.workers) == (5, 5)
     assert rival.cores == pytest.approx(0.5, abs=0.05)
     assert ours.link is None
+    for path in folder.glob("runs/*/run.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"suspect": ["host busy"]}))
+    doubtful = evidence(claim(2.0), load_campaign(folder))
+    assert doubtful is not None
+    assert (doubtful.n, doubtful.used) == (0, found.used)
     # 9,000 words/s in rows of some 11 bytes, four fifths of them to four other nodes from each of five.
     assert rival.link == pytest.approx(2 * 9000 / 5 / 5 * 11 * 8 / 2e6, rel=0.35)
+
+
+def test_the_spread_over_nodes_is_that_of_the_tuples_that_their_bolts_processed(
+    tmp_path: Path, campaign_maker: Callable[..., Path]
+) -> None:
+    folder = campaign_maker(tmp_path / "c", workloads=["wordcount"], repetitions=1, duration_s=4.0)
+    runs = {run.scheduler: run for run in load_campaign(folder).runs}
+    spread = {}
+    for scheduler, run in runs.items():
+        table = pq.read_table(run.folder / "traces" / "throughput.parquet").to_pylist()
+        marks = pq.read_table(run.folder / "traces" / "event.parquet").to_pylist()
+        times = {(row["node"], row["worker"], row["kind"]): row["t_ns"] for row in marks}
+        of_node = dict.fromkeys({node for node, _ in run.slots}, 0)
+        for row in table:
+            begin, end = (times[row["node"], row["worker"], kind] for kind in ("measure_start", "measure_end"))
+            if row["role"] != "spout" and begin < row["t_ns"] <= end:
+                of_node[row["node"]] += row["processed"]
+        spread[scheduler] = pstdev(of_node.values()) / mean(of_node.values())
+        assert node_spread(run) == pytest.approx(spread[scheduler])
+    assert len(set(spread.values())) == 2
+    found = evidence(claim(metric="node_spread"), load_campaign(folder))
+    assert found is not None
+    assert found.ratio == pytest.approx(spread["even"] / spread["top-storm"])
 
 
 def test_a_run_without_traces_used_nothing_that_is_known(tmp_path: Path) -> None:
     folder = invented(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=1)
     used = used_by(load_campaign(folder).runs[0])
     assert (used.cores, used.link) == (None, None)
+    assert node_spread(load_campaign(folder).runs[0]) is None

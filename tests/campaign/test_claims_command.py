@@ -104,7 +104,34 @@ def test_results_decide_and_pages_are_written(tmp_path: Path, capsys: pytest.Cap
     page = (out / "pmod.md").read_text()
     assert "1.50 [1.50, 1.50], n = 10" in page.replace("\\", "")
     assert "2 confirmed" in page
-    assert [path.name for path in out.iterdir()] == ["pmod.md"]
+    assert sorted(path.name for path in out.iterdir()) == ["claims.json", "pmod.md"]
+    claims = {each["id"]: each for each in json.loads((out / "claims.json").read_text())}
+    assert [each.id for each in read_claims("pmod").claims] == list(claims)
+    first = claims["PMOD-F4"]
+    assert (first["verdict"], first["agendas"][0]) == ("confirmed", "papers/pmod/small/growth")
+    evidence = first["evidence"]
+    assert [evidence[key] for key in ("n", "ratio", "low", "high", "suspect")] == pytest.approx([10, 1.5, 1.5, 1.5, 0])
+    assert list(evidence["sides"]) == ["pmod", "default"]
+    assert claims["PMOD-T1"]["evidence"] is None
+
+
+def test_what_suspect_runs_show_is_on_the_page_and_decides_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = invented(tmp_path / "pmod-growth-small", {"default": 1.0, "pmod": 1.0, "matrix": 1.0}, repetitions=10)
+    for path in folder.glob("runs/*/run.json"):
+        record = json.loads(path.read_text()) | {"suspect": ["this host: 60% of all cores worked for others"]}
+        record["measured"]["sink_tuples_per_s"] = 1500.0 if record["scheduler"] == "pmod" else 1000.0
+        path.write_text(json.dumps(record))
+    out = tmp_path / "pages"
+    assert run(["claims", str(folder), "--paper", "pmod", "--out", str(out)]) == 0
+    assert "confirmed" not in capsys.readouterr().out
+    page = (out / "pmod.md").read_text().replace("\\", "")
+    assert "| 1.50 [1.50, 1.50], n = 10, 10 suspect | not visible here |" in page
+    assert "- with the suspect runs: 1.50 [1.50, 1.50], n = 10\n" in page
+    claims = {each["id"]: each for each in json.loads((out / "claims.json").read_text())}
+    assert claims["PMOD-F4"]["evidence"]["n"] == 0
+    assert claims["PMOD-F4"]["evidence"]["with_suspect"]["low"] == pytest.approx(1.5)
 
 
 def test_an_unknown_paper_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,8 +160,9 @@ def test_a_wrong_claim_is_refused_with_file_line_and_key(
     folder = tmp_path / "pmod"
     (folder / SMALL).mkdir(parents=True)
     (folder / SMALL / "growth.yaml").touch()
-    (folder / "claims.yml").write_text("paper: x\nabout: x\nclaims:\n  -\n" + lines)
+    (tmp_path / "pmod.yaml").write_text("paper: x\nabout: x\nclaims:\n  -\n" + lines)
     monkeypatch.setattr(claims_module, "PAPERS", tmp_path)
-    with pytest.raises(InputError, match=r"claims\.yml:\d+") as caught:
+    monkeypatch.setattr(claims_module, "CLAIMS", tmp_path)
+    with pytest.raises(InputError, match=r"pmod\.yaml:\d+") as caught:
         read_claims("pmod")
     assert message in str(caught.value)

@@ -328,3 +328,41 @@ def test_errors_have_the_line_of_the_factor(factors: str, message: str) -> None:
 def test_too_many_combinations_are_refused_at_once() -> None:
     with pytest.raises(InputError, match="more than 10,000 combinations"):
         planned(f"factors: {{nodes: {list(range(1, 201))}, slots: {list(range(1, 201))}}}\n")
+
+
+FEWER = AGENDA.replace("[even, {name: top-storm, params: {alpha: 0.8}}]", "[even, {name: even, label: few, nodes: 2}]")
+
+
+def test_a_scheduler_may_use_the_first_nodes_only_also_after_the_loss_of_one() -> None:
+    plan = planned("repetitions: 1\n", FEWER.replace("workers: 2", "workers: 4"))
+    few = next(run for run in plan.runs if run.scheduler == "few")
+    at = plan.at(few)
+    assert {slot.node for slot in at.placed["wordcount", "few"].places.values()} == {"n1", "n2"}
+    assert {slot.node for slot in at.placed["wordcount", "even"].places.values()} == {"n1", "n2", "n3", "n4"}
+    again = at.place_without(few, {"n1"}, at.placed["wordcount", "few"].places)
+    assert {slot.node for slot in again.places.values()} == {"n2"}
+    assert [node.id for node in at.cluster_of("few").available] == ["n1", "n2"]
+    assert at.cluster_of("even") == at.cluster
+
+
+def test_a_scheduler_that_wants_more_nodes_than_there_are_is_refused_or_left_out() -> None:
+    more = FEWER.replace("nodes: 2", "nodes: 9")
+    with pytest.raises(InputError, match=r"a\.yaml:4: schedulers\[1\]\.nodes: got 9, but the cluster has 4 available"):
+        planned("", more)
+    with pytest.raises(InputError, match=r"schedulers\[1\]\.nodes: got 0: expected a whole number >= 1"):
+        planned("", FEWER.replace("nodes: 2", "nodes: 0"))
+    plan = planned("unplaceable: skip\nfactors: {nodes: [1, 2]}\n", FEWER)
+    reasons = {(run.factors["nodes"], run.scheduler): plan.why_unplaced(run) for run in plan.runs}
+    assert reasons == {
+        (1, "even"): "",
+        (1, "few"): "the scheduler 'few' uses 2 nodes, and there are 1",
+        (2, "even"): "",
+        (2, "few"): "",
+    }
+
+
+def test_an_event_with_a_node_that_a_scheduler_does_not_use_is_refused() -> None:
+    event = "timeline: [{at_s: 20, do: move, executor: 'count[0]', to: n3}]\n"
+    with pytest.raises(InputError, match=r"timeline\[0\]\.to: the scheduler 'few' does not use the node 'n3'"):
+        planned(event, FEWER)
+    planned(event.replace("to: n3", "to: n3, scheduler: even"), FEWER)

@@ -41,6 +41,26 @@ def test_executors_are_dealt_over_interleaved_slots() -> None:
     assert plan.placements["t"].message == ""
 
 
+@given(problems(), st.integers(0, 2**32))
+def test_a_shuffle_changes_who_is_where_and_no_slot_and_no_size(problem: Problem, seed: int) -> None:
+    plain, shuffled = place(problem), place(problem, EvenParams(shuffle=seed))
+    assert place(problem, EvenParams(shuffle=seed)) == shuffled
+    for name, placement in plain.placements.items():
+        other = shuffled.placements[name]
+        assert (other.status, other.assignments.keys()) == (placement.status, placement.assignments.keys())
+        assert Counter(other.assignments.values()) == Counter(placement.assignments.values())
+
+
+def test_seeds_give_random_placements() -> None:
+    problem = Problem(nodes_of(s1=2, s2=3, s3=4), (chain(5, 5, workers=4),))
+    found = [place(problem, EvenParams(shuffle=seed)).placements["t"].assignments for seed in range(200)]
+    assert len({tuple(sorted((e.name, slot) for e, slot in each.items())) for each in found}) > 150
+    first = Executor("a", 0)
+    counts = Counter(each[first] for each in found)
+    assert len(counts) == 4
+    assert min(counts.values()) > 20
+
+
 def test_executors_are_numbered_by_component_id_in_plain_character_order() -> None:
     topology = Topology(
         id="t",
