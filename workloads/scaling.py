@@ -6,7 +6,7 @@ have been emitted up to one record of the whole input, and each source can go to
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import structs
 
@@ -62,13 +62,6 @@ def why_fixed(component: Component, operator: Operator | None = None, spouts: in
     return "" if scales else "its state is not one of a single key, and cannot be merged"
 
 
-def why_not_live(component: Component, operator: Operator) -> str:
-    """Return why the number of a component's executors cannot change without a restart; empty if it can."""
-    if component.kind == "spout":
-        return "it is a spout, whose executors continue with other records after a restart only"
-    return why_fixed(component, operator)
-
-
 def spouts_of(topology: Topology) -> int:
     """Return the number of spouts of a topology."""
     return sum(component.kind == "spout" for component in topology.components)
@@ -87,6 +80,20 @@ def all_records(positions: Sequence[int]) -> int:
     if [own_records(records, index, len(positions)) for index in range(len(positions))] != list(positions):
         raise RunError(f"sources at {', '.join(map(str, positions))} have not emitted the first {records} records")
     return records
+
+
+def shared_anew(positions: Mapping[str, int], sources: Collection[str]) -> dict[str, int]:
+    """Return the positions of other sources that have emitted as many records together.
+
+    Args:
+        positions: of the sources so far.
+        sources: names of all next sources, of one component.
+
+    >>> shared_anew({"read[0]": 5, "read[1]": 3}, ["read[0]", "read[1]", "read[2]"])
+    {'read[0]': 3, 'read[1]': 3, 'read[2]': 2}
+    """
+    records = sum(positions.values())
+    return {name: own_records(records, Executor.named(name).index, len(sources)) for name in sources}
 
 
 def sizes_of(executors: Iterable[str]) -> dict[str, int]:

@@ -203,9 +203,10 @@ class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=
 
     `busy_ns` is CPU time, `blocked_ns` time with work but without credit. For spouts, `processed` and `queued` are
     null, `late_ns` is the delay of the last record, if there is a schedule, and `position` is the number of records
-    emitted, counted from the start of the input, unaffected by restores and moves. For bolts, `emitted` and `processed`
-    count from the sources' start, according to their state. In observed runs, `due` is the number of records that a
-    spout's schedule requires so far, counted like `position`; null without a schedule.
+    emitted, counted from the start of the input, unaffected by restores and moves; null once others have taken over.
+    For bolts, `emitted` and `processed` count from the sources' start, according to their state. In observed runs,
+    `due` is the number of records that a spout's schedule requires so far, counted like `position`; null without a
+    schedule.
     """
 
     emitted: Count
@@ -251,6 +252,7 @@ class Progress(Message, frozen=True, tag="progress", gc=False):
         executors: by name.
         sent: by kind of hop and node.
         pairs: in observed runs, pairs that have communicated; null in reports that are closer together than samples.
+        sources_from: lowest number of a source here; those that take over from others in a scaling have higher ones.
     """
 
     epoch: Count
@@ -263,6 +265,7 @@ class Progress(Message, frozen=True, tag="progress", gc=False):
     executors: Mapping[str, Work] = {}
     sent: tuple[Sent, ...] = ()
     pairs: tuple[PairSent, ...] | None = None
+    sources_from: Count = 0
 
 
 class Vitals(Message, frozen=True, tag="vitals", gc=False):

@@ -5,7 +5,8 @@
 Two workers, two spouts and two keepers with so much state each, of which 1 % of the bytes change per second. One keeper
 moves from worker to worker; runs whose state is copied ahead and runs whose state is not take turns, and all answers
 are compared with the reference. The pause is the reported one, from the last work in one place to the first in the
-next; beside it what the keeper sees, which includes waiting for the next row.
+next; beside it what the keeper sees, which includes waiting for the next row. The total is the time from when the move
+is due, or the one before it has ended, until the keeper works again; its limit is twice that of moves at the barrier.
 
 Example: .venv/bin/python benchmarks/dataplane/precopy.py --moves 2 --mb 1
 """
@@ -14,6 +15,7 @@ import argparse
 import asyncio
 import sys
 from statistics import median
+from typing import NamedTuple
 
 from loopback import Ground, diary, load, nodes, run, wait
 
@@ -25,8 +27,17 @@ VALUE_BYTES, KEY_BYTES = 100, 7
 CHANGING_PER_S = 0.01
 
 
-async def pauses(megabytes: float, ahead: bool, count: int) -> tuple[list[float], list[float], float]:
-    """Move one keeper to and fro; return reported pauses and those it saw, in ms, and MB sent per move.
+class Moved(NamedTuple):
+    """Reported pauses, those that the keeper saw, and total times, in ms, and MB sent per move."""
+
+    said: list[float]
+    seen: list[float]
+    total: list[float]
+    sent: float
+
+
+async def pauses(megabytes: float, ahead: bool, count: int) -> Moved:
+    """Move one keeper to and fro.
 
     Comparing a large answer takes so long that agents miss heartbeats, so every run has its own.
     """
@@ -34,7 +45,7 @@ async def pauses(megabytes: float, ahead: bool, count: int) -> tuple[list[float]
         return await _pauses(on, megabytes, ahead, count)
 
 
-async def _pauses(on: Ground, megabytes: float, ahead: bool, count: int) -> tuple[list[float], list[float], float]:
+async def _pauses(on: Ground, megabytes: float, ahead: bool, count: int) -> Moved:
     keys = round(2 * megabytes * 1e6 / (VALUE_BYTES + KEY_BYTES))
     file = on.folder / f"diary-{megabytes}-{ahead}-{count}"
     file.unlink(missing_ok=True)
@@ -52,25 +63,37 @@ async def _pauses(on: Ground, megabytes: float, ahead: bool, count: int) -> tupl
             raise SystemExit(f"not all moves were made: {moves}")
         said = [(move.pause_s or 0.0) * 1e3 for move in moves]
         sent = median((move.state_bytes or 0) / 1e6 for move in moves)
-    return said, [(again - before) / 1e6 for _, before, again in diary(file)], sent
+        total, free_s = list[float](), 0.0
+        for plan, move in zip(plans, moves, strict=True):
+            ended_s = move.at_s + (move.pause_s or 0.0)
+            total.append((ended_s - max(free_s, plan.at_s)) * 1e3)
+            free_s = ended_s
+    return Moved(said, [(again - before) / 1e6 for _, before, again in diary(file)], total, sent)
 
 
 async def measure(options: argparse.Namespace) -> int:
     """All sizes."""
     print(f"{options.moves} moves of each size and kind; {load()}\n")
-    print("| state, MB | ahead: pause, ms (worst) | sent, MB | at the barrier: pause, ms (worst) | ratio | seen, ms |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| state, MB | ahead: pause, ms (worst) | sent, MB | at the barrier: pause, ms (worst) | ratio | seen, ms "
+        "| total, ms | times that at the barrier |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for megabytes in options.mb:
-        found: dict[bool, tuple[list[float], list[float], float]] = {True: ([], [], 0.0), False: ([], [], 0.0)}
+        found = {ahead: Moved([], [], [], 0.0) for ahead in (True, False)}
         for turn in range(2):
             for ahead in (True, False) if turn else (False, True):
-                said, seen, sent = await pauses(megabytes, ahead, (options.moves + 1 - turn) // 2)
-                found[ahead] = (found[ahead][0] + said, found[ahead][1] + seen, sent)
-        (copied, seen, sent), (whole, seen_whole, _) = found[True], found[False]
+                more = await pauses(megabytes, ahead, (options.moves + 1 - turn) // 2)
+                before = found[ahead]
+                found[ahead] = Moved(
+                    before.said + more.said, before.seen + more.seen, before.total + more.total, more.sent
+                )
+        (copied, seen, total, sent), (whole, seen_whole, total_whole, _) = found[True], found[False]
         print(
             f"| {megabytes:g} | {median(copied):.1f} ({max(copied):.1f}) | {sent:.1f} "
             f"| {median(whole):.1f} ({max(whole):.1f}) | {median(whole) / median(copied):.1f} "
-            f"| {median(seen):.1f}, {median(seen_whole):.1f} |",
+            f"| {median(seen):.1f}, {median(seen_whole):.1f} | {median(total):.0f}, {median(total_whole):.0f} "
+            f"| {median(total) / median(total_whole):.1f} |",
             flush=True,
         )
     print(f"\n{load()}")

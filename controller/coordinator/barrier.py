@@ -14,7 +14,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from agents.protocol import Abandon, Cut, Grow, Move, Moved, Precopy, Prepare, Ready, RunSpec, Slot
-from controller.coordinator.epoch_workers import START_S, EpochWorkers, Snapshots, join_names, name_of, worker_name
+from controller.coordinator.epoch_workers import (
+    START_S,
+    EpochWorkers,
+    Snapshots,
+    join_names,
+    name_of,
+    sources_in,
+    worker_name,
+)
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Environment
 from controller.host.condition import run_all
@@ -55,7 +63,7 @@ async def run_barrier(
         complete: the last complete checkpoint.
         store: whether executors store their state.
         moves: executors to move, all or none.
-        halt_s: sources stop for good, so long before the barrier; None: they do not.
+        halt_s: sources stop for good, or for others to take over, so long before the barrier; None: they do not.
         scaled: the specification behind the barrier, if numbers of executors change there; moves are part of it.
         aligned: whether sources, which stop, emit exactly the first records of the whole input before it.
 
@@ -84,17 +92,20 @@ async def run_barrier(
     ready = await _ready(epoch_workers, barrier, aligned)
     records = max(each.records or 0 for each in ready) if aligned else 0
     await asyncio.sleep(halt_s or 0.0)
+    sources = sources_in(scaled) if scaled is not None and aligned else {}
     if changes:
-        epoch_workers.reported.hold(epoch)
+        epoch_workers.reported.hold(epoch, min(sources.values(), default=None))
     await epoch_workers.send(Cut(epoch=epoch, barrier=barrier, tick=max(each.tick for each in ready), records=records))
     await epoch_workers.wait_for_all(
         lambda: epoch_workers.passed, epoch_workers.workers, PASS_S, f"barrier {barrier} was not passed"
     )
-    if changes:
-        epoch_workers.reported.release()
     await epoch_workers.wait_for_all(
         lambda: epoch_workers.moved.keys(), arriving, PASS_S, "the executors did not all take over"
     )
+    if sources:
+        epoch_workers.reported.share_anew((epoch, min(sources.values())), sources)
+    if changes:
+        epoch_workers.reported.release()
 
 
 def arriving_in(after: RunSpec, before: RunSpec) -> set[str]:
@@ -248,7 +259,7 @@ async def run_moves(
     await copy_ahead(epoch_workers, barrier, stop_requested, moves)
     await run_barrier(epoch_workers, barrier, complete, moves=moves)
     epoch_workers.apply_moves(moves)
-    log_moves(moves, before, epoch_workers, start_ns, environment, event_log, revision)
+    log_moves(moves, before, epoch_workers.moved, start_ns, environment, event_log, revision)
 
 
 async def prepare_slots(epoch_workers: EpochWorkers, slots: Set[Slot], start_ns: int, environment: Environment) -> None:
@@ -271,16 +282,23 @@ async def prepare_slots(epoch_workers: EpochWorkers, slots: Set[Slot], start_ns:
 def log_moves(
     moves: Iterable[Move],
     before: Mapping[str, Slot],
-    epoch_workers: EpochWorkers,
+    moved: Mapping[str, tuple[str, Moved]],
     start_ns: int,
     environment: Environment,
     event_log: EventLog,
     revision: int | None,
 ) -> None:
-    """Record moves that are done, of executors that were in the slots `before`; other arguments as for `run_moves`."""
+    """Record moves that are done.
+
+    Args:
+        moves: the moves.
+        before: slots of all executors before.
+        moved: node that reports, and its report, by executor.
+        start_ns, environment, event_log, revision: as for `run_moves`.
+    """
     for move in moves:
-        report = epoch_workers.moved[move.executor][1]
-        ended_ns, live_ns = pause_of(epoch_workers.moved[move.executor], before, environment)
+        report = moved[move.executor][1]
+        ended_ns, live_ns = pause_of(moved[move.executor], before, environment)
         event_log.moved(
             move.executor,
             worker_name(before[move.executor]),

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agents.protocol import AGENT, Gates, Move
+from agents.protocol import AGENT, Gates, Move, RunSpec
 from controller.coordinator.barrier import (
     AbandonedError,
     MovePlan,
@@ -18,15 +18,15 @@ from controller.coordinator.barrier import (
     wait_until_stored,
 )
 from controller.coordinator.checkpoint_store import CheckpointStore
-from controller.coordinator.epoch_workers import EpochWorkers
+from controller.coordinator.epoch_workers import EpochWorkers, places_of
 from controller.coordinator.event_log import CONTROLLER, EventLog
 from controller.coordinator.failures import Failure, RunFailedError
 from controller.coordinator.interfaces import UNSCALED, Carried, Environment, RestartRules, RunListener, Scaling, Waves
 from controller.coordinator.node_membership import NodeMembership
 from controller.coordinator.reports import ReportedWork
-from controller.coordinator.scaling import HaltedError, rescaled, run_scaling
-from controller.coordinator.schedule_change import change_schedule, gates_with, steps_of
-from controller.coordinator.timeline import ScriptedEvent
+from controller.coordinator.scaling import HaltedError, rescaled, rescaled_live, run_scaling
+from controller.coordinator.schedule_change import change_schedule, gates_around, gates_with, steps_of
+from controller.coordinator.timeline import RETRY_S, ScriptedEvent
 from controller.host.condition import Condition
 from inventory.errors import RunError
 from inventory.times import NS
@@ -88,24 +88,15 @@ class CheckpointLoop:
         listener: RunListener,
     ) -> None:
         """Prepare the loop; `condition` is notified when the value of `stop_requested` may have changed."""
-        self._settings, self._environment, self._condition, self._event_log = (
-            settings,
-            environment,
-            condition,
-            event_log,
-        )
-        self._checkpoint_store, self._membership, self._reported, self._stop_requested = (
-            checkpoint_store,
-            membership,
-            reported,
-            stop_requested,
-        )
-        self._listener = listener
+        self._settings, self._environment, self._condition = settings, environment, condition
+        self._event_log, self._checkpoint_store, self._membership = event_log, checkpoint_store, membership
+        self._reported, self._stop_requested, self._listener = reported, stop_requested, listener
         self._plans = list(settings.moves)
         self._plan: MovePlan | None = None
         self._waves: deque[_Waves] = deque()
         self._storing: asyncio.Task[None] | None = None
         self._checkpoint_at = math.inf
+        self._sources_scaled: tuple[int, RunSpec] | None = None
         self.barrier = self.unfinished = 0
 
     async def run_until_stop(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
@@ -136,8 +127,7 @@ class CheckpointLoop:
     ) -> Carried:
         """Move executors, one wave per barrier, and change the schedule; what is done stays when more is abandoned.
 
-        A revision is carried out by a restart if the settings say so, and so is a scaling, also in runs with gates and
-        of sources.
+        A revision is carried out by a restart if the settings say so, and so is a scaling.
         """
         if self._stop_requested():
             return Carried("abandoned", ENDED)
@@ -187,6 +177,12 @@ class CheckpointLoop:
         self._storing = asyncio.create_task(self._store(epoch_workers, begin_s))
         self._storing.add_done_callback(lambda _: self._condition.notify())
 
+    async def _wait_stored(self) -> None:
+        """Wait until the last checkpoint is complete."""
+        if self._storing is not None:
+            await self._storing
+            self._storing = None
+
     async def _store(self, epoch_workers: EpochWorkers, begin_s: float) -> None:
         snapshots = await wait_until_stored(epoch_workers)
         number, stored = snapshots.barrier, snapshots.stored
@@ -225,17 +221,8 @@ class CheckpointLoop:
     ) -> None:
         await self._include_returned(epoch_workers)
         complete = self._checkpoint_store.complete
-        await run_moves(
-            moves,
-            epoch_workers,
-            number,
-            complete,
-            start_ns,
-            self._environment,
-            self._event_log,
-            self._stop_requested,
-            revision,
-        )
+        rest = self._environment, self._event_log, self._stop_requested, revision
+        await run_moves(moves, epoch_workers, number, complete, start_ns, *rest)
         self._listener.moved(epoch_workers.places)
 
     def broken(self, why: str, is_restarting: bool = False) -> None:
@@ -259,15 +246,13 @@ class CheckpointLoop:
             if request.carried.done():  # withdrawn, as the topology broke before it began
                 self._waves.popleft()
                 continue
-            rules = None if request.revision is None else self._settings.restart
-            if request.scaling.parallelism:
-                # Communication schedules are for the executors that run, and a source emits records of one share only.
-                restarts = epoch_workers.spec.gates is not None or epoch_workers.are_spouts(request.scaling.parallelism)
-                rules = self._settings.restart or (RestartRules() if restarts else None)
-            if rules is not None or request.scaling.parallelism:
-                await self._change_all(epoch_workers, request, rules, start_ns)
-                continue
-            self._end_first(await self._carry_out(request, epoch_workers, start_ns))
+            scales, rules = bool(request.scaling.parallelism), self._settings.restart
+            if rules is not None and (scales or request.revision is not None):
+                await self._halt(epoch_workers, request, rules)
+            elif scales:
+                self._end_scaling(await self._scale(epoch_workers, request, start_ns))
+            else:
+                self._end_first(await self._carry_out(request, epoch_workers, start_ns))
 
     async def _carry_out(self, request: _Waves, epoch_workers: EpochWorkers, start_ns: int) -> Carried:
         try:
@@ -276,8 +261,7 @@ class CheckpointLoop:
             return Carried("abandoned", str(why))
         for at, step in enumerate(steps):
             if isinstance(step, Gates):
-                await change_schedule(epoch_workers, step, self._event_log)
-                self._listener.scheduled(step)
+                await self._follow(epoch_workers, step)
                 continue
             number = self._next_barrier()
             try:
@@ -288,64 +272,94 @@ class CheckpointLoop:
                 return Carried("partial" if at else "abandoned", str(why))
         return Carried("done")
 
-    async def _change_all(
-        self, epoch_workers: EpochWorkers, request: _Waves, rules: RestartRules | None, start_ns: int
-    ) -> None:
-        """Carry out all changes at one barrier.
+    async def _scale(self, epoch_workers: EpochWorkers, request: _Waves, start_ns: int) -> Carried:
+        """Change the numbers of executors and make all moves at one barrier, while the topology runs.
 
-        With `rules`, state is stored there and sources halt, so that the topology can start again. Otherwise it is
-        scaled while it runs, and a checkpoint follows at once, because the counts of the one before are of others.
+        A checkpoint follows at once, because the counts of the one before are of others, and other sources cannot
+        continue from it.
+        """
+        await self._wait_stored()
+        number, first = self._next_barrier(), None
+        try:
+            moves = self._all_moves(request, epoch_workers)
+            after = places_of(rescaled_live(epoch_workers.spec, request.scaling, moves))
+            first, last = gates_around(request.schedule, epoch_workers.spec.gates, epoch_workers.places, after)
+            await self._follow(epoch_workers, first)
+            await self._include_returned(epoch_workers)
+            self._reported.bolts.forget(request.scaling.added)
+            before, checkpoint_at = epoch_workers.spec, asyncio.get_running_loop().time()
+            scaling, complete = request.scaling, self._checkpoint_store.complete
+            rest = self._environment, self._event_log, self._stop_requested, request.revision
+            record = await run_scaling(scaling, moves, epoch_workers, number, complete, start_ns, *rest)
+        except AbandonedError as why:
+            self._event_log.abandoned(number, str(why))
+            return Carried("abandoned" if first is None else "partial", str(why))
+        self._listener.scaled(epoch_workers.spec)
+        if self._settings.checkpoint_s:
+            self._checkpoint_at = checkpoint_at
+            if epoch_workers.are_spouts(request.scaling.parallelism):
+                self._sources_scaled = number, before
+                await self._secure(epoch_workers)
+        record()
+        await self._follow(epoch_workers, last)
+        return Carried("done")
+
+    def _all_moves(self, request: _Waves, epoch_workers: EpochWorkers) -> tuple[Move, ...]:
+        """Return the moves of all waves.
+
+        Raises:
+            AbandonedError: they or the executors that are added cannot be where they are to be.
+        """
+        moves = tuple(move for wave in request.waves for move in wave)
+        check_moves(moves, epoch_workers.places, self._membership.lost)
+        check_reachable(request.scaling.added.values(), self._membership.lost)
+        return moves
+
+    async def _follow(self, epoch_workers: EpochWorkers, gates: Gates | None) -> None:
+        if gates is not None:
+            await change_schedule(epoch_workers, gates, self._event_log)
+            self._listener.scheduled(gates)
+
+    async def _halt(self, epoch_workers: EpochWorkers, request: _Waves, rules: RestartRules) -> None:
+        """Store a checkpoint at a barrier, behind which the topology starts again with all changes.
 
         Raises:
             HaltedError: the sources have halted.
             RunError: the epoch cannot continue.
         """
-        if self._storing is not None:
-            await self._storing
-            self._storing = None
+        await self._wait_stored()
         halted_s = asyncio.get_running_loop().time()
-        moves = tuple(move for wave in request.waves for move in wave)
-        number = self._next_barrier()
-        if rules is not None:
-            self.unfinished = number
+        number = self.unfinished = self._next_barrier()
         try:
-            check_moves(moves, epoch_workers.places, self._membership.lost)
-            check_reachable(request.scaling.added.values(), self._membership.lost)
+            moves = self._all_moves(request, epoch_workers)
             rescaled(epoch_workers.spec, request.scaling)  # raises before the sources halt
-            complete = self._checkpoint_store.complete
-            if rules is None:
-                await self._include_returned(epoch_workers)
-                self._reported.bolts.forget(request.scaling.added)
-                await run_scaling(
-                    request.scaling,
-                    moves,
-                    epoch_workers,
-                    number,
-                    complete,
-                    start_ns,
-                    self._environment,
-                    self._event_log,
-                    self._stop_requested,
-                    request.revision,
-                )
-            else:
-                aligned = epoch_workers.are_spouts(request.scaling.parallelism)
-                await run_barrier(epoch_workers, number, complete, store=True, halt_s=rules.wait_s, aligned=aligned)
+            aligned, complete = epoch_workers.are_spouts(request.scaling.parallelism), self._checkpoint_store.complete
+            await run_barrier(epoch_workers, number, complete, store=True, halt_s=rules.wait_s, aligned=aligned)
         except AbandonedError as why:
             self._event_log.abandoned(number, str(why))
             self.unfinished = 0
             self._end_first(Carried("abandoned", str(why)))
             return
-        if rules is None:
-            self._listener.scaled(epoch_workers.spec)
-            if self._settings.checkpoint_s:
-                self._checkpoint_at = halted_s
-            self._end_scaling()
-            return
         await self._store(epoch_workers, halted_s)
         if request.schedule is not None and epoch_workers.spec.gates is not None:
             epoch_workers.follow(gates_with(epoch_workers.spec.gates, request.schedule), 0)
         raise HaltedError(moves, rules.fresh, epoch_workers.snapshots, halted_s, request.revision, request.scaling)
+
+    async def _secure(self, epoch_workers: EpochWorkers) -> None:
+        """Complete a checkpoint of scaled sources, without which a recovery undoes the scaling."""
+        while self.before_scaling is not None and not self._stop_requested():
+            await self._checkpoint(epoch_workers)
+            if self._storing is None:
+                await asyncio.sleep(RETRY_S)
+            await self._wait_stored()
+        self._checkpoint_at = self._next_checkpoint()
+
+    @property
+    def before_scaling(self) -> RunSpec | None:
+        """Specification before a scaling of sources that no complete checkpoint follows; None: there is none."""
+        if self._sources_scaled is None or self._checkpoint_store.complete > self._sources_scaled[0]:
+            return None
+        return self._sources_scaled[1]
 
     def restarted(self, halted: HaltedError, start_ns: int) -> None:
         """Record that the topology runs again; sources started at `start_ns` on the controller's monotonic clock."""
@@ -355,14 +369,14 @@ class CheckpointLoop:
         if halted.scaling.parallelism:
             pauses = dict.fromkeys(halted.scaling.parallelism, (at_s, pause_s))
             self._event_log.scaled(halted.scaling, halted.snapshots.places, "restart", pauses, halted.revision)
-            self._end_scaling()
+            self._end_scaling(Carried("done"))
         else:
             self._end_first(Carried("done"))
 
-    def _end_scaling(self) -> None:
-        self._end_first(Carried("done"))
-        # What else was requested is about other executors.
-        self._give_up(Carried("abandoned", "the numbers of executors have changed"))
+    def _end_scaling(self, carried: Carried) -> None:
+        self._end_first(carried)
+        if carried.outcome == "done":  # what else was requested is about other executors
+            self._give_up(Carried("abandoned", "the numbers of executors have changed"))
 
     def _end_first(self, carried: Carried) -> None:
         request = self._waves.popleft()

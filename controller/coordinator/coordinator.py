@@ -41,7 +41,7 @@ from controller.coordinator.live_metrics import LiveMetrics
 from controller.coordinator.node_membership import NodeMembership
 from controller.coordinator.online_loop import OnlineLoop, OnlineSettings
 from controller.coordinator.reports import ReportedWork
-from controller.coordinator.scaling import HaltedError
+from controller.coordinator.scaling import HaltedError, undone
 from controller.coordinator.time_slot_clock import SlotClock
 from controller.coordinator.timeline import Timeline
 from controller.host.condition import Condition, run_watched
@@ -73,8 +73,7 @@ class Coordinator:
     ) -> None:
         """Prepare the run; pass reports of nodes to `handle_report` and the loss of an agent to `handle_agent_gone`."""
         self._spec, self._environment, self._settings = spec, environment, settings
-        self._condition = Condition()
-        self.event_log = EventLog(environment.note)
+        self._condition, self.event_log = Condition(), EventLog(environment.note)
         self._checkpoint_store = CheckpointStore(environment.replicas)
         self._listener = RunListener()
         if online is not None:
@@ -87,8 +86,7 @@ class Coordinator:
         self._failures = Failures(recovers=settings.checkpoint_s > 0)
         self._reported = ReportedWork()
         self._epoch_workers = EpochWorkers(spec, environment, self._condition, self._reported, self.handle_agent_gone)
-        self.live_metrics = LiveMetrics()
-        self.profiles = WorkerProfiles(self._condition)
+        self.live_metrics, self.profiles = LiveMetrics(), WorkerProfiles(self._condition)
         self._checkpoint_loop = CheckpointLoop(
             settings,
             environment,
@@ -294,13 +292,15 @@ class Coordinator:
         """Prepare the specification of the next epoch from that of the last one."""
         # It covers everything that has died so far; errors that a process reported itself are kept.
         self._failures = self._failures.unrecoverable()
-        until = dict(self._spec.until)
+        until = set(self._spec.until)
         if self._stop_requested:
-            for stopped in self._epoch_workers.stopped.values():
-                until |= stopped.positions
+            until.update(*(stopped.positions for stopped in self._epoch_workers.stopped.values()))
+        spec = undone(self._checkpoint_loop.before_scaling, self._epoch_workers.spec, self._reported)
         reached = self._reported.sources.positions
+        if until and spec is not self._epoch_workers.spec:
+            until = set(reached)
         self._spec = replace(
-            self._checkpoint_store.restoring(self._epoch_workers.spec),
+            self._checkpoint_store.restoring(spec),
             epoch=self._spec.epoch + 1,
             until={name: reached[name] for name in until},
         )

@@ -45,12 +45,12 @@ from controller.coordinator.reports import ReportedWork, check_answers, check_po
 from controller.host.condition import Condition, run_all
 from inventory.errors import RunError
 from inventory.times import NS
+from workloads.scaling import shared_anew
 from workloads.topology import Executor
 
 T = TypeVar("T", Slot, str)
 
-START_S = 120.0
-CONNECT_S = 30.0
+START_S, CONNECT_S = 120.0, 30.0
 """Timeout of a step; the run fails when it is exceeded."""
 
 DRAIN_S = 120.0
@@ -75,6 +75,18 @@ def worker_name(place: Slot) -> str:
 def name_of(executor: ExecutorSpec) -> str:
     """Return `component[index]`."""
     return f"{executor.component}[{executor.index}]"
+
+
+def places_of(spec: RunSpec) -> dict[str, Slot]:
+    """Return the slot of every executor, by name."""
+    return {name_of(executor): executor.place for executor in spec.executors}
+
+
+def sources_in(spec: RunSpec) -> dict[str, int]:
+    """Return the number of every executor of a spout, by name."""
+    kinds = {component["id"]: component["kind"] for component in spec.topology["components"]}
+    numbered = zip(spec.executors, spec.numbered, strict=True)
+    return {name_of(executor): number for executor, number in numbered if kinds[executor.component] == "spout"}
 
 
 @dataclass
@@ -127,8 +139,7 @@ class EpochWorkers:
         """Start without reports; `on_gone(node, reason)` is called for agents that cannot be reached."""
         self.spec, self.reported = spec, reported
         self._environment, self.condition, self._on_gone = environment, condition, on_gone
-        components = {c["id"]: c["kind"] for c in spec.topology["components"]}
-        self.spouts = frozenset(name_of(e) for e in spec.executors if components[e.component] == "spout")
+        self.spouts = frozenset(sources_in(spec))
         self._known = frozenset(spec.workers)
         self.nodes: set[str] = set()
         self.heard: set[str] = set()
@@ -152,7 +163,7 @@ class EpochWorkers:
     @property
     def places(self) -> dict[str, Slot]:
         """The worker of each executor, by name."""
-        return {name_of(executor): executor.place for executor in self.spec.executors}
+        return places_of(self.spec)
 
     @property
     def sources(self) -> set[Slot]:
@@ -234,6 +245,12 @@ class EpochWorkers:
         to = {move.executor: move.to for move in moves}
         executors = tuple(replace(e, place=to.get(name_of(e), e.place)) for e in self.spec.executors)
         self.spec = replace(self.spec, executors=executors)
+
+    def apply_scaling(self, after: RunSpec) -> None:
+        """Record the specification behind a barrier at which components have got other numbers of executors."""
+        self.spec, sources = after, frozenset(sources_in(after))
+        if sources != self.spouts:
+            self.spouts, self.seen = sources, shared_anew(self.seen, sources)
 
     def follow(self, gates: Gates, first: int) -> None:
         """Record the communication schedule that all workers follow from time slot `first` on."""

@@ -18,7 +18,7 @@ from controller.coordinator.epoch_workers import name_of
 from controller.coordinator.observing import LatencyReport, Window, WorkerReports
 from controller.coordinator.rates import Heartbeats, Samples
 from inventory.cluster import Cluster
-from scheduler.online.observation import Change, Happening, Observation, PastRevision
+from scheduler.online.observation import WITHOUT_EFFECT, Change, Happening, Observation, PastRevision
 from scheduler.online.revision import Rhythm
 
 MOST_HISTORY = 64
@@ -52,6 +52,7 @@ class Monitor:
         self._nodes: dict[str, Samples[Vitals]] = {}
         self._pairs = 0
         self._cut_s = self._begin_s = 0.0
+        self._replaced_s = 0.0  # when placement, numbers of executors, clocks or schedule last changed
         self._latencies: deque[LatencyReport] = deque()
         self._heartbeats = {node.id: Heartbeats() for node in cluster.nodes}
         self._state_bytes: dict[str, int] = {}
@@ -101,6 +102,8 @@ class Monitor:
     def changed(self, at_s: float, what: Happening, subject: str = "") -> None:
         """Note a change other than by a revision: the window begins anew."""
         self._changes.append(Change.of(at_s, what, subject))
+        if what == "clock":
+            self._replaced_s = at_s
         self._cut(at_s)
 
     def placed(self, places: Mapping[str, Slot], at_s: float) -> None:
@@ -115,6 +118,7 @@ class Monitor:
     def scheduled(self, gates: Gates, at_s: float) -> None:
         """Note that all nodes follow another communication schedule: the window begins anew."""
         self._schedule = gates
+        self._replaced_s = at_s
         self._cut(at_s)
 
     def available(self, node: str, is_available: bool) -> None:
@@ -126,16 +130,23 @@ class Monitor:
     def asked_clocks(self, hz: Mapping[str, int], at_s: float) -> None:
         """Note the clocks that are set now, by node: the window begins anew."""
         self._asked_hz = dict(hz)
+        self._replaced_s = at_s
         self._cut(at_s)
 
     def remember(self, past: PastRevision) -> None:
-        """Add a revision to the history; `effect` is measured in the first full window that begins later."""
+        """Add a revision to the history.
+
+        If it was carried out, its `effect` is measured in the first full window that begins later, unless the topology
+        changes again before.
+        """
         self._history.append(past)
 
     def _place(self, places: dict[str, Slot], at_s: float) -> None:
         for name, place in places.items():
             if name in self._places and self._places[name] != place:
                 self._moved_s[name] = at_s
+        if places != self._places:
+            self._replaced_s = at_s
         self._places = places
         self._cut(at_s)
 
@@ -224,7 +235,8 @@ class Monitor:
         if observation.complete:
             self._full = observation
             for number, past in enumerate(self._history):
-                if past.effect is None and observation.since_s >= past.at_s:
+                carried = past.outcome not in WITHOUT_EFFECT
+                if carried and past.effect is None and observation.since_s >= past.at_s >= self._replaced_s:
                     self._history[number] = replace(past, effect=observation.measured)
         return replace(observation, history=tuple(self._history))
 

@@ -13,7 +13,7 @@ from agents.protocol.node_folders import NodeFolder, component
 from agents.trace import UnreportedRows
 from inventory.errors import RunError, nearest
 from workloads.operators import own_records
-from workloads.scaling import all_records
+from workloads.scaling import all_records, shared_anew
 from workloads.topology import Executor
 
 HERE = NodeFolder(Path())
@@ -96,22 +96,40 @@ class SourcePositions:
 
     def __init__(self) -> None:
         self._positions: dict[str, int] = {}
-        self._since = 0
+        self._since = (0, 0)
 
     @property
     def positions(self) -> Mapping[str, int]:
         """Current positions, by name."""
         return dict(self._positions)
 
-    def record(self, epoch: int, positions: Mapping[str, int]) -> None:
-        """Record positions of an epoch, if sources have been as many since then."""
-        for name, position in positions.items() if epoch >= self._since else ():
+    def record(self, epoch: int, positions: Mapping[str, int], sources_from: int | None = None) -> None:
+        """Record positions of an epoch, if sources have been as many since then.
+
+        Args:
+            epoch: number of the epoch.
+            positions: by name of the source.
+            sources_from: as in `Progress`; None: the present sources of the epoch.
+        """
+        since_epoch, since = self._since
+        is_present = (epoch, since if sources_from is None else sources_from) >= (since_epoch, since)
+        for name, position in positions.items() if is_present else ():
             self._positions[name] = max(position, self._positions.get(name, 0))
 
     def record_report(self, progress: Progress) -> None:
         """Record the positions in a report of any epoch."""
         found = {name: work.position for name, work in progress.executors.items() if work.position is not None}
-        self.record(progress.epoch, found)
+        self.record(progress.epoch, found, progress.sources_from)
+
+    def share_anew(self, since: tuple[int, int], sources: Collection[str]) -> None:
+        """Let other sources have emitted as many records together; they report positions of their own.
+
+        Args:
+            since: epoch and lowest number of the next sources; reports of earlier ones no longer count.
+            sources: names of all next sources.
+        """
+        self._positions = shared_anew(self._positions, sources)
+        self._since = since
 
     def rescale(self, since: int, sizes: Mapping[str, int], positions: Mapping[str, int]) -> None:
         """Replace the positions if the spout is scaled: its next executors share the same records differently.
@@ -127,7 +145,7 @@ class SourcePositions:
         for scaled in {Executor.named(name).component for name in positions} & sizes.keys():
             size, records = sizes[scaled], all_records([positions[f"{scaled}[{at}]"] for at in range(len(positions))])
             self._positions = {f"{scaled}[{index}]": own_records(records, index, size) for index in range(size)}
-            self._since = since
+            self._since = (since, 0)
 
 
 class ReportTimes:
@@ -196,6 +214,17 @@ class BoltCounts:
             self._worked.pop(name, None)
             self._now.pop(name, None)
 
+    def withdraw(self, executors: Iterable[str], others: Sequence[str]) -> None:
+        """Let `others` do again what `executors` of the same component had done, which a recovery does without."""
+        gone = [self._worked.pop(name, Worked()) for name in executors]
+        emitted, processed = (sum(each[at] for each in gone) for at in range(2))
+        for index, name in enumerate(others):
+            before = self._worked.get(name, Worked())
+            self._worked[name] = Worked(
+                before.emitted + (emitted + index) // len(others),
+                before.processed + (processed + index) // len(others),
+            )
+
     def rescale(self, sizes: Mapping[str, int], executors: Collection[str]) -> None:
         """Let the next executors of scaled components share what these have yet to do again after a recovery.
 
@@ -243,6 +272,7 @@ class ReportedWork:
     - The totals of an executor that moves include its work in the old worker, which may die before its last report.
       All workers' reports are held back from the cut of such a barrier until all have passed it.
     - A recovery starts with the counts so far. Later reports of the epochs before do not count.
+    - Behind a barrier at which sources are scaled, positions are of others.
 
     Attributes:
         sources: positions that sources are known to have reached, by all reports.
@@ -255,16 +285,25 @@ class ReportedWork:
         self.sources, self.counted = SourcePositions(), SourcePositions()
         self.bolts, self.times = BoltCounts(), ReportTimes()
         self._held_up_to = 0
+        self._next_sources: int | None = None
         self._held: list[tuple[str, Progress]] = []
 
-    def hold(self, epoch: int) -> None:
-        """Hold back the reports of an epoch and of those before, until `release`."""
+    def hold(self, epoch: int, next_sources: int | None = None) -> None:
+        """Hold back the reports of an epoch and of those before, until `release`.
+
+        Args:
+            epoch: number of the epoch.
+            next_sources: lowest number of those that take over from the sources meanwhile.
+        """
+        # Late reports of a scaling that broke off are of sources that a recovery does not have.
+        if next_sources is not None or epoch > self._held_up_to:
+            self._next_sources = next_sources
         self._held_up_to = epoch
         self._held.clear()
 
     def release(self) -> None:
         """Record the reports that have been held back."""
-        self._held_up_to = 0
+        self._held_up_to, self._next_sources = 0, None
         for node, progress in self._held:
             self.record(node, progress)
         self._held.clear()
@@ -275,9 +314,15 @@ class ReportedWork:
             each.rescale(since, sizes, at)
         self.bolts.rescale(sizes, executors - at.keys())
 
+    def share_anew(self, since: tuple[int, int], sources: Collection[str]) -> None:
+        """Let other sources continue in the same epoch, or in the next one; see `SourcePositions.share_anew`."""
+        for each in (self.sources, self.counted):
+            each.share_anew(since, sources)
+
     def record(self, node: str, progress: Progress) -> None:
         """Record a report of any epoch."""
-        self.sources.record_report(progress)
+        if self._next_sources is None or progress.sources_from < self._next_sources:
+            self.sources.record_report(progress)
         if progress.epoch <= self._held_up_to:
             self._held.append((node, progress))
             return

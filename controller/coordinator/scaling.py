@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agents.protocol import ExecutorSpec, Move, RunSpec
 from controller.coordinator.barrier import AbandonedError, copy_ahead, log_moves, pause_of, prepare_slots, run_barrier
-from controller.coordinator.epoch_workers import EpochWorkers, Snapshots, name_of
+from controller.coordinator.epoch_workers import EpochWorkers, Snapshots, name_of, sources_in
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Environment, Scaling
 from controller.coordinator.reports import ReportedWork
@@ -126,14 +126,19 @@ async def run_scaling(
     event_log: EventLog,
     stop_requested: Callable[[], bool],
     revision: int | None,
-) -> None:
+) -> Callable[[], None]:
     """Scale components and move executors at barrier number `barrier`, while the topology runs.
+
+    Sources halt, and stop behind the same record of the whole input; others continue there.
 
     Args:
         scaling: at least one component.
         moves: of any executors.
         epoch_workers: workers of the epoch; they have the new specification afterwards.
         barrier, complete, start_ns, environment, event_log, stop_requested, revision: as for `run_moves`.
+
+    Returns:
+        a function that records what has been done.
 
     Raises:
         AbandonedError: the barrier was abandoned; nothing has changed.
@@ -146,15 +151,44 @@ async def run_scaling(
     # Executors of the components that are scaled are all new ones.
     moved = tuple(move for move in moves if Executor.named(move.executor).component not in scaling.parallelism)
     await copy_ahead(epoch_workers, barrier, stop_requested, moved, after)
-    await run_barrier(epoch_workers, barrier, complete, scaled=after)
-    epoch_workers.spec = after
-    log_moves(moves, before, epoch_workers, start_ns, environment, event_log, revision)
-    pauses = {}
+    halts = epoch_workers.are_spouts(scaling.parallelism)
+    await run_barrier(epoch_workers, barrier, complete, halt_s=0.0 if halts else None, scaled=after, aligned=halts)
+    epoch_workers.apply_scaling(after)
+    moved, pauses = epoch_workers.moved, {}
     for component, parallelism in scaling.parallelism.items():
-        reports = [epoch_workers.moved[f"{component}[{index}]"] for index in range(parallelism)]
+        reports = [moved[f"{component}[{index}]"] for index in range(parallelism)]
         ended, live = zip(*(pause_of(report, before, environment) for report in reports), strict=True)
         pauses[component] = (min(ended) - start_ns) / NS, (max(live) - min(ended)) / NS
-    event_log.scaled(scaling, before, "live", pauses, revision)
+
+    def record() -> None:
+        log_moves(moves, before, moved, start_ns, environment, event_log, revision)
+        event_log.scaled(scaling, before, "live", pauses, revision)
+
+    return record
+
+
+def undone(before: RunSpec | None, after: RunSpec, reported: ReportedWork) -> RunSpec:
+    """Return the specification with which a recovery starts: without a scaling of sources that it cannot restore.
+
+    Sources can only continue in another number where all of them have stopped behind the same record, which is so at
+    that barrier, but not in the checkpoint before it.
+
+    Args:
+        before, after: specifications on both sides of the barrier; None, or one of an earlier epoch: nothing is undone.
+        reported: what has been reported; work counts as done, whoever has done it.
+    """
+    if before is None or before.epoch != after.epoch:
+        return after
+    sources = frozenset(sources_in(before))
+    reported.share_anew((before.epoch + 1, 0), sources)
+    names, now = ({name_of(executor) for executor in spec.executors} - sources for spec in (before, after))
+    for component in {Executor.named(name).component for name in now - names - sources_in(after).keys()}:
+        kept, added = (
+            sorted(name for name in group if Executor.named(name).component == component)
+            for group in (names, now - names)
+        )
+        reported.bolts.withdraw(added, kept)
+    return before
 
 
 def _listed(executors: Iterable[str]) -> str:

@@ -40,10 +40,29 @@ def steps_of(
     """
     left = (tuple(move for move in wave if places[move.executor] != move.to) for wave in waves)
     waves = [wave for wave in left if wave]
+    moved = {**places, **{move.executor: move.to for wave in waves for move in wave}}
+    first, last = gates_around(schedule, gates, places, moved)
+    return [*([] if first is None else [first]), *waves, *([] if last is None else [last])]
+
+
+def gates_around(
+    schedule: CommunicationSchedule | None,
+    gates: Gates | None,
+    places: Mapping[str, Slot],
+    after_places: Mapping[str, Slot],
+) -> tuple[Gates | None, Gates | None]:
+    """Return the gates that change before executors do, and those that change after them; None: none do.
+
+    Args:
+        schedule, gates: as for `steps_of`.
+        places, after_places: executor -> its slot, before executors change and after that.
+
+    Raises:
+        AbandonedError: as for `steps_of`.
+    """
     if schedule is None or gates is None or gates_with(gates, schedule) == gates:
-        return waves
-    before = {place.node for place in places.values()}
-    after = {place.node for place in {**places, **{move.executor: move.to for wave in waves for move in wave}}.values()}
+        return None, None
+    before, after = ({place.node for place in each.values()} for each in (places, after_places))
     lacking = after - set(schedule.nodes)
     if lacking:
         raise AbandonedError(f"the communication schedule has no node {', '.join(sorted(lacking))}")
@@ -54,7 +73,7 @@ def steps_of(
             f"{', '.join(sorted(leaving))} leaves"
         )
     new = gates_with(gates, schedule)
-    return [new, *waves] if joining else [*waves, new]
+    return (new, None) if joining else (None, new)
 
 
 async def change_schedule(epoch_workers: EpochWorkers, gates: Gates, event_log: EventLog) -> None:

@@ -37,6 +37,7 @@ class SlotClock:
         """Prepare the clock; `note` records each completed slot."""
         self._epoch_workers, self._gates, self._note = epoch_workers, gates, note
         self._sent = 0
+        self._node_of: dict[int, str] = {}
         self._noted = asyncio.Event()
 
     async def run(self) -> None:
@@ -129,11 +130,13 @@ class SlotClock:
 
     def _parts_by_node(self, parts: Mapping[int, int]) -> str:
         """Return the parts that each node of the schedule receives, as text."""
-        executors = self._epoch_workers.spec.executors
+        spec = self._epoch_workers.spec
+        # Old executors of a component that is being scaled may have received parts, too.
+        self._node_of |= {number: entry.place.node for number, entry in zip(spec.numbered, spec.executors, strict=True)}
         found = dict.fromkeys(self._gates.nodes, 0)
         for number, times in parts.items():
             # Numbers come from nodes.
-            node = executors[number].place.node if number < len(executors) else ""
+            node = self._node_of.get(number, "")
             if node in found:
                 found[node] += times
         return " ".join(f"{node}={times}" for node, times in found.items())

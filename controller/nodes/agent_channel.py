@@ -137,10 +137,13 @@ class AgentChannel:
         """
         if self._remote is None:
             raise RunError(f"the agent of {self.node} is not running")
+        gone = RunError(f"the agent of {self.node} is gone")
+        if self._closing:
+            raise gone
         try:
             await self._remote.write(protocol.encode(message))
         except ConnectionError:
-            raise RunError(f"the agent of {self.node} is gone") from None
+            raise gone from None
 
     async def close(self) -> None:
         """Ask the agent to exit, wait up to `BYE_S`, and kill it. May be called at any time and repeatedly.
@@ -217,7 +220,7 @@ class AgentChannel:
                 self._on_report(self.node, report)
 
     async def _send_heartbeats(self) -> None:
-        while True:
+        while not self._closing:
             silent = time.monotonic() - self._last_pulse
             if silent > SILENCE_S:
                 self._gone(RunError(f"the agent of {self.node} has been silent for {silent:.0f} s"))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from scheduler.online.clocks import Clocks, utilisations
-from scheduler.online.observation import Expected, Observation, capped
+from scheduler.online.observation import WITHOUT_EFFECT, Expected, Observation, capped
 from scheduler.online.overload import Relief, relieve, vacate
 from scheduler.online.predicted_loads import PredictedLoads
 from scheduler.online.rescheduling import Rescheduling, cut_of, not_asked, reschedule
@@ -41,9 +41,6 @@ MOST_WORK = 1_000_000_000
 
 MOST_WORDS = 3
 """Maximum number of nodes in the text of a revision."""
-
-WITHOUT_EFFECT = frozenset({"stale", "late", "too_large", "abandoned"})
-"""Outcomes of revisions after which executors are where they were."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +179,12 @@ class ErStream:
 
     def _held(self, topology: Topology, observation: Observation) -> set[Executor]:
         """Return the executors that moved a short time ago."""
-        undone = {past.at_s for past in observation.history if past.outcome in WITHOUT_EFFECT}
-        self._moved = {executor: at_s for executor, at_s in self._moved.items() if at_s not in undone}
+        # One revision is under way at a time: the first outcome after a decision is that of the decision.
+        outcomes = {
+            decided_s: next((past.outcome for past in observation.history if past.at_s >= decided_s), None)
+            for decided_s in set(self._moved.values())
+        }
+        self._moved = {e: at_s for e, at_s in self._moved.items() if outcomes[at_s] not in WITHOUT_EFFECT}
         since_s = observation.at_s - self._params.cool * (observation.at_s - observation.since_s) + 1e-6
         moved = {e: at_s for e in topology.executors if (at_s := observation.executors[e.name].moved_s) is not None}
         return {e for found in (moved, self._moved) for e, at_s in found.items() if at_s > since_s}

@@ -37,6 +37,9 @@ Outcome = Literal["done", "partial", "stale", "no", "late", "too_large", "abando
 refused or not ready; all is as before); `broken` (something died meanwhile); `unset` (a clock came out otherwise).
 """
 
+WITHOUT_EFFECT: frozenset[Outcome] = frozenset({"stale", "no", "late", "too_large", "abandoned"})
+"""Outcomes after which everything runs as before."""
+
 
 class PairRate(
     Struct,
@@ -191,9 +194,11 @@ class PastRevision(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     Attributes:
         number: number of its decision.
+        at_s: when its outcome was known.
         moves: number of executors that it moves.
         before: measured in the window that was decided about.
-        effect: the same in the first complete window after it; None until that has passed.
+        effect: the same in the first complete window after it; None until that has passed, if the topology was changed
+            again before, and of outcomes without effect.
     """
 
     number: Count = 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_scaled import LIMITS, Scaled, wordcount
+from live_scaled import LIMITS, TEXT, Scaled, wordcount
 from scripted import scripted_run
 from scripted_workload import supplied
 
@@ -21,8 +21,10 @@ from controller.coordinator.interfaces import Scaling
 from controller.coordinator.scaling import rescaled_live
 from inventory.errors import RunError
 from workloads.apps.wordcount import Count
+from workloads.data.text import LineSpout
 from workloads.key_groups import KEY_GROUPS, first_owners, rebalanced, runs_of
-from workloads.operators import Context
+from workloads.operators import Context, Spout
+from workloads.workload import load_workload
 
 
 @pytest.mark.parametrize("combine", [False, True])
@@ -39,6 +41,30 @@ def test_words_are_counted_exactly_by_four_then_five_then_four_executors(tmp_pat
         assert verdict.checked > 10
 
 
+@pytest.mark.parametrize("name", ["wordcount", "top-n"])
+def test_two_then_three_then_one_source_emit_every_record_once(tmp_path: Path, name: str) -> None:
+    for seed in range(8):
+        workload = wordcount(tmp_path)
+        (tmp_path / "text.txt").write_text(TEXT * 20)  # so that no input ends
+        if name == "top-n":
+            text, windows = str(tmp_path / "text.txt"), {"n": 3, "window_s": 0.3, "slide_s": 0.1, "words_per_s": 100}
+            workload = load_workload(name, {"text": text, "ackers": 0, "parallelism": {"read": 2}, **windows})
+        source = next(c.id for c in workload.topology().components if c.kind == "spout")
+        scaled = Scaled(workload, tmp_path / f"inputs{seed}", seed)
+        with scripted_run(scaled.spec, supplied(workload, scaled.inputs), LIMITS) as run:
+            for barrier, size in enumerate((3, 1), 1):
+                scaled.sweep(run, scaled.random.randint(0, 12))
+                others = {"count": 5 - barrier} if scaled.random.random() < 0.5 else {}
+                scaled.scale(run, barrier, {source: size, **others})
+            scaled.sweep(run, 20)
+            verdict = scaled.verdict(run)
+            emitted = sum(running.worked.emitted for running in run.spouts)
+        assert verdict.passed, (seed, verdict.message)
+        sources = {report.executor: report.source for report in scaled.reports if source in report.executor}
+        assert sources == {f"{source}[{at}]": f"{source}[{at % 2}]" if at < 2 else f"{source}[0]" for at in range(3)}
+        assert emitted > 0
+
+
 def test_an_abandoned_scaling_leaves_everything_as_it_was_and_the_rows_go_on(tmp_path: Path) -> None:
     scaled = Scaled(wordcount(tmp_path), tmp_path / "inputs", 1)
     with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
@@ -46,7 +72,7 @@ def test_an_abandoned_scaling_leaves_everything_as_it_was_and_the_rows_go_on(tmp
             scaled.sweep(run, 5)
             before = {name: id(running) for name, running in run.executors.items()}
             channels = {key: id(end) for key, end, _ in run.channels()}
-            scaled.scale(run, barrier, {"count": 5, "split": 1}, abandon=True)
+            scaled.scale(run, barrier, {"count": 5, "split": 1, "spout": 3}, abandon=True)
             assert {name: id(running) for name, running in run.executors.items()} == before
             assert {key: id(end) for key, end, _ in run.channels()} == channels
         scaled.scale(run, 3, {"count": 1, "split": 3})
@@ -92,7 +118,15 @@ def test_common_state_that_is_not_the_same_everywhere_is_an_error(tmp_path: Path
 
 
 def test_what_cannot_be_scaled_is_refused(tmp_path: Path) -> None:
-    scaled = Scaled(wordcount(tmp_path), tmp_path / "inputs", 1)
+    class Fixed(Spout):
+        def __init__(self) -> None:
+            self._lines = LineSpout()
+            self.open, self.next_batch = self._lines.open, self._lines.next_batch  # type: ignore[method-assign]
+
+    workload = wordcount(tmp_path)
+    made = workload.operator
+    workload.operator = lambda name: Fixed() if name == "spout" else made(name)  # type: ignore[method-assign]
+    scaled = Scaled(workload, tmp_path / "inputs", 1)
     after = rescaled_live(scaled.spec, Scaling({"spout": 1}))
     with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
         channels = {key: id(end) for key, end, _ in run.channels()}
@@ -100,7 +134,7 @@ def test_what_cannot_be_scaled_is_refused(tmp_path: Path) -> None:
             run.command(place, Prepare(epoch=1, barrier=1, store=True, scaled=after, workers=after.workers))
         refused = {report.refused for report in scaled.ready(run)} - {""}
         (reason,) = refused
-        assert reason.startswith("the number of executors of spout cannot change: it is a spout, whose executors")
+        assert reason == "the number of executors of spout cannot change: its spout has no seek()"
         for place in run.workers:
             run.command(place, Abandon(epoch=1, barrier=1))
         assert {key: id(end) for key, end, _ in run.channels()} == channels

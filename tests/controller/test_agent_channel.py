@@ -97,6 +97,22 @@ def test_the_death_of_an_agent_is_reported_with_its_cause(tmp_path: Path) -> Non
     assert run(live()) == "the agent of n1 was killed by SIGKILL"
 
 
+def test_nothing_more_is_written_to_an_agent_that_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def live() -> None:
+        gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        channel, pid = await opened(LoopbackTransport(tmp_path), gone)
+        os.kill(pid, signal.SIGKILL)
+        await gone
+        for _ in range(10):
+            with pytest.raises(RunError, match="the agent of n1 is gone"):
+                await channel.send(Start(spec=None))  # type: ignore[arg-type]  # nobody is there to read it
+        await channel.close()
+
+    run(live())
+    # asyncio logs it when a closed pipe is written to again and again, and the operator would read that.
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [

@@ -299,33 +299,6 @@ def test_changes_are_listed_until_the_scheduler_was_asked_with_a_full_window() -
     assert seen == [(False, True)] * 6 + [(True, True)] * 3 + [(True, False)] * 2
 
 
-def test_the_effect_of_a_revision_is_that_of_the_first_full_window_after_it() -> None:
-    run = ScriptedReports()
-    monitor = started(run)
-    pass_time(monitor, run, 10)
-    before = observe(monitor, run.at_s).measured
-    run.move("b[0]", "n2/0")
-    run.move("b[1]", "n1/0")
-    monitor.placed({"b[0]": slot("n2/0"), "b[1]": slot("n1/0")}, run.at_s)
-    monitor.remember(PastRevision(at_s=10.0, reason="cut", outcome="done", moves=2, before=before))
-    pass_time(monitor, run, 6)
-    assert observe(monitor, run.at_s).history[0].effect is None
-    pass_time(monitor, run, 1)
-    (past,) = observe(monitor, run.at_s).history
-    assert past.before is not None
-    assert past.effect is not None
-    assert (past.before.cut, past.effect.cut) == (pytest.approx(310), pytest.approx(90))
-    monitor.remember(PastRevision(at_s=run.at_s, reason="cut", outcome="no"))
-    run.rates = {}
-    filled = []
-    for _ in range(6):
-        pass_time(monitor, run, 1)
-        first, second = observe(monitor, run.at_s).history
-        assert first == past
-        filled.append(second.effect is not None and second.effect.cut)
-    assert filled == [False] * 4 + [0.0] * 2
-
-
 def test_history_has_the_last_64_revisions() -> None:
     run = ScriptedReports()
     monitor = started(run)

@@ -16,7 +16,7 @@ from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Carried, Offset, RunListener, SlotRecord
 from controller.coordinator.reports import ReportedWork
-from controller.coordinator.schedule_change import change_schedule, gates_with, steps_of
+from controller.coordinator.schedule_change import change_schedule, gates_around, gates_with, steps_of
 from controller.coordinator.time_slot_clock import SlotClock
 from controller.coordinator.timeline import NodeDown, NodeUp, Timeline
 from controller.host.condition import Condition
@@ -39,6 +39,15 @@ def test_a_node_joins_before_executors_come_and_leaves_after_they_have_gone() ->
     assert steps_of([(THERE,)], joined, GATES, WHERE) == [gates_with(GATES, joined), (THERE,)]
     assert steps_of([(AWAY,)], left, GATES, WHERE) == [(AWAY,), gates_with(GATES, left)]
     assert gates_with(GATES, left) == Gates(nodes=("n1",), steps=((0,),), stages=1, part_tuples=8)
+
+
+def test_other_numbers_of_executors_come_between_a_node_that_joins_and_one_that_leaves() -> None:
+    joined, left = schedule("n1", "n2", "n3"), schedule("n1")
+    assert gates_around(joined, GATES, WHERE, {**WHERE, "b[1]": THREE}) == (gates_with(GATES, joined), None)
+    assert gates_around(left, GATES, WHERE, {"a[0]": ONE}) == (None, gates_with(GATES, left))
+    assert gates_around(None, GATES, WHERE, {"a[0]": ONE}) == (None, None)
+    with pytest.raises(AbandonedError, match=r"^the communication schedule has no node n3$"):
+        gates_around(schedule("n1", "n2"), GATES, WHERE, {**WHERE, "b[1]": THREE})
 
 
 def test_nodes_that_join_and_leave_at_once_are_refused() -> None:

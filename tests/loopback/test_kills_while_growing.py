@@ -64,7 +64,10 @@ MOVES = tuple(
     MovePlan(FIRST_S + at * EVERY_S, tuple(MoveRequest(name, *slot) for name in (LARGE, SMALL)))
     for at, slot in enumerate([("n2", 1), ("n1", 0)] * 6)
 )
-SCALINGS = tuple(ScaleComponents(FIRST_S + at * EVERY_S, ("count",), to) for at, to in enumerate((3, 2)))
+
+
+def scalings(component: str) -> tuple[ScaleComponents, ...]:
+    return tuple(ScaleComponents(FIRST_S + at * EVERY_S, (component,), to) for at, to in enumerate((3, 2)))
 
 
 class Barrier:
@@ -77,6 +80,8 @@ class Barrier:
         self.copied: set[str] = set()
         self.moved: set[str] = set()
         self.moves_done = self.passed = 0
+        self.secures = False
+        """Whether this is the checkpoint behind a live scaling."""
 
     @property
     def halts(self) -> bool:
@@ -106,7 +111,7 @@ class Barrier:
                 self.prepared, self.copied = None, set()
             case Prepare():
                 if self.prepared is None or self.prepared.barrier != message.barrier:
-                    self.passed = 0
+                    self.passed, self.secures = 0, self.scales_live and message.store
                 self.prepared, self.moved = message, set()
             case Passed():
                 self.passed += 1
@@ -156,13 +161,18 @@ LIVE: Mapping[str, Phase] = {
     "live prepare": live(Prepare, "told"),
     "live ready": live(Ready, "heard"),
     "live cut": live(Cut, "told"),
-    "live storing": live(Stored, "heard"),
     "live moved": live(Moved, "heard"),
     "live passed": live(Passed, "heard"),
     # All have passed, and the last complete checkpoint is from before.
     "live scaled": lambda b, said, message: b.scales_live and b.passed == b.workers and said == "heard",
 }
 """Phases of a scaling while the topology runs."""
+
+SECURING: Mapping[str, Phase] = {
+    "securing": lambda b, said, message: b.secures and said == "told" and isinstance(message, Cut),
+    "secured in part": lambda b, said, message: b.secures and said == "heard" and isinstance(message, Stored),
+}
+"""Phases of the checkpoint behind a scaling of sources, before which that is not done."""
 
 MOVING: Mapping[str, Phase] = {
     "growing": lambda _, said, message: said == "told" and isinstance(message, Grow),
@@ -186,15 +196,16 @@ WORKER, AGENT, SOURCE, TARGET = "a worker", "an agent", "the worker it leaves", 
 
 
 class Blow(NamedTuple):
-    """Who is killed, in which phase of a scaling or of a move; `down`: of the scaling to fewer executors."""
+    """Who is killed, in which phase of a scaling of a component, or of a move; `down`: of that to fewer executors."""
 
     phase: str
     victim: str
     down: bool = False
+    component: str = "count"
 
     @property
     def scales(self) -> bool:
-        return self.phase in SCALING | LIVE
+        return self.phase in SCALING | LIVE | SECURING
 
     @property
     def may_be_unheard(self) -> bool:
@@ -211,7 +222,14 @@ BLOWS: Sequence[Blow] = (
     *(Blow(phase, victim) for phase in MOVING for victim in (WORKER, AGENT)),
     *(Blow(phase, victim) for phase in ("pieces", "remainder") for victim in (SOURCE, TARGET)),
 )
-FEW = (Blow("restoring", WORKER), Blow("cut", AGENT, down=True), Blow("pieces", SOURCE), Blow("remainder", TARGET))
+FEW = (
+    Blow("restoring", WORKER),
+    Blow("cut", AGENT, down=True),
+    Blow("pieces", SOURCE),
+    Blow("remainder", TARGET),
+    Blow("live scaled", WORKER, component="spout"),
+    Blow("secured in part", AGENT, down=True, component="spout"),
+)
 
 
 class Outcome(NamedTuple):
@@ -230,7 +248,7 @@ class Striker:
 
     def __init__(self, agents: Ground, blow: Blow, random: Random) -> None:
         self._agents, self._blow, self._random = agents, blow, random
-        self._phase = (SCALING | LIVE | MOVING)[blow.phase]
+        self._phase = (SCALING | LIVE | SECURING | MOVING)[blow.phase]
         self._barrier = Barrier()
         self._where: dict[str, Slot] = {}
         self.play: Play | None = None
@@ -272,7 +290,8 @@ class Striker:
 async def act(agents: Ground, workload: Workload, blow: Blow, random: Random) -> Outcome:
     """One run, in which whoever is to die does so; its verdict must be right."""
     striker = Striker(agents, blow, random)
-    changes: dict[str, Any] = {"events": SCALINGS} if blow.scales else {"moves": MOVES}
+    events = scalings(blow.component)
+    changes: dict[str, Any] = {"events": events} if blow.scales else {"moves": MOVES}
     if blow.phase in SCALING:
         changes["restart"] = RestartRules()
     course = ControlSettings(checkpoint_s=CHECKPOINT_S, **changes)
@@ -284,9 +303,9 @@ async def act(agents: Ground, workload: Workload, blow: Blow, random: Random) ->
         await play.until(lambda: striker.struck, f"{blow}")
         await play.until(lambda: bool(log.recoveries) or blow.may_be_unheard, f"the recovery of {blow}")
         if blow.scales:
-            await play.until(lambda: play.noted["timeline_scale"] == len(SCALINGS), f"the scalings of {blow}")
-            counts = {name: slot for name, slot in coordinator._epoch_workers.places.items() if "count" in name}
-            assert counts.keys() == {"count[0]", "count[1]"}, blow
+            await play.until(lambda: play.noted["timeline_scale"] == len(events), f"the scalings of {blow}")
+            scaled = [name for name in coordinator._epoch_workers.places if blow.component in name]
+            assert scaled == [f"{blow.component}[{at}]" for at in range(2)], blow
         else:
             made = sum(not move.abandoned for move in log.moves)
             await play.until(lambda: sum(not move.abandoned for move in log.moves) > made, f"a move behind {blow}")
@@ -358,4 +377,16 @@ def test_whoever_is_killed_in_whichever_phase_of_growth_answers_are_exact(tmp_pa
 @pytest.mark.timeout(3600)
 def test_whoever_is_killed_in_whichever_phase_of_a_live_scaling_answers_are_exact(tmp_path: Path) -> None:
     blows = [Blow(phase, victim, down) for phase in LIVE for victim in (WORKER, AGENT) for down in (False, True)]
+    check(asyncio.run(act_all(tmp_path, blows)))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_whoever_is_killed_in_whichever_phase_of_a_scaling_of_sources_answers_are_exact(tmp_path: Path) -> None:
+    blows = [
+        Blow(phase, victim, down, "spout")
+        for phase in LIVE | SECURING
+        for victim in (WORKER, AGENT)
+        for down in (False, True)
+    ]
     check(asyncio.run(act_all(tmp_path, blows)))

@@ -122,12 +122,12 @@ def test_an_online_scheduler_is_asked_about_the_executors_that_run(raced: Any) -
         assert not four or size == 4
 
 
-def test_sources_are_scaled_by_a_restart_and_emit_every_record_once(raced: Any) -> None:
+def test_sources_are_scaled_live_and_emit_every_record_once(raced: Any) -> None:
     folder, run = run_of(raced, 5)
     measured = run["measured"]
     assert (run["status"], run["attempt"], run["verification"]["status"]) == ("ok", 1, "passed"), run["reason"]
     scalings = [(each["component"], each["how"], each["before"], each["after"]) for each in measured["scalings"]]
-    assert scalings == [("spout", "restart", 2, 3), ("spout", "restart", 3, 1)]
+    assert scalings == [("spout", "live", 2, 3), ("spout", "live", 3, 1)]
     assert len(measured["recoveries"]) == 1
     # The rate is that of the agenda, however many sources share it.
     assert measured["due_tuples_per_s"] == pytest.approx(300, rel=0.05)

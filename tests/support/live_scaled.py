@@ -59,7 +59,7 @@ class Scaled:
         """
         before = {component: division.parallelism for component, division in self.spec.divisions.items()}
         added = {
-            f"{component}[{index}]": self.random.choice(SLOTS)
+            f"{component}[{index}]": self.random.choice(self.spec.workers)
             for component, size in sizes.items()
             for index in range(before[component], size)
         }
@@ -69,13 +69,17 @@ class Scaled:
         copying = self.random.choice([-1, 0, 3, MOST_SWEEPS]) if copying is None else copying
         if copying >= 0:
             self.copy(run, barrier, after, copying)
-        self.command(run, Prepare(epoch=1, barrier=barrier, store=True, scaled=after, workers=after.workers))
+        halts = any(running.executor.component in sizes for running in run.spouts)
+        self.command(
+            run, Prepare(epoch=1, barrier=barrier, store=True, halt=halts, scaled=after, workers=after.workers)
+        )
         ready = self.ready(run)
-        assert [report.refused for report in ready] == [""] * len(run.workers)
+        assert [report.refused for report in ready] == [""] * len(run.workers), [report.refused for report in ready]
         if abandon:
             self.command(run, Abandon(epoch=1, barrier=barrier))
             return
-        self.command(run, Cut(epoch=1, barrier=barrier, tick=max(report.tick for report in ready)))
+        tick, records = (max(getattr(report, name) or 0 for report in ready) for name in ("tick", "records"))
+        self.command(run, Cut(epoch=1, barrier=barrier, tick=tick, records=records if halts else 0))
         for _ in range(MOST_SWEEPS):
             reports = [report for worker in run.workers.values() for report in worker.reports]
             if sum(isinstance(report, Passed) for report in reports) == len(run.workers):

@@ -9,12 +9,14 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+import msgspec
 import virtual_time
+from gated_runs import random_gates
 from scripted import Limits, run_spec, scripted_run
 from scripted_cluster import ScriptedCluster
 from scripted_disk import LAST
 
-from agents.protocol import Slot
+from agents.protocol import Gates, Slot
 from agents.worker.task_graph.interfaces import AnswerRows
 from controller.coordinator import timeline
 from controller.coordinator.barrier import MovePlan, MoveRequest
@@ -87,11 +89,17 @@ def play(workload: Workload, folder: Path, seed: int) -> tuple[Mapping[str, Sequ
 
 
 def play_with_faults(
-    workload: Workload, folder: Path, seed: int, rate: Mapping[str, Any], elastic: Sequence[str] = ()
+    workload: Workload,
+    folder: Path,
+    seed: int,
+    rate: Mapping[str, Any],
+    elastic: Sequence[str] = (),
+    gated: bool = False,
 ) -> tuple[Counter[str], Verdict]:
     """Run with checkpoints, moves and kills, and perhaps a stop before the end; what happened, and the verdict.
 
-    Components in `elastic` get other numbers of executors on the way, and workers are killed at any step of that.
+    Components in `elastic` get other numbers of executors on the way, and workers are killed at any step of that. With
+    `gated` the run follows a communication schedule.
     """
     inputs = workload.prepare(folder)
     random = Random(seed)  # noqa: S311 - it must be repeatable
@@ -116,6 +124,10 @@ def play_with_faults(
         ScaleComponents(round(at_s, 3), (random.choice(elastic),), random.randint(1, 5))
         for at_s in sorted(random.uniform(0.0, 0.25) for _ in range(3 if elastic else 0))
     ]
+    if gated:
+        # A barrier takes several rounds.
+        scalings, kills, moves = scalings[:1], kills[:1], []
+        stop_ns += 1_000_000_000
 
     def place(lost: Set[str], places: Mapping[str, Slot]) -> Mapping[str, Slot]:
         left = [slot for slot in slots if slot.node not in lost]
@@ -125,8 +137,13 @@ def play_with_faults(
 
     async def playing() -> ScriptedCluster:
         spec = run_spec(topology, [random.choice(slots) for _ in names], rate=rate)
+
+        def gates(lost: Set[str]) -> Gates | None:
+            return random_gates(random, topology, [node for node in NODES if node not in lost]) if gated else None
+
+        spec = msgspec.structs.replace(spec, gates=gates(set()))
         course = ControlSettings(checkpoint_s=0.05, moves=tuple(moves), events=tuple(scalings))
-        cluster = ScriptedCluster(spec, supplied(workload, inputs), limits, course, NODES, place)
+        cluster = ScriptedCluster(spec, supplied(workload, inputs), limits, course, NODES, place, gates)
 
         async def running() -> None:
             started = await cluster.coordinator.start()
@@ -166,6 +183,9 @@ def play_with_faults(
     spouts = {Executor.named(name).component for name in found}
     if not spouts & {subject for kind, subject, *_ in cluster.events if kind == "scaled"}:
         assert {name: emitted[name] for name in found} == found, cluster.events
+    else:
+        of_sources = sum(rows for name, rows in emitted.items() if Executor.named(name).component in spouts)
+        assert of_sources == sum(found.values()), cluster.events
     verdict = workload.compare(answer_tables(cluster.answer()), workload.reference(positions, inputs))
     happened.update(kind for kind, *_ in cluster.events)
     happened.update(f"scaled {scaling.how}" for scaling in cluster.coordinator.event_log.scalings)

@@ -25,6 +25,7 @@ class SpoutExecutor(RunningExecutor):
         next_tick: number of the next tick.
         until: position at which the input ends because of a stop, now or before a recovery; None: not stopped yet.
         seen: position reached before a recovery; records up to it are replays.
+        replaced: whether sources of another number have taken over from it and its like.
 
     Positions count records of the executor's share. Where the number of sources has changed, others have emitted the
     records before the present share began.
@@ -58,7 +59,7 @@ class SpoutExecutor(RunningExecutor):
         self.position = self.seen = 0
         self.until: int | None = None
         self.next_tick = spout.origin_ns // spout.tick_ns + 1 if spout.tick_ns else 1
-        self.exhausted = False
+        self.exhausted = self.replaced = False
 
     def start(self, at_ns: int, seen: int = 0) -> None:
         """Start the source at `at_ns` of this node's monotonic clock; records up to position `seen` are replays."""
@@ -76,7 +77,7 @@ class SpoutExecutor(RunningExecutor):
 
     def note_due(self, now_ns: int) -> None:
         """Update `meter.due`."""
-        if self._start_ns is None or self.ending:
+        if self._start_ns is None or self.ending or self.replaced:
             return
         if self._clock.due_ns(self.position) is not None:
             self.meter.due = max(0, self._clock.due_count(now_ns - self._start_ns) - self._elsewhere)
@@ -162,9 +163,13 @@ class SpoutExecutor(RunningExecutor):
             self.pass_barrier(barrier)
         return True
 
+    @property
+    def worked(self) -> Worked:
+        """Records that the executor of this name has emitted itself."""
+        return Worked(self.position - self._elsewhere)
+
     def snapshot(self) -> Snapshot:
-        worked = Worked(self.position - self._elsewhere)
-        return Snapshot(self.operator_state(), self.position, self.next_tick, worked)
+        return Snapshot(self.operator_state(), self.position, self.next_tick, self.worked)
 
     def restore(self, snapshot: Snapshot) -> None:
         with self.guarded():
@@ -188,6 +193,16 @@ class SpoutExecutor(RunningExecutor):
         with self.guarded():
             spout.seek(position)
         self._continue(position, next_tick, emitted)
+
+    def share_replays(self, records: int) -> None:
+        """Count own records among the first `records` of the whole input as replays, as far as they are to come."""
+        self.seen = self._clock.own_records(records)
+
+    def replace(self) -> None:
+        """Note that others have taken over: what was due here and has not been emitted is due there."""
+        self.replaced = True
+        if self.meter.due is not None:
+            self.meter.due = self.worked.emitted
 
     def _continue(self, position: int, next_tick: int, emitted: int) -> None:
         self.position, self.next_tick = position, next_tick

@@ -91,6 +91,7 @@ class MetricsReporter:
         now_ns = self._reported_ns = max(now_ns, self._reported_ns + 1)
         shown: dict[str, Work] = {}
         latencies: list[tuple[int, int]] = []
+        sources: list[int] = []
         registry = self._tasks.registry
         here = {running.executor.name for running in registry.executors}
         predecessors: dict[str, list[int]] = {}
@@ -125,6 +126,9 @@ class MetricsReporter:
             # The work that an executor did here before it moved away still counts.
             self._emitted += rows_out if role == "spout" else 0
             self._sunk += rows_in if role == "sink" else 0
+            is_source = isinstance(running, SpoutExecutor) and not running.replaced
+            if is_source:
+                sources.append(running.number)
             component = running.executor.component
             source = (meter.late_ns, meter.due, replayed) if role == "spout" else (None, None, None)
             self._traces.add("throughput", now_ns, name, component, role, rows_out, rows_in, *source)
@@ -137,7 +141,7 @@ class MetricsReporter:
                 total.busy_ns,
                 total.blocked_ns,
                 meter.late_ns,
-                running.position if isinstance(running, SpoutExecutor) else None,
+                running.position if isinstance(running, SpoutExecutor) and is_source else None,
                 None if self._pairs is None else meter.due,
             )
         for running in registry.departed:
@@ -159,6 +163,7 @@ class MetricsReporter:
             executors=shown,
             sent=tuple(self._sent.values()),
             pairs=None if self._pairs is None else self._pairs.take(now_ns),
+            sources_from=min(sources, default=0),
         )
 
     def _channels(self, now_ns: int) -> None:

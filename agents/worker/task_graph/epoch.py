@@ -48,6 +48,7 @@ from agents.worker.wire import frame
 from inventory.errors import RunError
 from workloads.operators import Operator
 from workloads.rates import rate_of
+from workloads.scaling import shared_anew
 
 
 class EpochTasks:
@@ -220,8 +221,7 @@ class EpochTasks:
             for answer in AnswerRows.of(bolt, last=True):
                 for table, paths in self._store.write_answer(bolt.executor.name, answer).items():
                     answers[table] = (*answers.get(table, ()), *paths)
-        slot = self._place.index
-        self._send(Drained(epoch=self.epoch, slot=slot, positions=self.positions, answers=answers))
+        self._send(Drained(epoch=self.epoch, slot=self._place.index, positions=self.positions, answers=answers))
 
     @property
     def positions(self) -> dict[str, int]:
@@ -244,9 +244,9 @@ class EpochTasks:
         self._places = prepare.workers or self._places
         if prepare.complete:
             self._store.delete_before(prepare.complete)
-        plan, change, is_gated = self.plan, None, self._slots is not None
+        plan, change = self.plan, None
         try:
-            check_possible(prepare, self._pending, self.connected, self.drained, self.registry, is_gated)
+            check_possible(prepare, self._pending, self.connected, self.drained, self.registry)
             if prepare.scaled is not None or prepare.moves:
                 scaled = prepare.scaled
                 plan = self.plan.moved(prepare.moves, self._places) if scaled is None else RunPlan(scaled)
@@ -257,7 +257,9 @@ class EpochTasks:
             self._send(Ready(epoch=self.epoch, slot=slot, barrier=prepare.barrier, refused=str(fault)))
             return
         self.known |= plan.executors
-        self._pending = PendingBarrier(prepare, plan, change, set(self.registry.running))
+        if self._slots is not None:
+            self._slots.include(plan)
+        self._pending = PendingBarrier(prepare, plan, change, set(self.registry.running), self._clocks.now_ns())
         tick = self.registry.next_tick
         for spout in self.registry.spouts:
             spout.hold(tick, prepare.halt)
@@ -271,8 +273,7 @@ class EpochTasks:
         pending = self._pending
         if pending is not None and not pending.ready and self._network.complete:
             pending.ready = True
-            slot = self._place.index
-            tick, records = self.registry.next_tick, self.registry.records
+            slot, tick, records = self._place.index, self.registry.next_tick, self.registry.records
             self._send(Ready(epoch=self.epoch, slot=slot, barrier=pending.number, tick=tick, records=records))
 
     def _cut(self, cut: Cut) -> None:
@@ -306,7 +307,7 @@ class EpochTasks:
         target = migration.target(running.number) if migration else None
         parts: list[tuple[int, bytes]] = []
         if pending.store or leaves:
-            cut_ns, began = self._clocks.now_ns(), self._clocks.cpu_ns()
+            cut_ns, began = pending.ended_ns(running, self._clocks.now_ns()), self._clocks.cpu_ns()
             settled = AnswerRows.of(running, last=False) if pending.store and isinstance(running, BoltExecutor) else []
             # Settled answer rows are no longer part of the state.
             snapshot = running.snapshot() if pending.store else None
@@ -347,7 +348,7 @@ class EpochTasks:
         taken = division.restore(running) if moved is None else self._transfer.restore(running, moved)
         if isinstance(running, SpoutExecutor):
             if self._start_ns is not None:
-                running.start(self._start_ns, self._seen.get(running.executor.name, 0))
+                running.start(self._start_ns, self._seen.get(running.executor.name, 0) if moved else running.seen)
             if self._stop is not None:
                 running.stop(self._stop.positions.get(running.executor.name, 0))
         self._send(
@@ -375,6 +376,8 @@ class EpochTasks:
         self.registry.drop_closed()
         if not pending.cut or pending.waiting or pending.arriving or self.registry.retired:
             return
+        if self.plan.spouts != pending.plan.spouts:
+            self._seen = shared_anew(self._seen, pending.plan.spouts)
         self._pending, self.plan = None, pending.plan
         self._transfer.end(pending.number)
         self._send(Passed(epoch=self.epoch, slot=self._place.index, barrier=pending.number))

@@ -189,12 +189,23 @@ class PendingBarrier:
     """A barrier from `Prepare` until all executors of this worker have passed it."""
 
     def __init__(
-        self, prepare: Prepare, plan: RunPlan, change: tuple[Migration, Redistribution] | None, waiting: set[int]
+        self,
+        prepare: Prepare,
+        plan: RunPlan,
+        change: tuple[Migration, Redistribution] | None,
+        waiting: set[int],
+        begun_ns: int,
     ) -> None:
+        """Begin it at `begun_ns`, when sources halt if they do."""
         self.number, self.store = prepare.barrier, prepare.store
         self.plan, self.change, self.waiting = plan, change, waiting
         self.arriving = {pair: bytearray() for pair in sorted(change[1].expected)} if change else {}
+        self._halted_ns = begun_ns if prepare.halt else None
         self.ready = self.cut = False
+
+    def ended_ns(self, running: RunningExecutor, now_ns: int) -> int:
+        """Return when an executor ended its work, if it has met the barrier now."""
+        return now_ns if self._halted_ns is None or isinstance(running, BoltExecutor) else self._halted_ns
 
 
 def change_to(
@@ -219,7 +230,6 @@ def check_possible(
     is_connected: bool,
     is_drained: bool,
     registry: TaskRegistry,
-    is_gated: bool,
 ) -> None:
     """Check that a worker can take part in a barrier.
 
@@ -235,8 +245,6 @@ def check_possible(
         raise RunError("all executors have ended")
     if changes and any(_has_ended(running) for running in registry.executors):
         raise RunError("an executor has ended, so a move is pointless")
-    if prepare.scaled is not None and is_gated:
-        raise RunError("the communication schedule is for the present executors")
 
 
 def _has_ended(running: RunningExecutor) -> bool:

@@ -1,5 +1,7 @@
 """The state of a component that is scaled while the topology runs: divided at a barrier among its new executors.
 
+Sources hand over their positions: behind the barrier, the records that follow belong to other ones.
+
 All executors of the component are new ones behind the barrier. At the barrier each of the old ones sends a part of its
 state to each new one that takes over from it, which begins to work when it has all its parts. State is divided as
 in a restart from a checkpoint (`restoring`), except that a `Divisible` operator goes on in the new executor of the same
@@ -14,6 +16,7 @@ from msgspec import Struct
 from agents.protocol import Division, Worked
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor, Snapshot
+from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.builder import GraphBuilder
 from agents.worker.task_graph.group_transfer import Ahead, GroupTransfer
 from agents.worker.task_graph.restoring import groups_of, keyed_operator
@@ -22,8 +25,16 @@ from agents.worker.wire import frame
 from inventory.errors import RunError
 from workloads.key_groups import owners_of
 from workloads.operators import Keyed, Merging, Operator
-from workloads.scaling import single_key, why_not_live, works_alone
+from workloads.scaling import all_records, single_key, spouts_of, why_fixed, works_alone
 from workloads.topology import Component, Executor
+
+
+class SourceState(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where a source has stopped: records that it has emitted, its next tick, and the end of its replays."""
+
+    position: int
+    next_tick: int
+    seen: int
 
 
 class StatePart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -36,6 +47,7 @@ class StatePart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
         state: its whole state, or the common state beside `groups`; None: it stays with others.
         groups: state of key groups.
         keys: state of keys that has not been copied ahead, of a `Divisible` operator.
+        source: of a source.
     """
 
     cut_ns: int
@@ -44,6 +56,7 @@ class StatePart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     state: bytes | None
     groups: Mapping[int, bytes]
     keys: bytes | None = None
+    source: SourceState | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -106,7 +119,7 @@ class Redistribution:
                 self.expected.add((number, number))
                 continue
             name, index = running.executor
-            reason = why_not_live(new.topology.component[name], running.operator)
+            reason = why_fixed(new.topology.component[name], running.operator, spouts_of(new.topology))
             if reason:
                 raise RunError(f"the number of executors of {name} cannot change: {reason}")
             for source in self._sources_of(name, running.operator)[index]:
@@ -116,8 +129,12 @@ class Redistribution:
     def _sources_of(self, component: str, operator: Operator) -> Sequence[Sequence[int]]:
         if component not in self._sources:
             before, after = (plan.spec.divisions[component] for plan in (self._old, self._new))
-            is_keyed = _is_keyed(self._new.topology.component[component], operator)
-            self._sources[component] = state_sources(before, after, is_keyed)
+            entry = self._new.topology.component[component]
+            if entry.kind == "spout":
+                # Any of them begins behind the last record of all.
+                self._sources[component] = [range(before.parallelism)] * after.parallelism
+            else:
+                self._sources[component] = state_sources(before, after, _is_keyed(entry, operator))
         return self._sources[component]
 
     def parts(
@@ -136,9 +153,12 @@ class Redistribution:
         """
         name, index = running.executor
         component = self._new.topology.component[name]
-        worked = running.worked if isinstance(running, BoltExecutor) else Worked()
         sources = self._sources_of(name, running.operator)
         takers = [at for at, givers in enumerate(sources) if index in givers]
+        if isinstance(running, SpoutExecutor):
+            yield from self._parts_of_source(running, len(takers), cut_ns)
+            return
+        worked = running.worked if isinstance(running, BoltExecutor) else Worked()
         if self._graph.is_divisible(component):
             yield from self._parts_of_keys(running, takers, cut_ns, cpu_ns)
             return
@@ -159,6 +179,13 @@ class Redistribution:
             part = StatePart(cut_ns, cpu_ns, worked, state, divided[at])
             yield self._new.number_of[Executor(name, at)], _encode(part)
             cpu_ns = 0
+
+    def _parts_of_source(self, running: SpoutExecutor, takers: int, cut_ns: int) -> Iterator[tuple[int, bytes]]:
+        state = SourceState(running.position, running.next_tick, running.seen)
+        part = _encode(StatePart(cut_ns, 0, running.worked, None, {}, source=state))
+        running.replace()
+        for at in range(takers):
+            yield self._new.number_of[Executor(running.executor.component, at)], part
 
     def _parts_of_keys(
         self, running: RunningExecutor, takers: Sequence[int], cut_ns: int, cpu_ns: int
@@ -193,11 +220,15 @@ class Redistribution:
         Raises:
             RunError: the common state of the old executors differs, or the operator fails.
         """
-        if not isinstance(running, BoltExecutor):
-            raise frame.FrameError(f"state of {running.executor.name}, which is no bolt")
         name, index = running.executor
         parts = {at: part for at, (part, _) in sorted(self._parts[running.number].items())}
         nbytes = sum(size for _, size in self._parts.pop(running.number).values())
+        if isinstance(running, SpoutExecutor):
+            self._seek(running, parts)
+            source = index if index in parts else min(parts)
+            return TakenOver(Executor(name, source).name, parts[source].cut_ns, 0, nbytes)
+        if not isinstance(running, BoltExecutor):
+            raise frame.FrameError(f"state of {running.executor.name}, which is neither a bolt nor a source")
         component, bolt = self._new.topology.component[name], running.bolt
         is_keyed, cpu_ns = _is_keyed(component, bolt), 0
         if is_keyed and len({part.state for part in parts.values()}) > 1:
@@ -222,6 +253,17 @@ class Redistribution:
             running.worked = parts[index].worked
         source = index if index in parts else min(parts)
         return TakenOver(Executor(name, source).name, parts[source].cut_ns, parts[source].cpu_ns + cpu_ns, nbytes)
+
+    @staticmethod
+    def _seek(running: SpoutExecutor, parts: Mapping[int, StatePart]) -> None:
+        states = [part.source for part in parts.values() if part.source is not None]
+        if len(states) != len(parts):
+            raise frame.FrameError(f"state of {running.executor.name}, which is not all of sources")
+        index = running.executor.index
+        records = all_records([state.position for state in states])
+        emitted = parts[index].worked.emitted if index in parts else 0
+        running.seek(records, max(state.next_tick for state in states), emitted)
+        running.share_replays(sum(max(state.seen, state.position) for state in states))
 
 
 def _is_keyed(component: Component, operator: Operator) -> bool:

@@ -30,14 +30,14 @@ class TimeSlots:
 
         Args:
             gates: the communication schedule.
-            plan: of the run; moves do not change the numbers of executors.
+            plan: of the run; `include` has those that follow with other numbers of executors.
             place: of this worker.
             now_ns: this node's monotonic clock.
         """
         self._epoch, self._place, self._now_ns = plan.spec.epoch, place, now_ns
-        level = plan.topology.level
-        self._level = {at: level[executor.component] for at, executor in plan.executors.items()}
+        self._level: dict[int, int] = {}
         self.follow(gates, 0)
+        self.include(plan)
         self._number: int | None = None
         self._sent = self._received = 0
         self._parts: dict[int, int] = {}
@@ -47,13 +47,22 @@ class TimeSlots:
         self._arrived_ns: int | None = None
         self._first_ns: dict[BoltExecutor, int] = {}
 
+    def include(self, plan: RunPlan) -> None:
+        """Let executors of a plan send, too; those of earlier ones may have rows left."""
+        level = plan.topology.level
+        self._level |= {at: level[executor.component] for at, executor in plan.executors.items()}
+        self._stage = self._stages()
+
+    def _stages(self) -> dict[int, int]:
+        return {at: min(level, self._gates.stages - 1) for at, level in self._level.items()}
+
     def follow(self, gates: Gates, first: int) -> None:
         """Follow a schedule from time slot `first` on, which counts as its slot 0."""
         node = self._place.node
         self._gates, self._first = gates, first
         self.part_tuples = gates.part_tuples
         self._column = gates.nodes.index(node) if node in gates.nodes else None
-        self._stage = {at: min(level, gates.stages - 1) for at, level in self._level.items()}
+        self._stage = self._stages()
 
     def arrived(self, rows: int) -> None:
         """Count rows that have arrived on a channel; none if it is a marker."""

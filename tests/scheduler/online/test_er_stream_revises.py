@@ -199,8 +199,17 @@ def test_its_own_decisions_count_until_they_failed() -> None:
     assert ask(world, er_stream).moves[0].executor == Executor("k", 0)  # the first one is still under way
     world, er_stream = overloaded(), scheduler()
     first = ask(world, er_stream)
-    seen = replaced(world.window(), history=(PastRevision(at_s=30.0, reason="overload", outcome="stale"),))
-    again = er_stream.revise(world.problem, seen)
+    earlier = PastRevision(at_s=12.0, reason="overload", outcome="stale")
+    done = PastRevision(at_s=30.4, reason="overload", outcome="done")
+    seen = world.window()
+    again = er_stream.revise(world.problem, replaced(seen, history=(earlier, done)))
+    assert again
+    assert again.moves[0].executor == Executor("k", 0)
+    # Its outcome is known some time after the window that was decided about.
+    world, er_stream = overloaded(), scheduler()
+    assert ask(world, er_stream).moves == first.moves
+    failed = PastRevision(at_s=30.4, reason="overload", outcome="abandoned")
+    again = er_stream.revise(world.problem, replaced(world.window(), history=(earlier, failed)))
     assert again
     assert again.moves == first.moves
 

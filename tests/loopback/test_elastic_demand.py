@@ -1,0 +1,63 @@
+"""`ds2` in a real run whose rate doubles: it gives executors to the components that need them, and then rests.
+
+It decides by CPU time, which other processes of the host change little.
+"""
+
+from typing import Any
+
+import pytest
+from decided import decisions
+
+pytestmark = [pytest.mark.loopback, pytest.mark.long]
+
+STEP_S, WINDOW_S, DURATION_S, RATE = 9.0, 3, 30, 40
+TARGET = 0.3
+"""A bolt needs 0.2 of a core before the step and 0.4 behind it."""
+
+RUN = "001-linear-ds2-r1"
+
+
+@pytest.fixture(scope="module")
+def raced(shared_desk: Any) -> Any:
+    """A desk with a finished campaign of one run."""
+    online = {"window_s": WINDOW_S, "first_s": WINDOW_S, "ask_s": WINDOW_S, "revision": {"settle_s": 1}}
+    agenda = shared_desk.agenda(
+        warmup_s=1,
+        duration_s=DURATION_S,
+        checkpoint_s=2,
+        workloads=[
+            {
+                "name": "linear",
+                "params": {"operators": 3, "tasks": 1, "workers": 1, "cost_us": 5000},
+                "rate": {"kind": "constant", "tuples_per_s": RATE},
+            },
+        ],
+        schedulers=[{"name": "ds2", "params": {"target": TARGET}, "online": online}],
+        timeline=[{"at_s": STEP_S, "do": "rate", "tuples_per_s": 2 * RATE}],
+        sensors=["cpu"],
+    )
+    outcome = shared_desk.run("run", agenda)
+    assert outcome.status == 0, outcome
+    return shared_desk
+
+
+def test_bolts_get_the_executors_that_the_doubled_rate_needs_in_three_steps(raced: Any) -> None:
+    run = raced.results()[RUN]
+    assert (run["status"], run["verification"]["status"]) == ("ok", "passed"), run["reason"]
+    behind = [each for each in run["measured"]["scalings"] if each["at_s"] > STEP_S]
+    assert {each["component"] for each in behind} == {"op1", "sink"}
+    assert {each["how"] for each in behind} == {"live"}
+    made = {each["revision"] for each in behind}
+    assert len(made) <= 3
+    kept = decisions(raced.campaign / "runs" / RUN)
+    needed = {
+        name: entry["wanted"]
+        for each in kept
+        if each["number"] in made
+        for name, entry in each["answer"]["details"]["components"].items()
+    }
+    *_, last = [each["observation"] for each in kept if each["observation"]["complete"]]
+    sizes = {name: sum(executor.startswith(f"{name}[") for executor in last["executors"]) for name in ("op1", "sink")}
+    assert sizes == {name: needed[name] for name in sizes}
+    assert min(sizes.values()) > 1
+    assert last["source"]["emitted_per_s"] == pytest.approx(2 * RATE, rel=0.05)
