@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from inventory.documents import dump_json, parse
 from inventory.errors import InputError
 from inventory.power_index import LackingNodeError, power_index
+from scheduler.explain.alternatives import Why
 from scheduler.explain.explanation import Explanation
 from scheduler.problem import CommunicationSchedule, Placement, Plan, Problem, Slot, Status
 from scheduler.toolkit.cost import Cost, cost
@@ -77,7 +78,7 @@ class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The placement document.
 
     `elapsed_s` is the scheduler's run time; everything else depends only on the input. `nodes` lists every node.
-    `account` is present only on request.
+    `account` and `why` are present only on request.
     """
 
     scheduler: str
@@ -92,6 +93,7 @@ class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
     migrations: tuple[Migration, ...]
     frequencies_hz: dict[str, int]
     account: Explanation | UnsetType = UNSET
+    why: Why | UnsetType = UNSET
 
 
 def make_placement_file(
@@ -101,6 +103,7 @@ def make_placement_file(
     plan: Plan,
     elapsed_s: float,
     account: Explanation | UnsetType = UNSET,
+    why: Why | UnsetType = UNSET,
 ) -> PlacementFile:
     """Return the document for a checked `plan`.
 
@@ -111,6 +114,7 @@ def make_placement_file(
         plan: its output.
         elapsed_s: its run time.
         account: explanation of the plan, if requested.
+        why: alternatives of one executor, if requested.
     """
     return PlacementFile(
         scheduler=scheduler,
@@ -125,6 +129,7 @@ def make_placement_file(
         migrations=tuple(Migration(m.topology, m.executor.name, m.source, m.target) for m in plan.migrations),
         frequencies_hz=dict(plan.frequencies),
         account=account,
+        why=why,
     )
 
 

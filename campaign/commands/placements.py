@@ -13,6 +13,7 @@ from inventory.documents import dump_json, read
 from inventory.foreign import printable
 from inventory.plugins import given
 from inventory.reading import read_cluster
+from scheduler.explain.alternatives import Why
 from scheduler.explain.explanation import Explanation
 from scheduler.online.validation import make_online_scheduler
 from scheduler.placement_file import to_json
@@ -29,6 +30,7 @@ Examples:
   millrace place --cluster lab.yml --topology a.yml --topology b.yml \\
       --scheduler top-storm --param alpha=0.5 --traffic observed.yml --json
   millrace place --cluster loopback --topology wordcount --scheduler i-scheduler --explain
+  millrace place --cluster loopback --topology wordcount --scheduler even --why "split[0]"
   millrace place --cluster loopback --topology wordcount.yml --compare even,top-storm,i-scheduler
 """
 
@@ -78,6 +80,11 @@ PICTURES = "placements"
     "--explain", is_flag=True, help="Print loads, heaviest links, decisions of the algorithm, and W with its bounds."
 )
 @click.option(
+    "--why",
+    metavar="EXECUTOR",
+    help="Print the cost on every other node, and what forbids it there: NAME[INDEX], or TOPOLOGY/NAME[INDEX].",
+)
+@click.option(
     "--pictures",
     metavar="DIR",
     help=f"Folder for the pictures of --compare, NAME.svg (default: {PICTURES}; with --json, none by default).",
@@ -94,6 +101,7 @@ def place_command(
     params_file: str | None,
     traffic: str | None,
     explain: bool,
+    why: str | None,
     pictures: str | None,
     as_json: bool,
 ) -> int:
@@ -105,6 +113,8 @@ def place_command(
         raise click.UsageError("give --scheduler NAME, or --compare NAME,NAME,...")
     if pictures is not None and compared is None:
         raise click.UsageError("--pictures is the folder of --compare, which was not given")
+    if why is not None and compared is not None:
+        raise click.UsageError("--why is about one placement: give --scheduler NAME instead of --compare")
     sources = [*([read(params_file).origin] if params_file is not None else []), given(params)]
     ready = None
     if scheduler is not None and compared is None:
@@ -114,6 +124,7 @@ def place_command(
         [find_topology(each) for each in topologies],
         traffic_of(read(traffic)) if traffic is not None else None,
         explain,
+        why,
     )
     if ready is not None:
         _show(place(ready, files), as_json, settings.color)
@@ -142,6 +153,10 @@ def _show(placed: Placed, as_json: bool, color: bool) -> None:
         from campaign.display.placement_tables import print_account
 
         print_account(placed, placed.answer.account, color)
+    if isinstance(placed.answer.why, Why):
+        from campaign.display.placement_tables import print_why
+
+        print_why(placed.answer.why, color)
 
 
 def _show_all(outcomes: Sequence[Placed | PlacementRefused], color: bool) -> None:

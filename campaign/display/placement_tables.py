@@ -9,6 +9,7 @@ from rich.table import Table
 from campaign.display.terminal import plain_console
 from campaign.place.place import Placed, PlacementRefused
 from inventory.foreign import escaped, printable
+from scheduler.explain.alternatives import Why
 from scheduler.explain.details import Section, compact, describe_details
 from scheduler.explain.explanation import Explanation, loads_by_node
 from scheduler.placement_file import PlacementFile, TopologyPlacement
@@ -166,6 +167,23 @@ def print_account(placed: Placed, account: Explanation, color: bool = True) -> N
     if sections:
         console.print()
     _print_least(console, account, rate)
+
+
+def print_why(why: Why, color: bool = True) -> None:
+    """Print on standard output what an executor would cost on every other node, and what forbids it there."""
+    console = plain_console(color)
+    place = "without a node" if why.node is None else f"on {why.node}"
+    table = Table("node")
+    table.add_column("W", justify="right")
+    table.add_column("change", justify="right")
+    table.add_column("forbidden by", overflow="fold")
+    for each in why.alternatives[:MOST_NODES]:
+        change = f"{'+' if each.change > 0 else ''}{_rounded(each.change)}"
+        table.add_row(printable(each.node), _rounded(each.w), change, "; ".join(each.forbidden) or "-")
+    _print_titled(
+        console, printable(f"{why.executor} of {why.topology}, {place}: W {_rounded(why.w)}; elsewhere"), table
+    )
+    _print_left_out(console, len(why.alternatives) - MOST_NODES, "nodes")
 
 
 def _print_titled(console: Console, title: str, table: Table) -> None:

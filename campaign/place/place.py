@@ -11,6 +11,7 @@ from inventory.documents import Located, Origin
 from inventory.errors import InputError, MillraceError, RunError, UnfitError, nearest
 from inventory.plugins import described
 from inventory.power_index import LackingNodeError
+from scheduler.explain.alternatives import Why, explain_executor, find_executor
 from scheduler.explain.explanation import Explanation, LowerBound, compute_lower_bound, explain_plan
 from scheduler.placement_file import PlacementFile, make_placement_file
 from scheduler.problem import Needs, Plan, Problem, Scheduler, load_problem
@@ -31,12 +32,14 @@ class Round:
         topologies: the topology files, in order.
         traffic: the traffic file, if given.
         explain: whether placements are explained.
+        why: executor whose alternatives are asked for, or None.
     """
 
     cluster: Located[Cluster]
     topologies: Sequence[Located[Topology]]
     traffic: Located[Traffic] | None
     explain: bool
+    why: str | None = None
 
     def problem(self, needs: Needs) -> Problem:
         """Return the problem for a scheduler with these needs."""
@@ -77,6 +80,7 @@ def place(ready: Checked, given: Round, least: LowerBound | None = None) -> Plac
         MillraceError: the files are invalid, the scheduler cannot place such a round, or it failed.
     """
     problem = given.problem(ready.needs)
+    asked = find_executor(problem, given.why) if given.why is not None else None
     try:
         start = perf_counter()
         plan = ready.place(problem)
@@ -87,7 +91,8 @@ def place(ready: Checked, given: Round, least: LowerBound | None = None) -> Plac
     account: Explanation | UnsetType = UNSET
     if given.explain:
         account = explain_plan(problem, plan, compute_lower_bound(problem) if least is None else least)
-    return Placed(problem, plan, make_placement_file(ready.name, ready.params, problem, plan, elapsed_s, account))
+    why: Why | UnsetType = explain_executor(problem, plan, *asked) if asked is not None else UNSET
+    return Placed(problem, plan, make_placement_file(ready.name, ready.params, problem, plan, elapsed_s, account, why))
 
 
 def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed | PlacementRefused]:

@@ -8,12 +8,13 @@ the first candidate and is replaced only by a better one.
 from dataclasses import dataclass
 from fractions import Fraction
 from time import perf_counter
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
 from scheduler.partitioning.instance import Instance, placeable
 from scheduler.partitioning.jit_cache import compiled
+from scheduler.partitioning.large_neighbourhood import BEST, FAST
 from scheduler.partitioning.parts import cut_between_workers, workers_of
 from scheduler.partitioning.solving import SMALL, find, looks_for
 from scheduler.partitioning.tabu import Effort, lowest_cost
@@ -39,6 +40,8 @@ class LocalSearchParams:
         worker_weight: weight of the rate between workers of one node, relative to the rate between nodes.
         executors_per_worker: maximum size of a worker; None = one worker per topology and node.
         memory: respect the nodes' memory, if any component of the round declares its memory.
+        preset: `fast` ends after multilevel starts; `best` also anneals. Up to 128 executors both
+            are the same.
     """
 
     time_limit_s: Annotated[float, Meta(gt=0)] = 30.0
@@ -47,10 +50,11 @@ class LocalSearchParams:
     worker_weight: Annotated[float, Meta(ge=0)] = 0.0
     executors_per_worker: Annotated[int, Meta(ge=1)] | None = None
     memory: bool = True
+    preset: Literal["fast", "best"] = "best"
 
 
 class LocalSearch:
-    """Greedy growth, then tabu search, or annealing of a few nodes at a time."""
+    """Greedy growth and tabu search, or multilevel partitioning and annealing of a few nodes at a time."""
 
     name: ClassVar[str] = "local-search"
     paper: ClassVar[str] = "Millrace's own"
@@ -79,7 +83,7 @@ class LocalSearch:
                 efforts.append(effort)
                 weight = round(decimal(params.node_weight) * instance.rate_scale)
                 target = lowest_cost(instance, weight) if instance.executors <= SMALL else 0
-                nodes = find(instance, effort, seed, target, weight)
+                nodes = find(instance, effort, seed, target, weight, BEST if params.preset == "best" else FAST)
                 if nodes is None:
                     break
                 workers = None

@@ -18,21 +18,37 @@ from typing import Any
 
 from inventory.atomic_files import replace_file
 from inventory.errors import UnfitError
-from scheduler.partitioning import kernels_annealing, kernels_growth
+from scheduler.partitioning import (
+    kernels_annealing,
+    kernels_bisection,
+    kernels_coarsening,
+    kernels_halving,
+    kernels_refinement,
+)
 from scheduler.partitioning.rows import Floats, Ints
 
 Kernel = Callable[..., int]
 
 ENTRIES: tuple[Kernel, ...] = (
-    kernels_growth.cut,
-    kernels_growth.match,
-    kernels_growth.contract,
-    kernels_growth.grow,
+    kernels_refinement.cut,
+    kernels_coarsening.coarsen,
+    kernels_bisection.bisect,
+    kernels_refinement.refine,
     kernels_annealing.rework,
 )
 """Kernels called from Python; they call the others."""
 
-INNER: tuple[Kernel, ...] = (kernels_annealing.drawn, kernels_annealing.anneal)
+INNER: tuple[Callable[..., int | None], ...] = (
+    kernels_annealing.drawn,
+    kernels_annealing.anneal,
+    kernels_coarsening.cluster,
+    kernels_coarsening.contract,
+    kernels_halving.lift,
+    kernels_halving.sink,
+    kernels_halving.drop,
+    kernels_halving.halve,
+    kernels_refinement.best_move,
+)
 """The other kernels, each before those that call it."""
 
 TYPES: dict[Any, Any] = {int: c_int64, float: c_double, Ints: c_void_p, Floats: c_void_p}
@@ -74,7 +90,8 @@ def _file_name(llvm: Any) -> str:
     """Return a file name that depends on everything the machine code depends on."""
     from importlib.metadata import version
 
-    sources = [Path(file).read_text() for file in (kernels_annealing.__file__, kernels_growth.__file__, __file__)]
+    modules = sorted({inspect.getfile(kernel) for kernel in (*ENTRIES, *INNER)})
+    sources = [Path(file).read_text() for file in (*modules, __file__)]
     made_by = [version("numba"), version("llvmlite"), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
     return f"kernels.{sha256(chr(0).join([*sources, *made_by]).encode()).hexdigest()[:16]}.o"
 
@@ -111,13 +128,13 @@ def _translated(llvm: Any) -> Any:
     def plain(kernel: Any) -> FunctionType:
         return FunctionType(kernel.__code__, {**kernel.__globals__, **inner}, kernel.__name__)
 
+    # Without Numba's Python wrappers the code needs no part of Numba at run time.
+    options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     for kernel in INNER:
-        inner[kernel.__name__] = njit(error_model="numpy", forceinline=True)(plain(kernel))
+        inner[kernel.__name__] = njit(**options)(plain(kernel))
     whole = llvm.parse_assembly("")
     for kernel in ENTRIES:
         signature = int64(*(numba_types[kind] for kind in _kinds(kernel)))
-        # Without Numba's Python wrappers the code needs no part of Numba at run time.
-        options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         made = njit(signature, **options)(plain(kernel))
         (overload,) = made.overloads.values()
         module = llvm.parse_assembly(made.inspect_llvm(overload.signature.args))

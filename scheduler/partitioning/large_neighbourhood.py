@@ -1,32 +1,26 @@
-"""Search for large instances: greedy growth on a coarse graph, then annealing of a few parts at a time.
+"""Search for large instances: multilevel starts, then annealing of a few nodes at a time, on graphs of several sizes.
 
-Parts are nodes, largest first. Where parts have many vertices, pairs with a high rate are contracted repeatedly (after
-Hendrickson and Leland, 1995). Parts grow on the coarsest graph, and every finer graph is improved in turn: a few
-communicating parts are annealed, and improvements are kept (large neighbourhood search after Shaw, 1998; simulated
+Parts are nodes, largest first. The best of some multilevel placements is refined (`scheduler.partitioning.multilevel`);
+connected components that fit are also tried as a whole (`scheduler.partitioning.packing`). Then a few communicating
+parts are annealed at a time, and improvements are kept (large neighbourhood search after Shaw, 1998; simulated
 annealing after Kirkpatrick, Gelatt and Vecchi, 1983). Chains and the running placement are further starting points.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import log
 from random import Random
 
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.jit_cache import compiled
 from scheduler.partitioning.kernels_annealing import DRAWS, STAGES
+from scheduler.partitioning.multilevel import Multilevel
+from scheduler.partitioning.packing import components, induced, packed
 from scheduler.partitioning.rows import Graph, Ints, blank, floats, ints, listed
 from scheduler.partitioning.tabu import Effort
 
 SPARSE = 4
 """Below this number of pairs per executor the graph may be a set of chains and is also tried as such."""
-
-COARSEST = 40
-"""Graphs with at most this number of vertices per part are not coarsened further."""
-
-COARSE_SHARE = 0.3
-"""Share of the effort for the coarsest graph; the others divide the rest."""
-
-PIECES = 8
-"""Maximum load and memory of a coarse vertex, as a fraction of the largest part's."""
 
 SIZE, FEWEST = 60, 3
 """Minimum numbers of vertices and parts of a region."""
@@ -38,8 +32,34 @@ BATCH = 2_000_000
 """Steps between two checks of the clock."""
 
 
+@dataclass(frozen=True)
+class Preset:
+    """Where the effort goes.
+
+    Attributes:
+        slacks: one multilevel start each, on the fewest nodes, largest first, that hold this multiple of the load.
+        several: graphs with more than this number of vertices have only the first of these starts.
+        tries: halves grown for each bisection.
+        rounds: rounds of refinement, and `patience` of their sequences.
+        cycles: number of cycles through coarser graphs.
+        anneals: whether graphs are annealed.
+    """
+
+    slacks: tuple[float, ...]
+    several: int
+    tries: int
+    rounds: int
+    patience: int
+    cycles: int
+    anneals: bool
+
+
+FAST = Preset(slacks=(1.03, 1.01, 1.06, 1.03), several=4_000, tries=6, rounds=2, patience=10, cycles=0, anneals=False)
+BEST = Preset(slacks=(1.03, 1.01, 1.06, 1.03), several=200_000, tries=8, rounds=3, patience=15, cycles=2, anneals=True)
+
+
 def search_large(
-    instance: Instance, effort: Effort, seed: int = 0, start: Sequence[int] | None = None
+    instance: Instance, effort: Effort, seed: int = 0, preset: Preset = BEST, start: Sequence[int] | None = None
 ) -> list[int] | None:
     """Return the best placement found (executor -> node), or None when none was found that respects all limits.
 
@@ -49,17 +69,20 @@ def search_large(
         instance: the problem; all its pairs are listed.
         effort: when to stop, in steps of annealing.
         seed: seed of all random choices.
+        preset: where the effort goes.
         start: executor -> node, to be improved; None: use generated starting points.
     """
-    return _Large(instance, effort, seed, start).run()
+    return _Large(instance, effort, seed, preset, start).run()
 
 
 class _Large:
-    def __init__(self, instance: Instance, effort: Effort, seed: int, start: Sequence[int] | None) -> None:
+    def __init__(
+        self, instance: Instance, effort: Effort, seed: int, preset: Preset, start: Sequence[int] | None
+    ) -> None:
         self._instance = instance
         self._start = start
         self._effort = effort
-        self._random = Random(seed)  # noqa: S311 - no secret
+        self._preset = preset
         self._do = compiled()
         self._graph = listed(instance)
         usable = [node for node, slots in enumerate(instance.slots) if slots]
@@ -67,40 +90,67 @@ class _Large:
         self._cap = ints(instance.capacity[node] for node in self._order)
         self._room = ints(instance.room[node] for node in self._order)
         self._sparse = instance.pairs <= SPARSE * instance.executors
-        self._state = ints([1 + self._random.randrange(2**32 - 1)])
-        self._cooling = floats(COLDEST ** (-stage / (STAGES - 1)) for stage in range(STAGES))
-        # Rounded, so that they do not depend on the machine's logarithm.
-        self._draws = floats(round(-log((at + 0.5) / DRAWS) * 2**20) / 2**20 for at in range(DRAWS))
-        self._scratch = _scratch(len(self._graph), len(self._order), len(self._graph.adj))
+        random = Random(seed)  # noqa: S311 - no secret
+        self._state = ints([1 + random.randrange(2**32 - 1)])
+        self._levels = Multilevel(self._graph, self._cap, self._room, self._state)
+        self._pieces = components(self._graph)
         self._least = 2 * self._least_cut()
+        if preset.anneals:
+            self._cooling = floats(COLDEST ** (-stage / (STAGES - 1)) for stage in range(STAGES))
+            # Rounded, so that they do not depend on the machine's logarithm.
+            self._draws = floats(round(-log((at + 0.5) / DRAWS) * 2**20) / 2**20 for at in range(DRAWS))
+            self._scratch = _scratch(len(self._graph), len(self._order), len(self._graph.adj))
 
     def run(self) -> list[int] | None:
         best: Ints | None = None
         best_key = (False, 0)
         home: list[int] | None = None
         for part in self._starts():
-            key = not self._fits(part), self._cut(self._graph, part)
+            key = self._key(part)
             if best is None:
                 home = list(part) if min(self._instance.home) >= 0 else None
             if best is None or key < best_key:
                 best, best_key = part, key
-            if best_key == (False, self._least):
+            if best_key == (False, self._least) or self._over():
                 break
         if best is None or (best_key[0] and not self._repaired(best)):
             return None
-        self._improve(self._graph, best, self._effort.looks)
-        if home is not None and self._fits(home) and self._cut(self._graph, ints(home)) <= self._cut(self._graph, best):
+        best = self._cycled(best)
+        if home is not None and self._key(ints(home)) <= self._key(best):
             best = ints(home)
         return [self._order[part] for part in best]
 
-    def _cut(self, graph: Graph, part: Ints) -> int:
-        """Return twice the rate between parts."""
-        return int(self._do.cut(len(graph), graph.xadj, graph.adj, graph.wgt, part))
+    def _key(self, part: Ints) -> tuple[bool, int]:
+        """Return whether a limit is exceeded, and twice the cut; placements with a lower key are better."""
+        return not self._fits(part), self._levels.cut(self._graph, part)
 
-    def _improve(self, graph: Graph, part: Ints, looks: int) -> None:
+    def _over(self) -> bool:
+        return not self._effort.spend(0)
+
+    def _cycled(self, part: Ints) -> Ints:
+        """Return the best placement after the preset's cycles."""
+        preset = self._preset
+        best, best_key = part, self._key(part)
+        looks = self._effort.looks
+        for _ in range(preset.cycles):
+
+            def improve(graph: Graph, part: Ints, levels: int) -> None:
+                if not self._over():
+                    self._levels.refine(graph, part, preset.rounds, preset.patience, self._over)
+                    self._anneal(graph, part, looks // (preset.cycles * levels))
+
+            if best_key == (False, self._least) or self._over():
+                break
+            part = self._levels.cycle(best, improve)
+            key = self._key(part)
+            if key <= best_key:
+                best, best_key = part, key
+        return best
+
+    def _anneal(self, graph: Graph, part: Ints, looks: int) -> None:
         """Lower the cut of `part` in place, with at most `looks` steps."""
-        cut = self._cut(graph, part)
-        while looks > 0 and cut > self._least and self._effort.looks > 0 and not self._effort.cut_short:
+        cut = self._levels.cut(graph, part)
+        while looks > 0 and cut > self._least and not self._over():
             batch = min(looks, BATCH)
             looks -= batch
             shape = len(graph), len(self._order), *graph.fields, part, self._cap, self._room
@@ -123,7 +173,44 @@ class _Large:
                 part = self._filled(order)
                 if part is not None:
                     yield part
-        yield self._grown()
+        preset = self._preset
+        for slack in preset.slacks if len(self._graph) <= preset.several else preset.slacks[:1]:
+            part = self._levels.bisected(self._holding(slack), preset.tries)
+            self._levels.refine(self._graph, part, preset.rounds, preset.patience, self._over)
+            yield part
+        for tight in (True, False):
+            packing = self._packed(tight)
+            if packing is None:
+                return
+            self._levels.refine(self._graph, packing, preset.rounds, preset.patience, self._over)
+            yield packing
+
+    def _packed(self, tight: bool) -> Ints | None:
+        """Return connected components on parts as a whole, the rest divided; None if that is more than half."""
+        part = packed(self._graph, self._pieces, self._cap, self._room, tight)
+        left = [v for v, p in enumerate(part) if p < 0]
+        if 2 * len(left) > len(part):
+            return None
+        if left:
+            load, memory = self._used(self._graph, part)
+            free = [limit - used for limit, used in zip(self._cap, load, strict=True)]
+            room = [limit - used for limit, used in zip(self._room, memory, strict=True)]
+            parts = sorted((p for p in range(len(free)) if free[p] > 0), key=lambda p: (-free[p], p)) or [0]
+            rest = induced(self._graph, left)
+            levels = Multilevel(rest, ints(free[p] for p in parts), ints(room[p] for p in parts), self._state)
+            for v, p in zip(left, levels.bisected(len(parts), self._preset.tries), strict=True):
+                part[v] = parts[p]
+        return part
+
+    def _holding(self, slack: float) -> int:
+        """Return the number of nodes, largest first, that hold the load and the memory `slack` times; at most all."""
+        load, memory = slack * sum(self._graph.vw), slack * sum(self._graph.vm)
+        count = 0
+        while count < len(self._cap) and (count == 0 or load > 0 or memory > 0):
+            load -= self._cap[count]
+            memory -= self._room[count]
+            count += 1
+        return count
 
     def _filled(self, order: list[int]) -> Ints | None:
         """Return a placement that fills the parts one after the other with vertices in `order`, or None."""
@@ -158,56 +245,6 @@ class _Large:
                 row = [(wgt[e], -adj[e]) for e in range(xadj[v], xadj[v + 1]) if not seen[adj[e]]]
                 stack.extend(-u for _, u in sorted(row))
         return order
-
-    def _grown(self) -> Ints:
-        """Return parts grown on the coarsest graph and improved on all graphs but the full one."""
-        levels: list[tuple[Graph, Ints]] = []
-        graph = self._graph
-        while len(graph) > COARSEST * len(self._order):
-            coarser = self._coarsened(graph)
-            if coarser is None:
-                break
-            levels.append((graph, coarser[1]))
-            graph = coarser[0]
-        part = self._grown_on(graph)
-        looks = self._effort.looks
-        share = COARSE_SHARE
-        fine = (1 - COARSE_SHARE) / max(1, len(levels))
-        while levels:
-            self._improve(graph, part, int(share * looks))
-            graph, coarse = levels.pop()
-            part = ints(part[c] for c in coarse)
-            share = fine
-        return part
-
-    def _grown_on(self, graph: Graph) -> Ints:
-        """Return parts grown where the rates are largest; vertices without room go to the part with most room."""
-        n, parts = len(graph), len(self._order)
-        rates = [sum(graph.wgt[graph.xadj[v] : graph.xadj[v + 1]]) for v in range(n)]
-        order = ints(sorted(range(n), key=lambda v: (-rates[v], v)))
-        part = blank(n)
-        scratch = blank(n), blank(n), blank(n)
-        if self._do.grow(n, parts, *graph.fields, self._cap, self._room, order, part, *scratch):
-            load, _ = self._used(graph, part)
-            for v in sorted(range(n), key=lambda v: (-graph.vw[v], v)):
-                if part[v] < 0:
-                    part[v] = max(range(parts), key=lambda p: (self._cap[p] - load[p], -p))
-                    load[part[v]] += graph.vw[v]
-        return part
-
-    def _coarsened(self, graph: Graph) -> tuple[Graph, Ints] | None:
-        """Return the graph with pairs contracted, and vertex -> coarse vertex; None when it hardly shrinks."""
-        n = len(graph)
-        order = list(range(n))
-        self._random.shuffle(order)
-        coarse, first, second = blank(n), blank(n), blank(n)
-        limits = max(1, max(self._cap) // PIECES), max(self._room) // PIECES
-        count = self._do.match(n, *graph.fields, ints(order), *limits, coarse, first, second)
-        if count > 0.93 * n:
-            return None
-        new = Graph(blank(count + 1), blank(len(graph.adj)), blank(len(graph.adj)), blank(count), blank(count))
-        end = self._do.contract(count, *graph.fields, coarse, first, second, blank(count), *new.fields)
-        return Graph(new.xadj, new.adj[:end], new.wgt[:end], new.vw, new.vm), coarse
 
     # --- limits ---------------------------------------------------------------------------------------------------
 
@@ -262,26 +299,7 @@ class _Large:
                 need -= capacity
                 nodes += 1
         rates = self._graph.wgt
-        return max(0, nodes - self._pieces()) * min(rates) if len(rates) else 0
-
-    def _pieces(self) -> int:
-        roots = list(range(len(self._graph)))
-
-        def root(v: int) -> int:
-            while roots[v] != v:
-                roots[v] = roots[roots[v]]
-                v = roots[v]
-            return v
-
-        xadj, adj = list(self._graph.xadj), list(self._graph.adj)
-        pieces = len(roots)
-        for v in range(len(roots)):
-            for e in range(xadj[v], xadj[v + 1]):
-                a, b = root(v), root(adj[e])
-                if a != b:
-                    roots[a] = b
-                    pieces -= 1
-        return pieces
+        return max(0, nodes - len(self._pieces)) * min(rates) if len(rates) else 0
 
 
 def _scratch(n: int, k: int, entries: int) -> list[Ints]:

@@ -8,7 +8,7 @@ from scheduler.partitioning.counts import by_capacity
 from scheduler.partitioning.exact import search
 from scheduler.partitioning.exact_by_node import applies, search_by_node
 from scheduler.partitioning.instance import Instance
-from scheduler.partitioning.large_neighbourhood import search_large
+from scheduler.partitioning.large_neighbourhood import BEST, Preset, search_large
 from scheduler.partitioning.tabu import Effort, search_small
 
 SMALL = 128
@@ -31,6 +31,7 @@ def find(
     seed: int = 0,
     target: int = 0,
     node_weight: int = 0,
+    preset: Preset = BEST,
 ) -> list[int] | None:
     """Return the best placement found (executor -> node), or None when none was found that respects all limits.
 
@@ -39,12 +40,13 @@ def find(
         effort: when to stop.
         seed: seed of all random choices.
         target: a cost known to be the lowest possible.
-        node_weight: cost of a node in use, in units of rate; large searches always use as few nodes as the load
-            needs.
+        node_weight: cost of a node in use, in units of rate; large searches always use about as few nodes as the
+            load needs.
+        preset: how large searches use their effort.
     """
     if instance.executors <= SMALL:
         return search_small(instance, effort, seed, target, node_weight)
-    nodes = deal(instance) if instance.pairs > MOST_PAIRS else search_large(instance, effort, seed)
+    nodes = deal(instance) if instance.pairs > MOST_PAIRS else search_large(instance, effort, seed, preset)
     if nodes is not None and instance.fits(nodes):
         return nodes
     if not instance.scarce:
@@ -52,7 +54,7 @@ def find(
 
     def search(alone: Instance) -> list[int] | None:
         effort.looks = looks_for(alone)
-        return find(alone, effort, seed)
+        return find(alone, effort, seed, preset=preset)
 
     return place_sequentially(instance, search)
 

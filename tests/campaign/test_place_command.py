@@ -368,3 +368,27 @@ def test_a_dry_run_notes_more_workers_than_slots(place: Place, capsys: pytest.Ca
     assert run(["run", "few.json", "--dry-run"]) == 0
     note = "5 workers were asked for, there are slots for 2"
     assert f"exclamation by t-storm (not given: traffic, load; {note}): " in capsys.readouterr().out
+
+
+def test_why_not_there_is_answered_for_every_other_node(place: Place) -> None:
+    status, out, _ = place("--why", "split[3]", "--traffic", "traffic.yml")
+    assert status == 0
+    table = out[out.index("split[3] of wordcount") :]
+    status, out, _ = place("--why", "split[3]", "--traffic", "traffic.yml", "--json")
+    why = json.loads(out)["why"]
+    assert len(why["alternatives"]) == len(json.loads(out)["nodes"]) - 1
+    assert all(f" {each['node']} " in table for each in why["alternatives"])
+    assert to_json(parse_placement_file(out)) == out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--why", "splat[3]"), "--why: unknown executor 'splat[3]'"),
+        (("--why", "split[3]", "--compare", "even"), "--why is about one placement"),
+    ],
+)
+def test_a_wrong_why_is_refused_with_the_reason(place: Place, arguments: tuple[str, ...], reason: str) -> None:
+    status, out, err = place(*arguments)
+    assert (status, out) == (2, "")
+    assert reason in err

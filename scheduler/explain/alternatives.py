@@ -1,0 +1,131 @@
+"""Why an executor is where it is: the cost on every other node, and what forbids it there."""
+
+from collections.abc import Iterator
+from math import fsum
+
+from msgspec import Struct
+
+from inventory.errors import InputError, nearest
+from scheduler.explain.explanation import NodeLoad, loads_by_node
+from scheduler.problem import Plan, Problem
+from scheduler.toolkit.communication import classes_of
+from scheduler.toolkit.cost import Loads, cost
+from workloads.topology import Executor, Topology
+
+
+class Alternative(Struct, frozen=True, forbid_unknown_fields=True):
+    """A node for an executor, with all others where they are.
+
+    Attributes:
+        node: the node.
+        w: rate between nodes with the executor there.
+        change: by how much that differs from the plan; below 0: less.
+        forbidden: the limits that the executor would exceed there; empty if there are none.
+    """
+
+    node: str
+    w: int | float
+    change: int | float
+    forbidden: tuple[str, ...]
+
+
+class Why(Struct, frozen=True, forbid_unknown_fields=True):
+    """The alternatives of one executor.
+
+    Attributes:
+        topology: its topology.
+        executor: its name.
+        node: its node under the plan; None without one.
+        w: rate between nodes under the plan: observed tuples/s, or communicating pairs without observed traffic.
+        alternatives: every other node of the cluster, the lowest W first, ties in cluster order.
+    """
+
+    topology: str
+    executor: str
+    node: str | None
+    w: int | float
+    alternatives: tuple[Alternative, ...]
+
+
+def find_executor(problem: Problem, text: str) -> tuple[Topology, Executor]:
+    """Return the executor named `NAME` or `TOPOLOGY/NAME`, and its topology.
+
+    Raises:
+        InputError: there is none, or several topologies have one.
+    """
+    owner, _, name = text.rpartition("/")
+    named = [t for t in problem.topologies if owner in ("", t.id)]
+    found = [t for t in named if name in t.executor_named]
+    if not found:
+        several = len(problem.topologies) > 1
+        choices = [f"{t.id}/{e}" if several else e for t in problem.topologies for e in t.executor_named]
+        raise InputError(f"--why: unknown executor {text!r}{nearest(text, choices)}")
+    if len(found) > 1:
+        choice = " or ".join(f"{t.id}/{name}" for t in found)
+        raise InputError(f"--why: got {text!r}: {len(found)} topologies have such an executor; expected {choice}")
+    return found[0], found[0].executor_named[name]
+
+
+def explain_executor(problem: Problem, plan: Plan, topology: Topology, executor: Executor) -> Why:
+    """Return the cost of moving one executor of a checked plan to each other node, and the limits in its way."""
+    judged = cost(problem, plan.placements)
+    observed = judged.inter_node_tuples_per_s
+    w = judged.inter_node_edges if observed is None else observed
+    slot = plan.placements[topology.id].assignments.get(executor)
+    here = None if slot is None else slot.node
+    rates: dict[str, list[float]] = {}
+    for node, rate in _rates(problem, plan, topology, executor):
+        rates.setdefault(node, []).append(rate)
+    near = {node: fsum(values) for node, values in rates.items()}
+    kept = fsum(near.values()) if here is None else near.get(here, 0.0)
+    hosting = {each.node for each in plan.placements[topology.id].assignments.values()}
+    found: list[Alternative] = []
+    for host in loads_by_node(problem, plan):
+        if host.id == here:
+            continue
+        change: int | float = kept - near.get(host.id, 0.0)
+        if observed is None:
+            change = round(change)
+        forbidden = tuple(_forbidden(problem, host, topology, executor, host.id in hosting))
+        found.append(Alternative(host.id, w + change, change, forbidden))
+    found.sort(key=lambda each: each.change)
+    return Why(topology.id, executor.name, here, w, tuple(found))
+
+
+def _rates(problem: Problem, plan: Plan, topology: Topology, executor: Executor) -> Iterator[tuple[str, float]]:
+    """Yield the nodes of the executor's partners, with the rate of each."""
+    if problem.traffic is None:
+        assignments = plan.placements[topology.id].assignments
+        classes = classes_of(topology)
+        number = topology.number_of[executor]
+        (mine,) = (kind for kind, members in enumerate(classes.members) if number in members)
+        for other in classes.linked[mine]:
+            for partner in classes.members[other]:
+                slot = assignments.get(topology.executors[partner])
+                if partner != number and slot is not None:
+                    yield slot.node, 1.0
+        return
+    node_of = {e.name: slot.node for placement in plan.placements.values() for e, slot in placement.assignments.items()}
+    for edge in problem.traffic.edges:
+        if edge.source == edge.destination or executor.name not in (edge.source, edge.destination):
+            continue
+        partner_name = edge.destination if edge.source == executor.name else edge.source
+        if partner_name in node_of:
+            yield node_of[partner_name], edge.tuples_per_s
+
+
+def _forbidden(
+    problem: Problem, host: NodeLoad, topology: Topology, executor: Executor, hosting: bool
+) -> Iterator[str]:
+    """Yield what forbids `executor` on a node that does not have it."""
+    if not host.available:
+        yield "not available"
+    if not hosting and host.slots_used + host.slots_others >= host.slots:
+        yield f"no free slot of {host.slots}"
+    load = host.load + host.others_load + Loads(problem).of(topology, executor)
+    if load > host.capacity:
+        yield f"load {load:g} of {host.capacity:g}"
+    if host.memory_mb is not None:
+        memory = host.memory_mb + topology.component[executor.component].memory
+        if memory > host.memory_limit_mb:
+            yield f"memory {memory:g} of {host.memory_limit_mb:g} MB"

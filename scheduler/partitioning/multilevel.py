@@ -1,0 +1,129 @@
+"""Multilevel partitioning of a graph among parts with limits of their own: starts, refinement, and cycles of both.
+
+A start divides the vertices by recursive bisection, each half grown and refined on coarser graphs first. Sequences of
+moves then refine all parts at once. A cycle joins vertices of the same part into a coarser graph, repeatedly, and
+refines the placement on every graph on the way back (Walshaw, 2004: iterated multilevel refinement).
+"""
+
+from collections.abc import Callable
+
+from scheduler.partitioning.jit_cache import compiled
+from scheduler.partitioning.rows import Graph, Ints, blank, ints
+
+COARSEST = 15
+"""Cycles end with graphs of at most this number of vertices per part."""
+
+LUMP = 1.5
+"""Maximum load of a coarse vertex, in loads that vertices have on average on the coarsest graph of a cycle."""
+
+HARDLY = 0.95
+"""A graph that shrinks by less is not coarsened further."""
+
+SPARE = 50
+"""Entries that scratch arrays have beyond the sizes of graphs."""
+
+
+class Multilevel:
+    """Partitioning of one graph, on scratch arrays that are allocated once.
+
+    Attributes:
+        graph: the graph.
+        cap: part -> most load.
+        room: part -> most memory.
+        state: one number, the random bits; not 0.
+    """
+
+    def __init__(self, graph: Graph, cap: Ints, room: Ints, state: Ints) -> None:
+        self.graph, self.cap, self.room, self.state = graph, cap, room, state
+        self._do = compiled()
+        n, k = len(graph), len(cap)
+        self._vertices = [blank(n) for _ in range(7)]
+        self._parts = [blank(k) for _ in range(3)]
+
+    def cut(self, graph: Graph, part: Ints) -> int:
+        """Return twice the rate between parts."""
+        return int(self._do.cut(len(graph), *graph.fields[:3], part))
+
+    def bisected(self, parts: int, tries: int) -> Ints:
+        """Return vertex -> part, among the first `parts`; a part may be overfull.
+
+        Args:
+            parts: number of parts to be used.
+            tries: halves grown for each bisection, of which the best counts.
+        """
+        graph = self.graph
+        n, entries = len(graph), len(graph.adj)
+        part = blank(n)
+        # A graph and its coarser ones, each at most 19/20 of the one before but mostly half of it.
+        vertices, all_entries = 4 * n + SPARE, 3 * entries + SPARE
+        several = (blank(vertices) for _ in range(4))
+        p_xadj, p_adj, p_wgt = blank(vertices + SPARE), blank(all_entries), blank(all_entries)
+        stack, level, heap, trial = blank(4 * parts + 8), blank(3 * SPARE), blank(2 * n), blank(n)
+        member, local = blank(n), blank(n)
+        self._do.bisect(
+            *(n, parts, *graph.fields, self.cap, self.room, part, self.state, tries, vertices, all_entries),
+            *(stack, level, member, local, p_xadj, p_adj, p_wgt, *several, *self._vertices, heap, trial),
+        )
+        return part
+
+    def refine(self, graph: Graph, part: Ints, rounds: int, patience: int, over: Callable[[], bool]) -> None:
+        """Move vertices off overfull parts and lower the cut of `part`, in place.
+
+        Args:
+            graph: the graph or a coarser one.
+            part: vertex of `graph` -> part.
+            rounds: maximum number of rounds, in which every vertex at a border starts a sequence of moves.
+            patience: a sequence ends after this many moves without a new best cut.
+            over: returns True when the time is up.
+        """
+        load, memory, rate = self._parts
+        order, heap, place, key, moved, origin, _ = self._vertices
+        for turn in range(rounds):
+            gained = self._do.refine(
+                *(len(graph), len(self.cap), *graph.fields, part, self.cap, self.room, self.state, patience),
+                *(load, memory, order, rate, blank(1), heap, place, key, moved, origin),
+            )
+            if over() or (gained <= 0 and turn > 0):
+                break
+
+    def cycle(self, part: Ints, improve: Callable[[Graph, Ints, int], None]) -> Ints:
+        """Return the placement after a cycle from the graph through coarser ones and back.
+
+        Args:
+            part: vertex -> part.
+            improve: improves a placement of a graph in place; the last argument is the number of graphs.
+        """
+        levels: list[tuple[Graph, Ints]] = []
+        graph = self.graph
+        used = max(1, len(set(part)))
+        while len(graph) > COARSEST * used:
+            coarser = self._coarser(graph, part, used)
+            if coarser is None:
+                break
+            levels.append((graph, coarser[1]))
+            joined = blank(len(coarser[0]))
+            for v, c in enumerate(coarser[1]):
+                joined[c] = part[v]
+            graph, part = coarser[0], joined
+        count = len(levels) + 1
+        improve(graph, part, count)
+        while levels:
+            graph, coarse = levels.pop()
+            part = ints(part[c] for c in coarse)
+            improve(graph, part, count)
+        return part
+
+    def _coarser(self, graph: Graph, part: Ints, used: int) -> tuple[Graph, Ints] | None:
+        """Return a coarser graph and vertex -> coarse vertex; None when it hardly shrinks."""
+        n, entries = len(graph), len(graph.adj)
+        heaviest = max(1, int(LUMP * sum(graph.vw) / (COARSEST * used)))
+        new = Graph(blank(n + 1), blank(entries), blank(entries), blank(n), blank(n))
+        coarse = blank(n)
+        largest = max(1, max(self.room) // COARSEST)
+        count = self._do.coarsen(
+            *(n, *graph.fields, heaviest, largest, self.state, part, coarse, *new.fields), *self._vertices[:6]
+        )
+        if count > HARDLY * n:
+            return None
+        end = new.xadj[count]
+        return Graph(new.xadj[: count + 1], new.adj[:end], new.wgt[:end], new.vw[:count], new.vm[:count]), coarse

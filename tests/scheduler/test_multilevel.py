@@ -1,0 +1,164 @@
+"""Multilevel kernels: coarser graphs keep rates and loads, refinement exceeds no limit, compiled code agrees."""
+
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.partitioning import jit_cache, multilevel
+from scheduler.partitioning.multilevel import Multilevel
+from scheduler.partitioning.packing import components, induced, packed
+from scheduler.partitioning.rows import Graph, Ints, blank, ints
+
+INTERPRETED = SimpleNamespace(**{kernel.__name__: kernel for kernel in jit_cache.ENTRIES})
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[Graph, int, int]:
+    """A graph of up to 120 vertices, some of them without a neighbour; a number of parts, and a seed."""
+    n, seed = draw(st.integers(1, 120)), draw(st.integers(0, 2**20))
+    k = draw(st.integers(1, 12))
+    random = Random(seed)  # noqa: S311 - no secret
+    near: list[dict[int, int]] = [{} for _ in range(n)]
+    for _ in range(draw(st.integers(0, 4 * n))):
+        a, b = random.randrange(n), random.randrange(n)
+        if a != b:
+            near[a][b] = near[b][a] = random.choice((1, 1, 3, 1000))
+    rows = [sorted(row.items()) for row in near]
+    xadj = [0]
+    for row in rows:
+        xadj.append(xadj[-1] + len(row))
+    heavy = draw(st.integers(1, 5))
+    return (
+        Graph(
+            ints(xadj),
+            ints(other for row in rows for other, _ in row),
+            ints(rate for row in rows for _, rate in row),
+            ints(random.randint(1, heavy) for _ in range(n)),
+            ints(random.randint(0, 3) for _ in range(n)),
+        ),
+        k,
+        seed,
+    )
+
+
+def levels_of(graph: Graph, k: int, seed: int, spare: int = 0) -> Multilevel:
+    """Parts of about equal capacity, that hold the graph's load together and `spare` each."""
+    cap = ints([-(-sum(graph.vw) // k) + spare + p % 3 for p in range(k)])
+    return Multilevel(graph, cap, ints([sum(graph.vm)] * k), ints([seed + 1]))
+
+
+def loads(graph: Graph, part: Ints, k: int) -> list[int]:
+    load = [0] * k
+    for v, p in enumerate(part):
+        load[p] += graph.vw[v]
+    return load
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs())
+def test_refinement_exceeds_no_limit_it_finds_kept_and_never_raises_the_cut(case: tuple[Graph, int, int]) -> None:
+    graph, k, seed = case
+    levels = levels_of(graph, k, seed, spare=sum(graph.vw))
+    random = Random(seed)  # noqa: S311 - no secret
+    part = ints(random.randrange(k) for _ in range(len(graph)))
+    levels.cap[:] = ints(max(1, load) for load in loads(graph, part, k))
+    before = levels.cut(graph, part)
+    levels.refine(graph, part, rounds=3, patience=10, over=lambda: False)
+    assert levels.cut(graph, part) <= before
+    assert all(load <= limit for load, limit in zip(loads(graph, part, k), levels.cap, strict=True))
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs())
+def test_vertices_of_load_1_always_fit_after_bisections_and_refinement(case: tuple[Graph, int, int]) -> None:
+    graph, k, seed = case
+    graph.vw[:] = ints([1] * len(graph))
+    levels = levels_of(graph, k, seed)
+    part = levels.bisected(k, tries=3)
+    levels.refine(graph, part, rounds=2, patience=10, over=lambda: False)
+    assert all(load <= limit for load, limit in zip(loads(graph, part, k), levels.cap, strict=True))
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs())
+def test_a_cycle_keeps_load_memory_rates_and_parts_on_every_graph(case: tuple[Graph, int, int]) -> None:
+    graph, k, seed = case
+    levels = levels_of(graph, k, seed)
+    random = Random(seed)  # noqa: S311 - no secret
+    part = ints(random.randrange(min(k, 3)) for _ in range(len(graph)))
+    seen: list[tuple[int, int, int, list[int]]] = []
+
+    def look(coarser: Graph, placed: Ints, count: int) -> None:
+        assert count >= 1
+        seen.append((sum(coarser.vw), sum(coarser.vm), levels.cut(coarser, placed), loads(coarser, placed, k)))
+
+    assert levels.cycle(part, look) == part
+    assert set(map(repr, seen)) == {
+        repr((sum(graph.vw), sum(graph.vm), levels.cut(graph, part), loads(graph, part, k)))
+    }
+
+
+def answers(case: tuple[Graph, int, int]) -> list[list[int]]:
+    """A start, then what refinement on coarser graphs makes of it."""
+    graph, k, seed = case
+    levels = levels_of(graph, k, seed)
+
+    def improve(coarser: Graph, part: Ints, _: int) -> None:
+        levels.refine(coarser, part, rounds=2, patience=5, over=lambda: False)
+
+    start = levels.bisected(k, tries=2)
+    return [list(start), list(levels.cycle(start, improve)), list(levels.state)]
+
+
+@settings(deadline=None, max_examples=30)
+@given(graphs())
+def test_compiled_and_interpreted_kernels_agree(case: tuple[Graph, int, int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        compiled = answers(case)
+        patch.setattr(multilevel, "compiled", lambda: INTERPRETED)
+        assert answers(case) == compiled
+
+
+def test_two_groups_joined_by_one_pair_are_divided_there() -> None:
+    rows: list[list[tuple[int, int]]] = [[] for _ in range(60)]
+
+    def join(a: int, b: int) -> None:
+        rows[a].append((b, 1))
+        rows[b].append((a, 1))
+
+    for group in (range(30), range(30, 60)):
+        for a in group:
+            for b in group:
+                if a < b:
+                    join(a, b)
+    join(0, 59)
+    xadj = [0]
+    for row in rows:
+        xadj.append(xadj[-1] + len(row))
+    graph = Graph(ints(xadj), ints(b for row in rows for b, _ in row), ints([1] * xadj[-1]), ints([1] * 60), blank(60))
+    levels = Multilevel(graph, ints([31, 31]), ints([0, 0]), ints([7]))
+    part = levels.bisected(2, tries=4)
+    assert levels.cut(graph, part) == 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs(), st.booleans())
+def test_components_are_packed_whole_within_limits(case: tuple[Graph, int, int], tight: bool) -> None:
+    graph, k, seed = case
+    levels = levels_of(graph, k, seed)
+    cap = ints(sorted(levels.cap, reverse=True))
+    pieces = components(graph)
+    assert sorted(v for piece in pieces for v in piece) == list(range(len(graph)))
+    part = packed(graph, pieces, cap, levels.room, tight)
+    for piece in pieces:
+        assert len({part[v] for v in piece}) == 1
+        assert all(graph.adj[e] in piece for v in piece for e in range(graph.xadj[v], graph.xadj[v + 1]))
+    whole = [v for v in range(len(graph)) if part[v] >= 0]
+    load = loads(induced(graph, whole), ints(part[v] for v in whole), k)
+    assert all(used <= limit for used, limit in zip(load, cap, strict=True))
+    for piece in pieces:
+        if part[piece[0]] < 0:
+            assert all(load[p] + sum(graph.vw[v] for v in piece) > cap[p] for p in range(k))
