@@ -165,7 +165,9 @@ class Evidence(NamedTuple):
         used: what runs of `ours` and of the rival used: workers, CPU cores and the busiest link, in the median; of
             suspect runs only where there are no others.
         others: the same comparison of the campaign's other schedulers with the rival, by their labels.
+            Without suspect runs, unless every repetition has one.
         with_suspect: the comparison with all repetitions, also those with a suspect run.
+        doubt: why a run of the two is suspect, the first one that is; empty without any.
     """
 
     campaign: str
@@ -178,6 +180,7 @@ class Evidence(NamedTuple):
     used: tuple[Used, Used] = (Used(None, None, None), Used(None, None, None))
     others: Mapping[str, Measured] = {}
     with_suspect: Measured = Measured(0, None, None)
+    doubt: str = ""
 
 
 class Judged(NamedTuple):
@@ -207,14 +210,14 @@ def evidence(claim: Claim, campaign: Campaign) -> Evidence | None:
         return None
     ours, rival = sides.values()
     suspect = {repetition for runs in sides.values() for repetition, run in runs.items() if run.suspect}
+    left = {at for runs in sides.values() for at in runs} - suspect
     found = _measured(claim, ours, rival)
     others = {
-        label: _measured(claim, runs, rival)
+        label: _measured(claim, runs, rival, all_runs=not left)
         for label in campaign.schedulers
         if label not in sides and (runs := _runs(claim, campaign, label))
     }
     nodes = [_middle([nodes_used(run) for run in runs.values()]) for runs in sides.values()]
-    left = {at for runs in sides.values() for at in runs} - suspect
     used = [
         _middle_use([used_by(run) for at, run in runs.items() if at in left or not left]) for runs in sides.values()
     ]
@@ -228,6 +231,7 @@ def evidence(claim: Claim, campaign: Campaign) -> Evidence | None:
         used=(used[0], used[1]),
         others=others,
         with_suspect=_measured(claim, ours, rival, all_runs=True),
+        doubt=next((run.suspect for runs in sides.values() for run in runs.values() if run.suspect), ""),
     )
 
 

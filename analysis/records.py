@@ -168,6 +168,7 @@ class ExecutorMove(Struct, frozen=True, kw_only=True, omit_defaults=True):
         pause_s: from its last work in the old slot to its first in the new one.
         buffered_rows: rows that waited for it.
         cpu_ms: CPU time of the transfer.
+        predicted_s: time of its state at the barrier, as it was predicted before; missing unless state was copied.
         revision: number of the revision that it was part of; missing for a move of the timeline.
     """
 
@@ -179,6 +180,7 @@ class ExecutorMove(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state_bytes: int | None = None
     buffered_rows: int | None = None
     cpu_ms: float | None = None
+    predicted_s: float | None = None
     revision: int | None = None
     abandoned: str | None = None
 

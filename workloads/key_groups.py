@@ -75,9 +75,9 @@ def first_owners(parallelism: int) -> Owners:
 def rebalanced(owners: Owners, parallelism: int) -> Owners:
     """Return the owners after a change to `parallelism` executors, with the fewest groups that change theirs.
 
-    Each owner gives its highest groups beyond its share, a removed one all of them. In ascending order, these fill
-    whoever is below its share, in ascending order. So executors that were added and are removed again give each group
-    back to the executor that it came from.
+    Each owner gives its highest groups beyond its share, a removed one all of them. In ascending order, these
+    fill the executors that are below their share, in ascending order. So executors that were added and are removed
+    again give each group back to the executor that it came from.
 
     >>> runs_of(rebalanced(first_owners(2), 3))
     ((0, 342), (2, 170), (1, 341), (2, 171))

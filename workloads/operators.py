@@ -234,7 +234,7 @@ class Incremental(Protocol):
     def track_changes(self, changed: set[Any] | None, /) -> None:
         """Add to `changed` from now on every key whose state is created, changed or deleted; None: to nothing.
 
-        Whoever calls this may empty the set.
+        The caller may empty the set.
         """
         ...
 

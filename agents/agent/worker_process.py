@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 class HangDetector:
     """Detects a process that hangs: it sends nothing, uses no CPU time, and nothing prevents it from running.
 
-    A worker reports every second, whatever else it does. One that was stopped (SIGSTOP), or whose operator waits for
+    A worker reports every second, also when it is busy. One that was stopped (SIGSTOP), or whose operator waits for
     an event that never comes, reports no more. A waiting process may only be slow, so it gets longer. Overload is not
     a hang: a process without its turn on a CPU is runnable, one that waits for a disk or for swapped memory is in
     uninterruptible sleep, and one that computes for an hour uses CPU time. A traced process (debugger) does not hang.

@@ -108,12 +108,13 @@ class Passed(Message, frozen=True, tag="passed"):
 
 
 class Precopied(Message, frozen=True, tag="precopied"):
-    """The state of an executor is copied to its new place but for the latest changes, or can only move as a whole."""
+    """An executor's state is copied ahead, or can only move as a whole; `predicted_ns` is the time of what is left."""
 
     epoch: Count
     slot: SlotIndex
     barrier: Count
     executor: str
+    predicted_ns: Count | None = None
 
 
 class Moved(Message, frozen=True, tag="moved"):

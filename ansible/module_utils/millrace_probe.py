@@ -79,8 +79,8 @@ def rate_mbit(address, port, token):
             over.set()
         if not line:
             raise ProbeError(f"{address}: the peer hung up")
-        told = json.loads(line)
-        return told["bytes"] * 8 / told["seconds"] / 1e6 * (segment + _FRAMING) / segment
+        report = json.loads(line)
+        return report["bytes"] * 8 / report["seconds"] / 1e6 * (segment + _FRAMING) / segment
 
 
 def round_trip_ms(address, port, token):
@@ -151,8 +151,8 @@ def _attend(connection, token, over):
                     connection.sendall(b".")
             elif words == [token, "rate"]:
                 _receive(connection, WARM_UP_S)
-                told = _receive(connection, WINDOW_S)
-                connection.sendall(json.dumps(told).encode() + b"\n")
+                report = _receive(connection, WINDOW_S)
+                connection.sendall(json.dumps(report).encode() + b"\n")
     except OSError:
         return
 

@@ -7,6 +7,7 @@ moves from worker to worker; runs whose state is copied ahead and runs whose sta
 are compared with the reference. The pause is the reported one, from the last work in one place to the first in the
 next; beside it what the keeper sees, which includes waiting for the next row. The total is the time from when the move
 is due, or the one before it has ended, until the keeper works again; its limit is twice that of moves at the barrier.
+For rows of the keeper that stays, the limit is twice the p99 latency of the two seconds before the first move.
 
 Example: .venv/bin/python benchmarks/dataplane/precopy.py --moves 2 --mb 1
 """
@@ -14,86 +15,130 @@ Example: .venv/bin/python benchmarks/dataplane/precopy.py --moves 2 --mb 1
 import argparse
 import asyncio
 import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
 from statistics import median
-from typing import NamedTuple
 
 from loopback import Ground, diary, load, nodes, run, wait
 
 from controller.coordinator.barrier import MovePlan, MoveRequest
 
 FIRST_S, EVERY_S = 4.0, 1.0
+FILL_S_PER_MB = 0.02
 PLACES = {"spout[0]": "n0/0", "keep[0]": "n0/0", "spout[1]": "n1/0", "keep[1]": "n1/0"}
 VALUE_BYTES, KEY_BYTES = 100, 7
 CHANGING_PER_S = 0.01
 
 
-class Moved(NamedTuple):
-    """Reported pauses, those that the keeper saw, and total times, in ms, and MB sent per move."""
-
-    said: list[float]
-    seen: list[float]
-    total: list[float]
-    sent: float
+BEFORE_S = 2.0
+"""How long rows of the keeper that stays are observed before the first move."""
 
 
-async def pauses(megabytes: float, ahead: bool, count: int) -> Moved:
-    """Move one keeper to and fro.
+@dataclass
+class Moves:
+    """Moves of one size and kind; times are in ms.
+
+    Attributes:
+        said, predicted, seen: pauses as reported, as predicted before, and as the keeper saw them.
+        total: from when a move is due, or the one before it has ended, until the keeper works again.
+        sent: MB per move.
+        before, meanwhile: latencies of rows of the keeper that stays, before and while the other one moves, with their
+            counts.
+    """
+
+    said: list[float] = field(default_factory=list)
+    predicted: list[float] = field(default_factory=list)
+    seen: list[float] = field(default_factory=list)
+    total: list[float] = field(default_factory=list)
+    sent: list[float] = field(default_factory=list)
+    before: Counter[float] = field(default_factory=Counter)
+    meanwhile: Counter[float] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        """Return cells of a table."""
+        expected = f"{median(self.predicted):.1f}" if self.predicted else "-"
+        return (
+            f"{median(self.said):.1f} ({max(self.said):.1f}) | {expected} | {median(self.seen):.1f} "
+            f"| {median(self.sent):.1f} | {median(self.total):.0f} | {p99(self.before):.1f}, {p99(self.meanwhile):.1f}"
+        )
+
+
+def p99(latencies: Counter[float]) -> float:
+    """Return the 99th percentile."""
+    left = 0.01 * latencies.total()
+    for value in sorted(latencies, reverse=True):
+        left -= latencies[value]
+        if left < 0:
+            return value
+    return float("nan")
+
+
+async def move_to_and_fro(megabytes: float, ahead: bool, count: int, found: Moves) -> None:
+    """Move one keeper to and fro, and add to `found`.
 
     Comparing a large answer takes so long that agents miss heartbeats, so every run has its own.
     """
     async with nodes(2) as on:
-        return await _pauses(on, megabytes, ahead, count)
+        await _move(on, megabytes, ahead, count, found)
 
 
-async def _pauses(on: Ground, megabytes: float, ahead: bool, count: int) -> Moved:
+async def _move(on: Ground, megabytes: float, ahead: bool, count: int, found: Moves) -> None:
     keys = round(2 * megabytes * 1e6 / (VALUE_BYTES + KEY_BYTES))
-    file = on.folder / f"diary-{megabytes}-{ahead}-{count}"
-    file.unlink(missing_ok=True)
+    file = on.folder / "diary"
     params = {"keys": keys, "value_bytes": VALUE_BYTES, "ahead": ahead, "diary": str(file)}
     rate = {"kind": "constant", "tuples_per_s": keys * CHANGING_PER_S}
+    first_s = FIRST_S + megabytes * FILL_S_PER_MB
     plans = tuple(
-        MovePlan(FIRST_S + EVERY_S * at, (MoveRequest("keep[0]", f"n{(at + 1) % 2}"),)) for at in range(count)
+        MovePlan(first_s + EVERY_S * at, (MoveRequest("keep[0]", f"n{(at + 1) % 2}"),)) for at in range(count)
     )
     async with run(on, "keyed-state", params, PLACES, rate, moves=plans) as (play, _):
+        start_ns = time.monotonic_ns()
         moves = play.coordinator.event_log.moves
         while len(moves) < count:
             await wait(play, 0.5)
+        ended_ns = time.monotonic_ns()
         await wait(play, 1.0)
         if any(move.abandoned for move in moves):
             raise SystemExit(f"not all moves were made: {moves}")
-        said = [(move.pause_s or 0.0) * 1e3 for move in moves]
-        sent = median((move.state_bytes or 0) / 1e6 for move in moves)
-        total, free_s = list[float](), 0.0
-        for plan, move in zip(plans, moves, strict=True):
-            ended_s = move.at_s + (move.pause_s or 0.0)
-            total.append((ended_s - max(free_s, plan.at_s)) * 1e3)
-            free_s = ended_s
-    return Moved(said, [(again - before) / 1e6 for _, before, again in diary(file)], total, sent)
+    free_s = 0.0
+    for plan, move in zip(plans, moves, strict=True):
+        pause_s, ended_s = move.pause_s or 0.0, move.at_s + (move.pause_s or 0.0)
+        found.said.append(pause_s * 1e3)
+        if move.predicted_s is not None:
+            found.predicted.append(move.predicted_s * 1e3)
+        found.sent.append((move.state_bytes or 0) / 1e6)
+        found.total.append((ended_s - max(free_s, plan.at_s)) * 1e3)
+        free_s = ended_s
+    found.seen += [(again - before) / 1e6 for _, before, again in diary(file)]
+    moving_ns = start_ns + round(first_s * 1e9)
+    for row in play.traces()["latency"].to_pylist():
+        if row["executor"] == "keep[1]":
+            if moving_ns - BEFORE_S * 1e9 < row["t_ns"] <= moving_ns:
+                found.before[row["value_ns"] / 1e6] += row["count"]
+            elif moving_ns < row["t_ns"] <= ended_ns:
+                found.meanwhile[row["value_ns"] / 1e6] += row["count"]
 
 
 async def measure(options: argparse.Namespace) -> int:
     """All sizes."""
     print(f"{options.moves} moves of each size and kind; {load()}\n")
     print(
-        "| state, MB | ahead: pause, ms (worst) | sent, MB | at the barrier: pause, ms (worst) | ratio | seen, ms "
-        "| total, ms | times that at the barrier |"
+        "| state, MB | | pause, ms (worst) | predicted, ms | seen, ms | sent, MB | total, ms "
+        "| p99 of others before, meanwhile, ms |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for megabytes in options.mb:
-        found = {ahead: Moved([], [], [], 0.0) for ahead in (True, False)}
+        ahead, whole = Moves(), Moves()
         for turn in range(2):
-            for ahead in (True, False) if turn else (False, True):
-                more = await pauses(megabytes, ahead, (options.moves + 1 - turn) // 2)
-                before = found[ahead]
-                found[ahead] = Moved(
-                    before.said + more.said, before.seen + more.seen, before.total + more.total, more.sent
-                )
-        (copied, seen, total, sent), (whole, seen_whole, total_whole, _) = found[True], found[False]
+            for found in (ahead, whole) if turn else (whole, ahead):
+                count = (options.moves + 1 - turn) // 2
+                if count:
+                    await move_to_and_fro(megabytes, found is ahead, count, found)
+        print(f"| {megabytes:g} | ahead | {ahead} |\n| | at the barrier | {whole} |", flush=True)
         print(
-            f"| {megabytes:g} | {median(copied):.1f} ({max(copied):.1f}) | {sent:.1f} "
-            f"| {median(whole):.1f} ({max(whole):.1f}) | {median(whole) / median(copied):.1f} "
-            f"| {median(seen):.1f}, {median(seen_whole):.1f} | {median(total):.0f}, {median(total_whole):.0f} "
-            f"| {median(total) / median(total_whole):.1f} |",
+            f"| | times | {median(whole.said) / median(ahead.said):.1f} | | | "
+            f"| {median(ahead.total) / median(whole.total):.2f} | |",
             flush=True,
         )
     print(f"\n{load()}")

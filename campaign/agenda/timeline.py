@@ -72,7 +72,7 @@ class NodeUpEvent(RunEvent, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class NodeDownEvent(RunEvent, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="node_down"):
-    """A node may not be used any longer: its executors leave, its agent lives on."""
+    """A node may not be used any longer: its executors leave, its agent keeps running."""
 
     node: str
 

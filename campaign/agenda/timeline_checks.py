@@ -109,7 +109,7 @@ def _check_kill(event: KillEvent, here: Origin, cluster: Cluster) -> None:
         raise here.error("give 'worker' or 'agent'")
     if event.worker is not None:
         if event.for_s is not None:
-            raise (here / "for_s").error("a worker starts again at once; 'for_s' is of 'agent'")
+            raise (here / "for_s").error("a worker starts again at once; 'for_s' belongs to 'agent'")
         if "/" not in event.worker:
             raise (here / "worker").error(f"got {event.worker!r}, expected a worker: node/slot")
         _check_slot(here / "worker", event.worker, cluster)

@@ -71,6 +71,7 @@ def _document(paper: str, judged: Judged) -> dict[str, Any]:
             **_comparison(Measured(seen.n, seen.interval, seen.ratio)),
             "suspect": seen.suspect,
             "with_suspect": _comparison(seen.with_suspect),
+            "doubt": seen.doubt,
             "load": seen.load if seen.load is None or math.isfinite(seen.load) else -1.0,
             "sides": {
                 label: {"nodes": nodes, **used._asdict()}
@@ -178,7 +179,7 @@ def _details(judged: Judged, paper: str) -> list[str]:
         found += [f"{label}: {using}" for label, using in zip((claim.ours, claim.rival), _using(seen), strict=True)]
         found.append(f"repetitions: {seen.n}; {seen.suspect} left out because of suspect runs")
         if seen.suspect:
-            found.append(f"with the suspect runs: {_measured(seen.with_suspect)}")
+            found.append(f"with the suspect runs: {_measured(seen.with_suspect)}; one is suspect because: {seen.doubt}")
         others = [f"{label} {text}" for label, each in seen.others.items() if (text := _measured(each))]
         if others:
             found.append(f"other placements against {claim.rival}: {'; '.join(others)}")

@@ -256,10 +256,10 @@ async def run_moves(
     """
     await prepare_slots(epoch_workers, {move.to for move in moves}, start_ns, environment)
     before = epoch_workers.places
-    await copy_ahead(epoch_workers, barrier, stop_requested, moves)
+    predicted = await copy_ahead(epoch_workers, barrier, stop_requested, moves)
     await run_barrier(epoch_workers, barrier, complete, moves=moves)
     epoch_workers.apply_moves(moves)
-    log_moves(moves, before, epoch_workers.moved, start_ns, environment, event_log, revision)
+    log_moves(moves, before, epoch_workers.moved, predicted, start_ns, environment, event_log, revision)
 
 
 async def prepare_slots(epoch_workers: EpochWorkers, slots: Set[Slot], start_ns: int, environment: Environment) -> None:
@@ -283,6 +283,7 @@ def log_moves(
     moves: Iterable[Move],
     before: Mapping[str, Slot],
     moved: Mapping[str, tuple[str, Moved]],
+    predicted: Mapping[str, int | None],
     start_ns: int,
     environment: Environment,
     event_log: EventLog,
@@ -294,6 +295,7 @@ def log_moves(
         moves: the moves.
         before: slots of all executors before.
         moved: node that reports, and its report, by executor.
+        predicted: as returned by `copy_ahead`.
         start_ns, environment, event_log, revision: as for `run_moves`.
     """
     for move in moves:
@@ -309,6 +311,7 @@ def log_moves(
             buffered=report.buffered,
             cpu_ns=report.cpu_ns,
             revision=revision,
+            predicted_ns=predicted.get(move.executor),
         )
 
 
@@ -337,7 +340,7 @@ async def copy_ahead(
     stop_requested: Callable[[], bool],
     moves: tuple[Move, ...] = (),
     scaled: RunSpec | None = None,
-) -> None:
+) -> Mapping[str, int | None]:
     """Copy state ahead of a barrier to the executors that arrive there, while those that have it work.
 
     Args:
@@ -346,6 +349,9 @@ async def copy_ahead(
         stop_requested: whether the sources are to stop; then nothing more is copied.
         moves: of executors that keep their numbers.
         scaled: the specification behind the barrier, if numbers of executors change there.
+
+    Returns:
+        executor -> `predicted_ns` of `Precopied`.
     """
     epoch_workers.forget_barrier(barrier)
     epoch, workers, ports = epoch_workers.spec.epoch, epoch_workers.workers, epoch_workers.named_ports
@@ -354,7 +360,8 @@ async def copy_ahead(
     arriving = {move.executor for move in moves} | (arriving_in(scaled, epoch_workers.spec) if scaled else set())
     stored = sum(report.nbytes for _, report in epoch_workers.snapshots.stored.values())
     limit_s = PRECOPY_S + stored / SLOWEST_COPY
-    await epoch_workers.wait_within(limit_s, lambda: stop_requested() or epoch_workers.precopied >= arriving)
+    await epoch_workers.wait_within(limit_s, lambda: stop_requested() or epoch_workers.precopied.keys() >= arriving)
+    return {executor: report.predicted_ns for executor, report in epoch_workers.precopied.items()}
 
 
 async def _grow(epoch_workers: EpochWorkers, places: list[Slot], start_ns: int, environment: Environment) -> None:

@@ -347,19 +347,17 @@ class CheckpointLoop:
 
     async def _secure(self, epoch_workers: EpochWorkers) -> None:
         """Complete a checkpoint of scaled sources, without which a recovery undoes the scaling."""
-        while self.before_scaling is not None and not self._stop_requested():
+        while self.recoverable(epoch_workers.spec) is not epoch_workers.spec and not self._stop_requested():
             await self._checkpoint(epoch_workers)
             if self._storing is None:
                 await asyncio.sleep(RETRY_S)
             await self._wait_stored()
         self._checkpoint_at = self._next_checkpoint()
 
-    @property
-    def before_scaling(self) -> RunSpec | None:
-        """Specification before a scaling of sources that no complete checkpoint follows; None: there is none."""
-        if self._sources_scaled is None or self._checkpoint_store.complete > self._sources_scaled[0]:
-            return None
-        return self._sources_scaled[1]
+    def recoverable(self, spec: RunSpec) -> RunSpec:
+        """Return what a recovery from `spec` starts: without a scaling of sources that no checkpoint follows."""
+        number, before = self._sources_scaled or (0, spec)
+        return before if before.epoch == spec.epoch and self._checkpoint_store.complete <= number else spec
 
     def restarted(self, halted: HaltedError, start_ns: int) -> None:
         """Record that the topology runs again; sources started at `start_ns` on the controller's monotonic clock."""

@@ -41,7 +41,7 @@ from controller.coordinator.live_metrics import LiveMetrics
 from controller.coordinator.node_membership import NodeMembership
 from controller.coordinator.online_loop import OnlineLoop, OnlineSettings
 from controller.coordinator.reports import ReportedWork
-from controller.coordinator.scaling import HaltedError, undone
+from controller.coordinator.scaling import HaltedError, undo
 from controller.coordinator.time_slot_clock import SlotClock
 from controller.coordinator.timeline import Timeline
 from controller.host.condition import Condition, run_watched
@@ -83,8 +83,7 @@ class Coordinator:
         self._membership = NodeMembership(
             environment, self.event_log, self._condition, self._listener.changed, settings.withheld
         )
-        self._failures = Failures(recovers=settings.checkpoint_s > 0)
-        self._reported = ReportedWork()
+        self._failures, self._reported = Failures(recovers=settings.checkpoint_s > 0), ReportedWork()
         self._epoch_workers = EpochWorkers(spec, environment, self._condition, self._reported, self.handle_agent_gone)
         self.live_metrics, self.profiles = LiveMetrics(), WorkerProfiles(self._condition)
         self._checkpoint_loop = CheckpointLoop(
@@ -104,7 +103,7 @@ class Coordinator:
             self._membership,
             self.event_log,
             self._listener,
-            lambda: self._epoch_workers.spec,
+            lambda: self._checkpoint_loop.recoverable(self._epoch_workers.spec),
             self._checkpoint_loop.carry,
             drains=online is None,
         )
@@ -295,10 +294,11 @@ class Coordinator:
         until = set(self._spec.until)
         if self._stop_requested:
             until.update(*(stopped.positions for stopped in self._epoch_workers.stopped.values()))
-        spec = undone(self._checkpoint_loop.before_scaling, self._epoch_workers.spec, self._reported)
+        spec = self._checkpoint_loop.recoverable(self._epoch_workers.spec)
+        if spec is not self._epoch_workers.spec:
+            undo(spec, self._epoch_workers.spec, self._reported)
+            until = set(self._reported.sources.positions) if until else until
         reached = self._reported.sources.positions
-        if until and spec is not self._epoch_workers.spec:
-            until = set(reached)
         self._spec = replace(
             self._checkpoint_store.restoring(spec),
             epoch=self._spec.epoch + 1,

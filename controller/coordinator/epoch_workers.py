@@ -213,7 +213,7 @@ class EpochWorkers:
                 check_stored(node, report, self.spec.run, self.snapshots.places, self._environment.tables)
                 self.snapshots.stored[executor] = (node, report)
             case Precopied(barrier=self._barrier, executor=executor):
-                self.precopied.add(executor)
+                self.precopied[executor] = report
             case Moved(barrier=self._barrier, executor=executor):
                 self.moved[executor] = (node, report)
         self.condition.notify()
@@ -228,7 +228,7 @@ class EpochWorkers:
             self.snapshots = Snapshots(number, self.places, self.spec.divisions)
         self.ready: dict[Slot, Ready] = {}
         self.passed: set[Slot] = set()
-        self.precopied: set[str] = set()
+        self.precopied: dict[str, Precopied] = {}
         self.moved: dict[str, tuple[str, Moved]] = {}
 
     def add_workers(self, places: Collection[Slot]) -> None:

@@ -148,9 +148,11 @@ class EventLog:
         buffered: int,
         cpu_ns: int,
         revision: int | None = None,
+        predicted_ns: int | None = None,
     ) -> None:
-        """Record that an executor runs in its new slot; units as in `agents.protocol.Moved`."""
+        """Record that an executor runs in its new slot; units as in `agents.protocol.Moved` and `Precopied`."""
         cpu_ms = round(cpu_ns / NS * 1e3, 6)
+        predicted_s = None if predicted_ns is None else round(predicted_ns / NS, 6)
         self.moves.append(
             ExecutorMove(
                 executor=executor,
@@ -161,6 +163,7 @@ class EventLog:
                 state_bytes=state_bytes,
                 buffered_rows=buffered,
                 cpu_ms=cpu_ms,
+                predicted_s=predicted_s,
                 revision=revision,
             )
         )

@@ -149,8 +149,8 @@ async def run_scaling(
     before = epoch_workers.places
     after = rescaled_live(epoch_workers.spec, scaling, moves)
     # Executors of the components that are scaled are all new ones.
-    moved = tuple(move for move in moves if Executor.named(move.executor).component not in scaling.parallelism)
-    await copy_ahead(epoch_workers, barrier, stop_requested, moved, after)
+    others = tuple(move for move in moves if Executor.named(move.executor).component not in scaling.parallelism)
+    predicted = await copy_ahead(epoch_workers, barrier, stop_requested, others, after)
     halts = epoch_workers.are_spouts(scaling.parallelism)
     await run_barrier(epoch_workers, barrier, complete, halt_s=0.0 if halts else None, scaled=after, aligned=halts)
     epoch_workers.apply_scaling(after)
@@ -161,25 +161,25 @@ async def run_scaling(
         pauses[component] = (min(ended) - start_ns) / NS, (max(live) - min(ended)) / NS
 
     def record() -> None:
-        log_moves(moves, before, moved, start_ns, environment, event_log, revision)
+        log_moves(moves, before, moved, predicted, start_ns, environment, event_log, revision)
         event_log.scaled(scaling, before, "live", pauses, revision)
 
     return record
 
 
-def undone(before: RunSpec | None, after: RunSpec, reported: ReportedWork) -> RunSpec:
-    """Return the specification with which a recovery starts: without a scaling of sources that it cannot restore.
+def undo(before: RunSpec, after: RunSpec, reported: ReportedWork) -> None:
+    """Let the executors before a scaling of sources count as those that have worked, because a recovery starts them.
 
     Sources can only continue in another number where all of them have stopped behind the same record, which is so at
     that barrier, but not in the checkpoint before it.
 
     Args:
-        before, after: specifications on both sides of the barrier; None, or one of an earlier epoch: nothing is undone.
+        before, after: specifications on both sides of the barrier.
         reported: what has been reported; work counts as done, whoever has done it.
     """
-    if before is None or before.epoch != after.epoch:
-        return after
     sources = frozenset(sources_in(before))
+    # Never released: positions in late reports are of others, so that their rows must not count, either.
+    reported.hold(before.epoch)
     reported.share_anew((before.epoch + 1, 0), sources)
     names, now = ({name_of(executor) for executor in spec.executors} - sources for spec in (before, after))
     for component in {Executor.named(name).component for name in now - names - sources_in(after).keys()}:
@@ -188,7 +188,6 @@ def undone(before: RunSpec | None, after: RunSpec, reported: ReportedWork) -> Ru
             for group in (names, now - names)
         )
         reported.bolts.withdraw(added, kept)
-    return before
 
 
 def _listed(executors: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ class NodeUp:
 
 @dataclass(frozen=True)
 class NodeDown:
-    """A node may not be used any longer: its executors leave, its agent lives on."""
+    """A node may not be used any longer: its executors leave, its agent keeps running."""
 
     at_s: float
     node: str
@@ -129,7 +129,7 @@ class Timeline:
             environment: reaches nodes.
             membership: nodes that are withheld or kept away.
             event_log: records every event.
-            listener: hears of nodes that come and go.
+            listener: is notified of nodes that come and go.
             spec: returns the specification of the current epoch.
             carry: changes the topology.
             drains: whether executors are moved off drained nodes, and nodes follow a schedule for those that are left;

@@ -44,7 +44,7 @@ def with_addresses(cluster: Located[Cluster]) -> Cluster:
             expected = "workers listen at one, which millrace_address (in a cluster file address) gives"
             raise (here / "address").error(f"{address!r} is not an IP address; {expected}") from None
         if parsed.is_unspecified:
-            raise (here / "address").error(f"{address!r} stands for every interface; give the node's own address")
+            raise (here / "address").error(f"{address!r} means every interface; give the node's own address")
         if address in nodes:
             hint = "; give both nodes an address" if node.address is None else ""
             raise (here / "address").error(f"{address} is the address of {nodes[address].id!r} already{hint}")

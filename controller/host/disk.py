@@ -55,9 +55,9 @@ def state_folder() -> Path:
             "set XDG_STATE_HOME to a folder of yours on this machine"
         ) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise UnfitError(f"{folder}: must be a folder of {user_name()} with mode 0700; somebody else could write to it")
+        raise UnfitError(f"{folder}: must be a folder of {user_name()} with mode 0700: other users could write to it")
     if above.st_uid != os.geteuid() or above.st_mode & 0o022:
-        raise UnfitError(f"{folder.parent}: must be a folder of {user_name()} to which nobody else can write")
+        raise UnfitError(f"{folder.parent}: must be a folder of {user_name()} and writable by no other user")
     return folder
 
 

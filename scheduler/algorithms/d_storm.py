@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from scheduler.online.observation import Observation
+from scheduler.online.observation import WITHOUT_EFFECT, Observation
 from scheduler.online.replanner import ReplanRules, Urgent, by_plan, last_applied_s, overloaded
 from scheduler.online.revision import Revision, Rhythm
 from scheduler.online.round_state import Demand, NodeState
@@ -72,6 +72,7 @@ class DStorm:
     def __init__(self, params: DStormParams) -> None:
         self._params = params
         self._planned: Mapping[str, float] = {}  # executor -> load that the last plan was made with
+        self._before: tuple[float, Mapping[str, float]] | None = None  # end of that window, and `_planned` until then
 
     def place(self, problem: Problem) -> Plan:
         """Place topologies in order, each as a whole or not at all. A topology that fails keeps its running workers."""
@@ -113,6 +114,9 @@ class DStorm:
 
     def revise(self, problem: Problem, observation: Observation) -> Revision:
         """Apply a new plan when a node is overloaded, loads are not as planned, or enough traffic is saved."""
+        if self._before is not None and observation.outcome_of(self._before[0]) in WITHOUT_EFFECT:
+            self._planned = self._before[1]
+        self._before = None
         last = last_applied_s(observation)
         apart = last is None or observation.at_s - last >= APART_S
         off, hot = self._off(problem, observation), overloaded(observation, OVERLOAD)
@@ -120,6 +124,8 @@ class DStorm:
         revision = by_plan(
             problem, observation, self.place, rules, {"overload": hot, "infeasible": off} if apart else {}
         )
+        if revision.moves:
+            self._before = (observation.at_s, self._planned)
         if revision.moves or ("cut" in revision.details and off.subjects):
             self._planned = {name: now.load for name, now in observation.executors.items()}
         return revision

@@ -179,12 +179,8 @@ class ErStream:
 
     def _held(self, topology: Topology, observation: Observation) -> set[Executor]:
         """Return the executors that moved a short time ago."""
-        # One revision is under way at a time: the first outcome after a decision is that of the decision.
-        outcomes = {
-            decided_s: next((past.outcome for past in observation.history if past.at_s >= decided_s), None)
-            for decided_s in set(self._moved.values())
-        }
-        self._moved = {e: at_s for e, at_s in self._moved.items() if outcomes[at_s] not in WITHOUT_EFFECT}
+        undone = {at_s for at_s in set(self._moved.values()) if observation.outcome_of(at_s) in WITHOUT_EFFECT}
+        self._moved = {executor: at_s for executor, at_s in self._moved.items() if at_s not in undone}
         since_s = observation.at_s - self._params.cool * (observation.at_s - observation.since_s) + 1e-6
         moved = {e: at_s for e in topology.executors if (at_s := observation.executors[e.name].moved_s) is not None}
         return {e for found in (moved, self._moved) for e, at_s in found.items() if at_s > since_s}

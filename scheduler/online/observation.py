@@ -268,6 +268,13 @@ class Observation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
             watts=fsum(known) if len(known := [each for each in watts if each is not None]) == len(watts) else None,
         )
 
+    def outcome_of(self, decided_s: float) -> Outcome | None:
+        """Return what became of the revision that was decided about the window that ended at `decided_s`.
+
+        One revision is under way at a time, so that it is the first outcome since then; None if there is none.
+        """
+        return next((past.outcome for past in self.history if past.at_s >= decided_s), None)
+
     @property
     def as_traffic(self) -> Traffic:
         """Rates and loads as schedulers use them; unknown bytes count as 0, since no scheduler uses them."""

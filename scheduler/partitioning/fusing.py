@@ -209,8 +209,6 @@ def _packed(weights: Sequence[int], capacity: int) -> int:
     """Return the number of parts when each weight, heaviest first, goes to the part with the least remaining room.
 
     Large searches pack in the same way; with fewer parts they would fail.
-
-    With fewer of them these would only be tried in vain.
     """
     free: list[int] = []
     for weight in weights:

@@ -40,7 +40,7 @@ def copy_all(
             arriving.restore(state)
             if between is not None:
                 between()
-            if ends_round and arriving.ends_copy():
+            if ends_round and arriving.ends_copy(0):
                 del left[receiver]
     return sizes
 
@@ -64,7 +64,7 @@ def test_only_groups_that_leave_are_copied_in_small_pieces_and_little_is_left(ch
     new = {receiver: Count() for receiver in (7, 8)}
     with mock.patch.multiple(state_copies, PIECE_BYTES=5000, SMALL_ROUND_BYTES=10_000, SORTED_KEYS=1000):
         copy = DividedState("count[0]", old, 1, receivers)
-        arriving = {at: ArrivingState("count[9]", each, each, 1, 0) for at, each in new.items()}
+        arriving = {at: ArrivingState("count[9]", each, each, 1, 0, 0) for at, each in new.items()}
         more = mock.Mock(side_effect=lambda: old.process(Batch("split", "default", [(words[-1],), (words[3],)])))
         sizes = copy_all(copy, arriving, more if changing else None)
     rests = copy.rests()

@@ -25,6 +25,7 @@ from workloads.apps.wordcount import Count, CountCombined
 from workloads.operators import Batch, Bolt, Context, Operator
 
 SLOTS = (Slot("n1", 0), Slot("n1", 1), Slot("n2", 0))
+MS = 1_000_000
 
 
 class Counted(ExactLedger):
@@ -174,7 +175,7 @@ class Large(Bolt):
 
 def copied(old: Large, new: Large, rows: int) -> tuple[list[int], int]:
     """Copy state, while so many rows come during each piece; return the sizes of the pieces and of the rest."""
-    leaving, arriving = LeavingState("b[0]", old, 1, 0), ArrivingState("b[0]", new, new, 1, 1)
+    leaving, arriving = LeavingState("b[0]", old, 1, 0), ArrivingState("b[0]", new, new, 1, 1, 0)
     sizes: list[int] = []
     while True:
         state, ends_round = leaving.piece()
@@ -182,7 +183,7 @@ def copied(old: Large, new: Large, rows: int) -> tuple[list[int], int]:
         old.change(rows)
         for received in frame.FrameReader(1).feed(b"".join(frame.copy(1, 0, 1, state, ends_round))):
             arriving.take(received)
-        if ends_round and arriving.ends_copy():
+        if ends_round and arriving.ends_copy(len(sizes) * MS):
             rest = leaving.rest()
             new.restore_keys(rest)
             return sizes, len(rest)
@@ -207,6 +208,26 @@ def test_rounds_end_when_as_much_changes_as_is_copied(rows: int) -> None:
         sizes, _ = copied(old, new, rows)
     assert new.values == old.values
     assert sum(sizes) < 2.5 * 110 * 10_000
+
+
+def test_the_time_of_the_rest_is_predicted_from_the_last_two_rounds() -> None:
+    began_ms, new = 7, Large(0)
+    arriving = ArrivingState("b[0]", new, new, 1, 1, began_ms * MS)
+    arriving.restore(msgspec.msgpack.encode({0: bytes(4_000_000)}))
+    assert not arriving.ends_copy((began_ms + 400) * MS)
+    assert arriving.predicted_ns is None
+    # A fortieth has changed in 400 ms, and as much of that in the next 10 ms, which is copied in 0.25 ms.
+    arriving.restore(msgspec.msgpack.encode({0: bytes(100_000)}))
+    assert arriving.ends_copy((began_ms + 410) * MS)
+    assert arriving.predicted_ns == 0.25 * MS
+
+
+def test_after_a_single_round_at_most_all_of_it_is_predicted_to_follow() -> None:
+    new = Large(0)
+    arriving = ArrivingState("b[0]", new, new, 1, 1, 0)
+    arriving.restore(msgspec.msgpack.encode({0: bytes(500_000)}))
+    assert arriving.ends_copy(40 * MS)
+    assert arriving.predicted_ns == 40 * MS
 
 
 @settings(deadline=None, max_examples=100)
@@ -255,7 +276,7 @@ class Wrong(Large):
 def test_an_operator_that_cannot_be_copied_fails_in_words() -> None:
     with pytest.raises(OperatorError, match=r"b\[0\]: snapshot_keys\(\) of Wrong returned list, expected bytes"):
         LeavingState("b[0]", Wrong(1), 1, 0).piece()
-    arriving = ArrivingState("b[0]", Wrong(1), Wrong(1), 1, 0)
+    arriving = ArrivingState("b[0]", Wrong(1), Wrong(1), 1, 0, 0)
     (received,) = frame.FrameReader(1).feed(b"".join(frame.copy(1, 0, 1, b"state", False)))
     with pytest.raises(OperatorError, match=r"b\[0\] failed: SystemExit: 3"):
         arriving.take(received)

@@ -128,9 +128,11 @@ def test_what_suspect_runs_show_is_on_the_page_and_decides_nothing(
     assert "confirmed" not in capsys.readouterr().out
     page = (out / "pmod.md").read_text().replace("\\", "")
     assert "| 1.50 [1.50, 1.50], n = 10, 10 suspect | not visible here |" in page
-    assert "- with the suspect runs: 1.50 [1.50, 1.50], n = 10\n" in page
+    assert "- with the suspect runs: 1.50 [1.50, 1.50], n = 10; one is suspect because: this host: 60%" in page
+    assert "- other placements against default: matrix 1.00 [1.00, 1.00], n = 10\n" in page
     claims = {each["id"]: each for each in json.loads((out / "claims.json").read_text())}
     assert claims["PMOD-F4"]["evidence"]["n"] == 0
+    assert claims["PMOD-F4"]["evidence"]["doubt"].startswith("this host: 60%")
     assert claims["PMOD-F4"]["evidence"]["with_suspect"]["low"] == pytest.approx(1.5)
 
 

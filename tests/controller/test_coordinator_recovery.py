@@ -275,6 +275,7 @@ def test_all_moves_of_a_plan_happen_at_one_barrier_after_new_workers_are_ready()
     assert (second.executor, second.source, second.target) == ("sink[0]", "n2/0", "n1/0")
     # Nodes' clocks differ by seconds, and the pause is 7 ms all the same.
     assert {move.pause_s for move in (first, second)} == {0.007}
+    assert {move.predicted_s for move in (first, second)} == {0.005}
     assert 3 < first.at_s < 3 + START_S
     assert (first.state_bytes, first.buffered_rows, first.cpu_ms) == (10, 3, 1.0)
     assert [(name, value) for name, _, value in nodes.noted("move")] == [("mid[0]", 0.007), ("sink[0]", 0.007)]

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 from conducting import MID, conduct
+from msgspec.structs import replace
 from obedient import Obedient, spec_of
 from scripted_workload import play_with_faults
 
 from agents.protocol import Cut, Go, Prepare, Progress, Start, Stored, Work, Worked
+from agents.trace import UnreportedRows
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.epoch_workers import name_of
 from controller.coordinator.interfaces import RestartRules, Scaling
 from controller.coordinator.reports import ReportedWork, SourcePositions
-from controller.coordinator.scaling import rescaled_live, undone
-from controller.coordinator.timeline import ScaleComponents
+from controller.coordinator.scaling import rescaled_live, undo
+from controller.coordinator.timeline import RETRY_S, ScaleComponents
 from inventory.errors import RunError
 from workloads.workload import load_workload
 
@@ -79,7 +81,8 @@ def test_sources_are_scaled_while_the_topology_runs_behind_the_highest_record_of
     assert nodes.coordinator.positions == {"src[0]": 60, "src[1]": 60}
 
 
-def test_a_scaling_of_sources_that_no_checkpoint_follows_is_undone_by_a_recovery_and_made_again() -> None:
+@pytest.mark.parametrize("dies", ["a worker", "an agent, which is away for longer than between two tries to scale"])
+def test_a_scaling_of_sources_that_no_checkpoint_follows_is_undone_by_a_recovery_and_made_again(dies: str) -> None:
     async def kill(nodes: Obedient) -> None:
         nodes.records = 100
         while not any(message.scaled is not None for message in nodes.got(Prepare)):
@@ -94,7 +97,11 @@ def test_a_scaling_of_sources_that_no_checkpoint_follows_is_undone_by_a_recovery
         assert not coordinator.event_log.scalings
         number = coordinator._epoch_workers.spec.numbers[0]
         coordinator.handle_report("n1", report(1, 41, number))
-        nodes.kill_worker(MID)
+        if dies == "a worker":
+            nodes.kill_worker(MID)
+        else:
+            nodes.restart_s = 3 * RETRY_S
+            nodes.kill_agent(MID.node)
         while nodes.epoch == 1:
             await asyncio.sleep(0.001)
         coordinator.handle_report("n1", report(1, 70, number))  # late
@@ -117,9 +124,22 @@ def test_work_of_executors_that_a_recovery_does_without_is_done_again_by_others(
     reported = ReportedWork()
     works = {f"mid[{at}]": Work(20 * at, 10 * at, 0, 0, 0) for at in (1, 2)}
     reported.record("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=0, sunk=0, executors=works))
-    assert undone(before, after, reported) == before
+    undo(before, after, reported)
     assert reported.bolts.worked == {"mid[0]": Worked(20, 10), "mid[1]": Worked(40, 20)}
     assert reported.sources.positions == {"src[0]": 0}
+
+
+def test_rows_behind_the_last_report_before_a_scaling_is_undone_do_not_count() -> None:
+    before = spec_of({"src[0]": MID})
+    after = rescaled_live(before, Scaling({"src": 2}, {"src[1]": MID}))
+    reported = ReportedWork()
+    reported.share_anew((1, min(after.numbers)), ["src[0]", "src[1]"])
+    reported.record("n1", replace(report(1, 41, min(after.numbers)), at_ns=5))
+    undo(before, after, reported)
+    reported.record("n1", replace(report(1, 70, min(after.numbers)), at_ns=9))
+    reported.times.start_epoch(2, [], {"n1": 100})
+    assert reported.counted.positions == reported.sources.positions == {"src[0]": 41}
+    assert reported.times.unreported == [UnreportedRows("n1", 0, 5, 100)]
 
 
 def test_sources_are_scaled_by_a_restart_behind_the_highest_record_of_all() -> None:

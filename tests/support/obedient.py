@@ -4,6 +4,7 @@ Each message is written down and obeyed, one after the other, `LAG_S` after it w
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -46,12 +47,11 @@ from controller.coordinator.epoch_workers import name_of
 from controller.coordinator.interfaces import Assignment, Environment, Offset
 from inventory.errors import RunError
 
-LAG_S = 0.01
-NODES = ("n1", "n2", "n3")
+LAG_S, NODES = 0.01, ("n1", "n2", "n3")
 AHEAD_NS = {"n1": 0, "n2": 5_000_000_000, "n3": -3_000_000_000}
 """What nodes' clocks show more than the controller's."""
 
-PAUSE_NS = 7_000_000
+PAUSE_NS, PREDICTED_NS = 7_000_000, 5_000_000
 PLACES = {"src[0]": Slot("n1", 0), "mid[0]": Slot("n1", 1), "sink[0]": Slot("n2", 0)}
 MID = PLACES["mid[0]"]
 
@@ -116,7 +116,7 @@ class Obedient:
         self.said: list[tuple[str, Any]] = []
         self.events: list[tuple[str, str, str, float | None]] = []
         self.mute: set[type] = set()
-        self.refuses = ""
+        self.refuses, self.restart_s = "", LAG_S
         self.cut = False
         self.dead: set[str] = set()
         self.hollow: set[str] = set()
@@ -199,7 +199,7 @@ class Obedient:
         self._later(lambda: self._obey(node, message) if life == self._lives[node] else None)
 
     async def _restart(self, node: str) -> None:
-        await asyncio.sleep(LAG_S)
+        await asyncio.sleep(self.restart_s)
         if node in self.dead:
             raise RunError(f"{node} does not answer")
         self._lives[node] += 1
@@ -272,10 +272,10 @@ class Obedient:
             self._say(node, Finished(epoch=message.epoch))
         elif isinstance(message, Precopy):
             behind = [Move(name_of(e), e.place) for e in getattr(message.scaled, "executors", ())]
+            copied = partial(Precopied, epoch=message.epoch, barrier=message.barrier, predicted_ns=PREDICTED_NS)
             for move in (*message.moves, *behind):
                 if move.to.node == node:
-                    slot, barrier = move.to.index, message.barrier
-                    self._say(node, Precopied(epoch=message.epoch, slot=slot, barrier=barrier, executor=move.executor))
+                    self._say(node, copied(slot=move.to.index, executor=move.executor))
         elif isinstance(message, Prepare):
             self._check_turn(message)
             for place in self.places(node):

@@ -132,7 +132,7 @@ def _trips(seed: int, city: City, taxis: _Taxis, minute: Integers, trip: Integer
     to_longitude, to_latitude = _points(drawn("dropoff points"), city, dropoff_cell, trip)
     hundredths = _hundredths_of_miles(drawn("detours"), from_longitude, from_latitude, to_longitude, to_latitude, trip)
     duration = _durations(drawn, hundredths, trip, dropoff)
-    told = duration + drawn("wrong times").happens(trip, WRONG_TIME) * 60
+    reported = duration + drawn("wrong times").happens(trip, WRONG_TIME) * 60
     lost = drawn("lost").below(trip, 1_000_000)
     no_pickup = lost < ALL_ZERO + PICKUP_ZERO
     no_dropoff = (lost < ALL_ZERO) | ((lost >= ALL_ZERO + PICKUP_ZERO) & (lost < ALL_ZERO + PICKUP_ZERO + DROPOFF_ZERO))
@@ -150,7 +150,7 @@ def _trips(seed: int, city: City, taxis: _Taxis, minute: Integers, trip: Integer
         "hack_license": taxis.licences.take(taxi),
         "pickup_datetime": _time(dropoff - duration),
         "dropoff_datetime": _time(dropoff),
-        "trip_time_in_secs": pa.array(told),
+        "trip_time_in_secs": pa.array(reported),
         "trip_distance": _decimal(hundredths, 2),
         "pickup_longitude": _decimal(np.where(no_pickup, 0, from_longitude), 6),
         "pickup_latitude": _decimal(np.where(no_pickup, 0, from_latitude), 6),
@@ -212,8 +212,8 @@ def _durations(drawn: Callable[[str], Draws], hundredths: Integers, trip: Intege
     meant = START_S + hundredths * SECONDS_A_MILE // 100
     seconds = meant * drawn("paces").by_quantiles(trip, PACE_PERCENT) // 100
     minutes = np.clip((seconds + 30) // 60, 1, MOST_MINUTES) * 60
-    told = np.where(dropoff % 60 > 0, np.maximum(1, seconds), minutes)
-    durations: Integers = np.where(drawn("no time").happens(trip, NO_TIME), 0, told)
+    reported = np.where(dropoff % 60 > 0, np.maximum(1, seconds), minutes)
+    durations: Integers = np.where(drawn("no time").happens(trip, NO_TIME), 0, reported)
     return durations
 
 

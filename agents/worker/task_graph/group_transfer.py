@@ -41,12 +41,18 @@ class Arrival:
     """
 
     def __init__(
-        self, name: str, operator: Operator, bolt: Divisible, barrier: int, sources: Mapping[int, int]
+        self,
+        name: str,
+        operator: Operator,
+        bolt: Divisible,
+        barrier: int,
+        sources: Mapping[int, int],
+        began_ns: int,
     ) -> None:
-        """Create it; `sources` are the workers of the old executors, by their numbers."""
+        """Create it at `began_ns`; `sources` are the workers of the old executors, by their numbers."""
         self.name, self.operator, self.barrier = name, operator, barrier
         self.copies = {
-            number: ArrivingState(name, operator, bolt, barrier, worker) for number, worker in sources.items()
+            number: ArrivingState(name, operator, bolt, barrier, worker, began_ns) for number, worker in sources.items()
         }
         self.unfinished = set(sources)
         self.used = False
@@ -163,7 +169,9 @@ class GroupTransfer:
         if not isinstance(operator, Divisible):
             self._report(ahead.barrier, executor.name)
             return
-        self._arriving[number] = Arrival(executor.name, operator, operator, ahead.barrier, sources)
+        self._arriving[number] = Arrival(
+            executor.name, operator, operator, ahead.barrier, sources, self._clocks.now_ns()
+        )
         for source, worker in sources.items():
             if worker == self._graph.me:
                 self._local.append((source, number))
@@ -259,7 +267,7 @@ class GroupTransfer:
 
     def _ends(self, arrival: Arrival, sender: int, ends_round: bool) -> bool:
         """Note a piece; return whether the copy ends with it."""
-        if not ends_round or not arrival.copies[sender].ends_copy():
+        if not ends_round or not arrival.copies[sender].ends_copy(self._clocks.now_ns()):
             return False
         arrival.unfinished.discard(sender)
         if not arrival.unfinished:

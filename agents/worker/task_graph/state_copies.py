@@ -154,16 +154,20 @@ class ArrivingState:
     Attributes:
         operator: opened, with the state that has been copied so far.
         used: whether an executor has taken it over.
+        predicted_ns: time that the rest will take at the barrier; None before the copy ends.
     """
 
-    def __init__(self, name: str, operator: Operator, bolt: Incremental, barrier: int, source: int) -> None:
+    def __init__(
+        self, name: str, operator: Operator, bolt: Incremental, barrier: int, source: int, began_ns: int
+    ) -> None:
         self.name, self.operator, self._bolt = name, operator, bolt
         self.barrier, self.source = barrier, source
         self.used = False
         self.nbytes = self.cpu_ns = 0
+        self.predicted_ns: int | None = None
         self._piece = bytearray()
-        self._round = 0
-        self._last_round: int | None = None
+        self._round, self._began_ns = 0, began_ns
+        self._last_round: tuple[int, int] | None = None
 
     def take(self, received: frame.Frame) -> bool:
         """Take a COPY frame; return whether a piece is complete."""
@@ -181,11 +185,18 @@ class ArrivingState:
         self.nbytes += len(piece)
         self._round += len(piece)
 
-    def ends_copy(self) -> bool:
-        """Return whether no further round is worthwhile after the one that has just ended."""
-        done, before = self._round, self._last_round
-        self._last_round, self._round = done, 0
-        return done < SMALL_ROUND_BYTES or (before is not None and 2 * done > before)
+    def ends_copy(self, now_ns: int) -> bool:
+        """Return whether no further round is worthwhile after the one that has just ended.
+
+        If not, predict the time of the rest. What a round copies has changed during the one before; state changes and
+        is copied at the same rates afterwards. Only one round: at most all of it has changed.
+        """
+        done, took_ns, before = self._round, now_ns - self._began_ns, self._last_round
+        self._last_round, self._round, self._began_ns = (done, took_ns), 0, now_ns
+        if done >= SMALL_ROUND_BYTES and (before is None or 2 * done <= before[0]):
+            return False
+        self.predicted_ns = took_ns if before is None else took_ns**2 // max(1, before[1])
+        return True
 
     def close(self) -> None:
         """Close the operator, unless an executor has taken it over."""

@@ -108,7 +108,9 @@ class StateTransfer:
                 self._report(command.barrier, move.executor)
                 continue
             peers.add(source)
-            self._arriving[number] = ArrivingState(move.executor, operator, operator, command.barrier, source)
+            self._arriving[number] = ArrivingState(
+                move.executor, operator, operator, command.barrier, source, self._clocks.now_ns()
+            )
             self._pull(number, self._arriving[number])
         if command.scaled is not None:
             peers |= self.groups.precopy(command.barrier, plan, RunPlan(command.scaled))
@@ -128,8 +130,10 @@ class StateTransfer:
     def _pull(self, number: int, copy: ArrivingState) -> None:
         self._network.wire(copy.source).write([frame.pull(self._epoch, number, copy.barrier)])
 
-    def _report(self, barrier: int, executor: str) -> None:
-        self._send(Precopied(epoch=self._epoch, slot=self._slot, barrier=barrier, executor=executor))
+    def _report(self, barrier: int, executor: str, predicted_ns: int | None = None) -> None:
+        self._send(
+            Precopied(epoch=self._epoch, slot=self._slot, barrier=barrier, executor=executor, predicted_ns=predicted_ns)
+        )
 
     def take(self, received: frame.Frame, peer: int) -> None:
         """Take a frame about state that is copied from here or to here.
@@ -177,8 +181,8 @@ class StateTransfer:
         began = self._clocks.cpu_ns()
         if copy.take(received):
             copy.cpu_ns += self._clocks.cpu_ns() - began
-            if received.flags & frame.ROUND and copy.ends_copy():
-                self._report(barrier, copy.name)
+            if received.flags & frame.ROUND and copy.ends_copy(self._clocks.now_ns()):
+                self._report(barrier, copy.name, copy.predicted_ns)
             else:
                 self._pull(number, copy)
 

@@ -12,7 +12,7 @@ from observed_rounds import APART, applied, chain, nodes, observed, round_at
 
 from inventory.cluster import Cluster, ExistingWorker
 from inventory.plugins import given as parameters
-from scheduler.online.observation import Change, Observation, PastRevision
+from scheduler.online.observation import Change, Observation, Outcome, PastRevision
 from scheduler.online.replanning import cut_of, renamed, replan
 from scheduler.online.revision import Revision
 from scheduler.online.validation import CheckedOnline, make_online_scheduler
@@ -159,6 +159,22 @@ def test_d_storm_plans_anew_when_a_load_is_not_as_planned() -> None:
     assert revision.details["urgent"] == {"infeasible": ["s[0]"]}
     # The node has room: the load is other than planned, not more than its capacity.
     assert revision.text == "s[0]: load differs from the planned one"
+
+
+@pytest.mark.parametrize(("outcome", "reason"), [("stale", "infeasible"), ("done", "")])
+def test_d_storm_plans_again_if_its_plan_was_not_carried_out(outcome: Outcome, reason: str) -> None:
+    cluster = nodes(3, capacity=None)
+    ready = make_online_scheduler("d-storm", None)
+    loads = {"s[0]": 12.1}
+    first = observed(60, load=loads, cluster=cluster)
+    revision = ready.revise(round_at(first, cluster=cluster), first)
+    assert revision is not None
+    assert revision.moves
+    past = PastRevision(at_s=60.3, reason=revision.reason, outcome=outcome, moves=len(revision.moves))
+    later = observed(130, load=loads, cluster=cluster, history=(past,))
+    again = ready.revise(round_at(later, cluster=cluster), later)
+    assert again is not None
+    assert again.reason.replace("cut", "") == reason
 
 
 def test_matrix_moves_only_what_lost_its_node() -> None:
