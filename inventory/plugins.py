@@ -19,7 +19,9 @@ from inventory.errors import InputError, ParameterError, UnfitError, nearest
 
 P = TypeVar("P")
 
-OWN = frozenset(("agents", "analysis", "campaign", "controller", "inventory", "millrace", "scheduler", "workloads"))
+OWN = frozenset(
+    ("agents", "analysis", "campaign", "controller", "engines", "inventory", "millrace", "scheduler", "workloads")
+)
 """Names of Millrace's own top-level packages, which no other distribution may use."""
 
 

@@ -7,7 +7,7 @@ they cannot interrupt Python's own start either.
 
 import sys
 
-OWN = ("agents", "analysis", "campaign", "controller", "inventory", "scheduler", "workloads")
+OWN = ("agents", "analysis", "campaign", "controller", "engines", "inventory", "scheduler", "workloads")
 
 
 def main() -> None:

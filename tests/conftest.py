@@ -95,6 +95,12 @@ def _vm() -> str | None:
     return why_not()
 
 
+def _storm() -> str | None:
+    from engines.installation import unsupported_reason
+
+    return unsupported_reason()
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "loopback": _loopback,
     "root": _root,
@@ -105,14 +111,16 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "browser": _browser,
     "profiler": _profiler,
     "vm": _vm,
+    "storm": _storm,
 }
 """Marker -> probe; a probe says why tests with the marker cannot run here, or None."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How many scenarios of kills and moves to play, and which."""
+    """How many scenarios of kills and moves to play, and which; how many rounds to compare with Storm's schedulers."""
     group = parser.getgroup("millrace")
     group.addoption("--scenarios", type=int, default=64, metavar="N", help="play N scenarios of kills and moves")
+    group.addoption("--oracle", type=int, default=100, metavar="N", help="compare N rounds per scheduler with Storm's")
     group.addoption(
         "--seed", type=int, metavar="S", help="play the scenarios of seed S (default: another one each time)"
     )
@@ -123,7 +131,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     MILLRACE_REQUIRE names markers that must not be skipped.
     """
-    for long in ("soak", "pipelines", "emulated", "vm", "long"):
+    for long in ("soak", "pipelines", "emulated", "vm", "long", "storm"):
         if long not in config.getoption("markexpr"):
             asked = [item for item in items if item.get_closest_marker(long) is None]
             config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(long) is not None])
@@ -186,6 +194,7 @@ TOGETHER = {
     "test_ssh_files.py": "SSH servers for files",
     "test_top.py": "campaign that is watched",
     "test_emulated_network.py": "emulated networks",
+    "test_storm_oracle.py": "the compiled driver",
     "test_hostile_names.py": "SSH server for names",
 }
 """File -> what its tests share and is expensive to make. These run in one xdist worker; all other tests in any."""

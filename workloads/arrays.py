@@ -1,6 +1,7 @@
 """Arrow batches of a stream: schema, conversion from and to rows, checks, and the distinct keys of a batch."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,23 +111,44 @@ def concatenated(schema: Mapping[str, str], chunks: Sequence[pa.RecordBatch]) ->
     return pa.RecordBatch.from_arrays(columns, names=list(schema))
 
 
-def checked(batch: Any, arrow: pa.Schema, who: str) -> pa.RecordBatch:
-    """Return a batch that an operator has emitted, without dictionaries.
+def checked(batch: Any, arrow: pa.Schema, who: str, known: Sequence[pa.Array] = ()) -> pa.RecordBatch:
+    """Return a batch that an operator has emitted, without dictionaries other than those `known` from its input.
 
     Raises:
         RunError: it is no batch of the stream's schema, or has nulls; the message begins with `who`.
     """
     if not isinstance(batch, pa.RecordBatch):
         raise RunError(f"{who} emitted {type(batch).__name__}, expected a RecordBatch or a list of rows")
-    columns = list(map(decoded, batch.columns))
-    if batch.schema.names != arrow.names or [column.type for column in columns] != arrow.types:
+    columns = [column if _has_one_of(known, column) else decoded(column) for column in batch.columns]
+    if batch.schema.names != arrow.names or list(map(_type_of_values, columns)) != arrow.types:
         got = ", ".join(f"{field.name}: {field.type}" for field in batch.schema)
         wanted = ", ".join(f"{field.name}: {field.type}" for field in arrow)
         raise RunError(f"{who} emitted columns ({got}), expected ({wanted})")
     for name, column in zip(arrow.names, columns, strict=True):
         if column.null_count:
             raise RunError(f"{who} emitted nulls in the column {name!r}")
-    return pa.RecordBatch.from_arrays(columns, schema=arrow)
+    return pa.RecordBatch.from_arrays(columns, names=arrow.names)
+
+
+def dictionaries_of(batch: pa.RecordBatch) -> list[pa.Array]:
+    """Return the dictionaries of columns that have one."""
+    return [column.dictionary for column in batch.columns if isinstance(column, pa.DictionaryArray)]
+
+
+def _has_one_of(dictionaries: Sequence[pa.Array], column: pa.Array) -> bool:
+    """Return whether a column has one of these dictionaries itself, whose entries are known to be distinct."""
+    if not dictionaries or not isinstance(column, pa.DictionaryArray) or column.indices.type != pa.int32():
+        return False
+    place = _place_of(column.dictionary)
+    return any(_place_of(dictionary) == place for dictionary in dictionaries)
+
+
+def _place_of(array: pa.Array) -> tuple[Any, ...]:
+    return array.type, array.offset, len(array), *(buffer and buffer.address for buffer in array.buffers())
+
+
+def _type_of_values(column: pa.Array) -> pa.DataType:
+    return column.type.value_type if isinstance(column, pa.DictionaryArray) else column.type
 
 
 class Distinct(NamedTuple):
@@ -151,6 +173,12 @@ def distinct(column: pa.Array) -> Distinct:
     return Distinct(encoded.indices.to_numpy().astype(np.intp), encoded.dictionary)
 
 
+def counted(column: pa.Array) -> Iterator[tuple[Any, int]]:
+    """Return the distinct values of a column without nulls, with the number of rows that have each."""
+    codes, values = distinct(column)
+    return zip(values.to_pylist(), np.bincount(codes, minlength=len(values)).tolist(), strict=True)
+
+
 class Keys(NamedTuple):
     """The distinct keys of a batch: row i has key number `codes[i]`; `owners[k]` is the executor that owns key k."""
 
@@ -173,18 +201,68 @@ def keys_of(columns: Sequence[pa.Array], owner: Callable[[Any], int]) -> Keys:
     found = list(map(distinct, columns))
     if len(found) == 1:
         return Keys(found[0].codes, owners_of(found[0].values.to_pylist(), owner))
-    codes = found[0].codes
+    codes, first = _numbered(found[0].codes, len(found[0].values))
     for more in found[1:]:
         # Dense again after each field, so that the product cannot overflow.
-        _, codes = np.unique(codes * len(more.values) + more.codes, return_inverse=True)
-    _, first = np.unique(codes, return_index=True)
+        codes, first = _numbered(codes * len(more.values) + more.codes, len(first) * len(more.values))
     fields = [each.values.take(pa.array(each.codes[first])).to_pylist() for each in found]
     return Keys(codes, owners_of(list(zip(*fields, strict=True)), owner))
+
+
+class CellTable:
+    """Numbers of keys of small whole numbers, kept in a table with a cell for every key up to the highest."""
+
+    MOST_CELLS = 1 << 18
+
+    def __init__(self, fields: int, number: Callable[[tuple[int, ...]], int]) -> None:
+        """Create a table for keys of so many fields; `number` returns that of a key, and is called once per key."""
+        self._number = number
+        self._table: npt.NDArray[np.intp] = np.full((0,) * fields, -1, np.intp)
+
+    def of(self, columns: Sequence[npt.NDArray[np.int64]]) -> Codes | None:
+        """Return the number of each row's key, at least one row; None if a key is negative or the table too large."""
+        shape = [max(have, int(part.max()) + 1) for have, part in zip(self._table.shape, columns, strict=True)]
+        if min(int(part.min()) for part in columns) < 0 or math.prod(shape) > self.MOST_CELLS:
+            return None
+        if tuple(shape) != self._table.shape:
+            larger = np.full(shape, -1, np.intp)
+            larger[tuple(map(slice, self._table.shape))] = self._table
+            self._table = larger
+        places = tuple(columns)
+        numbers: Codes = self._table[places]
+        missing = np.flatnonzero(numbers < 0)
+        if not len(missing):
+            return numbers
+        for key in dict.fromkeys(zip(*(part[missing].tolist() for part in columns), strict=True)):
+            self._table[key] = self._number(key)
+        return self._table[places]
+
+
+def _numbered(codes: Codes, below: int) -> tuple[Codes, Codes]:
+    """Return codes, all less than `below`, without gaps, and for each of the new ones a row that has it."""
+    if below > 8 * len(codes):
+        _, first, dense = np.unique(codes, return_index=True, return_inverse=True)
+        return dense, first
+    # Without sorting, which takes five times as long.
+    row_of = np.full(below, -1, np.intp)
+    row_of[codes] = np.arange(len(codes))
+    used = np.flatnonzero(row_of >= 0)
+    number = np.empty(below, np.intp)
+    number[used] = np.arange(len(used))
+    return number[codes], row_of[used]
 
 
 def owners_of(keys: Sequence[Any], owner: Callable[[Any], int]) -> Codes:
     """Return the owner of each key."""
     return np.fromiter(map(owner, keys), np.intp, len(keys))
+
+
+def ranks_of(codes: Codes, numbers: Codes) -> Codes:
+    """Return, for each row, how many rows before it have the same code; `numbers` are the rows of each code."""
+    order = np.argsort(codes.astype(np.uint16) if len(numbers) <= 1 << 16 else codes, kind="stable")
+    ranks = np.empty(len(codes), np.intp)
+    ranks[order] = np.arange(len(codes)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+    return ranks
 
 
 def parts_of(targets: Codes, count: int) -> list[Codes]:

@@ -9,7 +9,7 @@ Neither this module nor its users load Arrow before the first batch: workers wit
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Union, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union, overload
 
 from workloads.operators import Batch, Bolt, Emitted, Row, Spout
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     Indices = npt.NDArray[np.intp]
 
-ROWS_BELOW = 64
+Api = Literal["rows", "columns"]
+"""Interface of a workload's operators, which is one of its parameters."""
+
+ROWS_BELOW = 512
 """Batches of fewer rows are processed as rows where an operator offers both (`benchmarks/dataplane/crossover.py`)."""
 
 
@@ -62,7 +65,7 @@ class ColumnBolt(Bolt):
     """True if `str` and `bytes` columns may come dictionary-encoded (int32 indices, each value once)."""
 
     derives: ClassVar[bool] = False
-    """True if all results are `Derived`; otherwise a sampled row is processed separately from its neighbours."""
+    """True if all results are `Derived`, or there are none; otherwise a sampled row is processed separately."""
 
     def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
         """Handle one batch, like `Bolt.process`; may keep columns of it, which are never changed."""

@@ -25,7 +25,7 @@ from loopback import Ground, diary, load, nodes, run, wait
 from controller.coordinator.barrier import MovePlan, MoveRequest
 
 FIRST_S, EVERY_S = 4.0, 1.0
-FILL_S_PER_MB = 0.02
+FILL_S_PER_MB = 0.2
 PLACES = {"spout[0]": "n0/0", "keep[0]": "n0/0", "spout[1]": "n1/0", "keep[1]": "n1/0"}
 VALUE_BYTES, KEY_BYTES = 100, 7
 CHANGING_PER_S = 0.01

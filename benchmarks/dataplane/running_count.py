@@ -2,17 +2,22 @@
 
     spout (lines) -- shuffle --> split -- fields (word) --> count -- local-or-shuffle --> out
 
-For measurements: with the batch API, and with the API that takes rows one by one.
+For measurements: by columns, with the batch API, and with the API that takes rows one by one.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+import pyarrow as pa
 from unobserved import Observed, observe
 
 from workloads.apps.wordcount import Count, Split, WordCount
-from workloads.data.text import LineSpout, TextParams
+from workloads.apps.wordcount_columns import ColumnSplit
+from workloads.arrays import distinct, ranks_of
+from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
+from workloads.data.text import ColumnLineSpout, LineSpout, TextParams
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row, TupleBolt, per_tuple
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 
@@ -26,7 +31,7 @@ class RunningCountParams(TextParams):
         observed: what a worker observes of itself.
     """
 
-    api: Literal["batch", "tuple"] = "batch"
+    api: Literal["batch", "columns", "tuple"] = "batch"
     observed: Observed = "all"
 
     defaults: ClassVar = {"spout": 2, "split": 2, "count": 2, "out": 2}
@@ -50,6 +55,33 @@ class Discard(Bolt):
     """A sink that keeps nothing."""
 
     def process(self, batch: Batch) -> Emitted:
+        return NOTHING
+
+
+class ColumnRunningCount(BatchCount, ColumnBolt):
+    """Words to running counts, by columns."""
+
+    derives: ClassVar[bool] = True
+    dictionaries: ClassVar[bool] = True
+
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+        column = batch.columns.column(0)
+        codes, values = distinct(column)
+        words = values.to_pylist()
+        counts, get = self._counts, self._counts.get
+        before = np.array([get(word, 0) for word in words], np.int64)
+        numbers = np.bincount(codes, minlength=len(words))
+        counts.update(zip(words, (before + numbers).tolist(), strict=True))
+        running = pa.array(before[codes] + ranks_of(codes, numbers) + 1)
+        return {DEFAULT_STREAM: Derived(pa.RecordBatch.from_arrays([column, running], names=["word", "count"]))}
+
+
+class ColumnDiscard(Discard, ColumnBolt):
+    """A sink that keeps nothing, by columns."""
+
+    dictionaries: ClassVar[bool] = True
+
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
         return NOTHING
 
 
@@ -113,4 +145,7 @@ class RunningCount(WordCount):
         observe(self.params.observed)
         if self.params.api == "tuple":
             return {"spout": LineSpout, "split": split, "count": TupleCount, "out": discard}[component]()
+        if self.params.api == "columns":
+            made = {"spout": ColumnLineSpout, "split": ColumnSplit, "count": ColumnRunningCount, "out": ColumnDiscard}
+            return made[component]()
         return {"spout": LineSpout, "split": Split, "count": BatchCount, "out": Discard}[component]()

@@ -43,6 +43,10 @@ class Case:
 
 
 CASES = (
+    Case("columns, running", "running-count", {"api": "columns"}, 2, "bytewax running 2", 10.0, 15.0),
+    Case("columns, beside Flink", "running-count", {"api": "columns"}, 2, "flink running 2", 1.3, 2.0),
+    Case("columns, combined", "wordcount", {"api": "columns", "combine": True}, 2, "bytewax final 2", 8.0, 12.0),
+    Case("columns, final", "wordcount", {"api": "columns"}, 2, "bytewax final 2", 0.0, 0.0),
     Case("tuple API, running", "running-count", {"api": "tuple"}, 2, "bytewax running 2", 2.0, 3.0),
     Case("batch API, running", "running-count", {"api": "batch"}, 2, "bytewax running 2", 5.0, 7.0),
     Case("batch API, beside Flink", "running-count", {"api": "batch"}, 2, "flink running 2", 0.0, 1.0),
@@ -70,7 +74,7 @@ class Cost:
 
 async def ours(on: Ground, case: Case, words_per_line: float, seconds: float) -> Cost:
     """One run."""
-    components = ["spout", "split", "count", *(["out"] if "api" in case.params else [])]
+    components = ["spout", "split", "count", *(["out"] if case.workload == "running-count" else [])]
     params = {"parallelism": dict.fromkeys(components, 2), "ackers": 0, **case.params}
     executors = load_workload(case.workload, params).topology().executors
     places = {entry.name: f"n{entry.index % case.workers}/0" for entry in executors}

@@ -72,7 +72,8 @@ def measure(options: argparse.Namespace) -> int:
         (desk / "cluster.json").write_text(json.dumps(CLUSTER))
         (desk / "agenda.json").write_text(json.dumps(agenda(options)))
         words = [sys.executable, "-m", "millrace", "run", "agenda.json", "--no-report", "--out", "out"]
-        done = subprocess.run(words, cwd=desk, capture_output=True, text=True, check=False)
+        own = {**os.environ, "XDG_STATE_HOME": str(desk / "state")}  # so that other campaigns may run
+        done = subprocess.run(words, cwd=desk, env=own, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.stderr.write(done.stderr)
             return 1

@@ -8,8 +8,8 @@ and changes nothing. Whatever else the machine does meets both alike. Of windows
 and workers, and of these, the controller and the scheduler's process. For each pair the median over its windows of the
 ratio in the same window; of these the median over the pairs with its 95 % interval (order statistics): processes differ
 by how their memory happens to lie, which windows of one pair do not show. The limit is 1 %: undecided if the interval
-spans it. `--static` compares two static runs: what this measurement itself shows. Every answer is compared with the
-reference.
+spans it. Beside it, the 99th percentile of the latency of each run, from its traces. `--static` compares two static
+runs: what this measurement itself shows. Every answer is compared with the reference.
 
 Example: .venv/bin/python benchmarks/online/idle.py --pairs 3 --windows 2
 """
@@ -21,11 +21,11 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from itertools import pairwise
 from math import comb, inf
 from pathlib import Path
 from statistics import fmean, median
+from time import monotonic_ns
 
 import psutil
 
@@ -65,6 +65,7 @@ async def one(online: bool, words_per_s: float) -> None:
             decider = Decider(SchedulerInFile("matrix", {}), on.folder / "decisions", on.folder / "log", 30.0)
             settings = OnlineSettings(decider, RHYTHM, RevisionSettings(), Problem(cluster, (topology,)), inf, {})
         async with run(on, "running-count", PARAMS, places, rate, settings, sensors=("cpu",)) as (play, totals):
+            begun_ns = monotonic_ns()
             await wait(play, WARM_UP_S)
             of_nodes = [process.pid for process in processes(on)]
             own = [os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))]
@@ -80,6 +81,15 @@ async def one(online: bool, words_per_s: float) -> None:
             # Reports come once a second.
             if abs(emitted * words_per_line / words_per_s - seconds) > 2 + 0.01 * seconds:
                 raise SystemExit(f"{emitted * words_per_line / seconds:,.0f} words/s instead of {words_per_s:,.0f}")
+            ended_ns = monotonic_ns()
+        rows = play.traces()["latency"].to_pylist()
+        # Those of the warm-up and of the end are left out.
+        settled = sorted((r["value_ns"], r["count"]) for r in rows if begun_ns + WARM_UP_S * 1e9 < r["t_ns"] < ended_ns)
+        left = 0.01 * sum(count for _, count in settled)
+        while settled and left >= 0:
+            value_ns, count = settled.pop()
+            left -= count
+        print(json.dumps(value_ns / 1e6))
 
 
 async def started(way: str, words_per_s: float) -> tuple[Process, Sequence[Sequence[psutil.Process]]]:
@@ -93,27 +103,30 @@ async def started(way: str, words_per_s: float) -> tuple[Process, Sequence[Seque
     return controller, [[psutil.Process(pid) for pid in pids] for pids in json.loads(line)]
 
 
-async def ended(controller: Process) -> None:
-    """End a run."""
-    await controller.communicate(b"")
+async def ended(controller: Process) -> float:
+    """End a run, and return the 99th percentile of its latency in ms."""
+    said, _ = await controller.communicate(b"")
     if controller.returncode:
         raise SystemExit("a run failed")
+    return float(said)
 
 
-async def windows_of(ways: Sequence[str], words_per_s: float, windows: int) -> list[list[list[float]]]:
-    """Two runs at the same time: CPU seconds by what is counted (as in `WHAT`), run and window."""
-    async with AsyncExitStack() as stack:
-        runs = await asyncio.gather(*(started(way, words_per_s) for way in ways))
-        for controller, _ in runs:
-            stack.push_async_callback(ended, controller)
-        marks = []
+async def windows_of(
+    ways: Sequence[str], words_per_s: float, windows: int
+) -> tuple[list[list[list[float]]], list[float]]:
+    """Two runs at the same time: CPU seconds by what is counted (as in `WHAT`), run and window; and their p99 in ms."""
+    runs = await asyncio.gather(*(started(way, words_per_s) for way in ways))
+    marks = []
+    try:
         for at in range(windows + 1):
             await asyncio.sleep(ASK_S if at else 0)
             marks.append([[cpu_s(group) for group in groups] for _, groups in runs])
+    finally:
+        late = await asyncio.gather(*(ended(controller) for controller, _ in runs))
     return [
         [[after[at][what] - before[at][what] for before, after in pairwise(marks)] for at in range(len(ways))]
         for what in range(len(WHAT))
-    ]
+    ], late
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -137,14 +150,17 @@ async def measure(options: argparse.Namespace) -> int:
     ways = ("static", "static" if options.static else "online")
     seconds: list[list[list[float]]] = []
     added: list[list[float]] = []
+    p99: list[list[float]] = []
     for number in range(options.pairs):
         # Which one starts first alternates.
         order = (0, 1) if number % 2 else (1, 0)
-        found = await windows_of([ways[at] for at in order], options.words_per_s, options.windows)
+        found, late = await windows_of([ways[at] for at in order], options.words_per_s, options.windows)
+        p99.append([late[order.index(at)] for at in (0, 1)])
         costs = [[each[order.index(at)] for at in (0, 1)] for each in found]
         seconds.append([[fmean(cost) for cost in each] for each in costs])
         added.append([median(b / a for a, b in zip(*each, strict=True)) - 1 for each in costs])
         words = ", ".join(f"{what} {share:+.2%}" for what, share in zip(WHAT, added[-1], strict=True))
+        words += f"; p99 {p99[-1][0]:.2f} -> {p99[-1][1]:.2f} ms"
         print(f"pair {number + 1}, {ways[0]} -> {ways[1]}: {words}; {load()}", flush=True)
     million = options.words_per_s * ASK_S / 1e6
     print(f"\n| CPU s per million words | {ways[0]} | {ways[1]} | added, median | 95 % interval | limit | |")
@@ -155,6 +171,12 @@ async def measure(options: argparse.Namespace) -> int:
         static, online = (median(each[at][way] for each in seconds) / million for way in (0, 1))
         bound = f"{low:+.2%} to {high:+.2%} | {LIMIT:.0%} | {verdict(low, high)}"
         print(f"| {what} | {static:.4f} | {online:.4f} | {median(shares):+.2%} | {bound} |")
+    ratios = [online / static - 1 for static, online in p99]
+    low, high = interval(ratios)
+    static, online = (median(each[way] for each in p99) for way in (0, 1))
+    print(
+        f"| p99 latency, ms | {static:.2f} | {online:.2f} | {median(ratios):+.1%} | {low:+.1%} to {high:+.1%} | 0 % | |"
+    )
     return 0
 
 

@@ -1,10 +1,15 @@
-"""METIS and CP-SAT on partitioning problems; runs in an environment of its own, called by `benchmarks/schedulers.py`.
+"""METIS, KaMinPar, Mt-KaHyPar and CP-SAT on partitioning problems; runs in an environment of its own.
 
-Reads one JSON document from standard input, writes one to standard output: parts per vertex (or null) and CPU seconds.
+Called by `benchmarks/schedulers.py` and `benchmarks/partitioning.py`.
+
+Reads one JSON document from standard input, writes one to standard output: parts per vertex (or null) and CPU seconds;
+for KaMinPar and Mt-KaHyPar, one thread each, a list of these, one per seed.
 """
 
 import json
 import sys
+import tempfile
+from pathlib import Path
 from time import perf_counter, process_time
 
 import numpy as np
@@ -62,5 +67,46 @@ def cp_sat(task):
     return {"part": part, "seconds": seconds, "proven": status == cp_model.OPTIMAL}
 
 
-PEERS = {"metis": metis, "cp-sat": cp_sat}
+def kaminpar(task):
+    import kaminpar
+
+    rows = (range(a, b) for a, b in zip(task["xadj"], task["xadj"][1:], strict=False))
+    lines = [" ".join(f"{task['adj'][e] + 1} {task['wgt'][e]}" for e in row) for row in rows]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "graph.metis"
+        file.write_text("\n".join([f"{len(lines)} {len(task['adj']) // 2} 1", *lines]) + "\n")
+        graph = kaminpar.load_graph(str(file), kaminpar.GraphFileFormat.METIS)
+    answers = []
+    for seed in range(task["seeds"]):
+        partitioner = kaminpar.KaMinPar(num_threads=1, ctx=kaminpar.context_by_name(task["preset"]))
+        kaminpar.reseed(seed)
+        start = process_time()
+        part = partitioner.compute_partition(graph, max_block_weights=task["cap"])
+        answers.append({"part": list(map(int, part)), "seconds": process_time() - start})
+    return answers
+
+
+def mt_kahypar(task):
+    import mtkahypar
+
+    library = mtkahypar.initialize(1)
+    n, adj = len(task["xadj"]) - 1, task["adj"]
+    entries = [(v, e) for v in range(n) for e in range(task["xadj"][v], task["xadj"][v + 1]) if adj[e] > v]
+    pairs, rates = [(v, adj[e]) for v, e in entries], [task["wgt"][e] for _, e in entries]
+    answers = []
+    for seed in range(task["seeds"]):
+        mtkahypar.set_seed(seed)
+        context = library.context_from_preset(getattr(mtkahypar.PresetType, task["preset"]))
+        context.set_partitioning_parameters(len(task["cap"]), 0.03, mtkahypar.Objective.CUT)
+        context.set_individual_target_block_weights(task["cap"])
+        context.logging = False
+        graph = library.create_graph(context, n, len(pairs), pairs, [1] * n, rates)
+        start = process_time()
+        done = graph.partition(context)
+        seconds = process_time() - start
+        answers.append({"part": [done.block_id(v) for v in range(n)], "seconds": seconds})
+    return answers
+
+
+PEERS = {"metis": metis, "cp-sat": cp_sat, "kaminpar": kaminpar, "mt-kahypar": mt_kahypar}
 json.dump([PEERS[task["peer"]](task) for task in json.load(sys.stdin)], sys.stdout)

@@ -1,4 +1,4 @@
-"""Peers beside our schedulers: METIS and CP-SAT in an environment of their own, and greedy growth.
+"""Peers beside our schedulers: METIS, KaMinPar, Mt-KaHyPar, CP-SAT in an environment of their own, and greedy growth.
 
 METIS balances within a tolerance and knows no hard limits; so its tolerance and number of parts are tuned, and its
 answers are made to fit (`legal`). What our own refinement makes of them (`refined`) counts apart.
@@ -20,7 +20,7 @@ from scheduler.partitioning.solving import SMALL, looks_for
 from scheduler.partitioning.tabu import PATIENCE, Effort, improve
 
 HERE = Path(__file__).parent
-PACKAGES = ("pymetis==2025.2.2", "ortools==9.15.6755")
+PACKAGES = ("pymetis==2025.2.2", "ortools==9.15.6755", "kaminpar==3.7.3", "mtkahypar==1.7")
 
 
 def interpreter() -> Path:

@@ -1,4 +1,4 @@
-"""Rows per second of `smart-home` on one node, beside pandas on the same rows in the same run.
+"""Rows per second of `smart-home` on one node, by rows and by columns, beside pandas on the same rows in the same run.
 
     python benchmarks/workloads/smart_home.py [--rows 3000000] [--workers 2] [--rounds 3]
 
@@ -30,9 +30,9 @@ MEASURED = 0.7
 """Share of the rows over which the rate is taken; workers that have drained report no more."""
 
 
-async def ours(on: Ground, source: Path, workers: int) -> tuple[float, float, float]:
+async def ours(on: Ground, source: Path, workers: int, api: str) -> tuple[float, float, float]:
     """Rows per second, CPU seconds per million rows and resident MB of all workers."""
-    params = {"input": str(source), "parallelism": TASKS}
+    params = {"input": str(source), "parallelism": TASKS, "api": api}
     workload = load_workload("smart-home", params)
     (prepared,) = workload.prepare(on.folder / "prepared")
     places = {entry.name: f"n0/{entry.index % workers}" for entry in workload.topology().executors}
@@ -58,23 +58,28 @@ def theirs(folder: Path, source: Path) -> float:
 
 async def measure(options: argparse.Namespace) -> int:
     """Alternate, print."""
-    found: list[tuple[float, float]] = []
+    found: dict[str, list[tuple[float, float, float]]] = {"rows": [], "columns": []}
     async with nodes(1) as on:
         source = on.folder / "readings.csv"
         write_rows(source, smart_plugs(options.rows, 1), lambda _rows: None)
         for number in range(options.rounds):
-            rate, cpu, resident = await ours(on, source, options.workers)
             pandas = theirs(on.folder / "prepared", source)
-            found.append((rate, pandas))
-            print(
-                f"round {number + 1}: {rate:,.0f} rows/s, {cpu:.2f} CPU s per million rows, {resident:.0f} MB in "
-                f"{options.workers} workers; pandas {pandas:,.0f} rows/s; {load()}",
-                flush=True,
-            )
-    print(
-        f"median {median(rate for rate, _ in found):,.0f} rows/s, "
-        f"{median(rate / pandas for rate, pandas in found):.2f} x pandas"
-    )
+            for api, rounds in found.items():
+                rate, cpu, resident = await ours(on, source, options.workers, api)
+                rounds.append((rate, cpu, pandas))
+                print(
+                    f"round {number + 1}, {api}: {rate:,.0f} rows/s, {cpu:.2f} CPU s per million rows, "
+                    f"{resident:.0f} MB in {options.workers} workers; pandas {pandas:,.0f} rows/s; {load()}",
+                    flush=True,
+                )
+    for api, rounds in found.items():
+        rates, costs, _ = zip(*rounds, strict=True)
+        print(
+            f"{api}: median {median(rates):,.0f} rows/s, {median(costs):.2f} CPU s per million rows, "
+            f"{median(rate / pandas for rate, _, pandas in rounds):.2f} x pandas"
+        )
+    less = median(rows[1] / columns[1] for rows, columns in zip(found["rows"], found["columns"], strict=True))
+    print(f"columns: {less:.2f} times less CPU than rows")
     return 0
 
 

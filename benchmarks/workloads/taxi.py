@@ -1,6 +1,6 @@
 """Trips per second of `taxi` and `taxi-profit` in one worker, beside one thread that answers the same queries.
 
-    python benchmarks/workloads/taxi.py [--rows 2000000] [--rounds 3] [--only taxi] [--answer both]
+    python benchmarks/workloads/taxi.py [--rows 2000000] [--rounds 3] [--only taxi] [--answer both] [--api rows columns]
 
 The trips are generated; one executor per component, sources as fast as they can (rate max) under a campaign's own
 control, with a checkpoint every five seconds, and every answer is compared with the reference. Time is from the start
@@ -13,6 +13,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -85,22 +86,23 @@ async def measure(options: argparse.Namespace) -> int:
         for name in options.only:
             sizes = load_workload(name, {}).params.parallelism
             params = {"input": str(source), "answer": options.answer, "parallelism": dict.fromkeys(sizes, 1)}
-            found: list[tuple[float, float, float]] = []
-            for number in range(options.rounds):
-                rate, per_cpu_s, resident = await ours(on, name, params)
+            found: dict[str, list[tuple[float, float, float]]] = {api: [] for api in options.api}
+            for number, api in product(range(options.rounds), options.api):
+                rate, per_cpu_s, resident = await ours(on, name, {**params, "api": api})
                 reference = theirs(on.folder / "prepared", name, params)
-                found.append((rate, per_cpu_s, reference))
+                found[api].append((rate, per_cpu_s, reference))
                 print(
-                    f"{name}, round {number + 1}: {rate:,.0f} trips/s, {per_cpu_s:,.0f} per CPU second, "
+                    f"{name} by {api}, round {number + 1}: {rate:,.0f} trips/s, {per_cpu_s:,.0f} per CPU second, "
                     f"{resident:.0f} MB; the reference {reference:,.0f} per CPU second; {load()}",
                     flush=True,
                 )
-            rates, per_cpu_s_all, references = zip(*found, strict=True)
-            print(
-                f"{name}, median: {median(rates):,.0f} trips/s, {median(per_cpu_s_all):,.0f} per CPU second, "
-                f"{median(ours / theirs for _, ours, theirs in found):.2f} x the reference "
-                f"({median(references):,.0f})"
-            )
+            for api, rounds in found.items():
+                rates, per_cpu_s_all, references = zip(*rounds, strict=True)
+                print(
+                    f"{name} by {api}, median: {median(rates):,.0f} trips/s, {median(per_cpu_s_all):,.0f} per CPU "
+                    f"second, {median(ours / theirs for _, ours, theirs in rounds):.2f} x the reference "
+                    f"({median(references):,.0f})"
+                )
     return 0
 
 
@@ -110,6 +112,7 @@ def main() -> int:
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--only", nargs="+", default=["taxi", "taxi-profit"], choices=["taxi", "taxi-profit"])
     arguments.add_argument("--answer", default="both", choices=["snapshots", "changes", "both"])
+    arguments.add_argument("--api", nargs="+", default=["rows", "columns"], choices=["rows", "columns"])
     return asyncio.run(measure(arguments.parse_args()))
 
 

@@ -162,7 +162,7 @@ class _Hosts:
         rest = RunningWorkers(
             Problem(replace(problem.cluster, nodes=open_nodes, existing=existing), tuple(topologies), problem.traffic)
         )
-        placements = {t.id: place_by_default(self._cluster, t, rest) for t in topologies}
+        placements = place_by_default(self._cluster, topologies, rest)
         for topology in topologies:
             self.state.workers[topology.id] = rest.workers[topology.id]
         return placements

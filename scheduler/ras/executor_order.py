@@ -80,13 +80,21 @@ def _followers(name: str, children: dict[str, list[tuple[str, bool]]], left: "_L
 
 
 def _children(topology: Topology) -> dict[str, list[tuple[str, bool]]]:
-    """Return component -> (destination, whether it is taken in shares), those without shares first."""
+    """Return component -> (destination, whether it is taken in shares), those without shares first, last id first.
+
+    Those in shares have the smallest id first. Storm's comparator has each one without shares precede all before it.
+    One shuffle grouping among several inputs from the same component is enough for shares.
+    """
     shuffled: dict[str, dict[str, bool]] = {component.id: {} for component in topology.components}
     for source, destination, entry in topology.links():
         shares = entry.grouping in ("shuffle", "local-or-shuffle")
         found = shuffled[source.id]
-        found[destination.id] = found.get(destination.id, True) and shares
-    return {name: sorted(found.items(), key=lambda child: (child[1], child[0])) for name, found in shuffled.items()}
+        found[destination.id] = found.get(destination.id, False) or shares
+    return {
+        name: [(child, False) for child in sorted(found, reverse=True) if not found[child]]
+        + [(child, True) for child in sorted(found) if found[child]]
+        for name, found in shuffled.items()
+    }
 
 
 def _downstream(topology: Topology) -> list[str]:

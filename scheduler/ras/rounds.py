@@ -42,7 +42,8 @@ def scheduling_order(
         ledger: source of capacity and demands.
         topologies: in any order.
         guarantees: user -> guaranteed amount; 0 of both for the others.
-        fifo: beyond the guarantees, users with the youngest topology come first.
+        fifo: beyond its guarantee, a user's topologies are ordered by age, the youngest first, and users by their
+            youngest one. As in Storm, the order of the user's topologies stays so for the rest of the round.
     """
     queues: dict[str, list[Topology]] = {}
     for topology in sorted(topologies, key=by_importance, reverse=True):
@@ -70,9 +71,12 @@ def scheduling_order(
 
 
 def _score(
-    ledger: ResourceLedger, queue: Sequence[Topology], assigned: Amount, guarantee: Amount, left: Amount, fifo: bool
+    ledger: ResourceLedger, queue: list[Topology], assigned: Amount, guarantee: Amount, left: Amount, fifo: bool
 ) -> Score:
-    """Return how far the user's next topology would exceed the guarantee, as a share of the remaining resources."""
+    """Return how far the user's next topology would exceed the guarantee, as a share of the remaining resources.
+
+    With `fifo`, a user beyond the guarantee gets the queue sorted by age, and the uptime of the youngest as score.
+    """
     if not queue:
         return NO_TOPOLOGY
     score: Score = NOTHING_LEFT
@@ -86,7 +90,8 @@ def _score(
             ),
         )
     if fifo and score >= (0, Fraction(0)):
-        return 0, Fraction(min(topology.uptime_s for topology in queue))
+        queue.sort(key=lambda topology: (topology.uptime_s, topology.id), reverse=True)
+        return 0, Fraction(queue[-1].uptime_s)
     return score
 
 

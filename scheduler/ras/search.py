@@ -8,11 +8,13 @@ and so on, until all are placed, the first executor has no place left, or the li
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from scheduler.ras.attempt import Ackers, Attempt
 from scheduler.ras.node_order import NodeOrder
 from workloads.topology import Executor
+
+SortAgain = Literal["same", "other", "never"]
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,13 @@ class Limits:
     Attributes:
         states: maximum number of places tried in the whole search.
         seconds: wall-clock limit, as a safeguard.
-        sort_when_different: sort nodes again when the component changes, as intended, not when it stays the same.
+        sort_again: before which executors nodes are sorted again: of the same component as the last one, as in Storm;
+            of another component, as intended there; or of none, except after a step back.
     """
 
     states: int
     seconds: float
-    sort_when_different: bool = False
+    sort_again: SortAgain = "same"
 
 
 class _Step(NamedTuple):
@@ -86,7 +89,7 @@ class Search:
     def _advance(self, position: int) -> bool:
         """Place the executor at `position` in the first place that fits. Return whether one does."""
         same = position > 0 and self._order[position].component == self._order[position - 1].component
-        fresh = position == 0 or same is not self._limits.sort_when_different
+        fresh = position == 0 or self._limits.sort_again == ("same" if same else "other")
         if fresh:
             self._nodes.sort()
         found = self._first_fit(position, self._best if fresh and same else -1)

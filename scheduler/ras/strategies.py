@@ -14,7 +14,7 @@ from scheduler.ras.attempt import Ackers, Attempt, Kind, Rules
 from scheduler.ras.executor_order import ackers_last, by_connections, by_proximity, by_severity
 from scheduler.ras.ledger import Amount, ResourceLedger
 from scheduler.ras.node_order import NodeOrder, Ranking
-from scheduler.ras.search import Limits, Search
+from scheduler.ras.search import Limits, Search, SortAgain
 from workloads.topology import Executor, Topology
 
 
@@ -153,7 +153,7 @@ class Recipe:
             hopeless = shortage(attempt, order)
             if hopeless is not None:
                 return Outcome("short", f"Cannot schedule by {self.words}: {hopeless}")
-            limits = Limits(self._states(topology), self.time_limit_s, self.intended_sorting)
+            limits = Limits(self._states(topology), self.time_limit_s, self._sort_again())
             search = Search(attempt, nodes, order, limits)
             placed, limit_hit = search.run(), search.limit_hit
             account = f" ({search.states} states traversed, backtracked {search.backtracks} times)"
@@ -173,6 +173,11 @@ class Recipe:
             [number[node] for node in self.favored if node in number],
             [number[node] for node in self.unfavored if node in number],
         )
+
+    def _sort_again(self) -> SortAgain:
+        if self.strategy == "default-old":
+            return "never"
+        return "other" if self.intended_sorting else "same"
 
     def first_racks(self, ledger: ResourceLedger, topology: Topology) -> list[str]:
         """Return racks in the order in which `topology` would try them now."""

@@ -81,7 +81,7 @@ def test_a_sampled_row_does_not_split_a_batch_if_the_bolt_knows_the_parents(
     assert below.stamped() == [((n,), stamp_of.get(at)) for at, n in enumerate(numbers) for _ in range(n)]
 
 
-@pytest.mark.parametrize("count", [1, ROWS_BELOW - 1, ROWS_BELOW, 3 * ROWS_BELOW])
+@pytest.mark.parametrize("count", [1, ROWS_BELOW - 1, ROWS_BELOW, 2 * ROWS_BELOW])
 @pytest.mark.parametrize("as_rows", [False, True])
 def test_small_batches_are_processed_as_rows_where_the_bolt_can(count: int, as_rows: bool) -> None:
     rows = [(at,) for at in range(count)]
@@ -135,6 +135,37 @@ def test_rows_and_dictionaries_of_an_operator_are_taken_too() -> None:
         below = turned(Giving(given_columns), [(1,)])
         below.outgoing.flush()
         assert below.arrived == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("way", ["passed on", "taken", "of its own", "with other indices"])
+def test_only_a_dictionary_of_the_input_is_passed_on(way: str) -> None:
+    schema = {"word": "str"}
+    emitted: list[pa.Array] = []
+
+    class Words(ColumnBolt):
+        dictionaries = True
+
+        def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+            column = batch.columns.column(0)
+            if way == "taken":
+                column = column.take(pa.array([3, 0, 1]))
+            if way == "of its own":
+                column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int32()), ["a", "a", "b"])
+            if way == "with other indices":
+                column = pa.DictionaryArray.from_arrays(column.indices.cast(pa.int8()), column.dictionary)
+            emitted.append(column)
+            return {"default": pa.RecordBatch.from_arrays([column], names=["word"])}
+
+    below, inputs = Below(), InputGate()
+    batch = pa.RecordBatch.from_arrays([pa.array(["b", "a", "b", "a"]).dictionary_encode()], names=["word"])
+    channel_into(inputs).deliver(Columns(schema, batch), (), 0)
+    schemas = {("a", "default"): schema}, {"default": schema}
+    assert ColumnBoltExecutor(0, ME, Words(), below.router, inputs, *schemas).turn(0)
+    below.outgoing.flush()
+    ((_, arrived, *_),) = below.queue
+    assert isinstance(arrived, Columns)
+    assert [word for (word,) in arrived] == emitted[0].to_pylist()
+    assert isinstance(arrived.batch().column(0), pa.DictionaryArray) == (way in ("passed on", "taken"))
 
 
 def test_columns_of_a_tick_have_its_due_time() -> None:

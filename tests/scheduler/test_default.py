@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import msgspec
 from histories import Rounds, after, histories, play
 from hypothesis import given
 from problems import chain, nodes_of, problems
@@ -62,6 +63,15 @@ def test_a_size_is_kept_only_as_often_as_it_is_wanted() -> None:
     assert by_slot(plan)["a", 0] == ["a[0]"]
     assert freed(plan) == [("a", 1), ("a", 2)]
     assert sorted(map(len, by_slot(plan).values())) == [1, 2, 2]
+
+
+def test_a_released_slot_goes_to_an_earlier_topology_that_waits() -> None:
+    # As in Storm, where placing one topology places all that need it.
+    problem = running(chain(4, workers=2), {("a", 0): ["a[0]", "a[1]", "a[2]"]}, a=1)
+    earlier = msgspec.structs.replace(chain(1), id="earlier")
+    plan = place(Problem(problem.cluster, (earlier, *problem.topologies)))
+    assert by_slot(plan, "earlier") == {("a", 0): ["a[0]"]}
+    assert by_slot(plan) == {}
 
 
 def test_the_survivor_of_two_workers_takes_everything_when_no_other_slot_is_free() -> None:

@@ -259,6 +259,23 @@ def test_nodes_are_sorted_again_when_the_component_stays_the_same_and_as_intende
     }
 
 
+def test_default_old_sorts_nodes_once() -> None:
+    # c2 has no room on a, where c1 is. c3 has: by the order at the beginning it goes there, by the present one to b.
+    nodes = (Node(id="a", cpu=400.0, memory_mb=1000.0), Node(id="b", cpu=400.0, memory_mb=900.0))
+    components = tuple(
+        Component(id=name, kind="spout", parallelism=count, cpu=10.0, onheap_mb=mb)
+        for name, count, mb in (("c1", 1, 700.0), ("c2", 2, 400.0), ("c3", 1, 100.0))
+    )
+    problem = Problem(Cluster(nodes), (Topology(id="t", components=components),))
+    plan = place(problem, ResourceAwareParams(strategy="default-old"))
+    assert [(executor.name, slot.node) for executor, slot in sorted(plan.placements["t"].assignments.items())] == [
+        ("c1[0]", "a"),
+        ("c2[0]", "b"),
+        ("c2[1]", "b"),
+        ("c3[0]", "a"),
+    ]
+
+
 def test_ackers_are_bound_to_workers_as_these_are_opened() -> None:
     topology = Topology(id="t", components=(*linear(10).components, Component("__acker", "bolt", 2)))
     plan = place(Problem(Cluster((Node(id="a"),)), (topology,)))

@@ -174,7 +174,8 @@ class Plain:
             if self.states > limit:
                 return False
             same = position > 0 and executor.component == self.order[position - 1].component
-            if position == 0 or same != self.params.intended_sorting:
+            once = self.params.strategy == "default-old"
+            if position == 0 or (not once and same != self.params.intended_sorting):
                 nodes = self.sort()
             place = next((p for name in nodes for p in self.candidates(name) if self.fits(executor, p)), None)
             while place is None:

@@ -383,7 +383,10 @@ class ScriptedRun:
             parts = (queue._queue, *queue._aside.values(), *queue._behind.values())
             queued = sum(len(entry.rows) for part in parts for entry in part if entry.channel is incoming)
             assert outgoing._credit_rows >= 0, key
-            assert queued + incoming._rows <= self.limits.window_rows - outgoing._credit_rows, key
+            assert queued + incoming._rows <= self._window_rows(outgoing) - outgoing._credit_rows, key
+
+    def _window_rows(self, outgoing: Outgoing) -> int:
+        return self.limits.window_rows * outgoing._most_batches
 
     def check_drained(self) -> None:
         """At the end: nothing is left anywhere, and the credit is where it was."""
@@ -393,5 +396,5 @@ class ScriptedRun:
         for key, outgoing, incoming in self.channels():
             assert not outgoing.pending, key
             assert not incoming._inbox, key
-            assert outgoing._credit_rows + incoming._rows == self.limits.window_rows, key
+            assert outgoing._credit_rows + incoming._rows == self._window_rows(outgoing), key
             assert outgoing._credit_bytes + incoming._bytes == self.limits.window_bytes, key

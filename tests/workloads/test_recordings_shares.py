@@ -187,3 +187,19 @@ def test_what_is_no_prepared_recording_is_told(tmp_path: Path, recording: Path) 
         Recording(tmp_path / "other")
     with pytest.raises(RunError, match="a recording debs2014 has no column 'medallion'"):
         Recording(recording, 0, 1, ["medallion"])
+
+
+@settings(deadline=None)
+@given(st.integers(1, 5), st.integers(0, 4), st.lists(st.integers(1, 90), min_size=1, max_size=6), st.integers(0, 90))
+def test_columns_have_the_same_rows_with_whole_numbers_of_64_bits(
+    recording: Path, of: int, index: int, limits: list[int], start: int
+) -> None:
+    names = ("value", "property", "seq")
+    shares = [Recording(recording, index % of, of, names) for _ in range(2)]
+    for share in shares:
+        share.skip(start)
+    for limit in limits:
+        columns = shares[1].take_columns(limit)
+        assert [column.type for column in columns] == [pa.float64(), pa.int64(), pa.int64()]
+        assert [column.to_pylist() for column in columns] == shares[0].take(limit)
+    assert shares[0].position == shares[1].position

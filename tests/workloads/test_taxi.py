@@ -2,6 +2,7 @@
 
 import gzip
 from collections import Counter
+from unittest import mock
 
 import pytest
 from debs2015_plain import frequent_changes, frequent_snapshots, lines_of, valid_trips
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from scripted_workload import play, play_with_faults
 from taxi_rows import at, raw, row, written
 
+from agents.worker.executors import columns as column_executors
 from inventory.errors import InputError
 from workloads.operators import Batch
 from workloads.recordings.schema import CELLS_500_M
@@ -132,15 +134,16 @@ def test_a_point_on_a_border_belongs_to_the_east_and_to_the_south(longitude, lat
 # --- any course of events -------------------------------------------------------------------------------------
 
 PLACES = st.sampled_from([(1, 1), (1, 2), (2, 1), (150, 160), (300, 300)])
+APIS = st.sampled_from(["rows", "columns"])
 TRIPS = st.lists(
     st.tuples(st.sampled_from([0, 0, 0, 0, 0, 1, 1, 20, 60, 61, 900, 1799, 1800]), PLACES, PLACES), max_size=80
 )
 
 
-@given(TRIPS, st.integers(0, 2**32), st.sampled_from([250, 60, 1800, 5000]), st.integers(1, 3))
+@given(TRIPS, st.integers(0, 2**32), st.sampled_from([250, 60, 1800, 5000]), st.integers(1, 3), APIS)
 @settings(max_examples=one_in(2))
 def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
-    tmp_path_factory, gaps, seed, period_s, of
+    tmp_path_factory, gaps, seed, period_s, of, api
 ):
     folder = tmp_path_factory.mktemp("run")
     seconds, rows = 60, [row(60, A, B)]
@@ -148,8 +151,9 @@ def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
         seconds += gap
         rows.append(row(seconds, start, end))
     path = written(folder / "trips.csv", rows)
-    workload = taxi(path, period_s=period_s, parallelism=dict.fromkeys(FEW, of))
-    answer, verdict = play(workload, folder / "inputs", seed)
+    workload = taxi(path, period_s=period_s, parallelism=dict.fromkeys(FEW, of), api=api)
+    with mock.patch.object(column_executors, "ROWS_BELOW", seed % 3):
+        answer, verdict = play(workload, folder / "inputs", seed)
     assert verdict.passed, verdict.message
     trips, _ = valid_trips(lines_of(path), 300)
     assert sorted(answer["snapshots"]) == frequent_snapshots(trips, period_s)
@@ -162,8 +166,10 @@ def test_kills_moves_and_stops_change_no_answer(tmp_path):
     path = written(tmp_path / "trips.csv", rows)
     happened = Counter()
     for seed in range(8):
+        api = ("columns", "columns", "rows")[seed % 3]
         rate = {"kind": "replay", "speedup": 9000} if seed % 2 else {"kind": "max"}
-        events, verdict = play_with_faults(taxi(path), tmp_path / "inputs", seed, rate)
+        with mock.patch.object(column_executors, "ROWS_BELOW", 0):
+            events, verdict = play_with_faults(taxi(path, api=api), tmp_path / "inputs", seed, rate)
         assert verdict.passed, verdict.message
         happened.update(events)
     assert happened.keys() >= {"checkpoint", "recovery", "move"}, happened

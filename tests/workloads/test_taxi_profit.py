@@ -3,6 +3,7 @@
 import gzip
 from collections import Counter
 from fractions import Fraction
+from unittest import mock
 
 import pytest
 from debs2015_plain import lines_of, profitable_changes, profitable_snapshots, valid_trips
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from scripted_workload import play, play_with_faults
 from taxi_rows import at, raw, row, written
 
+from agents.worker.executors import columns as column_executors
 from workloads.taxi.areas import best, shown
 from workloads.workload import load_workload
 
@@ -157,6 +159,7 @@ def test_the_grid_of_250_m_leaves_other_trips_out_than_that_of_500_m(tmp_path):
 # --- any course of events -------------------------------------------------------------------------------------
 
 PLACES = st.sampled_from([*[(k, 1) for k in range(1, 14)], (600, 600)])
+APIS = st.sampled_from(["rows", "columns"])
 TRIPS = st.lists(
     st.tuples(
         st.sampled_from([0, 0, 0, 0, 0, 1, 1, 20, 60, 61, 899, 900, 1799, 1800]),
@@ -169,10 +172,10 @@ TRIPS = st.lists(
 )
 
 
-@given(TRIPS, st.integers(0, 2**32), st.sampled_from([250, 60, 1800, 5000]), st.integers(1, 3))
+@given(TRIPS, st.integers(0, 2**32), st.sampled_from([250, 60, 1800, 5000]), st.integers(1, 3), APIS)
 @settings(max_examples=one_in(2))
 def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
-    tmp_path_factory, drawn, seed, period_s, of
+    tmp_path_factory, drawn, seed, period_s, of, api
 ):
     folder = tmp_path_factory.mktemp("run")
     seconds, rows = 60, [ride(60, A, A)]
@@ -180,8 +183,9 @@ def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
         seconds += gap
         rows.append(ride(seconds, start, end, medallion, fare))
     path = written(folder / "trips.csv", rows)
-    workload = taxi_profit(path, period_s=period_s, parallelism=dict.fromkeys(FEW, of))
-    answer, verdict = play(workload, folder / "inputs", seed)
+    workload = taxi_profit(path, period_s=period_s, parallelism=dict.fromkeys(FEW, of), api=api)
+    with mock.patch.object(column_executors, "ROWS_BELOW", seed % 3):
+        answer, verdict = play(workload, folder / "inputs", seed)
     assert verdict.passed, verdict.message
     trips, _ = valid_trips(lines_of(path), 600)
     assert sorted(answer["snapshots"], key=lambda line: line[0]) == profitable_snapshots(trips, period_s)
@@ -197,8 +201,10 @@ def test_kills_moves_and_stops_change_no_answer(tmp_path):
     path = written(tmp_path / "trips.csv", rows)
     happened = Counter()
     for seed in range(8):
+        api = ("columns", "columns", "rows")[seed % 3]
         rate = {"kind": "replay", "speedup": 10_000} if seed % 2 else {"kind": "max"}
-        events, verdict = play_with_faults(taxi_profit(path), tmp_path / "inputs", seed, rate)
+        with mock.patch.object(column_executors, "ROWS_BELOW", 0):
+            events, verdict = play_with_faults(taxi_profit(path, api=api), tmp_path / "inputs", seed, rate)
         assert verdict.passed, verdict.message
         happened.update(events)
     assert happened.keys() >= {"checkpoint", "recovery", "move"}, happened

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
+from workloads.columns import Api, ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
 from workloads.data.row_digest import SCHEMA, RowMultiset, digest_of, merged
-from workloads.data.text import Api, ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records, times_emitted
+from workloads.data.text import ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records, times_emitted
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
 from workloads.workload import Answer, PreparedInput, Verdict
@@ -95,13 +95,9 @@ class ColumnLastExclaim(LastExclaim, ColumnBolt):
     """Appends `!!!` and keeps a digest of the resulting rows."""
 
     def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
-        import numpy as np
+        from workloads.arrays import counted
 
-        from workloads.arrays import distinct
-
-        codes, words = distinct(batch.columns.column(0))
-        rows = [(word + "!!!",) for word in words.to_pylist()]
-        self._bag.add_counted(dict(zip(rows, np.bincount(codes, minlength=len(rows)).tolist(), strict=True)))
+        self._bag.add_counted({(word + "!!!",): number for word, number in counted(batch.columns.column(0))})
         return NOTHING
 
 

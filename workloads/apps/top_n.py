@@ -20,7 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from inventory.times import NS
-from workloads.data.text import LineSpout, TextParams, prepare_text, read_records
+from workloads.columns import Api, ColumnBatch, ColumnBolt, ColumnsEmitted
+from workloads.data.text import ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records
 from workloads.key_groups import by_group
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
@@ -43,12 +44,14 @@ class TopNParams(TextParams):
         window_s: length of the window, a whole number of slides.
         slide_s: stream time between answers.
         words_per_s: words of the whole input per second of stream time.
+        api: interface of `read` and `count`; the others get a few rows per tick. Answers are the same.
     """
 
     n: Annotated[int, Meta(ge=1, le=10_000)] = 10
     window_s: Annotated[float, Meta(gt=0, le=86_400)] = 10.0
     slide_s: Annotated[float, Meta(gt=0, le=86_400)] = 1.0
     words_per_s: Annotated[float, Meta(gt=0, le=1e9)] = 1_000.0
+    api: Api = "rows"
     ackers: Annotated[int, Meta(ge=0)] = 0
 
     defaults: ClassVar = {"read": 4, "count": 8, "rank": 6, "merge": 2}
@@ -111,6 +114,12 @@ class Read(LineSpout):
         self.times = Steps(context.index, context.parallelism, self._step_ns)
 
 
+class ColumnRead(Read, ColumnLineSpout):
+    """`Read` by columns."""
+
+    column: ClassVar = "word"
+
+
 class RollingCount(Bolt):
     """Counts words over the last slides; emits the most frequent ones on a tick."""
 
@@ -162,6 +171,21 @@ class RollingCount(Bolt):
                 counts.update(more)
                 self._sum.update(more)
             self._now.update(now)
+
+
+class ColumnRollingCount(RollingCount, ColumnBolt):
+    """`RollingCount` by columns, which emits at ticks only."""
+
+    derives: ClassVar[bool] = True
+    dictionaries: ClassVar[bool] = True
+
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+        from workloads.arrays import counted
+
+        now = self._now
+        for word, number in counted(batch.columns.column(0)):
+            now[word] += number
+        return NOTHING
 
 
 class Ranking(Bolt):
@@ -266,11 +290,12 @@ class TopN:
     def operator(self, component: str) -> Operator:
         """Return a new operator of a component."""
         params = self.params
+        by_columns = params.api == "columns"
         match component:
             case "read":
-                return Read(params)
+                return (ColumnRead if by_columns else Read)(params)
             case "count":
-                return RollingCount(params.n, params.slides)
+                return (ColumnRollingCount if by_columns else RollingCount)(params.n, params.slides)
             case "rank":
                 return Rank(params.n)
             case _:

@@ -17,7 +17,8 @@ from typing import ClassVar
 
 import msgspec
 
-from workloads.data.text import Api, ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records, times_emitted
+from workloads.columns import Api
+from workloads.data.text import ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records, times_emitted
 from workloads.key_groups import by_group
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers

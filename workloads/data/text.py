@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Unit = Literal["lines", "words"]
-Api = Literal["rows", "columns"]
 Source = str | tuple[str, ...]
 """A text file or a folder of them (`.gz` is unpacked), several of these, or `""` for CPython's documentation."""
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from inventory.errors import RunError
 from inventory.times import NS
+from workloads.columns import ColumnSpout
 from workloads.operators import Context, Row, Spout
 from workloads.recordings.schema import SCHEMAS, Schema
 
@@ -31,8 +32,31 @@ GROUPS_KEPT = 6
 _FILES_KEPT = 4
 _FORMATS = {"int64": "q", "int32": "i", "int8": "b", "double": "d"}
 
-Column = Callable[[slice], list[Any]]
-"""Part of a decoded column as plain Python values."""
+
+class Column:
+    """Decoded column of a row group."""
+
+    def __init__(self, array: pa.Array) -> None:
+        self._names: list[str] | None = None
+        self._texts: pa.Array | None = None
+        if hasattr(array, "dictionary"):
+            self._texts, array = array.dictionary, array.indices
+            self._names = self._texts.to_pylist()
+        self._numbers = _numbers(array)
+
+    def values(self, part: slice) -> list[Any]:
+        """Return a part as plain Python values."""
+        numbers = self._numbers[part].tolist()
+        return numbers if self._names is None else [self._names[place] for place in numbers]
+
+    def array(self, part: slice) -> pa.Array:
+        """Return a part as an array."""
+        import numpy as np  # for operators by columns only
+
+        numbers = np.asarray(self._numbers)[part]
+        if self._texts is not None:
+            return pa.DictionaryArray.from_arrays(pa.array(numbers), self._texts, safe=False)
+        return pa.array(numbers if numbers.dtype == np.float64 else numbers.astype(np.int64))
 
 
 class Recording:
@@ -74,8 +98,25 @@ class Recording:
 
     def take(self, limit: int) -> list[list[Any]]:
         """Return the next own records, at most `limit`, as one list per column; empty lists after the last record."""
-        at = self._index + self.position * self._of
         taken: list[list[Any]] = [[] for _ in self._names]
+        for part in self._parts(limit):
+            for column, values in zip(self._columns, taken, strict=True):
+                values += column.values(part)
+        return taken
+
+    def take_columns(self, limit: int) -> list[pa.Array]:
+        """Return the same as one array per column; no int is smaller than int64, text may be dictionary-encoded."""
+        taken: list[list[pa.Array]] = [[] for _ in self._names]
+        for part in self._parts(limit):
+            for column, arrays in zip(self._columns, taken, strict=True):
+                arrays.append(column.array(part))
+        if not taken[0]:
+            return [column.array(slice(0)) for column in self._columns or self._file.columns(0, self._names)]
+        return [pa.concat_arrays(arrays) for arrays in taken]
+
+    def _parts(self, limit: int) -> Iterator[slice]:
+        """Go on by the next own records, at most `limit`, and yield their parts of decoded groups, in `_columns`."""
+        at = self._index + self.position * self._of
         left = limit
         while left > 0 and at < self.rows:
             if not self._begin <= at < self._end:
@@ -83,13 +124,10 @@ class Recording:
                 self._begin, self._end = self._file.bounds[group : group + 2]
                 self._columns = self._file.columns(group, self._names)
             own = range(at, min(self._end, at + left * self._of), self._of)
-            part = slice(own.start - self._begin, own.stop - self._begin, self._of)
-            for column, values in zip(self._columns, taken, strict=True):
-                values += column(part)
+            yield slice(own.start - self._begin, own.stop - self._begin, self._of)
             left -= len(own)
             at += len(own) * self._of
-        self.position += limit - left
-        return taken
+            self.position += len(own)
 
     def skip(self, position: int) -> None:
         """Go to `position` own records from the beginning of the share, in either direction."""
@@ -178,19 +216,11 @@ class _File:
 
     def _read(self, group: int, names: tuple[str, ...]) -> Sequence[Column]:
         table = self._parquet.read_row_group(group, columns=list(names), use_threads=False).combine_chunks()
-        return [_column(table.column(name).chunk(0)) for name in names]
+        return [Column(table.column(name).chunk(0)) for name in names]
 
     def _read_times(self, group: int) -> "memoryview[int]":
         table = self._parquet.read_row_group(group, columns=[self.schema.time], use_threads=False)
         return _numbers(table.combine_chunks().column(0).chunk(0))
-
-
-def _column(array: Any) -> Column:
-    if hasattr(array, "dictionary"):
-        names, places = array.dictionary.to_pylist(), _numbers(array.indices)
-        return lambda part: [names[place] for place in places[part].tolist()]
-    numbers = _numbers(array)
-    return lambda part: numbers[part].tolist()
 
 
 def _numbers(array: Any) -> "memoryview[int]":
@@ -255,6 +285,17 @@ class RecordedSpout(Spout):
     def seek(self, position: int) -> None:
         """See `Seekable`."""
         self.recording.skip(position)
+
+
+class ColumnRecordedSpout(RecordedSpout, ColumnSpout):
+    """`RecordedSpout` by columns; overrides `batch` if its rows have other fields than `columns`."""
+
+    def batch(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+        """Return rows to emit, one per record in the same order, from one array per column."""
+        return pa.RecordBatch.from_arrays(columns, names=list(self.columns))
+
+    def next_columns(self, limit: int) -> pa.RecordBatch:
+        return self.batch(self.recording.take_columns(limit))
 
 
 def emitted(path: Path, positions: Sequence[int], columns: Sequence[str]) -> Iterator[pa.Table]:

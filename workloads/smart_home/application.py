@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from inventory.times import NS
+from workloads.columns import Api
 from workloads.operators import Operator, Row
 from workloads.recordings.recording import RecordedSpout
 from workloads.recordings.schema import DEBS2014
@@ -38,11 +39,13 @@ class SmartHomeParams(QueryParams):
         input: a file in the schema of DEBS 2014 (also `.gz` or prepared Parquet) or a folder of them; empty: generated.
         parallelism: executors per component; components left out keep their default.
         workers: requested slots.
+        api: interface of `source`, `house` and `plug`; answers are the same.
     """
 
     input: str = ""
     parallelism: Mapping[str, int] = field(default_factory=dict)
     workers: Annotated[int, Meta(ge=1)] = 5
+    api: Api = "rows"
 
     defaults: ClassVar[Mapping[str, int]] = {"source": 10, "house": 10, "plug": 10, "sink": 10}
 
@@ -98,6 +101,12 @@ class SmartHome:
 
     def operator(self, component: str) -> Operator:
         """Return a new operator of a component."""
+        if self.params.api == "columns" and component != "sink":
+            from workloads.smart_home import columns
+
+            if component == "source":
+                return (columns.ColumnWorkReadings if self._fills else columns.ColumnReadings)(tick_ns=TICK_S * NS)
+            return {"house": columns.ColumnHouseLoads, "plug": columns.ColumnLoads}[component](self.params)
         match component:
             case "source":
                 return (WorkReadings if self._fills else Readings)(tick_ns=TICK_S * NS)

@@ -13,7 +13,6 @@ from msgspec import Meta, Struct
 
 from inventory.errors import nearest
 from workloads.operators import Operator
-from workloads.synthetic.operators import Generator, Sink, Stage
 from workloads.synthetic.shaped import Cost, LoadParams, Selectivity, Synthetic, TupleBytes
 from workloads.topology import ACKER, DEFAULT_STREAM, Component, Input, Topology, checked_topology, load_topology
 
@@ -107,12 +106,8 @@ class FromTopology(Synthetic):
         """Return a new operator of a component."""
         load = self._load(component)
         cost = self.params.cost if load.cost_us is None else load.cost_us
-        if component in self._sources:
-            payload = self.params.payload if load.tuple_bytes is None else load.tuple_bytes
-            return Generator(self._sources.index(component), len(self._sources), payload)
-        if component in self._dealings:
-            return Stage(cost, self._dealings[component], load.tuple_bytes)
-        return Sink(cost)
+        payload = self.params.payload if load.tuple_bytes is None else load.tuple_bytes
+        return self._operator(component, cost, payload, load.tuple_bytes)
 
     def _load(self, component: str) -> ComponentLoad:
         loads: Mapping[str, ComponentLoad] = self.params.components

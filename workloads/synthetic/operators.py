@@ -102,13 +102,13 @@ ROW: Mapping[str, FieldType] = {"record": "int", "key": "int", "payload": "bytes
 KEYS = (1 << 12) - 1
 """Number of key values; the frequency of value k is about proportional to 1 / (k + 1)."""
 
-_KEY_BITS = KEYS.bit_length()
+KEY_BITS, KEY_FACTOR, KEY_SHIFT = KEYS.bit_length(), 0xD1342543DE82EF95, 0x2545F4914F6CDD1D
 
 
 def key_of(record: int) -> int:
     """Return the key of a record, close to Zipf's law: each doubling of the key's rank is equally likely."""
-    mixed = (record * 0xD1342543DE82EF95 + 0x2545F4914F6CDD1D) & _MASK
-    bits = (mixed >> 48) % _KEY_BITS
+    mixed = (record * KEY_FACTOR + KEY_SHIFT) & _MASK
+    bits = (mixed >> 48) % KEY_BITS
     return (1 << bits) - 1 + ((mixed >> 20) & ((1 << bits) - 1))
 
 

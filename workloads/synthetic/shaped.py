@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from workloads.columns import Api
 from workloads.data.row_digest import EMPTY, digest_of, merged
 from workloads.example_topologies import layered
 from workloads.operators import Operator
@@ -46,12 +47,14 @@ class LoadParams:
         tuple_bytes: bytes of a tuple's payload.
         cost_us: CPU per tuple in every bolt, in microseconds of the controller's CPU.
         selectivity: tuples that every bolt but sinks makes of one, on average.
+        api: interface of the operators; answers are the same.
     """
 
     load: Literal["balanced", "cpu", "io"] = "balanced"
     tuple_bytes: TupleBytes | None = None
     cost_us: Cost | None = None
     selectivity: Selectivity = 1.0
+    api: Api = "rows"
 
     @property
     def payload(self) -> int:
@@ -179,11 +182,21 @@ class Synthetic:
 
     def operator(self, component: str) -> Operator:
         """Return a new operator of a component."""
+        return self._operator(component, self.params.cost, self.params.payload, None)
+
+    def _operator(self, component: str, cost_us: float, payload: int, replaced: int | None) -> Operator:
+        """Return a new operator of these costs; a source has `payload` bytes, a bolt `replaced` ones if not None."""
+        generator: type[Generator]
+        generator, stage, sink = Generator, Stage, Sink
+        if self.params.api == "columns":
+            from workloads.synthetic import columns
+
+            generator, stage, sink = columns.ColumnGenerator, columns.ColumnStage, columns.ColumnSink
         if component in self._sources:
-            return Generator(self._sources.index(component), len(self._sources), self.params.payload)
+            return generator(self._sources.index(component), len(self._sources), payload)
         if component in self._dealings:
-            return Stage(self.params.cost, self._dealings[component])
-        return Sink(self.params.cost)
+            return stage(cost_us, self._dealings[component], replaced)
+        return sink(cost_us)
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """Measure this CPU, once for all runs with this folder."""

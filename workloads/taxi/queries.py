@@ -38,6 +38,17 @@ class TaxiQuery:
 
     def operator(self, component: str) -> Operator:
         """Return a new operator of one of the components."""
+        if self.params.api == "columns":
+            from workloads.taxi import columns
+
+            match component:
+                case "parse":
+                    spout = columns.ColumnPaidTrips if self.spout is PaidTrips else columns.ColumnTrips
+                    return spout(self.params.tick_ns, self.grid)
+                case "route":
+                    return columns.ColumnRoute()
+                case "amount":
+                    return columns.ColumnAmount()
         return self.spout(self.params.tick_ns, self.grid) if component == "parse" else self.bolts[component]()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from inventory.times import NS
+from workloads.columns import Api
 from workloads.operators import Row
 from workloads.recordings.recording import RecordedSpout
 from workloads.recordings.schema import DEBS2015, Grid
@@ -31,6 +32,7 @@ class TaxiParams:
         period_s: stream time between ticks, in seconds.
         parallelism: executors per component; components left out keep their default.
         workers: requested slots.
+        api: interface of the first two components, which process trips one by one; answers are the same.
     """
 
     input: str = ""
@@ -38,6 +40,7 @@ class TaxiParams:
     period_s: Annotated[int, Meta(ge=1, le=86_400)] = 60
     parallelism: Mapping[str, int] = field(default_factory=dict)
     workers: Annotated[int, Meta(ge=1)] = 5
+    api: Api = "rows"
 
     defaults: ClassVar[Mapping[str, int]]
     """Default executors per component."""

@@ -14,38 +14,56 @@ import pyarrow as pa
 from agents.worker.channels.channel import Outgoing
 from agents.worker.channels.groupings import no_executor
 from agents.worker.wire.frame import Stamps
-from workloads.arrays import Codes, Keys, distinct, keys_of, owners_of, parts_of
+from workloads.arrays import CellTable, Codes, Keys, distinct, keys_of, owners_of, parts_of
 from workloads.columns import Columns, joined
 from workloads.operators import Combine, Row
 
 
-def deal_by_key(
-    channels: Sequence[Outgoing], rows: Columns, stamps: Stamps, places: Sequence[int], route: Callable[[Any], int]
-) -> None:
-    """Add each row to the channel of its key, whose fields are at `places`; `route` returns the owner of a key."""
-    batch = rows.batch()
-    key = batch.column(places[0])
-    repeating = None
-    if len(places) == 1 and _is_text(key):
+class KeyedColumns:
+    """Fields grouping of columns."""
+
+    def __init__(self, channels: Sequence[Outgoing], places: Sequence[int], route: Callable[[Any], int]) -> None:
+        """Create it for a key whose fields are at `places`; `route` returns the owner of a key."""
+        self._channels, self._places, self._route = channels, places, route
+        self._owners = CellTable(len(places), lambda key: route(key if len(key) > 1 else key[0]))
+
+    def deal(self, rows: Columns, stamps: Stamps) -> None:
+        """Add each row to the channel of its key."""
+        batch = rows.batch()
+        key = [batch.column(place) for place in self._places]
+        if len(key) == 1 and _is_text(key[0]):
+            self._deal_by_text(rows, stamps, key[0])
+            return
+        whole = all(pa.types.is_int64(column.type) for column in key)
+        targets = self._owners.of([column.to_numpy() for column in key]) if whole and len(rows) else None
+        if targets is None:
+            targets = keys_of(key, self._route).targets
+        _deal(self._channels, rows, stamps, targets)
+
+    def _deal_by_text(self, rows: Columns, stamps: Stamps, key: pa.Array) -> None:
         encoded = distinct(key)
-        keys = Keys(encoded.codes, owners_of(encoded.values.to_pylist(), route))
-        if 2 * len(encoded.values) <= len(encoded.codes):
-            repeating = encoded.values
-    else:
-        keys = keys_of([batch.column(place) for place in places], route)
-    targets = keys.targets
+        keys = Keys(encoded.codes, owners_of(encoded.values.to_pylist(), self._route))
+        if 2 * len(encoded.values) > len(encoded.codes):
+            _deal(self._channels, rows, stamps, keys.targets)
+            return
+        batch, targets = rows.batch(), keys.targets
+        for target, part in enumerate(parts_of(targets, len(self._channels))):
+            if not len(part):
+                continue
+            indices = pa.array(part)
+            columns = [
+                _own_entries(keys, encoded.values, part, target) if at == self._places[0] else column.take(indices)
+                for at, column in enumerate(batch.columns)
+            ]
+            dealt = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+            self._channels[target].add(Columns(rows.schema, dealt), _stamps_of(stamps, targets, part, target))
+
+
+def _deal(channels: Sequence[Outgoing], rows: Columns, stamps: Stamps, targets: Codes) -> None:
+    """Add each row to the channel that is its target."""
     for target, part in enumerate(parts_of(targets, len(channels))):
-        if not len(part):
-            continue
-        indices = pa.array(part)
-        columns = [
-            column.take(indices)
-            if repeating is None or at != places[0]
-            else _own_entries(keys, repeating, part, target)
-            for at, column in enumerate(batch.columns)
-        ]
-        dealt = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-        channels[target].add(Columns(rows.schema, dealt), _stamps_of(stamps, targets, part, target))
+        if len(part):
+            channels[target].add(rows.take(part), _stamps_of(stamps, targets, part, target))
 
 
 def _is_text(column: pa.Array) -> bool:
@@ -75,10 +93,7 @@ def deal_directly(channels: Sequence[Outgoing], rows: Columns, stamps: Stamps, p
     outside = targets[(targets < 0) | (targets >= len(channels))]
     if len(outside):
         raise no_executor(int(outside[0]), len(channels))
-    targets = targets.astype(np.intp)
-    for target, part in enumerate(parts_of(targets, len(channels))):
-        if len(part):
-            channels[target].add(rows.take(part), _stamps_of(stamps, targets, part, target))
+    _deal(channels, rows, stamps, targets.astype(np.intp))
 
 
 def combined_columns(combine: Combine, rows: Columns, stamps: Stamps) -> tuple[Sequence[Row], Stamps]:

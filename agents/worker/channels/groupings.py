@@ -5,10 +5,11 @@ rows and on the number of rows before them, never on time. Columns go where thei
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agents.worker.channels.channel import Mark, Outgoing
 from agents.worker.channels.ends import LocalOutgoing
@@ -18,6 +19,9 @@ from workloads.columns import Columns
 from workloads.key_groups import KeyRouter, Owners
 from workloads.operators import Combine, Emitted, Row
 from workloads.topology import Input
+
+if TYPE_CHECKING:
+    from agents.worker.channels.column_groupings import KeyedColumns
 
 
 class Grouping(Protocol):
@@ -72,6 +76,13 @@ class Fields:
         self._route = router.route if len(places) > 1 else router.route_value
         self._key_of = None if len(places) > 1 and list(places) == list(range(width)) else itemgetter(*places)
 
+    @cached_property
+    def _columns(self) -> "KeyedColumns":
+        # Arrow's computations are loaded with the first batch of columns.
+        from agents.worker.channels.column_groupings import KeyedColumns
+
+        return KeyedColumns(self._channels, self._places, self._route)
+
     def _targets(self, rows: Sequence[Row]) -> Iterator[int]:
         return map(self._route, rows if self._key_of is None else map(self._key_of, rows))
 
@@ -79,9 +90,7 @@ class Fields:
         if self._combine is not None:
             rows, stamps = _combined(self._combine, rows, stamps)
         if isinstance(rows, Columns):
-            from agents.worker.channels.column_groupings import deal_by_key
-
-            deal_by_key(self._channels, rows, stamps, self._places, self._route)
+            self._columns.deal(rows, stamps)
             return
         dealt: list[list[Row]] = [[] for _ in self._channels]
         stamped: list[list[tuple[int, int]]] = [[] for _ in self._channels]

@@ -56,8 +56,7 @@ class ColumnBoltExecutor(BoltExecutor):
     def _apply(self, source: str, stream: str, rows: Sequence[Row]) -> Emitted:
         if not isinstance(rows, Columns):
             return super()._apply(source, stream, rows)
-        emitted = self._column_bolt.process_columns(self._batch(source, stream, rows))
-        return {name: self._columns(name, part) for name, part in emitted.items()}
+        return self._processed(self._batch(source, stream, rows))[0]
 
     def _batch(self, source: str, stream: str, rows: Columns) -> ColumnBatch:
         return ColumnBatch(source, stream, rows.batch() if self._column_bolt.dictionaries else rows.plain())
@@ -66,27 +65,34 @@ class ColumnBoltExecutor(BoltExecutor):
         emitted: ColumnsEmitted = self.bolt.on_tick(time_ns)
         return {name: self._columns(name, part) for name, part in emitted.items()}
 
-    def _columns(self, stream: str, part: "pa.RecordBatch | Derived | Sequence[Row]") -> Sequence[Row]:
-        """Return what the operator emitted on a stream as rows or checked columns."""
+    def _processed(self, batch: ColumnBatch) -> tuple[Emitted, ColumnsEmitted]:
+        """Let the operator process a batch; return what it emitted as rows or checked columns, and as it is."""
+        from workloads.arrays import dictionaries_of
+
+        known = dictionaries_of(batch.columns)
+        found = self._column_bolt.process_columns(batch)
+        return {name: self._columns(name, part, known) for name, part in found.items()}, found
+
+    def _columns(
+        self, stream: str, part: "pa.RecordBatch | Derived | Sequence[Row]", known: "Sequence[pa.Array]" = ()
+    ) -> Sequence[Row]:
         if isinstance(part, list | tuple):
             return part
         schema = self._emitted.get(stream)
         if schema is None:
             raise undeclared(self.executor.name, stream, self._emitted)
         batch = part.columns if isinstance(part, Derived) else part
-        return emitted_columns(schema, batch, f"{self.executor.name}, stream {stream!r}:")
+        return emitted_columns(schema, batch, f"{self.executor.name}, stream {stream!r}:", known)
 
     def _process_sampled(self, delivery: Delivery) -> int:
         rows, channel = delivery.rows, delivery.channel
         if not isinstance(rows, Columns) or not self._column_bolt.derives:
             return super()._process_sampled(delivery)
-        emitted: dict[str, Sequence[Row]] = {}
         stamps: dict[str, Stamps] = {}
-        found = self._column_bolt.process_columns(self._batch(channel.source, channel.stream, rows))
+        emitted, found = self._processed(self._batch(channel.source, channel.stream, rows))
         for stream, part in found.items():
             if not isinstance(part, Derived):
                 raise RunError(f"{self.executor.name}, stream {stream!r}: a bolt with `derives` emits `Derived` only")
-            emitted[stream] = self._columns(stream, part)
             stamps[stream] = list(inherited(delivery.stamps, part, len(rows)))
         return self.router.emit(emitted, stamps)
 
@@ -125,15 +131,15 @@ def has_rows(operator: ColumnBolt | ColumnSpout, base: type) -> bool:
     return getattr(type(operator), method) is not getattr(base, method)
 
 
-def emitted_columns(schema: Schema, batch: "pa.RecordBatch", who: str) -> Columns:
-    """Return a batch that an operator has emitted.
+def emitted_columns(schema: Schema, batch: "pa.RecordBatch", who: str, known: "Sequence[pa.Array]" = ()) -> Columns:
+    """Return a batch that an operator has emitted; `known` are the dictionaries of its input.
 
     Raises:
         RunError: it does not follow the schema; the message begins with `who`.
     """
     from workloads import arrays
 
-    return Columns(schema, arrays.checked(batch, arrays.schema_of(schema), who))
+    return Columns(schema, arrays.checked(batch, arrays.schema_of(schema), who, known))
 
 
 def inherited(stamps: Stamps, derived: Derived, count: int) -> Iterator[tuple[int, int]]:

@@ -43,7 +43,17 @@ archives:
 """
 
 LOCK = "requirements/node.txt"
-PACKAGES = ("agents", "analysis", "campaign", "controller", "inventory", "millrace", "scheduler", "workloads")
+PACKAGES = (
+    "agents",
+    "analysis",
+    "campaign",
+    "controller",
+    "engines",
+    "inventory",
+    "millrace",
+    "scheduler",
+    "workloads",
+)
 NOT_PACKED = {"__pycache__", "facts"}
 LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 OLDEST_GLIBC = 5

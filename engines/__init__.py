@@ -1,0 +1,1 @@
+"""Other stream engines under the same placements: their installation."""

@@ -1,0 +1,348 @@
+"""Random scheduling rounds that Storm's own schedulers and ours can both answer, and the form in which Storm gets them.
+
+Names have one letter and ports are chosen so that Storm's hash maps iterate in ascending order (see
+`storm_oracle/Oracle.java`): of sets of ports, or of the workers of a topology. Demands are whole numbers, so that sums
+are exact in both.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+from storm_round import PORTS, StormRound
+
+from inventory.cluster import Cluster, ExistingWorker, Node
+from scheduler.problem import Problem
+from workloads.topology import ACKER, Component, Constraints, Executor, GroupingKind, Input, Topology
+
+GROUPINGS: tuple[GroupingKind, ...] = ("shuffle", "fields", "all", "local-or-shuffle")
+
+Workers = list[ExistingWorker]
+
+
+def _bucket(node: str, port: int) -> int:
+    """Return where Java's smallest hash map keeps the worker slot of a node with a name of one letter."""
+    code = ord(node) + 13 * port
+    return (code ^ code >> 16) % 16
+
+
+def with_ports_in_order(nodes: Sequence[Node], existing: Workers) -> tuple[Node, ...]:
+    """Return nodes with other ports, in the same order, of which Storm's maps of a topology's workers are sorted.
+
+    Maps of at most twelve workers have sixteen buckets; the ports of workers lead to ascending ones.
+    """
+    ranks = {node.id: {slot: rank for rank, slot in enumerate(node.slot_order)} for node in nodes}
+    wanted: dict[tuple[str, int], int] = {}
+    for topology in {worker.topology for worker in existing}:
+        mine = [(w.node, ranks[w.node][w.slot]) for w in existing if w.topology == topology]
+        wanted.update({place: bucket for bucket, place in enumerate(sorted(mine))})
+    found = []
+    for node in nodes:
+        ports = [0] * node.slots
+        port = PORTS[0]
+        for slot in node.slot_order:
+            place = (node.id, ranks[node.id][slot])
+            while place in wanted and _bucket(node.id, port) != wanted[place]:
+                port += 1
+            ports[slot] = port
+            port += 1
+        found.append(replace(node, ports=tuple(ports)))
+    return tuple(found)
+
+
+def cluster(
+    draw: Random, resources: bool = False, shared_hosts: bool = False, least_slots: int = 0
+) -> tuple[Node, ...]:
+    """One to seven nodes in no order, one in eight of them dead."""
+    names = draw.sample("abcdefgh", draw.randint(1, 7))
+    nodes = []
+    for name in names:
+        slots = draw.randint(least_slots, 5)
+        ports = tuple(draw.sample(PORTS, slots)) if draw.random() < 0.3 else None
+        nodes.append(
+            Node(
+                id=name,
+                slots=slots,
+                ports=ports,
+                available=draw.random() > 0.12,
+                rack=draw.choice("rs"),
+                host=draw.choice("xyz") if shared_hosts and draw.random() < 0.4 else None,
+                cpu=float(draw.choice([100, 200, 400])) if resources else None,
+                memory_mb=float(draw.choice([1024, 2048, 4096])) if resources else 4096.0,
+            )
+        )
+    if shared_hosts:  # a host is in one rack
+        rack = {node.machine: node.rack for node in nodes}
+        nodes = [replace(node, rack=rack[node.machine]) for node in nodes]
+    return tuple(nodes)
+
+
+def topology(draw: Random, name: str, resources: bool = False, most: int = 4) -> Topology:
+    """One to five components, without cycles; a spout is the first in the order of ids or not."""
+    ids = draw.sample("abcdefghij", draw.randint(1, 5))
+    components: list[Component] = []
+    for at, own in enumerate(ids):
+        sources = draw.sample(ids[:at], draw.randint(0, min(at, 2))) if at else []
+        inputs = []
+        for source in sources:
+            for stream in ("default", "other")[: 1 + (draw.random() < 0.15)]:
+                grouping = draw.choice(GROUPINGS)
+                inputs.append(Input(source, grouping, ("key",) if grouping == "fields" else (), stream))
+        demands: dict[str, float] = {}
+        if resources:
+            demands = {
+                "cpu": float(draw.choice([0, 10, 25, 50, 100])),
+                "onheap_mb": float(draw.choice([64, 128, 256])),
+                "offheap_mb": float(draw.choice([0, 0, 64])),
+            }
+        components.append(
+            Component(
+                id=own,
+                kind="bolt" if inputs else "spout",
+                parallelism=draw.randint(1, most),
+                inputs=tuple(inputs),
+                **demands,
+            )
+        )
+    if draw.random() < 0.3:
+        components.append(Component(ACKER, "bolt", draw.randint(1, 3)))
+    draw.shuffle(components)
+    return Topology(id=name, components=tuple(components), workers=draw.randint(1, 6))
+
+
+def without_ackers(graph: Topology) -> Topology:
+    """Return a topology without the component whose name has a hash code that is not the smallest of all."""
+    return replace(graph, components=tuple(component for component in graph.components if component.id != ACKER))
+
+
+def running(
+    draw: Random, nodes: Sequence[Node], topologies: Sequence[Topology], alone: bool = False, share: float = 0.5
+) -> Workers:
+    """Workers of some of the topologies, anywhere; with some executors in no worker.
+
+    Args:
+        draw: the source of chance.
+        nodes: nodes of the cluster.
+        topologies: topologies of the round.
+        alone: topologies do not share nodes.
+        share: probability that a topology runs.
+    """
+    free = {node.id: list(range(node.slots)) for node in nodes if node.slots}
+    found: Workers = []
+    for graph in topologies:
+        if draw.random() > share or not any(free.values()):
+            continue
+        executors = list(graph.executors)
+        draw.shuffle(executors)
+        if draw.random() < 0.5:
+            executors = executors[: draw.randint(1, len(executors))]
+        workers = draw.randint(1, min(graph.workers, len(executors)))  # with more, Storm's schedulers fail
+        mine: set[str] = set()
+        for first in range(workers):
+            places = [name for name, slots in free.items() if slots]
+            if not places:
+                break
+            node = draw.choice(places)
+            mine.add(node)
+            slot = free[node].pop(draw.randrange(len(free[node])))
+            found.append(ExistingWorker(graph.id, node, slot, tuple(e.name for e in executors[first::workers])))
+        if alone:
+            for node in mine:
+                free.pop(node)
+    return found
+
+
+def _problem(nodes: Sequence[Node], topologies: Sequence[Topology], existing: Workers) -> Problem:
+    return Problem(Cluster(tuple(nodes), existing=tuple(existing)), tuple(topologies))
+
+
+def even(draw: Random) -> StormRound:
+    nodes = cluster(draw)
+    graphs = [topology(draw, name) for name in "abc"[: draw.randint(1, 3)]]
+    existing = running(draw, nodes, graphs)
+    return StormRound("even", _problem(with_ports_in_order(nodes, existing), graphs, existing))
+
+
+def default(draw: Random) -> StormRound:
+    return StormRound("default", even(draw).problem)
+
+
+def isolation(draw: Random) -> StormRound:
+    """Some topologies with machines of their own; some of these run already as they would be placed."""
+    nodes = cluster(draw, shared_hosts=True)
+    graphs = []
+    for name in "abc"[: draw.randint(1, 3)]:
+        graph = without_ackers(topology(draw, name))
+        graphs.append(replace(graph, workers=min(graph.workers, len(graph.executors))))
+    chosen = draw.sample(graphs, draw.randint(1, len(graphs)))
+    machines = {graph.id: draw.randint(1, 3) for graph in chosen}
+    existing = running(draw, nodes, graphs)
+    params = {"machines": machines}
+    return StormRound(
+        "isolation", _problem(nodes, graphs, existing), params, {"isolation.scheduler.machines": machines}
+    )
+
+
+def multitenant(draw: Random) -> StormRound:
+    nodes = cluster(draw, least_slots=1)  # Storm lends nodes without slots, ours leaves them out
+    graphs = []
+    for name in "abc"[: draw.randint(1, 3)]:
+        graph = without_ackers(topology(draw, name))
+        isolated = draw.choice([None, None, 1, 2, 3])
+        graphs.append(replace(graph, user=draw.choice("uvw"), isolated_nodes=isolated))
+    pools = {user: draw.randint(0, 4) for user in "uv" if draw.random() < 0.6}
+    spread = {
+        graph.id: tuple(draw.sample([c.id for c in graph.components], 1)) for graph in graphs if draw.random() < 0.3
+    }
+    conf: dict[str, dict[str, Any]] = {graph.id: {} for graph in graphs}
+    for graph in graphs:
+        if graph.isolated_nodes is not None:
+            conf[graph.id]["topology.isolate.machines"] = graph.isolated_nodes
+        if graph.id in spread:
+            conf[graph.id]["topology.spread.components"] = list(spread[graph.id])
+    existing = running(draw, nodes, graphs, alone=draw.random() < 0.7)
+    return StormRound(
+        "multitenant",
+        _problem(nodes, graphs, existing),
+        {"user_pools": pools, "spread": spread},
+        {"multitenant.scheduler.user.pools": pools},
+        conf,
+    )
+
+
+STRATEGIES = {
+    "default": "DefaultResourceAwareStrategy",
+    "default-old": "DefaultResourceAwareStrategyOld",
+    "generic": "GenericResourceAwareStrategy",
+    "round-robin": "RoundRobinResourceAwareStrategy",
+    "constraint": "ConstraintSolverStrategy",
+}
+_PACKAGE = "org.apache.storm.scheduler.resource.strategies."
+
+
+def resource_aware(draw: Random, strategy: str) -> StormRound:
+    nodes = cluster(draw, resources=True, shared_hosts=True)
+    graphs = []
+    ages = draw.sample(range(10, 100), 3)
+    for name, age in zip("abc"[: draw.randint(1, 3)], ages, strict=False):
+        graph = topology(draw, name, resources=True, most=5)
+        graphs.append(
+            replace(
+                graph,
+                user=draw.choice("uv"),
+                priority=draw.randint(0, 2),
+                uptime_s=float(age),
+                worker_max_heap_mb=float(draw.choice([256, 512, 768])),
+                constraints=_constraints(draw, graph) if strategy == "constraint" else None,
+                isolated_nodes=draw.choice([None, 1, 2, 3]) if strategy == "round-robin" else None,
+            )
+        )
+    states = draw.choice([100, 500])
+    params: dict[str, Any] = {"strategy": strategy, "search_states": states}
+    conf: dict[str, Any] = {}
+    each: dict[str, Any] = {
+        "topology.scheduler.strategy": f"{_PACKAGE}scheduling.{STRATEGIES[strategy]}",
+        "topology.ras.constraint.max.state.search": states,
+    }
+    for name, setting in (
+        ("order_by_proximity", "topology.ras.order.executors.by.proximity.needs"),
+        ("one_executor_per_worker", "topology.ras.one.executor.per.worker"),
+        ("one_component_per_worker", "topology.ras.one.component.per.worker"),
+    ):
+        if draw.random() < 0.2:
+            params[name] = each[setting] = True
+    if draw.random() < 0.3:
+        params["worker_min_cpu"] = conf["storm.worker.min.cpu.pcore.percent"] = float(draw.choice([10, 50]))
+    if draw.random() < 0.3:
+        pools = {user: {"cpu": float(draw.randint(0, 400)), "memory_mb": float(draw.randint(0, 4096))} for user in "uv"}
+        params["user_pools"] = pools
+        conf["resource.aware.scheduler.user.pools"] = {
+            user: {"cpu": pool["cpu"], "memory": pool["memory_mb"]} for user, pool in pools.items()
+        }
+    if draw.random() < 0.2:
+        params["priority"] = "fifo"
+        conf["resource.aware.scheduler.priority.strategy"] = f"{_PACKAGE}priority.FIFOSchedulingPriorityStrategy"
+    for name, setting in (
+        ("favored_nodes", "topology.scheduler.favored.nodes"),
+        ("unfavored_nodes", "topology.scheduler.unfavored.nodes"),
+    ):
+        alone = [node.id for node in nodes if node.machine == node.id]  # Storm favours hosts
+        if alone and draw.random() < 0.15:
+            params[name] = tuple(draw.sample(alone, 1))
+            each[setting] = list(params[name])
+    per_topology = {graph.id: {**each, **_of_one(graph)} for graph in graphs}
+    existing = _fitting(running(draw, nodes, graphs, share=0.5), nodes, graphs, params.get("worker_min_cpu", 0.0))
+    return StormRound("resource-aware", _problem(nodes, graphs, existing), params, conf, per_topology)
+
+
+def _fitting(existing: Workers, nodes: Sequence[Node], graphs: Sequence[Topology], least_cpu: float) -> Workers:
+    """Leave out executors for which their node, or the heap of their worker, has no room: Storm never placed those."""
+    by_id = {graph.id: graph for graph in graphs}
+    cpu = {node.id: node.demand_points for node in nodes}
+    memory = {node.id: node.memory_mb for node in nodes}
+    found: Workers = []
+    for worker in existing:
+        graph = by_id[worker.topology]
+        names: list[str] = []
+        had = heap = 0.0
+        for name in worker.executors:
+            component = graph.component[Executor.named(name).component]
+            points = max(
+                sum((graph.component[Executor.named(n).component].cpu_points for n in [*names, name]), 0.0), least_cpu
+            )
+            if points - had > cpu[worker.node] or component.memory > memory[worker.node]:
+                continue
+            if heap + component.onheap > graph.worker_max_heap_mb:
+                continue
+            cpu[worker.node] -= points - had
+            memory[worker.node] -= component.memory
+            had, heap = points, heap + component.onheap
+            names.append(name)
+        if names:
+            found.append(replace(worker, executors=tuple(names)))
+    return found
+
+
+def _constraints(draw: Random, graph: Topology) -> Constraints:
+    ids = sorted(component.id for component in graph.components)
+    pairs = tuple(tuple(draw.sample(ids, 2)) for _ in range(draw.randint(0, 2))) if len(ids) > 1 else ()
+    return Constraints(pairs, {draw.choice(ids): draw.randint(1, 3)} if draw.random() < 0.5 else {})  # type: ignore[arg-type]
+
+
+def _of_one(graph: Topology) -> dict[str, Any]:
+    """Return Storm's settings that differ between topologies; Nimbus computes ackers per worker at submission."""
+    heap = sum(c.onheap * c.parallelism for c in graph.components if not c.id.startswith("__"))
+    workers = -(-heap // graph.worker_max_heap_mb)
+    found: dict[str, Any] = {}
+    if ACKER in graph.component:
+        found["topology.acker.executors"] = graph.component[ACKER].parallelism
+        found["topology.ras.acker.executors.per.worker"] = int(
+            -(-graph.component[ACKER].parallelism // max(workers, 1))
+        )
+    if graph.isolated_nodes is not None:
+        found["topology.isolate.machines"] = graph.isolated_nodes
+    if graph.constraints is not None:
+        rules: dict[str, dict[str, Any]] = {}
+        for one, other in graph.constraints.incompatible:
+            rules.setdefault(one, {}).setdefault("incompatibleComponents", []).append(other)
+        for component, most in graph.constraints.max_per_node.items():
+            rules.setdefault(component, {})["maxNodeCoLocationCnt"] = most
+        found["topology.ras.constraints"] = rules
+    return found
+
+
+KINDS: Mapping[str, Any] = {
+    "even": even,
+    "default": default,
+    "isolation": isolation,
+    "multitenant": multitenant,
+    **{f"resource-aware {name}": (lambda draw, name=name: resource_aware(draw, name)) for name in STRATEGIES},
+}
+"""Scheduler, with its strategy -> maker of random rounds."""
+
+
+def round_of(kind: str, seed: int) -> StormRound:
+    """Return round number `seed` of a scheduler: the same one on every machine."""
+    made: StormRound = KINDS[kind](Random(f"{kind} {seed}"))  # noqa: S311 # the same draw everywhere, not a secret
+    return made

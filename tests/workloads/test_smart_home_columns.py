@@ -1,0 +1,77 @@
+"""The bolts of smart home by columns have the state and the predictions of those by rows, to the last bit."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inventory.times import NS
+from workloads.arrays import batch_of, rows_of
+from workloads.columns import ColumnBatch
+from workloads.operators import Batch
+from workloads.smart_home.columns import ColumnHouseLoads, ColumnLoads
+from workloads.smart_home.loads import READING, WORK_READING, HouseLoads, Loads
+from workloads.smart_home.query import QueryParams
+
+B = 1377986400
+LOAD, WORK = 1, 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.one_of(
+            st.just("tick"),
+            st.just("snapshot"),
+            st.just("groups"),
+            st.tuples(
+                st.booleans(),
+                st.lists(
+                    st.tuples(
+                        st.sampled_from([0, 1, 3, 2**40]),
+                        st.integers(0, 2),
+                        st.sampled_from([-1, 0, 2]),
+                        st.sampled_from([LOAD, WORK]),
+                        st.floats(0, 3000),
+                    ),
+                    min_size=1,
+                    max_size=12,
+                ),
+            ),
+        ),
+        max_size=12,
+    ),
+    st.sampled_from(["none", "work"]),
+    st.booleans(),
+)
+def test_loads_of_columns_are_those_of_rows_to_the_last_bit(events: list[Any], fill: str, houses: bool) -> None:
+    query = QueryParams(slices=(60, 90), day_s=540, fill=fill)
+    kinds = (HouseLoads, ColumnHouseLoads) if houses else (Loads, ColumnLoads)
+    rows, columns = (kind(query) for kind in kinds)
+    schema = WORK_READING if fill == "work" else READING
+    now, seq = B, 0
+    for event in events:
+        if event == "tick":
+            now += 30
+            assert rows.on_tick(now * NS) == columns.on_tick(now * NS)
+        elif event == "groups":
+            state = columns.snapshot_groups()
+            columns = kinds[1](query)
+            columns.restore_groups(*state)
+            assert sorted(state[1].items()) == sorted(rows.snapshot_groups()[1].items())
+            rows_again = kinds[0](query)
+            rows_again.restore_groups(*rows.snapshot_groups())
+            rows = rows_again
+        elif event == "snapshot":
+            assert rows.snapshot() == columns.snapshot()
+        else:
+            as_columns, readings = event
+            given_rows = [(*reading, now + 3, seq + at)[: len(schema)] for at, reading in enumerate(readings)]
+            seq += len(readings)
+            rows.process(Batch("source", "default", given_rows))
+            if as_columns:
+                columns.process_columns(ColumnBatch("source", "default", batch_of(schema, given_rows)))
+            else:
+                columns.process(Batch("source", "default", given_rows))
+    kept = columns.combine_columns(batch_of(schema, [(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)]))
+    assert rows_of(kept) == rows.combine([(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)])
