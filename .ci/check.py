@@ -19,7 +19,7 @@ QUICK = {
     "campaign": "agenda agenda_cpu run_order",
     "inventory": "document_messages flops params parsing power_index",
     "scheduler": """
-        aniello_offline aniello_online checking cost d_storm default er_stream even i_scheduler isolation matrix
+        aniello_offline aniello_online checking cost d_storm default er_stream even flink i_scheduler isolation matrix
         multitenant p_scheduler pipeline_steps r_storm ras_strategies registry resource_aware slots t_storm top_storm
         """,
     "workloads": "key_groups lines operators rate_limits rates row_digest shapes topology_file traffic_file",

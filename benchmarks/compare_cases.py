@@ -214,6 +214,7 @@ tuple/s per pair. `millrace place --compare` makes such a comparison for your ow
 W is not the aim of every scheduler. Those of Storm balance numbers of executors, `pipeline-linear` and `pmod` make
 cheap steps of communication, `er-stream` uses few nodes, and several know no capacity at all: where a W is *below* the
 optimum, a node holds more than its capacity, and the column "within capacity" says in how many cases no node does.
+Those of Flink need a slot per executor of the largest component, which the clusters of the applications do not have.
 
 ## The 72 micro-benchmarks
 
