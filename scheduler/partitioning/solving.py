@@ -209,7 +209,7 @@ def solve(
             bound = max(bound, min(cut, instance.total_rate - proof.most))
     if nodes is None:
         return None
-    return Solution(nodes, cut, bound, _in_rates(bound, instance.rate_scale), limit_hit)
+    return Solution(nodes, cut, bound, instance.in_rates(bound), limit_hit)
 
 
 def _proof(instance: Instance, density: Density, kept: int, over: Callable[[], bool]) -> Proof | None:
@@ -218,7 +218,3 @@ def _proof(instance: Instance, density: Density, kept: int, over: Callable[[], b
     if applies(instance):
         return search_by_node(instance, kept, over)
     return search(instance, density, kept, over)
-
-
-def _in_rates(value: int, scale: int) -> float:
-    return value // scale if value % scale == 0 else value / scale
