@@ -8,6 +8,7 @@ from scheduler.partitioning.counts import by_capacity
 from scheduler.partitioning.exact import search
 from scheduler.partitioning.exact_by_node import applies, search_by_node
 from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.lagrange import can_price, find_prices
 from scheduler.partitioning.large_neighbourhood import BEST, Preset, search_large
 from scheduler.partitioning.tabu import Effort, search_small
 
@@ -158,6 +159,12 @@ def _grown(instance: Instance, from_the_edge: bool) -> list[int] | None:
 MOST_CLASSES = 400
 """Maximum number of classes for which the exact search is tried."""
 
+FEW_STATES = 20_000
+"""Number of states after which the exact search begins anew, with prices of classes."""
+
+MOST_SETS = 10_000
+"""Sets that are examined for each bound in the search for prices."""
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -217,4 +224,13 @@ def _proof(instance: Instance, density: Density, kept: int, over: Callable[[], b
         return None
     if applies(instance):
         return search_by_node(instance, kept, over)
-    return search(instance, density, kept, over)
+    if not can_price(instance):
+        return search(instance, density, kept, over)
+    first = search(instance, density, kept, over, states=FEW_STATES)
+    if first.complete or first.limit_hit:
+        return first
+    prices = find_prices(instance, kept, over, MOST_SETS)
+    if prices.most <= kept:
+        return Proof(None, kept, True, False)
+    proof = search(instance, density, kept, over, prices)
+    return replace(proof, most=min(proof.most, prices.most))
