@@ -181,6 +181,7 @@ TOGETHER = {
     "test_report_browser.py": "report of the small campaign",
     "test_base_role.py": "archive of the environment of nodes",
     "test_changing_schedules.py": "runs whose schedules change",
+    "test_elastic_demand.py": "runs whose rate doubles",
     "test_elastic_pmod.py": "a run that grows and loses a node",
     "test_emulated_node.py": "emulated cluster",
     "test_observed_run.py": "runs that are observed",

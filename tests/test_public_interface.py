@@ -110,7 +110,7 @@ def test_every_list_of_own_packages_is_that_of_the_wheel() -> None:
     assert packages == OWN == set(settings["mypy"]["packages"]) == set(settings["importlinter"]["root_packages"])
     assert set(CHECKED_AT_START) == OWN - {"millrace"}
     wheels = (ROOT / "ansible/roles/base/library/millrace_wheels.py").read_text()
-    assert set(ast.literal_eval(re.findall(r"^PACKAGES = (.*)$", wheels, re.MULTILINE)[0])) == packages
+    assert set(ast.literal_eval(re.findall(r"^PACKAGES = (\(.*?\))$", wheels, re.MULTILINE | re.DOTALL)[0])) == packages
 
 
 def _listed(path: Path | str, cwd: Path, *program: str) -> subprocess.CompletedProcess[str]:

@@ -159,18 +159,27 @@ class Distinct(NamedTuple):
 
 
 def distinct(column: pa.Array) -> Distinct:
-    """Return the distinct values of a column without nulls, in the order in which they first appear.
+    """Return the distinct values of a column without nulls, each of which some row has.
 
-    Floats are told apart by their bits. A dictionary that the column has is used as it is.
+    Floats are told apart by their bits. The dictionary of a column is used as it is, if it has no other entries: a part
+    of a batch has the dictionary of the whole.
     """
     if isinstance(column, pa.DictionaryArray):
-        return Distinct(column.indices.to_numpy().astype(np.intp), column.dictionary)
+        return _used(column.indices.to_numpy().astype(np.intp), column.dictionary)
     if pa.types.is_floating(column.type):
         bits = column.to_numpy().view(np.int64)
         codes, values = distinct(pa.array(bits))
         return Distinct(codes, pa.array(values.to_numpy().view(np.float64)))
     encoded = column.dictionary_encode()
     return Distinct(encoded.indices.to_numpy().astype(np.intp), encoded.dictionary)
+
+
+def _used(codes: Codes, values: pa.Array) -> Distinct:
+    used = np.zeros(len(values), bool)
+    used[codes] = True
+    if used.all():
+        return Distinct(codes, values)
+    return Distinct((np.cumsum(used) - 1)[codes], values.filter(pa.array(used)))
 
 
 def counted(column: pa.Array) -> Iterator[tuple[Any, int]]:

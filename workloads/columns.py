@@ -62,7 +62,10 @@ class ColumnBolt(Bolt):
     """
 
     dictionaries: ClassVar[bool] = False
-    """True if `str` and `bytes` columns may come dictionary-encoded (int32 indices, each value once)."""
+    """True if `str` and `bytes` columns may come dictionary-encoded: int32 indices, each value once.
+
+    Some entries may have no row, for a part of a batch has the dictionary of the whole; `arrays.distinct` drops them.
+    """
 
     derives: ClassVar[bool] = False
     """True if all results are `Derived`, or there are none; otherwise a sampled row is processed separately."""

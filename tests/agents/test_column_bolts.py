@@ -93,6 +93,21 @@ def test_small_batches_are_processed_as_rows_where_the_bolt_can(count: int, as_r
     assert list(arrived) == rows
 
 
+@pytest.mark.parametrize("parents", [[2, 0, 1], [0, 1], [0, 1, 3], [-1, 0, 1]])
+def test_parents_that_do_not_fit_are_an_error_of_the_operator(parents: list[int]) -> None:
+    class Wrong(ColumnBolt):
+        derives = True
+
+        def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+            return {"default": Derived(batch.columns, lambda: np.array(parents))}
+
+    columns = Columns.of_rows(SCHEMA, [(at,) for at in range(3)])
+    with pytest.raises(RunError, match=r"b\[1\].*stream 'default': .*parents"):
+        turned(Wrong(), columns, [(0, 7), (2, 9)])
+    # Without a sampled row nobody asks for them.
+    assert len(turned(Wrong(), columns).stamped()) == 3
+
+
 class Giving(ColumnBolt):
     """Emits something."""
 

@@ -1,12 +1,13 @@
 """Columns reach the executors that their rows would reach, in the same order, with the same stamps."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from column_rows import CUTS, ENCODED, Stream, exactly, in_chunks, streams
+from column_rows import CUTS, ENCODED, Stream, exactly, in_chunks, streams, with_dictionaries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +18,9 @@ from agents.worker.channels.groupings import Grouping, grouping_of
 from agents.worker.executors.columns import column_combine
 from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError
-from workloads.arrays import distinct
-from workloads.columns import ColumnBolt, Columns
+from workloads.apps.wordcount_columns import ColumnCount
+from workloads.arrays import batch_of, distinct
+from workloads.columns import ColumnBatch, ColumnBolt, Columns
 from workloads.key_groups import first_owners
 from workloads.operators import Row
 from workloads.topology import Input
@@ -126,6 +128,41 @@ def test_a_repeated_key_is_dictionary_encoded_with_the_entries_of_its_channel_on
     entries = [part.batch().column(0).dictionary.to_pylist() for part in parts]
     assert sorted(chain.from_iterable(entries)) == sorted({word for (word,) in words})
     assert all(set(kept) == {word for (word,) in part} for kept, part in zip(entries, parts, strict=True))
+
+
+@settings(deadline=None, max_examples=60)
+@given(streams(), CUTS, ENCODED, st.integers(0, 29), st.integers(1, 30))
+def test_distinct_values_are_those_of_the_rows_even_if_the_dictionary_has_others(
+    stream: Stream, cuts: list[int], encoded: list[bool], start: int, stop: int
+) -> None:
+    schema, rows = stream
+    for place, column in enumerate(in_chunks(schema, rows, cuts, encoded)[start:stop].batch().columns):
+        codes, values = distinct(column)
+        found = exactly([(value,) for value in values.to_pylist()])
+        of_rows = exactly([(row[place],) for row in rows[start:stop]])
+        assert [found[code] for code in codes] == of_rows
+        assert sorted(found) == sorted(value for at, value in enumerate(of_rows) if value not in of_rows[:at])
+
+
+def test_a_filtered_dictionary_counts_no_word_that_was_dropped_and_reaches_no_executor_that_does_not_own_it() -> None:
+    schema = {"word": "str"}
+    counts: list[ColumnCount] = [ColumnCount() for _ in range(3)]
+
+    class Counting(Sent):
+        def add(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+            assert isinstance(rows, Columns)
+            counts[self.id.receiver].process_columns(ColumnBatch("a", "default", rows.batch()))
+
+    sent: list[Sent] = [Counting(receiver) for receiver in range(3)]
+    grouping = grouping_of(Input("a", "fields", ("word",)), schema, sent, 0, first_owners(3))
+    words = [(f"word {at % 40}",) for at in range(200)]
+    whole = with_dictionaries(batch_of(schema, words))
+    for kept in (range(10), range(0, 200, 2)):
+        grouping.deal(Columns(schema, whole.take(pa.array(kept))))
+    expected = Counter(words[at] for kept in (range(10), range(0, 200, 2)) for at in kept)
+    found = [dict(count.answer()) for count in counts]
+    assert sum(map(len, found)) == len(expected)
+    assert {(word,): number for each in found for word, number in each.items()} == expected
 
 
 class Summing(ColumnBolt):

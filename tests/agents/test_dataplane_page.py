@@ -67,7 +67,10 @@ def test_kinds_flags_and_limits_are_the_codes() -> None:
     meaning = {name.strip("`"): text for _, _, name, text in rows("The frame")}
     kinds = ("DATA", "CREDIT", "END", "BARRIER", "TICK", "STATE", "COPY", "PULL")
     assert meaning["kind"] == ", ".join(f"{getattr(frame, kind)} = {kind}" for kind in kinds)
-    assert f"DATA: {frame.STAMPED} = STAMPED. STATE, COPY: {frame.LAST} = LAST." in meaning["flags"]
+    assert (
+        f"DATA: {frame.STAMPED} = STAMPED, {frame.COLUMNS} = COLUMNS. STATE, COPY: {frame.LAST} = LAST."
+        in meaning["flags"]
+    )
     assert f"COPY: {frame.ROUND} = ROUND, only with LAST." in meaning["flags"]
     assert f"rows, 1 to {frame.MAX_ROWS:,}." in meaning["count"]
     assert f"DATA: bytes of payload, at most {frame.MAX_PAYLOAD:,}." in meaning["length"]

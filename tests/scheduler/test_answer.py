@@ -113,7 +113,7 @@ def test_mistakes_in_a_placement_file_are_named(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     path.write_text(good.replace('"placed"', '"plased"'))
     with pytest.raises(
-        InputError, match=r"p.json:11: topologies.t.status: 'plased' is none of .*did you mean 'placed'"
+        InputError, match=r"p.json:12: topologies.t.status: 'plased' is none of .*did you mean 'placed'"
     ):
         read_placement_file(path)
     path.write_text(good.replace('"slots_used"', '"slots_usd"'))

@@ -30,14 +30,19 @@ def streams(draw: st.DrawFn, most: int = 30) -> Stream:
 
 
 def in_chunks(schema: Mapping[str, str], rows: Sequence[Row], cuts: Sequence[int], encoded: Sequence[bool]) -> Columns:
-    """The rows as columns that begin anew at each cut; str and bytes of chunk i have a dictionary if `encoded[i]`."""
+    """The rows as columns that begin anew at each cut; str and bytes of chunk i have a dictionary if `encoded[i]`.
+
+    Every other dictionary is that of all rows, so that it has entries without a row in its chunk.
+    """
     borders = [0, *sorted(cut for cut in set(cuts) if 0 < cut < len(rows)), len(rows)]
     whole = batch_of(schema, rows)
     chunks = []
     for at, (start, stop) in enumerate(pairwise(borders)):
         # A slice of a larger batch, whose buffers begin elsewhere.
         chunk = whole.slice(start, stop - start)
-        chunks.append(with_dictionaries(chunk) if encoded[at % len(encoded)] else chunk)
+        if encoded[at % len(encoded)]:
+            chunk = with_dictionaries(whole).slice(start, stop - start) if at % 2 else with_dictionaries(chunk)
+        chunks.append(chunk)
     return Columns(schema, *chunks)
 
 

@@ -20,7 +20,7 @@ from workloads.apps.top_n import ColumnRollingCount, RollingCount
 from workloads.apps.wordcount_columns import ColumnCount, ColumnCountCombined
 from workloads.arrays import batch_of, rows_of
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnSpout
-from workloads.data.text import ColumnLineSpout, LineSpout
+from workloads.data.text import MOST_CHARACTERS, MOST_EMITTED, ColumnLineSpout, LineSpout
 from workloads.data.words import words_of
 from workloads.operators import Batch, Context, Operator
 from workloads.synthetic.columns import MOST_BYTES, ColumnGenerator, ColumnStage
@@ -157,6 +157,20 @@ def test_the_spout_of_columns_emits_the_records_of_that_of_rows(
             else:
                 assert [tuple(row.values()) for row in spouts[1].next_columns(limit).to_pylist()] == expected
         assert spouts[0].snapshot() == spouts[1].snapshot()
+
+
+def test_long_lines_come_a_few_at_a_time_and_take_little_memory(tmp_path: Path) -> None:
+    long = "\N{SNOWMAN} " * (MOST_CHARACTERS // 2)
+    (tmp_path / "text.txt").write_text(f"a\n{long}\nb\n", encoding="utf-8")
+    spouts = LineSpout(), ColumnLineSpout()
+    for spout in spouts:
+        spout.open(Context("spout", 0, 1, inputs={"text": str(tmp_path / "text.txt")}))
+    for _ in range(5):
+        columns = spouts[1].next_columns(4096)
+        assert columns.num_rows > 0
+        assert columns.nbytes <= MOST_EMITTED
+        assert rows_of(columns) == list(spouts[0].next_batch(columns.num_rows))
+    assert spouts[0].snapshot() == spouts[1].snapshot()
 
 
 def test_an_unknown_interface_is_refused_with_the_nearest_one() -> None:

@@ -1,5 +1,6 @@
 """A topology file as a workload: its graph and demands are kept, and its answer is the reference."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from agents.protocol import Slot
 from inventory.documents import to_plain
 from inventory.errors import InputError
 from inventory.plugins import as_plain
+from workloads.arrays import batch_of
+from workloads.columns import ColumnBatch, ColumnBolt
 from workloads.synthetic import operators
 from workloads.synthetic.operators import Generator
 from workloads.workload import Workload, load_workload
@@ -123,6 +126,29 @@ def test_components_have_costs_sizes_and_selectivities_of_their_own(tmp_path: Pa
     wide.open(operators.Context("wide", 0, 5, inputs=inputs))
     emitted = wide.process(operators.Batch("in", "default", [(1, 2, b"1234567"), (3, 4, b"1234567")]))
     assert [(record, len(payload)) for record, _, payload in emitted["default"]] == [(1, 9), (1, 9), (3, 9), (3, 9)]
+
+
+@pytest.mark.parametrize("api", ["rows", "columns"])
+def test_a_large_payload_of_a_bolt_is_not_copied_for_every_row(tmp_path: Path, api: str) -> None:
+    params = {
+        "topology_file": file_of(tmp_path, FILE),
+        "components": {"wide": {"tuple_bytes": 100_000}},
+        "cost_us": 0.0,
+        "api": api,
+    }
+    workload = load_workload("from-topology", params)
+    wide = workload.operator("wide")
+    assert isinstance(wide, operators.Stage)
+    wide.open(operators.Context("wide", 0, 5, inputs={e.name: str(e.path) for e in workload.prepare(tmp_path)}))
+    rows = [(at, at, b"") for at in range(600)]
+    tracemalloc.start()
+    if isinstance(wide, ColumnBolt):
+        wide.process_columns(ColumnBatch("in", "default", batch_of(operators.ROW, rows)))
+    else:
+        wide.process(operators.Batch("in", "default", rows))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
 
 
 IN = {"id": "in", "kind": "spout"}

@@ -66,6 +66,9 @@ MOST_BYTES = 128 * 1024 * 1024
 MOST_CHARACTERS = 1 << 20
 """Maximum length of a record, which must fit into a frame of the data plane."""
 
+MOST_EMITTED = 16 * 1024 * 1024
+"""Bytes of the lines that a source of columns emits at once; rows share the lines, columns have copies."""
+
 _FORMAT = b"1"
 """Part of a prepared file's name; change it whenever the same source would give other records."""
 
@@ -266,7 +269,11 @@ class ColumnLineSpout(LineSpout, ColumnSpout):
     """Name of the field."""
 
     def load(self, path: Path) -> int:
+        import pyarrow.compute as pc
+
         self._lines = _of_file(_lines, path)
+        # With 4 bytes for the offset of each.
+        self._most = max(1, (MOST_EMITTED - 4) // (4 + pc.max(pc.binary_length(self._lines)).as_py()))
         return len(self._lines)
 
     def next_columns(self, limit: int) -> "pa.RecordBatch":
@@ -280,6 +287,7 @@ class ColumnLineSpout(LineSpout, ColumnSpout):
     def _take(self, limit: int) -> "pa.Array":
         import numpy as np
 
+        limit = min(limit, self._most)
         found = self._lines.take((self._at + np.arange(limit) * self._step) % self._records)
         self._at = (self._at + limit * self._step) % self._records
         self.position += limit

@@ -15,6 +15,9 @@ from workloads.topology import DEFAULT_STREAM
 MOST_BYTES = 1 << 20
 """Bytes of payload that a source emits at once."""
 
+MOST_REPLACED = 1024
+"""Bytes of a bolt's own payload, which is copied for every row; rows share a larger one."""
+
 
 class ColumnGenerator(Generator, ColumnSpout):
     """Endless source of records."""

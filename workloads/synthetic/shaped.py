@@ -191,7 +191,9 @@ class Synthetic:
         if self.params.api == "columns":
             from workloads.synthetic import columns
 
-            generator, stage, sink = columns.ColumnGenerator, columns.ColumnStage, columns.ColumnSink
+            generator, sink = columns.ColumnGenerator, columns.ColumnSink
+            if replaced is None or replaced <= columns.MOST_REPLACED:
+                stage = columns.ColumnStage
         if component in self._sources:
             return generator(self._sources.index(component), len(self._sources), payload)
         if component in self._dealings:

@@ -93,7 +93,8 @@ class ColumnBoltExecutor(BoltExecutor):
         for stream, part in found.items():
             if not isinstance(part, Derived):
                 raise RunError(f"{self.executor.name}, stream {stream!r}: a bolt with `derives` emits `Derived` only")
-            stamps[stream] = list(inherited(delivery.stamps, part, len(rows)))
+            who = f"{self.executor.name}, stream {stream!r}:"
+            stamps[stream] = list(inherited(delivery.stamps, part, len(rows), who))
         return self.router.emit(emitted, stamps)
 
 
@@ -142,23 +143,25 @@ def emitted_columns(schema: Schema, batch: "pa.RecordBatch", who: str, known: "S
     return Columns(schema, arrays.checked(batch, arrays.schema_of(schema), who, known))
 
 
-def inherited(stamps: Stamps, derived: Derived, count: int) -> Iterator[tuple[int, int]]:
+def inherited(stamps: Stamps, derived: Derived, count: int, who: str) -> Iterator[tuple[int, int]]:
     """Yield the stamps of derived rows, given those of the `count` rows from which they derive.
 
     Raises:
-        RunError: the parents of the derived rows do not fit.
+        RunError: the parents of the derived rows do not fit; the message begins with `who`.
     """
     import numpy as np
 
     number = derived.columns.num_rows
     if derived.parents is None:
         if number != count:
-            raise RunError(f"{number} rows derived from {count} without their parents")
+            raise RunError(f"{who} {number} rows derived from {count} without their parents")
         yield from stamps
         return
     parents = np.asarray(derived.parents())
     if len(parents) != number:
-        raise RunError(f"{len(parents)} parents of {number} derived rows")
+        raise RunError(f"{who} {len(parents)} parents of {number} derived rows")
+    if number and (parents[0] < 0 or parents[-1] >= count or (parents[1:] < parents[:-1]).any()):
+        raise RunError(f"{who} the parents of derived rows are not numbers of the batch's {count} rows, rising")
     for at, stamp in stamps:
         first, stop = np.searchsorted(parents, [at, at + 1])
         for row in range(int(first), int(stop)):
