@@ -180,6 +180,7 @@ class Page:
     observed: Rows
     traces: Rows
     has_ackers: bool
+    acks: bool
     agenda: str
     version: str
     git_commit: str | None
@@ -246,6 +247,7 @@ def page_of(
         has_ackers=any(
             name.startswith(f"{ACKER}[") for run in campaign.counted for e in run.slots.values() for name in e
         ),
+        acks=campaign.agenda.acks,
         agenda="\n".join(map(escaped, dump_yaml(campaign.file.agenda).split("\n"))),
         version=campaign.file.version,
         git_commit=campaign.file.git_commit,

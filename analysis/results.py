@@ -52,6 +52,7 @@ class Agenda(Struct, frozen=True):
     cpu: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     timeline: Sequence[Mapping[str, Any]] = ()
     baseline: str | None = None
+    acks: bool = False
     buffer_mb: float | None = None
     factors: Mapping[str, Sequence[Any]] = {}
     report: Mapping[str, Any] = {}

@@ -14,6 +14,7 @@ from inventory.documents import dump_json, parse
 from inventory.errors import InputError
 from inventory.power_index import LackingNodeError, power_index
 from scheduler.explain.alternatives import Why
+from scheduler.explain.best_known import BestKnown
 from scheduler.explain.explanation import Explanation
 from scheduler.problem import CommunicationSchedule, Placement, Plan, Problem, Slot, Status
 from scheduler.toolkit.cost import Cost, cost
@@ -78,7 +79,8 @@ class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The placement document.
 
     `elapsed_s` is the scheduler's run time; everything else depends only on the input. `nodes` lists every node.
-    `account` and `why` are present only on request.
+    `account` and `why` are present only on request, `best_known` only in comparisons; None if no placement that
+    respects all capacities is known.
     """
 
     scheduler: str
@@ -94,6 +96,7 @@ class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
     frequencies_hz: dict[str, int]
     account: Explanation | UnsetType = UNSET
     why: Why | UnsetType = UNSET
+    best_known: BestKnown | UnsetType | None = UNSET
 
 
 def make_placement_file(

@@ -121,6 +121,7 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     sensors: tuple[str, ...] = ("cpu", "memory", "network", "power")
     idle: IdleEntry = IdleEntry()
     cpu: ByClass | tuple[CpuVariant, ...] | None = None
+    acks: bool = False
     buffer_mb: Positive | None = None
     search: SearchEntry | None = None
     report: ReportEntry = ReportEntry()

@@ -8,16 +8,15 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
-from typing import Any
 
 from msgspec.structs import replace
 
 from agents.protocol import Gates, Slot
-from campaign.agenda.agenda import Agenda, SchedulerEntry, WorkloadEntry
+from campaign.agenda.acks import check_acks
+from campaign.agenda.agenda import Agenda, SchedulerEntry
+from campaign.agenda.application import Application, application_of
 from campaign.agenda.cpu import ByNode, cpus_of
-from campaign.agenda.demands import with_demands
 from campaign.agenda.gates import Gating, check_targets, gating_of
 from campaign.agenda.online import OnlineRun, online_run, starting_scheduler
 from campaign.agenda.profile import ProfiledTraffic, uses_profile
@@ -28,52 +27,14 @@ from controller.coordinator.barrier import MovePlan
 from controller.coordinator.timeline import ScriptedEvent, withheld_nodes
 from controller.host.addresses import with_addresses
 from inventory.cluster import Cluster, ExistingWorker
-from inventory.documents import Located, Origin
+from inventory.documents import Located
 from inventory.errors import InputError, ParameterError
-from inventory.plugins import as_plain
 from inventory.power_index import LackingNodeError
 from scheduler.placement_file import PlacementFile, make_placement_file
 from scheduler.problem import Placement, Problem
 from scheduler.registry import Checked, make_scheduler
-from workloads.operators import Bolt
-from workloads.rates import Rate
-from workloads.scaling import resized, sizes_of, spouts_of, why_fixed
-from workloads.source_clock import check_rate
-from workloads.topology import ACKER, Topology
+from workloads.scaling import resized, sizes_of
 from workloads.traffic import Traffic
-from workloads.workload import Workload, workload_of
-
-
-@dataclass(frozen=True)
-class Application:
-    """A workload of the agenda with all its parameters, its topology, its rate and its origin."""
-
-    label: str
-    name: str
-    workload: Workload
-    params: Mapping[str, Any]
-    topology: Topology
-    rate: Rate
-    origin: Origin
-
-    @cached_property
-    def tables(self) -> Mapping[str, Mapping[str, str]]:
-        """Tables of the answer and their fields, as declared by the topology's bolts."""
-        bolts = (self.workload.operator(c.id) for c in self.topology.components if c.kind == "bolt" and c.id != ACKER)
-        tables = (table for bolt in bolts if isinstance(bolt, Bolt) for table in bolt.tables())
-        return {table.answer_table: table.answer_schema for table in tables}
-
-    @cached_property
-    def fixed(self) -> Mapping[str, str]:
-        """Components whose number of executors cannot change -> why."""
-        found = {}
-        spouts = spouts_of(self.topology)
-        for component in self.topology.components:
-            works = component.inputs or component.kind == "spout"
-            reason = why_fixed(component, self.workload.operator(component.id) if works else None, spouts)
-            if reason:
-                found[component.id] = reason
-        return found
 
 
 @dataclass(frozen=True)
@@ -216,11 +177,13 @@ def plan_of(
         runs = runs_of(
             agenda.labels, agenda.scheduler_labels, agenda.repetitions, agenda.order, agenda.seed, agenda.cpu_labels
         )
+    if agenda.acks:
+        check_acks(agenda, origin)
     pairs = {(run.workload, run.scheduler) for run in runs}
     cluster = with_addresses(read_cluster)
     cpus = cpus_of(Located(agenda.cpu, origin / "cpu"), cluster)
     applications = {
-        label: _application(Located(entry, origin / "workloads" / at), label)
+        label: application_of(Located(entry, origin / "workloads" / at), label, agenda.acks)
         for at, (label, entry) in enumerate(zip(agenda.labels, agenda.workloads, strict=True))
     }
     listed = {
@@ -317,23 +280,6 @@ def plan_of(
         awaiting=awaiting,
         profiled=profiled,
     )
-
-
-def _application(located: Located[WorkloadEntry], label: str) -> Application:
-    entry, origin = located.value, located.origin
-    try:
-        workload = workload_of(entry.name, *([origin / "params"] if entry.params is not None else []))
-        topology = with_demands(workload.topology(), entry.demands, entry.worker_max_heap_mb, origin)
-    except InputError as fault:
-        # Errors about combinations of values have no place in the file yet.
-        if str(fault).startswith(origin.source):
-            raise
-        raise origin.error(str(fault)) from None
-    try:
-        check_rate(entry.rate, workload)
-    except InputError as fault:
-        raise (origin / "rate").error(str(fault)) from None
-    return Application(label, entry.name, workload, as_plain(workload.params), topology, entry.rate, origin)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from campaign.agenda.agenda import SchedulerEntry
+from campaign.agenda.application import Application
 from campaign.agenda.campaign_plan import CampaignPlan
-from campaign.agenda.plan import Application, Placed, Plan
+from campaign.agenda.plan import Placed, Plan
 from campaign.agenda.profile import ProfileEntry
 from campaign.agenda.run_order import Run, run_seed
 from inventory.documents import Origin, dump_json

@@ -10,6 +10,7 @@ from campaign.display.terminal import plain_console
 from campaign.place.place import Placed, PlacementRefused
 from inventory.foreign import escaped, printable
 from scheduler.explain.alternatives import Why
+from scheduler.explain.best_known import SEARCH, BestKnown
 from scheduler.explain.details import Section, compact, describe_details
 from scheduler.explain.explanation import Explanation, loads_by_node
 from scheduler.placement_file import PlacementFile, TopologyPlacement
@@ -87,6 +88,9 @@ def print_comparison(outcomes: Sequence[Placed | PlacementRefused], color: bool 
     table = _comparison(outcomes)
     console.width = max(console.width, Console(width=MAX_WIDTH).measure(table).maximum)  # numbers are never cut
     console.print(table)
+    answers = [outcome.answer for outcome in outcomes if isinstance(outcome, Placed)]
+    if answers:
+        console.print(_best_known(answers))
     for outcome in outcomes:
         if isinstance(outcome, PlacementRefused):
             console.print(f"{outcome.scheduler} cannot place this: {printable(outcome.fault)}")
@@ -102,7 +106,7 @@ def _comparison(outcomes: Sequence[Placed | PlacementRefused]) -> Table:
         isinstance(outcome, Placed) and outcome.answer.cost.inter_node_tuples_per_s is not None for outcome in outcomes
     )
     table.add_column("scheduler", no_wrap=True)
-    headings = ["W,\npairs", "inter-\nworker", "nodes", "slots", "balance", "over-\nloaded", "ms"]
+    headings = ["W,\npairs", "inter-\nworker", "nodes", "slots", "balance", "over-\nloaded", "gap", "ms"]
     for heading in [*(["W,\ntuples/s"] if observed else []), *headings]:
         table.add_column(heading, justify="right")
     table.add_column("status", no_wrap=True)
@@ -125,16 +129,33 @@ def _comparison(outcomes: Sequence[Placed | PlacementRefused]) -> Table:
             str(cost.slots_used),
             _number(cost.load_stddev, 3),
             str(sum(host.overloaded for host in loads_by_node(outcome.problem, outcome.plan))),
+            _gap(answer),
             f"{answer.elapsed_s * 1000:.1f}",
             states[0] if len(set(states)) == 1 else ", ".join(states),
         )
     caption = (
         "W: rate between nodes; inter-worker: pairs on one node; balance: deviation over nodes of load / capacity; "
-        "overloaded: nodes that hold more than their capacity"
+        "overloaded: nodes that hold more than their capacity; gap: W above that of the best known placement, - where "
+        "not all executors are placed within the capacities"
     )
     table.caption = caption
     table.caption_justify = "left"
     return table
+
+
+def _gap(answer: PlacementFile) -> str:
+    known = answer.best_known
+    return f"{known.gap:.1%}" if isinstance(known, BestKnown) and known.gap is not None else "-"
+
+
+def _best_known(answers: Sequence[PlacementFile]) -> str:
+    """Return a line about the best known placement; all answers have the same."""
+    known = next((answer.best_known for answer in answers if isinstance(answer.best_known, BestKnown)), None)
+    if known is None:
+        return "No placement within the capacities is known."
+    found = "found by a search" if known.by == SEARCH else f"by {known.by}"
+    proof = "the optimum, proven" if known.optimal else "not proven to be the optimum"
+    return f"Best known placement: W {_rounded(known.w)}, {found}; {proof}."
 
 
 def _number(value: float | None, digits: int = 1, unknown: str = "-") -> str:

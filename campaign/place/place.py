@@ -1,10 +1,11 @@
 """Placements from the files of `millrace place`: one scheduler, or several on the same round."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace as replaced
 
 from inventory.cluster import Cluster
 from inventory.documents import Located, Origin
@@ -12,6 +13,7 @@ from inventory.errors import InputError, MillraceError, RunError, UnfitError, ne
 from inventory.plugins import described
 from inventory.power_index import LackingNodeError
 from scheduler.explain.alternatives import Why, explain_executor, find_executor
+from scheduler.explain.best_known import find_best_known
 from scheduler.explain.explanation import Explanation, LowerBound, compute_lower_bound, explain_plan
 from scheduler.placement_file import PlacementFile, make_placement_file
 from scheduler.problem import Needs, Plan, Problem, Scheduler, load_problem
@@ -96,7 +98,7 @@ def place(ready: Checked, given: Round, least: LowerBound | None = None) -> Plac
 
 
 def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed | PlacementRefused]:
-    """Place the same round with several schedulers, one after the other.
+    """Place the same round with several schedulers, one after the other, with gaps to the best known placement.
 
     A parameter is passed to every scheduler that has one of that name.
 
@@ -129,7 +131,21 @@ def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed
             outcomes.append(place(ready[name], given, least))
         except MillraceError as fault:
             outcomes.append(PlacementRefused(name, fault))
-    return outcomes
+    return _with_gaps(outcomes, everything, least)
+
+
+def _with_gaps(
+    outcomes: Sequence[Placed | PlacementRefused], everything: Problem, least: LowerBound | None
+) -> list[Placed | PlacementRefused]:
+    """Return the outcomes with the best known placement and the gap of each plan to it."""
+    plans = {each.answer.scheduler: (each.problem, each.plan) for each in outcomes if isinstance(each, Placed)}
+    known = find_best_known(plans, everything, least) if plans else {}
+    return [
+        replace(each, answer=replaced(each.answer, best_known=known[each.answer.scheduler]))
+        if isinstance(each, Placed)
+        else each
+        for each in outcomes
+    ]
 
 
 def _kind(name: str) -> type[Scheduler] | PlacementRefused:

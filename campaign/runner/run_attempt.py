@@ -348,20 +348,19 @@ class RunAttempt:
 
     def _spec(self, agents: Agents) -> RunSpec:
         job = self._job
-        places = job.placed.places
+        topology, places = job.application.running, job.application.running_places(job.placed.places)
         executors = tuple(
-            ExecutorSpec(executor.component, executor.index, places[executor.name])
-            for executor in job.application.topology.executors
+            ExecutorSpec(executor.component, executor.index, places[executor.name]) for executor in topology.executors
         )
         return RunSpec(
             run=job.run.name,
             epoch=EPOCH,
             workload=job.application.name,
             params=job.application.params,
-            topology=to_plain(job.application.topology),
+            topology=to_plain(topology),
             executors=executors,
             workers=workers_of(executors),
-            owners=first_ownership(job.application.topology.keyed),
+            owners=first_ownership(topology.keyed),
             addresses={node: member.address for node, member in job.members.items()},
             key=secrets.token_hex(32),
             rate=to_plain(job.application.rate),

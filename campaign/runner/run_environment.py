@@ -11,9 +11,10 @@ from agents.trace import TraceWriter
 from analysis.conditions import LoadRecord
 from analysis.records import SKIPPED, RunRecord
 from campaign.agenda.agenda import Agenda, IdleEntry
+from campaign.agenda.application import Application
 from campaign.agenda.cpu import ByNode
 from campaign.agenda.online import OnlineRun
-from campaign.agenda.plan import Application, Placed, Plan
+from campaign.agenda.plan import Placed, Plan
 from campaign.agenda.run_order import Run
 from campaign.agenda.windows import Window
 from campaign.results.live_file import LiveFile
@@ -33,6 +34,7 @@ from inventory.foreign import printable
 from scheduler.deciding import DECISIONS_FILE, SchedulerInFile
 from scheduler.online.replanner import moves_off, slots_of_added
 from scheduler.problem import CommunicationSchedule, Problem
+from workloads.acks import untracked_places
 from workloads.traffic import Traffic
 from workloads.workload import PreparedInput
 
@@ -180,9 +182,9 @@ class RunEnvironment:
             await self.cpus.set_again(agents, node)
 
         async def place(lost: Set[str], places: Mapping[str, Slot], traffic: Traffic | None) -> Assignment:
-            placed = await in_daemon_thread(partial(self._job.place_without, lost, places, traffic))
+            placed = await in_daemon_thread(partial(self._job.place_without, lost, untracked_places(places), traffic))
             await self.cpus.set_clocks(agents, self._clocks_of(placed), lost)
-            return Assignment(placed.places, placed.gates)
+            return Assignment(self._job.application.running_places(placed.places), placed.gates)
 
         async def schedule(places: Mapping[str, Slot], nodes: Set[str]) -> CommunicationSchedule | None:
             try:

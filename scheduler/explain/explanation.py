@@ -218,7 +218,7 @@ def compute_lower_bound(problem: Problem) -> LowerBound:
     from scheduler.partitioning.solving import solve
 
     topologies = list(problem.topologies)
-    instance = instance_of(_unsettled(problem), topologies)
+    instance = instance_of(unsettled(problem), topologies)
     reason = why_not(instance, topologies)
     if reason:
         return LowerBound(None, None, None, f"no placement keeps to all capacities: {reason}")
@@ -227,19 +227,19 @@ def compute_lower_bound(problem: Problem) -> LowerBound:
         if len(instance.members) > MOST_BOUNDED:
             large += f", and {len(instance.members)} classes more than the {MOST_BOUNDED} up to which W is bounded"
             return LowerBound(None, None, None, large)
-        return LowerBound(_rate(Density(instance).least_cut(instance), instance.rate_scale), None, None, large)
+        return LowerBound(instance.in_rates(Density(instance).least_cut(instance)), None, None, large)
     classes = len(instance.members)
     budget = _Budget(LOOKS if classes <= EASY else LOOKS * EASY**4 // classes**4)
     solution = solve(instance, budget.over, seed=0, found=_never)  # the first search has its own step limit
     if solution is None:
         return LowerBound(None, None, None, "no placement was found that keeps to all capacities")
-    found = _rate(solution.cut, instance.rate_scale)
+    found = instance.in_rates(solution.cut)
     if solution.proven:
         return LowerBound(found, found, found, "")
     return LowerBound(solution.least_rate, None, found, "the search ended without a proof")
 
 
-def _unsettled(problem: Problem) -> Problem:
+def unsettled(problem: Problem) -> Problem:
     """Return the round with none of its topologies running."""
     mine = {topology.id for topology in problem.topologies}
     others = tuple(worker for worker in problem.existing if worker.topology not in mine)
@@ -259,10 +259,6 @@ class _Budget:
 
 def _never() -> bool:
     return False
-
-
-def _rate(value: int, scale: int) -> int | float:
-    return value // scale if value % scale == 0 else value / scale
 
 
 class NodeLoad(Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,7 +5,8 @@ executors with unplaced partners; nodes with equal values of both are interchang
 placement per state is kept (dynamic programming over an elimination order), and only states that can still beat the
 best known placement (branch and bound). Two upper bounds on the rate that a state can still keep are used: the rate of
 the unplaced pairs, and a Lagrangian bound with a price p of load: a node keeps at most max over s of (rate that load s
-could keep there - p s), and all unplaced load together pays p back.
+could keep there - p s), and all unplaced load together pays p back. Where these leave too many states, prices of
+classes (`scheduler.partitioning.lagrange`) give a third bound, which takes longer and is much lower.
 """
 
 from collections.abc import Callable
@@ -13,12 +14,16 @@ from fractions import Fraction
 
 from scheduler.partitioning.bounds import Density, Proof, best_of
 from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.lagrange import PARTS, Prices
 
 MOST_STATES = 1_000_000
 """Maximum number of states, to limit memory; beyond it the search ends without a proof."""
 
 MOST_PRICES = 4
 """Number of prices of load tried on every state."""
+
+PRICED_SETS = 1_000
+"""Sets that are examined for a node's part in the bound by prices of classes."""
 
 Content = tuple[tuple[int, int], ...]
 """(class, members) of a node's executors with unplaced partners."""
@@ -27,7 +32,14 @@ Key = tuple[int, int, Content, tuple[int, ...]]
 """State of a node: free load, free memory, content, topologies hosted (where slots are scarce)."""
 
 
-def search(instance: Instance, density: Density, kept: int, over: Callable[[], bool]) -> Proof:
+def search(
+    instance: Instance,
+    density: Density,
+    kept: int,
+    over: Callable[[], bool],
+    prices: Prices | None = None,
+    states: int = MOST_STATES,
+) -> Proof:
     """Search for the placement that keeps the most rate, and more than `kept`.
 
     Args:
@@ -35,8 +47,10 @@ def search(instance: Instance, density: Density, kept: int, over: Callable[[], b
         density: its bounds.
         kept: rate that the best known placement keeps; -1 when none is known.
         over: returns True when the time is up.
+        prices: prices of the classes, for a lower bound per state.
+        states: maximum number of states.
     """
-    return _Search(instance, density, kept, over).run()
+    return _Search(instance, density, kept, over, prices).run(states)
 
 
 def elimination_order(instance: Instance) -> list[int]:
@@ -93,19 +107,22 @@ Layer = dict[State, tuple[int, State, int]]
 
 
 class _Search:
-    def __init__(self, instance: Instance, density: Density, kept: int, over: Callable[[], bool]) -> None:
+    def __init__(
+        self, instance: Instance, density: Density, kept: int, over: Callable[[], bool], class_prices: Prices | None
+    ) -> None:
         self._instance = instance
         self._density = density
         self._kept = kept
         self._over = over
         self._order = elimination_order(instance)
         self._prices = _prices(instance, density)
+        self._class_prices = class_prices
         self._keys: list[Key] = []
         self._number: dict[Key, int] = {}
         self._waiting = [len(members) for members in instance.members]
         self._top = 0  # upper bound over all states of the latest layer
 
-    def run(self) -> Proof:
+    def run(self, most_states: int) -> Proof:
         instance = self._instance
         nodes: dict[int, int] = {}
         for node, slots in enumerate(instance.slots):
@@ -120,7 +137,7 @@ class _Search:
             for _ in instance.members[kind]:
                 self._waiting[kind] -= 1
                 following = self._extended(layer, stage)
-                if following is None or states + len(following) > MOST_STATES:
+                if following is None or states + len(following) > most_states:
                     return Proof(None, max(top, self._kept), False, following is None)
                 layer, top = following, self._top
                 states += len(layer)
@@ -162,6 +179,8 @@ class _Search:
                 known = following.get(fresh)
                 if known is None or worth > known[0]:
                     promise = worth + stage.most(fresh)
+                    if promise > self._kept and self._class_prices is not None:
+                        promise = min(promise, worth + stage.priced(fresh, self._class_prices))
                     if promise <= self._kept:
                         continue
                     self._top = max(self._top, promise)
@@ -213,6 +232,8 @@ class _Stage:
         self._steps: dict[int, tuple[int, int]] = {}
         self._closings: dict[int, int] = {}
         self._worths: dict[int, tuple[int, ...]] = {}
+        self._priced: dict[int, int] = {}
+        self._owed = 0
         self._constants: tuple[int, ...] = ()
         self._divisors = (1, *(q for _, q in search._prices))
         near = self._instance.near
@@ -230,6 +251,9 @@ class _Stage:
         steps = self._search._density.steps
         load = sum(steps[kind] * self._search._waiting[kind] for kind in self._coming)
         self._constants = (self._pairs, *(p * load for p, _ in self._search._prices))
+        given = self._search._class_prices
+        if given is not None:
+            self._owed = sum(given.prices[kind] * self._search._waiting[kind] for kind in self._coming)
 
     def step(self, number: int) -> tuple[int, int]:
         """Return the key of a node after it receives a member, and the rate this keeps; -1 if it has no room."""
@@ -283,14 +307,30 @@ class _Stage:
                 sums[at] += value
         return min(total // divisor for total, divisor in zip(sums, self._divisors, strict=True))
 
-    def _worth(self, free: int, content: Content) -> tuple[int, ...]:
-        """Return a node's contribution to each bound."""
-        density = self._search._density
+    def priced(self, state: State, prices: Prices) -> int:
+        """Return the same bound by prices of classes."""
+        known, total = self._priced, self._owed
+        for number in state:
+            worth = known.get(number)
+            if worth is None:
+                free, _, content, _ = self._search._keys[number]
+                worth = known[number] = prices.worth(free, self._gains(content), self._left, PRICED_SETS)
+            total += worth
+        return total // PARTS
+
+    def _gains(self, content: Content) -> dict[int, int]:
+        """Return waiting class -> rate of one member to a node's executors."""
         gains: dict[int, int] = {}
         for kind, count in content:
             for other, rate in self._instance.near[kind].items():
                 if other in self._left:
                     gains[other] = gains.get(other, 0) + rate * count
+        return gains
+
+    def _worth(self, free: int, content: Content) -> tuple[int, ...]:
+        """Return a node's contribution to each bound."""
+        density = self._search._density
+        gains = self._gains(content)
         top = min(-(-free // density.grain), len(density.most) - 1)
         offers = [(gain, density.steps[kind], self._left[kind]) for kind, gain in gains.items()]
         curve = [outer + inner for outer, inner in zip(best_of(offers, top), density.most, strict=False)]

@@ -90,6 +90,10 @@ class Instance:
         """Return whether memory limits anything."""
         return any(self.memory)
 
+    def in_rates(self, value: int) -> int | float:
+        """Return an amount of rate in tuples/s, or pairs."""
+        return value // self.rate_scale if value % self.rate_scale == 0 else value / self.rate_scale
+
     def _over_links(self, value: Callable[[int], int]) -> int:
         sizes = [len(members) for members in self.members]
         total = 0

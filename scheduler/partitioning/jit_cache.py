@@ -23,6 +23,7 @@ from scheduler.partitioning import (
     kernels_bisection,
     kernels_coarsening,
     kernels_halving,
+    kernels_pricing,
     kernels_refinement,
 )
 from scheduler.partitioning.rows import Floats, Ints
@@ -35,6 +36,7 @@ ENTRIES: tuple[Kernel, ...] = (
     kernels_bisection.bisect,
     kernels_refinement.refine,
     kernels_annealing.rework,
+    kernels_pricing.price,
 )
 """Kernels called from Python; they call the others."""
 

@@ -8,6 +8,7 @@ from scheduler.partitioning.counts import by_capacity
 from scheduler.partitioning.exact import search
 from scheduler.partitioning.exact_by_node import applies, search_by_node
 from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.lagrange import can_price, find_prices
 from scheduler.partitioning.large_neighbourhood import BEST, Preset, search_large
 from scheduler.partitioning.tabu import Effort, search_small
 
@@ -158,6 +159,12 @@ def _grown(instance: Instance, from_the_edge: bool) -> list[int] | None:
 MOST_CLASSES = 400
 """Maximum number of classes for which the exact search is tried."""
 
+FEW_STATES = 20_000
+"""Number of states after which the exact search begins anew, with prices of classes."""
+
+MOST_SETS = 10_000
+"""Sets that are examined for each bound in the search for prices."""
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -209,7 +216,7 @@ def solve(
             bound = max(bound, min(cut, instance.total_rate - proof.most))
     if nodes is None:
         return None
-    return Solution(nodes, cut, bound, _in_rates(bound, instance.rate_scale), limit_hit)
+    return Solution(nodes, cut, bound, instance.in_rates(bound), limit_hit)
 
 
 def _proof(instance: Instance, density: Density, kept: int, over: Callable[[], bool]) -> Proof | None:
@@ -217,8 +224,13 @@ def _proof(instance: Instance, density: Density, kept: int, over: Callable[[], b
         return None
     if applies(instance):
         return search_by_node(instance, kept, over)
-    return search(instance, density, kept, over)
-
-
-def _in_rates(value: int, scale: int) -> float:
-    return value // scale if value % scale == 0 else value / scale
+    if not can_price(instance):
+        return search(instance, density, kept, over)
+    first = search(instance, density, kept, over, states=FEW_STATES)
+    if first.complete or first.limit_hit:
+        return first
+    prices = find_prices(instance, kept, over, MOST_SETS)
+    if prices.most <= kept:
+        return Proof(None, kept, True, False)
+    proof = search(instance, density, kept, over, prices)
+    return replace(proof, most=min(proof.most, prices.most))

@@ -64,7 +64,7 @@ def test_every_scheduler_has_a_row_or_a_reason(compare: Compare) -> None:
     rows = _rows(out)
     assert list(rows)[-3:] == ["optimal", "top-storm", "even"]
     assert rows["optimal"][-1] == rows["even"][-1] == "placed"
-    assert rows["top-storm"] == ["-"] * 7 + ["cannot"]
+    assert rows["top-storm"] == ["-"] * 8 + ["cannot"]
     assert "top-storm cannot place this: c.yml:1: nodes[0]: node 'm' gives no FLOPs per cycle" in out
     documents = json.loads(compare("optimal,even", "--json")[1])
     for document in documents:
@@ -99,8 +99,33 @@ def test_nothing_placed_has_no_cost(compare: Compare) -> None:
     assert status == 0
     for name in ("even", "optimal"):
         row = _rows(out)[name]
-        assert (row[:6], row[-1]) == (["-"] * 6, "failed")
+        assert (row[:7], row[-1]) == (["-"] * 7, "failed")
     assert "even, wordcount: no free slot: 7 executors wait" in out
+
+
+def test_the_gap_to_the_best_known_placement_is_shown_for_plans_within_the_capacities(compare: Compare) -> None:
+    Path("wide.yml").write_text("nodes: [{id: m, capacity: 4}, {id: n, capacity: 4}, {id: o, capacity: 4}]")
+    names = "even,optimal,er-stream"
+    _, out, _ = compare(names, cluster="wide.yml")
+    _, optimal, _ = documents = json.loads(compare(names, "--json", cluster="wide.yml")[1])
+    best = optimal["cost"]["inter_node_edges"]
+    gaps = []
+    for document in documents:
+        gap = document["cost"]["inter_node_edges"] / best - 1
+        gaps.append(gap)
+        known = document["best_known"]
+        assert (known["w"], known["by"], known["optimal"]) == (best, "optimal", True)
+        assert known["gap"] == pytest.approx(gap)
+        assert _rows(out)[document["scheduler"]][6] == f"{gap:.1%}"
+    assert gaps[0] > gaps[1] == 0
+    assert f"Best known placement: W {best}, by optimal; the optimum, proven." in out
+    _, out, _ = compare("even", cluster="wide.yml")
+    assert f"Best known placement: W {best}, found by a search; the optimum, proven." in out
+    Path("tight.yml").write_text("nodes: [{id: m, capacity: 2}, {id: n, capacity: 9}]")
+    assert _rows(compare("even", cluster="tight.yml")[1])["even"][6] == "-"
+    Path("small.yml").write_text("nodes: [{id: m, capacity: 2}, {id: n, capacity: 3}]")
+    assert "No placement within the capacities is known." in compare("even", cluster="small.yml")[1]
+    assert json.loads(compare("even", "--json", cluster="small.yml")[1])[0]["best_known"] is None
 
 
 def test_json_is_one_list_and_draws_only_where_asked(compare: Compare) -> None:

@@ -20,7 +20,7 @@ from problems import nodes_of
 
 from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Report, RunSpec, Slot, workers_of
 from agents.trace import AGENT, TraceWriter, collect
-from campaign.agenda.plan import Application
+from campaign.agenda.application import Application
 from campaign.results.run_metrics import verified
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator

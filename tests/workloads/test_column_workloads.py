@@ -107,6 +107,15 @@ def test_words_are_those_of_python_with_their_lines(lines: list[str], before: in
     assert list(parents()) == [at for at, line in enumerate(lines) for _ in line.split()]
 
 
+def test_words_do_not_depend_on_what_memory_held_before() -> None:
+    last = "a\x85\x85\x85\u2003\u2003"
+    lines = ["a\x85a\x85", " \x85\x85\x85\u2003\u2003", " \x85\x85é\u2003\u2003", "aa\x85\x85", last, "", last]
+    words = [word for line in lines for word in line.split()]
+    for size in range(100):
+        pa.array(["\u2003x" * size])
+        assert words_of(pa.array(lines)).words.to_pylist() == words
+
+
 def test_white_space_is_that_of_python_for_every_character() -> None:
     assert not any(chr(code).isspace() for code in range(1 << 16, sys.maxunicode + 1))
     # Few at a time: lines with another white space than that of ASCII are split in another way.

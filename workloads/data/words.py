@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 _NARROW_SPACE = bytes(at for at in range(128) if chr(at).isspace())
 """White space of ASCII to `str.split`; that of other alphabets, below, takes two or three bytes of UTF-8."""
@@ -63,8 +62,8 @@ def _has_wide_space(text: bytes) -> bool:
 
 
 def _of_unicode(lines: pa.Array) -> Words:
-    # Arrow's white space is that of `str.isspace`; it leaves empty strings at the ends and between two spaces.
-    parts = pc.utf8_split_whitespace(lines)
-    words = parts.flatten()
-    kept = pc.not_equal(words, "")
-    return Words(words.filter(kept), lambda: pc.list_parent_indices(parts).filter(kept).to_numpy())
+    # What Arrow's utf8_split_whitespace (26.0) makes of such lines depends on what memory held before.
+    split = [line.split() for line in lines.to_pylist()]
+    words = pa.array([word for words in split for word in words], pa.string())
+    sizes = np.array([len(words) for words in split], np.intp)
+    return Words(words, lambda: np.repeat(np.arange(len(split)), sizes))

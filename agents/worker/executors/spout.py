@@ -9,7 +9,7 @@ from agents.worker.channels.groupings import Router
 from agents.worker.executors.executor import RunningExecutor, Sampler, Snapshot, operator_error, replays
 from inventory.errors import RunError
 from inventory.times import NS
-from workloads.operators import Row, Seekable, Spout
+from workloads.operators import Emitted, Row, Seekable, Spout
 from workloads.source_clock import SourceClock
 from workloads.topology import DEFAULT_STREAM, Executor
 
@@ -272,7 +272,7 @@ class SpoutExecutor(RunningExecutor):
             due = self._clock.due_ns(record)
             due_ns = now_ns if due is None else self._since_start(due)
             stamps.append((record - first, due_ns - self.ahead_ns))
-        self.router.emit({DEFAULT_STREAM: rows}, {DEFAULT_STREAM: stamps})
+        self.router.emit(self._emitted(rows), {DEFAULT_STREAM: stamps})
         self.position += len(rows)
         replayed = replays(first, len(rows), self.seen)
         self.meter.replayed += replayed
@@ -282,6 +282,10 @@ class SpoutExecutor(RunningExecutor):
         if last_due is not None:
             self.meter.late_ns = max(0, now_ns - self._since_start(last_due))
         self._adapt(now_ns)
+
+    def _emitted(self, rows: Sequence[Row]) -> Emitted:
+        """Return what is sent for the next rows."""
+        return {DEFAULT_STREAM: rows}
 
     def _adapt(self, now_ns: int) -> None:
         since_ns, position = self._adapted

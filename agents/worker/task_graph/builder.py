@@ -16,9 +16,10 @@ from agents.worker.channels.ends import LocalOutgoing, RemoteIncoming, RemoteOut
 from agents.worker.channels.gated import CountingInbox, Gated, GatedLocal, GatedRemote, GatedRouter, Pool
 from agents.worker.channels.groupings import Grouping, Router, Shuffle, grouping_of
 from agents.worker.channels.input_gate import InputGate
+from agents.worker.executors.acks import AcknowledgedRouter, AcknowledgedSpout, acknowledging
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.columns import ColumnBoltExecutor, ColumnSpoutExecutor, column_combine
-from agents.worker.executors.executor import RunningExecutor, mix
+from agents.worker.executors.executor import Histogram, RunningExecutor, mix
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.plan import ChannelPlan, RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
@@ -26,6 +27,7 @@ from agents.worker.task_graph.time_slots import TimeSlots
 from agents.worker.wire.frame import Codec
 from inventory.errors import RunError
 from inventory.plugins import raised_at
+from workloads.acks import ACKED, is_tracked
 from workloads.columns import ColumnBolt, ColumnSpout
 from workloads.operators import Bolt, Combine, Combining, Context, Divisible, Incremental, Operator, Spout
 from workloads.rates import Rate
@@ -35,7 +37,7 @@ from workloads.topology import ACKER, DEFAULT_STREAM, Component, Executor
 
 
 class _Idle(Bolt):
-    """Storm's acker: placed and counted, but idle, because barriers rather than acks make results exact."""
+    """Storm's acker without acknowledgements: placed and counted, but idle, as barriers make results exact."""
 
 
 class Ends(NamedTuple):
@@ -142,11 +144,16 @@ class GraphBuilder:
                 shuffle = Shuffle if self._slots is None else Pool
                 owners = plan.owners.get(destination.id, ())
                 schema = declared[entry.stream]
-                combine = self._combine(destination.id, schema) if entry.grouping == "fields" else None
+                # Merged rows would not be those of one record.
+                combines = entry.grouping == "fields" and not is_tracked(plan.topology)
+                combine = self._combine(destination.id, schema) if combines else None
                 grouping = grouping_of(entry, schema, mine, number, owners, shuffle, combine)
                 streams[entry.stream].append(grouping)
                 channels.extend(mine)
-        return (Router if self._slots is None else GatedRouter)(executor.name, streams, channels)
+        kind: type[Router] = Router if self._slots is None else GatedRouter
+        if is_tracked(plan.topology) and executor.component != ACKER:
+            kind = AcknowledgedRouter
+        return kind(executor.name, streams, channels)
 
     def _combine(self, component: str, schema: Mapping[str, str]) -> Combine | None:
         operator = self._operator(component)
@@ -155,7 +162,7 @@ class GraphBuilder:
         return column_combine(operator, schema, component) if isinstance(operator, ColumnBolt) else operator.combine
 
     def _new_operator(self, component: str) -> Operator:
-        return _Idle() if component == ACKER else self._operator(component)
+        return _Idle() if component in (ACKER, ACKED) else self._operator(component)
 
     def opened(self, plan: RunPlan, executor: Executor, parallelism: int) -> Operator:
         """Create and open an operator for one of `parallelism` executors of its component.
@@ -163,7 +170,7 @@ class GraphBuilder:
         Raises:
             RunError: it cannot be opened.
         """
-        operator = self._new_operator(executor.component)
+        operator = acknowledging(self._new_operator(executor.component), plan.topology, executor)
         params, seed = plan.spec.params, plan.spec.seed
         try:
             operator.open(Context(executor.component, executor.index, parallelism, params, seed, self._inputs))
@@ -208,6 +215,9 @@ class GraphBuilder:
                 spout: SpoutExecutor = ColumnSpoutExecutor(
                     number, executor, operator, router, clock, seed, peak_per_source, schema
                 )
+            elif is_tracked(plan.topology):
+                spout = tracking = AcknowledgedSpout(number, executor, operator, router, clock, seed, peak_per_source)
+                tracking.track(plan.topology, sources.index(number))
             else:
                 spout = SpoutExecutor(number, executor, operator, router, clock, seed, peak_per_source)
             spout.until = plan.spec.until.get(executor.name)
@@ -223,6 +233,10 @@ class GraphBuilder:
                 )
             else:
                 bolt = BoltExecutor(number, executor, operator, router, inputs)
+            if is_tracked(plan.topology) and not bolt.idle:
+                # What sends nothing but acknowledgements is the end of the records' way.
+                receivers = {plan.executors[channel.receiver].component for channel in plan.channels_from(number)}
+                bolt.latency = Histogram() if receivers == {ACKER} else None
             bolt.seen = plan.spec.worked.get(executor.name, bolt.seen)
             return bolt
         raise RunError(f"{executor.component}: {type(operator).__name__} is no {component.kind.title()}")
