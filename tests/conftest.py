@@ -95,7 +95,7 @@ def _vm() -> str | None:
     return why_not()
 
 
-def _storm() -> str | None:
+def _engines() -> str | None:
     from engines.installation import unsupported_reason
 
     return unsupported_reason()
@@ -111,16 +111,17 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "browser": _browser,
     "profiler": _profiler,
     "vm": _vm,
-    "storm": _storm,
+    "storm": _engines,
+    "flink": _engines,
 }
 """Marker -> probe; a probe says why tests with the marker cannot run here, or None."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How many scenarios of kills and moves to play, and which; how many rounds to compare with Storm's schedulers."""
+    """How many scenarios of kills and moves to play, and which; how many rounds to compare with other engines."""
     group = parser.getgroup("millrace")
     group.addoption("--scenarios", type=int, default=64, metavar="N", help="play N scenarios of kills and moves")
-    group.addoption("--oracle", type=int, default=100, metavar="N", help="compare N rounds per scheduler with Storm's")
+    group.addoption("--oracle", type=int, default=100, metavar="N", help="compare N rounds per scheduler with engines")
     group.addoption(
         "--seed", type=int, metavar="S", help="play the scenarios of seed S (default: another one each time)"
     )
@@ -131,7 +132,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     MILLRACE_REQUIRE names markers that must not be skipped.
     """
-    for long in ("soak", "pipelines", "emulated", "vm", "long", "storm"):
+    for long in ("soak", "pipelines", "emulated", "vm", "long", "storm", "flink"):
         if long not in config.getoption("markexpr"):
             asked = [item for item in items if item.get_closest_marker(long) is None]
             config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(long) is not None])
@@ -196,6 +197,7 @@ TOGETHER = {
     "test_top.py": "campaign that is watched",
     "test_emulated_network.py": "emulated networks",
     "test_storm_oracle.py": "the compiled driver",
+    "test_flink_oracle.py": "the compiled driver",
     "test_hostile_names.py": "SSH server for names",
 }
 """File -> what its tests share and is expensive to make. These run in one xdist worker; all other tests in any."""
