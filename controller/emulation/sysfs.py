@@ -164,7 +164,18 @@ def write_tree(machine: Machine, root: Path) -> None:
 def write_file(path: Path, text: str) -> None:
     """Write a file with a final newline, as the kernel's files have."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n")
+    overwrite(path, text + "\n")
+
+
+def overwrite(path: Path, text: str) -> None:
+    """Write a file in its place, because other mounts may show it; who reads it meanwhile never finds it empty."""
+    content = text.encode()
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.pwrite(file, content, 0)
+        os.ftruncate(file, len(content))
+    finally:
+        os.close(file)
 
 
 def cpuinfo(machine: Machine, khz: Mapping[int, int], host: str) -> str:

@@ -28,6 +28,7 @@ from controller.emulation.sysfs import (
     cpuinfo,
     energy_of,
     meminfo,
+    overwrite,
     policy,
     topology_files,
     write_file,
@@ -354,4 +355,4 @@ class SysfsEffects:
 
     def _write_in_place(self, path: str, text: str) -> None:
         with suppress(OSError):
-            (self._root / path).write_text(text)
+            overwrite(self._root / path, text)

@@ -1,5 +1,6 @@
 """The generated /sys and the kernel behind it, on files in a folder, with CPU time that is written by hand."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from controller.emulation.sysfs import (
     files_of,
     links_of,
     meminfo,
+    overwrite,
     write_file,
 )
 from controller.emulation.sysfs_effects import RefusedWrite, SysfsEffects
@@ -233,3 +235,23 @@ def test_every_governor_that_is_listed_is_taken(box: Box) -> None:
     for governor in GOVERNORS:
         box.write("cpufreq/policy2/scaling_governor", governor)
     assert box.refused == []
+
+
+def test_a_file_that_is_read_while_it_is_written_is_never_empty(tmp_path: Path) -> None:
+    path = tmp_path / "meminfo"
+    texts = [meminfo(MACHINE, used << 20) for used in (1, 300)]
+    overwrite(path, texts[0])
+    ended = threading.Event()
+
+    def write() -> None:
+        for number in range(4000):
+            overwrite(path, texts[number % 2])
+        ended.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not ended.is_set():
+        assert path.read_text().startswith("MemTotal:")
+    writer.join()
+    write_file(path, "shorter")
+    assert path.read_text() == "shorter\n"
