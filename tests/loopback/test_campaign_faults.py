@@ -151,9 +151,11 @@ def test_ctrl_c_once_finishes_the_run_and_stops(desk: Any) -> None:
 def test_ctrl_c_twice_or_a_request_to_end_stops_at_once(desk: Any, signals: tuple[signal.Signals, ...]) -> None:
     campaign = desk.start("run", desk.agenda(duration_s=3600))
     desk.wait_for_stage(1, "measuring")
-    for number in signals:
+    for number in signals[:-1]:
         campaign.send_signal(number)
-        assert "interrupted" in campaign.stderr.readline() or number == signals[-1]
+        # Until it is handled, a second one like it would be one with it; other lines may come before.
+        assert any("interrupted" in line for line in iter(campaign.stderr.readline, ""))
+    campaign.send_signal(signals[-1])
     outcome = desk.end_of(campaign)
     assert outcome.status == 130, outcome
     assert not desk.results()
