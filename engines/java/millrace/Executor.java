@@ -31,7 +31,7 @@ public final class Executor {
     public final Job.Component component;
     public final int index;
     public final String name;
-    final AtomicLong emitted = new AtomicLong();
+    final Channel[] sent;
     final AtomicLong processed = new AtomicLong();
     final AtomicLongArray latencies = new AtomicLongArray(Buckets.COUNT);
     final Map<String, Channel> channels = new ConcurrentHashMap<>();
@@ -44,6 +44,7 @@ public final class Executor {
         this.index = index;
         this.name = component.executor(index);
         this.operator = operator;
+        sent = component.outputs().stream().map(each -> new Channel(name, each.stream())).toArray(Channel[]::new);
     }
 
     private static void add(AtomicLong counter) {
@@ -55,9 +56,13 @@ public final class Executor {
         return channels.computeIfAbsent(source + "\t" + stream, key -> new Channel(source, stream));
     }
 
-    /** Count a row that was sent, to however many executors. */
-    public void sent() {
-        add(emitted);
+    /** Count a row that was sent on a stream, to however many executors. */
+    public void sent(String stream) {
+        for (Channel each : sent) {
+            if (each.stream.equals(stream)) {
+                each.add();
+            }
+        }
     }
 
     /** Count a row that has been processed; a sink measures the time since it was due. */

@@ -17,9 +17,9 @@ import java.util.concurrent.CopyOnWriteArrayList;
  * Writes the totals of all executors of this process, once a second and at both ends of the measured interval.
  *
  * <p>A line has a kind, a time of the monotonic clock in nanoseconds, and fields, separated by tabs:
- * {@code open executor}; {@code totals executor emitted processed late due cpu_ns}, with an empty text for what there is
- * not; {@code channel target source stream rows} and {@code latency executor bucket_ns count} if they have changed;
- * {@code finished}; {@code failed text}.
+ * {@code open executor}; {@code sent executor stream rows}, {@code channel target source stream rows} and
+ * {@code latency executor bucket_ns count} if they have changed; then {@code totals executor processed late due cpu_ns}, with
+ * an empty text for what there is not; {@code finished}; {@code failed text}.
  */
 public final class Reporter {
     private static final long SECOND = 1_000_000_000L;
@@ -125,29 +125,33 @@ public final class Reporter {
     private synchronized void totals() throws IOException {
         StringBuilder lines = new StringBuilder();
         for (Executor executor : executors) {
-            // Rows that have arrived are counted before they are processed: read them last, so that none seems missing.
+            // First what is processed, then what has arrived: nothing is processed that has not arrived.
             long now = System.nanoTime();
             long processed = executor.processed.get();
-            long emitted = executor.emitted.get();
-            Due due = executor.due;
-            lines.append("totals\t").append(now).append('\t').append(executor.name).append('\t').append(emitted);
-            lines.append('\t').append(processed).append('\t').append(due == null ? "" : due.lateNs());
-            lines.append('\t').append(due == null ? "" : due.count(now));
-            lines.append('\t').append(threads.getThreadCpuTime(executor.thread)).append('\n');
+            String begin = "\t" + now + "\t" + executor.name + "\t";
             for (Executor.Channel channel : executor.channels.values()) {
                 long rows = channel.rows.get();
                 if (changed(channel, rows)) {
-                    lines.append("channel\t").append(now).append('\t').append(executor.name).append('\t').append(channel.source);
-                    lines.append('\t').append(channel.stream).append('\t').append(rows).append('\n');
+                    lines.append("channel").append(begin).append(channel.source).append('\t').append(channel.stream);
+                    lines.append('\t').append(rows).append('\n');
+                }
+            }
+            for (Executor.Channel channel : executor.sent) {
+                long rows = channel.rows.get();
+                if (changed(channel, rows)) {
+                    lines.append("sent").append(begin).append(channel.stream).append('\t').append(rows).append('\n');
                 }
             }
             for (int bucket = 0; executor.component.isSink() && bucket < Buckets.COUNT; bucket++) {
                 long count = executor.latencies.get(bucket);
                 if (count > 0 && changed(executor.name + bucket, count)) {
-                    lines.append("latency\t").append(now).append('\t').append(executor.name).append('\t');
-                    lines.append(Buckets.highest(bucket)).append('\t').append(count).append('\n');
+                    lines.append("latency").append(begin).append(Buckets.highest(bucket)).append('\t').append(count).append('\n');
                 }
             }
+            Due due = executor.due;
+            lines.append("totals").append(begin).append(processed).append('\t').append(due == null ? "" : due.lateNs());
+            lines.append('\t').append(due == null ? "" : due.count(now));
+            lines.append('\t').append(threads.getThreadCpuTime(executor.thread)).append('\n');
         }
         out.write(lines.toString());
         out.flush();

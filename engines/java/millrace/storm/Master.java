@@ -27,8 +27,8 @@ import net.minidev.json.JSONValue;
  * ZooKeeper and Nimbus in one process, which also submits the topology of a job and follows its start.
  *
  * <p>Arguments: the job's folder, ZooKeeper's folder and port, the number of supervisors. The topology's configuration is
- * JSON in `topology.json` of the job's folder. `placed.tsv` appears there when every executor is up: its lines have
- * component, index, host and port.
+ * JSON in `topology.json` of the job's folder. `placed.tsv` appears there when Nimbus has assigned every executor: its lines
+ * have component, index, host and port.
  */
 public final class Master {
     private static final long POLL_MS = 200;
@@ -96,26 +96,17 @@ public final class Master {
         StormSubmitter.submitTopology(job.text("run"), conf, builder.createTopology());
     }
 
-    /** Return a row per executor, or none as long as one of them is not up. */
+    /** Return a row per executor, or none as long as one of them has no slot. */
     private static List<String> placed(TopologyInfo info, int executors) {
         Map<String, List<ExecutorSummary>> components = new TreeMap<>();
-        int up = 0;
-        for (ExecutorSummary each : info.get_executors()) {
-            if (each.get_uptime_secs() >= 0 && each.get_stats() != null) {
-                up++;
-            }
-            components.computeIfAbsent(each.get_component_id(), id -> new ArrayList<>()).add(each);
-        }
+        info.get_executors().forEach(each -> components.computeIfAbsent(each.get_component_id(), id -> new ArrayList<>()).add(each));
         List<String> rows = new ArrayList<>();
-        if (up < executors) {
-            return rows;
-        }
         components.forEach((component, all) -> {
             all.sort(Comparator.comparingInt(each -> each.get_executor_info().get_task_start()));
             for (int index = 0; index < all.size(); index++) {
                 rows.add(component + "\t" + index + "\t" + all.get(index).get_host() + "\t" + all.get(index).get_port());
             }
         });
-        return rows;
+        return rows.size() < executors ? List.of() : rows;
     }
 }

@@ -54,7 +54,7 @@ public final class OperatorBolt extends BaseRichBolt {
             Object[] row = values.subList(0, values.size() - 1).toArray();
             operator.process(tuple.getSourceComponent(), stream, row, (target, sent) -> {
                 collector.emit(target, tuple, values(sent, dueNs));
-                executor.sent();
+                executor.sent(target);
             });
             collector.ack(tuple);
             executor.done(dueNs);

@@ -49,7 +49,7 @@ public final class SourceSpout extends BaseRichSpout {
                 } else {
                     collector.emit(stream, values);
                 }
-                executor.sent();
+                executor.sent(stream);
             });
         } catch (RuntimeException fault) {
             Reporter.failed(fault);
