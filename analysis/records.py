@@ -262,6 +262,14 @@ class Measured(IntervalMetrics, frozen=True, kw_only=True):
         return msgspec.convert(printable_all(to_plain(self)), Measured)
 
 
+class EngineRecord(Struct, frozen=True, kw_only=True):
+    """Another engine that a run used: its name and release, and executor -> `NODE/SLOT` as the engine placed it."""
+
+    name: str
+    release: str
+    places: Mapping[str, str] = {}
+
+
 class RunRecord(Struct, frozen=True, kw_only=True):
     """`run.json`.
 
@@ -284,6 +292,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         profiles, calibration: null without `--profile`; requested and actual capacity of emulated resources.
         search: the search for the sustainable rate, of which this run is the last good trial; null without one.
         load: the offered load; null if the rate is none.
+        engine: the engine that ran the topology; null for Millrace's agents, and before an engine was started.
     """
 
     status: RunStatus
@@ -315,3 +324,4 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     calibration: Sequence[Calibrated] = ()
     search: SearchRecord | None = None
     load: LoadRecord | None = None
+    engine: EngineRecord | None = None

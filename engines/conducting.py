@@ -197,7 +197,7 @@ class _Conducted:
         if self._reports.failures:
             raise RunError(f"an executor failed: {self._reports.failures[0]}")
         now_s = time.monotonic()
-        for slot, lines in self._reports.silent.items():
+        for slot, lines in self._reports.lines.items():
             before, heard_s = self._heard.get(slot, (-1, now_s))
             if lines != before or self._reports.finished:
                 self._heard[slot] = lines, now_s

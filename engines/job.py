@@ -107,12 +107,16 @@ class EngineProcesses(Protocol):
         places: executor's name -> worker, as the engine reports it. An engine that cannot place by index may exchange
             executors of one component; the cost that counts is the one of these places.
         failed: completes, with one line about what ended, as soon as a process of the engine has ended by itself.
-        pids: worker -> id of the process with its executors on this host, for sensors; empty elsewhere.
+        daemons: node -> id, on this host, of the process by which the engine manages the node, for sensors.
     """
 
     places: Mapping[str, Slot]
     failed: Awaitable[str]
-    pids: Mapping[Slot, int]
+    daemons: Mapping[str, int]
+
+    def host_pid(self, pid: int) -> int | None:
+        """Return the id, on this host, of a process with an id of its own process namespace; None if it has ended."""
+        ...
 
     async def __aenter__(self) -> Self:
         """Start the engine and the job."""

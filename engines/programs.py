@@ -72,3 +72,17 @@ def _compile(engine: Engine, sources: list[Path], target: Path) -> None:
     if done.returncode != 0:
         first = (done.stderr or done.stdout).partition("\n")[0]
         raise UnfitError(f"our programs for {engine.name} cannot be compiled: {first}")
+
+
+def operation_ns(programs: Path) -> float:
+    """Return the CPU time of one operation of `millrace.Work` on this machine, in nanoseconds.
+
+    Raises:
+        UnfitError: it cannot be measured.
+    """
+    command = ["java", "-XX:+UseSerialGC", "-cp", str(programs), "millrace.Work"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LIMIT_S)
+        return float(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as fault:
+        raise UnfitError(f"the CPU time of an operation cannot be measured: {fault}") from None

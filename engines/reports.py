@@ -38,6 +38,7 @@ class _Process:
 
     path: Path
     slot: Slot
+    pid: int
     read: int = 0
     lines: int = 0
     finished: bool = False
@@ -87,11 +88,11 @@ class Reports:
         """
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             if path.name not in self._processes:
-                node, slot, _ = path.name.removesuffix(SUFFIX).rsplit("-", 2)
+                node, slot, pid = path.name.removesuffix(SUFFIX).rsplit("-", 2)
                 worker = Slot(node, int(slot))
                 if any(process.slot == worker for process in self._processes.values()):
                     raise RunError(f"worker {slot} of {node} ended in the middle of the run, and was started again")
-                self._processes[path.name] = _Process(path, worker)
+                self._processes[path.name] = _Process(path, worker, int(pid))
         return sum(self._read(process) for process in self._processes.values())
 
     @property
@@ -100,8 +101,13 @@ class Reports:
         return all(process.finished for process in self._processes.values())
 
     @property
-    def silent(self) -> Mapping[Slot, int]:
-        """Worker -> number of lines so far; one that does not grow is silent."""
+    def pids(self) -> Mapping[Slot, int]:
+        """Worker -> id of its process, in its own process namespace."""
+        return {process.slot: process.pid for process in list(self._processes.values())}
+
+    @property
+    def lines(self) -> Mapping[Slot, int]:
+        """Worker -> number of lines of its report so far."""
         return {process.slot: process.lines for process in self._processes.values()}
 
     def emitted(self, executor: str) -> int:

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
+import psutil
 from msgspec import Struct
 
 from controller.host.namespaces import (
@@ -59,9 +60,9 @@ class SandboxProcess(Struct, frozen=True):
 
 
 class SandboxLine(Struct, frozen=True, omit_defaults=True):
-    """A line of the program: `started`, an error, or the name and the exit status of a process that has ended."""
+    """A line of the program: ids of the started processes, an error, or name and exit status of one that has ended."""
 
-    started: bool = False
+    started: dict[str, int] = {}
     error: str = ""
     ended: str = ""
     status: int = 0
@@ -105,8 +106,24 @@ class Sandbox:
         except BaseException:
             await self._end()
             raise
+        self._pids = first.started
         self._watching = asyncio.create_task(self._watch())
         return self
+
+    def pid(self, name: str) -> int:
+        """Return the id, on this host, of one of the processes."""
+        return self.host_pid(self._pids[name]) or 0
+
+    def host_pid(self, pid: int) -> int | None:
+        """Return the id, on this host, of a process with an id in the namespaces; None if there is no such process."""
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(self._program.pid).children(recursive=True):
+                with contextlib.suppress(OSError):
+                    status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8", errors="replace")
+                    ids = next(line for line in status.splitlines() if line.startswith("NSpid:"))
+                    if int(ids.split()[-1]) == pid:
+                        return process.pid
+        return None
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
@@ -169,7 +186,7 @@ def _first_process(processes: Sequence[SandboxProcess]) -> None:
                 start_new_session=True,
             )
         running[started.pid] = each.name, started
-    _say(SandboxLine(started=True))
+    _say(SandboxLine(started={name: pid for pid, (name, _) in running.items()}))
     while True:
         try:
             pid, status = os.wait()

@@ -42,7 +42,7 @@ class StormProcesses:
         self._files = StormFiles(job, engine.folder, programs)
         self._stack = AsyncExitStack()
         self.places: Mapping[str, Slot] = {}
-        self.pids: Mapping[Slot, int] = {}
+        self.daemons: Mapping[str, int] = {}
 
     async def __aenter__(self) -> Self:
         """See `EngineProcesses`.
@@ -57,8 +57,9 @@ class StormProcesses:
         self._files.write()
         daemons = [self._master(java), *(self._supervisor(java, node) for node in self._files.nodes)]
         async with AsyncExitStack() as stack:
-            sandbox = await stack.enter_async_context(Sandbox(daemons))
+            self._sandbox = sandbox = await stack.enter_async_context(Sandbox(daemons))
             self.failed = sandbox.failed
+            self.daemons = {node: sandbox.pid(supervisor_of(node)) for node in self._files.nodes}
             self.places = await self._placed()
             self._stack = stack.pop_all()
         return self
@@ -69,6 +70,10 @@ class StormProcesses:
         """See `EngineProcesses`."""
         await self._stack.aclose()
 
+    def host_pid(self, pid: int) -> int | None:
+        """See `EngineProcesses`."""
+        return self._sandbox.host_pid(pid)
+
     def _master(self, java: str) -> SandboxProcess:
         folder = self._job.folder
         arguments = (str(folder), str(folder / "local" / "zookeeper"), str(ZOOKEEPER_PORT), str(len(self._files.nodes)))
@@ -76,7 +81,7 @@ class StormProcesses:
 
     def _supervisor(self, java: str, node: str) -> SandboxProcess:
         main = "org.apache.storm.daemon.supervisor.Supervisor"
-        return self._daemon(java, f"the Supervisor of {node}", node, main)
+        return self._daemon(java, supervisor_of(node), node, main)
 
     def _daemon(self, java: str, title: str, name: str, main: str, *arguments: str) -> SandboxProcess:
         options = self._files.daemon_options(name)
@@ -118,3 +123,8 @@ class StormProcesses:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
         errors = [line for line in lines if "ERROR" in line or "Exception" in line]
         return (errors or lines or ["it has written nothing"])[-1][:MOST_SHOWN]
+
+
+def supervisor_of(node: str) -> str:
+    """Return what the Supervisor of a node is called in messages."""
+    return f"the Supervisor of {node}"
