@@ -102,17 +102,25 @@ class EngineProcesses(Protocol):
 
     Entering starts them, and returns when every executor runs where the placement says, as confirmed by the engine, or
     raises a `MillraceError`; nothing is left running then. Leaving ends all of them, also after a failure.
-
-    Attributes:
-        places: executor's name -> worker, as the engine reports it. An engine that cannot place by index may exchange
-            executors of one component; the cost that counts is the one of these places.
-        failed: completes, with one line about what ended, as soon as a process of the engine has ended by itself.
-        daemons: node -> id, on this host, of the process by which the engine manages the node, for sensors.
     """
 
-    places: Mapping[str, Slot]
-    failed: Awaitable[str]
-    daemons: Mapping[str, int]
+    @property
+    def places(self) -> Mapping[str, Slot]:
+        """Executor's name -> worker, as the engine reports it.
+
+        An engine that cannot place by index may exchange executors of one component; the cost of these places counts.
+        """
+        ...
+
+    @property
+    def failed(self) -> Awaitable[str]:
+        """Completes, with one line about what ended, as soon as a process of the engine has ended by itself."""
+        ...
+
+    @property
+    def daemons(self) -> Mapping[str, int]:
+        """Node -> id, on this host, of the process by which the engine manages the node, for sensors."""
+        ...
 
     def host_pid(self, pid: int) -> int | None:
         """Return the id, on this host, of a process with an id of its own process namespace; None if it has ended."""

@@ -208,17 +208,17 @@ def missing_rows(topology: Topology, reports: Reports) -> Iterator[str]:
     for (source, target, stream), rows in reports.received.items():
         arrived[source, stream, Executor.named(target).component] += rows
         into[target] += rows
-    for source, destination, entry in topology.links():
-        copies = destination.parallelism if entry.grouping == "all" else 1
-        for executor in topology.executors_of(source.id):
+    for sender, receiver, entry in topology.links():
+        copies = receiver.parallelism if entry.grouping == "all" else 1
+        for executor in topology.executors_of(sender.id):
             wanted = reports.sent.get((executor.name, entry.stream), 0) * copies
-            found = arrived[executor.name, entry.stream, destination.id]
+            found = arrived[executor.name, entry.stream, receiver.id]
             if found != wanted:
-                yield f"{wanted - found} of {wanted} rows from {executor.name} to {destination.id}"
-    for target, rows in into.items():
-        processed = reports.totals[target].processed if target in reports.totals else 0
+                yield f"{wanted - found} of {wanted} rows from {executor.name} to {receiver.id}"
+    for name, rows in into.items():
+        processed = reports.totals[name].processed if name in reports.totals else 0
         if processed != rows:
-            yield f"{rows - processed} of {rows} rows at {target} are not processed"
+            yield f"{rows - processed} of {rows} rows at {name} are not processed"
 
 
 def read_answer(folder: Path, fields: int) -> list[Row]:

@@ -188,8 +188,8 @@ def plan_of(
         label: application_of(Located(entry, origin / "workloads" / at), label, agenda.acks)
         for at, (label, entry) in enumerate(zip(agenda.labels, agenda.workloads, strict=True))
     }
-    for each in applications.values():
-        check_program(agenda.engine, each)
+    for application in applications.values():
+        check_program(agenda.engine, application)
     listed = {
         label: _listed(Located(entry, origin / "schedulers" / at), label, agenda, cluster)
         for at, (label, entry) in enumerate(zip(agenda.scheduler_labels, agenda.schedulers, strict=True))

@@ -67,12 +67,12 @@ def _totals(run: FinishedRun, topology: Topology) -> dict[str, ComponentTotals]:
             remote_rows[source, row["stream"]] += row["tuples"] * row["weight"]
             remote_bytes[source, row["stream"]] += row["bytes"] * row["weight"]
     found: defaultdict[str, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
-    for source, destination, entry in topology.links():
-        received = arrived[source.id, entry.stream, destination.id]
-        each, key = found[source.id], (source.id, entry.stream)
-        copies = destination.parallelism if entry.grouping == "all" else 1
+    for sender, receiver, entry in topology.links():
+        received = arrived[sender.id, entry.stream, receiver.id]
+        each, key = found[sender.id], (sender.id, entry.stream)
+        copies = receiver.parallelism if entry.grouping == "all" else 1
         each["sent"][entry.stream] = sum(received.values()) / copies
-        shares = tuple(received[index] for index in range(destination.parallelism))
+        shares = tuple(received[index] for index in range(receiver.parallelism))
         if entry.grouping == "fields" and len(shares) > len(each["received"].get(entry.stream, ())):
             each["received"][entry.stream] = shares
         if remote_rows[key]:

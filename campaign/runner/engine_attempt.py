@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 from msgspec.structs import replace
 
 from agents.sensors import Host
@@ -20,12 +22,14 @@ from campaign.results.run_metrics import measure, verified
 from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.run_attempt import Interval, RunAttempt
 from controller.coordinator.event_log import CONTROLLER
+from controller.nodes.transport import Fields
 from engines.conducting import Outcome, RunTimes, conduct, write_due
 from engines.job import LOGS, REPORTS, EngineJob, EngineProcesses
 from engines.reports import Reports, read_answer
 from engines.selection import ENGINES, ready, release_of
 from inventory.errors import MillraceError
 from inventory.times import NS, utc_stamp
+from workloads.arrays import schema_of
 from workloads.topology import ACKER, Topology
 from workloads.workload import Answer
 
@@ -157,6 +161,7 @@ class EngineAttempt(RunAttempt):
             self._enter("verifying")
             workload, inputs, tables = self._job.application.workload, self._job.inputs, self._job.application.tables
             answer: Answer = {name: read_answer(outcome.answers, len(row)) for name, row in tables.items()}
+            write_answer(answer, tables, self._folder / "answer")
             self._verdict = await asyncio.to_thread(verified, workload, answer, [*outcome.positions.values()], inputs)
         self._enter("collecting")
         traces = self._folder / "traces"
@@ -190,6 +195,15 @@ class EngineAttempt(RunAttempt):
 def without_ackers(topology: Topology) -> Topology:
     """Return the topology as it runs without acknowledgements, which leave ackers without any work."""
     return replace(topology, components=tuple(each for each in topology.components if each.id != ACKER))
+
+
+def write_answer(answer: Answer, tables: Mapping[str, Fields], target: Path) -> None:
+    """Write an answer as that of a run on agents: `target/<table>/part-00000.parquet`."""
+    for name, rows in answer.items():
+        (target / name).mkdir(parents=True, exist_ok=True)
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in tables[name]]
+        found = pa.table(columns, schema=schema_of(tables[name]))
+        pyarrow.parquet.write_table(found, target / name / "part-00000.parquet")
 
 
 def copy_logs(source: Path, target: Path) -> None:

@@ -76,8 +76,9 @@ class StormProcesses:
 
     def _master(self, java: str) -> SandboxProcess:
         folder = self._job.folder
-        arguments = (str(folder), str(folder / "local" / "zookeeper"), str(ZOOKEEPER_PORT), str(len(self._files.nodes)))
-        return self._daemon(java, "Nimbus", "master", "millrace.storm.Master", *arguments)
+        counts = (len(self._files.nodes), len(self._job.places))
+        arguments = (folder, folder / "local" / "zookeeper", ZOOKEEPER_PORT, *counts)
+        return self._daemon(java, "Nimbus", "master", "millrace.storm.Master", *map(str, arguments))
 
     def _supervisor(self, java: str, node: str) -> SandboxProcess:
         main = "org.apache.storm.daemon.supervisor.Supervisor"

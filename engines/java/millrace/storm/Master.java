@@ -26,8 +26,8 @@ import net.minidev.json.JSONValue;
 /**
  * ZooKeeper and Nimbus in one process, which also submits the topology of a job and follows its start.
  *
- * <p>Arguments: the job's folder, ZooKeeper's folder and port, the number of supervisors. The topology's configuration is
- * JSON in `topology.json` of the job's folder. `placed.tsv` appears there when Nimbus has assigned every executor: its lines
+ * <p>Arguments: the job's folder, ZooKeeper's folder and port, the numbers of supervisors and of executors. The topology's
+ * configuration is JSON in `topology.json` of the job's folder. `placed.tsv` appears there when Nimbus has assigned every executor: its lines
  * have component, index, host and port.
  */
 public final class Master {
@@ -36,7 +36,16 @@ public final class Master {
     private Master() {
     }
 
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
+        try {
+            start(arguments);
+        } catch (Exception fault) {
+            fault.printStackTrace();
+            Runtime.getRuntime().halt(1); // threads of Nimbus would go on
+        }
+    }
+
+    private static void start(String[] arguments) throws Exception {
         Job job = Job.read(arguments[0]);
         Zookeeper.mkInprocessZookeeper(arguments[1], Integer.valueOf(arguments[2]));
         Nimbus.launch(new Nimbus.StandaloneINimbus());
@@ -52,7 +61,7 @@ public final class Master {
             List<String> rows = new ArrayList<>();
             while (rows.isEmpty()) {
                 Thread.sleep(POLL_MS);
-                rows = placed(client.getClient().getTopologyInfo(id), (int) job.whole("storm.executors"));
+                rows = placed(client.getClient().getTopologyInfo(id), Integer.parseInt(arguments[4]));
             }
             Path file = job.folder.resolve("placed.tsv");
             Path partial = Files.write(job.folder.resolve("placed.partial"), rows, StandardCharsets.UTF_8);

@@ -1,0 +1,215 @@
+"""Campaigns with `engine: storm`: real Storm on this host, placed, measured, killed, and gone afterwards."""
+
+import json
+import re
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet
+import pytest
+
+from engines.installation import FOLDER
+from engines.selection import install_engine
+from inventory.errors import UnfitError
+
+pytestmark = [pytest.mark.storm, pytest.mark.loopback]
+
+LINES = [
+    "to be or not to be",
+    "",
+    "that is\tthe\u00a0question",
+    "to die \u2003 to sleep",
+    "caf\u00e9 \U0001f600 caf\u00e9",
+]
+"""White space of several kinds, and characters of up to four bytes."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _storm() -> None:
+    try:
+        install_engine("storm", print)
+    except UnfitError as error:
+        if "Maven:" not in str(error):
+            raise
+        pytest.skip(f"Storm's jars cannot be fetched here: {error}")
+
+
+def workload(desk: Any, **changes: Any) -> dict[str, Any]:
+    (desk.folder / "text.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    params = {"text": "text.txt", "workers": 2, "ackers": 0, "parallelism": {"spout": 2, "split": 3, "count": 2}}
+    return {
+        "name": "wordcount",
+        "params": {**params, **changes},
+        "rate": {"kind": "poisson", "tuples_per_s": 300},
+    }
+
+
+def total(folder: Path, table: str, *key: str, column: str) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for row in pyarrow.parquet.read_table(folder / "traces" / f"{table}.parquet").to_pylist():
+        found[tuple(row[name] for name in key)] += row[column] or 0
+    return found
+
+
+def listening_outside() -> set[tuple[str, int]]:
+    """Return the sockets of this host's own namespace that Storm might have opened: those of Java."""
+    return {
+        (each.laddr.ip, each.laddr.port)
+        for each in psutil.net_connections("inet")
+        if each.status == psutil.CONN_LISTEN and each.pid and "java" in psutil.Process(each.pid).name()
+    }
+
+
+def test_storm_places_as_told_counts_every_word_and_leaves_nothing(desk: Any) -> None:
+    agenda = desk.agenda(engine="storm", workloads=[workload(desk)], schedulers=["even", "local-search"], duration_s=2)
+    before = listening_outside()
+    process = desk.start("run", agenda)
+    desk.wait_for_stage(1, "measuring")
+    assert listening_outside() == before
+    outcome = desk.end_of(process)
+    assert outcome.status == 0, outcome
+    nodes = {}
+    for name, run in desk.results().items():
+        folder = desk.campaign / "runs" / name
+        assert run["verification"]["status"] == "passed", run["verification"]
+        assert run["verification"]["checked"] == len({word for line in LINES for word in line.split()})
+        assert run["engine"]["name"] == "storm"
+        assert re.fullmatch(r"\d+\.\d+\.\d+", run["engine"]["release"])
+        placed = {
+            f"{each['component']}[{each['index']}]": f"{each['node']}/{each['slot']}"
+            for each in run["placement"]["topologies"]["wordcount"]["assignments"]
+        }
+        assert run["engine"]["places"] == placed
+        nodes[run["scheduler"]] = {place.partition("/")[0] for place in placed.values()}
+        measured = run["measured"]
+        assert measured["latency_ms"]["samples"] > 0
+        assert measured["source_tuples_per_s"] == pytest.approx(measured["due_tuples_per_s"], rel=0.1)
+        emitted = total(folder, "throughput", "executor", column="emitted")
+        processed = total(folder, "throughput", "executor", column="processed")
+        arrived = total(folder, "channel", "target", column="tuples")
+        assert {name: count for name, count in processed.items() if count} == dict(arrived)
+        sent = Counter[str]()
+        for (source, _), count in total(folder, "channel", "source", "target", column="tuples").items():
+            sent[source] += count
+        assert dict(sent) == {name: count for (name,), count in emitted.items() if count}
+        for row in pyarrow.parquet.read_table(folder / "traces" / "channel.parquet").to_pylist():
+            source, target = placed[row["source"]], placed[row["target"]]
+            same_node = source.partition("/")[0] == target.partition("/")[0]
+            assert row["hop"] == ("intra_worker" if source == target else "inter_worker" if same_node else "inter_node")
+        words = pyarrow.parquet.read_table(folder / "answer" / "counts").to_pylist()
+        assert sum(row["count"] for row in words) == sum(
+            count for (name,), count in processed.items() if name.startswith("count")
+        )
+        cpu = total(folder, "cpu", "node", "scope", column="cores")
+        assert all(cpu[node, "worker"] > 0 for node in nodes[run["scheduler"]])
+        assert list((folder / "logs").glob("n*-worker.log"))
+    assert len(nodes["even"]) == 2
+    assert len(nodes["local-search"]) == 1
+    traffic = desk.run("traffic", str(desk.campaign), "--run", "001-wordcount-even-r1")
+    assert json.loads(traffic.out)["edges"], traffic
+    assert not desk.processes()
+    assert not list(desk.temporary.iterdir())
+
+
+KILLED = {
+    "Nimbus": ("millrace.storm.Master", "Nimbus ended by signal 9"),
+    "Supervisor": ("daemon.supervisor.Supervisor", "the Supervisor of n1 ended by signal 9"),
+    "worker": ("daemon.worker.Worker", "worker 0 of n1 ended in the middle of the run"),
+}
+
+
+def killed(desk: Any, what: str) -> None:
+    """Send SIGKILL to a process of Storm on node n1."""
+    for identity in desk.processes():
+        command = psutil.Process(identity.pid).cmdline()
+        here = what == "Nimbus" or any("n1" in re.split(r"[=/:]", each) for each in command)
+        is_log_writer = any("LogWriter" in each for each in command)
+        if command[0].endswith("java") and KILLED[what][0] in " ".join(command) and here and not is_log_writer:
+            psutil.Process(identity.pid).send_signal(signal.SIGKILL)
+            return
+    pytest.fail(f"no {what} is running")
+
+
+def test_a_killed_process_fails_its_run_and_the_campaign_goes_on(desk: Any) -> None:
+    agenda = desk.agenda(
+        engine="storm", workloads=[workload(desk)], schedulers=["even"], repetitions=4, duration_s=6, warmup_s=1
+    )
+    process = desk.start("run", agenda)
+    for number, what in enumerate(KILLED, 1):
+        desk.wait_for_stage(number, "measuring")
+        killed(desk, what)
+    outcome = desk.end_of(process)
+    assert outcome.status == 1, outcome
+    *failed, last = desk.results().values()
+    for run, (_, reason) in zip(failed, KILLED.values(), strict=True):
+        assert run["status"] == "failed"
+        assert reason in run["reason"]
+    assert last["status"] == "ok"
+    assert not desk.processes()
+    assert not list(desk.temporary.iterdir())
+
+
+def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(desk: Any) -> None:
+    declared = {
+        "source": "declared",
+        "operation_ns": 1.0,
+        "topology": {
+            "id": "chain",
+            "workers": 2,
+            "components": [
+                {"id": "source", "kind": "spout", "parallelism": 1},
+                {"id": "work", "kind": "bolt", "parallelism": 2, "inputs": [{"from": "source"}]},
+                {
+                    "id": "end",
+                    "kind": "bolt",
+                    "parallelism": 2,
+                    "inputs": [{"from": "work", "grouping": "fields", "fields": ["key"]}],
+                },
+            ],
+        },
+        "components": {
+            "source": {"operations": 0, "outputs": {"default": {"selectivity": 1, "bytes": 100}}},
+            "work": {
+                "operations": 500_000,
+                "outputs": {"default": {"selectivity": 2.5, "bytes": 50, "keys": [3, 1]}},
+            },
+            "end": {"operations": 1_000},
+        },
+    }
+    (desk.folder / "load.json").write_text(json.dumps(declared))
+    entry = {
+        "name": "replay",
+        "params": {"load": "load.json"},
+        "rate": {"kind": "constant", "tuples_per_s": 100},
+    }
+    outcome = desk.run("run", desk.agenda(engine="storm", workloads=[entry], schedulers=["even"], duration_s=4))
+    assert outcome.status == 0, outcome
+    made = desk.run("load", str(desk.campaign), "-o", "found.json")
+    assert made.status == 0, made
+    found = json.loads((desk.folder / "found.json").read_text())
+    work = found["components"]["work"]
+    assert work["outputs"]["default"]["selectivity"] == pytest.approx(2.5, rel=0.05)
+    assert work["outputs"]["default"]["keys"] == [pytest.approx(0.75, abs=0.06), pytest.approx(0.25, abs=0.06)] or (
+        work["outputs"]["default"]["keys"] == [pytest.approx(0.25, abs=0.06), pytest.approx(0.75, abs=0.06)]
+    )
+    assert work["rows_per_s"] == pytest.approx(100, rel=0.1)
+    # Storm's own work is on top of that of the document; a loaded machine has slower operations.
+    assert 400_000 < work["operations"] < 1_500_000
+
+
+def test_without_storm_a_campaign_is_refused_before_it_starts(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = next(FOLDER.glob("storm-programs-*.jar")).parent
+    moved = [
+        path.rename(path.with_name(f"hidden-{path.name}")) for path in hidden.glob("storm-[0-9a-f]*") if path.is_dir()
+    ]
+    try:
+        outcome = desk.run("run", desk.agenda(engine="storm", workloads=[workload(desk)]))
+    finally:
+        for path in moved:
+            path.rename(path.with_name(path.name.removeprefix("hidden-")))
+    assert outcome.status == 3, outcome
+    assert "Apache Storm is not installed; millrace engine storm installs it" in outcome.err
+    assert not (desk.folder / "results").exists()
