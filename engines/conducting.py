@@ -144,6 +144,7 @@ class _Conducted:
         self._job, self._processes, self._reports = job, processes, reports
         self._failed = asyncio.ensure_future(processes.failed)
         self._heard: dict[Slot, tuple[int, float]] = {}
+        self._checked_s = 0.0
 
     def why_closed(self) -> str:
         """Return which executors have not opened."""
@@ -197,12 +198,22 @@ class _Conducted:
         if self._reports.failures:
             raise RunError(f"an executor failed: {self._reports.failures[0]}")
         now_s = time.monotonic()
+        self._check_processes(now_s)
         for slot, lines in self._reports.lines.items():
             before, heard_s = self._heard.get(slot, (-1, now_s))
             if lines != before or self._reports.finished:
                 self._heard[slot] = lines, now_s
             elif now_s - heard_s > SILENCE_S:
                 raise RunError(f"worker {slot.index} of {slot.node} has not reported for {SILENCE_S:g} s")
+
+    def _check_processes(self, now_s: float) -> None:
+        """Once a second, check that the processes of executors are still there; an engine may take long to notice."""
+        if now_s < self._checked_s + 1.0 or self._reports.finished:
+            return
+        self._checked_s = now_s
+        for slot, pid in self._reports.pids.items():
+            if self._processes.host_pid(pid) is None:
+                raise RunError(f"worker {slot.index} of {slot.node} ended in the middle of the run")
 
 
 def _text(slot: Slot | None) -> str:

@@ -45,7 +45,7 @@ class EngineJob:
 
     Attributes:
         run: name of the run; also the topology's name on the engine.
-        program: what executors run: `wordcount`, or `replay` of a load document.
+        program: what executors run: `wordcount`, `exclamation`, or `replay` of a load document.
         topology: the topology as it runs.
         places: executor's name -> worker.
         addresses: node -> its address in the testbed's network.

@@ -12,7 +12,6 @@ from pathlib import Path
 from agents.protocol import Slot
 from agents.trace import TraceWriter
 from inventory.errors import RunError
-from workloads.operators import Row
 from workloads.topology import Executor, Topology
 
 Channel = tuple[str, str, str]
@@ -221,19 +220,19 @@ def missing_rows(topology: Topology, reports: Reports) -> Iterator[str]:
             yield f"{rows - processed} of {rows} rows at {name} are not processed"
 
 
-def read_answer(folder: Path, fields: int) -> list[Row]:
-    """Return the rows of all answers in a folder: texts, and a count at the end.
+def read_answer(folder: Path) -> list[tuple[str, int]]:
+    """Return the words in all answers of a folder, with their counts.
 
     Raises:
         RunError: a file is not an answer.
     """
-    rows: list[Row] = []
+    rows = []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
-            parts = line.split("\t")
-            if len(parts) != fields or not parts[-1].isdecimal():
+            word, tab, count = line.partition("\t")
+            if not tab or not count.isdecimal():
                 raise RunError(f"{path.name}: not a row of an answer: {line[:200]!r}")
-            rows.append((*parts[:-1], int(parts[-1])))
+            rows.append((word, int(count)))
     return rows
 
 

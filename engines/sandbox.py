@@ -80,6 +80,7 @@ class Sandbox:
     def __init__(self, processes: Sequence[SandboxProcess]) -> None:
         """Prepare the sandbox of these processes."""
         self._processes = processes
+        self._host_pids: dict[int, int] = {}
 
     async def __aenter__(self) -> Self:
         """Start the processes.
@@ -116,14 +117,16 @@ class Sandbox:
 
     def host_pid(self, pid: int) -> int | None:
         """Return the id, on this host, of a process with an id in the namespaces; None if there is no such process."""
+        known = self._host_pids.get(pid)
+        if known is not None:
+            return known if psutil.pid_exists(known) else None
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process(self._program.pid).children(recursive=True):
                 with contextlib.suppress(OSError):
                     status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8", errors="replace")
                     ids = next(line for line in status.splitlines() if line.startswith("NSpid:"))
-                    if int(ids.split()[-1]) == pid:
-                        return process.pid
-        return None
+                    self._host_pids[int(ids.split()[-1])] = process.pid
+        return self._host_pids.get(pid)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None

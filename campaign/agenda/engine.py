@@ -12,6 +12,9 @@ from inventory.errors import InputError
 from workloads.rates import Constant, Max, Replay
 from workloads.topology import Topology
 
+TEXTS = ("wordcount", "exclamation")
+"""Workloads that other engines run as they are; their answers are compared with the reference."""
+
 
 class Program(NamedTuple):
     """What executors on an engine run (`millrace.Job`): its name, the topology with its rows, and what it needs."""
@@ -97,13 +100,13 @@ def program_of(engine: str, application: Application) -> Program:
             return Program("replay", replayed(load), replay_settings(load))
         except InputError as fault:
             raise (application.origin / "params" / "load").error(str(fault)) from None
-    if application.name != "wordcount":
+    if application.name not in TEXTS:
         raise application.origin.error(
-            f"the workload {application.name!r} does not run on engine: {engine}; expected wordcount, or replay of a "
-            "load document, which millrace load makes from a run"
+            f"the workload {application.name!r} does not run on engine: {engine}; expected {', '.join(TEXTS)}, or "
+            "replay of a load document, which millrace load makes from a run"
         )
     if application.params.get("combine"):
         raise (application.origin / "params" / "combine").error(
             f"rows cannot be combined on engine: {engine}, whose executors process one row at a time"
         )
-    return Program("wordcount", application.topology, {})
+    return Program(application.name, application.topology, {})

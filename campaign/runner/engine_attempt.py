@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from agents.sensors import Host
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TraceWriter, collect
 from analysis.records import FAILED, OK, ClockRecord, EngineRecord, Measured, NodeRecord, RunRecord, RunStatus
-from campaign.agenda.engine import program_of
+from campaign.agenda.engine import TEXTS, program_of
 from campaign.agenda.windows import windows_of
 from campaign.results.revision_cost import with_costs
 from campaign.results.run_metrics import measure, verified
@@ -29,7 +30,10 @@ from engines.reports import Reports, read_answer
 from engines.selection import ENGINES, ready, release_of
 from inventory.errors import MillraceError
 from inventory.times import NS, utc_stamp
+from workloads.apps import exclamation, wordcount
 from workloads.arrays import schema_of
+from workloads.data.row_digest import digest_of
+from workloads.operators import Row
 from workloads.topology import ACKER, Topology
 from workloads.workload import Answer
 
@@ -41,9 +45,6 @@ MOST_LOG_BYTES = 10_000_000
 
 STOP_S = 10.0
 """Timeout for the last sample of sensors."""
-
-VERIFIED = "wordcount"
-"""The program with an answer; replayed rows have none, but a row that is lost fails every run."""
 
 SENSORS = ("cpu", "memory")
 """Sensors that measure an engine's processes; its network is not that of this host, and its nodes share one."""
@@ -157,10 +158,11 @@ class EngineAttempt(RunAttempt):
 
     async def _measure(self, job: EngineJob, outcome: Outcome) -> RunRecord:
         """Compare the answer, collect traces and logs, and compute the metrics."""
-        if job.program == VERIFIED:
+        # Replayed rows have no answer, but a row that is lost fails every run.
+        if job.program in TEXTS:
             self._enter("verifying")
             workload, inputs, tables = self._job.application.workload, self._job.inputs, self._job.application.tables
-            answer: Answer = {name: read_answer(outcome.answers, len(row)) for name, row in tables.items()}
+            answer = answer_of(job.program, read_answer(outcome.answers))
             write_answer(answer, tables, self._folder / "answer")
             self._verdict = await asyncio.to_thread(verified, workload, answer, [*outcome.positions.values()], inputs)
         self._enter("collecting")
@@ -195,6 +197,16 @@ class EngineAttempt(RunAttempt):
 def without_ackers(topology: Topology) -> Topology:
     """Return the topology as it runs without acknowledgements, which leave ackers without any work."""
     return replace(topology, components=tuple(each for each in topology.components if each.id != ACKER))
+
+
+def answer_of(program: str, counted: Sequence[tuple[str, int]]) -> Answer:
+    """Return the answer of a program whose sinks have counted words."""
+    if program != "exclamation":
+        return {wordcount.TABLE: counted}
+    counts: Counter[Row] = Counter()
+    for word, count in counted:
+        counts[word,] += count
+    return {exclamation.TABLE: [digest_of(counts).row]}
 
 
 def write_answer(answer: Answer, tables: Mapping[str, Fields], target: Path) -> None:

@@ -109,10 +109,10 @@ def test_a_line_of_another_kind_fails_the_run(folder: Path, line: str) -> None:
 
 def test_an_answer_is_read_back_with_its_words(tmp_path: Path) -> None:
     (tmp_path / "2-0.tsv").write_text("a\t3\nb\x85\t4\n", encoding="utf-8")
-    assert read_answer(tmp_path, 2) == [("a", 3), ("b\x85", 4)]
+    assert read_answer(tmp_path) == [("a", 3), ("b\x85", 4)]
     (tmp_path / "2-1.tsv").write_text("a\n", encoding="utf-8")
     with pytest.raises(RunError, match=r"2-1\.tsv: not a row of an answer: 'a'"):
-        read_answer(tmp_path, 2)
+        read_answer(tmp_path)
 
 
 def test_what_executors_have_to_know_is_a_file_of_java_properties(tmp_path: Path) -> None:

@@ -61,7 +61,15 @@ def interfaces(pid: int) -> set[str]:
 
 
 def test_storm_places_as_told_counts_every_word_and_leaves_nothing(desk: Any) -> None:
-    agenda = desk.agenda(engine="storm", workloads=[workload(desk)], schedulers=["even", "local-search"], duration_s=2)
+    sizes = {"text": "text.txt", "workers": 2, "ackers": 0, "parallelism": {"word": 2, "exclaim1": 2, "exclaim2": 2}}
+    exclaim = {"name": "exclamation", "params": sizes, "rate": {"kind": "constant", "tuples_per_s": 300}}
+    agenda = desk.agenda(
+        engine="storm",
+        workloads=[workload(desk), exclaim],
+        schedulers=["even", "local-search"],
+        duration_s=2,
+        **{"except": [{"workload": "exclamation", "scheduler": "local-search"}]},
+    )
     process = desk.start("run", agenda)
     desk.wait_for_stage(1, "measuring")
     storm = [each.pid for each in desk.processes() if psutil.Process(each.pid).name() == "java"]
@@ -75,18 +83,19 @@ def test_storm_places_as_told_counts_every_word_and_leaves_nothing(desk: Any) ->
     for name, run in desk.results().items():
         folder = desk.campaign / "runs" / name
         assert run["verification"]["status"] == "passed", run["verification"]
-        assert run["verification"]["checked"] == len({word for line in LINES for word in line.split()})
+        if run["workload"] == "wordcount":
+            assert run["verification"]["checked"] == len({word for line in LINES for word in line.split()})
         assert run["engine"]["name"] == "storm"
         assert re.fullmatch(r"\d+\.\d+\.\d+", run["engine"]["release"])
         placed = {
             f"{each['component']}[{each['index']}]": f"{each['node']}/{each['slot']}"
-            for each in run["placement"]["topologies"]["wordcount"]["assignments"]
+            for each in run["placement"]["topologies"][run["workload"]]["assignments"]
         }
         assert run["engine"]["places"] == placed
         nodes[run["scheduler"]] = {place.partition("/")[0] for place in placed.values()}
         measured = run["measured"]
         assert measured["latency_ms"]["samples"] > 0
-        assert measured["source_tuples_per_s"] == pytest.approx(measured["due_tuples_per_s"], rel=0.1)
+        assert measured["source_tuples_per_s"] > 0
         emitted = total(folder, "throughput", "executor", column="emitted")
         processed = total(folder, "throughput", "executor", column="processed")
         arrived = total(folder, "channel", "target", column="tuples")
@@ -99,10 +108,11 @@ def test_storm_places_as_told_counts_every_word_and_leaves_nothing(desk: Any) ->
             source, target = placed[row["source"]], placed[row["target"]]
             same_node = source.partition("/")[0] == target.partition("/")[0]
             assert row["hop"] == ("intra_worker" if source == target else "inter_worker" if same_node else "inter_node")
-        words = pyarrow.parquet.read_table(folder / "answer" / "counts").to_pylist()
-        assert sum(row["count"] for row in words) == sum(
-            count for (name,), count in processed.items() if name.startswith("count")
+        table, column, sink = (
+            ("counts", "count", "count") if run["workload"] == "wordcount" else ("exclaimed", "tuples", "exclaim2")
         )
+        answer = pyarrow.parquet.read_table(folder / "answer" / table)[column].to_pylist()
+        assert sum(answer) == sum(count for (name,), count in processed.items() if name.startswith(sink))
         cpu = total(folder, "cpu", "node", "scope", column="cores")
         assert all(cpu[node, "worker"] > 0 for node in nodes[run["scheduler"]])
         assert list((folder / "logs").glob("n*-worker.log"))

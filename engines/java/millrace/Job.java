@@ -104,14 +104,24 @@ public final class Job {
 
     /** Create the source of an executor of a spout. */
     public Source source(Component component, int index) {
-        return text("program").equals("wordcount") ? new WordCount.Lines(this, component, index) : new Replay.Source(this, component, index);
+        return isReplay() ? new Replay.Source(this, component, index) : new WordCount.Lines(this, component, index);
     }
 
     /** Create the operator of an executor of a bolt. */
     public Operator operator(Component component, int index) {
-        if (text("program").equals("replay")) {
+        if (isReplay()) {
             return new Replay.Operator(this, component, index);
         }
-        return component.id().equals("split") ? new WordCount.Split() : new WordCount.Count();
+        return switch (component.id()) {
+            case "split" -> new WordCount.Split();
+            case "count" -> new WordCount.Count();
+            case "exclaim1" -> new Exclamation.Exclaim();
+            case "exclaim2" -> new Exclamation.LastExclaim();
+            default -> throw new IllegalArgumentException(text("program") + " has no bolt " + component.id());
+        };
+    }
+
+    private boolean isReplay() {
+        return text("program").equals("replay");
     }
 }
