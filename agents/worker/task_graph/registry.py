@@ -13,8 +13,8 @@ from agents.worker.wire import frame
 from inventory.errors import RunError
 from workloads.operators import Divisible
 
-RELEASED_KEYS = 4096
-"""Keys of an executor that has left whose state is deleted at a time: a millisecond; of a million keys it takes 50."""
+RELEASED_KEYS = 512
+"""Keys of an executor that has left whose state is deleted at a time: a millisecond; for a million it takes 50."""
 
 
 class TaskRegistry:
