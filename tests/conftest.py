@@ -173,7 +173,6 @@ def _starts_processes(item: pytest.Item) -> bool:
 
 
 TOGETHER = {
-    "test_bundled_figures.py": "report of the small campaign",
     "test_sail.py": "report of the small campaign",
     "test_campaign_energy.py": "a campaign with meters",
     "test_report_energy.py": "report of the small campaign",
