@@ -44,7 +44,7 @@ class EngineJob:
     """A topology, its placement, and the files that its executors use.
 
     Attributes:
-        run: name of the run; also the topology's name on the engine.
+        run: name of the run.
         program: what executors run: `wordcount`, `exclamation`, or `replay` of a load document.
         topology: the topology as it runs.
         places: executor's name -> worker.

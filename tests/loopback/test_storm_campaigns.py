@@ -143,9 +143,21 @@ def killed(desk: Any, what: str) -> None:
     pytest.fail(f"no {what} is running")
 
 
+def executors_of(run: dict[str, Any]) -> set[str]:
+    """Return the executors that Storm was told to place, ackers included."""
+    assigned = run["placement"]["topologies"]["wordcount"]["assignments"]
+    return {f"{each['component']}[{each['index']}]" for each in assigned}
+
+
 def test_a_killed_process_fails_its_run_and_the_campaign_goes_on(desk: Any) -> None:
     agenda = desk.agenda(
-        engine="storm", workloads=[workload(desk)], schedulers=["even"], repetitions=4, duration_s=6, warmup_s=1
+        engine="storm",
+        acks=True,
+        workloads=[workload(desk, ackers=1)],
+        schedulers=["even"],
+        repetitions=4,
+        duration_s=6,
+        warmup_s=1,
     )
     process = desk.start("run", agenda)
     for number, what in enumerate(KILLED, 1):
@@ -157,7 +169,9 @@ def test_a_killed_process_fails_its_run_and_the_campaign_goes_on(desk: Any) -> N
     for run, (_, reason) in zip(failed, KILLED.values(), strict=True):
         assert run["status"] == "failed"
         assert reason in run["reason"]
-    assert last["status"] == "ok"
+    assert last["status"] == "ok", last["reason"]
+    assert last["verification"]["status"] == "passed"
+    assert last["engine"]["places"].keys() == executors_of(last) - {"__acker[0]"}
     assert not desk.processes()
     assert not list(desk.temporary.iterdir())
 
