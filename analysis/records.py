@@ -36,6 +36,7 @@ from analysis.interval_metrics import IntervalMetrics, WindowRecord
 from inventory.documents import to_plain
 from inventory.foreign import printable_all
 from scheduler.online.observation import KeyFigures, Outcome
+from scheduler.toolkit.cost import Cost
 
 CAMPAIGN_FILE = "campaign.json"
 RUN_FILE = "run.json"
@@ -263,11 +264,18 @@ class Measured(IntervalMetrics, frozen=True, kw_only=True):
 
 
 class EngineRecord(Struct, frozen=True, kw_only=True):
-    """Another engine that a run used: its name and release, and executor -> `NODE/SLOT` as the engine placed it."""
+    """Another engine that a run used.
+
+    Attributes:
+        name, release: its name in agendas, and its release.
+        places: executor -> `NODE/SLOT` as the engine placed it; empty until all executors run.
+        cost: cost of these places, which is not that of the placement where an engine chooses between executors.
+    """
 
     name: str
     release: str
     places: Mapping[str, str] = {}
+    cost: Cost | None = None
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):

@@ -119,7 +119,7 @@ class EngineProcesses(Protocol):
 
     @property
     def daemons(self) -> Mapping[str, int]:
-        """Node -> id, on this host, of the process by which the engine manages the node, for sensors."""
+        """Node -> id, on this host, of the engine's process there beside workers, for sensors; not all have one."""
         ...
 
     def host_pid(self, pid: int) -> int | None:

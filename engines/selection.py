@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from engines.flink.configuration import check_topology as check_for_flink
+from engines.flink.processes import FlinkProcesses
 from engines.installation import Engine, Progress, install, installed
 from engines.job import EngineJob, EngineProcesses
 from engines.programs import compiled
@@ -21,18 +23,23 @@ class EngineKind(NamedTuple):
         jars: its name in `jars.toml`.
         check: raises an `InputError` for topologies that it cannot run.
         processes: makes the processes of a run from the job, the installed engine, and the jar of our programs.
+        has_acks: whether it can acknowledge rows.
     """
 
     title: str
     jars: str
     check: Callable[[Topology], None]
     processes: Callable[[EngineJob, Engine, Path], EngineProcesses]
+    has_acks: bool
 
 
 AGENTS = "agents"
 """Millrace's own agents, in agendas."""
 
-ENGINES: Mapping[str, EngineKind] = {"storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses)}
+ENGINES: Mapping[str, EngineKind] = {
+    "storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses, True),
+    "flink": EngineKind("Apache Flink", "flink", check_for_flink, FlinkProcesses, False),
+}
 
 
 def install_engine(name: str, report: Progress) -> Path:

@@ -122,7 +122,7 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     idle: IdleEntry = IdleEntry()
     cpu: ByClass | tuple[CpuVariant, ...] | None = None
     acks: bool = False
-    engine: Literal["agents", "storm"] = "agents"
+    engine: Literal["agents", "storm", "flink"] = "agents"
     buffer_mb: Positive | None = None
     search: SearchEntry | None = None
     report: ReportEntry = ReportEntry()

@@ -61,6 +61,8 @@ def _lacking(agenda: Agenda) -> Iterator[tuple[tuple[str | int, ...], str]]:
     ):
         if getattr(agenda, key):
             yield (key,), what
+    if agenda.acks and not ENGINES[agenda.engine].has_acks:
+        yield ("acks",), "acknowledging rows"
 
 
 def check_program(engine: str, application: Application) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from msgspec.structs import replace
 
+from agents.protocol import Slot
 from agents.sensors import Host
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TraceWriter, collect
@@ -30,6 +31,8 @@ from engines.reports import Reports, read_answer
 from engines.selection import ENGINES, ready, release_of
 from inventory.errors import MillraceError
 from inventory.times import NS, utc_stamp
+from scheduler.problem import Placement
+from scheduler.toolkit.cost import Cost, cost
 from workloads.apps import exclamation, wordcount
 from workloads.arrays import schema_of
 from workloads.data.row_digest import digest_of
@@ -128,7 +131,7 @@ class EngineAttempt(RunAttempt):
                     found[slot.index] = processes.host_pid(pid) or 0
             return {slot: pid for slot, pid in found.items() if pid}
 
-        host = Host(node, self._job.members[node].address, True, processes.daemons[node], workers)
+        host = Host(node, self._job.members[node].address, True, processes.daemons.get(node), workers)
         writer = TraceWriter(self._traces, self._job.run.name, node, AGENT)
         names = [name for name in self._conditions.sensors if name in SENSORS]
         return Sampler(names, host, writer, self._suspect.append)
@@ -149,12 +152,19 @@ class EngineAttempt(RunAttempt):
         )
         places = {name: f"{slot.node}/{slot.index}" for name, slot in outcome.places.items()}
         assert self._engine is not None  # noqa: S101 # it has run
-        self._engine = replace(self._engine, places=places)
+        self._engine = replace(self._engine, places=places, cost=self._cost(outcome.places))
         # All nodes are addresses of this host, with one clock.
         self._nodes |= {
             node: NodeRecord(address=self._job.members[node].address, facts=None, clock=ClockRecord(0, 0))
             for node in {slot.node for slot in outcome.places.values()}
         }
+
+    def _cost(self, places: Mapping[str, Slot]) -> Cost:
+        """Return the cost of the places that executors had, by what the scheduler was given."""
+        problem = self._job.problem
+        (topology,) = problem.topologies
+        assignments = {topology.executor_named[name]: slot for name, slot in places.items()}
+        return cost(problem, {topology.id: Placement(assignments)})
 
     async def _measure(self, job: EngineJob, outcome: Outcome) -> RunRecord:
         """Compare the answer, collect traces and logs, and compute the metrics."""

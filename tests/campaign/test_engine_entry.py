@@ -47,6 +47,11 @@ def test_a_factor_runs_the_same_placement_on_both_engines(tmp_path: Path) -> Non
         ("storm", "strom", "a.yaml:2: engine: .*'strom'.*storm"),
         ("even}", "even, online: {}}", r"a.yaml:6: schedulers\[0\].online: an online scheduler is not possible with "),
         ("even}", "pmod, gates: {}}", r"a.yaml:6: schedulers\[0\].gates: a communication schedule is not possible"),
+        (
+            "engine: storm",
+            "engine: flink\nacks: true",
+            "a.yaml:3: acks: acknowledging rows is not possible with engine: fl",
+        ),
         ("name: e", "buffer_mb: 3\nname: e", "a.yaml:1: buffer_mb: a size of input queues is not possible with engine"),
         ("name: e", "profile: {scheduler: even}\nname: e", "a.yaml:1: profile: a profiling run is not possible"),
         (
