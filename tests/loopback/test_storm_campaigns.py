@@ -88,7 +88,7 @@ def test_storm_places_as_told_counts_every_word_and_leaves_nothing(desk: Any) ->
         assert run["engine"]["name"] == "storm"
         assert re.fullmatch(r"\d+\.\d+\.\d+", run["engine"]["release"])
         placed = {
-            f"{each['component']}[{each['index']}]": f"{each['node']}/{each['slot']}"
+            each["executor"]: f"{each['node']}/{each['slot']}"
             for each in run["placement"]["topologies"][run["workload"]]["assignments"]
         }
         assert run["engine"]["places"] == placed
@@ -146,7 +146,7 @@ def killed(desk: Any, what: str) -> None:
 def executors_of(run: dict[str, Any]) -> set[str]:
     """Return the executors that Storm was told to place, ackers included."""
     assigned = run["placement"]["topologies"]["wordcount"]["assignments"]
-    return {f"{each['component']}[{each['index']}]" for each in assigned}
+    return {each["executor"] for each in assigned}
 
 
 def test_a_killed_process_fails_its_run_and_the_campaign_goes_on(desk: Any) -> None:
