@@ -2,16 +2,19 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import CampaignPlan, campaign_plan
 from campaign.agenda.engine import program_of
+from campaign.runner.run_campaign import check_engines
 from engines.replay import EXAMPLE
 from inventory.cluster import cluster_of
 from inventory.documents import read, to_plain
-from inventory.errors import InputError
+from inventory.errors import InputError, UnfitError
 
 CLUSTER = "nodes: [{id: n1}, {id: n2}, {id: n3}]"
 AGENDA = """\
@@ -82,3 +85,14 @@ def test_a_load_document_runs_with_its_own_rows(tmp_path: Path) -> None:
     assert program.name == "replay"
     assert program.topology.component["split"].outputs == {"default": {"key": "int", "payload": "bytes"}}
     assert program.settings["component.1.operations"] == EXAMPLE.components["split"].operations
+
+
+@pytest.mark.parametrize("tier", [0, 2])
+def test_nodes_that_are_not_addresses_of_this_host_are_refused_before_anything_starts(
+    tmp_path: Path, tier: int
+) -> None:
+    found = plan(tmp_path, AGENDA)
+    backend: Any = SimpleNamespace(tier=tier)
+    with pytest.raises(UnfitError, match="engine: storm runs on nodes of this host only"):
+        check_engines(found, found.runs, {"": backend})
+    check_engines(plan(tmp_path, AGENDA.replace("storm", "agents")), found.runs, {"": backend})

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def test_storm_places_as_told_counts_every_word_and_leaves_nothing(desk: Any) ->
         assert run["engine"]["name"] == "storm"
         assert re.fullmatch(r"\d+\.\d+\.\d+", run["engine"]["release"])
         placed = {
-            f"{each['component']}[{each['index']}]": f"{each['node']}/{each['slot']}"
+            each["executor"]: f"{each['node']}/{each['slot']}"
             for each in run["placement"]["topologies"][run["workload"]]["assignments"]
         }
         assert run["engine"]["places"] == placed
@@ -146,7 +147,7 @@ def killed(desk: Any, what: str) -> None:
 def executors_of(run: dict[str, Any]) -> set[str]:
     """Return the executors that Storm was told to place, ackers included."""
     assigned = run["placement"]["topologies"]["wordcount"]["assignments"]
-    return {f"{each['component']}[{each['index']}]" for each in assigned}
+    return {each["executor"] for each in assigned}
 
 
 def test_a_killed_process_fails_its_run_and_the_campaign_goes_on(desk: Any) -> None:
@@ -222,6 +223,24 @@ def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(desk: 
     assert work["rows_per_s"] == pytest.approx(100, rel=0.1)
     # Storm's own work is on top of that of the document; a loaded machine has slower operations.
     assert 400_000 < work["operations"] < 1_500_000
+
+
+def javas(desk: Any) -> int:
+    names = (Path(f"/proc/{each.pid}/comm") for each in desk.processes())
+    return sum(name.exists() and name.read_text() == "java\n" for name in names)
+
+
+def test_ctrl_c_twice_and_a_killed_controller_leave_no_process_of_storm(desk: Any) -> None:
+    agenda = desk.agenda(engine="storm", workloads=[workload(desk)], schedulers=["even"])
+    for number, times in ((signal.SIGINT, 2), (signal.SIGKILL, 1)):
+        process = desk.start("run", agenda)
+        desk.wait_for(lambda: javas(desk) >= 3, "Storm")
+        for _ in range(times):
+            process.send_signal(number)
+            time.sleep(1)  # two signals at once are one
+        outcome = desk.end_of(process)
+        assert outcome.status == (130 if number == signal.SIGINT else -number), outcome
+        desk.wait_for_silence()
 
 
 def test_without_storm_a_campaign_is_refused_before_it_starts(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
