@@ -21,18 +21,22 @@ class EngineKind(NamedTuple):
         jars: its name in `jars.toml`.
         check: raises an `InputError` for topologies that it cannot run.
         processes: makes the processes of a run from the job, the installed engine, and the jar of our programs.
+        options: begin of the names of its own settings that an agenda may change.
     """
 
     title: str
     jars: str
     check: Callable[[Topology], None]
     processes: Callable[[EngineJob, Engine, Path], EngineProcesses]
+    options: str = ""
 
 
 AGENTS = "agents"
 """Millrace's own agents, in agendas."""
 
-ENGINES: Mapping[str, EngineKind] = {"storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses)}
+ENGINES: Mapping[str, EngineKind] = {
+    "storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses, "topology.")
+}
 
 
 def install_engine(name: str, report: Progress) -> Path:
