@@ -23,6 +23,7 @@ class EngineKind(NamedTuple):
         jars: its name in `jars.toml`.
         check: raises an `InputError` for topologies that it cannot run.
         processes: makes the processes of a run from the job, the installed engine, and the jar of our programs.
+        options: begin of the names of its own settings that an agenda may change.
         has_acks: whether it can acknowledge rows.
     """
 
@@ -30,6 +31,7 @@ class EngineKind(NamedTuple):
     jars: str
     check: Callable[[Topology], None]
     processes: Callable[[EngineJob, Engine, Path], EngineProcesses]
+    options: str
     has_acks: bool
 
 
@@ -37,8 +39,8 @@ AGENTS = "agents"
 """Millrace's own agents, in agendas."""
 
 ENGINES: Mapping[str, EngineKind] = {
-    "storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses, True),
-    "flink": EngineKind("Apache Flink", "flink", check_for_flink, FlinkProcesses, False),
+    "storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses, "topology.", has_acks=True),
+    "flink": EngineKind("Apache Flink", "flink", check_for_flink, FlinkProcesses, "execution.", has_acks=False),
 }
 
 

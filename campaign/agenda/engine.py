@@ -34,8 +34,15 @@ def check_engine(agenda: Agenda, origin: Origin) -> None:
     Raises:
         InputError: it does; the message names the first such key.
     """
+    options = origin / "engine_options"
     if agenda.engine == AGENTS:
+        if agenda.engine_options:
+            raise options.error("engine: agents has no settings of its own; expected another engine")
         return
+    prefix = ENGINES[agenda.engine].options
+    for key in agenda.engine_options:
+        if not key.startswith(prefix):
+            raise (options / key).error(f"settings of engine: {agenda.engine} for a topology begin with {prefix}")
     for steps, what in _lacking(agenda):
         here = origin
         for step in steps:

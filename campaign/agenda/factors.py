@@ -26,8 +26,8 @@ OF_CLUSTER = (INVENTORY, "nodes", "slots")
 LOAD = "load"
 """Factor of the load of all workloads."""
 
-ENGINE = "engine"
-"""Factor of the engine that runs the topology."""
+OF_ENGINE = ("engine", "engine_options")
+"""Factors of the engine that runs the topology: its name, and its own settings."""
 
 PARTS = {"workloads": ("params", "rate", "demands"), "schedulers": ("params",)}
 """Lists of an agenda -> keys of their entries that factors can vary."""
@@ -35,7 +35,7 @@ PARTS = {"workloads": ("params", "rate", "demands"), "schedulers": ("params",)}
 FORMS = (
     *OF_CLUSTER,
     LOAD,
-    ENGINE,
+    *OF_ENGINE,
     *(f"{entries}.LABEL.{part}.KEY" for entries, parts in PARTS.items() for part in parts),
 )
 
@@ -48,7 +48,7 @@ def combinations_of(located: Located[Agenda]) -> tuple[Factors, ...]:
     """
     agenda, origin = located.value, located.origin / "factors"
     for key in agenda.factors:
-        if key not in (*OF_CLUSTER, LOAD, ENGINE):
+        if key not in (*OF_CLUSTER, *OF_ENGINE, LOAD):
             _target(key, agenda, origin)
     lengths = {key: len(values) for key, values in agenda.factors.items()}
     if agenda.combine == "product":
@@ -117,9 +117,9 @@ def agenda_at(located: Located[Agenda], factors: Factors) -> Located[Agenda]:
         if key == LOAD:
             for at in range(len(agenda.workloads)):
                 _put(changed, ("workloads", at, "rate", "load"), value, here)
-        elif key == ENGINE:
-            changed.data[ENGINE] = value
-            _set_line(changed, (ENGINE,), here)
+        elif key in OF_ENGINE:
+            changed.data[key] = value
+            _set_line(changed, (key,), here)
         elif key not in OF_CLUSTER:
             _put(changed, _target(key, agenda, located.origin / "factors"), value, here)
     found = agenda_of(changed)

@@ -327,7 +327,7 @@ class Campaign:
         if plan.agenda.engine == AGENTS:
             return RunAttempt(*arguments)
         attempt_there = EngineAttempt(*arguments)
-        attempt_there.use(plan.agenda.engine, work)
+        attempt_there.use(plan.agenda.engine, plan.agenda.engine_options, work)
         return attempt_there
 
     def _check_facts(self, facts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -58,9 +58,9 @@ class EngineAttempt(RunAttempt):
 
     _engine: EngineRecord | None = None
 
-    def use(self, name: str, work: Path) -> None:
-        """Set the engine by its name, and the folder for its files."""
-        self._name, self._engine_folder = name, work / ENGINE_FOLDER
+    def use(self, name: str, options: Mapping[str, bool | int | float | str], work: Path) -> None:
+        """Set the engine by its name, its own settings, and the folder for its files."""
+        self._name, self._options, self._engine_folder = name, options, work / ENGINE_FOLDER
 
     async def run(self) -> RunRecord:
         """See `RunAttempt.run`."""
@@ -106,6 +106,7 @@ class EngineAttempt(RunAttempt):
             addresses={node: member.address for node, member in self._job.members.items()},
             folder=self._engine_folder,
             settings={**text, **program.settings, "due": str(due), "seed": run.seed},
+            options=self._options,
         )
         job.write_properties()
         return job

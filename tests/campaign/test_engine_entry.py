@@ -44,9 +44,26 @@ def test_a_factor_runs_the_same_placement_on_both_engines(tmp_path: Path) -> Non
     assert places["agents"] == places["storm"]
 
 
+def test_an_engine_s_own_settings_can_be_a_factor(tmp_path: Path) -> None:
+    key = "topology.disable.loadaware.messaging"
+    factor = f"factors: {{engine_options: [{{{key}: true}}, {{{key}: false}}]}}"
+    found = plan(tmp_path, AGENDA.replace("engine: storm", f"engine: storm\n{factor}"))
+    assert [each.agenda.engine_options[key] for each in found.plans.values()] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        (
+            "name: e",
+            "engine_options: {worker.heap: 3}\nname: e",
+            "a.yaml:1: engine_options.worker.heap: settings of engine: storm for a topology begin with topology.",
+        ),
+        (
+            "engine: storm",
+            "engine_options: {topology.debug: true}",
+            "a.yaml:2: engine_options: engine: agents has no settings of its own",
+        ),
         ("storm", "strom", "a.yaml:2: engine: .*'strom'.*storm"),
         ("even}", "even, online: {}}", r"a.yaml:6: schedulers\[0\].online: an online scheduler is not possible with "),
         ("even}", "pmod, gates: {}}", r"a.yaml:6: schedulers\[0\].gates: a communication schedule is not possible"),
