@@ -220,8 +220,8 @@ def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(desk: 
         work["outputs"]["default"]["keys"] == [pytest.approx(0.25, abs=0.06), pytest.approx(0.75, abs=0.06)]
     )
     assert work["rows_per_s"] == pytest.approx(100, rel=0.1)
-    # Storm's own work is on top of that of the document; a loaded machine has slower operations.
-    assert 400_000 < work["operations"] < 1_500_000
+    # What Storm does itself, waiting included, is on top of the document's work.
+    assert 400_000 < work["operations"] < 5_000_000
 
 
 def javas(desk: Any) -> int:
