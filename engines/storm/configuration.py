@@ -26,8 +26,11 @@ WORKER_HEAP_MB = 256
 
 SCHEDULER = "millrace.storm.PinnedScheduler"
 
-DAEMON_JAVA = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Daemons live for a minute: they are not worth the second compiler."""
+COMMON_JAVA = ("-XX:+UseSerialGC", "-XX:-UsePerfData")
+"""Options of all processes; files of performance data would stay in the temporary folder when they are killed."""
+
+DAEMON_JAVA = (*COMMON_JAVA, "-Xmx192m", "-XX:TieredStopAtLevel=1")
+"""Options of daemons, which live for a minute: they are not worth the second compiler."""
 
 GROUPINGS = ("shuffle", "fields", "global", "all", "local-or-shuffle")
 
@@ -157,7 +160,7 @@ class StormFiles:
             "supervisor.monitor.frequency.secs": 1,
             "supervisor.heartbeat.frequency.secs": 1,
             "supervisor.worker.start.timeout.secs": 120,
-            "worker.childopts": f"-Xms{WORKER_HEAP_MB}m -Xmx{WORKER_HEAP_MB}m -XX:+UseSerialGC "
+            "worker.childopts": f"-Xms{WORKER_HEAP_MB}m -Xmx{WORKER_HEAP_MB}m {' '.join(COMMON_JAVA)} "
             f"-Dmillrace.node={node} -Dmillrace.port={first}",
         }
 
@@ -170,7 +173,7 @@ class StormFiles:
             "topology.eventlogger.executors": 0,
             "topology.disable.loadaware.messaging": True,
             "topology.stats.sample.rate": 1.0,
-            "topology.worker.logwriter.childopts": "-Xmx32m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "topology.worker.logwriter.childopts": f"-Xmx32m {' '.join(COMMON_JAVA)} -XX:TieredStopAtLevel=1",
             "topology.fall.back.on.java.serialization": False,
             "millrace.places": {
                 name: f"{slot.node}:{self.port(slot.node, slot.index)}" for name, slot in job.places.items()

@@ -12,7 +12,6 @@ import psutil
 import pyarrow.parquet
 import pytest
 
-from engines.installation import FOLDER
 from engines.selection import install_engine
 from inventory.errors import UnfitError
 
@@ -221,8 +220,8 @@ def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(desk: 
         work["outputs"]["default"]["keys"] == [pytest.approx(0.25, abs=0.06), pytest.approx(0.75, abs=0.06)]
     )
     assert work["rows_per_s"] == pytest.approx(100, rel=0.1)
-    # Storm's own work is on top of that of the document; a loaded machine has slower operations.
-    assert 400_000 < work["operations"] < 1_500_000
+    # What Storm does itself, waiting included, is on top of the document's work.
+    assert 400_000 < work["operations"] < 5_000_000
 
 
 def javas(desk: Any) -> int:
@@ -243,16 +242,17 @@ def test_ctrl_c_twice_and_a_killed_controller_leave_no_process_of_storm(desk: An
         desk.wait_for_silence()
 
 
-def test_without_storm_a_campaign_is_refused_before_it_starts(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden = next(FOLDER.glob("storm-programs-*.jar")).parent
-    moved = [
-        path.rename(path.with_name(f"hidden-{path.name}")) for path in hidden.glob("storm-[0-9a-f]*") if path.is_dir()
-    ]
-    try:
-        outcome = desk.run("run", desk.agenda(engine="storm", workloads=[workload(desk)]))
-    finally:
-        for path in moved:
-            path.rename(path.with_name(path.name.removeprefix("hidden-")))
+WITHOUT_STORM = """\
+from engines import selection
+from millrace.__main__ import main
+
+selection.installed = lambda name: None
+main()
+"""
+
+
+def test_without_storm_a_campaign_is_refused_before_it_starts(desk: Any) -> None:
+    outcome = desk.run("run", desk.agenda(engine="storm", workloads=[workload(desk)]), program=WITHOUT_STORM)
     assert outcome.status == 3, outcome
     assert "Apache Storm is not installed; millrace engine storm installs it" in outcome.err
     assert not (desk.folder / "results").exists()
