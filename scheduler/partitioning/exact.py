@@ -115,7 +115,7 @@ class _Search:
         self._kept = kept
         self._over = over
         self._order = elimination_order(instance)
-        self._prices = _prices(instance, density)
+        self._prices = load_prices(instance, density)
         self._class_prices = class_prices
         self._keys: list[Key] = []
         self._number: dict[Key, int] = {}
@@ -338,7 +338,7 @@ class _Stage:
         return pairs, *(max(q * most - p * s for s, most in enumerate(curve)) for p, q in self._search._prices)
 
 
-def _prices(instance: Instance, density: Density) -> list[tuple[int, int]]:
+def load_prices(instance: Instance, density: Density) -> list[tuple[int, int]]:
     """Return the prices of load, as (p, q) for p/q, with the lowest bounds at the start."""
     most = density.most
     need = sum(size * len(members) for size, members in zip(density.steps, instance.members, strict=True))

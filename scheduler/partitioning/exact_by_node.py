@@ -26,6 +26,9 @@ MOST_CLASSES = 7
 ROUNDS = 80
 """Steps of the search for good prices."""
 
+REFRESH, SHORT = 16, 80
+"""Steps between two examinations of all fillings, and the number of fillings examined in between."""
+
 PARTS = 64
 """Prices are multiples of 1/64 of a rate unit, so that bounds are exact."""
 
@@ -41,25 +44,31 @@ Layer = dict[Remaining, tuple[int, Remaining, int]]
 """Counts left to place -> rate kept, the counts before, and the number of the offer taken."""
 
 
-def applies(instance: Instance) -> bool:
-    """Return whether the classes are few enough."""
+def few_fillings(instance: Instance) -> list[list[Filling]] | None:
+    """Return the fillings of each kind of node, or None if this method does not apply: there are too many classes."""
     if len(instance.members) > MOST_CLASSES:
-        return False
+        return None
     if prod(len(members) + 1 for members in instance.members) > MOST_REMAINING:
-        return False
-    return all(_fillings(instance, nodes[0]) is not None for nodes in _alike(instance))
+        return None
+    found: list[list[Filling]] = []
+    for nodes in _alike(instance):
+        mine = fillings_of(instance, nodes[0])
+        if mine is None:
+            return None
+        found.append(mine)
+    return found
 
 
-def search_by_node(instance: Instance, kept: int, over: Callable[[], bool]) -> Proof:
+def search_by_node(instance: Instance, fillings: Sequence[list[Filling]], kept: int, over: Callable[[], bool]) -> Proof:
     """Search for the placement that keeps the most rate, and more than `kept`.
 
     Args:
-        instance: the problem; `applies` holds.
+        instance: the problem.
+        fillings: its `few_fillings`.
         kept: rate that the best known placement keeps; -1 when none is known.
         over: returns True when the time is up.
     """
     alike = _alike(instance)
-    fillings = [_fillings(instance, nodes[0]) or [] for nodes in alike]
     sizes = [len(members) for members in instance.members]
     prices = _prices(fillings, [len(nodes) for nodes in alike], sizes, kept, over)
     offers: list[list[Offer]] = []
@@ -128,7 +137,7 @@ def _alike(instance: Instance) -> list[list[int]]:
     return [kinds[limits] for limits in sorted(kinds, reverse=True)]
 
 
-def _fillings(instance: Instance, node: int) -> list[Filling] | None:
+def fillings_of(instance: Instance, node: int) -> list[Filling] | None:
     """Return the possible fillings of `node`, or None when they are too many to list."""
     found: list[Filling] = []
     counts = [0] * len(instance.members)
@@ -157,30 +166,46 @@ def _fillings(instance: Instance, node: int) -> list[Filling] | None:
     return found if extend(0, instance.capacity[node], instance.room[node], frozenset(), 0) else None
 
 
+def _most_valuable(fillings: list[Filling], prices: Sequence[float]) -> list[Filling]:
+    """Return the fillings that are worth most at these prices."""
+    if len(fillings) <= SHORT:
+        return fillings
+    worth = [keeps - sum(map(mul, prices, counts)) for counts, keeps in fillings]
+    least = sorted(worth)[-SHORT]
+    return [filling for filling, value in zip(fillings, worth, strict=True) if value >= least]
+
+
 def _prices(
     fillings: Sequence[list[Filling]], times: Sequence[int], sizes: Sequence[int], kept: int, over: Callable[[], bool]
 ) -> list[int]:
-    """Return prices per class, in parts of a rate unit, with a low bound (subgradient steps of Polyak's length)."""
+    """Return prices per class, in parts of a rate unit, with a low bound (subgradient steps of Polyak's length).
+
+    Most rounds look only at the fillings that were worth most some rounds ago; their bounds are estimates.
+    """
     prices = [0.0] * len(sizes)
     best, chosen = float("inf"), prices
     shrink = 1.0
-    for _ in range(ROUNDS):
+    short = list(fillings)
+    for at in range(ROUNDS):
         if over():
             break
+        whole = at % REFRESH == 0
+        if whole:
+            short = [_most_valuable(mine, prices) for mine in fillings]
         bound = sum(p * size for p, size in zip(prices, sizes, strict=True))
         excess = [float(size) for size in sizes]
-        for mine, nodes in zip(fillings, times, strict=True):
+        for mine, nodes in zip(short, times, strict=True):
             worth, counts = max((keeps - sum(map(mul, prices, counts)), counts) for counts, keeps in mine)
             bound += nodes * worth
             for kind, count in enumerate(counts):
                 excess[kind] -= nodes * count
-        if bound < best:
-            best, chosen = bound, prices
-        else:
+        if bound >= best:
             shrink *= 0.9
+        elif whole:
+            best, chosen = bound, prices
         length = sum(value * value for value in excess)
-        if not length or bound <= kept:
+        if whole and (not length or bound <= kept):
             break
-        step = shrink * (bound - kept) / length
+        step = shrink * max(0.0, bound - kept) / length if length else 0.0
         prices = [price - step * value for price, value in zip(prices, excess, strict=True)]
     return [round(PARTS * price) for price in chosen]
