@@ -170,6 +170,10 @@ MOST_SETS = 10_000
 """Sets that are examined for each bound in the search for prices."""
 
 
+FEW, MORE_SETS = 45, ((4, 60), (16, 30))
+"""With more executors, prices are improved with so many times the sets, in so many steps."""
+
+
 @dataclass(frozen=True)
 class Solution:
     """A placement with a lower bound.
@@ -238,6 +242,9 @@ def _proof(instance: Instance, density: Density, kept: int, over: Callable[[], b
     if first.complete or first.limit_hit:
         return first
     prices = find_prices(instance, kept, over, MOST_SETS)
+    for times, rounds in MORE_SETS if instance.executors > FEW else ():
+        if prices.most > kept:
+            prices = find_prices(instance, kept, over, times * MOST_SETS, rounds, prices)
     if prices.most <= kept:
         return Proof(None, kept, True, False)
     proof = search(instance, density, kept, over, prices)
