@@ -23,8 +23,8 @@ from scheduler.partitioning.hop_levels import levels_of
 from scheduler.partitioning.hops import hop_table
 from scheduler.partitioning.instance import instance_of
 from scheduler.placement_file import make_placement_file
-from scheduler.problem import Hops, Objective, Plan, Problem
-from scheduler.registry import Checked
+from scheduler.problem import Aim, Hops, Objective, Plan, Problem
+from scheduler.registry import Checked, make_scheduler
 from workloads.topology import Component, Executor, Topology
 
 OBJECTIVES: tuple[Objective, ...] = ("cost", "busiest-link", "busiest-node")
@@ -162,6 +162,24 @@ def test_reported_values_are_those_of_the_placement_and_no_bound_is_above_the_op
             assert reported == pytest.approx(_told(problem, plan, objective, hops), abs=1e-9)
             assert reported >= least - 1e-9
             assert plan.lower_bound is None or plan.lower_bound <= least + 1e-9
+
+
+@settings(deadline=None, max_examples=25)
+@given(_rounds(), st.sampled_from(OBJECTIVES), st.integers(1, 5))
+def test_schedulers_without_objectives_are_judged_by_the_same_sums(
+    given: tuple[Problem, Hops], objective: Objective, workers: int
+) -> None:
+    problem, hops = given
+    topology = replaced(problem.topologies[0], workers=workers)
+    problem = replace(problem, topologies=(topology,))
+    for name in ("even", "r-storm", "t-storm", "d-storm", "matrix"):
+        scheduler = make_scheduler(name)
+        plan = scheduler.place(problem)
+        if plan.placements["t"].status == "placed":
+            aim = Aim(objective, hops)
+            told = make_placement_file(name, scheduler.params, problem, plan, 0.0, aim=aim).cost.objective
+            expected = _told(problem, plan, objective, hops)
+            assert told is None if expected == inf else told == pytest.approx(expected, abs=1e-9)
 
 
 @settings(deadline=None, max_examples=40)
