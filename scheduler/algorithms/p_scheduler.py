@@ -352,12 +352,16 @@ class _Refinement:
     def _partner(self, v: int, p: int, gain: int) -> int | None:
         """Return the member of `p` whose exchange with `v` reduces the cut most, or None."""
         source = self._part[v]
-        best: tuple[int, int] | None = None
+        mine, heavy, near, rates = self._weight[v], self._weight, self._near[v], self._rate
+        # The difference in weight that both parts have room for.
+        most, least = self._limit - self._load[p], self._load[source] - self._limit
+        highest, best = 0, -1
         for u in self._members[p]:
-            change = self._weight[v] - self._weight[u]
-            if self._load[p] + change > self._limit or self._load[source] - change > self._limit:
+            of = rates[u]
+            together = gain + of.get(source, 0) - of.get(p, 0)
+            if together < highest or together <= 0 or not least <= mine - heavy[u] <= most:
                 continue
-            together = gain + self._gain(u, source) - 2 * self._near[v].get(u, 0)
-            if together > 0 and (best is None or (-together, u) < best):
-                best = (-together, u)
-        return None if best is None else best[1]
+            together -= 2 * near.get(u, 0)
+            if together > highest or (together == highest > 0 and u < best):
+                highest, best = together, u
+        return None if best < 0 else best
