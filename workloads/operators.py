@@ -228,7 +228,12 @@ class Incremental(Protocol):
     """
 
     def state_keys(self) -> Iterable[Hashable]:
-        """Return the keys of all state."""
+        """Return the keys of all state.
+
+        They are listed at once, which takes 10 ms or more for a million. An iterator (`iter`, a generator) is consumed
+        while the bolt works instead: it may lack keys that come later, which are tracked, but if it fails with
+        `RuntimeError` because the state has changed, keys are listed at once.
+        """
         ...
 
     def track_changes(self, changed: set[Any] | None, /) -> None:

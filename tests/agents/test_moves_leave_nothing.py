@@ -3,7 +3,7 @@
 import gc
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 
@@ -15,7 +15,10 @@ from witness import SCHEMA, SIDE
 
 from agents.protocol import Abandon, Cut, Move, Passed, Precopy, Prepare, Ready, Slot
 from agents.worker.channels.channel import FLUSH_AGE_NS
+from agents.worker.task_graph import registry
 from agents.worker.task_graph.plan import RunPlan
+from workloads.apps.wordcount import Count
+from workloads.operators import NOTHING, Batch, Context, Emitted, Operator
 from workloads.topology import Component, Input, Topology
 
 SLOTS = [Slot("n1", 0), Slot("n1", 1), Slot("n2", 0)]
@@ -125,3 +128,55 @@ def test_plans_behind_many_moves_take_no_more_memory_than_the_first() -> None:
         grown = sys.getallocatedblocks() - before
     # A tuple that is made from a generator grows the interpreter's store of free tuples: one block per plan and tuple.
     assert grown < PLANS / 2
+
+
+class Deep(Count):
+    """A bolt with many keys."""
+
+    def __init__(self, keys: int) -> None:
+        super().__init__()
+        self.keys, self.closed, self.released = keys, 0, list[int]()
+
+    def open(self, context: Context) -> None:
+        self._counts.update(dict.fromkeys(map(str, range(self.keys)), 1))
+
+    def process(self, batch: Batch) -> Emitted:
+        return NOTHING
+
+    def release_keys(self, keys: Collection[str]) -> None:
+        assert not self.closed
+        self.released.append(len(keys))
+        super().release_keys(keys)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize(("keys", "most", "ends_early"), [(100, 100, False), (100, 30, False), (50_000, 1, True)])
+def test_a_large_state_that_has_left_is_deleted_little_by_little(
+    monkeypatch: pytest.MonkeyPatch, keys: int, most: int, ends_early: bool
+) -> None:
+    monkeypatch.setattr(registry, "RELEASED_KEYS", most)
+    ledger = ExactLedger(LINE, 10**9, [])
+
+    def operator(component: str) -> Operator:
+        return Deep(keys) if component == "b" else ledger.operator(component)
+
+    rate = {"kind": "constant", "tuples_per_s": 1000.0}
+    spec = msgspec.structs.replace(run_spec(LINE, [*SLOTS, *SLOTS], rate=rate), workers=tuple(SLOTS))
+    with scripted_run(spec, operator, Limits()) as run:
+        number = next(at for at, executor in run.plan.executors.items() if executor.name == "b[0]")
+        worker = run.workers[run.plan.place[number]]
+        old = worker.registry.running[number].operator
+        assert isinstance(old, Deep)
+        carry_out(run, number)
+        assert number not in worker.registry.running
+        assert worker.tasks.has_more_steps == ends_early
+        assert old.closed == (not ends_early)
+        if keys == most:
+            assert old.released == []
+        else:
+            assert set(old.released[:-1]) == {most}
+            assert (sum(old.released) == keys) == (not ends_early)
+        worker.tasks.close()
+        assert old.closed == 1

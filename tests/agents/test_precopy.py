@@ -173,6 +173,28 @@ class Large(Bolt):
         self.values |= msgspec.msgpack.decode(state, type=dict[int, bytes])
 
 
+class Lazy(Large):
+    """Its keys are listed bit by bit."""
+
+    def state_keys(self) -> Iterable[int]:
+        return (key for keys in [list(self.values)] for key in keys)
+
+
+class Fragile(Large):
+    """Its keys are an iterator that ends with an error when there is another one."""
+
+    def change(self, rows: int) -> None:
+        super().change(rows)
+        if rows:
+            key = len(self.values)
+            self.values[key] = bytes(100)
+            if self.changed is not None:
+                self.changed.add(key)
+
+    def state_keys(self) -> Iterable[int]:
+        return iter(self.values)
+
+
 def copied(old: Large, new: Large, rows: int) -> tuple[list[int], int]:
     """Copy state, while so many rows come during each piece; return the sizes of the pieces and of the rest."""
     leaving, arriving = LeavingState("b[0]", old, 1, 0), ArrivingState("b[0]", new, new, 1, 1, 0)
@@ -199,6 +221,17 @@ def test_pieces_and_the_rest_do_not_grow_with_the_state(keys: int, rows: int) ->
     assert keys * 100 <= sum(sizes) < keys * 110 * (1 + rows / 50) + 50_000
     assert rest < 50_000
     assert old.changed is None
+
+
+@pytest.mark.parametrize("kind", [Lazy, Fragile])
+@pytest.mark.parametrize(("keys", "rows"), [(10_000, 0), (10_000, 1), (100, 2), (1, 1), (0, 0)])
+def test_keys_of_an_iterator_are_listed_bit_by_bit_while_rows_come(kind: type[Large], keys: int, rows: int) -> None:
+    with mock.patch.multiple(state_copies, PIECE_BYTES=10_000, SMALL_ROUND_BYTES=50_000, LISTED_KEYS=7):
+        old, new = kind(keys), Large(0)
+        sizes, rest = copied(old, new, rows if keys else 0)
+    assert new.values == old.values
+    assert max(sizes) < 20_000
+    assert rest < 50_000
 
 
 @pytest.mark.parametrize("rows", [100, 10_000])

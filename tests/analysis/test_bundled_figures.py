@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.build import build
+from analysis.render import render
 from analysis.results import load_campaign
 from analysis.summary import SPARK_COLUMNS
 from campaign.results.bundle import write_bundle
@@ -46,10 +47,13 @@ def test_figures_are_drawn_again_without_traces_and_spark(tmp_path: Path) -> Non
         remade_figures(folder, folder / "report")
 
 
-@pytest.mark.spark
+@pytest.mark.sail
 @pytest.mark.long
-def test_the_script_of_a_bundle_draws_every_figure_again(small_report: Path, tmp_path: Path) -> None:
-    write_bundle(small_report.parent, tmp_path / "a.tar.zst")
+def test_the_script_of_a_bundle_draws_every_figure_again(small_campaign: Path, tmp_path: Path) -> None:
+    campaign = tmp_path / "campaign"
+    shutil.copytree(small_campaign, campaign, ignore=shutil.ignore_patterns("report"))
+    report = render(campaign, engine="sail").parent
+    write_bundle(campaign, tmp_path / "a.tar.zst")
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     check_bundle(tmp_path / "a.tar.zst", into=bundle)
@@ -60,7 +64,7 @@ def test_the_script_of_a_bundle_draws_every_figure_again(small_report: Path, tmp
 
     first = drawn("first")
     assert (first.returncode, first.stdout, first.stderr) == (0, "every figure is the same, byte by byte\n", "")
-    figures = {path.name: path.read_bytes() for path in (small_report / "figures").iterdir()}
+    figures = {path.name: path.read_bytes() for path in (report / "figures").iterdir()}
     assert {path.name: path.read_bytes() for path in (tmp_path / "first" / "figures").iterdir()} == figures
 
     (bundle / "report" / "figures" / min(figures)).write_text("another")

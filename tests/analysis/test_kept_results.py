@@ -47,13 +47,13 @@ def test_trace_tables_keep_the_columns_of_0_1_0(run: str, name: str) -> None:
         assert TABLES[name].field(column.name).type == column.type
 
 
-@pytest.mark.spark
+@pytest.mark.sail
 @pytest.mark.long
 def test_the_report_of_0_1_0_is_made_again_with_the_same_figures(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     shutil.copytree(KEPT, folder)
     shutil.rmtree(folder / "report")
-    render(folder)
+    render(folder, engine="sail")
     for path in (KEPT / "report" / "tables").iterdir():
         before, after = table(KEPT, path.stem), table(folder, path.stem)
         # Columns may be added; those that were there have the values that they had. Only doubts may come up later.

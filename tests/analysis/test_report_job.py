@@ -96,7 +96,7 @@ def test_two_reports_of_one_campaign_are_the_same_to_the_byte(small_campaign: Pa
     assert leftovers(small_campaign) == []
 
 
-@pytest.mark.spark
+@pytest.mark.sail
 @pytest.mark.long
 def test_an_interval_that_is_over_when_it_begins_has_no_rates_and_breaks_no_report(tiny: Path) -> None:
     """An input ends right behind the warm-up: processes note both ends of the interval within their clocks' grain."""
@@ -108,7 +108,7 @@ def test_an_interval_that_is_over_when_it_begins_has_no_rates_and_breaks_no_repo
             if row["kind"] == "measure_end":
                 row["t_ns"] = begun[row["node"], row["worker"]]
         pyarrow.parquet.write_table(pa.Table.from_pylist(rows, events.schema), path)
-    render(tiny)
+    render(tiny, engine="sail")
     for row in table(tiny / "report", "runs"):
         assert (row["counts"], row["source_tuples_per_s"], row["sink_tuples_per_s"]) == ("true", "", "")
 

@@ -73,9 +73,10 @@ def test_sources_of_a_lost_node_are_acknowledged_where_they_are_next(desk: Any) 
         assert found[f"__acked[{at}]"] == pytest.approx(found[f"spout[{at}]"], rel=0.02)
 
 
+@pytest.mark.sail
 @pytest.mark.long
 def test_acknowledgements_are_traffic_and_change_no_other_figure(desk: Any) -> None:
-    changes = {"warmup_s": 1, "duration_s": 5, "repetitions": 2}
+    changes = {"warmup_s": 1, "duration_s": 5, "repetitions": 2, "report": {"engine": "sail"}}
     found = []
     for acks in (False, True):
         outcome = desk.run("run", campaign(desk, [], acks=acks, **changes), program=desk.whole)

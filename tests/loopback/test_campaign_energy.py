@@ -51,9 +51,7 @@ def raced(shared_desk: Any, tmp_path_factory: pytest.TempPathFactory) -> Raced:
 @pytest.fixture(scope="module")
 def report(shared_desk: Any, raced: Raced) -> Path:
     """The folder of its report."""
-    outcome = shared_desk.end_of(
-        shared_desk.start("report", str(raced.folder.parent), program=shared_desk.whole), seconds=240
-    )
+    outcome = shared_desk.run("report", str(raced.folder.parent), "--engine", "sail", program=shared_desk.whole)
     assert outcome.status == 0, outcome
     return raced.folder.parent / "report"
 
@@ -85,7 +83,7 @@ def test_energy_per_tuple_of_each_scheduler_is_what_the_counters_counted_over_wh
         assert [machine["nodes"] for machine in energy["machines"]] == [["n1", "n2"]]
 
 
-@pytest.mark.spark
+@pytest.mark.sail
 @pytest.mark.long
 def test_the_reports_figures_are_those_of_the_runs(raced: Raced, report: Path) -> None:
     assert (report / "index.html").stat().st_size > 0
@@ -101,7 +99,7 @@ def test_the_reports_figures_are_those_of_the_runs(raced: Raced, report: Path) -
         assert float(row["latency_p50_ms"]) == pytest.approx(measured["latency_ms"]["p50"], rel=0.5)
 
 
-@pytest.mark.spark
+@pytest.mark.sail
 @pytest.mark.long
 def test_the_report_says_the_energy_per_tuple_that_one_works_out_by_hand_for_each_scheduler(
     raced: Raced, report: Path

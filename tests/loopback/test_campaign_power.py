@@ -74,7 +74,7 @@ def test_a_run_on_nodes_without_a_meter_says_so_and_has_no_energy(desk, tmp_path
     assert all("no zone with an energy counter" in row["detail"] for row in absent)
 
 
-@pytest.mark.spark
+@pytest.mark.sail
 @pytest.mark.long
 def test_a_campaign_that_nothing_meters_follows_its_model_and_the_report_says_by_which_parameters(
     desk, tmp_path, monkeypatch
@@ -85,7 +85,8 @@ def test_a_campaign_that_nothing_meters_follows_its_model_and_the_report_says_by
     )
     (root / "proc").symlink_to("/proc")
     monkeypatch.setenv(ROOT_VARIABLE, str(root))
-    outcome = desk.run("run", desk.agenda(sensors=["cpu", "power"], schedulers=["even"]), program=desk.whole)
+    agenda = desk.agenda(sensors=["cpu", "power"], schedulers=["even"], report={"engine": "sail"})
+    outcome = desk.run("run", agenda, program=desk.whole)
     assert outcome.status == 0, outcome
     (folder,) = desk.campaign.glob("runs/*")
     run = json.loads((folder / "run.json").read_text())

@@ -9,7 +9,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import repeat
 from operator import itemgetter
 from pathlib import Path
@@ -114,10 +113,9 @@ class Count(Bolt):
 
     def release_keys(self, keys: Collection[str]) -> None:
         """See `Divisible`."""
-        # A `Counter` would delete by a method in Python.
-        delete = partial(dict.__delitem__, self._counts)
+        delete = self._counts.pop
         for word in keys:
-            delete(word)
+            delete(word, None)
 
     def absorb(self, other: "Count") -> None:
         """See `Divisible`."""

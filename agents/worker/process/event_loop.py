@@ -79,12 +79,12 @@ class EventLoop:
             key.data(mask)
 
     def _sleep_s(self) -> float:
-        """Return the time until the next timer; 0 while an executor is runnable, or state is copied in this worker."""
+        """Return the time until the next timer; 0 while an executor is runnable, or state is copied or deleted."""
         wake = self._next_report_ns
         now = time.monotonic_ns()
         if not self.halted:
             registry = self._tasks.registry
-            if self._tasks.is_copying or any(bolt.ready for bolt in registry.bolts):
+            if self._tasks.has_more_steps or any(bolt.ready for bolt in registry.bolts):
                 return 0.0
             if self._flush_timer.next_ns is not None:
                 wake = min(wake, self._flush_timer.next_ns)

@@ -187,6 +187,7 @@ class EpochTasks:
     def after_turns(self) -> None:
         """Report the results of the last turns to the controller."""
         self._transfer.groups.step()
+        self.registry.close_some()
         if self._pending is not None:
             self._after_barrier(self._pending)
         spouts = self.registry.spouts
@@ -200,9 +201,9 @@ class EpochTasks:
             self._send(done)
 
     @property
-    def is_copying(self) -> bool:
-        """True if state is copied within this worker, for which `after_turns` is to be called again."""
-        return self._transfer.groups.is_copying
+    def has_more_steps(self) -> bool:
+        """True if `after_turns` is to be called again: state is copied within this worker, or deleted."""
+        return self._transfer.groups.is_copying or bool(self.registry.closing)
 
     @property
     def is_over(self) -> bool:
@@ -232,9 +233,8 @@ class EpochTasks:
         """Close all operators."""
         arriving = self._pending.change[0].arriving.values() if self._pending and self._pending.change else ()
         # An executor that is added may keep the operator of one that leaves.
-        for operator in {
-            id(each.operator): each.operator for each in chain(self.registry.executors, arriving)
-        }.values():
+        every = chain(self.registry.executors, self.registry.closing, arriving)
+        for operator in {id(each.operator): each.operator for each in every}.values():
             operator.close()
         self._transfer.close()
 

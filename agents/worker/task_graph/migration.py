@@ -124,7 +124,7 @@ class Migration:
             if isinstance(running, BoltExecutor):
                 running.inputs.leave()
             if number not in self._kept.values():
-                running.operator.close()
+                registry.close(running)
             return
         if number in self._old_outgoing:
             registry.retire([registry.outgoing.pop(channel) for channel in self._old_outgoing[number]])

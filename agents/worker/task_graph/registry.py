@@ -1,6 +1,7 @@
 """The executors and channel ends of one worker, and the dispatch of received frames to them."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from agents.worker.channels.channel import ChannelId, Incoming, Outgoing
 from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, mark_of
@@ -10,6 +11,10 @@ from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.wire import frame
 from inventory.errors import RunError
+from workloads.operators import Divisible
+
+RELEASED_KEYS = 512
+"""Keys of an executor that has left whose state is deleted at a time: a millisecond; for a million it takes 50."""
 
 
 class TaskRegistry:
@@ -22,6 +27,7 @@ class TaskRegistry:
         retired: channel ends whose sender or receiver has moved, and that the receiver has not closed yet.
         departed, dropped: executors that have moved away, and channel ends that the receiver has closed; both are kept
             until their last report.
+        copied_keys: of an executor that is about to leave, by its number: the keys of its state, if they are known.
     """
 
     def __init__(self) -> None:
@@ -31,6 +37,8 @@ class TaskRegistry:
         self.retired: list[Outgoing] = []
         self.departed: list[RunningExecutor] = []
         self.dropped: list[Outgoing] = []
+        self.copied_keys: dict[int, list[Any]] = {}
+        self._closing: list[tuple[RunningExecutor, list[Any]]] = []
         # After a move there are two channels with the same id for a while, to or from different workers.
         self._to: dict[tuple[ChannelId, int], RemoteOutgoing] = {}
         self._from: dict[tuple[ChannelId, int], RemoteIncoming] = {}
@@ -59,6 +67,36 @@ class TaskRegistry:
         gone = self.running.pop(number)
         self._list()
         return gone
+
+    def close(self, gone: RunningExecutor) -> None:
+        """Close the operator of an executor that has left.
+
+        If it has many keys, delete their state first, little by little, in `close_some`: rows of others do not wait.
+        """
+        keys = self.copied_keys.pop(gone.number, [])
+        if isinstance(gone.operator, Divisible) and len(keys) > RELEASED_KEYS:
+            self._closing.append((gone, keys))
+        else:
+            gone.operator.close()
+
+    @property
+    def closing(self) -> list[RunningExecutor]:
+        """Executors that have left, for which `close_some` is to be called again."""
+        return [gone for gone, _ in self._closing]
+
+    def close_some(self) -> None:
+        """Delete some state of an executor that has left, and close its operator behind the last of it."""
+        if not self._closing:
+            return
+        gone, keys = self._closing[0]
+        operator = gone.operator
+        if keys and isinstance(operator, Divisible):
+            with gone.guarded():
+                operator.release_keys(keys[-RELEASED_KEYS:])
+            del keys[-RELEASED_KEYS:]
+        if not keys:
+            del self._closing[0]
+            operator.close()
 
     def _list(self) -> None:
         ordered = [self.running[number] for number in sorted(self.running)]

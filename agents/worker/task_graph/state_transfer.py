@@ -215,6 +215,7 @@ class StateTransfer:
         if copy is not None and is_rest and isinstance(running, BoltExecutor):
             with running.guarded():
                 snapshot = Snapshot(copy.rest(), worked=running.worked)
+            self._registry.copied_keys[running.number] = copy.keys
         else:
             snapshot = stored or running.snapshot()
         cpu_ns = self._clocks.cpu_ns() - began + (copy.cpu_ns if copy else 0)
