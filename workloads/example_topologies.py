@@ -1,8 +1,8 @@
 """Topologies that schedulers are measured on: published shapes, and random ones from a seed.
 
 `linear`, `diamond` and `star` are the micro-benchmarks of I-Scheduler (Eskandari, Mair, Huang, Eyers, 2020), 10 to
-32 executors in steps of 2; `smart_home` and `taxi` are the shapes of its applications. `layered` and `chain` are
-ours, for scale.
+32 executors in steps of 2; `smart_home` and `taxi` are the shapes of its applications. `layered`, `products` and
+`chain` are ours, for scale.
 """
 
 from collections.abc import Sequence
@@ -123,6 +123,23 @@ def layered(
     return Topology(f"layered-{executors}-{seed}", tuple(components)), Traffic(tuple(edges))
 
 
+def products(components: int, each: int, seed: int, fan_in: int = 3) -> Topology:
+    """Return a random layered graph of `components` components with `each` executors, for rounds without traffic.
+
+    A link is the product of its ends' executors, `each` times `each` pairs. There are about as many layers as
+    components in a layer; each component reads from 1 to `fan_in` components of the layer before, mostly neighbours.
+    """
+    random = Random(seed)  # noqa: S311 - no secret
+    layers = max(1, round(components**0.5))
+    rows = [range(components * row // layers, components * (row + 1) // layers) for row in range(layers)]
+    found = [[Component(f"c{at}", "spout", each) for at in rows[0]]]
+    for row in rows[1:]:
+        before = found[-1]
+        bolts = [_sources(random, before, at * len(before) // len(row), fan_in) for at in range(len(row))]
+        found.append([_bolt(f"c{at}", each, *(c.id for c in from_)) for at, from_ in zip(row, bolts, strict=True)])
+    return Topology(f"products-{components}-{each}-{seed}", tuple(c for layer in found for c in layer))
+
+
 def _sources(random: Random, before: Sequence[Component], near: int, fan_in: int) -> list[Component]:
     """Return distinct components of the layer before; most of them near the place `near`."""
     wanted = random.randint(1, min(fan_in, len(before)))
@@ -136,10 +153,11 @@ def _sources(random: Random, before: Sequence[Component], near: int, fan_in: int
 
 def _uneven(random: Random, source: Component, destination: Component, rate: float) -> list[Edge]:
     """Return one edge per pair of a link; rates fall like 1/rank over the pairs, of which the order is random."""
-    pairs = [(i, j) for i in range(source.parallelism) for j in range(destination.parallelism)]
+    names = [[f"{component.id}[{i}]" for i in range(component.parallelism)] for component in (source, destination)]
+    pairs = [(one, other) for one in names[0] for other in names[1]]
     random.shuffle(pairs)
     total = sum(1 / rank for rank in range(1, len(pairs) + 1))
     return [
-        Edge(f"{source.id}[{i}]", f"{destination.id}[{j}]", float(max(1, round(rate * len(pairs) / rank / total))))
-        for rank, (i, j) in enumerate(pairs, start=1)
+        Edge(one, other, float(max(1, round(rate * len(pairs) / rank / total))))
+        for rank, (one, other) in enumerate(pairs, start=1)
     ]

@@ -6,9 +6,10 @@ here. The waiting executors of a partly running topology are treated as a topolo
 requested workers (ours).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import islice
 from math import floor
 from typing import Annotated, Any, ClassVar
 
@@ -139,29 +140,92 @@ def group_by_streams(
         most: maximum number of executors in a group.
         epsilon: share of `order` after which empty groups are preferred.
     """
-    groups: list[list[Executor]] = [[] for _ in range(workers)]
-    holds: list[set[str]] = [set() for _ in range(workers)]
     mine: dict[str, list[Executor]] = {}
     for executor in sorted(todo):
         mine.setdefault(executor.component, []).append(executor)
     threshold = floor(decimal(epsilon) * len(order))
+    bins = _Groups(workers, most)
     for number, component in enumerate(order):
+        executors = mine.get(component, [])
         inputs = {entry.source for entry in topology.component[component].inputs}
-        roomy = [at for at in range(workers) if len(groups[at]) < most]
-        primary = [at for at in roomy if holds[at] & inputs]
-        secondary = [at for at in roomy if not holds[at] & inputs]
-        if number >= threshold:
-            empty = [at for at in secondary if not groups[at]]
-            primary = [*reversed(empty), *primary]
-            secondary = [at for at in secondary if groups[at]]
-        turns = _Turns(groups, most, primary), _Turns(groups, most, secondary)
-        for executor in mine.get(component, ()):
+        first, second = bins.candidates(inputs, len(executors), number >= threshold)
+        turns = _Turns(bins.groups, most, first), _Turns(bins.groups, most, second)
+        for executor in executors:
             at = turns[0].next() if turns[0].open else turns[1].next() if turns[1].open else None
             if at is None:
                 return None
-            groups[at].append(executor)
-            holds[at].add(component)
-    return groups
+            bins.add(executor, at)
+    return bins.groups
+
+
+class _Groups:
+    """Groups of at most `most` executors; only those that a component needs are examined for it.
+
+    Attributes:
+        groups: the executors of each group.
+    """
+
+    def __init__(self, workers: int, most: int) -> None:
+        self.groups: list[list[Executor]] = [[] for _ in range(workers)]
+        self._most = most
+        self._of: dict[str, set[int]] = {}
+        # Group -> itself if it has room, else a later group; `workers` is the end. As published, `most` may be below 1.
+        self._next = list(range(workers + 1)) if most > 0 else [workers] * (workers + 1)
+        self._empty = list(range(workers)) if most > 0 else []
+
+    def add(self, executor: Executor, at: int) -> None:
+        """Add `executor` to group `at`, which has room."""
+        self.groups[at].append(executor)
+        self._of.setdefault(executor.component, set()).add(at)
+        if len(self.groups[at]) >= self._most:
+            self._next[at] = at + 1
+
+    def candidates(self, inputs: set[str], executors: int, empty_first: bool) -> tuple[list[int], list[int]]:
+        """Return the groups for `executors` executors of a component: those that are filled first, and the others.
+
+        Round robin reaches only as many groups as there are executors, so no more are returned.
+
+        Args:
+            inputs: components that it reads from; their groups are filled first.
+            executors: number of executors.
+            empty_first: the last empty groups come before all others.
+        """
+        near = {at for source in inputs for at in self._of.get(source, ()) if len(self.groups[at]) < self._most}
+        primary = sorted(near)
+        if empty_first:
+            primary = [*self._last_empty(executors), *primary]
+        primary = primary[:executors]
+        if sum(self._most - len(self.groups[at]) for at in primary) >= executors:
+            return primary, []
+        others = (at for at in self._with_room() if at not in near and not (empty_first and not self.groups[at]))
+        return primary, list(islice(others, executors))
+
+    def _last_empty(self, count: int) -> list[int]:
+        """Return at most `count` empty groups, the last one first."""
+        found: list[int] = []
+        while self._empty and len(found) < count:
+            at = self._empty.pop()
+            if not self.groups[at]:
+                found.append(at)
+        self._empty.extend(reversed(found))
+        return found
+
+    def _with_room(self) -> Iterator[int]:
+        """Yield the groups with room, ascending."""
+        at = self._room_from(0)
+        while at < len(self.groups):
+            yield at
+            at = self._room_from(at + 1)
+
+    def _room_from(self, at: int) -> int:
+        """Return the first group with room from `at` on."""
+        passed: list[int] = []
+        while self._next[at] != at:
+            passed.append(at)
+            at = self._next[at]
+        for each in passed:
+            self._next[each] = at
+        return at
 
 
 class _Turns:

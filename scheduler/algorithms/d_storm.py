@@ -6,7 +6,7 @@ inside nodes. Topologies are planned in the order given; each uses the resources
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
@@ -131,6 +131,10 @@ class DStorm:
         return revision
 
 
+Entry = tuple[int, int, int]
+"""Negative priority, rank of the kind's first executor, and the kind."""
+
+
 def _failure(topology: Topology, demand: Demand, waiting: Sequence[int]) -> str:
     executor = demand.executors[waiting[0]]
     load = as_float(Fraction(demand.load[waiting[0]], demand.load_scale))
@@ -168,8 +172,13 @@ class _Packing:
         weights = [decimal(weight) for weight in (params.a1, params.a2, params.a3)]
         self._size, self._near, self._far = (int(weight * lcm(*(w.denominator for w in weights))) for weight in weights)
         self._total = sum(demand.total(executor) for executor in mine) // 2 or 1
-        self._inside = dict.fromkeys(self._left, 0)  # kind -> rate to executors on the open node
+        self._inside: dict[int, int] = {}  # kind -> rate to executors on the open node
         self._outside = dict.fromkeys(self._left, 0)  # kind -> rate to executors on the nodes before it
+        self._uniform = len({(demand.load[e], demand.memory[e]) for e in mine}) <= 1
+        self._heaps: dict[tuple[int, int], list[Entry]] = {}
+        # Kinds whose priority has changed, and how many of them each heap has seen.
+        self._changed: list[int] = []
+        self._seen: dict[tuple[int, int], int] = {}
 
     @property
     def waiting(self) -> list[int]:
@@ -196,41 +205,68 @@ class _Packing:
         """Place the fitting executor of highest priority, repeatedly."""
         for kind, rate in self._inside.items():
             self._outside[kind] += rate
-            self._inside[kind] = 0
-        priority = {kind: self._priority(kind, node) for kind, left in self._left.items() if left}
-        heap = [(-value, self._demand.rank[self._left[kind][-1]], kind) for kind, value in priority.items()]
-        heapify(heap)
+        self._inside = {}
+        heap = self._by_priority(node)
+        aside: list[Entry] = []
         before = len(self.order)
+        touched: dict[int, None] = {}
         while heap and self._has_room(node, *self._least):
-            value, rank, kind = heappop(heap)
+            entry = heappop(heap)
+            value, rank, kind = entry
             left = self._left[kind]
-            if not left or self._demand.rank[left[-1]] != rank or priority[kind] != -value:
+            if not left or self._demand.rank[left[-1]] != rank or self._priority(kind, node) != -value:
                 continue  # outdated entry
             executor = left[-1]
             if not self._has_room(node, self._demand.load[executor], self._demand.memory[executor]):
-                continue  # never fits later: the node only fills up
+                aside.append(entry)  # never fits later: the node only fills up
+                continue
             left.pop()
             self.order.append(executor)
             self._ground.put(executor, node)
             self._memory[node] += self._demand.memory[executor]
             for other, rate in self._demand.near[kind].items():
-                self._inside[other] += rate
+                self._inside[other] = self._inside.get(other, 0) + rate
             for other in {kind, *self._demand.near[kind]}:
+                touched[other] = None
                 if self._left[other]:
-                    priority[other] = self._priority(other, node)
-                    heappush(heap, (-priority[other], self._demand.rank[self._left[other][-1]], other))
+                    heappush(heap, (-self._priority(other, node), self._demand.rank[self._left[other][-1]], other))
+        for entry in aside:
+            heappush(heap, entry)
+        self._changed.extend(touched)
         if len(self.order) > before:
             self.opened.append(node)
+
+    def _by_priority(self, node: str) -> "list[Entry]":
+        """Return a heap for `node`, still empty, with the first executor of every kind."""
+        shape = (0, 0) if self._uniform else (self._demand.capacity[node], self._demand.memory_of[node])
+        heap = self._heaps.get(shape, [])
+        kinds: Iterable[int] = dict.fromkeys(self._changed[self._seen.get(shape, 0) :])
+        if shape not in self._heaps or len(heap) > 4 * len(self._left) + 64:
+            heap, kinds = [], self._left
+        rank = self._demand.rank
+        fresh = [(-self._priority(kind, node), rank[left[-1]], kind) for kind in kinds if (left := self._left[kind])]
+        if heap:
+            for entry in fresh:
+                heappush(heap, entry)
+        else:
+            heap = fresh
+            heapify(heap)
+        self._heaps[shape] = heap
+        self._seen[shape] = len(self._changed)
+        return heap
 
     def _priority(self, kind: int, node: str) -> int:
         """Return the description's rho, scaled to an integer on this node.
 
-        The scale is twice the node's CPU x its memory x the topology's traffic x the weights' common denominator.
+        The scale is twice the node's CPU x its memory x the topology's traffic x the weights' common denominator; where
+        all executors are of one size, the traffic alone decides.
         """
+        traffic = self._near * self._inside.get(kind, 0) - self._far * self._outside[kind]
+        if self._uniform:
+            return traffic
         executor, demand = self._left[kind][-1], self._demand
         cpu, memory = demand.capacity[node] or 1, demand.memory_of[node] or 1
         size = demand.load[executor] * memory + demand.memory[executor] * cpu
-        traffic = self._near * self._inside[kind] - self._far * self._outside[kind]
         return self._size * size * self._total + 2 * cpu * memory * traffic
 
     def _has_room(self, node: str, load: int, memory: int) -> bool:

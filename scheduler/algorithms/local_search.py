@@ -44,8 +44,8 @@ class LocalSearchParams:
         worker_weight: weight of the rate between workers of one node, relative to the rate between nodes.
         executors_per_worker: maximum size of a worker; None = one worker per topology and node.
         memory: respect the nodes' memory, if any component of the round declares its memory.
-        preset: `fast` ends after multilevel starts; `best` also anneals. Up to 128 executors both
-            are the same.
+        preset: `fast` refines and anneals little after multilevel starts, `best` much. Up to 128 executors both are the
+            same.
         objective: what is minimised: W (`cut`), `cost`, `busiest-link` or `busiest-node`.
         hops: costs and rates of links: by rack (`racks`), or as measured (`links`).
     """

@@ -11,6 +11,7 @@ moves, each vertex once, and keeps the best prefix (Fiduccia and Mattheyses' for
 single vertex has room.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -88,8 +89,9 @@ class PScheduler:
             on_node = partition(graph.load, graph.near, len(homes))
             seats = _by_load(graph, on_node, homes)
             workers = _workers(topology, graph, on_node, [node_state.free[node] for node in seats])
+            started = Counter(part for part, _ in set(zip(on_node, workers, strict=True)))
             for part, node in enumerate(seats):
-                node_state.start(number, node, len({workers[at] for at, own in enumerate(on_node) if own == part}))
+                node_state.start(number, node, started[part])
             for at, executor in enumerate(mine):
                 node_state.put(executor, seats[on_node[at]])
             parts[topology.id] = {demand.executors[e]: (seats[on_node[at]], workers[at]) for at, e in enumerate(mine)}
@@ -151,8 +153,10 @@ def _workers(topology: Topology, graph: _Graph, part: Sequence[int], free: Seque
     """
     wanted = -(-topology.workers // len(free))
     worker = [0] * len(part)
-    for p, slots in enumerate(free):
-        members = [at for at, own in enumerate(part) if own == p]
+    members_of: list[list[int]] = [[] for _ in free]
+    for at, own in enumerate(part):
+        members_of[own].append(at)
+    for members, slots in zip(members_of, free, strict=True):
         place = {at: number for number, at in enumerate(members)}
         near = [{place[u]: rate for u, rate in graph.near[at].items() if u in place} for at in members]
         split = partition([graph.load[at] for at in members], near, min(wanted, slots, len(members)))
@@ -286,15 +290,18 @@ class _Refinement:
 
     def _pass(self) -> bool:
         """Make tentative moves, best first, each vertex once; keep the best prefix. Return whether the cut fell."""
-        heap = [(-self._gain(v, p), v, p) for v in range(len(self._part)) for p in self._targets(v)]
+        # A move is one number, which orders like (-gain, v, p) and takes half of the memory.
+        parts, step = self._parts, self._parts * len(self._part)
+        heap = [v * parts + p - self._gain(v, p) * step for v in range(len(self._part)) for p in self._targets(v)]
         heapify(heap)
-        blocked: list[list[tuple[int, int, int]]] = [[] for _ in range(self._parts)]
+        blocked: list[list[int]] = [[] for _ in range(parts)]
         locked: set[int] = set()
         log: list[tuple[int, int]] = []
         total = best = kept = 0
         while heap and len(log) - kept < MOST_IDLE:
             entry = heappop(heap)
-            gain, v, p = -entry[0], entry[1], entry[2]
+            v, p = divmod(entry % step, parts)
+            gain = -(entry // step)
             if v in locked or self._part[v] == p or gain != self._gain(v, p):
                 continue
             if not self._possible(v, p):
@@ -317,7 +324,7 @@ class _Refinement:
                     if self._part[u] not in (source, p):
                         changed = [q for q in (source, p) if self._rate[u].get(q)]
                     for q in changed:
-                        heappush(heap, (-self._gain(u, q), u, q))
+                        heappush(heap, u * parts + q - self._gain(u, q) * step)
         for v, source in reversed(log[kept:]):
             self._put(v, source)
         return best > 0
@@ -345,12 +352,16 @@ class _Refinement:
     def _partner(self, v: int, p: int, gain: int) -> int | None:
         """Return the member of `p` whose exchange with `v` reduces the cut most, or None."""
         source = self._part[v]
-        best: tuple[int, int] | None = None
+        mine, heavy, near, rates = self._weight[v], self._weight, self._near[v], self._rate
+        # The difference in weight that both parts have room for.
+        most, least = self._limit - self._load[p], self._load[source] - self._limit
+        highest, best = 0, -1
         for u in self._members[p]:
-            change = self._weight[v] - self._weight[u]
-            if self._load[p] + change > self._limit or self._load[source] - change > self._limit:
+            of = rates[u]
+            together = gain + of.get(source, 0) - of.get(p, 0)
+            if together < highest or together <= 0 or not least <= mine - heavy[u] <= most:
                 continue
-            together = gain + self._gain(u, source) - 2 * self._near[v].get(u, 0)
-            if together > 0 and (best is None or (-together, u) < best):
-                best = (-together, u)
-        return None if best is None else best[1]
+            together -= 2 * near.get(u, 0)
+            if together > highest or (together == highest > 0 and u < best):
+                highest, best = together, u
+        return None if best < 0 else best

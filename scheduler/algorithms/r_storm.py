@@ -7,7 +7,7 @@ is 0; components that no spout reaches come last, with Storm's own.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Annotated, ClassVar, Literal
@@ -151,19 +151,23 @@ class _Walk:
     def _nearest(self, kind: Kind) -> tuple[int, int] | None:
         """Return the nearest node that accepts the executor, and the place there."""
         if kind.number not in self._open:
-            self._open[kind.number] = _Open(self._attempt, self._rack)
+            self._open[kind.number] = _Open(self._attempt, self._rack, _squared(self._params.wn * self._other_rack))
             self._open[kind.number].enter(range(len(self._rack)), lambda node: self._misfit(kind, node))
         candidates, reference = self._open[kind.number], self._reference
         candidates.enter(dict.fromkeys(self._log[candidates.seen :]), lambda node: self._misfit(kind, node))
         candidates.seen = len(self._log)
         while True:
-            near = [
-                (misfit + self._way(node), node)
-                for rack, misfit, node in candidates.heads()
-                if reference is not None or rack == self._first_rack
-            ]
-            if reference is not None and candidates.has(reference):
-                near.append((self._misfit(kind, reference), reference))
+            near: list[tuple[float, int]] = []
+            own = self._first_rack if reference is None else self._rack[reference]
+            head = candidates.head(own)
+            if head is not None:
+                near.append((head[0] + self._way(head[1]), head[1]))
+            if reference is not None:
+                if candidates.has(reference):
+                    near.append((self._misfit(kind, reference), reference))
+                elsewhere = candidates.elsewhere(own)
+                if elsewhere is not None:
+                    near.append(elsewhere)
             if not near:
                 return None
             _, node = min(near)
@@ -211,17 +215,22 @@ class _Open:
     """Nodes that may still accept one kind of executor: per rack the best one, the network aside.
 
     Within a rack all nodes but the reference are equally distant, so the best node overall is among the best of each
-    rack.
+    rack. Racks other than the reference's are equally distant, too, so that the best of those is kept at hand.
 
     Attributes:
         seen: number of placements already processed.
     """
 
-    def __init__(self, attempt: Attempt, rack: Sequence[str]) -> None:
+    def __init__(self, attempt: Attempt, rack: Sequence[str], other_rack: float) -> None:
+        """Begin without nodes; `other_rack` is the squared distance of nodes in different racks."""
         self._attempt = attempt
         self._rack = rack
+        self._other_rack = other_rack
         self._closed: set[int] = set()
         self._heaps: dict[str, list[tuple[float, int, int, int]]] = {}
+        self._changed: set[str] = set()
+        self._racks: list[tuple[float, int]] = []  # heap of distance to another rack, and node; some are outdated
+        self._head: dict[str, tuple[float, int] | None] = {}
         self.seen = 0
 
     def has(self, node: int) -> bool:
@@ -231,21 +240,47 @@ class _Open:
     def close(self, node: int) -> None:
         """Close the node."""
         self._closed.add(node)
+        self._changed.add(self._rack[node])
 
     def enter(self, nodes: Iterable[int], misfit: Callable[[int], float]) -> None:
         """Insert nodes that are new or have changed."""
         for node in nodes:
+            self._changed.add(self._rack[node])
             if node not in self._closed:
                 heap = self._heaps.setdefault(self._rack[node], [])
                 heappush(heap, (misfit(node), node, self._attempt.cpu[node], self._attempt.memory[node]))
 
-    def heads(self) -> Iterator[tuple[str, float, int]]:
-        """Yield rack, misfit and number of the best open node of every rack."""
-        for rack, heap in self._heaps.items():
+    def head(self, rack: str) -> tuple[float, int] | None:
+        """Return misfit and number of the best open node of a rack, or None."""
+        if rack in self._changed:
+            heap = self._heaps.get(rack, [])
             while heap and not self._holds(*heap[0]):
                 heappop(heap)
-            if heap:
-                yield rack, heap[0][0], heap[0][1]
+            head = (heap[0][0], heap[0][1]) if heap else None
+            if head is not None and head != self._head.get(rack):
+                heappush(self._racks, (head[0] + self._other_rack, head[1]))
+            self._head[rack] = head
+            self._changed.remove(rack)
+        return self._head.get(rack)
+
+    def elsewhere(self, rack: str) -> tuple[float, int] | None:
+        """Return distance and number of the best open node outside of a rack, or None."""
+        for other in list(self._changed):
+            self.head(other)
+        aside: list[tuple[float, int]] = []
+        found: tuple[float, int] | None = None
+        while self._racks and found is None:
+            distance, node = self._racks[0]
+            head = self._head.get(self._rack[node])
+            if head is None or (head[0] + self._other_rack, head[1]) != (distance, node):
+                heappop(self._racks)
+            elif self._rack[node] != rack:
+                found = distance, node
+            else:
+                aside.append(heappop(self._racks))
+        for entry in set(aside):
+            heappush(self._racks, entry)
+        return found
 
     def _holds(self, _: float, node: int, cpu: int, memory: int) -> bool:
         attempt = self._attempt

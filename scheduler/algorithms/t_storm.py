@@ -5,10 +5,12 @@ Tang, Su, ICDCS 2014). Without observed traffic the result is T-Storm's initial 
 topology and node.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
+from functools import cached_property
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import accumulate, islice
 from math import floor
 from typing import Annotated, Any, ClassVar
 
@@ -83,14 +85,17 @@ class TStorm:
             node_state.vacate(number)
         share = -(-len(demand.executors) // len(node_state.nodes)) if node_state.nodes else 0
         limit = floor(decimal(self._params.gamma) * share)
-        hosted = dict.fromkeys(node_state.nodes, 0)
         order = sorted(
             range(len(demand.executors)),
             key=lambda e: (-demand.total(e), problem.topologies[demand.owner[e]].id, demand.rank[e]),
         )
+        # The smallest load of an executor and all after it: a node without room for that is full.
+        smallest = [*accumulate((demand.load[executor] for executor in reversed(order)), min)][::-1]
+        hosted = dict.fromkeys(node_state.nodes, 0)
+        nodes = [_Nodes(t, demand, node_state, hosted, limit) for t in range(len(problem.topologies))]
         beyond: dict[str, list[int]] = {"over_limit": [], "over_capacity": []}
-        for executor in order:
-            node = _choose(executor, demand, node_state, hosted, limit, beyond)
+        for executor, least in zip(order, smallest, strict=True):
+            node = nodes[demand.owner[executor]].choose(executor, least, beyond)
             if node is not None:
                 node_state.put(executor, node)
                 hosted[node] += 1
@@ -98,26 +103,95 @@ class TStorm:
         return assemble(problem, *_outcome(problem, demand, node_state), details)
 
 
-def _choose(
-    executor: int,
-    demand: Demand,
-    node_state: NodeState,
-    hosted: Mapping[str, int],
-    limit: int,
-    beyond: Mapping[str, list[int]],
-) -> str | None:
-    """Return the node for one executor, or None without a free slot; record in `beyond` which limit was exceeded."""
-    load = demand.load[executor]
-    possible = [node for node in node_state.nodes if node_state.hosts(demand.owner[executor], node)]
-    able = [node for node in possible if node_state.load[node] + load <= demand.capacity[node]]
-    wanted = [node for node in able if hosted[node] < limit]
-    if not wanted and able:
-        beyond["over_limit"].append(executor)
-    elif not wanted and possible:
-        beyond["over_capacity"].append(executor)
-        return min(possible, key=lambda node: (_fullness(node_state.load[node], demand.capacity[node]), node))
-    rate_by_node = node_state.at.rate_by_node(executor)
-    return min(wanted or able, key=lambda node: (-rate_by_node.get(node, 0), node_state.load[node], node), default=None)
+class _Nodes:
+    """Nodes that executors of one topology may go to: those of their partners, and the least loaded ones."""
+
+    def __init__(
+        self, topology: int, demand: Demand, node_state: NodeState, hosted: Mapping[str, int], limit: int
+    ) -> None:
+        self._topology = topology
+        self._demand = demand
+        self._state = node_state
+        self._hosted = hosted
+        self._limit = limit
+        self._wanted = _Least(node_state.nodes, node_state.load.__getitem__)
+
+    @cached_property
+    def _able(self) -> "_Least":
+        return _Least(self._state.nodes, self._state.load.__getitem__)
+
+    @cached_property
+    def _possible(self) -> "_Least":
+        load, capacity = self._state.load, self._demand.capacity
+        return _Least(self._state.nodes, lambda node: _fullness(load[node], capacity[node]))
+
+    def choose(self, executor: int, least: int, beyond: Mapping[str, list[int]]) -> str | None:
+        """Return the node for one executor, or None without a free slot; record in `beyond` which limit was exceeded.
+
+        Args:
+            executor: the executor.
+            least: the smallest load of this executor and those after it.
+            beyond: `over_limit` and `over_capacity` -> executors.
+        """
+        load_of, capacity, hosted, limit = self._state.load, self._demand.capacity, self._hosted, self._limit
+        load = self._demand.load[executor]
+
+        def fits(node: str) -> bool:
+            return load_of[node] + load <= capacity[node]
+
+        def is_full(node: str) -> bool:
+            return not self._hosts(node) or load_of[node] + least > capacity[node]
+
+        rates = self._state.at.rate_by_node(executor)
+        near = [node for node in rates if self._hosts(node) and fits(node)]
+
+        def nearest(nodes: Iterable[str]) -> str | None:
+            return min(nodes, key=lambda node: (-rates[node], load_of[node], node), default=None)
+
+        wanted = nearest(node for node in near if hosted[node] < limit)
+        wanted = wanted or self._wanted.first(fits, lambda node: is_full(node) or hosted[node] >= limit)
+        if wanted is not None:
+            return wanted
+        able = nearest(near) or self._able.first(fits, is_full)
+        if able is not None:
+            beyond["over_limit"].append(executor)
+            return able
+        possible = self._possible.first(lambda _: True, lambda node: not self._hosts(node))
+        if possible is not None:
+            beyond["over_capacity"].append(executor)
+        return possible
+
+    def _hosts(self, node: str) -> bool:
+        return self._state.hosts(self._topology, node)
+
+
+class _Least:
+    """Nodes by a key that never falls, and then by id."""
+
+    def __init__(self, nodes: Iterable[str], key: Callable[[str], Any]) -> None:
+        self._key = key
+        self._heap = [(key(node), node) for node in nodes]
+        heapify(self._heap)
+
+    def first(self, fits: Callable[[str], bool], gone: Callable[[str], bool]) -> str | None:
+        """Return the first node that fits, or None; nodes that are gone stay so."""
+        heap = self._heap
+        aside: list[tuple[Any, str]] = []
+        found = None
+        while heap and found is None:
+            key, node = heap[0]
+            now = self._key(node)
+            if gone(node):
+                heappop(heap)
+            elif now != key:
+                heapreplace(heap, (now, node))
+            elif fits(node):
+                found = node
+            else:
+                aside.append(heappop(heap))
+        for entry in aside:
+            heappush(heap, entry)
+        return found
 
 
 def _fullness(load: int, capacity: int) -> tuple[bool, Fraction]:

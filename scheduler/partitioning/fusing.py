@@ -118,14 +118,14 @@ class Fusing:
             beta, wanted = self._wanted(t, f, capacity, phi, len(nodes)) if use_optimiser and k > 1 else (None, None)
             count = min(len(parts), len(nodes)) if wanted is None else min(wanted, len(parts))
             fused = self._best(parts)
-            alpha = 0
+            alpha, gone = 0, set[int]()
             for part, node in zip(fused[:count], nodes, strict=False):
-                if use_optimiser and not self._unit and k > 1 and len(waiting) + len(groups) <= phi:
+                if use_optimiser and not self._unit and k > 1 and t - len(gone) + len(groups) <= phi:
                     break
                 groups.append(_Group(part, node))
-                gone = set(part)
-                waiting = [executor for executor in waiting if executor not in gone]
+                gone.update(part)
                 alpha += 1
+            waiting = [executor for executor in waiting if executor not in gone]
             passes.append(Pass(t, f, capacity * self._in_loads, len(nodes), k, beta, alpha))
         if not use_optimiser:
             return Assigned(self._mapped(groups, waiting), passes, fallback=True)
@@ -199,23 +199,36 @@ class Fusing:
         instance = self._instance
         node_of = [-1] * instance.executors
         free = list(instance.capacity)
+        placed: list[dict[int, int]] = [{} for _ in instance.members]  # class -> node -> members there
+
+        def put(executor: int, node: int) -> None:
+            kind = instance.class_of[executor]
+            node_of[executor] = node
+            free[node] -= instance.load[kind]
+            placed[kind][node] = placed[kind].get(node, 0) + 1
+
         for group in groups:
             for executor in group.executors:
-                node_of[executor] = group.node
-                free[group.node] -= instance.load[instance.class_of[executor]]
+                put(executor, group.node)
         order = [node for _, nodes in self._types for node in nodes]
+        rank = {node: at for at, node in enumerate(order)}
+        first: dict[int, int] = {}  # load -> first position in `order` that may have room for it
         for executor in waiting:
             kind = instance.class_of[executor]
+            load = instance.load[kind]
             rates: dict[int, int] = {}
             for other, rate in instance.near[kind].items():
-                for partner in instance.members[other]:
-                    if node_of[partner] >= 0 and partner != executor:
-                        rates[node_of[partner]] = rates.get(node_of[partner], 0) + rate
-            fitting = [node for node in order if free[node] >= instance.load[kind]]
-            if not fitting:
+                for node, count in placed[other].items():
+                    rates[node] = rates.get(node, 0) + rate * count
+            at = first.get(load, 0)
+            while at < len(order) and free[order[at]] < load:
+                at += 1
+            first[load] = at
+            if at == len(order):
                 return None
-            node_of[executor] = max(fitting, key=lambda node: rates.get(node, 0))  # ties: larger, then lower id
-            free[node_of[executor]] -= instance.load[kind]
+            # Ties: larger, then lower id; without any rate the first one with room.
+            near = [(-rate, rank[node]) for node, rate in rates.items() if free[node] >= load]
+            put(executor, order[min(near)[1]] if near else order[at])
         return node_of
 
 

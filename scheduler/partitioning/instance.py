@@ -5,6 +5,7 @@ per class and node. Without observed traffic classes are derived from the topolo
 10^4 executors of two linked components are one link.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,6 +108,14 @@ class Instance:
 
     def cut(self, node_of: Sequence[int]) -> int:
         """Return W of a placement (executor -> node)."""
+        if len(self.members) == self.executors:
+            home = [node_of[members[0]] for members in self.members]
+            return sum(
+                rate
+                for one, others in enumerate(self.near)
+                for other, rate in others.items()
+                if other > one and home[one] != home[other]
+            )
         counts: list[dict[int, int]] = []
         for members in self.members:
             mine: dict[int, int] = {}
@@ -244,14 +253,18 @@ def _observed_kinds(
         one, other = number_of.get(edge.source), number_of.get(edge.destination)
         if one is not None and other is not None and one != other and edge.tuples_per_s:
             near[one][other] = near[other][one] = near[one].get(other, 0.0) + edge.tuples_per_s
-    merged: dict[tuple[object, ...], list[int]] = {}
     demands: list[tuple[float, float, int]] = []
     for number, topology in enumerate(topologies):
         for executor in topology.executors:
             memory = topology.component[executor.component].memory
             demands.append((loads.of(topology, executor), memory, number))
-    for number, (demand, mine) in enumerate(zip(demands, near, strict=True)):
-        merged.setdefault((demand, tuple(sorted(mine.items()))), []).append(number)
+    # Most executors differ from all others in this already, and whole neighbourhoods take a hundred times the memory.
+    marks = [(demand, len(mine), min(mine, default=-1)) for demand, mine in zip(demands, near, strict=True)]
+    times = Counter(marks)
+    merged: dict[object, list[int]] = {}
+    for number, (mark, mine) in enumerate(zip(marks, near, strict=True)):
+        key: object = number if times[mark] == 1 else (mark, tuple(sorted(mine.items())))
+        merged.setdefault(key, []).append(number)
     kind_of = [0] * first[-1]
     for kind, together in enumerate(merged.values()):
         for number in together:

@@ -34,6 +34,7 @@ Kernel = Callable[..., int]
 ENTRIES: tuple[Kernel, ...] = (
     kernels_refinement.cut,
     kernels_coarsening.coarsen,
+    kernels_coarsening.reach,
     kernels_bisection.bisect,
     kernels_refinement.refine,
     kernels_annealing.rework,

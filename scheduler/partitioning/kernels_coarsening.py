@@ -246,3 +246,30 @@ def coarsen(
         order,
         touched,
     )
+
+
+def reach(n: int, xadj: Ints, adj: Ints, label: Ints, queue: Ints) -> int:
+    """Number the connected components, the one with the first vertex first. Return how many there are.
+
+    `label` becomes vertex -> its component; `queue` is scratch space.
+    """
+    for v in range(n):
+        label[v] = -1
+    count = 0
+    for first in range(n):
+        if label[first] >= 0:
+            continue
+        label[first] = count
+        queue[0] = first
+        head, tail = 0, 1
+        while head < tail:
+            v = queue[head]
+            head += 1
+            for e in range(xadj[v], xadj[v + 1]):
+                u = adj[e]
+                if label[u] < 0:
+                    label[u] = count
+                    queue[tail] = u
+                    tail += 1
+        count += 1
+    return count

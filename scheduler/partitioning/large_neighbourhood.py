@@ -42,7 +42,7 @@ class Preset:
         tries: halves grown for each bisection.
         rounds: rounds of refinement, and `patience` of their sequences.
         cycles: number of cycles through coarser graphs.
-        anneals: whether graphs are annealed.
+        looks: maximum number of steps of annealing, whatever the effort.
     """
 
     slacks: tuple[float, ...]
@@ -51,11 +51,12 @@ class Preset:
     rounds: int
     patience: int
     cycles: int
-    anneals: bool
+    looks: int
 
 
-FAST = Preset(slacks=(1.03, 1.01, 1.06, 1.03), several=4_000, tries=6, rounds=2, patience=10, cycles=0, anneals=False)
-BEST = Preset(slacks=(1.03, 1.01, 1.06, 1.03), several=200_000, tries=8, rounds=3, patience=15, cycles=2, anneals=True)
+SLACKS = (1.03, 1.01, 1.06, 1.03)
+FAST = Preset(SLACKS, several=4_000, tries=6, rounds=1, patience=3, cycles=1, looks=1_000_000)
+BEST = Preset(SLACKS, several=200_000, tries=8, rounds=3, patience=15, cycles=2, looks=2**62)
 
 
 def search_large(
@@ -95,11 +96,10 @@ class _Large:
         self._levels = Multilevel(self._graph, self._cap, self._room, self._state)
         self._pieces = components(self._graph)
         self._least = 2 * self._least_cut()
-        if preset.anneals:
-            self._cooling = floats(COLDEST ** (-stage / (STAGES - 1)) for stage in range(STAGES))
-            # Rounded, so that they do not depend on the machine's logarithm.
-            self._draws = floats(round(-log((at + 0.5) / DRAWS) * 2**20) / 2**20 for at in range(DRAWS))
-            self._scratch = _scratch(len(self._graph), len(self._order), len(self._graph.adj))
+        self._cooling = floats(COLDEST ** (-stage / (STAGES - 1)) for stage in range(STAGES))
+        # Rounded, so that they do not depend on the machine's logarithm.
+        self._draws = floats(round(-log((at + 0.5) / DRAWS) * 2**20) / 2**20 for at in range(DRAWS))
+        self._scratch = _scratch(len(self._graph), len(self._order), len(self._graph.adj))
 
     def run(self) -> list[int] | None:
         best: Ints | None = None
@@ -131,7 +131,7 @@ class _Large:
         """Return the best placement after the preset's cycles."""
         preset = self._preset
         best, best_key = part, self._key(part)
-        looks = self._effort.looks
+        looks = min(self._effort.looks, preset.looks)
         for _ in range(preset.cycles):
 
             def improve(graph: Graph, part: Ints, levels: int) -> None:

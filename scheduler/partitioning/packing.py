@@ -2,25 +2,17 @@
 
 from bisect import bisect_left, insort
 
+from scheduler.partitioning.jit_cache import compiled
 from scheduler.partitioning.rows import Graph, Ints, blank, ints
 
 
 def components(graph: Graph) -> list[list[int]]:
     """Return the vertices of every connected component, ascending, the component with the first vertex first."""
-    xadj, adj = list(graph.xadj), list(graph.adj)
-    seen = [False] * len(graph)
-    found: list[list[int]] = []
-    for first in range(len(graph)):
-        if seen[first]:
-            continue
-        seen[first] = True
-        reached = [first]
-        for v in reached:
-            for u in adj[xadj[v] : xadj[v + 1]]:
-                if not seen[u]:
-                    seen[u] = True
-                    reached.append(u)
-        found.append(sorted(reached))
+    label = blank(len(graph))
+    count = compiled().reach(len(graph), graph.xadj, graph.adj, label, blank(len(graph)))
+    found: list[list[int]] = [[] for _ in range(count)]
+    for v, piece in enumerate(label):
+        found[piece].append(v)
     return found
 
 

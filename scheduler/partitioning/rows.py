@@ -53,10 +53,20 @@ class Graph:
 def listed(instance: Instance) -> Graph:
     """Return all pairs of `instance`, in both directions."""
     xadj, adj, wgt = ints([0]), ints([]), ints([])
-    rows = [sorted(near.items()) for near in instance.near]
+    rows: dict[int, list[tuple[int, int]]] = {}  # of classes with several members
     for executor, kind in enumerate(instance.class_of):
-        for other, rate in rows[kind]:
+        row = rows.get(kind)
+        if row is None:
+            row = sorted(instance.near[kind].items())
+            if len(instance.members[kind]) > 1:
+                rows[kind] = row
+        for other, rate in row:
             members = instance.members[other]
+            if len(members) == 1:
+                if other != kind:
+                    adj.append(members[0])
+                    wgt.append(rate)
+                continue
             if other == kind:
                 members = [member for member in members if member != executor]
             adj.extend(members)

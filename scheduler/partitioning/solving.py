@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 from scheduler.partitioning.bounds import MOST_SETS as MOST_CONNECTED
 from scheduler.partitioning.bounds import Density, Proof
@@ -17,14 +18,26 @@ SMALL = 128
 """Maximum number of executors for tabu search over all moves and swaps."""
 
 MOST_PAIRS = 4_000_000
-"""Maximum number of pairs listed."""
+"""Maximum number of pairs listed, unless listing takes little more memory than the instance itself."""
+
+FEW_PER_LINK = 4
+"""So it does below this number of pairs per pair of classes that communicate."""
+
+MANY_PAIRS, MANY_PER_LINK = 1_000_000, 400
+"""Above these numbers nodes are also filled class by class, which is fast, and may be better."""
+
+
+DENSE = 64
+"""Partners per executor from which on a look takes time in their number."""
 
 
 def looks_for(instance: Instance) -> int:
     """Return a reasonable effort: 20 ms for some dozen executors, half a second for 1,000, a dozen for 100,000."""
     if instance.executors <= SMALL:
         return 80_000 + 60 * max(0, instance.executors - 32) ** 2
-    return 300_000 * int(instance.executors ** (2 / 3))
+    looks = 300_000 * int(instance.executors ** (2 / 3))
+    partners = 2 * instance.pairs // instance.executors
+    return looks if partners <= DENSE else looks * DENSE // partners
 
 
 def find(
@@ -48,7 +61,13 @@ def find(
     """
     if instance.executors <= SMALL:
         return search_small(instance, effort, seed, target, node_weight)
-    nodes = deal(instance) if instance.pairs > MOST_PAIRS else search_large(instance, effort, seed, preset)
+    links = sum(map(len, instance.near)) // 2
+    listed = instance.pairs <= max(MOST_PAIRS, FEW_PER_LINK * links)
+    nodes = search_large(instance, effort, seed, preset) if listed else None
+    if not listed or instance.pairs > max(MANY_PAIRS, MANY_PER_LINK * links):
+        dealt = deal(instance)
+        if nodes is None or (dealt is not None and instance.cut(dealt) < instance.cut(nodes)):
+            nodes = dealt
     if nodes is not None and instance.fits(nodes):
         return nodes
     if not instance.scarce:
@@ -135,6 +154,36 @@ def _grown(instance: Instance, from_the_edge: bool) -> list[int] | None:
     def takes(kind: int, node: int) -> bool:
         return left[kind] > 0 and free[node] >= instance.load[kind] and room[node] >= instance.memory[kind]
 
+    sign = -1 if from_the_edge else 1
+    seeds: list[tuple[bool, int, int]] = []  # heap of classes, the best seed first; some are outdated
+    changed = set(range(len(left)))
+    lightest = min(instance.load, default=0)
+
+    def entry(kind: int) -> tuple[bool, int, int]:
+        return waiting[kind] <= 0, -sign * waiting[kind], kind
+
+    def seed(node: int) -> int:
+        """Return the class that an empty node, or one without communicating classes, starts with; -1: none has room."""
+        if free[node] < lightest:
+            return -1
+        for kind in changed:
+            if left[kind]:
+                heappush(seeds, entry(kind))
+        changed.clear()
+        aside: set[tuple[bool, int, int]] = set()
+        found = -1
+        while seeds and found < 0:
+            best = seeds[0]
+            if not left[best[2]] or best != entry(best[2]):
+                heappop(seeds)
+            elif takes(best[2], node):
+                found = best[2]
+            else:
+                aside.add(heappop(seeds))
+        for each in aside:
+            heappush(seeds, each)
+        return found
+
     for node in order:
         rates: dict[int, int] = {}
         while True:
@@ -142,16 +191,17 @@ def _grown(instance: Instance, from_the_edge: bool) -> list[int] | None:
             if near:
                 chosen = max(near, key=lambda kind: (rates[kind], -waiting[kind], -kind))
             else:
-                seeds = [kind for kind in range(len(left)) if takes(kind, node)]
-                if not seeds:
+                chosen = seed(node)
+                if chosen < 0:
                     break
-                sign = -1 if from_the_edge else 1
-                chosen = max(seeds, key=lambda kind: (waiting[kind] > 0, sign * waiting[kind], -kind))
             put(chosen, node)
             for other, rate in instance.near[chosen].items():
                 rates[other] = rates.get(other, 0) + rate
+            changed.update(instance.near[chosen])
     for kind in sorted(range(len(left)), key=lambda kind: -instance.load[kind]):
         for node in order:
+            if not left[kind]:
+                break
             while takes(kind, node):
                 put(kind, node)
     return nodes if not any(left) else None

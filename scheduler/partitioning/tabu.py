@@ -252,7 +252,13 @@ def _starts(instance: Instance, random: Random) -> Iterator[Counts]:
             yield counts
     nodes = by_capacity(instance)
     hard = True
-    for counts in (grow(instance, nodes, True), grow(instance, nodes, False), in_order(instance, nodes)):
+    starts: tuple[Callable[[], Counts], ...] = (
+        lambda: grow(instance, nodes, True),
+        lambda: grow(instance, nodes, False),
+        lambda: in_order(instance, nodes),
+    )
+    for start in starts:  # each is made only if the effort lasts so long
+        counts = start()
         if _completed(counts):
             hard = False
             yield counts

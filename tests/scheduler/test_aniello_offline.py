@@ -1,6 +1,6 @@
 """`aniello-offline` against the rules of its authors' code: worked examples, then properties."""
 
-from math import ceil
+from math import ceil, floor
 
 import pytest
 from histories import Rounds, histories, play
@@ -10,7 +10,12 @@ from problems import chain, nodes_of, problems
 
 from inventory.cluster import Cluster, ExistingWorker
 from scheduler.algorithms.aniello.packing import between, most_executors, most_workers, nodes_wanted
-from scheduler.algorithms.aniello_offline import AnielloOffline, AnielloOfflineParams, upstream_first
+from scheduler.algorithms.aniello_offline import (
+    AnielloOffline,
+    AnielloOfflineParams,
+    group_by_streams,
+    upstream_first,
+)
 from scheduler.problem import Placement, Plan, Problem
 from scheduler.registry import Checked
 from workloads.topology import Component, Input, Topology
@@ -164,6 +169,46 @@ def test_limits_hold_and_nobody_who_runs_is_disturbed(problem: Problem, given_pa
             in_plan = {placement.assignments[topology.executors[e]] for group in account["workers"] for e in group}
             sizes = [sum(placement.assignments[e] == slot for e in new) for slot in in_plan]
             assert max(sizes, default=0) <= account["most_executors"]
+
+
+def plainly(topology: Topology, workers: int, most: int, epsilon: float) -> list[list[str]] | None:
+    """The rules for grouping, with all groups examined for every component."""
+    order = upstream_first(topology)
+    groups: list[list[str]] = [[] for _ in range(workers)]
+    holds: list[set[str]] = [set() for _ in range(workers)]
+    for number, component in enumerate(order):
+        inputs = {entry.source for entry in topology.component[component].inputs}
+        roomy = [at for at in range(workers) if len(groups[at]) < most]
+        first = [at for at in roomy if holds[at] & inputs]
+        second = [at for at in roomy if not holds[at] & inputs]
+        if number >= floor(epsilon * len(order)):
+            first = [*(at for at in reversed(second) if not groups[at]), *first]
+            second = [at for at in second if groups[at]]
+        cursor = 0
+        for executor in topology.executors_of(component):
+            turn = first or second
+            if not turn:
+                return None
+            at = turn[cursor]
+            groups[at].append(executor.name)
+            holds[at].add(component)
+            if len(groups[at]) == most:
+                del turn[cursor]
+            else:
+                cursor += 1
+            cursor = cursor if cursor < len(turn) else 0
+    return groups
+
+
+@given(problems(cycles=True), st.integers(1, 12), st.integers(1, 6), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+def test_groups_are_those_of_the_rules_written_plainly(
+    problem: Problem, workers: int, most: int, epsilon: float
+) -> None:
+    for topology in problem.topologies:
+        todo = [executor for executor in topology.executors if executor.component in upstream_first(topology)]
+        groups = group_by_streams(topology, upstream_first(topology), todo, workers, most, epsilon)
+        named = None if groups is None else [[executor.name for executor in group] for group in groups]
+        assert named == plainly(topology, workers, most, epsilon)
 
 
 @given(histories(), params)

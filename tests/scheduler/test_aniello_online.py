@@ -13,7 +13,7 @@ from watched import ControlSettings, by_slot, courses, listed_backwards, on_node
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
 from inventory.plugins import given as given_params
-from scheduler.algorithms.aniello.packing import NoRoomError, most_executors, most_workers, nodes_wanted
+from scheduler.algorithms.aniello.packing import Bins, NoRoomError, most_executors, most_workers, nodes_wanted
 from scheduler.algorithms.aniello.planning import Knobs, executors_to_workers, stats_of
 from scheduler.algorithms.aniello_online import AnielloOnline, AnielloOnlineParams
 from scheduler.problem import Plan, Problem
@@ -193,6 +193,26 @@ def test_parameters_bear_the_published_names_and_gamma_is_mandatory_as_published
         make_scheduler("aniello-online", given_params(["as_published=true"]))
     with pytest.raises(InputError, match="'aniello-online' needs observed traffic"):
         place(Problem(nodes_of(x=1), (chain(1),)))
+
+
+@given(st.data())
+def test_the_least_loaded_bin_is_found_whatever_was_put_in_and_taken_out(data: st.DataObject) -> None:
+    load = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+    group = data.draw(st.lists(st.integers(0, 1), min_size=len(load), max_size=len(load)))
+    limits = data.draw(st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=6))
+    places = data.draw(st.none() | st.lists(st.integers(0, 5), min_size=len(limits), max_size=len(limits)))
+    bins = Bins(load, group, [2, 3], limits, places)
+    steps = st.tuples(st.integers(0, len(load) - 1), st.integers(0, 2), st.booleans())
+    for item, count, any_load in data.draw(st.lists(steps, max_size=40)):
+        if bins.home[item] is not None:
+            bins.take(item)
+            continue
+        wanted = group[item], count + 1, load[item]
+        able = [at for at in range(len(limits)) if bins.accepts(at, *wanted, any_load=any_load)]
+        found = bins.least(*wanted, any_load=any_load)
+        assert found == min(able, key=lambda at: (bins.load[at], at), default=None)
+        if found is not None:
+            bins.put(item, found)
 
 
 shares = st.sampled_from([0.0, 0.1, 0.5, 1.0])

@@ -1,7 +1,8 @@
 """`t-storm`: worked examples of its rules, then properties over rounds and courses of rounds."""
 
 from collections import Counter
-from math import ceil
+from fractions import Fraction
+from math import ceil, floor
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from scheduler.algorithms.t_storm import TStorm, TStormParams
 from scheduler.problem import Plan, Problem
 from scheduler.registry import Checked
 from scheduler.toolkit.cost import Loads
+from workloads.topology import Executor
 
 gammas = st.sampled_from([1.0, 1.1, 1.5, 3.0])
 
@@ -111,6 +113,43 @@ def test_limits_hold_in_any_course(course: ControlSettings, gamma: float) -> Non
         assert all(load <= loads.capacity[node] for node, load in carried.items())
         if nodes:
             assert max(hosted.values(), default=0) <= gamma * ceil(len(executors) / nodes) + 1e-9
+
+
+def plainly(problem: Problem, gamma: float) -> dict[str, str]:
+    """The rules for rounds in which nothing runs and rates are whole, with all nodes examined for every executor."""
+    assert problem.traffic is not None
+    loads, rate, topologies = Loads(problem), Counter[tuple[str, str]](), problem.topologies
+    names = [executor.name for topology in topologies for executor in topology.executors]
+    owner = {e.name: topology for topology in topologies for e in topology.executors}
+    for (one, other), tuples in problem.traffic.rate.items():
+        if one != other and one in owner and owner[one] is owner.get(other):
+            rate[one, other] += int(tuples)
+            rate[other, one] += int(tuples)
+    nodes = {node.id: node for node in problem.cluster.available if node.slots}
+    limit = floor(Fraction(str(gamma)) * ceil(len(names) / len(nodes))) if nodes else 0
+    load, home = dict.fromkeys(nodes, 0.0), dict[str, str]()
+    numbered = {name: Executor.named(name) for name in names}
+    total = {name: sum(tuples for (one, _), tuples in rate.items() if one == name) for name in names}
+    for name in sorted(names, key=lambda name: (-total[name], owner[name].id, numbered[name])):
+        mine = loads.of(owner[name], numbered[name])
+        hosted = {node: {owner[other].id for other in home if home[other] == node} for node in nodes}
+        possible = [n for n in nodes if owner[name].id in hosted[n] or len(hosted[n]) < nodes[n].slots]
+        able = [node for node in possible if load[node] + mine <= loads.capacity[node]]
+        wanted = [node for node in able if Counter(home.values())[node] < limit]
+        near = {node: sum(rate[name, other] for other in home if home[other] == node) for node in nodes}
+        chosen = min(wanted or able, key=lambda node: (-near[node], load[node], node), default=None)
+        if chosen is None and possible:
+            chosen = min(possible, key=lambda node: (load[node] / loads.capacity[node], node))
+        if chosen is not None:
+            home[name] = chosen
+            load[chosen] += mine
+    return home
+
+
+@given(problems(cycles=True, observed=True), gammas)
+def test_it_is_what_the_rules_say_with_all_nodes_examined(problem: Problem, gamma: float) -> None:
+    fresh = Problem(Cluster(problem.cluster.nodes), problem.topologies, problem.traffic)
+    assert on_nodes(place(fresh, gamma)) == plainly(fresh, gamma)
 
 
 @given(problems(cycles=True, observed=True), gammas)

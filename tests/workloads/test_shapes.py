@@ -2,7 +2,17 @@
 
 import pytest
 
-from workloads.example_topologies import MICRO_SIZES, chain, diamond, layered, linear, smart_home, star, taxi
+from workloads.example_topologies import (
+    MICRO_SIZES,
+    chain,
+    diamond,
+    layered,
+    linear,
+    products,
+    smart_home,
+    star,
+    taxi,
+)
 
 
 @pytest.mark.parametrize("size", MICRO_SIZES)
@@ -20,6 +30,14 @@ def test_applications_have_the_published_executors_and_pairs() -> None:
 
 def test_a_chain_has_one_pair_less_than_executors() -> None:
     assert len(list(chain(50).pairs())) == 49
+
+
+def test_products_have_equal_components_and_every_pair_of_a_link() -> None:
+    topology = products(10, 7, 1)
+    assert topology == products(10, 7, 1) != products(10, 7, 2)
+    assert [component.parallelism for component in topology.components] == [7] * 10
+    assert all(component.inputs for component in topology.components if component.kind == "bolt")
+    assert len(list(topology.pairs())) == 7 * 7 * len(list(topology.links()))
 
 
 def test_layered_graphs_follow_from_their_seed_and_carry_skewed_rates() -> None:

@@ -5,7 +5,8 @@ items and on load. The least loaded bin is preferred; ties go to the lower numbe
 executors per worker, workers per node and nodes per topology have the names of the authors' published code.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from math import ceil
 
 from scheduler.toolkit.exact import decimal
@@ -89,6 +90,11 @@ class Bins:
         self.items: list[dict[int, None]] = [{} for _ in limits]
         self.load = [0 for _ in limits]
         self.home: list[int | None] = [None for _ in load]
+        # Heaps of (load, bin) by group and number of items, and the bins that have changed since they were used last.
+        self._heaps: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._seen: dict[tuple[int, int], int] = {}
+        self._changed: list[int] = []
+        self._forgotten = 0
 
     def accepts(self, at: int, group: int, count: int, load: int, *, any_load: bool = False) -> bool:
         """Return whether `count` more items of `group` with `load` together fit into bin `at`."""
@@ -99,10 +105,54 @@ class Bins:
             and (any_load or limit is None or self.load[at] + load <= limit)
         )
 
+    def accepts_instead(self, at: int, without: Sequence[int], items: Sequence[int]) -> bool:
+        """Return whether `items`, of one group, would fit into bin `at` together if it did not have `without`."""
+        count, load, weigh = len(items), 0, not self._weightless
+        for item in without:
+            if self.home[item] == at:
+                count -= 1
+                load -= self._load_of[item] if weigh else 0
+        # Items that are in already weigh nothing, but each one is asked for with its load.
+        for number, item in enumerate(items):
+            load += self._load_of[item] if weigh or number == len(items) - 1 else 0
+        return self.accepts(at, self._group[items[0]], count, load)
+
     def least(self, group: int, count: int, load: int, *, any_load: bool = False) -> int | None:
         """Return the least loaded bin that accepts the items, or None."""
-        able = (at for at in range(len(self.items)) if self.accepts(at, group, count, load, any_load=any_load))
-        return min(able, key=lambda at: (self.load[at], at), default=None)
+        heap = self._by_load(group, count)
+        aside: list[tuple[int, int]] = []
+        found: int | None = None
+        while heap and found is None:
+            entry = heap[0]
+            at = entry[1]
+            if entry[0] != self.load[at] or not self.accepts(at, group, count, 0, any_load=True):
+                heappop(heap)  # outdated, or full: it comes back when something is taken out
+            elif self.accepts(at, group, count, load, any_load=any_load):
+                found = at
+            else:
+                aside.append(heappop(heap))
+                while heap and heap[0] == entry:
+                    heappop(heap)
+        for entry in aside:
+            heappush(heap, entry)
+        return found
+
+    def _by_load(self, group: int, count: int) -> list[tuple[int, int]]:
+        """Return a heap of (load, bin) that has every bin with room for `count` items of `group`."""
+        key = group, count
+        heap = self._heaps.get(key, [])
+        seen = self._seen.get(key, -1) - self._forgotten
+        if seen < 0 or len(heap) > 4 * len(self.load) + 64:
+            heap = self._heaps[key] = [(load, at) for at, load in enumerate(self.load)]
+            heapify(heap)
+        else:
+            for at in set(self._changed[seen:]):
+                heappush(heap, (self.load[at], at))
+        if len(self._changed) > 4 * len(self.load) + 64:
+            self._forgotten += len(self._changed)
+            self._changed.clear()
+        self._seen[key] = self._forgotten + len(self._changed)
+        return heap
 
     def roomy(self) -> int | None:
         """Return the least loaded bin with room for an item, ignoring the other limits, or None."""
@@ -117,6 +167,7 @@ class Bins:
         self.items[at][item] = None
         self.load[at] += 0 if self._weightless else self._load_of[item]
         self.home[item] = at
+        self._changed.append(at)
 
     def take(self, item: int) -> None:
         """Take `item` out of its bin."""
@@ -126,6 +177,7 @@ class Bins:
             del self.items[at][item]
             self.load[at] -= 0 if self._weightless else self._load_of[item]
             self.home[item] = None
+            self._changed.append(at)
 
 
 class Packing:
@@ -187,38 +239,48 @@ class Packing:
 
     def _improve(self, one: int, other: int, homes: Sequence[int]) -> None:
         bins, group, load = self._bins, self._group[one], self._load
-        before = bins.home[one], bins.home[other]
         least = bins.least(group, 1, max(load[one], load[other]))
         candidates = list(dict.fromkeys([*homes, *([least] if least is not None else [])]))
-        bins.take(one)
-        bins.take(other)
-        best: tuple[int, int, int] | None = None
-        for kept, first, second in self._combinations(one, other, candidates):
-            if best is None or kept > best[0]:
-                best = kept, first, second
+        best = self._best_bins(one, other, candidates)
         if best is not None:
-            bins.put(one, best[1])
-            bins.put(other, best[2])
+            if best != (bins.home[one], bins.home[other]):
+                bins.take(one)
+                bins.take(other)
+                bins.put(one, best[0])
+                bins.put(other, best[1])
         elif self._strict:
             raise NoRoomError
-        else:
-            for item, home in zip((one, other), before, strict=True):
-                if home is not None:
-                    bins.put(item, home)
 
-    def _combinations(self, one: int, other: int, candidates: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield (rate kept inside bins, bin of one, bin of other) for all accepted combinations."""
-        bins, group, load = self._bins, self._group[one], self._load
-        rate_by_node = self.rate_by_node(one), self.rate_by_node(other)
+    def _best_bins(self, one: int, other: int, candidates: Sequence[int]) -> tuple[int, int] | None:
+        """Return the accepted bins of both, of `candidates`, that keep most rate inside bins; the first of equal ones.
+
+        Nothing is moved meanwhile: most pairs stay where they are.
+        """
+        bins = self._bins
+        pair = (one, other)
+        rates = self._rates_in(one, other, candidates), self._rates_in(other, one, candidates)
+        shared = self._near[one].get(other, 0)
+        best: tuple[int, int] | None = None
+        most = 0
         for first in candidates:
-            if not bins.accepts(first, group, 1, load[one]):
+            if not bins.accepts_instead(first, pair, (one,)):
                 continue
-            bins.put(one, first)
-            able = [at for at in candidates if bins.accepts(at, group, 1, load[other])]
-            bins.take(one)
-            for second in able:
-                shared = self._near[one].get(other, 0) if first == second else 0
-                yield rate_by_node[0].get(first, 0) + rate_by_node[1].get(second, 0) + shared, first, second
+            for second in candidates:
+                together = (one, other) if first == second else (other,)
+                kept = rates[0][first] + rates[1][second] + (shared if first == second else 0)
+                if (best is None or kept > most) and bins.accepts_instead(second, pair, together):
+                    best, most = (first, second), kept
+        return best
+
+    def _rates_in(self, item: int, besides: int, candidates: Sequence[int]) -> dict[int, int]:
+        """Return candidate -> rate between `item` and the items in it, `besides` left out."""
+        home = self._bins.home
+        found = dict.fromkeys(candidates, 0)
+        for other, rate in self._near[item].items():
+            at = home[other]
+            if at is not None and at in found and other != besides:
+                found[at] += rate
+        return found
 
     def rate_by_node(self, item: int) -> dict[int, int]:
         """Return bin -> rate between `item` and the items there, excluding `item` itself."""
@@ -228,6 +290,17 @@ class Packing:
             if at is not None:
                 found[at] = found.get(at, 0) + rate
         return found
+
+    def rate_at_home(self, item: int) -> int:
+        """Return the rate between `item` and the other items of its bin; 0 without a bin."""
+        home, of = self._bins.home[item], self._bins.home
+        if home is None:
+            return 0
+        return sum(rate for other, rate in self._near[item].items() if of[other] == home)
+
+    def partners_in(self, item: int, at: int) -> list[int]:
+        """Return the items in bin `at` that exchange tuples with `item`."""
+        return [other for other in self._near[item] if self._bins.home[other] == at]
 
     def cut_rate(self) -> int:
         """Return the rate between items in different bins."""

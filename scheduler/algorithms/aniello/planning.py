@@ -12,6 +12,7 @@ the plan's workers with room, round robin.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from heapq import heapify, heappop, heappush
 from math import floor
 
 from scheduler.algorithms.aniello.packing import Bins, NoRoomError, Packing, most_executors, most_workers, nodes_wanted
@@ -65,14 +66,17 @@ def stats_of(problem: Problem, as_published: bool) -> list[Stats]:
     lacks a named task has incomplete stats.
     """
     loads = Loads(problem)
+    edges = problem.traffic.edges if problem.traffic is not None else ()
     orders = {t.id: tuple(sorted(t.executors)) for t in problem.topologies}
     rates: dict[str, dict[tuple[int, int], float]] = {}
     for topology in problem.topologies:
-        mine = rates[topology.id] = {}
         number_of = {executor.name: number for number, executor in enumerate(orders[topology.id])}
-        for (sender, receiver), rate in _observed(problem).items():
-            if sender in number_of and receiver in number_of and sender != receiver and rate:
-                mine[number_of[sender], number_of[receiver]] = rate
+        mine: dict[tuple[int, int], float] = {}
+        for edge in edges:
+            sender, receiver = number_of.get(edge.source), number_of.get(edge.destination)
+            if sender is not None and receiver is not None and sender != receiver and edge.tuples_per_s:
+                mine[sender, receiver] = mine.get((sender, receiver), 0.0) + edge.tuples_per_s
+        rates[topology.id] = mine
     if as_published:
         rates = _mixed(orders, rates)
     return [
@@ -85,10 +89,6 @@ def stats_of(problem: Problem, as_published: bool) -> list[Stats]:
         for topology in problem.topologies
         if rates[topology.id]
     ]
-
-
-def _observed(problem: Problem) -> Mapping[tuple[str, str], float]:
-    return problem.traffic.rate if problem.traffic is not None else {}
 
 
 def _mixed(
@@ -183,20 +183,24 @@ def executors_to_workers(stats: Stats, workers: int, knobs: Knobs) -> list[list[
 
 def _fill_empty(bins: Bins, packing: Packing, executors: Sequence[int]) -> None:
     """Move one executor into each empty worker: the one with least rate to its worker, which must have others."""
-    for at in range(len(bins.items)):
-        if bins.items[at]:
-            continue
-        best: tuple[int, int] | None = None
-        for executor in executors:
+    empty = [at for at, items in enumerate(bins.items) if not items]
+    if not empty:
+        return
+    heap = [(packing.rate_at_home(executor), executor) for executor in executors if bins.home[executor] is not None]
+    heapify(heap)
+    for at in empty:
+        executor, home = -1, None
+        while heap and home is None:
+            lost, executor = heappop(heap)
             home = bins.home[executor]
-            if home is not None and len(bins.items[home]) > 1:
-                lost = packing.rate_by_node(executor).get(home, 0)
-                if best is None or lost < best[0]:
-                    best = lost, executor
-        if best is None:
+            if home is not None and (len(bins.items[home]) < 2 or lost != packing.rate_at_home(executor)):
+                home = None  # the last one there, or outdated
+        if home is None:
             return
-        bins.take(best[1])
-        bins.put(best[1], at)
+        bins.take(executor)
+        bins.put(executor, at)
+        for other in packing.partners_in(executor, home):
+            heappush(heap, (packing.rate_at_home(other), other))
 
 
 class _NodePacking:
@@ -262,6 +266,37 @@ class _NodePacking:
 
     def _spread(self, topology: int, wanted: int) -> None:
         """Use one more node at a time (phase 3), by the move that adds the least traffic between nodes."""
+        bins, packing = self._bins, self._packing
+        used = self._used(topology)
+        if self._knobs.as_published:
+            self._spread_as_published(topology, wanted)
+            return
+        # Nodes without the topology have none of its workers' partners.
+        targets = sorted((load, at) for at, load in enumerate(bins.load) if at not in used)
+        heap = [
+            (packing.rate_at_home(worker), home, worker)
+            for worker, home in enumerate(bins.home)
+            if home is not None and self._group[worker] == topology
+        ]
+        heapify(heap)
+        while heap and len(used) < wanted:
+            added, node, worker = heappop(heap)
+            if bins.home[worker] != node or used[node] < 2 or packing.rate_at_home(worker) != added:
+                continue
+            load = self._load[worker]
+            target = next((entry for entry in targets if bins.accepts(entry[1], topology, 1, load)), None)
+            if target is None:
+                continue
+            targets.remove(target)
+            bins.take(worker)
+            bins.put(worker, target[1])
+            used[node] -= 1
+            used[target[1]] = 1
+            for other in packing.partners_in(worker, node):
+                heappush(heap, (packing.rate_at_home(other), node, other))
+
+    def _spread_as_published(self, topology: int, wanted: int) -> None:
+        """Use one more node at a time; workers of other topologies may be moved, too."""
         while True:
             used = self._used(topology)
             if len(used) >= wanted:
@@ -271,8 +306,6 @@ class _NodePacking:
                 if used[node] < 2:
                     continue
                 for worker in sorted(self._bins.items[node]):
-                    if self._group[worker] != topology and not self._knobs.as_published:
-                        continue
                     target = self._unused(worker, used)
                     if target is not None:
                         rate_by_node = self._packing.rate_by_node(worker)
@@ -284,7 +317,7 @@ class _NodePacking:
             self._bins.take(best[1])
             self._bins.put(best[1], best[2])
             if self._group[best[1]] != topology:
-                return  # as published another topology's worker may be moved, which would not terminate
+                return  # another topology's worker was moved, which would not terminate
 
     def _used(self, topology: int) -> dict[int, int]:
         """Return node -> number of workers of `topology`, nodes without any left out."""
@@ -338,12 +371,17 @@ def deal_leftovers(topology: Topology, state: RunningWorkers, joined: Sequence[S
     rest = storm_order(waiting(topology, workers))
     if not rest or not joined:
         return placement
+    with_room = [slot for slot in joined if len(workers[slot]) < most]
     cursor = 0
     for executor in rest:
-        open_slots = [slot for slot in (*joined[cursor:], *joined[:cursor]) if len(workers[slot]) < most]
-        if not open_slots:
+        if not with_room:
             break
-        workers[open_slots[0]] = (*workers[open_slots[0]], executor)
-        cursor = (joined.index(open_slots[0]) + 1) % len(joined)
+        slot = with_room[cursor]
+        workers[slot] = (*workers[slot], executor)
+        if len(workers[slot]) < most:
+            cursor += 1
+        else:
+            del with_room[cursor]
+        cursor = cursor if cursor < len(with_room) else 0
     missing = len(waiting(topology, workers))
     return concluded(topology, assigned(workers), f"{missing} executors wait: all workers are full" if missing else "")
