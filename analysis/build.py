@@ -24,6 +24,7 @@ from analysis.energy_comparison import (
     metered_rows,
 )
 from analysis.energy_view import energy_view, meter_data
+from analysis.engine_view import AGREEMENT_COLUMNS, agreement_rows
 from analysis.factor_view import (
     MOST_MULTIPLES,
     RATIO_COLUMNS,
@@ -82,6 +83,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "pairs": PAIR_COLUMNS,
     "pairs_without_suspect": PAIR_COLUMNS,
     "ratios": RATIO_COLUMNS,
+    "agreement": AGREEMENT_COLUMNS,
     "runs": RUN_COLUMNS,
     "comparison": COMPARISON_COLUMNS,
     "differences": DIFFERENCE_COLUMNS,
@@ -137,6 +139,7 @@ def build(
         "pairs": pairs,
         "pairs_without_suspect": rows_without_suspect(campaign, runs, pairs, baseline),
         "ratios": ratio_rows(families, pairs, baseline),
+        "agreement": agreement_rows(campaign, families, runs),
         "runs": runs,
         "comparison": comparison_rows(campaign, runs),
         "differences": differences,
@@ -172,7 +175,7 @@ def build(
     page = folder / "index.html"
     windows = {label: window_groups(label, campaign.schedulers, tables["windows"]) for label in campaign.workloads}
     shown = page_of(campaign, tables, over_factors, sections, baseline)
-    page.write_text(render_page(shown, windows, tables["searches"]), encoding="utf-8")
+    page.write_text(render_page(shown, windows, tables["searches"], tables["agreement"]), encoding="utf-8")
     return page
 
 

@@ -131,12 +131,12 @@ def hodges_lehmann_interval(values: Values) -> Interval | None:
     if n < FEWEST_PAIRS:
         return None
     averages = walsh_averages(values)
-    cut = max(_cut_averages(n), 1)
+    cut = max(cut_averages(n), 1)
     return Interval(n, float(np.median(averages)), float(averages[cut - 1]), float(averages[-cut]))
 
 
 @cache
-def _cut_averages(n: int) -> int:
+def cut_averages(n: int) -> int:
     """Return k of the interval: how many values of the signed-rank sum have at most 2.5 % together."""
     shares = np.ones(1)
     for rank in range(1, n + 1):

@@ -20,16 +20,22 @@ _THIN = "\u202f"
 _DASH = "–"
 
 
-def render_page(page: Page, windows: Mapping[str, Sequence[WindowGroup]], searches: Rows) -> str:
+def render_page(page: Page, windows: Mapping[str, Sequence[WindowGroup]], searches: Rows, agreement: Rows) -> str:
     """Return the page as HTML.
 
     Args:
         page: the page.
         windows: label of a workload -> its windows.
         searches: rows of `searches.search_rows`.
+        agreement: rows of `engine_view.agreement_rows`.
     """
     return render_template(
-        "report.html.j2", page=page, windows_of=windows, window_metrics=WINDOW_METRICS, searches=searches
+        "report.html.j2",
+        page=page,
+        windows_of=windows,
+        window_metrics=WINDOW_METRICS,
+        searches=searches,
+        agreement=agreement,
     )
 
 

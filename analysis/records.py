@@ -36,6 +36,7 @@ from analysis.interval_metrics import IntervalMetrics, WindowRecord
 from inventory.documents import to_plain
 from inventory.foreign import printable_all
 from scheduler.online.observation import KeyFigures, Outcome
+from scheduler.toolkit.cost import Cost
 
 CAMPAIGN_FILE = "campaign.json"
 RUN_FILE = "run.json"
@@ -262,6 +263,21 @@ class Measured(IntervalMetrics, frozen=True, kw_only=True):
         return msgspec.convert(printable_all(to_plain(self)), Measured)
 
 
+class EngineRecord(Struct, frozen=True, kw_only=True):
+    """Another engine that a run used.
+
+    Attributes:
+        name, release: its name in agendas, and its release.
+        places: executor -> `NODE/SLOT` as the engine placed it; empty until all executors run.
+        cost: cost of these places, which is not that of the placement where an engine chooses between executors.
+    """
+
+    name: str
+    release: str
+    places: Mapping[str, str] = {}
+    cost: Cost | None = None
+
+
 class RunRecord(Struct, frozen=True, kw_only=True):
     """`run.json`.
 
@@ -284,6 +300,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         profiles, calibration: null without `--profile`; requested and actual capacity of emulated resources.
         search: the search for the sustainable rate, of which this run is the last good trial; null without one.
         load: the offered load; null if the rate is none.
+        engine: the engine that ran the topology; null for Millrace's agents, and before an engine was started.
     """
 
     status: RunStatus
@@ -315,3 +332,4 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     calibration: Sequence[Calibrated] = ()
     search: SearchRecord | None = None
     load: LoadRecord | None = None
+    engine: EngineRecord | None = None

@@ -1,1 +1,1 @@
-"""Other stream engines under the same placements: their installation."""
+"""Other stream engines under the same placements: their installation, runs and load documents."""

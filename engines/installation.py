@@ -73,6 +73,16 @@ def engine_names(lock: Path = LOCK) -> list[str]:
     return sorted(tomllib.loads(lock.read_text(encoding="utf-8")))
 
 
+def installed(name: str, folder: Path = FOLDER, lock: Path = LOCK) -> Engine | None:
+    """Return an engine if it is installed in the version of the lock file.
+
+    Raises:
+        InputError: there is no such engine.
+    """
+    found = Engine(name, _final(name, _jars(name, lock), folder))
+    return found if found.folder.is_dir() else None
+
+
 def install(name: str, report: Progress, folder: Path = FOLDER, lock: Path = LOCK) -> Engine:
     """Install an engine and return it; one that is installed already is not changed.
 
@@ -86,11 +96,8 @@ def install(name: str, report: Progress, folder: Path = FOLDER, lock: Path = LOC
         InputError: there is no such engine.
         UnfitError: a program is missing, Maven failed, a jar has another checksum, or the disk is full.
     """
-    locks: Mapping[str, Mapping[str, str]] = tomllib.loads(lock.read_text(encoding="utf-8"))
-    if name not in locks:
-        raise InputError(f"no engine is called {name!r}{nearest(name, locks)}")
-    jars = locks[name]
-    final = folder / f"{name}-{_digest(jars)}"
+    jars = _jars(name, lock)
+    final = _final(name, jars, folder)
     if final.is_dir():
         return Engine(name, final)
     reason = unsupported_reason()
@@ -112,8 +119,16 @@ def install(name: str, report: Progress, folder: Path = FOLDER, lock: Path = LOC
     return Engine(name, final)
 
 
-def _digest(jars: Mapping[str, str]) -> str:
-    return hashlib.sha256("\n".join(f"{jar} {jars[jar]}" for jar in sorted(jars)).encode()).hexdigest()[:12]
+def _jars(name: str, lock: Path) -> Mapping[str, str]:
+    locks: Mapping[str, Mapping[str, str]] = tomllib.loads(lock.read_text(encoding="utf-8"))
+    if name not in locks:
+        raise InputError(f"no engine is called {name!r}{nearest(name, locks)}")
+    return locks[name]
+
+
+def _final(name: str, jars: Mapping[str, str], folder: Path) -> Path:
+    listed = "\n".join(f"{jar} {jars[jar]}" for jar in sorted(jars))
+    return folder / f"{name}-{hashlib.sha256(listed.encode()).hexdigest()[:12]}"
 
 
 def _fetch(name: str, jars: Mapping[str, str], staging: Path, target: Path, report: Progress) -> None:

@@ -102,11 +102,30 @@ class Node(
         return self.memory_mb / 1024 if self.ram_gb is None else self.ram_gb
 
 
+class NetworkLink(
+    Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    rename={"sender": "from", "receiver": "to"},
+):
+    """Measured one-way delay in ms and rate in Mbit/s between two nodes; None: not known.
+
+    It holds for both directions unless the other direction has an entry of its own.
+    """
+
+    sender: Name
+    receiver: Name
+    delay_ms: NonNegative | None = None
+    rate_mbit: Positive | None = None
+
+
 class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """R-Storm's network distance between two nodes, by rack."""
+    """R-Storm's network distance between two nodes, by rack; measured links, if any."""
 
     same_rack: NonNegative = 1.0
     other_rack: NonNegative = 2.0
+    links: tuple[NetworkLink, ...] = ()
 
 
 class ExistingWorker(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -169,6 +188,7 @@ def cluster_of(document: Document) -> Located[Cluster]:
             if node.address in addresses:
                 raise (here / "address").error(f"{node.address} is the address of {addresses[node.address]!r} too")
             addresses[node.address] = node.id
+    _check_links(origin, cluster)
     _check_existing(origin, cluster)
     return Located(cluster, origin)
 
@@ -177,6 +197,20 @@ def _counting_ports(node: Node, written: Mapping[str, object]) -> Node:
     if node.ports is None or "slots" in written:
         return node
     return replace(node, slots=len(node.ports))
+
+
+def _check_links(origin: Origin, cluster: Cluster) -> None:
+    seen: set[tuple[str, str]] = set()
+    for at, link in enumerate(cluster.network.links):
+        here = origin / "network" / "links" / at
+        for key, node in (("from", link.sender), ("to", link.receiver)):
+            if node not in cluster.by_id:
+                raise (here / key).error(f"unknown node {node!r}{nearest(node, cluster.by_id)}")
+        if link.sender == link.receiver:
+            raise (here / "to").error(f"{link.receiver!r} is the node itself; a link leads to another")
+        if (link.sender, link.receiver) in seen:
+            raise (here / "to").error(f"the link from {link.sender!r} to {link.receiver!r} is given twice")
+        seen.add((link.sender, link.receiver))
 
 
 def _check_existing(origin: Origin, cluster: Cluster) -> None:

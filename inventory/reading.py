@@ -6,16 +6,18 @@ model of its calibration, or that of another node of its class. The meter lag is
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from inventory.ansible_hosts import Hosts, load_hosts
+from inventory.ansible_hosts import GENERATORS, Hosts, load_hosts
 from inventory.ansible_listing import FACTS
-from inventory.cluster import Cluster, Node, cluster_of
+from inventory.cluster import Cluster, NetworkLink, Node, cluster_of
 from inventory.documents import Document, Located, read
+from inventory.emulation import requested_links
 from inventory.errors import InputError, nearest
 from inventory.foreign import printable
 from inventory.values import EnergyModel, MeterLag
@@ -130,6 +132,60 @@ class Calibrated(Struct, frozen=True, kw_only=True):
     node_class: str | None = None
     power: EnergyModel
     meter_lag: MeterLag | None = None
+
+
+EMULATED = 2
+"""Tier of emulated nodes."""
+
+
+class MeasuredLink(Struct, frozen=True):
+    """The part of a result of `millrace verify --json` that is read here."""
+
+    node: str
+    to: str | None
+    what: str
+    got: float | str | bool | None
+
+
+class VerifiedLinks(Struct, frozen=True):
+    """The part of that document that is read here."""
+
+    checks: tuple[MeasuredLink, ...]
+
+
+def with_links(read_cluster: ReadCluster) -> ReadCluster:
+    """Return the cluster of an Ansible inventory with its links, as measured, else as `millrace_links` requests them.
+
+    A measured round trip counts half in each direction. Emulated nodes have no delay where none is requested. Clusters
+    that have links, or no inventory, stay as they are.
+
+    Raises:
+        InputError: `millrace_links` is invalid, or the file of measured links is.
+    """
+    hosts, cluster = read_cluster.hosts, read_cluster.value
+    if hosts is None or cluster.network.links:
+        return read_cluster
+    found: dict[tuple[str, str], NetworkLink] = {}
+    if hosts.tier == EMULATED:
+        found = {(a.id, b.id): NetworkLink(a.id, b.id, 0.0) for a, b in permutations(cluster.nodes, 2)}
+    shaped = dict.fromkeys(host.name for host in (*hosts.workers, *hosts.members(GENERATORS)))
+    for asked in requested_links(hosts.origin, list(shaped)):
+        pair = asked.sender, asked.receiver
+        if set(pair) <= set(cluster.by_id):
+            found[pair] = NetworkLink(*pair, asked.delay_ms, asked.rate_mbit)
+    file = hosts.folder / FACTS / "links" / f"{hosts.path.stem}.json"
+    if file.is_file():
+        for check in read(file).convert(VerifiedLinks).checks:
+            if check.to in cluster.by_id and check.node in cluster.by_id and isinstance(check.got, float):
+                pair = check.node, check.to
+                link = found.get(pair, NetworkLink(*pair))
+                if check.what == "rtt":
+                    link = replace(link, delay_ms=check.got / 2)
+                elif check.what == "link" and check.got > 0:
+                    link = replace(link, rate_mbit=check.got)
+                found[pair] = link
+    network = replace(cluster.network, links=tuple(found.values()))
+    return ReadCluster(replace(cluster, network=network), read_cluster.origin, hosts)
 
 
 def folder_of(inventory: Path) -> Path:

@@ -6,9 +6,9 @@ NS = 1_000_000_000
 """Nanoseconds per second."""
 
 
-def utc_stamp(timespec: str = "milliseconds") -> str:
-    """Return the current UTC for files, `2026-11-22T21:05:48.123Z`; `timespec` as in `datetime.isoformat`."""
-    return datetime.now(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+def utc_stamp(timespec: str = "milliseconds", at: datetime | None = None) -> str:
+    """Return a time, by default now, for files, `2026-11-22T21:05:48.123Z`; `timespec` as in `datetime.isoformat`."""
+    return (at or datetime.now(UTC)).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def utc_in_words(at: datetime | None = None) -> str:

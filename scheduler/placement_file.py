@@ -4,11 +4,13 @@ The output is deterministic to the byte, and reading it gives the same document.
 """
 
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from inventory.documents import dump_json, parse
 from inventory.errors import InputError
@@ -16,8 +18,9 @@ from inventory.power_index import LackingNodeError, power_index
 from scheduler.explain.alternatives import Why
 from scheduler.explain.best_known import BestKnown
 from scheduler.explain.explanation import Explanation
-from scheduler.problem import CommunicationSchedule, Placement, Plan, Problem, Slot, Status
+from scheduler.problem import Aim, CommunicationSchedule, Placement, Plan, Problem, Slot, Status
 from scheduler.toolkit.cost import Cost, cost
+from scheduler.toolkit.objective import objective_value
 from scheduler.toolkit.slots import fewer_workers
 from workloads.topology import Executor, Topology
 
@@ -107,6 +110,7 @@ def make_placement_file(
     elapsed_s: float,
     account: Explanation | UnsetType = UNSET,
     why: Why | UnsetType = UNSET,
+    aim: Aim | None = None,
 ) -> PlacementFile:
     """Return the document for a checked `plan`.
 
@@ -118,13 +122,17 @@ def make_placement_file(
         elapsed_s: its run time.
         account: explanation of the plan, if requested.
         why: alternatives of one executor, if requested.
+        aim: the objective, if the scheduler has none itself.
+
+    Raises:
+        LackingNodeError: what was measured of a link in use does not suffice for the objective.
     """
     return PlacementFile(
         scheduler=scheduler,
         params=dict(params),
         elapsed_s=round(elapsed_s, 6),
         topologies={t.id: _topology(problem, t, plan.placements[t.id]) for t in problem.topologies},
-        cost=cost(problem, plan.placements),
+        cost=_cost(problem, plan, plan.aim or aim),
         nodes=_nodes(problem, plan),
         communication_schedule=_schedule(plan),
         freed=tuple(FreedWorker(w.topology, w.node, w.slot, w.executors) for w in plan.freed),
@@ -134,6 +142,20 @@ def make_placement_file(
         account=account,
         why=why,
     )
+
+
+def _cost(problem: Problem, plan: Plan, aim: Aim | None) -> Cost:
+    judged = cost(problem, plan.placements)
+    if aim is None:
+        return judged
+    value: float
+    if aim.objective == "cut":
+        observed = judged.inter_node_tuples_per_s
+        value = judged.inter_node_edges if observed is None else observed
+    else:
+        value = objective_value(problem, plan.placements, aim)
+    bound = plan.lower_bound if plan.aim == aim else None
+    return replace(judged, objective=value if isfinite(value) else None, lower_bound=bound)
 
 
 def _topology(problem: Problem, topology: Topology, placement: Placement) -> TopologyPlacement:

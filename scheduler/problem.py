@@ -97,6 +97,25 @@ class Move:
     target: Slot
 
 
+Objective = Literal["cut", "cost", "busiest-link", "busiest-node"]
+
+Hops = Literal["racks", "links"]
+"""What hops cost, and links carry: by rack, or as measured."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a placement is to minimise (`scheduler.toolkit.objective`).
+
+    Attributes:
+        objective: the objective; `cut` is W, the rate between nodes.
+        hops: what hops cost.
+    """
+
+    objective: Objective = "cut"
+    hops: Hops = "racks"
+
+
 @dataclass(frozen=True)
 class Plan:
     """Output of a scheduler.
@@ -109,6 +128,8 @@ class Plan:
         migrations: running executors that change their slot.
         power: available nodes by computing power, if the algorithm ranks them with its own parameters.
         details: the algorithm's own details, JSON types only.
+        aim: the objective that the algorithm minimises, if it has one of those known here.
+        lower_bound: lower bound on its value, if known.
     """
 
     placements: Mapping[str, Placement]
@@ -118,6 +139,8 @@ class Plan:
     migrations: Sequence[Move] = ()
     power: Sequence[NodePower] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    aim: Aim | None = None
+    lower_bound: float | None = None
 
 
 Overlap = Literal["none", "transfer"]

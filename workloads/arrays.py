@@ -9,14 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from inventory.errors import RunError
+from workloads.dictionaries import Codes, dictionary_of, indices_of
 from workloads.operators import Row
 
 TYPES = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bytes": pa.binary(), "bool": pa.bool_()}
 
 _PYTHON: Mapping[str, set[type]] = {"int": {int}, "float": {float, int}, "str": {str}, "bytes": {bytes}, "bool": {bool}}
 """Types of values: Arrow would convert others without notice."""
-
-Codes = npt.NDArray[np.intp]
 
 
 def schema_of(schema: Mapping[str, str]) -> pa.Schema:
@@ -78,11 +77,13 @@ def rows_of(batch: pa.RecordBatch) -> list[Row]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    if not isinstance(column, pa.DictionaryArray):
-        values: list[Any] = column.to_pylist()
-        return values
-    entries = column.dictionary.to_pylist()
-    return list(map(entries.__getitem__, column.indices.to_numpy().tolist()))
+    values: list[Any]
+    if not isinstance(column, pa.DictionaryArray) or len(column.dictionary) > len(column):
+        values = decoded(column).to_pylist()
+    else:
+        entries = column.dictionary.to_pylist()
+        values = list(map(entries.__getitem__, indices_of(column).tolist()))
+    return values
 
 
 def plain(batch: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
@@ -98,28 +99,71 @@ def decoded(column: pa.Array) -> pa.Array:
 
 
 def concatenated(schema: Mapping[str, str], chunks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return batches of one stream as one; a column stays dictionary-encoded if it is in all of them."""
+    """Return batches of one stream as one; a column stays encoded if it is in all of them by the same dictionary."""
     arrow = schema_of(schema)
     if not chunks:
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in arrow], schema=arrow)
     columns = []
     for at in range(len(arrow)):
         parts = [chunk.column(at) for chunk in chunks]
-        if not all(isinstance(part, pa.DictionaryArray) for part in parts):
-            parts = list(map(decoded, parts))
-        columns.append(pa.concat_arrays(parts))
+        shared = _of_one_dictionary(parts)
+        columns.append(pa.concat_arrays(list(map(decoded, parts))) if shared is None else shared)
     return pa.RecordBatch.from_arrays(columns, names=list(schema))
 
 
+def _of_one_dictionary(parts: Sequence[pa.Array]) -> pa.DictionaryArray | None:
+    """Return the columns as one; None: they are not all encoded by the same growing dictionary."""
+    dictionary = dictionary_of(parts[0])
+    if dictionary is None or any(dictionary_of(part) is not dictionary for part in parts):
+        return None
+    indices = pa.concat_arrays([part.indices for part in parts])
+    longest = max((part.dictionary for part in parts), key=len)
+    return pa.DictionaryArray.from_arrays(indices, longest, safe=False)
+
+
+def nbytes_of(batch: pa.RecordBatch) -> int:
+    """Return the bytes of all columns; a growing dictionary, which other batches share, counts as none."""
+    return sum(column.nbytes if dictionary_of(column) is None else column.indices.nbytes for column in batch.columns)
+
+
+def rows_within(batch: pa.RecordBatch, most: int) -> int:
+    """Return how many of the first rows take at most `most` bytes without dictionaries; at least one.
+
+    Only dictionaries are looked at: a few bytes of indices can stand for any number of copies of a long entry. What
+    obviously takes less than a sixteenth of `most` is not counted.
+    """
+    encoded = [column for column in batch.columns if isinstance(column, pa.DictionaryArray)]
+    sizes = [_decoded_sizes(column, most // (16 * len(encoded))) for column in encoded]
+    some = [each for each in sizes if each is not None]
+    if not some or not batch.num_rows:
+        return int(batch.num_rows)
+    return max(1, int(np.searchsorted(np.cumsum(np.sum(some, axis=0)), most, side="right")))
+
+
+def _decoded_sizes(column: pa.DictionaryArray, least: int) -> npt.NDArray[np.int64] | None:
+    """Return the bytes of each row's entry; None: even if all were the longest, they would be `least` at most."""
+    dictionary = dictionary_of(column)
+    if dictionary is not None and dictionary.longest * len(column) <= least:
+        return None
+    entries = column.dictionary
+    offsets = np.frombuffer(entries.buffers()[1], np.int32)[entries.offset : entries.offset + len(entries) + 1]
+    return np.diff(offsets).astype(np.int64)[indices_of(column)]
+
+
 def checked(batch: Any, arrow: pa.Schema, who: str, known: Sequence[pa.Array] = ()) -> pa.RecordBatch:
-    """Return a batch that an operator has emitted, without dictionaries other than those `known` from its input.
+    """Return a batch that an operator has emitted, without dictionaries other than growing ones and those of its input.
+
+    Those are `known`.
 
     Raises:
-        RunError: it is no batch of the stream's schema, or has nulls; the message begins with `who`.
+        RunError: it is no batch of the stream's schema, or has nulls or wrong indices; the message begins with `who`.
     """
     if not isinstance(batch, pa.RecordBatch):
         raise RunError(f"{who} emitted {type(batch).__name__}, expected a RecordBatch or a list of rows")
-    columns = [column if _has_one_of(known, column) else decoded(column) for column in batch.columns]
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if isinstance(column, pa.DictionaryArray) and not _has_entries(column):
+            raise RunError(f"{who} emitted indices beyond the dictionary of the column {name!r}")
+    columns = [column if _is_shared(column, known) else decoded(column) for column in batch.columns]
     if batch.schema.names != arrow.names or list(map(_type_of_values, columns)) != arrow.types:
         got = ", ".join(f"{field.name}: {field.type}" for field in batch.schema)
         wanted = ", ".join(f"{field.name}: {field.type}" for field in arrow)
@@ -135,12 +179,22 @@ def dictionaries_of(batch: pa.RecordBatch) -> list[pa.Array]:
     return [column.dictionary for column in batch.columns if isinstance(column, pa.DictionaryArray)]
 
 
-def _has_one_of(dictionaries: Sequence[pa.Array], column: pa.Array) -> bool:
-    """Return whether a column has one of these dictionaries itself, whose entries are known to be distinct."""
-    if not dictionaries or not isinstance(column, pa.DictionaryArray) or column.indices.type != pa.int32():
+def _is_shared(column: pa.Array, known: Sequence[pa.Array]) -> bool:
+    """Return whether a column has a growing dictionary, or one of `known` itself, whose entries are distinct."""
+    if not isinstance(column, pa.DictionaryArray) or column.indices.type != pa.int32() or column.null_count:
         return False
     place = _place_of(column.dictionary)
-    return any(_place_of(dictionary) == place for dictionary in dictionaries)
+    if any(_place_of(dictionary) == place for dictionary in known):
+        return True
+    return dictionary_of(column) is not None
+
+
+def _has_entries(column: pa.DictionaryArray) -> bool:
+    """Return whether all indices of a column are those of entries; reading others would read any memory."""
+    if column.null_count:
+        column = column.drop_null()
+    indices = indices_of(column)
+    return not len(indices) or bool(indices.min() >= 0 and indices.max() < len(column.dictionary))
 
 
 def _place_of(array: pa.Array) -> tuple[Any, ...]:
@@ -165,7 +219,7 @@ def distinct(column: pa.Array) -> Distinct:
     of a batch has the dictionary of the whole.
     """
     if isinstance(column, pa.DictionaryArray):
-        return _used(column.indices.to_numpy().astype(np.intp), column.dictionary)
+        return _used(indices_of(column).astype(np.intp), column.dictionary)
     if pa.types.is_floating(column.type):
         bits = column.to_numpy().view(np.int64)
         codes, values = distinct(pa.array(bits))
@@ -276,6 +330,8 @@ def ranks_of(codes: Codes, numbers: Codes) -> Codes:
 
 def parts_of(targets: Codes, count: int) -> list[Codes]:
     """Return the numbers of the rows for each of `count` targets, rising."""
+    if count <= 4:
+        return [np.flatnonzero(targets == target) for target in range(count)]
     small = targets.astype(np.uint16) if count <= 1 << 16 else targets
     order = np.argsort(small, kind="stable")
     return np.split(order, np.cumsum(np.bincount(targets, minlength=count))[:-1])

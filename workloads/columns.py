@@ -64,7 +64,8 @@ class ColumnBolt(Bolt):
     dictionaries: ClassVar[bool] = False
     """True if `str` and `bytes` columns may come dictionary-encoded: int32 indices, each value once.
 
-    Some entries may have no row, for a part of a batch has the dictionary of the whole; `arrays.distinct` drops them.
+    A dictionary is usually shared by many batches (`dictionaries.Dictionary`), so that most entries have no row in a
+    batch; `arrays.distinct` drops those.
     """
 
     derives: ClassVar[bool] = False
@@ -79,7 +80,10 @@ class ColumnBolt(Bolt):
         raise NotImplementedError("a column bolt without process gets columns only")
 
     def combine_columns(self, columns: "pa.RecordBatch") -> "pa.RecordBatch":
-        """Merge rows like `Combining.combine`; called instead of it if the operator has `combine`."""
+        """Merge rows like `Combining.combine`; called instead of it if the operator has `combine`.
+
+        Columns may come with `dictionaries` here, too, and may be returned so.
+        """
         raise NotImplementedError("a column bolt with combine implements combine_columns")
 
 
@@ -155,9 +159,16 @@ class Columns(Sequence[Row]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns."""
-        total: int = sum(chunk.nbytes for chunk in self._chunks)
-        return total
+        """Bytes of all columns, without dictionaries that other batches share."""
+        from workloads import arrays
+
+        return sum(map(arrays.nbytes_of, self._chunks))
+
+    def rows_within(self, most: int) -> int:
+        """Return how many of the first rows take at most `most` bytes without dictionaries; at least one."""
+        from workloads import arrays
+
+        return arrays.rows_within(self.batch(), most)
 
     def batch(self) -> "pa.RecordBatch":
         """Return all rows as one batch."""

@@ -307,7 +307,9 @@ class NodeRun:
         )
         loop = asyncio.get_running_loop()
         here = MeteredHost.here()
-        monitor = self._monitor = InterferenceMonitor(here, host.shared, lambda: [host.agent, *host.workers().values()])
+        monitor = self._monitor = InterferenceMonitor(
+            here, host.shared, lambda: [os.getpid(), *host.workers().values()]
+        )
         convert = NodeVitals(here).vitals_of if self._spec.observed else vitals_of
         writer = TraceWriter(self._folder.traces, self._spec.run, welcome.node, AGENT)
 

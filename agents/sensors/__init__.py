@@ -36,7 +36,7 @@ class Host:
         node: the node's id.
         address: its data address.
         shared: whether the machine hosts other nodes too, so that its totals are not those of this node.
-        agent: process id of the node agent.
+        agent: process id of the node agent; None if there is none.
         workers: returns slot -> process id of the live workers.
         power: the node's energy model, if known; None for a node that shares its machine.
         meter_lag: delay of the machine's external meter, if known.
@@ -45,7 +45,7 @@ class Host:
     node: str
     address: str
     shared: bool
-    agent: int
+    agent: int | None
     workers: Callable[[], Mapping[int, int]]
     power: EnergyModel | None = None
     meter_lag: MeterLag | None = None

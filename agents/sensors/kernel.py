@@ -187,8 +187,7 @@ class CpuSensor(Sensor):
         node = self.host.node
         cores = core_busy_ns()
         online = {int(name) for name in cores}
-        agent_ns = process_cpu_ns(self.host.agent)
-        if agent_ns is not None:
+        if self.host.agent is not None and (agent_ns := process_cpu_ns(self.host.agent)) is not None:
             rows.append(self._row(now_ns, "agent", node, self.host.agent, agent_ns))
         workers = self.host.workers()
         self._packages.forget(workers.values())
@@ -264,7 +263,7 @@ class MemorySensor(Sensor):
             Row("memory", now_ns, ("host", node, "total", memory.total, shared)),
             Row("memory", now_ns, ("host", node, "available", memory.available, shared)),
         ]
-        processes = [("agent", node, self.host.agent)]
+        processes = [("agent", node, self.host.agent)] if self.host.agent is not None else []
         processes += [("worker", str(slot), pid) for slot, pid in sorted(self.host.workers().items())]
         for scope, name, pid in processes:
             rss = _rss(pid)

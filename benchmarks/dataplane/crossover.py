@@ -3,9 +3,9 @@
     python benchmarks/dataplane/crossover.py [--rounds 9] [--figure docs/dataplane/crossover.svg]
 
 One process, without links: the executors `split` and `count` of word count, each with its channels and its fields
-grouping, get batches of equal size, lines or words, as rows or as columns without
-dictionaries. Sizes and interfaces alternate in every round; printed are the least CPU times per row of all rounds, what
-converting a batch costs at a border, and the least size from which columns are cheaper.
+grouping, get batches of equal size, lines or words, as rows or as columns; words as columns have a dictionary that grew
+before, as the grouping sends them. Sizes and interfaces alternate in every round; printed are the least CPU times per
+row of all rounds, what converting a batch costs at a border, and the least size from which columns are cheaper.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 from unittest import mock
 
 import psutil
+import pyarrow as pa
 
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
 
@@ -29,6 +30,7 @@ from agents.worker.executors.columns import ColumnBoltExecutor
 from workloads.apps.wordcount import Count, Split
 from workloads.apps.wordcount_columns import ColumnCount, ColumnSplit
 from workloads.columns import ColumnBolt, Columns
+from workloads.dictionaries import DictionaryEncoder
 from workloads.key_groups import first_owners
 from workloads.operators import Bolt, Row
 from workloads.topology import Executor
@@ -81,17 +83,25 @@ def measured(lines: Sequence[Row], words: Sequence[Row], rounds: int) -> dict[tu
         ("count", "rows", Count(), WORDS, {}),
         ("count", "columns", ColumnCount(), WORDS, {}),
     ]
+    encoder = DictionaryEncoder(pa.string())
+    encoder.codes_of(Columns.of_rows(WORDS, words).batch().column(0).unique())
+
+    def encoded(columns: Columns) -> Columns:
+        column = encoder.encode(columns.batch().column(0))
+        return Columns(WORDS, pa.RecordBatch.from_arrays([column], names=["word"]))
+
     turns = [(name, api, turn_of(bolt, *schemas), schemas[0]) for name, api, bolt, *schemas in ways]
     for _ in range(rounds):
         for size in SIZES:
             for name, api, turn, schema in turns:
                 rows = lines if name == "split" else words
                 batches = [rows[at : at + size] for at in range(0, len(rows) - size + 1, size)]
-                given = batches if api == "rows" else [Columns.of_rows(schema, batch) for batch in batches]
+                columns = [Columns.of_rows(schema, batch) for batch in batches]
+                given = batches if api == "rows" else columns if name == "split" else list(map(encoded, columns))
                 found = {api: ns_per_row(turn, given)}
                 if api == "columns":
                     found["rows to columns"] = ns_per_row(lambda part, s=schema: Columns.of_rows(s, part), batches)
-                    found["columns to rows"] = ns_per_row(Columns.to_rows, given)
+                    found["columns to rows"] = ns_per_row(Columns.to_rows, columns)
                 for what, cost in found.items():
                     least[name, what, size] = min(cost, least.get((name, what, size), cost))
     return least

@@ -86,7 +86,8 @@ def kaminpar(task):
     return answers
 
 
-def mt_kahypar(task):
+def mt_kahypar(task, target=()):
+    """Partition or, with the links (node, node, cost) of a target graph, map onto it."""
     import mtkahypar
 
     library = mtkahypar.initialize(1)
@@ -101,12 +102,20 @@ def mt_kahypar(task):
         context.set_individual_target_block_weights(task["cap"])
         context.logging = False
         graph = library.create_graph(context, n, len(pairs), pairs, [1] * n, rates)
+        links, costs = [(a, b) for a, b, _ in target], [cost for _, _, cost in target]
+        nodes = target and library.create_target_graph(context, len(task["cap"]), len(links), links, costs)
         start = process_time()
-        done = graph.partition(context)
+        done = graph.map_onto_graph(nodes, context) if target else graph.partition(context)
         seconds = process_time() - start
         answers.append({"part": [done.block_id(v) for v in range(n)], "seconds": seconds})
     return answers
 
 
-PEERS = {"metis": metis, "cp-sat": cp_sat, "kaminpar": kaminpar, "mt-kahypar": mt_kahypar}
+PEERS = {
+    "metis": metis,
+    "cp-sat": cp_sat,
+    "kaminpar": kaminpar,
+    "mt-kahypar": mt_kahypar,
+    "mt-kahypar-target": lambda task: mt_kahypar(task, task["target"]),
+}
 json.dump([PEERS[task["peer"]](task) for task in json.load(sys.stdin)], sys.stdout)

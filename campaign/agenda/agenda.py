@@ -122,6 +122,8 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     idle: IdleEntry = IdleEntry()
     cpu: ByClass | tuple[CpuVariant, ...] | None = None
     acks: bool = False
+    engine: Literal["agents", "storm", "flink"] = "agents"
+    engine_options: Mapping[str, bool | int | float | str] = {}
     buffer_mb: Positive | None = None
     search: SearchEntry | None = None
     report: ReportEntry = ReportEntry()

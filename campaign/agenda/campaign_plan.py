@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from analysis.factors import INVENTORY, inventory_of, text_of, value_text
-from campaign.agenda.agenda import Agenda
+from campaign.agenda.agenda import Agenda, SchedulerEntry
 from campaign.agenda.factors import agenda_at, cluster_at, combinations_of, names_in, rules_of
 from campaign.agenda.load import Calibration, calibrations_of
 from campaign.agenda.plan import Plan, plan_of
@@ -21,7 +21,7 @@ from inventory.ansible_hosts import Hosts
 from inventory.cluster import Cluster
 from inventory.documents import Located, Origin, dump_json
 from inventory.errors import InputError, nearest
-from inventory.reading import ReadCluster, read_cluster
+from inventory.reading import ReadCluster, read_cluster, with_links
 from workloads.workload import PreparedInput
 
 Inputs = Mapping[tuple[str, str], Sequence[PreparedInput]]
@@ -112,6 +112,9 @@ def campaign_plan(
         key = "except" if agenda.excluded else "only"
         raise (read_agenda.origin / key).error("leaves out every run")
     located = dict(zip(inventories, read_clusters, strict=True))
+    named = [entry for entry in agenda.schedulers if isinstance(entry, SchedulerEntry)]
+    if any((entry.params or {}).get("hops") == "links" for entry in named):
+        located = {name: with_links(each) if isinstance(each, ReadCluster) else each for name, each in located.items()}
     clusters = {
         name: PlannedCluster(with_addresses(each), each.hosts if isinstance(each, ReadCluster) else None)
         for name, each in located.items()

@@ -26,10 +26,18 @@ OF_CLUSTER = (INVENTORY, "nodes", "slots")
 LOAD = "load"
 """Factor of the load of all workloads."""
 
+OF_ENGINE = ("engine", "engine_options")
+"""Factors of the engine that runs the topology: its name, and its own settings."""
+
 PARTS = {"workloads": ("params", "rate", "demands"), "schedulers": ("params",)}
 """Lists of an agenda -> keys of their entries that factors can vary."""
 
-FORMS = (*OF_CLUSTER, LOAD, *(f"{entries}.LABEL.{part}.KEY" for entries, parts in PARTS.items() for part in parts))
+FORMS = (
+    *OF_CLUSTER,
+    LOAD,
+    *OF_ENGINE,
+    *(f"{entries}.LABEL.{part}.KEY" for entries, parts in PARTS.items() for part in parts),
+)
 
 
 def combinations_of(located: Located[Agenda]) -> tuple[Factors, ...]:
@@ -40,7 +48,7 @@ def combinations_of(located: Located[Agenda]) -> tuple[Factors, ...]:
     """
     agenda, origin = located.value, located.origin / "factors"
     for key in agenda.factors:
-        if key not in (*OF_CLUSTER, LOAD):
+        if key not in (*OF_CLUSTER, *OF_ENGINE, LOAD):
             _target(key, agenda, origin)
     lengths = {key: len(values) for key, values in agenda.factors.items()}
     if agenda.combine == "product":
@@ -109,6 +117,9 @@ def agenda_at(located: Located[Agenda], factors: Factors) -> Located[Agenda]:
         if key == LOAD:
             for at in range(len(agenda.workloads)):
                 _put(changed, ("workloads", at, "rate", "load"), value, here)
+        elif key in OF_ENGINE:
+            changed.data[key] = value
+            _set_line(changed, (key,), here)
         elif key not in OF_CLUSTER:
             _put(changed, _target(key, agenda, located.origin / "factors"), value, here)
     found = agenda_of(changed)
@@ -174,9 +185,15 @@ def _put(document: Document, steps: Steps, value: Any, origin: Origin) -> None:
         inside = put(listed[at], [str(step) for step in path], value)
     except ValueError as fault:
         raise origin.error(str(fault)) from None
+    for depth in range(2, len(inside) + 1):
+        _set_line(document, (entries, at, *inside[:depth]), origin)
+
+
+def _set_line(document: Document, steps: Steps, origin: Origin) -> None:
+    """Give the value at `steps` of an agenda the line of `origin`, if that is known."""
     line = origin.document.line(origin.steps)
     if line is not None:
-        document.lines |= {(entries, at, *inside[:depth]): line for depth in range(2, len(inside) + 1)}
+        document.lines[steps] = line
 
 
 def _whole(located: Located[Agenda], factors: Factors, key: str) -> tuple[Origin, int]:

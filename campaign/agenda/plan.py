@@ -17,6 +17,7 @@ from campaign.agenda.acks import check_acks
 from campaign.agenda.agenda import Agenda, SchedulerEntry
 from campaign.agenda.application import Application, application_of
 from campaign.agenda.cpu import ByNode, cpus_of
+from campaign.agenda.engine import check_engine, check_program
 from campaign.agenda.gates import Gating, check_targets, gating_of
 from campaign.agenda.online import OnlineRun, online_run, starting_scheduler
 from campaign.agenda.profile import ProfiledTraffic, uses_profile
@@ -179,6 +180,7 @@ def plan_of(
         )
     if agenda.acks:
         check_acks(agenda, origin)
+    check_engine(agenda, origin)
     pairs = {(run.workload, run.scheduler) for run in runs}
     cluster = with_addresses(read_cluster)
     cpus = cpus_of(Located(agenda.cpu, origin / "cpu"), cluster)
@@ -186,6 +188,8 @@ def plan_of(
         label: application_of(Located(entry, origin / "workloads" / at), label, agenda.acks)
         for at, (label, entry) in enumerate(zip(agenda.labels, agenda.workloads, strict=True))
     }
+    for application in applications.values():
+        check_program(agenda.engine, application)
     listed = {
         label: _listed(Located(entry, origin / "schedulers" / at), label, agenda, cluster)
         for at, (label, entry) in enumerate(zip(agenda.scheduler_labels, agenda.schedulers, strict=True))

@@ -29,6 +29,7 @@ MODULES = {
     "bundles": ("bundle", "verify-bundle"),
     "claims": ("claims",),
     "data_sets": ("generate", "pipeline"),
+    "engines": ("engine", "load"),
     "hosts": ("calibrate", "exec", "provision", "restore", "verify"),
     "machine": ("clean", "doctor", "meter", "record-sysfs"),
     "placements": ("place", "revise"),

@@ -1,11 +1,15 @@
 """What commands of several modules share: options, and callbacks for backends."""
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from campaign.display.terminal import Settings, notice
+from controller.host.disk import writing
+from inventory.atomic_files import replace_file
+from inventory.errors import InputError
 
 if TYPE_CHECKING:
     from controller.nodes.backend import Operator
@@ -37,3 +41,34 @@ def operator_callbacks(settings: Settings) -> "Operator":
         play("provision", hosts, Choice(only_errors=True), settings)
 
     return Operator(provision, settings.progress, notice)
+
+
+run_argument = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+run_option = click.option("--run", metavar="NAME", help="Run of the campaign in DIR, if it has several.")
+
+output_option = click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Output file, replaced once it is complete; default: standard output.",
+)
+
+
+def write_document(value: Any, output: Path | None) -> None:
+    """Write a document as JSON to a file, or to standard output.
+
+    Raises:
+        InputError: the folder of the file does not exist.
+        DiskFullError, UnfitError: the file cannot be written.
+    """
+    from inventory.documents import dump_json
+
+    text = dump_json(value)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    if not output.parent.is_dir():
+        raise InputError(f"{output}: there is no folder {output.parent}")
+    with writing(output.parent):
+        replace_file(output, text.encode())

@@ -156,7 +156,7 @@ def _show(placed: Placed, as_json: bool, color: bool) -> None:
     if isinstance(placed.answer.why, Why):
         from campaign.display.placement_tables import print_why
 
-        print_why(placed.answer.why, color)
+        print_why(placed.answer, placed.answer.why, color)
 
 
 def _show_all(outcomes: Sequence[Placed | PlacementRefused], color: bool) -> None:

@@ -2,14 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from campaign.commands.options import Seconds, master_option
+from campaign.commands.options import (
+    Seconds,
+    master_option,
+    output_option,
+    run_argument,
+    run_option,
+    write_document,
+)
 from campaign.display.terminal import Settings, progress_bar, stages_shown
-from controller.host.disk import writing
-from inventory.atomic_files import replace_file
 from inventory.errors import InputError
 from inventory.foreign import printable
 
@@ -115,17 +120,6 @@ def results_command(settings: Settings, folder: Path, as_json: bool) -> None:
     print_runs(runs, settings.color)
 
 
-run_argument = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-run_option = click.option("--run", metavar="NAME", help="Run of the campaign in DIR, if it has several.")
-
-output_option = click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Output file, replaced once it is complete; default: standard output.",
-)
-
 TRAFFIC_EXAMPLE = """\b
 Examples:
   millrace traffic results/demo/latest/runs/001-wordcount-even-r1 -o observed.json
@@ -164,7 +158,7 @@ def traffic_command(
         traffic = traffic_of_run(found, begin_s, end_s, show_progress)
     if not traffic.load:
         click.echo(f"{found.run.id}: loads are unknown: it was made without the sensor 'cpu'", err=True)
-    _write_document(traffic, output)
+    write_document(traffic, output)
 
 
 OBSERVE_EXAMPLE = """\b
@@ -217,45 +211,26 @@ def observe_command(
             raise InputError(
                 f"{selected.name} is still running: only its last second is known, without --at and --window"
             )
-        _write_document(observe_live(selected.campaign, selected.cluster), output)
+        write_document(observe_live(selected.campaign, selected.cluster), output)
         click.echo(f"{selected.name} is still running: the rates between its executors are unknown", err=True)
         return
     from campaign.results.observed import observe_run
 
     found = selected.finished()
     if window_s is None and (kept := found.kept_observation(at_s)) is not None:
-        _write_document(kept, output)
+        write_document(kept, output)
         return
     end_s = found.measured_s[1] if at_s is None else at_s
     _check_end(found, "--at", end_s)
     with progress_bar("reading traces", settings.quiet, settings.color) as show_progress:
         observation = observe_run(found, end_s, window_s, show_progress)
-    _write_document(observation, output)
+    write_document(observation, output)
 
 
 def _check_end(found: "FinishedRun", option: str, end_s: float) -> None:
     """Check that the sources of the run still emitted at the end of the chosen time."""
     if end_s > found.stopped_s:
         raise InputError(f"{option} {end_s:g}: the sources of {found.run.id} stopped at {found.stopped_s:g} s")
-
-
-def _write_document(value: Any, output: Path | None) -> None:
-    """Write a document as JSON to a file, or to standard output.
-
-    Raises:
-        InputError: the folder of the file does not exist.
-        DiskFullError, UnfitError: the file cannot be written.
-    """
-    from inventory.documents import dump_json
-
-    text = dump_json(value)
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    if not output.parent.is_dir():
-        raise InputError(f"{output}: there is no folder {output.parent}")
-    with writing(output.parent):
-        replace_file(output, text.encode())
 
 
 COMPARE_EXAMPLE = """\b

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from msgspec import UNSET, UnsetType
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +15,8 @@ from scheduler.explain.best_known import SEARCH, BestKnown
 from scheduler.explain.details import Section, compact, describe_details
 from scheduler.explain.explanation import Explanation, loads_by_node
 from scheduler.placement_file import PlacementFile, TopologyPlacement
+from scheduler.problem import Aim
+from scheduler.toolkit.objective import aim_of
 
 MAX_WIDTH = 1000
 """Characters; enough for every number."""
@@ -78,6 +81,10 @@ def _cost(answer: PlacementFile) -> Table:
     table.add_row("nodes used", str(cost.nodes_used))
     table.add_row("slots used", str(cost.slots_used))
     table.add_row("load / capacity, standard deviation over nodes", _number(cost.load_stddev, 3, UNKNOWN))
+    aim = aim_of(answer.params)
+    if aim is not None:
+        table.add_row(f"{aim.objective}: {UNITS_OF[aim]}", _exact(cost.objective))
+        table.add_row(f"lower bound of {aim.objective}", _exact(cost.lower_bound))
     table.add_row("time taken", f"{answer.elapsed_s * 1000:.1f} ms")
     return table
 
@@ -90,7 +97,7 @@ def print_comparison(outcomes: Sequence[Placed | PlacementRefused], color: bool 
     console.print(table)
     answers = [outcome.answer for outcome in outcomes if isinstance(outcome, Placed)]
     if answers:
-        console.print(_best_known(answers))
+        console.print(_best_known(answers, _aim(outcomes)))
     for outcome in outcomes:
         if isinstance(outcome, PlacementRefused):
             console.print(f"{outcome.scheduler} cannot place this: {printable(outcome.fault)}")
@@ -107,21 +114,24 @@ def _comparison(outcomes: Sequence[Placed | PlacementRefused]) -> Table:
     )
     table.add_column("scheduler", no_wrap=True)
     headings = ["W,\npairs", "inter-\nworker", "nodes", "slots", "balance", "over-\nloaded", "gap", "ms"]
-    for heading in [*(["W,\ntuples/s"] if observed else []), *headings]:
+    aim = _aim(outcomes)
+    objective = [] if aim is None else [aim.objective.replace("-", "-\n")]
+    for heading in [*objective, *(["W,\ntuples/s"] if observed else []), *headings]:
         table.add_column(heading, justify="right")
     table.add_column("status", no_wrap=True)
     for outcome in outcomes:
         if isinstance(outcome, PlacementRefused):
-            table.add_row(outcome.scheduler, *["-"] * (len(headings) + observed), "cannot")
+            table.add_row(outcome.scheduler, *["-"] * (len(objective + headings) + observed), "cannot")
             continue
         answer, cost = outcome.answer, outcome.answer.cost
         states = [topology.status for topology in answer.topologies.values()]
         if not any(topology.assignments for topology in answer.topologies.values()):
-            blank = ["-"] * (len(headings) + observed - 1)  # nothing is placed, so there is no cost
+            blank = ["-"] * (len(objective + headings) + observed - 1)  # nothing is placed, so there is no cost
             table.add_row(answer.scheduler, *blank, f"{answer.elapsed_s * 1000:.1f}", "failed")
             continue
         table.add_row(
             answer.scheduler,
+            *([_exact(cost.objective)] if objective else []),
             *([_number(cost.inter_node_tuples_per_s, 1)] if observed else []),
             str(cost.inter_node_edges),
             str(cost.inter_worker_edges),
@@ -133,14 +143,38 @@ def _comparison(outcomes: Sequence[Placed | PlacementRefused]) -> Table:
             f"{answer.elapsed_s * 1000:.1f}",
             states[0] if len(set(states)) == 1 else ", ".join(states),
         )
+    judged = "W" if aim is None else aim.objective
     caption = (
         "W: rate between nodes; inter-worker: pairs on one node; balance: deviation over nodes of load / capacity; "
-        "overloaded: nodes that hold more than their capacity; gap: W above that of the best known placement, - where "
-        "not all executors are placed within the capacities"
+        f"overloaded: nodes that hold more than their capacity; gap: {judged} above that of the best known placement, "
+        "- where not all executors are placed within the capacities"
     )
+    if aim is not None:
+        caption += f"; {aim.objective}: {UNITS_OF[aim]}"
     table.caption = caption
     table.caption_justify = "left"
     return table
+
+
+UNITS_OF = {
+    Aim("cost", "racks"): "rate times distance of the slots",
+    Aim("cost", "links"): "rate times ms on the link",
+    Aim("busiest-link", "racks"): "largest rate between two nodes",
+    Aim("busiest-link", "links"): "largest rate between two nodes per Mbit/s",
+    Aim("busiest-node", "racks"): "largest load / capacity of a node",
+    Aim("busiest-node", "links"): "largest load / capacity of a node",
+}
+"""What an objective is."""
+
+
+def _aim(outcomes: Sequence[Placed | PlacementRefused]) -> Aim | None:
+    """Return the objective of a comparison, None for W."""
+    answers = [outcome.answer for outcome in outcomes if isinstance(outcome, Placed)]
+    return next((aim for answer in answers if (aim := aim_of(answer.params)) is not None), None)
+
+
+def _exact(value: float | UnsetType | None) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else "-" if value is None or value is UNSET else str(value)
 
 
 def _gap(answer: PlacementFile) -> str:
@@ -148,14 +182,15 @@ def _gap(answer: PlacementFile) -> str:
     return f"{known.gap:.1%}" if isinstance(known, BestKnown) and known.gap is not None else "-"
 
 
-def _best_known(answers: Sequence[PlacementFile]) -> str:
+def _best_known(answers: Sequence[PlacementFile], aim: Aim | None) -> str:
     """Return a line about the best known placement; all answers have the same."""
     known = next((answer.best_known for answer in answers if isinstance(answer.best_known, BestKnown)), None)
     if known is None:
         return "No placement within the capacities is known."
     found = "found by a search" if known.by == SEARCH else f"by {known.by}"
     proof = "the optimum, proven" if known.optimal else "not proven to be the optimum"
-    return f"Best known placement: W {_rounded(known.w)}, {found}; {proof}."
+    value = f"W {_rounded(known.w)}" if aim is None else f"{aim.objective} {_exact(known.w)}"
+    return f"Best known placement: {value}, {found}; {proof}."
 
 
 def _number(value: float | None, digits: int = 1, unknown: str = "-") -> str:
@@ -190,20 +225,22 @@ def print_account(placed: Placed, account: Explanation, color: bool = True) -> N
     _print_least(console, account, rate)
 
 
-def print_why(why: Why, color: bool = True) -> None:
+def print_why(answer: PlacementFile, why: Why, color: bool = True) -> None:
     """Print on standard output what an executor would cost on every other node, and what forbids it there."""
+    aim = aim_of(answer.params)
+    name, shown = ("W", _rounded) if aim is None else (aim.objective, _exact)
     console = plain_console(color)
     place = "without a node" if why.node is None else f"on {why.node}"
     table = Table("node")
-    table.add_column("W", justify="right")
+    table.add_column(name, justify="right")
     table.add_column("change", justify="right")
     table.add_column("forbidden by", overflow="fold")
     for each in why.alternatives[:MOST_NODES]:
-        change = f"{'+' if each.change > 0 else ''}{_rounded(each.change)}"
-        table.add_row(printable(each.node), _rounded(each.w), change, "; ".join(each.forbidden) or "-")
-    _print_titled(
-        console, printable(f"{why.executor} of {why.topology}, {place}: W {_rounded(why.w)}; elsewhere"), table
-    )
+        change = "-" if each.change is None else f"{'+' if each.change > 0 else ''}{shown(each.change)}"
+        cost = "-" if each.w is None else shown(each.w)
+        table.add_row(printable(each.node), cost, change, "; ".join(each.forbidden) or "-")
+    now = "-" if why.w is None else shown(why.w)
+    _print_titled(console, printable(f"{why.executor} of {why.topology}, {place}: {name} {now}; elsewhere"), table)
     _print_left_out(console, len(why.alternatives) - MOST_NODES, "nodes")
 
 

@@ -12,12 +12,14 @@ from inventory.documents import Located, Origin
 from inventory.errors import InputError, MillraceError, RunError, UnfitError, nearest
 from inventory.plugins import described
 from inventory.power_index import LackingNodeError
+from inventory.reading import ReadCluster, with_links
 from scheduler.explain.alternatives import Why, explain_executor, find_executor
 from scheduler.explain.best_known import find_best_known
 from scheduler.explain.explanation import Explanation, LowerBound, compute_lower_bound, explain_plan
 from scheduler.placement_file import PlacementFile, make_placement_file
-from scheduler.problem import Needs, Plan, Problem, Scheduler, load_problem
+from scheduler.problem import Aim, Needs, Plan, Problem, Scheduler, load_problem
 from scheduler.registry import Checked, make_scheduler, scheduler_class
+from scheduler.toolkit.objective import aim_of, check_aim
 from workloads.topology import Topology
 from workloads.traffic import Traffic
 
@@ -75,26 +77,49 @@ class PlacementRefused:
         return {"scheduler": self.scheduler, "error": str(self.fault)}
 
 
-def place(ready: Checked, given: Round, least: LowerBound | None = None) -> Placed:
-    """Place a round with one scheduler; the lower bound `least` is computed if it is needed and not given.
+def place(ready: Checked, given: Round, least: LowerBound | None = None, aim: Aim | None = None) -> Placed:
+    """Place a round with one scheduler.
+
+    Args:
+        ready: the scheduler.
+        given: the round.
+        least: its lower bound; None: computed if it is needed.
+        aim: the objective by which the plan is judged, if the scheduler has none itself.
 
     Raises:
         MillraceError: the files are invalid, the scheduler cannot place such a round, or it failed.
     """
+    given = _with_links(given, aim_of(ready.params) or aim)
     problem = given.problem(ready.needs)
     asked = find_executor(problem, given.why) if given.why is not None else None
     try:
         start = perf_counter()
         plan = ready.place(problem)
         elapsed_s = perf_counter() - start
+        aim = plan.aim or aim
+        if aim is not None:
+            check_aim(problem, aim)
     except LackingNodeError as fault:
-        at = [node.id for node in problem.cluster.nodes].index(fault.node)
-        raise (given.cluster.origin / "nodes" / at).error(str(fault)) from None
+        raise _located(fault, given) from None
     account: Explanation | UnsetType = UNSET
     if given.explain:
         account = explain_plan(problem, plan, compute_lower_bound(problem) if least is None else least)
-    why: Why | UnsetType = explain_executor(problem, plan, *asked) if asked is not None else UNSET
-    return Placed(problem, plan, make_placement_file(ready.name, ready.params, problem, plan, elapsed_s, account, why))
+    why: Why | UnsetType = explain_executor(problem, plan, *asked, aim) if asked is not None else UNSET
+    answer = make_placement_file(ready.name, ready.params, problem, plan, elapsed_s, account, why, aim)
+    return Placed(problem, plan, answer)
+
+
+def _located(fault: LackingNodeError, given: Round) -> InputError:
+    """Return the error with file and line of the node."""
+    at = [node.id for node in given.cluster.value.nodes].index(fault.node)
+    return (given.cluster.origin / "nodes" / at).error(str(fault))
+
+
+def _with_links(given: Round, aim: Aim | None) -> Round:
+    """Return the round with the links of its inventory, if the objective uses them."""
+    if aim is None or aim.hops != "links" or not isinstance(given.cluster, ReadCluster):
+        return given
+    return replace(given, cluster=with_links(given.cluster))
 
 
 def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed | PlacementRefused]:
@@ -120,7 +145,14 @@ def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed
             if str(key).replace(".", "_") not in everyone:
                 raise (source / key).error(f"unknown parameter {key!r}{nearest(key, everyone)}")
     ready = {name: make_scheduler(name, *sources, ignore_unknown=True) for name in kinds}
+    aim = next((aim for each in ready.values() if (aim := aim_of(each.params)) is not None), None)
+    given = _with_links(given, aim)
     everything = given.problem(ANYTHING)
+    if aim is not None:
+        try:
+            check_aim(everything, aim)
+        except LackingNodeError as fault:
+            raise _located(fault, given) from None
     least = compute_lower_bound(everything) if given.explain else None
     outcomes: list[Placed | PlacementRefused] = []
     for name, kind in classes.items():
@@ -128,18 +160,18 @@ def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed
             outcomes.append(kind)
             continue
         try:
-            outcomes.append(place(ready[name], given, least))
+            outcomes.append(place(ready[name], given, least, aim))
         except MillraceError as fault:
             outcomes.append(PlacementRefused(name, fault))
-    return _with_gaps(outcomes, everything, least)
+    return _with_gaps(outcomes, everything, least, aim)
 
 
 def _with_gaps(
-    outcomes: Sequence[Placed | PlacementRefused], everything: Problem, least: LowerBound | None
+    outcomes: Sequence[Placed | PlacementRefused], everything: Problem, least: LowerBound | None, aim: Aim | None
 ) -> list[Placed | PlacementRefused]:
     """Return the outcomes with the best known placement and the gap of each plan to it."""
     plans = {each.answer.scheduler: (each.problem, each.plan) for each in outcomes if isinstance(each, Placed)}
-    known = find_best_known(plans, everything, least) if plans else {}
+    known = find_best_known(plans, everything, least, aim) if plans else {}
     return [
         replace(each, answer=replaced(each.answer, best_known=known[each.answer.scheduler]))
         if isinstance(each, Placed)

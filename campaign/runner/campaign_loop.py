@@ -28,6 +28,7 @@ from campaign.display.terminal import show
 from campaign.results.live_file import FAILING, INTERRUPTED, LiveFile, write_live
 from campaign.results.result_store import ResultStore, remove_measured
 from campaign.runner.clusters import Clusters
+from campaign.runner.engine_attempt import EngineAttempt
 from campaign.runner.loads import Loads
 from campaign.runner.rate_search import RateSearch, Trials
 from campaign.runner.run_attempt import RunAttempt
@@ -36,6 +37,7 @@ from controller.host.disk import DiskFullError, check_room, converting_full_disk
 from controller.host.ownership import CleanupLog
 from controller.host.signals import SIGNALS, hold_interrupts, interrupts_blocked
 from controller.nodes.agents import Member
+from engines.selection import AGENTS
 from inventory.errors import MillraceError, RunError
 from scheduler.problem import Problem
 from workloads.workload import PreparedInput
@@ -321,7 +323,12 @@ class Campaign:
         # Processes are those of the cluster that is up; a run that is skipped needs none.
         processes = backend.processes if run.inventory == self._clusters.current else None
         conditions = dataclasses.replace(self._conditions, tier=backend.tier, processes=processes)
-        return RunAttempt(job, conditions, partial, work, self._live_file, self._state, self._check_facts)
+        arguments = (job, conditions, partial, work, self._live_file, self._state, self._check_facts)
+        if plan.agenda.engine == AGENTS:
+            return RunAttempt(*arguments)
+        attempt_there = EngineAttempt(*arguments)
+        attempt_there.use(plan.agenda.engine, plan.agenda.engine_options, work)
+        return attempt_there
 
     def _check_facts(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
         """Print, once for each cluster, what of its machines can make figures vary."""

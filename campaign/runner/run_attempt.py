@@ -61,7 +61,7 @@ EPOCH = 1
 """First epoch of a run; every run has agents of its own."""
 
 
-class _Interval(NamedTuple):
+class Interval(NamedTuple):
     """Start of the sources, and the measured interval, on the controller's monotonic clock."""
 
     source_start_ns: int
@@ -101,7 +101,7 @@ class RunAttempt:
         self._copies = FolderReplicas(work / "copies", self._transports)
         self._stages: dict[str, float] = {}
         self._times = Times(created_utc=utc_stamp(), stages_s=self._stages)
-        self._interval = _Interval(0, 0, 0)
+        self._interval = Interval(0, 0, 0)
         self._stage, self._stage_since = "", time.monotonic()
         self._nodes: dict[str, NodeRecord] = {}
         here = {node for node, member in job.members.items() if member.shared}
@@ -322,7 +322,7 @@ class RunAttempt:
             await coordinator.wait_until(begun + round(self._conditions.duration_s * NS))
             ended = await coordinator.mark("measure_end")
         # If the input ended in the warm-up, the measured interval is empty, although the marks differ by milliseconds.
-        self._interval = _Interval(source_start, begun, begun if over else ended)
+        self._interval = Interval(source_start, begun, begun if over else ended)
         self._times = replace(self._times, measure_end_ns=self._interval.end_ns)
         if self._conditions.profile:
             await coordinator.sample_stacks(on=False)

@@ -22,7 +22,12 @@ from controller.host.disk import writing
 from controller.host.ownership import CleanupLog, ClusterLock
 from controller.host.signals import interrupted_once, interrupts_blocked, raise_held_interrupt
 from controller.nodes.backend import Backend
+from engines.selection import AGENTS, ready
+from inventory.errors import UnfitError
 from workloads.workload import reporting_to
+
+LOOPBACK = 1
+"""Tier of nodes that are addresses of this host."""
 
 
 def run_all(
@@ -49,6 +54,7 @@ def run_all(
         MillraceError: the campaign cannot start, or results can no longer be written.
     """
     skip_pandas_import()
+    check_engines(opened.plan, runs, backends)
     for line in clean().done:
         show(f"removed, left by a killed campaign: {line}", error=True)
     with interrupts_blocked():
@@ -85,6 +91,20 @@ def run_all(
             with clusters.loop.in_background():
                 opened = end_profiling(opened, pending, ending.failed)
         return execute(opened.plan, runs, store, last_stage)
+
+
+def check_engines(plan: CampaignPlan, runs: Sequence[Run], backends: Mapping[str, Backend]) -> None:
+    """Check that the engines of these runs are installed, and can use their clusters.
+
+    Raises:
+        UnfitError: one of them is not, or cannot.
+    """
+    for name, inventory in sorted({(plan.at(run).agenda.engine, run.inventory) for run in runs}):
+        if name == AGENTS:
+            continue
+        if backends[inventory].tier != LOOPBACK:
+            raise UnfitError(f"engine: {name} runs on nodes of this host only (inventory: loopback, or a cluster file)")
+        ready(name)
 
 
 def prepared(opened: Opened, runs: Sequence[Run], folder: Path, settings: Settings) -> Inputs:

@@ -7,7 +7,7 @@ at most `T` executors. Topologies are placed one after the other; each gets the 
 leave.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,9 +21,13 @@ from scheduler.online.replanner import ReplanRules, by_plan, overfull
 from scheduler.online.revision import Revision, Rhythm
 from scheduler.partitioning.fusing import Assigned, Fusing
 from scheduler.partitioning.instance import Instance, instance_of, why_not
+from scheduler.partitioning.objectives import Aimed, AimedSolution
 from scheduler.partitioning.parts import workers_of
-from scheduler.problem import Needs, Plan, Problem
+from scheduler.partitioning.solving import Solution, looks_for, solve
+from scheduler.partitioning.tabu import Effort
+from scheduler.problem import Aim, Hops, Needs, Objective, Plan, Problem
 from scheduler.toolkit.node_assignment import Part, assemble, parts_of
+from scheduler.toolkit.objective import check_aim
 from workloads.topology import Executor, Topology
 
 THRESHOLDS = ((0.05, 28), (0.2, 32), (0.5, 40), (1.0, 48))
@@ -45,6 +49,8 @@ class ISchedulerParams:
         every_s: minimum seconds between two applied plans (ours).
         initial: scheduler of the placement with which an online run starts, before any traffic is known.
         once: whether only the first plan by observed traffic is applied, as in the paper.
+        objective: what is minimised (ours): W (`cut`), as in the paper, `cost`, `busiest-link` or `busiest-node`.
+        hops: costs and rates of links: by rack (`racks`), or as measured (`links`).
     """
 
     theta: Annotated[float, Meta(ge=0)] = 1.0
@@ -56,6 +62,8 @@ class ISchedulerParams:
     every_s: Annotated[float, Meta(ge=0)] = 300.0
     initial: str = "even"
     once: bool = False
+    objective: Objective = "cut"
+    hops: Hops = "racks"
 
 
 def find_threshold(theta: float) -> int:
@@ -89,10 +97,12 @@ class IScheduler:
         details: dict[str, Any] = {"passes": [], "fallback": False, "workers": [], "phi": self._phi, "limit_hit": False}
         sizes: dict[tuple[str, str, int], int] = {}
         so_far = problem
+        aim = Aim(self._params.objective, self._params.hops)
+        check_aim(problem, aim)
         for topology in problem.topologies:
             instance = instance_of(so_far, [topology])
             reason = why_not(instance, [topology])
-            assigned = Assigned(None) if reason else self._first_level(so_far, instance)
+            assigned = Assigned(None) if reason else self._first_level(so_far, topology, instance)
             details["passes"].extend(asdict(each) for each in assigned.passes)
             details["fallback"] |= assigned.fallback
             details["limit_hit"] |= assigned.limit_hit
@@ -110,7 +120,7 @@ class IScheduler:
         nodes = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
         order = sorted(sizes, key=lambda key: (number[key[0]], nodes[key[1]], key[2]))
         details["workers"] = [sizes[key] for key in order]
-        return assemble(problem, parts, failures, details)
+        return replace(assemble(problem, parts, failures, details), aim=aim)
 
     def revise(self, problem: Problem, observation: Observation) -> Revision:
         """Apply the first plan by observed traffic; later ones if they save enough, or if a node is overfull (ours)."""
@@ -123,19 +133,31 @@ class IScheduler:
             return 0
         return find_threshold(self._params.theta) if self._params.phi is None else self._params.phi
 
-    def _first_level(self, problem: Problem, instance: Instance) -> Assigned:
+    def _first_level(self, problem: Problem, topology: Topology, instance: Instance) -> Assigned:
         """Return the better result of the optimiser and the direct mapping."""
+        aim = Aim(self._params.objective, self._params.hops)
+
+        def aimed(instance: Instance) -> Aimed:
+            return Aimed(problem, {topology.id}, instance, aim)
+
+        def optimise(instance: Instance, over: Callable[[], bool], seed: int) -> Solution | AimedSolution | None:
+            return solve(instance, over, seed) if aim.objective == "cut" else aimed(instance).solve(over, seed)
+
         end = perf_counter() + self._params.theta
         nodes = problem.cluster.nodes
         usable = [node for node, slots in enumerate(instance.slots) if slots]
         order = sorted(usable, key=lambda node: nodes[node].id)
-        fusing = Fusing(instance, order, self._params.partitioner, self._params.seed)
+        fusing = Fusing(instance, order, self._params.partitioner, self._params.seed, optimise)
         direct = fusing.run(0, lambda: False)
+        whole = aimed(instance)
+        if direct.node_of is not None:
+            better = whole.improve(direct.node_of, Effort(looks_for(instance), lambda: False), self._params.seed)
+            direct = replace(direct, node_of=better)
         if not self._phi:
             return direct
         solved = fusing.run(self._phi, lambda: perf_counter() > end)
         if solved.node_of is None or (
-            direct.node_of is not None and instance.cut(direct.node_of) < instance.cut(solved.node_of)
+            direct.node_of is not None and whole.value(direct.node_of) < whole.value(solved.node_of)
         ):
             return replace(solved, node_of=direct.node_of, fallback=True)
         return solved

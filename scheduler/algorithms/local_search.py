@@ -5,7 +5,8 @@ round together, under the nodes' capacities and, where components declare memory
 the first candidate and is replaced only by a better one.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from time import perf_counter
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,12 +16,15 @@ from msgspec import Meta
 from scheduler.partitioning.instance import Instance, placeable
 from scheduler.partitioning.jit_cache import compiled
 from scheduler.partitioning.large_neighbourhood import BEST, FAST
+from scheduler.partitioning.objectives import Aimed
 from scheduler.partitioning.parts import cut_between_workers, workers_of
 from scheduler.partitioning.solving import SMALL, find, looks_for
 from scheduler.partitioning.tabu import Effort, lowest_cost
-from scheduler.problem import Needs, Plan, Problem
+from scheduler.problem import Aim, Hops, Needs, Objective, Plan, Problem
 from scheduler.toolkit.exact import decimal
 from scheduler.toolkit.node_assignment import assemble, parts_of
+from scheduler.toolkit.objective import BETWEEN_WORKERS, check_aim
+from workloads.topology import Topology
 
 SHARE = 0.9
 """Share of the time limit for the search; the rest is for building the plan."""
@@ -42,6 +46,8 @@ class LocalSearchParams:
         memory: respect the nodes' memory, if any component of the round declares its memory.
         preset: `fast` refines and anneals little after multilevel starts, `best` much. Up to 128 executors both are the
             same.
+        objective: what is minimised: W (`cut`), `cost`, `busiest-link` or `busiest-node`.
+        hops: costs and rates of links: by rack (`racks`), or as measured (`links`).
     """
 
     time_limit_s: Annotated[float, Meta(gt=0)] = 30.0
@@ -51,6 +57,8 @@ class LocalSearchParams:
     executors_per_worker: Annotated[int, Meta(ge=1)] | None = None
     memory: bool = True
     preset: Literal["fast", "best"] = "best"
+    objective: Objective = "cut"
+    hops: Hops = "racks"
 
 
 class LocalSearch:
@@ -69,28 +77,43 @@ class LocalSearch:
     def place(self, problem: Problem) -> Plan:
         """Place all topologies together. Those that do not fit beside earlier ones are not placed."""
         params = self._params
-        if sum(len(topology.executors) for topology in problem.topologies) > SMALL:
+        large = sum(len(topology.executors) for topology in problem.topologies) > SMALL
+        if large or params.objective in ("cost", "busiest-link"):
             compiled()  # compilation on first use does not count as search time
         end = perf_counter() + SHARE * params.time_limit_s
         efforts: list[Effort] = []
+        aim = Aim(params.objective, params.hops)
+        check_aim(problem, aim)
+        preset = BEST if params.preset == "best" else FAST
+        hop = BETWEEN_WORKERS if aim == Aim("cost", "racks") else 0.0
+        worker_weight = decimal(params.worker_weight) + decimal(hop)
+        least: dict[frozenset[str], float | None] = {}
 
-        def attempt(instance: Instance) -> _Found | None:
+        def attempt(instance: Instance, topologies: Sequence[Topology]) -> _Found | None:
+            placed = frozenset(topology.id for topology in topologies)
+            aimed = Aimed(problem, placed, instance, aim)
+            if aim.objective != "cut":
+                bound = aimed.least()
+                least[placed] = None if bound is None else float(bound)
             # Placements of equal W may differ within nodes; compare several when that counts.
-            weighs = params.worker_weight > 0 and params.executors_per_worker is not None
+            weighs = worker_weight > 0 and params.executors_per_worker is not None
             found: _Found | None = None
             for seed in range(params.seed, params.seed + (CANDIDATES if weighs else 1)):
                 effort = Effort(looks_for(instance), lambda: perf_counter() > end)
                 efforts.append(effort)
                 weight = round(decimal(params.node_weight) * instance.rate_scale)
-                target = lowest_cost(instance, weight) if instance.executors <= SMALL else 0
-                nodes = find(instance, effort, seed, target, weight, BEST if params.preset == "best" else FAST)
+                if aim.objective == "cut":
+                    target = lowest_cost(instance, weight) if instance.executors <= SMALL else 0
+                    nodes = find(instance, effort, seed, target, weight, preset)
+                else:
+                    nodes = aimed.find(effort, seed, preset)
                 if nodes is None:
                     break
                 workers = None
-                cost = Fraction(instance.cut(nodes) + weight * len(set(nodes)))
+                cost = aimed.value(nodes) * instance.rate_scale + weight * len(set(nodes))
                 if params.executors_per_worker is not None:
                     workers = workers_of(instance, nodes, params.executors_per_worker, seed=seed)
-                    cost += decimal(params.worker_weight) * cut_between_workers(instance, nodes, workers)
+                    cost += worker_weight * cut_between_workers(instance, nodes, workers)
                 if found is None or cost < found.cost:
                     found = _Found(nodes, workers, cost)
             return found
@@ -98,7 +121,9 @@ class LocalSearch:
         topologies, failures, found = placeable(problem, attempt, params.memory)
         details: dict[str, Any] = {"limit_hit": any(effort.cut_short for effort in efforts)}
         parts = parts_of(problem, topologies, found.node_of, found.worker_of) if found is not None else {}
-        return assemble(problem, parts, failures, details)
+        plan = assemble(problem, parts, failures, details)
+        bound = least.get(frozenset(topology.id for topology in topologies))
+        return replace(plan, aim=aim, lower_bound=bound)
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,21 @@ finds a placement, an exact search (`scheduler.partitioning.exact_by_node` or `s
 or finds a better one.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from scheduler.partitioning.instance import placeable
+from scheduler.partitioning.instance import Instance, placeable
+from scheduler.partitioning.objectives import Aimed, AimedSolution
 from scheduler.partitioning.solving import solve
-from scheduler.problem import Needs, Plan, Problem
+from scheduler.problem import Aim, Hops, Needs, Objective, Plan, Problem
 from scheduler.toolkit.cost import cost
 from scheduler.toolkit.node_assignment import assemble, parts_of
+from scheduler.toolkit.objective import check_aim, objective_value
+from workloads.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -26,10 +30,14 @@ class OptimalParams:
     Attributes:
         time_limit_s: seconds for the whole search; without a proof by then the best placement found is returned.
         seed: seed of the search for a first placement.
+        objective: what is minimised: W (`cut`), `cost`, `busiest-link` or `busiest-node`.
+        hops: costs and rates of links: by rack (`racks`), or as measured (`links`).
     """
 
     time_limit_s: Annotated[float, Meta(gt=0)] = 60.0
     seed: int = 0
+    objective: Objective = "cut"
+    hops: Hops = "racks"
 
 
 class Optimal:
@@ -51,9 +59,12 @@ class Optimal:
 
     def place(self, problem: Problem) -> Plan:
         """Place all topologies together. Those that do not fit beside earlier ones are not placed."""
+        aim = Aim(self._params.objective, self._params.hops)
         end = perf_counter() + self._params.time_limit_s
+        if aim.objective != "cut":
+            return self._aimed(problem, aim, lambda: perf_counter() > end)
         topologies, failures, solution = placeable(
-            problem, lambda instance: solve(instance, lambda: perf_counter() > end, self._params.seed)
+            problem, lambda instance, _: solve(instance, lambda: perf_counter() > end, self._params.seed)
         )
         if solution is None:
             return assemble(problem, {}, failures, {"proven": False, "lower_bound": 0, "gap": None, "limit_hit": False})
@@ -66,7 +77,31 @@ class Optimal:
             "gap": (w - bound) / w if w else 0.0,
             "limit_hit": solution.limit_hit,
         }
-        return replace(plan, details=details)
+        return replace(plan, details=details, aim=aim, lower_bound=bound)
+
+    def _aimed(self, problem: Problem, aim: Aim, over: Callable[[], bool]) -> Plan:
+        """Return the plan for another objective than W."""
+        check_aim(problem, aim)
+
+        def attempt(instance: Instance, topologies: Sequence[Topology]) -> AimedSolution | None:
+            placed = {topology.id for topology in topologies}
+            return Aimed(problem, placed, instance, aim).solve(over, self._params.seed)
+
+        topologies, failures, solution = placeable(problem, attempt)
+        details: dict[str, Any]
+        if solution is None:
+            details = {"proven": False, "lower_bound": 0, "gap": None, "limit_hit": False}
+            return replace(assemble(problem, {}, failures, details), aim=aim)
+        plan = assemble(problem, parts_of(problem, topologies, solution.node_of), failures, {})
+        value = objective_value(replace(problem, topologies=tuple(topologies)), plan.placements, aim)
+        bound = value if solution.proven else min(value, float(solution.lower_bound))
+        details = {
+            "proven": solution.proven,
+            "lower_bound": bound,
+            "gap": (value - bound) / value if value else 0.0,
+            "limit_hit": solution.limit_hit,
+        }
+        return replace(plan, details=details, aim=aim, lower_bound=bound)
 
 
 def _rate_between_nodes(problem: Problem, plan: Plan) -> float:

@@ -1,15 +1,18 @@
 """Why an executor is where it is: the cost on every other node, and what forbids it there."""
 
-from collections.abc import Iterator
-from math import fsum
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import fsum, isfinite
 
 from msgspec import Struct
 
 from inventory.errors import InputError, nearest
+from inventory.power_index import LackingNodeError
 from scheduler.explain.explanation import NodeLoad, loads_by_node
-from scheduler.problem import Plan, Problem
+from scheduler.problem import Aim, Placement, Plan, Problem, Slot
 from scheduler.toolkit.communication import classes_of
 from scheduler.toolkit.cost import Loads, cost
+from scheduler.toolkit.objective import objective_value
 from workloads.topology import Executor, Topology
 
 
@@ -18,14 +21,15 @@ class Alternative(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         node: the node.
-        w: rate between nodes with the executor there.
-        change: by how much that differs from the plan; below 0: less.
+        w: rate between nodes, or value of the objective that was asked for, with the executor there; None if infinite,
+            or if no link there was measured.
+        change: by how much that differs from the plan; below 0: less; None with `w`.
         forbidden: the limits that the executor would exceed there; empty if there are none.
     """
 
     node: str
-    w: int | float
-    change: int | float
+    w: int | float | None
+    change: int | float | None
     forbidden: tuple[str, ...]
 
 
@@ -36,14 +40,15 @@ class Why(Struct, frozen=True, forbid_unknown_fields=True):
         topology: its topology.
         executor: its name.
         node: its node under the plan; None without one.
-        w: rate between nodes under the plan: observed tuples/s, or communicating pairs without observed traffic.
+        w: rate between nodes under the plan: observed tuples/s, or communicating pairs without observed traffic; or
+            value of the objective that was asked for, None if infinite.
         alternatives: every other node of the cluster, the lowest W first, ties in cluster order.
     """
 
     topology: str
     executor: str
     node: str | None
-    w: int | float
+    w: int | float | None
     alternatives: tuple[Alternative, ...]
 
 
@@ -66,8 +71,15 @@ def find_executor(problem: Problem, text: str) -> tuple[Topology, Executor]:
     return found[0], found[0].executor_named[name]
 
 
-def explain_executor(problem: Problem, plan: Plan, topology: Topology, executor: Executor) -> Why:
-    """Return the cost of moving one executor of a checked plan to each other node, and the limits in its way."""
+def explain_executor(
+    problem: Problem, plan: Plan, topology: Topology, executor: Executor, aim: Aim | None = None
+) -> Why:
+    """Return the cost of moving one executor of a checked plan to each other node, and the limits in its way.
+
+    Costs are W, or values of the objective `aim`.
+    """
+    if aim is not None and aim.objective != "cut":
+        return _by_objective(problem, plan, topology, executor, aim)
     judged = cost(problem, plan.placements)
     observed = judged.inter_node_tuples_per_s
     w = judged.inter_node_edges if observed is None else observed
@@ -88,8 +100,38 @@ def explain_executor(problem: Problem, plan: Plan, topology: Topology, executor:
             change = round(change)
         forbidden = tuple(_forbidden(problem, host, topology, executor, host.id in hosting))
         found.append(Alternative(host.id, w + change, change, forbidden))
-    found.sort(key=lambda each: each.change)
+    found.sort(key=lambda each: each.change or 0)
     return Why(topology.id, executor.name, here, w, tuple(found))
+
+
+def _by_objective(problem: Problem, plan: Plan, topology: Topology, executor: Executor, aim: Aim) -> Why:
+    """Return the same for another objective than W; on another node the executor joins its topology's first worker."""
+    placement = plan.placements[topology.id]
+    slot = placement.assignments.get(executor)
+    here = None if slot is None else slot.node
+    value = _finite(problem, plan.placements, aim)
+    joined: dict[str, Slot] = {}
+    for each in sorted(set(placement.assignments.values())):
+        joined.setdefault(each.node, each)
+    found: list[Alternative] = []
+    for host in loads_by_node(problem, plan):
+        if host.id == here:
+            continue
+        moved = {**placement.assignments, executor: joined.get(host.id, Slot(host.id, -1))}
+        there = _finite(problem, {**plan.placements, topology.id: replace(placement, assignments=moved)}, aim)
+        change = None if there is None or value is None else there - value
+        forbidden = tuple(_forbidden(problem, host, topology, executor, host.id in joined))
+        found.append(Alternative(host.id, there, change, forbidden))
+    found.sort(key=lambda each: (each.w is None, each.w or 0.0))
+    return Why(topology.id, executor.name, here, value, tuple(found))
+
+
+def _finite(problem: Problem, placements: Mapping[str, Placement], aim: Aim) -> float | None:
+    try:
+        value = objective_value(problem, placements, aim)
+    except LackingNodeError:  # a node that cannot be used
+        return None
+    return value if isfinite(value) else None
 
 
 def _rates(problem: Problem, plan: Plan, topology: Topology, executor: Executor) -> Iterator[tuple[str, float]]:

@@ -5,14 +5,17 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from scheduler.explain.explanation import (
+    LOOKS,
     MOST_SEARCHED,
     LowerBound,
+    StepBudget,
     compute_lower_bound,
     loads_by_node,
     unsettled,
 )
-from scheduler.problem import Plan, Problem
+from scheduler.problem import Aim, Plan, Problem
 from scheduler.toolkit.cost import cost
+from scheduler.toolkit.objective import objective_value
 
 SEARCH = "search"
 """Origin of a best known placement that none of the compared schedulers found."""
@@ -22,7 +25,8 @@ class BestKnown(Struct, frozen=True, forbid_unknown_fields=True):
     """The best known placement of a round, and a plan's distance from it.
 
     Attributes:
-        w: its rate between nodes: observed tuples/s, or communicating pairs without observed traffic.
+        w: its rate between nodes: observed tuples/s, or communicating pairs without observed traffic; or its value of
+            the objective that was asked for.
         by: the scheduler that found it, the first of several; `search` if none of those compared did.
         optimal: whether no placement has a smaller W, proven.
         gap: by which share W of the plan is larger; 0 = equally good. None where that is undefined: not every executor
@@ -36,7 +40,10 @@ class BestKnown(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def find_best_known(
-    plans: Mapping[str, tuple[Problem, Plan]], everything: Problem, least: LowerBound | None = None
+    plans: Mapping[str, tuple[Problem, Plan]],
+    everything: Problem,
+    least: LowerBound | None = None,
+    aim: Aim | None = None,
 ) -> dict[str, BestKnown | None]:
     """Return the best known placement of a round, with the gap of each plan; None if no placement is known.
 
@@ -47,18 +54,24 @@ def find_best_known(
         plans: scheduler -> its problem and its checked plan, all of the same round.
         everything: the round.
         least: its lower bound, if it was computed.
+        aim: the objective; None for W.
     """
     small = sum(len(topology.executors) for topology in everything.topologies) <= MOST_SEARCHED
-    if small and least is None:
-        least = compute_lower_bound(everything)
-    searched = least.best_found if small and least is not None else _searched(everything)
-    optimum = None if least is None else least.optimum
-    found = {name: _valid_w(problem, plan) for name, (problem, plan) in plans.items()}
+    if aim is not None:
+        searched, optimum = _aimed(everything, aim, small)
+    else:
+        if small and least is None:
+            least = compute_lower_bound(everything)
+        searched = least.best_found if small and least is not None else _searched(everything)
+        optimum = None if least is None else least.optimum
+    found = {name: _valid_w(problem, plan, aim) for name, (problem, plan) in plans.items()}
     values = {name: w for name, w in found.items() if w is not None}
     if searched is not None:
         values[SEARCH] = searched
     if not values:
         return dict.fromkeys(plans)
+    if aim is not None and optimum is None:
+        optimum = _proven(plans, found, aim)
     best = min(values.values()) if optimum is None else optimum
     by = next(name for name, w in values.items() if _gap(w, best) == 0.0)
     return {
@@ -82,12 +95,46 @@ def _searched(problem: Problem) -> int | float | None:
     return None if nodes is None else instance.in_rates(instance.cut(nodes))
 
 
-def _valid_w(problem: Problem, plan: Plan) -> int | float | None:
-    """Return W of a plan that places every executor and respects all capacities; None for other plans."""
+def _proven(plans: Mapping[str, tuple[Problem, Plan]], found: Mapping[str, float | None], aim: Aim) -> float | None:
+    """Return the value of a plan that meets its own lower bound, if there is one."""
+    for name, (_, plan) in plans.items():
+        value = found[name]
+        if value is not None and plan.aim == aim and plan.lower_bound is not None and value <= plan.lower_bound:
+            return value
+    return None
+
+
+def _aimed(problem: Problem, aim: Aim, small: bool) -> tuple[float | None, float | None]:
+    """Return the value of a placement found by a search, and the optimum if it is proven."""
+    from scheduler.partitioning.instance import instance_of, why_not
+    from scheduler.partitioning.large_neighbourhood import FAST
+    from scheduler.partitioning.objectives import Aimed
+    from scheduler.partitioning.solving import looks_for
+    from scheduler.partitioning.tabu import Effort
+
+    topologies = list(problem.topologies)
+    alone = unsettled(problem)
+    instance = instance_of(alone, topologies)
+    if why_not(instance, topologies):
+        return None, None
+    aimed = Aimed(alone, {topology.id for topology in topologies}, instance, aim)
+    if small:
+        solution = aimed.solve(StepBudget(LOOKS).over, found=lambda: False)
+        if solution is None:
+            return None, None
+        return float(solution.value), float(solution.value) if solution.proven else None
+    nodes = aimed.find(Effort(looks_for(instance), lambda: False), preset=FAST)
+    return None if nodes is None else float(aimed.value(nodes)), None
+
+
+def _valid_w(problem: Problem, plan: Plan, aim: Aim | None) -> int | float | None:
+    """Return W, or another objective, of a plan that places all executors within capacities; None for others."""
     if any(len(plan.placements[t.id].assignments) != len(t.executors) for t in problem.topologies):
         return None
     if any(host.overloaded or (host.executors and not host.available) for host in loads_by_node(problem, plan)):
         return None
+    if aim is not None:
+        return objective_value(problem, plan.placements, aim)
     judged = cost(problem, plan.placements)
     return judged.inter_node_edges if judged.inter_node_tuples_per_s is None else judged.inter_node_tuples_per_s
 

@@ -229,7 +229,7 @@ def compute_lower_bound(problem: Problem) -> LowerBound:
             return LowerBound(None, None, None, large)
         return LowerBound(instance.in_rates(Density(instance).least_cut(instance)), None, None, large)
     classes = len(instance.members)
-    budget = _Budget(LOOKS if classes <= EASY else LOOKS * EASY**4 // classes**4)
+    budget = StepBudget(LOOKS if classes <= EASY else LOOKS * EASY**4 // classes**4)
     solution = solve(instance, budget.over, seed=0, found=_never)  # the first search has its own step limit
     if solution is None:
         return LowerBound(None, None, None, "no placement was found that keeps to all capacities")
@@ -246,7 +246,7 @@ def unsettled(problem: Problem) -> Problem:
     return replace(problem, cluster=replaced(problem.cluster, existing=others))
 
 
-class _Budget:
+class StepBudget:
     """Step counter with the interface of a clock."""
 
     def __init__(self, looks: int) -> None:

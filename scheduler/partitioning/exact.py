@@ -71,32 +71,42 @@ def elimination_order(instance: Instance) -> list[int]:
 
 
 def _order_from(instance: Instance, start: int, count: int) -> tuple[list[int], tuple[int, int]]:
-    order, placed, live = [start], {start}, {start}
+    sizes = [len(members) for members in instance.members]
+    waiting = [len(near) for near in instance.near]  # class -> partners without a place in the order
+    rates = [0] * len(sizes)  # class -> rate to those that have one, and partners without
+    order: list[int] = []
+    placed: set[int] = set()
+    live: set[int] = set()
     widest = total = 0
+
+    def place(kind: int) -> None:
+        order.append(kind)
+        placed.add(kind)
+        live.add(kind)
+        for other, rate in instance.near[kind].items():
+            waiting[other] -= 1
+            rates[other] += rate
+
+    place(start)
     while len(order) < count:
-        live = {kind for kind in live if any(other not in placed for other in instance.near[kind])}
-        width = sum(len(instance.members[kind]) for kind in live)
+        for kind in [kind for kind in live if not waiting[kind]]:
+            live.remove(kind)
+            for other, rate in instance.near[kind].items():
+                rates[other] -= rate
+        width = sum(sizes[kind] for kind in live)
         widest, total = max(widest, width), total + width
         offers = {other for kind in live for other in instance.near[kind] if other not in placed}
         if not offers:
             offers = {kind for kind, near in enumerate(instance.near) if near and kind not in placed}
-        chosen = min((*_growth(instance, kind, live, placed), kind) for kind in offers)[-1]
-        order.append(chosen)
-        placed.add(chosen)
-        live.add(chosen)
+
+        def growth(kind: int) -> tuple[int, int, int]:
+            """Return the increase in executors with partners on both sides, and minus the rate to those of now."""
+            near = instance.near[kind]
+            closing = sum(sizes[other] for other in near if waiting[other] == 1 and other in live)
+            return sizes[kind] * (waiting[kind] > 0) - closing, -rates[kind], kind
+
+        place(min(offers, key=growth))
     return order, (widest, total)
-
-
-def _growth(instance: Instance, kind: int, live: set[int], placed: set[int]) -> tuple[int, int]:
-    """Return the increase in executors with partners on both sides after `kind`, and minus its rate to those of now."""
-    near = instance.near[kind]
-    closing = sum(
-        len(instance.members[other])
-        for other in live
-        if all(third in placed or third == kind for third in instance.near[other])
-    )
-    stays = len(instance.members[kind]) * any(other not in placed for other in near)
-    return stays - closing, -sum(near.get(other, 0) for other in live)
 
 
 State = tuple[int, ...]
@@ -115,7 +125,7 @@ class _Search:
         self._kept = kept
         self._over = over
         self._order = elimination_order(instance)
-        self._prices = _prices(instance, density)
+        self._prices = load_prices(instance, density)
         self._class_prices = class_prices
         self._keys: list[Key] = []
         self._number: dict[Key, int] = {}
@@ -338,7 +348,7 @@ class _Stage:
         return pairs, *(max(q * most - p * s for s, most in enumerate(curve)) for p, q in self._search._prices)
 
 
-def _prices(instance: Instance, density: Density) -> list[tuple[int, int]]:
+def load_prices(instance: Instance, density: Density) -> list[tuple[int, int]]:
     """Return the prices of load, as (p, q) for p/q, with the lowest bounds at the start."""
     most = density.most
     need = sum(size * len(members) for size, members in zip(density.steps, instance.members, strict=True))

@@ -10,6 +10,7 @@ never tried.
 from collections.abc import Callable, Sequence
 from math import prod
 from operator import mul, sub
+from typing import TypeVar
 
 from scheduler.partitioning.bounds import Proof
 from scheduler.partitioning.instance import Instance
@@ -26,8 +27,13 @@ MOST_CLASSES = 7
 ROUNDS = 80
 """Steps of the search for good prices."""
 
+REFRESH, SHORT = 16, 80
+"""Steps between two examinations of all fillings, and the number of fillings examined in between."""
+
 PARTS = 64
 """Prices are multiples of 1/64 of a rate unit, so that bounds are exact."""
+
+N = TypeVar("N", int, float)
 
 Filling = tuple[tuple[int, ...], int]
 """Members per class, and the rate that they keep among themselves."""
@@ -41,38 +47,46 @@ Layer = dict[Remaining, tuple[int, Remaining, int]]
 """Counts left to place -> rate kept, the counts before, and the number of the offer taken."""
 
 
-def applies(instance: Instance) -> bool:
-    """Return whether the classes are few enough."""
+def few_fillings(instance: Instance) -> list[list[Filling]] | None:
+    """Return the fillings of each kind of node, or None if this method does not apply: there are too many classes."""
     if len(instance.members) > MOST_CLASSES:
-        return False
+        return None
     if prod(len(members) + 1 for members in instance.members) > MOST_REMAINING:
-        return False
-    return all(_fillings(instance, nodes[0]) is not None for nodes in _alike(instance))
+        return None
+    found: list[list[Filling]] = []
+    for nodes in _alike(instance):
+        mine = fillings_of(instance, nodes[0])
+        if mine is None:
+            return None
+        found.append(mine)
+    return found
 
 
-def search_by_node(instance: Instance, kept: int, over: Callable[[], bool]) -> Proof:
+def search_by_node(instance: Instance, fillings: Sequence[list[Filling]], kept: int, over: Callable[[], bool]) -> Proof:
     """Search for the placement that keeps the most rate, and more than `kept`.
 
     Args:
-        instance: the problem; `applies` holds.
+        instance: the problem.
+        fillings: its `few_fillings`.
         kept: rate that the best known placement keeps; -1 when none is known.
         over: returns True when the time is up.
     """
     alike = _alike(instance)
-    fillings = [_fillings(instance, nodes[0]) or [] for nodes in alike]
     sizes = [len(members) for members in instance.members]
     prices = _prices(fillings, [len(nodes) for nodes in alike], sizes, kept, over)
+    worths = [_worths([PARTS * keeps for _, keeps in mine], _columns(mine), prices) for mine in fillings]
+    tops = [max(worth) for worth, nodes in zip(worths, alike, strict=True) for _ in nodes]
+    promised = sum(tops)
+    most = promised + sum(p * size for p, size in zip(prices, sizes, strict=True)) - PARTS * (kept + 1)
     offers: list[list[Offer]] = []
-    tops: list[int] = []
-    for nodes, mine in zip(alike, fillings, strict=True):
-        worth = [PARTS * keeps - sum(p * n for p, n in zip(prices, counts, strict=True)) for counts, keeps in mine]
+    for nodes, mine, worth in zip(alike, fillings, worths, strict=True):
         top = max(worth)
-        tops.extend([top] * len(nodes))
-        ordered = sorted((top - value, counts, keeps) for value, (counts, keeps) in zip(worth, mine, strict=True))
+        slacks = zip(worth, mine, strict=True)
+        # With more slack no placement keeps more than the known one.
+        ordered = sorted((top - w, counts, keeps) for w, (counts, keeps) in slacks if kept < 0 or top - w <= most)
         offers.extend([ordered] * len(nodes))
     order = [node for nodes in alike for node in nodes]
     room = sum(instance.capacity[node] for node in order)
-    promised = sum(tops)
     layer: Layer = {tuple(sizes): (0, (), -1)}
     history: list[Layer] = []
     for node, choices, top in zip(order, offers, tops, strict=True):
@@ -128,59 +142,106 @@ def _alike(instance: Instance) -> list[list[int]]:
     return [kinds[limits] for limits in sorted(kinds, reverse=True)]
 
 
-def _fillings(instance: Instance, node: int) -> list[Filling] | None:
-    """Return the possible fillings of `node`, or None when they are too many to list."""
-    found: list[Filling] = []
-    counts = [0] * len(instance.members)
-
-    def extend(kind: int, free: int, room: int, hosted: frozenset[int], keeps: int) -> bool:
-        if kind == len(counts):
-            found.append((tuple(counts), keeps))
-            return len(found) <= MOST_FILLINGS
-        near = instance.near[kind]
-        gain = sum(near.get(other, 0) * counts[other] for other in range(kind))
-        inner = near.get(kind, 0)
+def fillings_of(instance: Instance, node: int) -> list[Filling] | None:
+    """Return the possible fillings of `node` in ascending order, or None when they are too many to list."""
+    partial: list[tuple[tuple[int, ...], int, int, frozenset[int], int]] = [
+        ((), instance.capacity[node], instance.room[node], frozenset(), 0)
+    ]
+    for kind, members in enumerate(instance.members):
+        near = [(other, rate) for other, rate in instance.near[kind].items() if other < kind]
+        inner = instance.near[kind].get(kind, 0)
         load, memory = instance.load[kind], instance.memory[kind]
-        for count in range(len(instance.members[kind]) + 1):
-            if count * load > free or count * memory > room:
-                break
-            hosts = hosted | {instance.topology[kind]} if count else hosted
+        found: list[tuple[tuple[int, ...], int, int, frozenset[int], int]] = []
+        for counts, free, room, hosted, keeps in partial:
+            gain = 0
+            for other, rate in near:
+                gain += rate * counts[other]
+            found.append(((*counts, 0), free, room, hosted, keeps))
+            hosts = hosted | {instance.topology[kind]}
             if len(hosts) > instance.slots[node]:
-                break
-            counts[kind] = count
-            worth = keeps + gain * count + inner * (count * (count - 1) // 2)
-            if not extend(kind + 1, free - count * load, room - count * memory, hosts, worth):
-                return False
-        counts[kind] = 0
-        return True
+                continue
+            for count in range(1, len(members) + 1):
+                free -= load
+                room -= memory
+                if free < 0 or room < 0:
+                    break
+                worth = keeps + gain * count + inner * (count * (count - 1) // 2)
+                found.append(((*counts, count), free, room, hosts, worth))
+        if len(found) > MOST_FILLINGS:
+            return None
+        partial = found
+    return [(counts, keeps) for counts, _, _, _, keeps in partial]
 
-    return found if extend(0, instance.capacity[node], instance.room[node], frozenset(), 0) else None
+
+def _columns(fillings: Sequence[Filling]) -> list[tuple[int, ...]]:
+    """Return class -> its members in each filling."""
+    return list(zip(*(counts for counts, _ in fillings), strict=True))
+
+
+def _worths(keeps: Sequence[N], columns: Sequence[Sequence[int]], prices: Sequence[N]) -> list[N]:
+    """Return what fillings keep, less the prices of their members."""
+    worth = list(keeps)
+    for price, column in zip(prices, columns, strict=True):
+        if price:
+            worth = [value - price * count for value, count in zip(worth, column, strict=True)]
+    return worth
+
+
+class _Shortlist:
+    """The fillings of a kind of node that were worth most lately."""
+
+    def __init__(self, fillings: Sequence[Filling]) -> None:
+        self._all = fillings
+        self._columns = _columns(fillings)
+        self._short = fillings
+        self._short_columns = self._columns
+
+    def refresh(self, prices: Sequence[float]) -> None:
+        """Choose anew among all fillings."""
+        if len(self._all) > SHORT:
+            worth = _worths([float(keeps) for _, keeps in self._all], self._columns, prices)
+            least = sorted(worth)[-SHORT]
+            self._short = [filling for filling, value in zip(self._all, worth, strict=True) if value >= least]
+            self._short_columns = _columns(self._short)
+
+    def best(self, prices: Sequence[float]) -> tuple[float, tuple[int, ...]]:
+        """Return the largest worth, and a filling that has it."""
+        worth = _worths([float(keeps) for _, keeps in self._short], self._short_columns, prices)
+        top = max(worth)
+        return top, self._short[worth.index(top)][0]
 
 
 def _prices(
     fillings: Sequence[list[Filling]], times: Sequence[int], sizes: Sequence[int], kept: int, over: Callable[[], bool]
 ) -> list[int]:
-    """Return prices per class, in parts of a rate unit, with a low bound (subgradient steps of Polyak's length)."""
+    """Return prices per class, in parts of a rate unit, with a low bound (subgradient steps of Polyak's length).
+
+    Most rounds look only at the fillings that were worth most some rounds ago; their bounds are estimates.
+    """
     prices = [0.0] * len(sizes)
     best, chosen = float("inf"), prices
     shrink = 1.0
-    for _ in range(ROUNDS):
+    shortlists = [_Shortlist(mine) for mine in fillings]
+    for at in range(ROUNDS):
         if over():
             break
+        whole = at % REFRESH == 0
+        for shortlist in shortlists if whole else ():
+            shortlist.refresh(prices)
         bound = sum(p * size for p, size in zip(prices, sizes, strict=True))
         excess = [float(size) for size in sizes]
-        for mine, nodes in zip(fillings, times, strict=True):
-            worth, counts = max((keeps - sum(map(mul, prices, counts)), counts) for counts, keeps in mine)
+        for shortlist, nodes in zip(shortlists, times, strict=True):
+            worth, counts = shortlist.best(prices)
             bound += nodes * worth
             for kind, count in enumerate(counts):
                 excess[kind] -= nodes * count
-        if bound < best:
-            best, chosen = bound, prices
-        else:
+        if bound >= best:
             shrink *= 0.9
+        elif whole:
+            best, chosen = bound, prices
         length = sum(value * value for value in excess)
-        if not length or bound <= kept:
+        if whole and (not length or bound <= kept):
             break
-        step = shrink * (bound - kept) / length
+        step = shrink * max(0.0, bound - kept) / length if length else 0.0
         prices = [price - step * value for price, value in zip(prices, excess, strict=True)]
     return [round(PARTS * price) for price in chosen]

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.objectives import AimedSolution
 from scheduler.partitioning.parts import Partitioner, contracted, partition
-from scheduler.partitioning.solving import SMALL, solve
+from scheduler.partitioning.solving import SMALL, Solution, solve
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,10 @@ class Assigned:
     limit_hit: bool = False
 
 
+Optimiser = Callable[[Instance, Callable[[], bool], int], Solution | AimedSolution | None]
+"""Places a graph of at most phi vertices, until a time and with a seed."""
+
+
 @dataclass(frozen=True)
 class _Group:
     executors: list[int]
@@ -60,10 +65,19 @@ class Fusing:
         order: usable nodes, by id.
         partitioner: method of partitioning.
         seed: seed of all searches.
+        optimise: optimiser of the reduced graph; default: of W.
     """
 
-    def __init__(self, instance: Instance, order: Sequence[int], partitioner: Partitioner, seed: int) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        order: Sequence[int],
+        partitioner: Partitioner,
+        seed: int,
+        optimise: Optimiser = solve,
+    ) -> None:
         self._instance = instance
+        self._optimise = optimise
         self._partitioner: Partitioner = partitioner
         self._seed = seed
         # Where all loads are equal, capacities count executors.
@@ -116,7 +130,7 @@ class Fusing:
         if not use_optimiser:
             return Assigned(self._mapped(groups, waiting), passes, fallback=True)
         vertices = [group.executors for group in groups] + [[executor] for executor in waiting]
-        solution = solve(contracted(self._instance, vertices, self._instance.load), over, self._seed)
+        solution = self._optimise(contracted(self._instance, vertices, self._instance.load), over, self._seed)
         if solution is None:
             return Assigned(None, passes)
         node_of = [-1] * self._instance.executors

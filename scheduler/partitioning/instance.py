@@ -313,7 +313,7 @@ S = TypeVar("S")
 
 
 def placeable(
-    problem: Problem, attempt: Callable[[Instance], S | None], memory_counts: bool = False
+    problem: Problem, attempt: Callable[[Instance, Sequence[Topology]], S | None], memory_counts: bool = False
 ) -> tuple[list[Topology], dict[str, str], S | None]:
     """Return the topologies that are placed, why each of the others is not, and the solution for the former.
 
@@ -321,13 +321,13 @@ def placeable(
 
     Args:
         problem: the round.
-        attempt: solves an instance; returns None when it finds no placement that respects all limits.
+        attempt: solves an instance of some topologies; returns None if it finds no placement within all limits.
         memory_counts: respect memory limits.
     """
     together = list(problem.topologies)
     instance = instance_of(problem, together, memory_counts)
     reason = why_not(instance, together)
-    solution = None if reason else attempt(instance)
+    solution = None if reason else attempt(instance, together)
     if solution is not None:
         return together, {}, solution
     admitted: list[Topology] = []
@@ -336,7 +336,7 @@ def placeable(
         if len(together) > 1:
             instance = instance_of(problem, [*admitted, topology], memory_counts)
             reason = why_not(instance, [*admitted, topology])
-            found = None if reason else attempt(instance)
+            found = None if reason else attempt(instance, [*admitted, topology])
             if found is not None:
                 admitted, solution = [*admitted, topology], found
                 continue

@@ -23,6 +23,7 @@ from scheduler.partitioning import (
     kernels_bisection,
     kernels_coarsening,
     kernels_halving,
+    kernels_hops,
     kernels_pricing,
     kernels_refinement,
 )
@@ -38,12 +39,16 @@ ENTRIES: tuple[Kernel, ...] = (
     kernels_refinement.refine,
     kernels_annealing.rework,
     kernels_pricing.price,
+    kernels_hops.anneal_hops,
 )
 """Kernels called from Python; they call the others."""
 
-INNER: tuple[Callable[..., int | None], ...] = (
+INNER: tuple[Callable[..., float | None], ...] = (
     kernels_annealing.drawn,
     kernels_annealing.anneal,
+    kernels_hops.hop_rise,
+    kernels_hops.link_shift,
+    kernels_hops.busiest,
     kernels_coarsening.cluster,
     kernels_coarsening.contract,
     kernels_halving.lift,

@@ -3,10 +3,14 @@
 Rows are those of a graph of classes (`scheduler.partitioning.lagrange`). A set is a count per class. Branch and bound:
 a branch has one member more of a class, or no further one. Bound: a member's value is its profit, its rate to the
 chosen ones, and half of the largest rate that it can have with others in what is left of the room; the members that
-are worth most per load fill the room, the last one by a fraction.
+are worth most per load fill the room, the last one by a fraction. A member that is worth nothing even with its best
+partners is in no set, and no partner of others.
 """
 
 from scheduler.partitioning.rows import Ints
+
+USELESS = 2
+"""In `closed`: not in the best set of this branch; 1: not in any of the branch."""
 
 
 def price(
@@ -62,27 +66,37 @@ def price(
             for k in range(n):
                 chosen[k] = have[k] - left[k]
         for k in range(n):
-            offer[k] = 0
-            if closed[k] != 0 or left[k] == 0 or load[k] > room:
-                continue
-            rest = room - load[k]
-            fits = rest
-            worth = 2 * (profit[k] + conn[k])
-            for e in range(xadj[k], xadj[k + 1]):
-                other = adj[e]
-                count = left[other]
-                if other == k:
-                    count -= 1
-                if closed[other] != 0 or count <= 0 or load[other] > fits:
+            if closed[k] == USELESS:
+                closed[k] = 0
+        useless = 1
+        while useless > 0:
+            useless = 0
+            for k in range(n):
+                offer[k] = 0
+                if closed[k] != 0 or left[k] == 0 or load[k] > room:
                     continue
-                if count * load[other] <= rest:
-                    worth += wgt[e] * count
-                    rest -= count * load[other]
-                else:
-                    worth += -(-wgt[e] * rest // load[other])
-                    break
-            if worth > 0:
-                offer[k] = worth
+                rest = room - load[k]
+                fits = rest
+                alone = profit[k] + conn[k]
+                shared = 0
+                for e in range(xadj[k], xadj[k + 1]):
+                    other = adj[e]
+                    count = left[other]
+                    if other == k:
+                        count -= 1
+                    if closed[other] != 0 or count <= 0 or load[other] > fits:
+                        continue
+                    if count * load[other] <= rest:
+                        shared += wgt[e] * count
+                        rest -= count * load[other]
+                    else:
+                        shared += -(-wgt[e] * rest // load[other])
+                        break
+                if alone + shared <= 0:
+                    closed[k] = USELESS
+                    useless += 1
+                elif 2 * alone + shared > 0:
+                    offer[k] = 2 * alone + shared
         promise = 2 * value
         branch = -1
         rest = room

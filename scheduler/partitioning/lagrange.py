@@ -98,7 +98,14 @@ class Prices:
         return self.pricing.most(have, profit, free, limit)
 
 
-def find_prices(instance: Instance, kept: int, over: Callable[[], bool], limit: int) -> Prices:
+def find_prices(
+    instance: Instance,
+    kept: int,
+    over: Callable[[], bool],
+    limit: int,
+    rounds: int = ROUNDS,
+    start: Prices | None = None,
+) -> Prices:
     """Return prices with a low bound.
 
     Args:
@@ -106,6 +113,8 @@ def find_prices(instance: Instance, kept: int, over: Callable[[], bool], limit: 
         kept: rate that the best known placement keeps; the search ends when no placement keeps more.
         over: returns True when the time is up.
         limit: sets that are examined for each bound.
+        rounds: maximum number of steps.
+        start: prices to begin with, whose bound was found with a lower limit.
     """
     pricing = Pricing(instance)
     sizes = [len(members) for members in instance.members]
@@ -114,7 +123,10 @@ def find_prices(instance: Instance, kept: int, over: Callable[[], bool], limit: 
     share = kept / (2 * instance.total_rate) if kept > 0 else 0.5
     prices = [PARTS * share * _degree(instance, kind) for kind in range(len(sizes))]
     best, chosen, shrink, idle = PARTS * instance.total_rate, [0] * len(sizes), 1.0, 0
-    for _ in range(ROUNDS):
+    if start is not None:
+        prices, chosen = list(map(float, start.prices)), list(start.prices)
+        best = PARTS * start.most + PARTS - 1
+    for at in range(rounds):
         if over():
             break
         whole = [round(price) for price in prices]
@@ -125,6 +137,8 @@ def find_prices(instance: Instance, kept: int, over: Callable[[], bool], limit: 
             bound += nodes * pricing.most(have, profit, capacity, limit)
             for kind, count in enumerate(pricing.chosen):
                 excess[kind] -= nodes * count
+        if start is not None and not at and bound >= PARTS * start.most:
+            break  # the lower limit was enough
         if bound < best:
             best, chosen, idle = bound, whole, 0
         else:

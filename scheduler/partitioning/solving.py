@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
+from scheduler.partitioning.bounds import MOST_SETS as MOST_CONNECTED
 from scheduler.partitioning.bounds import Density, Proof
 from scheduler.partitioning.counts import by_capacity
 from scheduler.partitioning.exact import search
-from scheduler.partitioning.exact_by_node import applies, search_by_node
+from scheduler.partitioning.exact_by_node import few_fillings, search_by_node
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.lagrange import can_price, find_prices
 from scheduler.partitioning.large_neighbourhood import BEST, Preset, search_large
@@ -210,8 +211,15 @@ MOST_CLASSES = 400
 FEW_STATES = 20_000
 """Number of states after which the exact search begins anew, with prices of classes."""
 
+EASIER, FEW_SETS = 8, 600
+"""Share of the first search, and connected sets of its bound, where the exact search takes milliseconds."""
+
 MOST_SETS = 10_000
 """Sets that are examined for each bound in the search for prices."""
+
+
+FEW, MORE_SETS = 45, ((4, 60), (16, 30))
+"""With more executors, prices are improved with so many times the sets, in so many steps."""
 
 
 @dataclass(frozen=True)
@@ -249,14 +257,20 @@ def solve(
         seed: seed of the search for a first placement.
         found: returns True when the time of that first search is up; default `over`.
     """
-    effort = Effort(looks_for(instance), over if found is None else found)
-    density = Density(instance)
+    fillings = few_fillings(instance)
+    looks = looks_for(instance) // (1 if fillings is None else EASIER)
+    effort = Effort(looks, over if found is None else found)
+    density = Density(instance, MOST_CONNECTED if fillings is None else FEW_SETS)
     bound = density.least_cut(instance)
     nodes = find(instance, effort, seed, target=bound)
     cut = instance.cut(nodes) if nodes is not None else instance.total_rate + 1
     limit_hit = effort.cut_short
     if cut > bound and not limit_hit:
-        proof = _proof(instance, density, instance.total_rate - cut, over)
+        kept = instance.total_rate - cut
+        if fillings is not None:
+            proof: Proof | None = search_by_node(instance, fillings, kept, over)
+        else:
+            proof = _proof(instance, density, kept, over)
         if proof is not None:
             limit_hit = proof.limit_hit
             if proof.node_of is not None:
@@ -270,14 +284,15 @@ def solve(
 def _proof(instance: Instance, density: Density, kept: int, over: Callable[[], bool]) -> Proof | None:
     if len(instance.members) > MOST_CLASSES:
         return None
-    if applies(instance):
-        return search_by_node(instance, kept, over)
     if not can_price(instance):
         return search(instance, density, kept, over)
     first = search(instance, density, kept, over, states=FEW_STATES)
     if first.complete or first.limit_hit:
         return first
     prices = find_prices(instance, kept, over, MOST_SETS)
+    for times, rounds in MORE_SETS if instance.executors > FEW else ():
+        if prices.most > kept:
+            prices = find_prices(instance, kept, over, times * MOST_SETS, rounds, prices)
     if prices.most <= kept:
         return Proof(None, kept, True, False)
     proof = search(instance, density, kept, over, prices)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from scheduler.problem import Placement, Problem, Slot
 from scheduler.toolkit.communication import Classes, classes_of
@@ -70,6 +70,8 @@ class Cost(Struct, frozen=True, forbid_unknown_fields=True):
         slots_used: slots that hold at least one executor.
         load_stddev: standard deviation over available nodes of load / capacity (`Loads`); None
             if a loaded node has no capacity, or nearly none, or no node is available.
+        objective: value of the objective that was asked for (`scheduler.toolkit.objective`); None if it is infinite.
+        lower_bound: lower bound on it over all placements; None if not computed. Both are absent without an objective.
     """
 
     inter_node_edges: int
@@ -78,6 +80,8 @@ class Cost(Struct, frozen=True, forbid_unknown_fields=True):
     nodes_used: int
     slots_used: int
     load_stddev: float | None
+    objective: float | UnsetType | None = UNSET
+    lower_bound: float | UnsetType | None = UNSET
 
 
 def cost(problem: Problem, placements: Mapping[str, Placement]) -> Cost:

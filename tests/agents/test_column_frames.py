@@ -6,17 +6,18 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
-from column_rows import CUTS, ENCODED, Stream, exactly, in_chunks, streams
+from column_rows import CUTS, ENCODED, Encoders, Stream, exactly, in_chunks, streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.channels.channel import ChannelId, FlushTimer, Window
-from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing
+from agents.worker.channels.channel import DECODED_BYTES, Barrier, ChannelId, FlushTimer, Window
+from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, local_channel, mark_of
 from agents.worker.wire import frame
 from agents.worker.wire.columns import ALIGNMENT, ColumnCodec
 from agents.worker.wire.frame import Codec, CodecError, FrameReader
 from inventory.errors import RunError
 from workloads.columns import Columns
+from workloads.dictionaries import Dictionary, DictionaryEncoder, dictionary_of
 
 KEY = ChannelId(4, 9, 1)
 
@@ -228,3 +229,159 @@ def test_rows_and_columns_on_one_channel_keep_their_order() -> None:
         incoming.receive(received)
     assert [row for delivery in queue for row in delivery.rows] == [(0,), (1,), (2,), (3,)]
     assert [stamp for delivery in queue for stamp in delivery.stamps] == [(0, 5), (2, 6), (3, 7)]
+
+
+WORDS = {"word": "str", "n": "int"}
+
+
+class Channel:
+    """Both ends of a channel between workers, and what arrives."""
+
+    def __init__(self, schema: dict[str, str], most: int = 1 << 20, batches: int = 8) -> None:
+        self.there, self.queue = Written(), []
+        size = Window(1 << 20, most)
+        self.outgoing = RemoteOutgoing(KEY, 1, size, FlushTimer(), Codec(schema), 2, self.there, batches)
+        self.incoming = RemoteIncoming(KEY, ("a", "s"), self.queue, size, Codec(schema), 2, Written())
+        self._reader = FrameReader(2)
+
+    def carry(self) -> int:
+        """Send all rows, and let them arrive; return the bytes."""
+        self.outgoing.flush()
+        sent = bytes(self.there.bytes)
+        self.there.bytes.clear()
+        for received in self._reader.feed(sent):
+            if received.kind == frame.DATA:
+                self.incoming.receive(received)
+            else:
+                self.incoming.deliver_mark(mark_of(received))
+        return len(sent)
+
+    @property
+    def arrived(self) -> list:
+        return [row for delivery in self.queue for row in delivery.rows]
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(st.tuples(streams(), st.booleans(), st.booleans()), min_size=1, max_size=5), CUTS)
+def test_dictionaries_grow_on_both_ends_and_are_forgotten_at_barriers(batches: list, cuts: list[int]) -> None:
+    schema = {"s": "str", "b": "bytes"}
+    channel, encoders, expected = Channel(schema), [Encoders(), Encoders()], []
+    for number, ((_, drawn), other, barrier) in enumerate(batches, start=1):
+        rows = [(repr(row[0]), repr(row[-1]).encode()) for row in drawn] * 3
+        channel.outgoing.add(in_chunks(schema, rows, cuts, [True, True, False], encoders[other]))
+        expected += rows
+        if barrier:
+            channel.outgoing.mark(Barrier(number))
+        channel.carry()
+    assert channel.arrived == expected
+
+
+def test_the_entries_of_a_dictionary_are_sent_once_until_the_next_barrier() -> None:
+    channel, encoder = Channel({"word": "str"}), DictionaryEncoder(pa.string())
+    words = [f"word number {at}" for at in range(50)] * 4
+
+    def carry() -> int:
+        column = encoder.encode(pa.array(words))
+        assert column is not None
+        channel.outgoing.add(Columns({"word": "str"}, pa.RecordBatch.from_arrays([column], names=["word"])))
+        return channel.carry()
+
+    first, again, more = carry(), carry(), carry()
+    assert again == more < first - 50 * len("word number")
+    received = [dictionary_of(delivery.rows.batch().column(0)) for delivery in channel.queue]
+    assert received[0] is received[1] is received[2] is not None
+    channel.outgoing.mark(Barrier(1))
+    channel.carry()
+    assert carry() == first
+    assert channel.arrived == [(word,) for word in words * 4]
+    assert dictionary_of(channel.queue[-1].rows.batch().column(0)) is not received[0]
+
+
+def test_a_few_rows_do_not_carry_a_large_dictionary_but_many_batches_of_them_do() -> None:
+    channel, encoder = Channel({"word": "str"}), DictionaryEncoder(pa.string())
+    encoder.codes_of(pa.array([f"word number {at}" for at in range(1000)]))
+    column = encoder.encode(pa.array(["word number 7", "word number 8"] * 50))
+    sizes = []
+    for _ in range(30):
+        channel.outgoing.add(Columns({"word": "str"}, pa.RecordBatch.from_arrays([column], names=["word"])))
+        sizes.append(channel.carry())
+    assert sizes[0] < 1000
+    assert sum(size > 10_000 for size in sizes) == 1
+    assert channel.arrived == [("word number 7",), ("word number 8",)] * 1500
+
+
+def repeated(text: str, rows: int) -> tuple[pa.DictionaryArray, Dictionary]:
+    """Rows of one entry of a dictionary, which must be kept."""
+    dictionary = Dictionary(pa.string())
+    dictionary.append(pa.array([text]))
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), dictionary.values), dictionary
+
+
+def primed(codec: ColumnCodec) -> tuple[ColumnCodec, bytearray, list]:
+    """A codec that has a dictionary, and the next batch that refers to it."""
+    encoder, sender = DictionaryEncoder(pa.string()), ColumnCodec(codec.schema)
+    for texts in (["a", "bc"] * 4, ["bc", "def", "a", "def"] * 4):
+        column = encoder.encode(pa.array(texts))
+        batch = pa.RecordBatch.from_arrays([column, pa.array(range(len(texts)))], names=list(codec.schema))
+        columns = Columns(codec.schema, batch)
+        encoded = sender.encode(columns)
+        sender.note_sent(encoded)
+        sent = bytearray(b"".join(encoded.pieces(0)))
+        if texts[0] == "a":
+            codec.decode(memoryview(sent), len(texts))
+    return codec, sent, columns.to_rows()
+
+
+@settings(deadline=None, max_examples=300)
+@given(changes=mutations)
+def test_an_altered_frame_with_new_entries_is_refused_or_safe_to_read(changes: list[tuple[int, int]]) -> None:
+    codec, changed, rows = primed(ColumnCodec(WORDS))
+    for at, byte in changes:
+        changed[at % len(changed)] = byte
+    try:
+        received = codec.decode(memoryview(changed), len(rows))
+    except CodecError:
+        return
+    read_everything(received, len(rows))
+
+
+def test_a_dictionary_is_continued_where_it_ended_and_within_its_size() -> None:
+    codec, sent, rows = primed(ColumnCodec(WORDS))
+    assert codec.decode(memoryview(sent), len(rows)).to_rows() == rows
+    with pytest.raises(CodecError, match="entries from 2 on of a dictionary that has 3"):
+        codec.decode(memoryview(sent), len(rows))
+    codec.forget()
+    with pytest.raises(CodecError, match="entries from 2 on of a dictionary that has 0"):
+        codec.decode(memoryview(sent), len(rows))
+    codec, sent, rows = primed(ColumnCodec(WORDS, 5))
+    with pytest.raises(CodecError, match="a dictionary of 3 entries and 6 bytes"):
+        codec.decode(memoryview(sent), len(rows))
+
+
+def test_a_frame_that_would_take_gigabytes_without_its_dictionary_is_refused() -> None:
+    rows, long = 100_000, "x" * 100_000
+    grown, _kept = repeated(long, rows)
+    for column in (grown, pa.DictionaryArray.from_arrays(grown.indices, [long])):
+        codec, sent = _frame_of(column)
+        assert len(sent) < 1_000_000
+        with pytest.raises(CodecError, match="without their dictionaries"):
+            codec.decode(memoryview(sent), rows)
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_rows_that_repeat_a_long_text_are_sent_in_batches_that_fit_without_dictionaries(local: bool) -> None:
+    rows, schema = 2000, {"word": "str"}
+    column, _kept = repeated("x" * 50_000, rows)
+    columns = Columns(schema, pa.RecordBatch.from_arrays([column], names=["word"]))
+    if local:
+        queue: list = []
+        outgoing, _ = local_channel(KEY, 0, ("a", "s"), queue, Window(1 << 20, 8 << 20), FlushTimer(), batches=8)
+        outgoing.add(columns)
+        outgoing.flush()
+    else:
+        channel = Channel(schema, 8 << 20)
+        channel.outgoing.add(columns)
+        channel.carry()
+        queue = channel.queue
+    assert sum(len(delivery.rows) for delivery in queue) == rows
+    assert max(delivery.rows.plain().nbytes for delivery in queue) <= DECODED_BYTES + 8 * rows

@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from column_rows import CUTS, ENCODED, Stream, exactly, in_chunks, streams, with_dictionaries
+from column_rows import CUTS, ENCODED, Encoders, Stream, exactly, in_chunks, streams, with_dictionaries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.worker.channels import column_groupings
 from agents.worker.channels.channel import BATCH_ROWS, ChannelId, FlushTimer, Mark, Outgoing, Window
 from agents.worker.channels.ends import local_channel
 from agents.worker.channels.gated import GatedLocal, Pool
@@ -18,6 +20,7 @@ from agents.worker.channels.groupings import Grouping, grouping_of
 from agents.worker.executors.columns import column_combine
 from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError
+from workloads import dictionaries
 from workloads.apps.wordcount_columns import ColumnCount
 from workloads.arrays import batch_of, distinct
 from workloads.columns import ColumnBatch, ColumnBolt, Columns
@@ -30,7 +33,7 @@ class Sent(Outgoing):
     """A channel that remembers what was added to it, as rows."""
 
     def __init__(self, receiver: int) -> None:
-        super().__init__(ChannelId(0, receiver, 0), 1, Window(1, 1), FlushTimer())
+        super().__init__(ChannelId(0, receiver, 0), 1, Window(1, 1 << 20), FlushTimer())
         self.rows: list[Row] = []
         self.stamps: list[int | None] = []
 
@@ -81,14 +84,36 @@ def test_columns_go_where_their_rows_go(
     fields = data.draw(st.permutations(list(schema)))[: data.draw(st.integers(1, len(schema)))]
     entry = Input("a", kind, tuple(fields) if kind == "fields" else ())
     stamps = [(at, 100 + at) for at in sorted(sampled) if at < len(rows)]
-    # Twice, because a shuffle goes on where it was.
-    batches = [(rows, stamps), (rows[: len(rows) // 2 + 1], ())]
+    # Several times, because a shuffle goes on where it was, and dictionaries grow.
+    batches = [(rows, stamps), (rows[: len(rows) // 2 + 1], ()), (rows[::-1], ()), (rows, stamps)]
     found = []
-    for as_columns in (False, True):
+    for encoders in (None, None, Encoders()):
         sent = [Sent(receiver) for receiver in range(count)]
         grouping = grouping_of(entry, schema, sent, sender, first_owners(count))
-        parts = [(in_chunks(schema, part, cuts, encoded) if as_columns else part, times) for part, times in batches]
-        found.append(dealt(grouping, sent, parts))
+        parts = batches
+        if found:
+            parts = [(in_chunks(schema, part, cuts, encoded, encoders), times) for part, times in batches]
+        found.append(dealt(grouping, sent, parts[:2]))
+        for channel in sent:
+            channel.generation = object()  # as behind a barrier
+        found[-1] += dealt(grouping, sent, parts[2:])
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("room", [0, 40, 1 << 20])
+def test_columns_reach_the_same_executors_when_dictionaries_are_full(room: int) -> None:
+    schema = {"word": "str", "n": "int"}
+    batches = [[(f"{at} " * (1 + at % 9), at) for at in range(start, start + 40)] * 3 for start in (0, 20, 40, 0, 60)]
+    found = []
+    for as_columns in (False, True):
+        sent = [Sent(receiver) for receiver in range(3)]
+        for channel in sent:
+            channel.dictionary_bytes = room
+        grouping = grouping_of(Input("a", "fields", ("word",)), schema, sent, 0, first_owners(3))
+        with mock.patch.object(dictionaries, "MOST_ENTRIES", 70), mock.patch.object(column_groupings, "PAUSE", 1):
+            found.append(
+                dealt(grouping, sent, [(Columns.of_rows(schema, part) if as_columns else part, ()) for part in batches])
+            )
     assert found[0] == found[1]
 
 

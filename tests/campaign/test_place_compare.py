@@ -128,6 +128,61 @@ def test_the_gap_to_the_best_known_placement_is_shown_for_plans_within_the_capac
     assert json.loads(compare("even", "--json", cluster="small.yml")[1])[0]["best_known"] is None
 
 
+RACKS = """
+nodes:
+- {id: m, capacity: 2, rack: a}
+- {id: n, capacity: 3, rack: b}
+- {id: o, capacity: 3, rack: a}
+network:
+  links:
+  - {from: m, to: n, delay_ms: 3, rate_mbit: 10}
+  - {from: o, to: m, delay_ms: 1, rate_mbit: 100}
+"""
+
+
+@pytest.mark.parametrize("objective", ["cost", "busiest-link", "busiest-node"])
+def test_the_objective_that_was_asked_for_is_shown_for_every_scheduler(compare: Compare, objective: str) -> None:
+    Path("racks.yml").write_text(RACKS)
+    arguments = ("even,optimal,local-search,i-scheduler", "--param", f"objective={objective}")
+    _, out, _ = compare(*arguments, cluster="racks.yml")
+    documents = json.loads(compare(*arguments, "--json", cluster="racks.yml")[1])
+    best = min(document["cost"]["objective"] for document in documents[1:])
+    for document in documents:
+        value = document["cost"]["objective"]
+        assert _rows(out)[document["scheduler"]][0] == f"{value:.6g}"
+        known = document["best_known"]
+        assert (known["w"], known["optimal"]) == (pytest.approx(best), True)
+        if known["gap"] is not None:
+            assert known["gap"] == pytest.approx(value / best - 1)
+    assert "lower_bound" not in documents[0]["cost"] or documents[0]["cost"]["lower_bound"] is None
+    assert documents[1]["cost"]["lower_bound"] == documents[1]["cost"]["objective"]
+    assert f"Best known placement: {objective} {best:.6g}, by optimal; the optimum, proven." in out
+
+
+def test_why_shows_the_objective_on_every_other_node(compare: Compare, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("racks.yml").write_text(RACKS)
+    asked = ["place", "--cluster", "racks.yml", "--topology", "t.yml", "--scheduler", "optimal", "--param"]
+    assert run([*asked, "objective=cost", "--why", "spout[0]"]) == 0
+    assert "cost" in capsys.readouterr().out.split("elsewhere")[1].splitlines()[2]
+    assert run([*asked, "objective=cost", "--why", "spout[0]", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    why = document["why"]
+    assert why["w"] == document["cost"]["objective"]
+    assert len(why["alternatives"]) == 2
+    for each in why["alternatives"]:
+        assert each["w"] == pytest.approx(why["w"] + each["change"])
+
+
+def test_a_delay_that_is_missing_is_refused_by_line_and_ends(compare: Compare) -> None:
+    Path("racks.yml").write_text(RACKS)
+    arguments = ("even,optimal", "--param", "objective=cost", "--param", "hops=links")
+    status, _, err = compare(*arguments, cluster="racks.yml")
+    assert status == 2
+    assert "racks.yml:4: nodes[1]: a cost by links needs the delay_ms between 'n' and 'o'" in err
+    Path("racks.yml").write_text(RACKS + "  - {from: n, to: o, delay_ms: 4}\n")
+    assert compare(*arguments, cluster="racks.yml")[0] == 0
+
+
 def test_json_is_one_list_and_draws_only_where_asked(compare: Compare) -> None:
     status, out, err = compare("even,top-storm", "--json")
     assert (status, err) == (0, "")

@@ -37,7 +37,7 @@ Command = list[str]
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The command that starts Flink's classes: they are installed, our driver is compiled."""
     try:
-        engine = install("flink-runtime", print)
+        engine = install("flink", print)
     except UnfitError as error:
         if "Maven:" not in str(error):
             raise

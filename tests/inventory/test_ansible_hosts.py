@@ -7,11 +7,11 @@ import pytest
 from controller.ssh.settings import arguments_of
 from inventory.ansible_hosts import Hosts, load_hosts
 from inventory.ansible_listing import Listing, listing
-from inventory.cluster import Node
+from inventory.cluster import NetworkLink, Node
 from inventory.emulation import requested_links
 from inventory.errors import InputError
 from inventory.power_index import power_index
-from inventory.reading import read_cluster
+from inventory.reading import ReadCluster, read_cluster, with_links
 
 LAB = """\
 all:
@@ -174,6 +174,27 @@ def test_a_wrong_link_is_named_with_its_place(listed: Listing, lab: Path) -> Non
             requested_links(hosts.origin, list(hosts.by_name))
     finally:
         links.unlink()
+
+
+def test_links_of_an_inventory_are_those_measured_else_those_requested(listed: Listing, lab: Path) -> None:
+    links = [{"to": "alpha", "rate_mbit": 10, "delay_ms": 2}]
+    hosts = Hosts(changed(listed, "zeta", millrace_links=links))
+    cluster = ReadCluster(hosts.cluster, hosts.cluster_document.origin, hosts)
+    assert with_links(cluster).value.network.links == (NetworkLink("zeta", "alpha", 2.0, 10.0),)
+    got = [
+        {"node": "zeta", "to": "alpha", "what": "rtt", "asked": 2, "got": 2.5, "unit": "ms", "ok": True},
+        {"node": "zeta", "to": "beta", "what": "link", "asked": 5, "got": 4.5, "unit": "Mbit/s", "ok": True},
+        {"node": "zeta", "to": None, "what": "cpu", "asked": 5, "got": 4.5, "unit": "cores", "ok": True},
+    ]
+    file = lab / "facts" / "links" / f"{lab.name}.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"ok": True, "checks": got}))
+    try:
+        measured = with_links(cluster).value.network.links
+    finally:
+        file.unlink()
+        file.parent.rmdir()
+    assert measured == (NetworkLink("zeta", "alpha", 1.25, 10.0), NetworkLink("zeta", "beta", None, 4.5))
 
 
 def test_two_hosts_of_one_address_are_named(listed: Listing) -> None:

@@ -103,6 +103,26 @@ def test_ports_name_slots_and_give_their_number() -> None:
         ("nodes:\n- id: a\n  facts: {isa: avx}", r'c.yml:3: nodes\[0\].facts.isa: got "avx": expected a list'),
         ("nodes: []", r"c.yml:1: nodes: got \[\]: expected a list of length >= 1"),
         ("nodes:\n- id: a\nnetwerk: {}", r"c.yml:3: netwerk: unknown key 'netwerk'; did you mean 'network'\?"),
+        (
+            "nodes:\n- id: a\n- id: b\nnetwork:\n  links:\n  - {from: a, to: b, rate_mbit: 0}",
+            r"c.yml:6: network.links\[0\].rate_mbit: got 0: expected a number > 0",
+        ),
+        (
+            "nodes:\n- id: a\nnetwork:\n  links:\n  - {from: a, to: b, delay_ms: -1}",
+            r"c.yml:5: network.links\[0\].delay_ms: got -1: expected a number >= 0",
+        ),
+        (
+            "nodes:\n- id: n1\n- id: n2\nnetwork:\n  links:\n  - {from: n1, to: n3}",
+            r"c.yml:6: network.links\[0\].to: unknown node 'n3'; valid: n1, n2",
+        ),
+        (
+            "nodes:\n- id: a\nnetwork:\n  links:\n  - {from: a, to: a}",
+            r"c.yml:5: network.links\[0\].to: 'a' is the node itself; a link leads to another",
+        ),
+        (
+            "nodes:\n- id: a\n- id: b\nnetwork:\n  links:\n  - {from: a, to: b}\n  - {from: a, to: b}",
+            r"c.yml:7: network.links\[1\].to: the link from 'a' to 'b' is given twice",
+        ),
         ("slots: 3", r"c.yml:1: slots: unknown key 'slots'; valid: existing, network, nodes"),
         ("", r"c.yml: "),
         ("nodes: [", r"c.yml:1: not valid YAML or JSON"),

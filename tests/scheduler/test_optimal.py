@@ -8,7 +8,7 @@ from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.optimal import Optimal, OptimalParams
 from scheduler.partitioning.bounds import Density
 from scheduler.partitioning.exact import search
-from scheduler.partitioning.exact_by_node import applies, search_by_node
+from scheduler.partitioning.exact_by_node import few_fillings, search_by_node
 from scheduler.partitioning.instance import instance_of
 from scheduler.problem import Problem
 from scheduler.registry import Checked
@@ -55,8 +55,9 @@ def test_both_exact_searches_agree(problem: Problem) -> None:
     if by_executor.node_of is not None:
         assert instance.fits(by_executor.node_of)
         assert instance.cut(by_executor.node_of) == instance.total_rate - by_executor.most
-    if applies(instance):
-        by_node = search_by_node(instance, -1, lambda: False)
+    fillings = few_fillings(instance)
+    if fillings is not None:
+        by_node = search_by_node(instance, fillings, -1, lambda: False)
         assert by_node.most == by_executor.most
         if by_node.node_of is not None:
             assert instance.fits(by_node.node_of)

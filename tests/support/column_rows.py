@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from workloads.arrays import batch_of
 from workloads.columns import Columns
+from workloads.dictionaries import DictionaryEncoder
 from workloads.operators import Row
 
 VALUES = {
@@ -29,10 +30,36 @@ def streams(draw: st.DrawFn, most: int = 30) -> Stream:
     return {f"f{at}": kind for at, kind in enumerate(kinds)}, rows
 
 
-def in_chunks(schema: Mapping[str, str], rows: Sequence[Row], cuts: Sequence[int], encoded: Sequence[bool]) -> Columns:
+class Encoders:
+    """Encoders of columns that go on from batch to batch."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, DictionaryEncoder] = {}
+
+    def encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with its str and bytes columns encoded by dictionaries that grow."""
+        return pa.RecordBatch.from_arrays([*map(self._encoded, batch.schema, batch.columns)], names=batch.schema.names)
+
+    def _encoded(self, field: pa.Field, column: pa.Array) -> pa.Array:
+        if not is_text(column):
+            return column
+        encoder = self._of.setdefault(field.name, DictionaryEncoder(field.type))
+        codes = encoder.codes_of(column)
+        assert codes is not None
+        return pa.DictionaryArray.from_arrays(pa.array(codes), encoder.dictionary.values)
+
+
+def in_chunks(
+    schema: Mapping[str, str],
+    rows: Sequence[Row],
+    cuts: Sequence[int],
+    encoded: Sequence[bool],
+    encoders: Encoders | None = None,
+) -> Columns:
     """The rows as columns that begin anew at each cut; str and bytes of chunk i have a dictionary if `encoded[i]`.
 
-    Every other dictionary is that of all rows, so that it has entries without a row in its chunk.
+    Every other dictionary is that of all rows, so that it has entries without a row in its chunk; with `encoders`, all
+    grow from chunk to chunk.
     """
     borders = [0, *sorted(cut for cut in set(cuts) if 0 < cut < len(rows)), len(rows)]
     whole = batch_of(schema, rows)
@@ -40,7 +67,9 @@ def in_chunks(schema: Mapping[str, str], rows: Sequence[Row], cuts: Sequence[int
     for at, (start, stop) in enumerate(pairwise(borders)):
         # A slice of a larger batch, whose buffers begin elsewhere.
         chunk = whole.slice(start, stop - start)
-        if encoded[at % len(encoded)]:
+        if encoded[at % len(encoded)] and encoders is not None:
+            chunk = encoders.encoded(chunk)
+        elif encoded[at % len(encoded)]:
             chunk = with_dictionaries(whole).slice(start, stop - start) if at % 2 else with_dictionaries(chunk)
         chunks.append(chunk)
     return Columns(schema, *chunks)
@@ -48,11 +77,13 @@ def in_chunks(schema: Mapping[str, str], rows: Sequence[Row], cuts: Sequence[int
 
 def with_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with all str and bytes columns dictionary-encoded."""
-    columns = [
-        column.dictionary_encode() if pa.types.is_string(column.type) or pa.types.is_binary(column.type) else column
-        for column in batch.columns
-    ]
+    columns = [column.dictionary_encode() if is_text(column) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def is_text(column: pa.Array) -> bool:
+    """Whether it is a plain column of str or bytes."""
+    return bool(pa.types.is_string(column.type) or pa.types.is_binary(column.type))
 
 
 CUTS = st.lists(st.integers(0, 30), max_size=3)

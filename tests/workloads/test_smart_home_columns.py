@@ -1,6 +1,7 @@
 """The bolts of smart home by columns have the state and the predictions of those by rows, to the last bit."""
 
 from typing import Any
+from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from inventory.times import NS
 from workloads.arrays import batch_of, rows_of
 from workloads.columns import ColumnBatch
 from workloads.operators import Batch
+from workloads.smart_home import columns as smart_home_columns
 from workloads.smart_home.columns import ColumnHouseLoads, ColumnLoads
 from workloads.smart_home.loads import READING, WORK_READING, HouseLoads, Loads
 from workloads.smart_home.query import QueryParams
@@ -43,8 +45,11 @@ LOAD, WORK = 1, 0
     ),
     st.sampled_from(["none", "work"]),
     st.booleans(),
+    st.sampled_from([0, 512]),
 )
-def test_loads_of_columns_are_those_of_rows_to_the_last_bit(events: list[Any], fill: str, houses: bool) -> None:
+def test_loads_of_columns_are_those_of_rows_to_the_last_bit(
+    events: list[Any], fill: str, houses: bool, rows_below: int
+) -> None:
     query = QueryParams(slices=(60, 90), day_s=540, fill=fill)
     kinds = (HouseLoads, ColumnHouseLoads) if houses else (Loads, ColumnLoads)
     rows, columns = (kind(query) for kind in kinds)
@@ -53,7 +58,9 @@ def test_loads_of_columns_are_those_of_rows_to_the_last_bit(events: list[Any], f
     for event in events:
         if event == "tick":
             now += 30
-            assert rows.on_tick(now * NS) == columns.on_tick(now * NS)
+            with mock.patch.object(smart_home_columns, "ROWS_BELOW", rows_below):
+                emitted: Any = columns.on_tick(now * NS)["default"]
+            assert rows.on_tick(now * NS)["default"] == (emitted if isinstance(emitted, list) else rows_of(emitted))
         elif event == "groups":
             state = columns.snapshot_groups()
             columns = kinds[1](query)

@@ -179,13 +179,26 @@ class ColumnRollingCount(RollingCount, ColumnBolt):
     derives: ClassVar[bool] = True
     dictionaries: ClassVar[bool] = True
 
-    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
-        from workloads.arrays import counted
+    @property
+    def _now(self) -> Counter[str]:
+        self._add(self._tally.drain())
+        return self._counted
 
-        now = self._now
-        for word, number in counted(batch.columns.column(0)):
-            now[word] += number
+    @_now.setter
+    def _now(self, counts: Counter[str]) -> None:
+        from workloads.dictionaries import Tally
+
+        self._counted, self._tally = counts, Tally()
+
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+        self._add(self._tally.add(batch.columns.column(0)))
+        if self._tally.is_full:
+            self._add(self._tally.drain())
         return NOTHING
+
+    def _add(self, more: Iterable[tuple[str, int]]) -> None:
+        for word, number in more:
+            self._counted[word] += number
 
 
 class Ranking(Bolt):

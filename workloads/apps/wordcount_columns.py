@@ -1,15 +1,16 @@
 """The operators of word count by columns; state and answers are those of the operators by rows."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from workloads.apps.wordcount import Count, CountCombined, Split, SplitCounted
-from workloads.arrays import distinct
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
-from workloads.data.words import words_of
+from workloads.data.words import WordEncoder
+from workloads.dictionaries import Tally, indices_of, sums_of
 from workloads.operators import NOTHING, Batch, Emitted
 from workloads.topology import DEFAULT_STREAM
 
@@ -19,8 +20,11 @@ class ColumnSplit(Split, ColumnBolt):
 
     derives: ClassVar[bool] = True
 
+    def __init__(self) -> None:
+        self._encoder = WordEncoder()
+
     def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
-        words, lines = words_of(batch.columns.column(0))
+        words, lines = self._encoder.words_of(batch.columns.column(0))
         return {DEFAULT_STREAM: Derived(pa.RecordBatch.from_arrays([words], names=["word"]), lines)}
 
 
@@ -29,60 +33,73 @@ class ColumnSplitCounted(SplitCounted, ColumnBolt):
 
     derives: ClassVar[bool] = True
 
+    def __init__(self) -> None:
+        self._encoder = WordEncoder()
+
     def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
-        words, lines = words_of(batch.columns.column(0))
+        words, lines = self._encoder.words_of(batch.columns.column(0))
         ones = pa.array(np.ones(len(words), np.int64))
         return {DEFAULT_STREAM: Derived(pa.RecordBatch.from_arrays([words, ones], names=["word", "count"]), lines)}
 
 
-class ColumnCount(Count, ColumnBolt):
-    """Counts words."""
+class _Tallied(Count, ColumnBolt):
+    """Counts words of columns by their place in a dictionary; the words themselves are only looked up for the state."""
 
     made: ClassVar[type[dict[str, int]]] = dict
     dictionaries: ClassVar[bool] = True
 
+    def __init__(self) -> None:
+        self._tally = Tally()
+        super().__init__()
+
+    @property
+    def _counts(self) -> dict[str, int]:
+        _add(self._stored, self._tally.drain())
+        return self._stored
+
+    @_counts.setter
+    def _counts(self, counts: dict[str, int]) -> None:
+        self._stored, self._tally = counts, Tally()
+
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+        words, *numbers = batch.columns.columns
+        _add(self._stored, self._tally.add(words, *(column.to_numpy() for column in numbers)))
+        if self._changed is not None:
+            used = words.unique() if isinstance(words, pa.DictionaryArray) else words
+            self._changed.update(used.to_pylist())
+        if self._tally.is_full:
+            _add(self._stored, self._tally.drain())
+        return NOTHING
+
+
+class ColumnCount(_Tallied):
+    """Counts words."""
+
     def process(self, batch: Batch) -> Emitted:
         tallied = Counter([word for (word,) in batch.rows])
-        self._add(list(tallied), list(tallied.values()))
-        return NOTHING
-
-    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
-        codes, words = distinct(batch.columns.column(0))
-        self._add(words.to_pylist(), np.bincount(codes, minlength=len(words)).tolist())
-        return NOTHING
-
-    def _add(self, words: list[str], numbers: list[int]) -> None:
-        counts = self._counts
-        get = counts.get
-        for word, number in zip(words, numbers, strict=True):
-            counts[word] = get(word, 0) + number
+        _add(self._counts, tallied.items())
         if self._changed is not None:
-            self._changed.update(words)
+            self._changed.update(tallied)
+        return NOTHING
 
 
-class ColumnCountCombined(CountCombined, ColumnBolt):
+class ColumnCountCombined(_Tallied, CountCombined):
     """Adds up counted words."""
 
-    dictionaries: ClassVar[bool] = True
-
-    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
-        words, totals = _summed(batch.columns)
-        counts, names = self._counts, words.to_pylist()
-        get = counts.get
-        for word, total in zip(names, totals.tolist(), strict=True):
-            counts[word] = get(word, 0) + total
-        if self._changed is not None:
-            self._changed.update(names)
-        return NOTHING
+    process = CountCombined.process
 
     def combine_columns(self, columns: pa.RecordBatch) -> pa.RecordBatch:
         """Add up the counts of each word."""
-        words, totals = _summed(columns)
-        return pa.RecordBatch.from_arrays([words, pa.array(totals)], names=["word", "count"])
+        words = columns.column(0)
+        encoded = words if isinstance(words, pa.DictionaryArray) else words.dictionary_encode()
+        codes, values = indices_of(encoded), encoded.dictionary
+        used = np.flatnonzero(sums_of(codes, None, len(values)))
+        totals = sums_of(codes, columns.column(1).to_numpy(), len(values))[used]
+        combined = pa.DictionaryArray.from_arrays(pa.array(used.astype(np.int32)), values, safe=False)
+        return pa.RecordBatch.from_arrays([combined, pa.array(totals)], names=["word", "count"])
 
 
-def _summed(columns: pa.RecordBatch) -> tuple[pa.Array, "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
-    codes, words = distinct(columns.column(0))
-    totals = np.zeros(len(words), np.int64)
-    np.add.at(totals, codes, columns.column(1).to_numpy())
-    return words, totals
+def _add(counts: dict[str, int], more: Iterable[tuple[str, int]]) -> None:
+    get = counts.get
+    for word, number in more:
+        counts[word] = get(word, 0) + number

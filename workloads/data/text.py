@@ -69,6 +69,9 @@ MOST_CHARACTERS = 1 << 20
 MOST_EMITTED = 16 * 1024 * 1024
 """Bytes of the lines that a source of columns emits at once; rows share the lines, columns have copies."""
 
+MOST_COPIED = 4 * 1024 * 1024
+"""Bytes of a text up to which every source of columns has a copy of its own records, which it emits without copying."""
+
 _FORMAT = b"1"
 """Part of a prepared file's name; change it whenever the same source would give other records."""
 
@@ -263,10 +266,18 @@ class LineSpout(Spout):
 
 
 class ColumnLineSpout(LineSpout, ColumnSpout):
-    """`LineSpout` of columns, which keeps the text as an Arrow array."""
+    """`LineSpout` of columns, which keeps the text as an Arrow array, a short one in the order of its own records."""
 
     column: ClassVar = "line"
     """Name of the field."""
+
+    _own: "pa.Array | None" = None
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        if self._lines.nbytes <= MOST_COPIED:
+            self._own = self._next(self._records // gcd(self._records, self._step))
+            self.seek(0)
 
     def load(self, path: Path) -> int:
         import pyarrow.compute as pc
@@ -285,12 +296,23 @@ class ColumnLineSpout(LineSpout, ColumnSpout):
         return list(zip(self._take(limit).to_pylist()))
 
     def _take(self, limit: int) -> "pa.Array":
+        limit, own = min(limit, self._most), self._own
+        if own is None or limit > len(own):
+            return self._next(limit)
+        first = self.position % len(own)
+        found = own.slice(first, limit)
+        if first + limit > len(own):
+            import pyarrow as pa
+
+            found = pa.concat_arrays([found, own.slice(0, first + limit - len(own))])
+        self.seek(self.position + limit)
+        return found
+
+    def _next(self, limit: int) -> "pa.Array":
         import numpy as np
 
-        limit = min(limit, self._most)
         found = self._lines.take((self._at + np.arange(limit) * self._step) % self._records)
-        self._at = (self._at + limit * self._step) % self._records
-        self.position += limit
+        self.seek(self.position + limit)
         return found
 
 
@@ -304,10 +326,17 @@ def _of_file(load: Callable[[Path, int, int], T], path: Path) -> T:
 
 @lru_cache(maxsize=1)
 def _lines(path: Path, size: int, mtime_ns: int) -> "pa.Array":
-    """Return the records as a column, shared like `_rows`."""
+    """Return the records as a column, shared like `_rows`, without a Python string for each."""
+    import numpy as np
     import pyarrow as pa
 
-    return pa.array(read_records(path), pa.string())
+    text = path.read_bytes()
+    # Every record ends with a line end, which is left out: record i has i of them before it.
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends - np.arange(len(ends))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text.replace(b"\n", b""))]
+    return pa.Array.from_buffers(pa.string(), len(ends), buffers)
 
 
 @lru_cache(maxsize=1)

@@ -7,15 +7,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from workloads.dictionaries import SLACK, DictionaryEncoder
+
 _NARROW_SPACE = bytes(at for at in range(128) if chr(at).isspace())
 """White space of ASCII to `str.split`; that of other alphabets, below, takes two or three bytes of UTF-8."""
 
-_INSIDE = bytes(at not in _NARROW_SPACE for at in range(256))
-"""For each byte whether it may be part of a word."""
-
 _WIDE = [chr(at).encode() for at in range(128, 0xD800) if chr(at).isspace()]
-_WIDE_SPACE = {size: [int.from_bytes(space) for space in _WIDE if len(space) == size] for size in (2, 3)}
+_WIDE_SPACE = {size: {int.from_bytes(space) for space in _WIDE if len(space) == size} for size in (2, 3)}
 """As whole numbers, by size."""
+
+_MAY_BE_WIDE = np.zeros(1 << 16, bool)
+_MAY_BE_WIDE[[int.from_bytes(space[:2]) for space in _WIDE]] = True
+"""For two bytes whether white space begins with them."""
 
 
 class Words(NamedTuple):
@@ -25,40 +28,90 @@ class Words(NamedTuple):
     lines: Callable[[], npt.NDArray[np.intp]]
 
 
+class WordPlaces(NamedTuple):
+    """Where words are in a text, which is as much longer as a `DictionaryEncoder` wants; `lines` as of `Words`."""
+
+    text: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.intp]
+    sizes: npt.NDArray[np.intp]
+    lines: Callable[[], npt.NDArray[np.intp]]
+
+
 def words_of(lines: pa.Array) -> Words:
     """Return the words of lines, those that `str.split` finds in each."""
+    found = places_of(lines)
+    return _of_unicode(lines) if found is None else Words(_cut(found), found.lines)
+
+
+class WordEncoder:
+    """Finds the words of lines, and encodes them by a dictionary that it keeps, where they repeat."""
+
+    def __init__(self) -> None:
+        self._encoder = DictionaryEncoder(pa.string())
+
+    def words_of(self, lines: pa.Array) -> Words:
+        """Return the same words as `words_of`."""
+        found = places_of(lines)
+        if found is None:
+            words, numbers = _of_unicode(lines)
+            encoded = self._encoder.encode(words)
+            return Words(words if encoded is None else encoded, numbers)
+        encoded = self._encoder.encode_parts(found.text, found.starts, found.sizes)
+        return Words(_cut(found) if encoded is None else encoded, found.lines)
+
+
+def _cut(found: WordPlaces) -> pa.Array:
+    offsets = np.zeros(len(found.sizes) + 1, np.int32)
+    np.cumsum(found.sizes, out=offsets[1:])
+    contents = pa.py_buffer(found.text[:-SLACK].tobytes().translate(None, _NARROW_SPACE))
+    return pa.Array.from_buffers(pa.string(), len(found.sizes), [None, pa.py_buffer(offsets), contents])
+
+
+def places_of(lines: pa.Array) -> WordPlaces | None:
+    """Return where the words of lines are; None: there is other white space than that of ASCII, or no text."""
     offsets = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
     start, stop = int(offsets[0]), int(offsets[-1])
     if start == stop:
-        return _of_unicode(lines)
-    text = bytes(memoryview(lines.buffers()[2])[start:stop])
-    if not text.isascii() and _has_wide_space(text):
-        return _of_unicode(lines)
-    inside = np.frombuffer(text.translate(_INSIDE), bool)
+        return None
+    text = np.empty(stop - start + SLACK, np.uint8)
+    contents = text[:-SLACK]
+    contents[:] = np.frombuffer(lines.buffers()[2], np.uint8)[start:stop]
+    text[-SLACK:] = 0
+    if int(contents.max()) >= 128 and _has_wide_space(text):
+        return None
+    # 9 to 13, 28 to 31 and 32: comparisons of whole arrays take a third of the time of a table.
+    outside = contents == 32
+    outside |= contents - np.uint8(9) <= 4
+    outside |= contents - np.uint8(28) <= 3
     borders = offsets - start
-    begins, ends = inside.copy(), inside.copy()
-    begins[1:] &= ~inside[:-1]
-    ends[:-1] &= ~inside[1:]
+    begins, ends = np.empty(len(contents), bool), np.empty(len(contents), bool)
+    begins[0], ends[-1] = not outside[0], not outside[-1]
+    np.less(outside[1:], outside[:-1], out=begins[1:])
+    np.less(outside[:-1], outside[1:], out=ends[:-1])
     # A word also begins, and ends, with its line, whether or not the line before ends with white space.
-    at = borders[:-1][borders[:-1] < len(text)]
-    begins[at] = inside[at]
+    at = borders[:-1][borders[:-1] < len(contents)]
+    begins[at] = ~outside[at]
     at = borders[1:][borders[1:] > 0] - 1
-    ends[at] = inside[at]
-    firsts = np.flatnonzero(begins)
-    found = np.zeros(len(firsts) + 1, np.int32)
-    np.cumsum(np.flatnonzero(ends) - firsts + 1, out=found[1:])
-    contents = pa.py_buffer(text.translate(None, _NARROW_SPACE))
-    words = pa.Array.from_buffers(pa.string(), len(firsts), [None, pa.py_buffer(found), contents])
-    return Words(words, lambda: np.searchsorted(borders, firsts, side="right") - 1)
+    ends[at] = ~outside[at]
+    starts = np.flatnonzero(begins)
+    sizes = np.flatnonzero(ends)
+    sizes -= starts
+    sizes += 1
+
+    def numbers() -> npt.NDArray[np.intp]:
+        # Lines are fewer than words.
+        return np.repeat(np.arange(len(lines)), np.diff(np.searchsorted(starts, borders)))
+
+    return WordPlaces(text, starts, sizes, numbers)
 
 
-def _has_wide_space(text: bytes) -> bool:
+def _has_wide_space(text: npt.NDArray[np.uint8]) -> bool:
     # Looking for one after the other would take three times as long as all else.
-    contents = np.frombuffer(text + bytes(2), np.uint8)
-    at = np.flatnonzero(contents >= 0xC2)  # the first byte of a character beyond ASCII
-    two = contents[at].astype(np.int32) << 8 | contents[at + 1]
-    three = two << 8 | contents[at + 2]
-    return bool(np.isin(two, _WIDE_SPACE[2]).any() or np.isin(three, _WIDE_SPACE[3]).any())
+    at = np.flatnonzero(text[:-2] >= 0xC2)  # the first byte of a character beyond ASCII
+    two = text[at].astype(np.int32) << 8 | text[at + 1]
+    at, two = at[_MAY_BE_WIDE[two]], two[_MAY_BE_WIDE[two]]
+    three = two << 8 | text[at + 2]
+    return not (_WIDE_SPACE[2].isdisjoint(two.tolist()) and _WIDE_SPACE[3].isdisjoint(three.tolist()))
 
 
 def _of_unicode(lines: pa.Array) -> Words:

@@ -1,17 +1,21 @@
 """Source and bolts of `smart-home` by columns; state and answers are those of the operators by rows."""
 
-from collections.abc import Collection, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from workloads.arrays import CellTable, Codes, rows_of
-from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted
-from workloads.operators import NOTHING, Batch, Emitted
+from inventory.times import NS
+from workloads.arrays import CellTable, rows_of
+from workloads.columns import ROWS_BELOW, ColumnBatch, ColumnBolt, ColumnsEmitted
+from workloads.dictionaries import Codes
+from workloads.operators import NOTHING, Batch, Emitted, Row
 from workloads.recordings.recording import ColumnRecordedSpout
-from workloads.smart_home.loads import READING, WORK_READING, HouseLoads, Loads, Name
-from workloads.smart_home.query import QueryParams
+from workloads.smart_home.loads import HOUSE, PLUG, READING, WORK_READING, HouseLoads, Loads, Name, Slices
+from workloads.smart_home.query import BASE, QueryParams
+from workloads.topology import DEFAULT_STREAM
 
 
 class ColumnReadings(ColumnRecordedSpout):
@@ -26,20 +30,117 @@ class ColumnWorkReadings(ColumnRecordedSpout):
     columns: ClassVar[tuple[str, ...]] = tuple(WORK_READING)
 
 
+Floats = npt.NDArray[np.float64]
+
+
+class ColumnSlices(Slices):
+    """Slices of one length without readings of work; sums of plugs in the current one are in arrays by number."""
+
+    def __init__(self, length_s: int, of_a_day: int, names: Sequence[Name], number: Callable[[Name], int]) -> None:
+        """Create them; `names` are those of plugs by number, `number` is a plug's."""
+        super().__init__(length_s, of_a_day)
+        self._names, self._number = names, number
+        # Numbers of the plugs in the slice, in the order of a dictionary by plug.
+        self._order = np.empty(0, np.intp)
+        self._is_in, self._sums, self._counts = np.zeros(0, bool), np.zeros(0), np.zeros(0, np.int64)
+        # Of earlier days, see `_median`; -1 days: not looked up.
+        self._middles, self._days = np.zeros(0), np.zeros(0, np.int64)
+
+    def add_sums(self, numbers: Codes, sums: Floats, counts: npt.NDArray[np.int64]) -> tuple[Codes, Floats]:
+        """Add the readings between two ticks; return plugs and loads in the current slice.
+
+        Args:
+            numbers: of plugs, each once.
+            sums: of their load readings.
+            counts: of these readings.
+        """
+        if missing := len(self._names) - len(self._is_in):
+            self._is_in = np.append(self._is_in, np.zeros(missing, bool))
+            self._sums, self._counts = np.append(self._sums, np.zeros(missing)), _longer(self._counts, missing, 0)
+            self._middles, self._days = np.append(self._middles, np.zeros(missing)), _longer(self._days, missing, -1)
+        fresh = numbers[~self._is_in[numbers]]
+        self._order, self._is_in[fresh] = np.concatenate([self._order, fresh]), True
+        self._sums[numbers] += sums
+        self._counts[numbers] += counts
+        return self._order, self._sums[self._order] / self._counts[self._order]
+
+    def predict(self, tick: int, order: Codes, loads: Floats) -> tuple[tuple[int, int, int], Floats, npt.NDArray[Any]]:
+        """Return tick, length and time of the predictions of plugs, the predicted loads, and the numbers of days."""
+        predicted = self._at(tick) + 2
+        for number in order[self._days[order] < 0].tolist():
+            self._middles[number], self._days[number] = self._median(self._names[number], predicted)
+        days = self._days[order]
+        found = np.where(days > 0, (loads + self._middles[order]) / 2, loads)
+        return (tick, self._length_s, BASE + predicted * self._length_s), found, days
+
+    def pass_tick(self, tick: int, loads: Mapping[Name, float]) -> None:
+        super().pass_tick(tick, loads)
+        if self.ends_at(tick):
+            self._forget()
+
+    def ends_at(self, tick: int) -> bool:
+        """Return whether the current slice ends at the tick."""
+        return not (tick - BASE) % self._length_s
+
+    def _forget(self) -> None:
+        self._is_in[self._order] = False
+        self._sums[self._order], self._counts[self._order] = 0.0, 0
+        self._days[:] = -1
+        self._order = np.empty(0, np.intp)
+
+    @property
+    def state(self) -> Any:
+        used = self._order
+        entries = zip(used.tolist(), self._sums[used].tolist(), self._counts[used].tolist(), strict=True)
+        self._loads = {self._names[number]: [total, count] for number, total, count in entries}
+        state = super().state
+        self._loads = {}
+        return state
+
+    def restore(self, state: Any) -> None:
+        super().restore(state)
+        loads, self._loads = self._loads, {}
+        numbers = _array(map(self._number, loads), np.intp, len(loads))
+        self.add_sums(numbers, *_sums_of(loads.values()))
+
+
+def _longer(numbers: npt.NDArray[np.int64], by: int, value: int) -> npt.NDArray[np.int64]:
+    return np.append(numbers, np.full(by, value, np.int64))
+
+
+def _array(values: Iterable[Any], kind: Any, count: int) -> npt.NDArray[Any]:
+    return np.fromiter(values, kind, count)
+
+
+def _sums_of(loads: Collection[Sequence[float]]) -> tuple[Floats, npt.NDArray[np.int64]]:
+    sums, counts = zip(*loads, strict=True) if loads else ((), ())
+    return np.array(sums, np.float64), np.array(counts, np.int64)
+
+
 class ColumnLoads(Loads, ColumnBolt):
     """Predicts loads of plugs.
 
     It emits at ticks only. Between two ticks, sums are in arrays by the plug's number. Whatever else reads or changes
-    them has them first written back.
+    them has them first written back. Without readings of work, loads are predicted by columns, too.
     """
+
+    fields: ClassVar[Sequence[str]] = tuple(PLUG)
 
     def __init__(self, query: QueryParams) -> None:
         super().__init__(query)
         self._names: list[Name] = []
+        self._number_of: dict[Name, int] = {}
+        self._columns: list[ColumnSlices] = []
+        if not self._fills:
+            self._columns = [
+                ColumnSlices(length, query.day_s // length, self._names, self._numbered) for length in query.lengths
+            ]
+            self._slices = [*self._columns]
         self._numbers = CellTable(3, self._numbered)
         self._sums = np.zeros(0)
         self._counts = np.zeros(0, np.int64)
         self._in_arrays = np.zeros(0, bool)
+        self._named = np.empty((0, 3), np.int64)
 
     def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
         columns = batch.columns
@@ -62,8 +163,10 @@ class ColumnLoads(Loads, ColumnBolt):
         return NOTHING
 
     def _numbered(self, name: Name) -> int:
-        self._names.append(name)
-        return len(self._names) - 1
+        number = self._number_of.setdefault(name, len(self._names))
+        if number == len(self._names):
+            self._names.append(name)
+        return number
 
     def _bring(self, numbers: Codes) -> None:
         """Bring the sums of plugs into the arrays."""
@@ -95,7 +198,45 @@ class ColumnLoads(Loads, ColumnBolt):
 
     def on_tick(self, time_ns: int) -> Emitted:
         self._write_back()
-        return super().on_tick(time_ns)
+        if self._fills:
+            return super().on_tick(time_ns)
+        loads = self._loads
+        numbers = _array(map(self._numbered, loads), np.intp, len(loads))
+        sums, counts = _sums_of(loads.values())
+        loads.clear()
+        tick, emitted = time_ns // NS, list[Row]()
+        parts: list[list[npt.NDArray[Any]]] = []
+        for slices in self._columns:
+            self._predict(slices, tick, *slices.add_sums(numbers, sums, counts), emitted, parts)
+        if not parts:
+            return {DEFAULT_STREAM: emitted}
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        if len(columns[0]) < ROWS_BELOW:
+            return {DEFAULT_STREAM: list(zip(*(column.tolist() for column in columns), strict=True))}
+        batch = pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=list(self.fields))
+        return {DEFAULT_STREAM: batch}
+
+    def _predict(
+        self,
+        slices: ColumnSlices,
+        tick: int,
+        order: Codes,
+        loads: Floats,
+        emitted: list[Row],
+        parts: list[list[npt.NDArray[Any]]],
+    ) -> None:
+        """Add the predictions of one length to `emitted`, or as columns to `parts`; close the slice if it ends."""
+        head, predicted, days = slices.predict(tick, order, loads)
+        plugs = self._plugs()[order]
+        parts.append([*(np.full(len(order), value) for value in head), *plugs.T, predicted, days])
+        ended = zip(order.tolist(), loads.tolist(), strict=True) if slices.ends_at(tick) else ()
+        slices.pass_tick(tick, {self._names[number]: load for number, load in ended})
+
+    def _plugs(self) -> npt.NDArray[np.int64]:
+        """Return the names of all plugs, as rows."""
+        if len(self._named) < len(self._names):
+            self._named = np.array(self._names, np.int64).reshape(-1, 3)
+        return self._named
 
     def snapshot(self) -> bytes:
         self._write_back()
@@ -115,4 +256,27 @@ class ColumnLoads(Loads, ColumnBolt):
 
 
 class ColumnHouseLoads(ColumnLoads, HouseLoads):
-    """Predicts loads of houses."""
+    """Predicts loads of houses, of which there are too few for columns."""
+
+    fields: ClassVar[Sequence[str]] = tuple(HOUSE)
+
+    def _predict(
+        self,
+        slices: ColumnSlices,
+        tick: int,
+        order: Codes,
+        loads: Floats,
+        emitted: list[Row],
+        parts: list[list[npt.NDArray[Any]]],
+    ) -> None:
+        of_plugs = self._plugs()[order, 0]
+        houses, first, of = np.unique(of_plugs, return_index=True, return_inverse=True)
+        # In the order of the plugs, so that every bit of a sum is that of the operator by rows.
+        sums = np.zeros(len(houses))
+        np.add.at(sums, of, loads)
+        by_first = np.argsort(first)
+        found: dict[Name, float] = {
+            (house,): load for house, load in zip(houses[by_first].tolist(), sums[by_first].tolist(), strict=True)
+        }
+        emitted += slices.predictions(tick, found)
+        slices.pass_tick(tick, found)

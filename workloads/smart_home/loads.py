@@ -130,7 +130,7 @@ class Loads(Bolt):
 
     def restore(self, state: bytes) -> None:
         known = msgspec.msgpack.decode(state, type=_State)
-        self._loads, self._work, self._counters = known.loads, known.work, known.counters
+        self._loads, self._work, self._counters = _counted(known.loads), known.work, known.counters
         for each, kept in zip(self._slices, known.slices, strict=True):
             each.restore(kept)
 
@@ -150,7 +150,7 @@ class Loads(Bolt):
         """See `Keyed`."""
         for state in groups.values():
             known = msgspec.msgpack.decode(state, type=_State)
-            self._loads |= known.loads
+            self._loads |= _counted(known.loads)
             self._work |= known.work
             self._counters |= known.counters
             for each, kept in zip(self._slices, known.slices, strict=True):
@@ -246,7 +246,7 @@ class Slices:
 
     def restore(self, state: "_SlicesState") -> None:
         """Restore the state returned by `state`, of other plugs and houses than those known."""
-        self._loads |= state.loads
+        self._loads |= _counted(state.loads)
         self._work |= state.work
         self._past |= {name: Past(first, values) for name, (first, values) in state.past.items()}
 
@@ -276,6 +276,11 @@ class Past:
     def every(self, step: int, towards: int) -> list[float]:
         """Return loads of the slices that precede slice `towards` by a multiple of `step`."""
         return [load for load in self.values[(towards - self.first) % step :: step] if not isnan(load)]
+
+
+def _counted(loads: Mapping[Name, Sequence[float]]) -> dict[Name, list[float]]:
+    """Return sums and numbers of readings, the numbers as whole ones again."""
+    return {name: [total, int(count)] for name, (total, count) in loads.items()}
 
 
 class _SlicesState(msgspec.Struct, array_like=True):

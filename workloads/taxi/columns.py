@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from workloads.arrays import Codes
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
+from workloads.dictionaries import Codes
 from workloads.recordings.recording import ColumnRecordedSpout
 from workloads.recordings.schema import Grid
 from workloads.taxi.layout import CELL, ROUTE

@@ -31,6 +31,9 @@ BATCH_BYTES = 256 * 1024
 FLUSH_AGE_NS = 2_000_000
 """Age of the first row at which an incomplete batch is sent; it bounds the latency at low rates."""
 
+DECODED_BYTES = 8 * 1024 * 1024
+"""Most bytes of a batch of columns without its dictionaries, a few bytes of which can stand for any number of rows."""
+
 QUEUE_ROWS = 16_384
 QUEUE_BYTES = 8 * 1024 * 1024
 """Limits of one executor's input queue, divided evenly among its channels."""
@@ -121,6 +124,8 @@ class Outgoing(ABC):
         ended: whether the `End` marker has been sent.
         closed: whether the receiver has closed the channel, after the barrier at which one of the two moved.
         tuples, batches: totals sent.
+        generation: another object after every barrier, at which dictionaries are forgotten.
+        dictionary_bytes: most bytes of a dictionary for this channel.
     """
 
     def __init__(
@@ -133,6 +138,8 @@ class Outgoing(ABC):
         self._stamps: list[tuple[int, int]] = []
         self._marks: list[Mark] = []
         self._credit_rows, self._credit_bytes = window
+        self.generation = object()
+        self.dictionary_bytes = window.nbytes // 2
         self._full_rows = self._batch_rows = BATCH_ROWS * batches
         # A batch of columns is not cut as long as it fits.
         self._most_batches = batches
@@ -163,6 +170,8 @@ class Outgoing(ABC):
     def mark(self, mark: Mark) -> None:
         """Send a marker behind the rows; no rows may be added until it has been sent."""
         self._marks.append(mark)
+        if isinstance(mark, Barrier):
+            self.generation = object()
         self.flush()
 
     def flush(self) -> None:
@@ -194,13 +203,15 @@ class Outgoing(ABC):
             self.tuples += count
             self.batches += 1
 
-    def _fitting(self, count: int, nbytes: int) -> int:
-        """Return how many of `count` rows of `nbytes` in total fit into one batch.
+    def _fitting(self, rows: Sequence[Row], nbytes: int) -> int:
+        """Return how many of these rows, of `nbytes` in total, fit into one batch.
 
         Rows of several kB fill a batch by bytes; the size of later batches is adapted to them.
         """
+        count = len(rows)
         self._batch_rows = max(1, min(self._full_rows, BATCH_BYTES * count // max(1, nbytes)))
-        return count if nbytes <= 2 * BATCH_BYTES else min(count, self._batch_rows)
+        most = count if nbytes <= 2 * BATCH_BYTES else min(count, self._batch_rows)
+        return min(most, rows.rows_within(DECODED_BYTES)) if isinstance(rows, Columns) else most
 
     def credit(self, rows: int, nbytes: int) -> None:
         """Take credit back for rows and bytes that the receiver has consumed."""

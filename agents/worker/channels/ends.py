@@ -79,7 +79,7 @@ class LocalOutgoing(Outgoing):
             step = max(1, count // SAMPLED_ROWS)
             sample = rows[self.batches % step :: step]
             nbytes = encoded_bytes(sample) * count // len(sample)
-        fitting = self._fitting(count, nbytes)
+        fitting = self._fitting(rows, nbytes)
         if fitting < count:
             rows, nbytes = rows[:fitting], nbytes * fitting // count
         self._receiver_end.deliver(rows, self._take_stamps(len(rows)), nbytes)
@@ -159,7 +159,7 @@ class RemoteOutgoing(Outgoing):
         columns = self._column_codec.encode(rows) if isinstance(rows, Columns) else None
         encoded = self._codec.encode(rows) if columns is None else columns.body
         nbytes = sum(map(len, encoded))
-        fitting = self._fitting(len(rows), nbytes)
+        fitting = self._fitting(rows, nbytes)
         if fitting < len(rows):
             return self._deliver(rows[:fitting])
         if nbytes > frame.MAX_PAYLOAD // 2:
@@ -168,6 +168,7 @@ class RemoteOutgoing(Outgoing):
         flags = 0
         if columns is not None:
             encoded, flags = columns.pieces(frame.rows_at(len(stamps))), frame.COLUMNS
+            self._column_codec.note_sent(columns)
         sender, receiver, stream = self.id
         pieces = frame.data(stream, self._epoch, sender, receiver, len(rows), encoded, stamps, flags)
         self._wire.write(pieces)
@@ -177,12 +178,13 @@ class RemoteOutgoing(Outgoing):
 
     @cached_property
     def _column_codec(self) -> "ColumnCodec":
-        return _column_codec(self._codec)
+        return _column_codec(self._codec, self._window)
 
     def _deliver_mark(self, mark: Mark) -> None:
         sender, receiver, stream = self.id
         match mark:
             case Barrier(number=number):
+                _forget_dictionaries(self)
                 written = frame.barrier(stream, self._epoch, sender, receiver, number)
             case Tick():
                 written = frame.tick(stream, self._epoch, sender, receiver, *mark)
@@ -239,7 +241,7 @@ class RemoteIncoming(Incoming):
 
     @cached_property
     def _column_codec(self) -> "ColumnCodec":
-        return _column_codec(self._codec)
+        return _column_codec(self._codec, self._window)
 
     def deliver_mark(self, mark: Mark) -> None:
         """Handle a marker.
@@ -257,6 +259,8 @@ class RemoteIncoming(Incoming):
                 if number <= last:
                     raise frame.FrameError(f"{kind.__name__.lower()} {number} behind {last}")
                 self._last[kind] = number
+                if kind is Barrier:
+                    _forget_dictionaries(self)
         super().deliver_mark(mark)
 
     def close(self) -> None:
@@ -280,11 +284,17 @@ class RemoteIncoming(Incoming):
         self._wire.write([frame.credit(stream, self._epoch, sender, receiver, rows, nbytes)])
 
 
-def _column_codec(codec: Codec) -> "ColumnCodec":
+def _column_codec(codec: Codec, window: Window) -> "ColumnCodec":
     # Arrow's computations are loaded with the first batch of columns.
     from agents.worker.wire.columns import ColumnCodec
 
-    return ColumnCodec(codec.schema)
+    return ColumnCodec(codec.schema, window.nbytes // 2)
+
+
+def _forget_dictionaries(end: RemoteOutgoing | RemoteIncoming) -> None:
+    codec: ColumnCodec | None = vars(end).get("_column_codec")
+    if codec is not None:
+        codec.forget()
 
 
 def mark_of(received: frame.Frame) -> Mark:

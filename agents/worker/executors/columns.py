@@ -178,6 +178,7 @@ def column_combine(operator: ColumnBolt, schema: Schema, who: str) -> Combine:
         if takes_rows and len(rows) < ROWS_BELOW:
             return operator.combine(list(rows))  # type: ignore[attr-defined,no-any-return]  # it is `Combining`
         columns = rows if isinstance(rows, Columns) else Columns.of_rows(schema, rows, who)
-        return emitted_columns(schema, operator.combine_columns(columns.plain()), who)
+        batch = columns.batch() if operator.dictionaries else columns.plain()
+        return emitted_columns(schema, operator.combine_columns(batch), who)
 
     return combine

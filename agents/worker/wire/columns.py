@@ -2,14 +2,18 @@
 
 The payload, behind the stamps:
 
-    table    per column: a uint8, PLAIN or DICTIONARY; if DICTIONARY, a uint32 with its number of entries; then a uint32
-             with the length of each buffer
+    table    per column: a uint8, PLAIN, DICTIONARY or GROWING; if DICTIONARY, a uint32 with its number of entries; if
+             GROWING, two, with the entries that both sides have and with those that follow; then a uint32 with the
+             length of each buffer
     padding  zeros up to a multiple of 64 bytes of the frame
     body     that of an Arrow IPC record batch: the buffers of all columns in order, each padded to a multiple of 64
 
 Buffers of a column: the values of an int, float or bool (a bit each); the offsets (int32, one more than rows) and the
 contents of a str or bytes; with a dictionary the indices (int32), then the offsets and contents of its entries. There
 are no validity bitmaps, because there are no nulls.
+
+The entries of a growing dictionary are sent once, with the first batch that may refer to them. Both ends of a channel
+forget it at a barrier; 0 as the number of known entries begins another one.
 
 Both sides know the schema, so that nothing else is sent. A received batch is checked before it is used: the lengths of
 all buffers and dictionary indices here, offsets and UTF-8 by Arrow, so that no later access is out of bounds. The
@@ -19,15 +23,17 @@ body is copied once, into a buffer of its own, because the link reuses its buffe
 from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
 
-from agents.worker.wire.frame import CodecError
-from workloads.arrays import decoded, schema_of
+from agents.worker.wire.frame import MAX_PAYLOAD, CodecError
+from workloads.arrays import decoded, distinct, rows_within, schema_of
 from workloads.columns import Columns
+from workloads.dictionaries import MOST_BYTES, MOST_ENTRIES, Dictionary, dictionary_of
 
-PLAIN, DICTIONARY = 0, 1
+PLAIN, DICTIONARY, GROWING = 0, 1, 2
 
 ALIGNMENT = 64
 
@@ -36,12 +42,17 @@ _NUMBER = Struct("<I")
 
 _INDEX = pa.int32()
 
+Sent = Mapping[int, tuple["ref[Dictionary]", int]]
+"""By column: the growing dictionary, and the number of its entries that the other end has."""
+
 
 class EncodedColumns(NamedTuple):
-    """A batch as bytes: the table, and the pieces of the body."""
+    """A batch as bytes: the table, and the pieces of the body; `rows` and `sent` are for `note_sent`."""
 
     table: bytes
     body: list[Any]
+    rows: int
+    sent: Sent
 
     @property
     def nbytes(self) -> int:
@@ -54,34 +65,70 @@ class EncodedColumns(NamedTuple):
 
 
 class ColumnCodec:
-    """Encoder and decoder for the batches of one stream, as columns."""
+    """Encoder and decoder for the batches of one stream on one channel, as columns."""
 
-    def __init__(self, schema: Mapping[str, str]) -> None:
+    def __init__(self, schema: Mapping[str, str], most_bytes: int = MOST_BYTES) -> None:
+        """Create it; `most_bytes` is the size of a growing dictionary at which both sides must begin another one."""
         self.schema = schema
         self._arrow = schema_of(schema)
+        self._most_bytes = most_bytes
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all growing dictionaries."""
+        self._sent: Sent = {}
+        self._rows_apart: dict[int, int] = {}
+        self._received: dict[int, Dictionary] = {}
 
     def encode(self, columns: Columns) -> EncodedColumns:
-        """Encode a batch, without copying contents."""
-        table, body = bytearray(), list[Any]()
-        for column in columns.batch().columns:
-            if isinstance(column, pa.DictionaryArray) and 2 * len(column.dictionary) > len(column):
-                # It is smaller without, such as a few rows of a batch.
-                column = decoded(column)
-            if isinstance(column, pa.DictionaryArray):
-                table += _ENCODING.pack(DICTIONARY) + _NUMBER.pack(len(column.dictionary))
-                buffers = [*_buffers_of(column.indices), *_buffers_of(column.dictionary)]
+        """Encode a batch, without copying contents; nothing is known to the other end before `note_sent`."""
+        table, body, sent = bytearray(), list[Any](), dict[int, tuple[ref[Dictionary], int]]()
+        for at, column in enumerate(columns.batch().columns):
+            known = self._continued(at, column)
+            if known is not None:
+                entries = column.dictionary
+                sent[at] = known[0], max(known[1], len(entries))
+                fresh = entries.slice(min(known[1], len(entries)))
+                table += _ENCODING.pack(GROWING) + _NUMBER.pack(known[1]) + _NUMBER.pack(len(fresh))
+                buffers = [*_buffers_of(column.indices), *_buffers_of(fresh)]
+            elif isinstance(column, pa.DictionaryArray) and (apart := _with_own_entries(column)) is not None:
+                table += _ENCODING.pack(DICTIONARY) + _NUMBER.pack(len(apart.dictionary))
+                buffers = [*_buffers_of(apart.indices), *_buffers_of(apart.dictionary)]
             else:
                 table += _ENCODING.pack(PLAIN)
-                buffers = _buffers_of(column)
+                buffers = _buffers_of(decoded(column))
             for buffer in buffers:
                 table += _NUMBER.pack(len(buffer))
                 body.append(buffer)
                 if padding := _padding(len(buffer)):
                     body.append(bytes(padding))
-        return EncodedColumns(bytes(table), body)
+        return EncodedColumns(bytes(table), body, len(columns), sent)
+
+    def _continued(self, at: int, column: pa.Array) -> "tuple[ref[Dictionary], int] | None":
+        """Return the growing dictionary of a column and how much of it is known; None: it is not sent as such.
+
+        One dictionary is continued as long as it lives; columns with others are encoded on their own meanwhile. So are
+        columns while its new entries are more than half of the rows since it was last continued.
+        """
+        found = dictionary_of(column)
+        if found is None or found.nbytes > self._most_bytes or len(found) > MOST_ENTRIES:
+            return None
+        before, count = self._sent.get(at, (None, 0))
+        if before is None or before() is None:
+            before, count = ref(found), 0
+        rows = self._rows_apart.get(at, 0) + len(column)
+        if before() is not found or 2 * (len(column.dictionary) - count) > rows:
+            return None
+        return before, count
+
+    def note_sent(self, batch: EncodedColumns) -> None:
+        """Note that the other end gets this batch next."""
+        self._sent = {**self._sent, **batch.sent}
+        for at in range(len(self._arrow)):
+            self._rows_apart[at] = 0 if at in batch.sent else self._rows_apart.get(at, 0) + batch.rows
 
     def decode(self, data: memoryview, count: int, at: int = 0) -> Columns:
-        """Decode `count` rows from what follows the first `at` bytes of a frame.
+        """Decode `count` rows from what follows the first `at` bytes of a frame, and keep new entries of dictionaries.
 
         Raises:
             CodecError: the bytes are not a batch of `count` rows of this schema.
@@ -101,20 +148,50 @@ class ColumnCodec:
         own = pa.allocate_buffer(len(body))
         np.frombuffer(own, np.uint8)[:] = np.frombuffer(body, np.uint8)
         arrays, start = [], 0
-        for field, layout in zip(self._arrow, layouts, strict=True):
+        for column, (field, layout) in enumerate(zip(self._arrow, layouts, strict=True)):
             buffers = []
             for length in layout.lengths:
                 buffers.append(own.slice(start, length))
                 start += length + _padding(length)
-            arrays.append(_array(field.type, count, layout, buffers))
-        return Columns(self.schema, pa.RecordBatch.from_arrays(arrays, names=self._arrow.names))
+            if layout.known is None:
+                arrays.append(_array(field.type, count, layout, buffers))
+            else:
+                arrays.append(self._growing(column, field.type, count, layout, buffers))
+        batch = pa.RecordBatch.from_arrays(arrays, names=self._arrow.names)
+        if rows_within(batch, MAX_PAYLOAD) < count:
+            raise ValueError(f"{count} rows of more than {MAX_PAYLOAD} bytes without their dictionaries")
+        return Columns(self.schema, batch)
+
+    def _growing(
+        self, column: int, kind: pa.DataType, count: int, layout: "_Layout", buffers: Sequence[pa.Buffer]
+    ) -> pa.Array:
+        indices, *rest = buffers
+        fresh, known = _plain(kind, layout.entries or 0, rest), layout.known or 0
+        dictionary = self._received.get(column)
+        if dictionary is None or not known:
+            dictionary = Dictionary(kind)
+        if known != len(dictionary):
+            raise ValueError(f"entries from {known} on of a dictionary that has {len(dictionary)}")
+        entries, nbytes = known + len(fresh), dictionary.nbytes + len(rest[1])
+        if entries > MOST_ENTRIES or nbytes > self._most_bytes:
+            raise ValueError(f"a dictionary of {entries} entries and {nbytes} bytes")
+        _check_indices(indices, entries)
+        if len(fresh):
+            dictionary.append(fresh)
+        self._received[column] = dictionary
+        values = pa.Array.from_buffers(_INDEX, count, [None, indices])
+        return pa.DictionaryArray.from_arrays(values, dictionary.values, safe=False)
 
 
 class _Layout(NamedTuple):
-    """A column in the table: the entries of its dictionary, None without one, and the lengths of its buffers."""
+    """A column in the table: the entries of its dictionary, None without one, and the lengths of its buffers.
+
+    `known` is the number of entries that precede those of a growing dictionary; None: it is none.
+    """
 
     entries: int | None
     lengths: Sequence[int]
+    known: int | None = None
 
 
 class _Table:
@@ -135,15 +212,16 @@ class _Table:
             lengths = [self._next(_NUMBER) for _ in range(_buffers(kind))]
             _check_lengths(kind, count, lengths)
             return _Layout(None, lengths)
-        if encoding != DICTIONARY or _buffers(kind) != 2:
+        if encoding not in (DICTIONARY, GROWING) or _buffers(kind) != 2:
             raise ValueError(f"encoding {encoding} of a column of {kind}")
+        known = self._next(_NUMBER) if encoding == GROWING else None
         entries = self._next(_NUMBER)
-        if not 0 < entries <= count:
+        if entries > (count if known is None else MOST_ENTRIES) or not (entries or known):
             raise ValueError(f"a dictionary of {entries} entries for {count} rows")
         indices, *rest = (self._next(_NUMBER) for _ in range(3))
         _check_lengths(_INDEX, count, [indices])
         _check_lengths(kind, entries, rest)
-        return _Layout(entries, [indices, *rest])
+        return _Layout(entries, [indices, *rest], known)
 
     def _next(self, kind: Struct) -> int:
         if len(self._data) - self.stop < kind.size:
@@ -168,13 +246,25 @@ def _array(kind: pa.DataType, count: int, layout: _Layout, buffers: Sequence[pa.
     if layout.entries is None:
         return _plain(kind, count, buffers)
     indices, *rest = buffers
-    highest = int(np.frombuffer(indices, np.uint32).max())
-    if highest >= layout.entries:
-        # Negative ones are among them.
-        raise ValueError(f"index {highest} into a dictionary of {layout.entries} entries")
+    _check_indices(indices, layout.entries)
     return pa.DictionaryArray.from_arrays(
         pa.Array.from_buffers(_INDEX, count, [None, indices]), _plain(kind, layout.entries, rest), safe=False
     )
+
+
+def _check_indices(indices: pa.Buffer, entries: int) -> None:
+    # Negative ones are among them.
+    highest = int(np.frombuffer(indices, np.uint32).max())
+    if highest >= entries:
+        raise ValueError(f"index {highest} into a dictionary of {entries} entries")
+
+
+def _with_own_entries(column: pa.DictionaryArray) -> pa.DictionaryArray | None:
+    """Return a column with a dictionary of the entries that it has; None: it is smaller without, as of a few rows."""
+    codes, values = distinct(column)
+    if 2 * len(values) > len(column):
+        return None
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), values, safe=False)
 
 
 def _plain(kind: pa.DataType, count: int, buffers: Sequence[pa.Buffer]) -> pa.Array:

@@ -1,0 +1,239 @@
+"""One attempt at a run on another engine: its processes, warm-up, measured interval, drain, verification, traces."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+from msgspec.structs import replace
+
+from agents.protocol import Slot
+from agents.sensors import Host
+from agents.sensors.sampler import Sampler
+from agents.trace import AGENT, TraceWriter, collect
+from analysis.records import FAILED, OK, ClockRecord, EngineRecord, Measured, NodeRecord, RunRecord, RunStatus
+from campaign.agenda.engine import TEXTS, program_of
+from campaign.agenda.windows import windows_of
+from campaign.results.revision_cost import with_costs
+from campaign.results.run_metrics import measure, verified
+from campaign.runner.event_loop import in_daemon_thread
+from campaign.runner.run_attempt import Interval, RunAttempt
+from controller.coordinator.event_log import CONTROLLER
+from controller.nodes.transport import Fields
+from engines.conducting import Outcome, RunTimes, conduct, write_due
+from engines.job import LOGS, REPORTS, EngineJob, EngineProcesses
+from engines.reports import Reports, read_answer
+from engines.selection import ENGINES, ready, release_of
+from inventory.errors import MillraceError
+from inventory.times import NS, utc_stamp
+from scheduler.problem import Placement
+from scheduler.toolkit.cost import Cost, cost
+from workloads.apps import exclamation, wordcount
+from workloads.arrays import schema_of
+from workloads.data.row_digest import digest_of
+from workloads.operators import Row
+from workloads.topology import ACKER, Topology
+from workloads.workload import Answer
+
+ENGINE_FOLDER = "engine"
+"""Folder of an engine's files, in the controller's folder of the run."""
+
+MOST_LOG_BYTES = 10_000_000
+"""Longest log that is kept."""
+
+STOP_S = 10.0
+"""Timeout for the last sample of sensors."""
+
+SENSORS = ("cpu", "memory")
+"""Sensors that measure an engine's processes; its network is not that of this host, and its nodes share one."""
+
+
+class EngineAttempt(RunAttempt):
+    """A `RunAttempt` on another engine than Millrace's agents."""
+
+    _engine: EngineRecord | None = None
+
+    def use(self, name: str, options: Mapping[str, bool | int | float | str], work: Path) -> None:
+        """Set the engine by its name, its own settings, and the folder for its files."""
+        self._name, self._options, self._engine_folder = name, options, work / ENGINE_FOLDER
+
+    async def run(self) -> RunRecord:
+        """See `RunAttempt.run`."""
+        self._enter("preparing the engine")
+        engine, programs = await in_daemon_thread(partial(ready, self._name))
+        job = await asyncio.to_thread(self._make_job)
+        self._engine = EngineRecord(name=self._name, release=release_of(engine))
+        reports = Reports(job.folder / REPORTS, self._job.run.name, job.topology, self._traces)
+        self._enter(f"starting {ENGINES[self._name].title}")
+        try:
+            async with ENGINES[self._name].processes(job, engine, programs) as processes:
+                outcome = await self._conduct(job, processes, reports)
+        finally:
+            await asyncio.to_thread(reports.close)
+        self._note(outcome)
+        return await self._measure(job, outcome)
+
+    async def keep_logs(self, fault: MillraceError) -> str:
+        """See `RunAttempt.keep_logs`."""
+        target = self._folder / "logs" / f"attempt-{self._job.attempt}"
+        await asyncio.to_thread(copy_logs, self._engine_folder / LOGS, target)
+        return str(target.relative_to(self._folder))
+
+    def record(self, status: RunStatus, reason: str) -> RunRecord:
+        """See `RunAttempt.record`."""
+        return replace(super().record(status, reason), engine=self._engine)
+
+    def _make_job(self) -> EngineJob:
+        """Write the files of the run, and return it."""
+        run, application = self._job.run, self._job.application
+        self._engine_folder.mkdir(parents=True)
+        due = self._engine_folder / "due"
+        seconds = self._conditions.warmup_s + self._conditions.duration_s
+        write_due(application.rate.schedule(run.seed), seconds, due)
+        program = program_of(self._name, application)
+        topology = program.topology if application.acks else without_ackers(program.topology)
+        text = {entry.name: str(entry.path) for entry in self._job.inputs}
+        job = EngineJob(
+            run=run.name,
+            program=program.name,
+            topology=topology,
+            places={executor.name: self._job.placed.places[executor.name] for executor in topology.executors},
+            addresses={node: member.address for node, member in self._job.members.items()},
+            folder=self._engine_folder,
+            settings={**text, **program.settings, "due": str(due), "seed": run.seed},
+            options=self._options,
+        )
+        job.write_properties()
+        return job
+
+    async def _conduct(self, job: EngineJob, processes: EngineProcesses, reports: Reports) -> Outcome:
+        """Run the topology while the sensors measure the nodes."""
+        samplers = [self._sampler(node, processes, reports) for node in sorted({slot.node for slot in job.workers})]
+        for sampler in samplers:
+            sampler.start()
+        try:
+            conditions = self._conditions
+            return await conduct(job, processes, reports, conditions.warmup_s, conditions.duration_s, self._enter)
+        finally:
+            await asyncio.gather(*(asyncio.to_thread(sampler.stop, STOP_S) for sampler in samplers))
+
+    def _sampler(self, node: str, processes: EngineProcesses, reports: Reports) -> Sampler:
+        """Return the sampler of a node, all of whose processes are on this host."""
+        found: dict[int, int] = {}
+
+        def workers() -> Mapping[int, int]:
+            for slot, pid in reports.pids.items():
+                if slot.node == node and slot.index not in found:
+                    found[slot.index] = processes.host_pid(pid) or 0
+            return {slot: pid for slot, pid in found.items() if pid}
+
+        host = Host(node, self._job.members[node].address, True, processes.daemons.get(node), workers)
+        writer = TraceWriter(self._traces, self._job.run.name, node, AGENT)
+        names = [name for name in self._conditions.sensors if name in SENSORS]
+        return Sampler(names, host, writer, self._suspect.append)
+
+    def _note(self, outcome: Outcome) -> None:
+        """Record the times of a run, its places and its nodes."""
+        times = outcome.times
+        self._interval = Interval(times.start_ns, times.measure_start_ns, times.measure_end_ns)
+        started = datetime.now(UTC) - timedelta(seconds=(time.monotonic_ns() - times.start_ns) / NS)
+        self._times = replace(
+            self._times,
+            started_utc=utc_stamp(at=started),
+            source_start_ns=times.start_ns,
+            measure_start_ns=times.measure_start_ns,
+            measure_end_ns=times.measure_end_ns,
+            stopped_ns=times.stop_ns,
+            drained_ns=times.drained_ns,
+        )
+        places = {name: f"{slot.node}/{slot.index}" for name, slot in outcome.places.items()}
+        assert self._engine is not None  # noqa: S101 # it has run
+        self._engine = replace(self._engine, places=places, cost=self._cost(outcome.places))
+        # All nodes are addresses of this host, with one clock.
+        self._nodes |= {
+            node: NodeRecord(address=self._job.members[node].address, facts=None, clock=ClockRecord(0, 0))
+            for node in {slot.node for slot in outcome.places.values()}
+        }
+
+    def _cost(self, places: Mapping[str, Slot]) -> Cost:
+        """Return the cost of the places that executors had, by what the scheduler was given."""
+        problem = self._job.problem
+        (topology,) = problem.topologies
+        assignments = {topology.executor_named[name]: slot for name, slot in places.items()}
+        return cost(problem, {topology.id: Placement(assignments)})
+
+    async def _measure(self, job: EngineJob, outcome: Outcome) -> RunRecord:
+        """Compare the answer, collect traces and logs, and compute the metrics."""
+        # Replayed rows have no answer, but a row that is lost fails every run.
+        if job.program in TEXTS:
+            self._enter("verifying")
+            workload, inputs, tables = self._job.application.workload, self._job.inputs, self._job.application.tables
+            answer = answer_of(job.program, read_answer(outcome.answers))
+            write_answer(answer, tables, self._folder / "answer")
+            self._verdict = await asyncio.to_thread(verified, workload, answer, [*outcome.positions.values()], inputs)
+        self._enter("collecting")
+        traces = self._folder / "traces"
+        self._write_marks(outcome.times)
+        await asyncio.to_thread(collect, [self._traces], traces)
+        await asyncio.to_thread(copy_logs, job.folder / LOGS, self._folder / "logs")
+        conditions = self._conditions
+        windows = windows_of(conditions.windows, self._job.application.rate, conditions.warmup_s, conditions.duration_s)
+        offsets = dict.fromkeys(self._nodes, 0)
+        figures = await asyncio.to_thread(measure, traces, conditions.duration_s, offsets, (), windows)
+        start_ns, _, end_ns = self._interval
+        await asyncio.to_thread(self._log_latencies, traces, start_ns, offsets)
+        costs: Callable[[], Measured] = partial(
+            with_costs, figures, traces, self._machines, offsets, start_ns, (end_ns - start_ns) / NS
+        )
+        self._measured = (await asyncio.to_thread(costs)).with_printable_text()
+        if self._verdict is not None and not self._verdict.passed:
+            return self.record(FAILED, f"wrong answer: {self._verdict.message}")
+        return self.record(OK, "")
+
+    def _write_marks(self, times: RunTimes) -> None:
+        """Write the events of the run; all nodes have the controller's clock."""
+        writer = TraceWriter(self._traces, self._job.run.name, CONTROLLER, AGENT)
+        for kind, at_ns in zip(
+            ("source_started", "measure_start", "measure_end", "source_stopped", "drained"), times, strict=True
+        ):
+            writer.add("event", at_ns, kind, "", "", None)
+        writer.close()
+
+
+def without_ackers(topology: Topology) -> Topology:
+    """Return the topology as it runs without acknowledgements, which leave ackers without any work."""
+    return replace(topology, components=tuple(each for each in topology.components if each.id != ACKER))
+
+
+def answer_of(program: str, counted: Sequence[tuple[str, int]]) -> Answer:
+    """Return the answer of a program whose sinks have counted words."""
+    if program != "exclamation":
+        return {wordcount.TABLE: counted}
+    counts: Counter[Row] = Counter()
+    for word, count in counted:
+        counts[word,] += count
+    return {exclamation.TABLE: [digest_of(counts).row]}
+
+
+def write_answer(answer: Answer, tables: Mapping[str, Fields], target: Path) -> None:
+    """Write an answer as that of a run on agents: `target/<table>/part-00000.parquet`."""
+    for name, rows in answer.items():
+        (target / name).mkdir(parents=True, exist_ok=True)
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in tables[name]]
+        found = pa.table(columns, schema=schema_of(tables[name]))
+        pyarrow.parquet.write_table(found, target / name / "part-00000.parquet")
+
+
+def copy_logs(source: Path, target: Path) -> None:
+    """Copy the ends of all logs of an engine; parts of their paths become parts of their names."""
+    target.mkdir(parents=True, exist_ok=True)
+    for log in sorted(source.rglob("*.log*")):
+        if log.is_file():
+            with log.open("rb") as file:
+                file.seek(max(0, log.stat().st_size - MOST_LOG_BYTES))
+                (target / "-".join(log.relative_to(source).parts)).write_bytes(file.read())

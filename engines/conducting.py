@@ -1,0 +1,220 @@
+"""The course of a run on an engine: its executors open, sources start, rows are measured, the topology drains.
+
+Commands are files in the folder of the job, reports come from there (`engines.reports`); clocks are those of this host.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from agents.protocol import Slot
+from engines.job import ANSWERS, CONTROL, EngineJob, EngineProcesses
+from engines.reports import Reports, missing_rows
+from inventory.atomic_files import replace_file
+from inventory.errors import InputError, RunError
+from inventory.times import NS
+from workloads.schedules import Schedule
+
+OPEN_S = 120.0
+"""Timeout for executors to open after the engine has placed them."""
+
+SILENCE_S = 20.0
+"""A process of executors is hung after this time without a line in its report."""
+
+DRAIN_S = 30.0
+"""Draining fails after this time without progress."""
+
+ANSWER_S = 60.0
+
+MOST_DUE = 20_000_000
+"""Most records of a run: due times take 8 bytes each."""
+
+_LEAD_S = 0.5
+"""From `go` to the start of sources; executors look for it fifty times a second."""
+
+_POLL_S = 0.2
+
+Enter = Callable[[str, float | None], None]
+"""Called at the begin of a stage, with its name and its expected duration in seconds."""
+
+
+class RunTimes(NamedTuple):
+    """Times of a run on the monotonic clock, in nanoseconds."""
+
+    start_ns: int
+    measure_start_ns: int
+    measure_end_ns: int
+    stop_ns: int
+    drained_ns: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run that has drained.
+
+    Attributes:
+        times: when it did what.
+        places: executor -> worker, as the engine and the executors have reported.
+        positions: spout executor -> number of its records emitted, in the topology's order.
+        answers: folder of the answers.
+    """
+
+    times: RunTimes
+    places: Mapping[str, Slot]
+    positions: Mapping[str, int]
+    answers: Path
+
+
+def write_due(schedule: Schedule | None, seconds: float, path: Path) -> int:
+    """Write the due times of all records of a run, 8 bytes each (`millrace.Due`); return their number.
+
+    Args:
+        schedule: of all sources together; None: the rate has no schedule.
+        seconds: warm-up and measured interval together.
+        path: the file.
+
+    Raises:
+        InputError: there is no schedule, or there are too many records.
+    """
+    if schedule is None:
+        raise InputError("rates 'replay' and 'max' are not possible on another engine; expected one with a schedule")
+    count = schedule.due_count(round(seconds * NS))
+    if count > MOST_DUE:
+        raise InputError(f"{count:,} records are due in {seconds:g} s, the most on another engine is {MOST_DUE:,}")
+    times = np.fromiter((schedule.due_ns(record) for record in range(count)), dtype="<i8", count=count)
+    replace_file(path, times.tobytes())
+    return count
+
+
+async def conduct(
+    job: EngineJob, processes: EngineProcesses, reports: Reports, warmup_s: float, duration_s: float, enter: Enter
+) -> Outcome:
+    """Conduct a run whose processes have been started.
+
+    Args:
+        job: the run.
+        processes: the engine that runs it.
+        reports: its reports.
+        warmup_s, duration_s: length of the warm-up and of the measured interval.
+        enter: called at the begin of every stage.
+
+    Raises:
+        RunError: a process ended or is silent, an executor failed, or rows were lost.
+    """
+    run = _Conducted(job, processes, reports)
+    enter("opening executors", None)
+    await run.until(lambda: len(reports.places) >= len(job.executors), OPEN_S, run.why_closed)
+    differing = {name for name, slot in reports.places.items() if processes.places.get(name) != slot}
+    if differing:
+        name = min(differing)
+        raise RunError(f"{name} runs on {_text(reports.places[name])}, not on {_text(processes.places.get(name))}")
+    start = time.monotonic_ns() + round(_LEAD_S * NS)
+    begun = start + round(warmup_s * NS)
+    ended = begun + round(duration_s * NS)
+    times = (start, begun, ended, ended)
+    replace_file(job.folder / CONTROL / "go", " ".join(map(str, times)).encode())
+    for stage, until_ns in (("warming up", begun), ("measuring", ended)):
+        left_s = (until_ns - time.monotonic_ns()) / NS
+        enter(stage, left_s)
+        await run.until(lambda until_ns=until_ns: time.monotonic_ns() >= until_ns, left_s + SILENCE_S)  # type: ignore[misc]
+    enter("draining", None)
+    await run.drain(ended)
+    drained = time.monotonic_ns()
+    enter("collecting answers", None)
+    (job.folder / CONTROL / "finish").touch()
+    await run.until(lambda: reports.finished, ANSWER_S, lambda: "answers are missing")
+    positions = {
+        executor.name: reports.emitted(executor.name)
+        for component in job.topology.components
+        if component.kind == "spout"
+        for executor in job.topology.executors_of(component.id)
+    }
+    return Outcome(RunTimes(*times, drained), dict(reports.places), positions, job.folder / ANSWERS)
+
+
+class _Conducted:
+    """A run under way."""
+
+    def __init__(self, job: EngineJob, processes: EngineProcesses, reports: Reports) -> None:
+        self._job, self._processes, self._reports = job, processes, reports
+        self._failed = asyncio.ensure_future(processes.failed)
+        self._heard: dict[Slot, tuple[int, float]] = {}
+        self._checked_s = 0.0
+
+    def why_closed(self) -> str:
+        """Return which executors have not opened."""
+        missing = [name for name in self._job.executors if name not in self._reports.places]
+        return f"{len(missing)} executors have not opened, the first one is {missing[0]}"
+
+    async def until(
+        self, done: Callable[[], bool], limit_s: float, why: Callable[[], str] = lambda: "it takes too long"
+    ) -> None:
+        """Read reports until `done`.
+
+        Raises:
+            RunError: it takes longer than `limit_s`, for a reason by `why`; or the run has failed.
+        """
+        ends_s = time.monotonic() + limit_s
+        while True:
+            self._step()
+            if done():
+                return
+            if time.monotonic() > ends_s:
+                raise RunError(f"{why()}, after {limit_s:.0f} s; logs: {self._job.folder}")
+            await asyncio.sleep(_POLL_S)
+
+    async def drain(self, stopped_ns: int) -> None:
+        """Wait until every row has been processed, as long as there is progress.
+
+        Raises:
+            RunError: there was none for `DRAIN_S`.
+        """
+        progress, since_s = -1, time.monotonic()
+        while True:
+            self._step()
+            totals = self._reports.totals
+            # A source may be within its last record when it stops.
+            late = any(totals[name].t_ns < stopped_ns + NS for name in self._job.executors if name in totals)
+            left = next(missing_rows(self._job.topology, self._reports), None)
+            if not late and left is None:
+                return
+            now = sum(each.processed for each in totals.values())
+            if now != progress:
+                progress, since_s = now, time.monotonic()
+            elif time.monotonic() - since_s > DRAIN_S:
+                raise RunError(f"the topology has not drained, without progress for {DRAIN_S:g} s: {left}")
+            await asyncio.sleep(_POLL_S)
+
+    def _step(self) -> None:
+        """Read reports, and look for what has failed."""
+        if self._failed.done():
+            raise RunError(self._failed.result())
+        self._reports.read()
+        if self._reports.failures:
+            raise RunError(f"an executor failed: {self._reports.failures[0]}")
+        now_s = time.monotonic()
+        self._check_processes(now_s)
+        for slot, lines in self._reports.lines.items():
+            before, heard_s = self._heard.get(slot, (-1, now_s))
+            if lines != before or self._reports.finished:
+                self._heard[slot] = lines, now_s
+            elif now_s - heard_s > SILENCE_S:
+                raise RunError(f"worker {slot.index} of {slot.node} has not reported for {SILENCE_S:g} s")
+
+    def _check_processes(self, now_s: float) -> None:
+        """Once a second, check that the processes of executors are still there; an engine may take long to notice."""
+        if now_s < self._checked_s + 1.0 or self._reports.finished:
+            return
+        self._checked_s = now_s
+        for slot, pid in self._reports.pids.items():
+            if self._processes.host_pid(pid) is None:
+                raise RunError(f"worker {slot.index} of {slot.node} ended in the middle of the run")
+
+
+def _text(slot: Slot | None) -> str:
+    return "no worker" if slot is None else f"{slot.node}/{slot.index}"

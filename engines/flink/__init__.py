@@ -1,0 +1,1 @@
+"""Apache Flink as an engine: a JobManager and a TaskManager per worker of a placement, for one job."""

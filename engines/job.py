@@ -1,0 +1,158 @@
+"""One run of a placement on another stream engine: what is given to the engine, and what it has to do.
+
+A run has four parts, whatever the engine:
+
+1. `EngineProcesses.__aenter__` starts the engine on the nodes and the topology on the engine. Every executor opens,
+   writes a line `open` into the reports, and waits.
+2. `engines.conducting` writes `control/go`, with the times of the run. Sources emit each record when it is due, sinks
+   measure latency from that time, and every process appends its totals to its report once a second.
+3. After the last record the topology drains; `control/finish` makes executors write their answers.
+4. `EngineProcesses.__aexit__` ends all processes.
+
+Our Java (`engines/java/millrace`) does the parts of executors; an engine's adapter only converts between its own
+interfaces and those of `millrace.Source` and `millrace.Operator`. What executors read is a file of Java properties.
+"""
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from agents.protocol import Slot
+from inventory.atomic_files import replace_file
+from workloads.topology import ACKER, Topology
+
+PROPERTIES = "job.properties"
+"""File in the folder of a job: everything that executors need to know (`millrace.Job`)."""
+
+CONTROL = "control"
+"""Folder of the files `go` and `finish`."""
+
+REPORTS = "reports"
+"""Folder of the reports, one file per process of executors, `<node>-<slot>-<process id>.tsv`."""
+
+ANSWERS = "answers"
+"""Folder of the answers: `<number of the component>-<index>.tsv` for every executor that has one."""
+
+LOGS = "logs"
+"""Folder of the engine's own logs, one folder per node."""
+
+
+@dataclass(frozen=True)
+class EngineJob:
+    """A topology, its placement, and the files that its executors use.
+
+    Attributes:
+        run: name of the run.
+        program: what executors run: `wordcount`, `exclamation`, or `replay` of a load document.
+        topology: the topology as it runs.
+        places: executor's name -> worker.
+        addresses: node -> its address in the testbed's network.
+        folder: folder of everything that belongs to the run; it exists. On a node it has the same path.
+        settings: what else executors have to know, as lines of `job.properties`.
+        options: the engine's own settings for the topology, by the engine's names.
+    """
+
+    run: str
+    program: str
+    topology: Topology
+    places: Mapping[str, Slot]
+    addresses: Mapping[str, str]
+    folder: Path
+    settings: Mapping[str, str | int | float] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def executors(self) -> list[str]:
+        """Executors that run our code, by name, in the topology's order."""
+        return [each.name for each in self.topology.executors if each.component != ACKER]
+
+    @property
+    def workers(self) -> list[Slot]:
+        """Workers that the placement uses, in order."""
+        return sorted(set(self.places.values()))
+
+    def write_properties(self) -> Path:
+        """Write `job.properties` and make the folders of the run; return the file's path."""
+        for name in (CONTROL, REPORTS, ANSWERS, LOGS):
+            (self.folder / name).mkdir(exist_ok=True)
+        lines: dict[str, str | int | float] = {"run": self.run, "program": self.program}
+        shares = 0
+        for number, component in enumerate(each for each in self.topology.components if each.id != ACKER):
+            key = component_key(number)
+            lines |= {f"{key}.id": component.id, f"{key}.kind": component.kind}
+            lines[f"{key}.parallelism"] = component.parallelism
+            for at, (stream, schema) in enumerate((component.outputs or {}).items()):
+                lines[f"{key}.output.{at}"] = f"{stream}\t{' '.join(schema)}"
+            for at, entry in enumerate(component.inputs):
+                fields = " ".join(entry.fields)
+                lines[f"{key}.input.{at}"] = f"{entry.source}\t{entry.stream}\t{entry.grouping}\t{fields}"
+            if component.kind == "spout":
+                lines[f"{key}.share"] = shares
+                shares += component.parallelism
+        lines["shares"] = shares
+        path = self.folder / PROPERTIES
+        replace_file(path, properties({**lines, **self.settings}).encode("latin-1"))
+        return path
+
+
+class EngineProcesses(Protocol):
+    """The processes of an engine that run one job; a context manager.
+
+    Entering starts them, and returns when every executor runs where the placement says, as confirmed by the engine, or
+    raises a `MillraceError`; nothing is left running then. Leaving ends all of them, also after a failure.
+    """
+
+    @property
+    def places(self) -> Mapping[str, Slot]:
+        """Executor's name -> worker, as the engine reports it.
+
+        An engine that cannot place by index may exchange executors of one component; the cost of these places counts.
+        """
+        ...
+
+    @property
+    def failed(self) -> Awaitable[str]:
+        """Completes, with one line about what ended, as soon as a process of the engine has ended by itself."""
+        ...
+
+    @property
+    def daemons(self) -> Mapping[str, int]:
+        """Node -> id, on this host, of the engine's process there beside workers, for sensors; not all have one."""
+        ...
+
+    def host_pid(self, pid: int) -> int | None:
+        """Return the id, on this host, of a process with an id of its own process namespace; None if it has ended."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Start the engine and the job."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all processes."""
+        ...
+
+
+def component_key(number: int) -> str:
+    """Return the begin of the properties of a component, by its place in the topology."""
+    return f"component.{number}"
+
+
+def properties(values: Mapping[str, str | int | float]) -> str:
+    """Return lines in the format of `java.util.Properties`; characters outside of ASCII are escaped."""
+    return "".join(f"{_escaped(key, ' :=#!')}={_escaped(str(value), '')}\n" for key, value in values.items())
+
+
+def _escaped(text: str, special: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    for character in special:
+        escaped = escaped.replace(character, f"\\{character}")
+    if escaped.startswith(" "):
+        escaped = f"\\{escaped}"
+    units = escaped.encode("utf-16-be")
+    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(code) if code < 0x7F else f"\\u{code:04x}" for code in codes)

@@ -1,0 +1,130 @@
+"""The workload `replay`: a load document, on any engine.
+
+On other engines our Java does what the document says (`millrace.Replay`). On Millrace's agents it is the synthetic
+application of the same graph: bytes, selectivities and CPU time are those of the document, keys and sources are not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from engines.load import ComponentLoad, LoadDocument, StreamLoad, checked_load, read_load
+from workloads.operators import Operator
+from workloads.synthetic.from_topology import ComponentLoad as SyntheticLoad
+from workloads.synthetic.from_topology import FromTopology, FromTopologyParams
+from workloads.topology import ACKER, DEFAULT_STREAM, Component, Input, Topology
+from workloads.workload import Answer, PreparedInput, Verdict
+
+EXAMPLE = LoadDocument(
+    "declared",
+    2.0,
+    Topology(
+        "replay",
+        (
+            Component("spout", "spout", 2),
+            Component("split", "bolt", 4, inputs=(Input("spout"),)),
+            Component("count", "bolt", 4, inputs=(Input("split", "fields", ("key",)),)),
+        ),
+        workers=2,
+    ),
+    {
+        "spout": ComponentLoad(0.0, {DEFAULT_STREAM: StreamLoad(1.0, 60.0)}),
+        "split": ComponentLoad(5_000.0, {DEFAULT_STREAM: StreamLoad(7.0, 16.0, (4.0, 3.0, 2.0, 1.0))}),
+        "count": ComponentLoad(1_000.0),
+    },
+)
+"""What runs without a document: the graph of word count, with figures of its order."""
+
+
+@dataclass(frozen=True)
+class ReplayParams:
+    """A load document.
+
+    Attributes:
+        load: a file with it, as `millrace load` writes it, or its content.
+    """
+
+    load: Annotated[str, Meta(min_length=1)] | LoadDocument = EXAMPLE
+
+    def __post_init__(self) -> None:
+        """Read the file, because nodes get the content only.
+
+        Raises:
+            InputError: the document is invalid.
+        """
+        given = self.load
+        object.__setattr__(self, "load", read_load(given) if isinstance(given, str) else checked_load(given, "load"))
+
+    @property
+    def document(self) -> LoadDocument:
+        """The document of the file."""
+        if isinstance(self.load, str):
+            raise TypeError("the file has not been read")
+        return self.load
+
+
+class Replay:
+    """See the module."""
+
+    name = "replay"
+    summary = "a load document: the CPU, selectivities and bytes of another topology, on any engine"
+    paper = ""
+    Params = ReplayParams
+
+    def __init__(self, params: ReplayParams) -> None:
+        self.params = params
+        self._synthetic = FromTopology(synthetic(params.document))
+
+    def topology(self) -> Topology:
+        """Return the topology of the document, with the rows of synthetic applications."""
+        return self._synthetic.topology()
+
+    def operator(self, component: str) -> Operator:
+        """Return a new operator of a component, for Millrace's agents."""
+        return self._synthetic.operator(component)
+
+    def prepare(self, folder: Path) -> Sequence[PreparedInput]:
+        """Measure this CPU."""
+        return self._synthetic.prepare(folder)
+
+    def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
+        """Return the digest of every sink."""
+        return self._synthetic.reference(positions, inputs)
+
+    def compare(self, answer: Answer, reference: Answer) -> Verdict:
+        """Compare sink by sink."""
+        return self._synthetic.compare(answer, reference)
+
+
+def synthetic(load: LoadDocument) -> FromTopologyParams:
+    """Return the parameters of the synthetic application of a load document.
+
+    Raises:
+        InputError, ValueError: a component has a load that a synthetic application cannot have.
+    """
+    loads = {}
+    for component in load.topology.components:
+        if component.id == ACKER:
+            continue
+        own = load.components[component.id]
+        for stream in own.outputs:
+            if stream != DEFAULT_STREAM:
+                raise ValueError(f"load: {component.id!r} has the stream {stream!r}, expected {DEFAULT_STREAM!r} only")
+        out = own.outputs.get(DEFAULT_STREAM)
+        is_spout = component.kind == "spout"
+        loads[component.id] = SyntheticLoad(
+            cost_us=None if is_spout else own.operations * load.operation_ns / 1e3,
+            tuple_bytes=None if out is None or out.bytes is None else round(out.bytes),
+            selectivity=None if is_spout or out is None else out.selectivity,
+        )
+    return FromTopologyParams(topology_file=_without_fields(load.topology), components=loads)
+
+
+def _without_fields(topology: Topology) -> Topology:
+    """Return the topology as a synthetic application takes it, whose rows have their own fields."""
+    plain = tuple(replace(component, outputs=None) for component in topology.components)
+    return replace(topology, components=plain)

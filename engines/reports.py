@@ -1,0 +1,240 @@
+"""Reports of executors on an engine (`millrace.Reporter`): their totals so far, and rows of our trace tables.
+
+A process writes one file; a row has totals since its start. Whoever receives counts, so that the rows of a channel are
+those that arrived. In the trace they belong to the sender, as those of our own workers.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agents.protocol import Slot
+from agents.trace import TraceWriter
+from inventory.errors import RunError
+from workloads.topology import Executor, Topology
+
+Channel = tuple[str, str, str]
+"""Sender, receiver, stream."""
+
+SUFFIX = ".tsv"
+
+
+@dataclass
+class Totals:
+    """The last totals of an executor, and their time on the clock of its node."""
+
+    t_ns: int = 0
+    processed: int = 0
+    late_ns: int | None = None
+    due: int | None = None
+    cpu_ns: int = 0
+
+
+@dataclass
+class _Process:
+    """A file of reports that is being read."""
+
+    path: Path
+    slot: Slot
+    pid: int
+    read: int = 0
+    lines: int = 0
+    finished: bool = False
+
+
+@dataclass
+class _Written:
+    """What the trace has of an executor."""
+
+    emitted: int = 0
+    totals: Totals = field(default_factory=Totals)
+
+
+class Reports:
+    """All reports of a run; `read` takes in what is new.
+
+    Attributes:
+        places: executor -> worker, of executors that have opened.
+        totals: executor -> its last totals.
+        sent: (executor, stream) -> rows sent.
+        received: channel -> rows received.
+        failures: what executors have reported as errors.
+    """
+
+    def __init__(self, folder: Path, run: str, topology: Topology, traces: Path | None = None) -> None:
+        """Prepare to read the reports in `folder`; their rows go to traces of `run` in the folder `traces`."""
+        self._folder, self._run, self._traces = folder, run, traces
+        self._roles = {
+            component.id: "spout" if component.kind == "spout" else "bolt" if component.outputs else "sink"
+            for component in topology.components
+        }
+        self._processes: dict[str, _Process] = {}
+        self._writers: dict[Slot, TraceWriter] = {}
+        self._written: defaultdict[str, _Written] = defaultdict(_Written)
+        self.places: dict[str, Slot] = {}
+        self.totals: dict[str, Totals] = {}
+        self.sent: dict[tuple[str, str], int] = {}
+        self.received: dict[Channel, int] = {}
+        self._latencies: dict[tuple[str, int], int] = {}
+        self.failures: list[str] = []
+
+    def read(self) -> int:
+        """Read what has been written since the last call; return the number of new lines.
+
+        Raises:
+            RunError: a worker was started a second time, or a line is not one of a report.
+        """
+        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+            if path.name not in self._processes:
+                node, slot, pid = path.name.removesuffix(SUFFIX).rsplit("-", 2)
+                worker = Slot(node, int(slot))
+                if any(process.slot == worker for process in self._processes.values()):
+                    raise RunError(f"worker {slot} of {node} ended in the middle of the run, and was started again")
+                self._processes[path.name] = _Process(path, worker, int(pid))
+        return sum(self._read(process) for process in self._processes.values())
+
+    @property
+    def finished(self) -> bool:
+        """Whether all processes have written their answers."""
+        return all(process.finished for process in self._processes.values())
+
+    @property
+    def pids(self) -> Mapping[Slot, int]:
+        """Worker -> id of its process, in its own process namespace."""
+        return {process.slot: process.pid for process in list(self._processes.values())}
+
+    @property
+    def lines(self) -> Mapping[Slot, int]:
+        """Worker -> number of lines of its report so far."""
+        return {process.slot: process.lines for process in self._processes.values()}
+
+    def emitted(self, executor: str) -> int:
+        """Return the number of rows that an executor has sent, each counted once."""
+        return sum(rows for (name, _), rows in self.sent.items() if name == executor)
+
+    def close(self) -> None:
+        """Write the rows of the traces to disk."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def _read(self, process: _Process) -> int:
+        with process.path.open("rb") as file:
+            file.seek(process.read)
+            data = file.read()
+        complete = data[: data.rfind(b"\n") + 1]
+        process.read += len(complete)
+        lines = complete.decode("utf-8", "replace").split("\n")[:-1]
+        for line in lines:
+            try:
+                self._take(process, *line.split("\t"))
+            except (ValueError, TypeError, KeyError):
+                raise RunError(f"{process.path.name}: not a line of a report: {line[:200]!r}") from None
+        process.lines += len(lines)
+        return len(lines)
+
+    def _take(self, process: _Process, kind: str, t_ns: str, *fields: str) -> None:
+        at_ns = int(t_ns)
+        match kind, *fields:
+            case "totals", executor, processed, late, due, cpu_ns:
+                totals = Totals(at_ns, int(processed), _optional(late), _optional(due), int(cpu_ns))
+                self.totals[executor] = totals
+                self._write_totals(executor, totals)
+            case "sent", executor, stream, rows:
+                self.sent[executor, stream] = int(rows)
+            case "channel", target, source, stream, rows:
+                channel = source, target, stream
+                self._write_channel(channel, at_ns, int(rows) - self.received.get(channel, 0))
+                self.received[channel] = int(rows)
+            case "latency", executor, value_ns, count:
+                key = executor, int(value_ns)
+                added = int(count) - self._latencies.get(key, 0)
+                self._latencies[key] = int(count)
+                self._add(self.places[executor], "latency", at_ns, executor, int(value_ns), added)
+            case "open", executor:
+                self.places[executor] = process.slot
+                self._write_start(executor, at_ns)
+            case ("finished",):
+                process.finished = True
+            case "failed", text:
+                self.failures.append(text)
+            case _:
+                raise ValueError(kind)
+
+    def _write_start(self, executor: str, at_ns: int) -> None:
+        """Write a row at the begin, so that the first second has one before it."""
+        self._written[executor].totals.t_ns = at_ns
+
+    def _write_totals(self, executor: str, totals: Totals) -> None:
+        written, slot = self._written[executor], self.places[executor]
+        before, emitted = written.totals, self.emitted(executor)
+        component = Executor.named(executor).component
+        is_spout = self._roles[component] == "spout"
+        self._add(
+            slot,
+            "throughput",
+            totals.t_ns,
+            executor,
+            component,
+            self._roles[component],
+            emitted - written.emitted,
+            totals.processed - before.processed,
+            totals.late_ns,
+            totals.due,
+            0 if is_spout else None,
+        )
+        self._add(slot, "executor", totals.t_ns, executor, totals.cpu_ns - before.cpu_ns, None, None)
+        self._written[executor] = _Written(emitted, totals)
+
+    def _write_channel(self, channel: Channel, at_ns: int, rows: int) -> None:
+        source, target, stream = channel
+        here, there = self.places[source], self.places[target]
+        hop = "intra_worker" if here == there else "inter_worker" if here.node == there.node else "inter_node"
+        self._add(here, "channel", at_ns, source, target, stream, hop, there.node, rows, None, None)
+
+    def _add(self, slot: Slot, table: str, t_ns: int, *values: object) -> None:
+        if self._traces is None:
+            return
+        if slot not in self._writers:
+            self._writers[slot] = TraceWriter(self._traces, self._run, slot.node, slot.index)
+        self._writers[slot].add(table, t_ns, *values)
+
+
+def missing_rows(topology: Topology, reports: Reports) -> Iterator[str]:
+    """Yield what has not arrived yet, or has not been processed, as text; nothing when a topology is drained."""
+    arrived: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+    into: defaultdict[str, int] = defaultdict(int)
+    for (source, target, stream), rows in reports.received.items():
+        arrived[source, stream, Executor.named(target).component] += rows
+        into[target] += rows
+    for sender, receiver, entry in topology.links():
+        copies = receiver.parallelism if entry.grouping == "all" else 1
+        for executor in topology.executors_of(sender.id):
+            wanted = reports.sent.get((executor.name, entry.stream), 0) * copies
+            found = arrived[executor.name, entry.stream, receiver.id]
+            if found != wanted:
+                yield f"{wanted - found} of {wanted} rows from {executor.name} to {receiver.id}"
+    for name, rows in into.items():
+        processed = reports.totals[name].processed if name in reports.totals else 0
+        if processed != rows:
+            yield f"{rows - processed} of {rows} rows at {name} are not processed"
+
+
+def read_answer(folder: Path) -> list[tuple[str, int]]:
+    """Return the words in all answers of a folder, with their counts.
+
+    Raises:
+        RunError: a file is not an answer.
+    """
+    rows = []
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
+            word, tab, count = line.partition("\t")
+            if not tab or not count.isdecimal():
+                raise RunError(f"{path.name}: not a row of an answer: {line[:200]!r}")
+            rows.append((word, int(count)))
+    return rows
+
+
+def _optional(text: str) -> int | None:
+    return int(text) if text else None

@@ -1,0 +1,85 @@
+"""The engines on which a campaign can run, by their names in agendas."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from engines.flink.configuration import check_topology as check_for_flink
+from engines.flink.processes import FlinkProcesses
+from engines.installation import Engine, Progress, install, installed
+from engines.job import EngineJob, EngineProcesses
+from engines.programs import compiled
+from engines.storm.configuration import check_topology as check_for_storm
+from engines.storm.processes import StormProcesses
+from inventory.errors import UnfitError
+from workloads.topology import Topology
+
+
+class EngineKind(NamedTuple):
+    """An engine.
+
+    Attributes:
+        title: its name for people.
+        jars: its name in `jars.toml`.
+        check: raises an `InputError` for topologies that it cannot run.
+        processes: makes the processes of a run from the job, the installed engine, and the jar of our programs.
+        options: begin of the names of its own settings that an agenda may change.
+        has_acks: whether it can acknowledge rows.
+    """
+
+    title: str
+    jars: str
+    check: Callable[[Topology], None]
+    processes: Callable[[EngineJob, Engine, Path], EngineProcesses]
+    options: str
+    has_acks: bool
+
+
+AGENTS = "agents"
+"""Millrace's own agents, in agendas."""
+
+ENGINES: Mapping[str, EngineKind] = {
+    "storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses, "topology.", has_acks=True),
+    "flink": EngineKind("Apache Flink", "flink", check_for_flink, FlinkProcesses, "execution.", has_acks=False),
+}
+
+
+def install_engine(name: str, report: Progress) -> Path:
+    """Install an engine and compile our programs for it; return its folder.
+
+    Raises:
+        UnfitError: see `engines.installation.install` and `engines.programs.compiled`.
+    """
+    engine = install(ENGINES[name].jars, report)
+    compiled(engine, report)
+    return engine.folder
+
+
+def release_of(engine: Engine) -> str:
+    """Return an engine's release, which is part of its jars' names."""
+    jar = next(iter(sorted(engine.folder.glob(f"{engine.name.partition('-')[0]}-*.jar"))))
+    return jar.stem.rpartition("-")[2]
+
+
+def ready(name: str) -> tuple[Engine, Path]:
+    """Return an installed engine, and the jar of our programs for it.
+
+    Raises:
+        UnfitError: it is not installed, or our programs cannot be compiled.
+    """
+    engine = installed(ENGINES[name].jars)
+    if engine is None:
+        raise UnfitError(f"engine: {name}: {ENGINES[name].title} is not installed; millrace engine {name} installs it")
+    return engine, compiled(engine, lambda line: None)
+
+
+def any_programs() -> Path:
+    """Return the jar of our programs for one of the installed engines.
+
+    Raises:
+        UnfitError: none is installed.
+    """
+    for name, kind in ENGINES.items():
+        if installed(kind.jars) is not None:
+            return ready(name)[1]
+    raise UnfitError(f"no engine is installed; millrace engine {next(iter(ENGINES))} installs one")

@@ -1,0 +1,115 @@
+"""`engine: storm` in agendas: which runs are on it, and what is refused because the engine has no such thing."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from campaign.agenda.agenda import agenda_of
+from campaign.agenda.campaign_plan import CampaignPlan, campaign_plan
+from campaign.agenda.engine import program_of
+from campaign.runner.run_campaign import check_engines
+from engines.replay import EXAMPLE
+from inventory.cluster import cluster_of
+from inventory.documents import read, to_plain
+from inventory.errors import InputError, UnfitError
+
+CLUSTER = "nodes: [{id: n1}, {id: n2}, {id: n3}]"
+AGENDA = """\
+name: elsewhere
+engine: storm
+workloads:
+  - {name: wordcount, params: {combine: false}, rate: {kind: constant, tuples_per_s: 100}}
+schedulers:
+  - {name: even}
+"""
+
+
+def plan(folder: Path, text: str) -> CampaignPlan:
+    (folder / "three.yaml").write_text(CLUSTER)
+    (folder / "a.yaml").write_text(text)
+    return campaign_plan(agenda_of(read(folder / "a.yaml")), cluster_of(read(folder / "three.yaml")))
+
+
+def test_a_factor_runs_the_same_placement_on_both_engines(tmp_path: Path) -> None:
+    found = plan(tmp_path, AGENDA.replace("engine: storm", "factors: {engine: [agents, storm]}"))
+    assert {run.name: found.at(run).agenda.engine for run in found.runs} == {
+        run.name: "storm" if "-storm-" in run.name else "agents" for run in found.runs
+    }
+    places = {
+        engine: found.plans[f"engine={engine}"].placed["wordcount", "even"].places for engine in ("agents", "storm")
+    }
+    assert places["agents"] == places["storm"]
+
+
+def test_an_engine_s_own_settings_can_be_a_factor(tmp_path: Path) -> None:
+    key = "topology.disable.loadaware.messaging"
+    factor = f"factors: {{engine_options: [{{{key}: true}}, {{{key}: false}}]}}"
+    found = plan(tmp_path, AGENDA.replace("engine: storm", f"engine: storm\n{factor}"))
+    assert [each.agenda.engine_options[key] for each in found.plans.values()] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "name: e",
+            "engine_options: {worker.heap: 3}\nname: e",
+            "a.yaml:1: engine_options.worker.heap: settings of engine: storm for a topology begin with topology.",
+        ),
+        (
+            "engine: storm",
+            "engine_options: {topology.debug: true}",
+            "a.yaml:2: engine_options: engine: agents has no settings of its own",
+        ),
+        ("storm", "strom", "a.yaml:2: engine: .*'strom'.*storm"),
+        ("even}", "even, online: {}}", r"a.yaml:6: schedulers\[0\].online: an online scheduler is not possible with "),
+        ("even}", "pmod, gates: {}}", r"a.yaml:6: schedulers\[0\].gates: a communication schedule is not possible"),
+        (
+            "engine: storm",
+            "engine: flink\nacks: true",
+            "a.yaml:3: acks: acknowledging rows is not possible with engine: fl",
+        ),
+        ("name: e", "buffer_mb: 3\nname: e", "a.yaml:1: buffer_mb: a size of input queues is not possible with engine"),
+        ("name: e", "profile: {scheduler: even}\nname: e", "a.yaml:1: profile: a profiling run is not possible"),
+        (
+            "name: e",
+            "timeline: [{at_s: 1, do: kill, agent: n1}]\nname: e",
+            "a.yaml:1: timeline: a scripted event is not possible with engine: storm; leave it out, or run on engine",
+        ),
+        ("combine: false", "combine: true", "a.yaml:4: workloads.0..params.combine: rows cannot be combined on engine"),
+        (
+            "wordcount, params: {combine: false}",
+            "top-n",
+            "a.yaml:4: .* 'top-n' does not run on engine: storm; expected",
+        ),
+        ("constant, tuples_per_s: 100", "max", "a.yaml:4: .*rate: engine: storm needs a rate with due times"),
+        ("tuples_per_s: 100", "load: 0.5", "a.yaml:4: .*rate: engine: storm needs a rate with due times"),
+    ],
+)
+def test_what_an_engine_has_not_is_refused_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan(tmp_path, AGENDA.replace(old, new, 1))
+
+
+def test_a_load_document_runs_with_its_own_rows(tmp_path: Path) -> None:
+    (tmp_path / "load.json").write_text(json.dumps(to_plain(EXAMPLE)))
+    text = AGENDA.replace("wordcount, params: {combine: false}", f"replay, params: {{load: {tmp_path}/load.json}}")
+    (application,) = plan(tmp_path, text).plans[""].applications.values()
+    program = program_of("storm", application)
+    assert program.name == "replay"
+    assert program.topology.component["split"].outputs == {"default": {"key": "int", "payload": "bytes"}}
+    assert program.settings["component.1.operations"] == EXAMPLE.components["split"].operations
+
+
+@pytest.mark.parametrize("tier", [0, 2])
+def test_nodes_that_are_not_addresses_of_this_host_are_refused_before_anything_starts(
+    tmp_path: Path, tier: int
+) -> None:
+    found = plan(tmp_path, AGENDA)
+    backend: Any = SimpleNamespace(tier=tier)
+    with pytest.raises(UnfitError, match="engine: storm runs on nodes of this host only"):
+        check_engines(found, found.runs, {"": backend})
+    check_engines(plan(tmp_path, AGENDA.replace("storm", "agents")), found.runs, {"": backend})

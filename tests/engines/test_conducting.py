@@ -1,0 +1,155 @@
+"""The course of a run on an engine, with executors that are played: what ends it, and that nothing lost goes unseen."""
+
+import asyncio
+import struct
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from agents.protocol import Slot
+from engines import conducting
+from engines.conducting import MOST_DUE, Outcome, conduct, write_due
+from engines.job import CONTROL, REPORTS, EngineJob
+from engines.reports import Reports
+from inventory.errors import InputError, RunError
+from workloads.rates import Poisson
+from workloads.schedules import PiecewiseConstant
+from workloads.topology import Component, Input, Topology
+
+TOPOLOGY = Topology(
+    "t",
+    (
+        Component("source", "spout", 1, outputs={"default": {"x": "int"}}),
+        Component("sink", "bolt", 1, inputs=(Input("source"),)),
+    ),
+)
+PLACES = {"source[0]": Slot("n1", 0), "sink[0]": Slot("n2", 0)}
+
+
+class Played:
+    """An engine whose executors are played by `play`: `lost` rows never arrive, and `silent_s` is a pause."""
+
+    def __init__(self, job: EngineJob, lost: int = 0, ends: str = "", gone: bool = False, fault: str = "") -> None:
+        self._job, self._lost, self._ends, self._gone, self._fault = job, lost, ends, gone, fault
+        self.places: Mapping[str, Slot] = PLACES
+        self.daemons: Mapping[str, int] = {}
+
+    async def __aenter__(self) -> Self:
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._playing = asyncio.create_task(self._play())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._playing.cancel()
+
+    def host_pid(self, pid: int) -> int | None:
+        return None if self._gone else pid
+
+    def _write(self, name: str, *lines: str) -> None:
+        with (self._job.folder / REPORTS / name).open("a") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+
+    async def _play(self) -> None:
+        self._write("n1-0-1.tsv", "open\t1\tsource[0]")
+        self._write("n2-0-2.tsv", "open\t1\tsink[0]")
+        go = self._job.folder / CONTROL / "go"
+        while not go.exists():
+            await asyncio.sleep(0.01)
+        if self._fault:
+            self._write("n2-0-2.tsv", f"failed\t2\t{self._fault}")
+        if self._ends:
+            self.failed.set_result(self._ends)
+        *_, stop_ns = map(int, go.read_text().split())
+        while time.monotonic_ns() < stop_ns:
+            await asyncio.sleep(0.01)
+        later = stop_ns + 2_000_000_000
+        self._write("n1-0-1.tsv", f"sent\t{later}\tsource[0]\tdefault\t9", f"totals\t{later}\tsource[0]\t0\t0\t9\t1")
+        rows = 9 - self._lost
+        self._write(
+            "n2-0-2.tsv",
+            f"channel\t{later}\tsink[0]\tsource[0]\tdefault\t{rows}",
+            f"totals\t{later}\tsink[0]\t{rows}\t\t\t1",
+        )
+        while not (self._job.folder / CONTROL / "finish").exists():
+            await asyncio.sleep(0.01)
+        for name in ("n1-0-1.tsv", "n2-0-2.tsv"):
+            self._write(name, "finished\t3")
+
+
+def outcome_of(folder: Path, **how: object) -> tuple[Outcome, list[str]]:
+    stages: list[str] = []
+
+    async def course() -> Outcome:
+        job = EngineJob("run", "replay", TOPOLOGY, PLACES, {"n1": "127.0.0.1", "n2": "127.0.0.2"}, folder)
+        job.write_properties()
+        reports = Reports(folder / REPORTS, "run", TOPOLOGY)
+        async with Played(job, **how) as engine:  # type: ignore[arg-type]
+            return await conduct(job, engine, reports, 0.1, 0.2, lambda stage, _: stages.append(stage))
+
+    return asyncio.run(course()), stages
+
+
+def test_a_run_goes_from_the_opening_of_executors_to_their_answers(tmp_path: Path) -> None:
+    outcome, stages = outcome_of(tmp_path)
+    times = outcome.times
+    assert stages == ["opening executors", "warming up", "measuring", "draining", "collecting answers"]
+    assert times.measure_start_ns - times.start_ns == 100_000_000
+    assert times.measure_end_ns - times.measure_start_ns == 200_000_000
+    assert times.stop_ns == times.measure_end_ns < times.drained_ns
+    assert outcome.positions == {"source[0]": 9}
+    assert outcome.places == PLACES
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"ends": "Nimbus ended by signal 9"}, "^Nimbus ended by signal 9$"),
+        ({"gone": True}, "^worker 0 of n[12] ended in the middle of the run$"),
+        ({"fault": "java.lang.OutOfMemoryError"}, "^an executor failed: java.lang.OutOfMemoryError$"),
+        ({"lost": 1}, r"^the topology has not drained, .*: 1 of 9 rows from source\[0\] to sink$"),
+    ],
+)
+def test_what_goes_wrong_fails_the_run_with_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, object], message: str
+) -> None:
+    monkeypatch.setattr(conducting, "DRAIN_S", 0.5)
+    with pytest.raises(RunError, match=message):
+        outcome_of(tmp_path, **how)
+
+
+def test_executors_that_do_not_open_and_workers_that_are_silent_fail_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conducting, "OPEN_S", 0.3)
+    monkeypatch.setattr(Played, "_play", lambda self: asyncio.sleep(60))
+    with pytest.raises(RunError, match=r"2 executors have not opened, the first one is source\[0\], after 0 s"):
+        outcome_of(tmp_path)
+
+
+def test_an_executor_that_opens_elsewhere_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PLACES, "sink[0]", Slot("n1", 1))
+    with pytest.raises(RunError, match=r"sink\[0\] runs on n2/0, not on n1/1"):
+        outcome_of(tmp_path)
+
+
+def test_records_are_due_when_the_schedule_says(tmp_path: Path) -> None:
+    schedule = Poisson(1000.0).schedule(7)
+    count = write_due(schedule, 0.5, tmp_path / "due")
+    times = struct.unpack(f"<{count}q", (tmp_path / "due").read_bytes())
+    assert count == schedule.due_count(500_000_000) > 300
+    assert list(times) == [schedule.due_ns(record) for record in range(count)]
+
+
+def test_a_rate_without_a_schedule_and_one_with_too_many_records_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="rates 'replay' and 'max' are not possible"):
+        write_due(None, 1.0, tmp_path / "due")
+    with pytest.raises(
+        InputError, match=f"20,000,001 records are due in 2 s, the most on another engine is {MOST_DUE:,}"
+    ):
+        write_due(PiecewiseConstant([(0.0, 1e7)]), 2.0, tmp_path / "due")

@@ -1,0 +1,81 @@
+"""Streams and groupings on Flink: every row arrives where its grouping sends it, and nowhere else."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agents.protocol import Slot
+from engines.conducting import conduct, write_due
+from engines.flink.processes import FlinkProcesses
+from engines.installation import install
+from engines.job import REPORTS, EngineJob
+from engines.load import ComponentLoad, LoadDocument, StreamLoad, replay_settings, replayed
+from engines.programs import compiled
+from engines.reports import Reports
+from inventory.errors import UnfitError
+from workloads.rates import Constant
+from workloads.topology import Component, Executor, Input, Topology
+
+pytestmark = [pytest.mark.flink, pytest.mark.loopback]
+
+LATE = "late"
+STREAMS = {"default": StreamLoad(2.0, 50.0, (3.0, 1.0)), LATE: StreamLoad(1.0, 30.0)}
+LOAD = LoadDocument(
+    "declared",
+    1.0,
+    Topology(
+        "streams",
+        (
+            Component("source", "spout", 2),
+            Component("both", "bolt", 2, inputs=(Input("work"), Input("work", "global", stream=LATE))),
+            Component("work", "bolt", 2, inputs=(Input("source"),)),
+            Component("keyed", "bolt", 2, inputs=(Input("work", "fields", ("key",)),)),
+            Component("every", "bolt", 2, inputs=(Input("work", "all", stream=LATE),)),
+        ),
+    ),
+    {
+        "source": ComponentLoad(0.0, {"default": StreamLoad(1.0, 100.0)}),
+        "work": ComponentLoad(1000.0, STREAMS),
+        **{name: ComponentLoad(0.0) for name in ("both", "keyed", "every")},
+    },
+)
+RECORDS = 100
+SECONDS = 2
+
+
+def rows(reports: Reports, stream: str, target: str) -> list[int]:
+    """Return the rows of a stream that the executors of a component received, by index."""
+    received = [0, 0]
+    for (_, name, its), count in reports.received.items():
+        executor = Executor.named(name)
+        if its == stream and executor.component == target:
+            received[executor.index] += count
+    return received
+
+
+def test_every_row_arrives_where_its_grouping_sends_it(tmp_path: Path) -> None:
+    try:
+        engine = install("flink", print)
+    except UnfitError as error:
+        if "Maven:" not in str(error):
+            raise
+        pytest.skip(f"Flink's jars cannot be fetched here: {error}")
+    topology = replayed(LOAD)
+    places = {executor.name: Slot(f"n{executor.index + 1}", 0) for executor in topology.executors}
+    write_due(Constant(tuples_per_s=RECORDS / SECONDS).schedule(), SECONDS, tmp_path / "due")
+    settings = {**replay_settings(LOAD), "due": str(tmp_path / "due"), "seed": 1}
+    addresses = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
+    job = EngineJob("run", "replay", topology, places, addresses, tmp_path, settings)
+    job.write_properties()
+    reports = Reports(tmp_path / REPORTS, "run", topology)
+
+    async def run() -> None:
+        async with FlinkProcesses(job, engine, compiled(engine, print)) as processes:
+            await conduct(job, processes, reports, 0.5, SECONDS - 0.5, lambda stage, seconds: None)
+
+    asyncio.run(run())
+    assert rows(reports, "default", "work") == [RECORDS / 2, RECORDS / 2]
+    assert sum(rows(reports, "default", "both")) == sum(rows(reports, "default", "keyed")) == 2 * RECORDS
+    assert rows(reports, LATE, "both") == [RECORDS, 0]
+    assert rows(reports, LATE, "every") == [RECORDS, RECORDS]

@@ -1,0 +1,121 @@
+"""Processes in namespaces of their own: nobody outside connects, who ends is named, and nothing is ever left."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engines.sandbox import Sandbox, SandboxProcess
+from inventory.errors import UnfitError
+
+pytestmark = pytest.mark.loopback
+
+LISTEN = """\
+import socket, time
+listening = socket.create_server(("0.0.0.0", 45917))
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def python(name: str, code: str, log: Path) -> SandboxProcess:
+    return SandboxProcess(name, (sys.executable, "-c", code), str(log))
+
+
+def running(marker: str) -> list[int]:
+    return [
+        each.pid for each in psutil.process_iter() if marker in " ".join(each.info.get("cmdline") or each.cmdline())
+    ]
+
+
+async def until(path: Path, text: str) -> None:
+    while not path.exists() or text not in path.read_text():
+        await asyncio.sleep(0.02)
+
+
+def test_nobody_outside_reaches_what_listens_and_its_children_end_with_it(tmp_path: Path) -> None:
+    marker = f"sandbox-{os.getpid()}-child"
+    spawn = (
+        f"import subprocess, time\nsubprocess.Popen(['sleep', '600'], env={{}}, start_new_session=True)\n#{marker}\n"
+    )
+
+    async def course() -> None:
+        processes = [
+            python("a server", LISTEN, tmp_path / "a"),
+            python("b", spawn + LISTEN.replace("17", "18"), tmp_path / "b"),
+        ]
+        try:
+            async with Sandbox(processes) as sandbox:
+                await until(tmp_path / "a", "up")
+                await until(tmp_path / "b", "up")
+                with pytest.raises(ConnectionRefusedError):
+                    await asyncio.open_connection("127.0.0.1", 45917)
+                inside.extend([sandbox.pid("a server"), *(c.pid for c in psutil.Process(sandbox.pid("b")).children())])
+                assert len(inside) == 2
+                assert sandbox.host_pid(999_999) is None
+                assert not sandbox.failed.done()
+        except UnfitError as error:
+            pytest.skip(str(error))
+
+    inside: list[int] = []
+    asyncio.run(course())
+    assert not any(map(psutil.pid_exists, inside))
+
+
+def test_a_process_that_ends_is_named_with_its_signal(tmp_path: Path) -> None:
+    async def course() -> str:
+        try:
+            async with Sandbox([python("the server", LISTEN, tmp_path / "a")]) as sandbox:
+                os.kill(sandbox.pid("the server"), signal.SIGKILL)
+                return await asyncio.wait_for(asyncio.shield(sandbox.failed), 60)
+        except UnfitError as error:
+            pytest.skip(str(error))
+
+    assert asyncio.run(course()) == "the server ended by signal 9"
+
+
+def test_a_command_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    async def course() -> None:
+        async with Sandbox([SandboxProcess("x", ("/no/such/program",), str(tmp_path / "x"))]):
+            pytest.fail("it has started")
+
+    with pytest.raises(UnfitError, match=r"no such program|No such file|namespaces"):
+        asyncio.run(course())
+
+
+CONTROLLER = """\
+import asyncio, sys
+from engines.sandbox import Sandbox, SandboxProcess
+
+async def main():
+    async with Sandbox([SandboxProcess("s", ("sleep", "600"), sys.argv[1])]) as sandbox:
+        print(sandbox.pid("s"), flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def test_a_controller_that_is_killed_takes_everything_with_it(tmp_path: Path) -> None:
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, str(tmp_path / "log")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert controller.stdout is not None
+    line = controller.stdout.readline()
+    controller.kill()
+    _, errors = controller.communicate()
+    if not line:
+        pytest.skip(errors.splitlines()[-1])
+    deadline = time.monotonic() + 60
+    while psutil.pid_exists(int(line)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,110 @@
+"""Campaigns on Flink: placements are followed, answers exact, killed processes reported; nothing is left running."""
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from controller.host.process_identity import ProcessIdentity
+from engines.selection import install_engine
+from inventory.errors import UnfitError
+
+pytestmark = [pytest.mark.flink, pytest.mark.loopback]
+
+JOB_MANAGER, TASK_MANAGER = "StandaloneApplicationClusterEntryPoint", "TaskManagerRunner"
+
+WORKLOAD = {
+    "name": "wordcount",
+    "params": {"workers": 2, "ackers": 0, "parallelism": {"spout": 2, "split": 3, "count": 2}},
+    "rate": {"kind": "constant", "tuples_per_s": 100},
+}
+PACKED = {"nodes": [1, 2]}
+"""Factor that gives two placements: all on one node, and on two."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def flink() -> None:
+    """Flink is installed, and our programs for it are compiled."""
+    try:
+        install_engine("flink", print)
+    except UnfitError as error:
+        if "Maven:" not in str(error):
+            raise
+        pytest.skip(f"Flink's jars cannot be fetched here: {error}")
+
+
+def javas(desk: Any, main: str) -> list[ProcessIdentity]:
+    return [process for process in desk.processes() if main in command_of(process)]
+
+
+def command_of(process: ProcessIdentity) -> str:
+    try:
+        return Path(f"/proc/{process.pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def counts(places: dict[str, str]) -> Counter[tuple[str, str]]:
+    """Return (component, worker) -> number of executors."""
+    return Counter((name.partition("[")[0], worker) for name, worker in places.items())
+
+
+def test_wordcount_runs_where_two_placements_say(desk: Any) -> None:
+    agenda = desk.agenda(engine="flink", workloads=[WORKLOAD], factors=PACKED, schedulers=["even"], duration_s=3)
+    outcome = desk.run("run", agenda)
+    assert outcome.status == 0, outcome
+    packed, spread = desk.results().values()
+    for run in (packed, spread):
+        assert (run["status"], run["verification"]["status"]) == ("ok", "passed"), run
+        assert (run["engine"]["name"], run["engine"]["release"]) == ("flink", "2.3.0")
+        (topology,) = run["placement"]["topologies"].values()
+        asked = {entry["executor"]: f"{entry['node']}/{entry['slot']}" for entry in topology["assignments"]}
+        assert counts(run["engine"]["places"]) == counts(asked)
+        measured = run["measured"]
+        assert measured["source_tuples_per_s"] == pytest.approx(100, rel=0.1)
+        assert measured["sink_tuples_per_s"] > 100
+        assert 0 < measured["latency_ms"]["p50"] <= measured["latency_ms"]["p95"]
+    assert packed["measured"]["hops"]["inter_node"] == 0 < spread["measured"]["hops"]["inter_node"]
+    assert packed["engine"]["cost"]["inter_node_edges"] == 0 < spread["engine"]["cost"]["inter_node_edges"]
+    (last,) = desk.campaign.glob("runs/002-*/traces")
+    channels = pyarrow.parquet.read_table(last / "channel.parquet").to_pylist()
+    places = spread["engine"]["places"]
+    assert {(row["source"], row["target"]) for row in channels} <= {(a, b) for a in places for b in places}
+    for row in channels:
+        here, there = places[row["source"]].split("/"), places[row["target"]].split("/")
+        hop = "intra_worker" if here == there else "inter_worker" if here[0] == there[0] else "inter_node"
+        assert row["hop"] == hop
+    busy = pyarrow.parquet.read_table(last / "executor.parquet").to_pylist()
+    assert {row["executor"] for row in busy if row["busy_ns"]} == set(places)
+    desk.wait_for_silence()
+
+
+def test_killed_processes_are_reported_and_the_campaign_goes_on(desk: Any) -> None:
+    agenda = desk.agenda(
+        engine="flink", workloads=[WORKLOAD], repetitions=2, schedulers=["even"], duration_s=3, on_failure={"retry": 1}
+    )
+    process = desk.start("run", agenda)
+    for number, main in enumerate((TASK_MANAGER, JOB_MANAGER), 1):
+        desk.wait_for_stage(number, "measuring")
+        victim = javas(desk, main)[0]
+        assert_nothing_outside_can_connect(victim)
+        os.kill(victim.pid, signal.SIGKILL)
+        desk.wait_for(lambda victim=victim: not victim.is_alive(), "the end of the killed process")
+    outcome = desk.end_of(process)
+    assert outcome.status == 0, outcome
+    assert [(run["status"], run["attempt"]) for run in desk.results().values()] == [("ok", 2), ("ok", 2)]
+    assert "the TaskManager of n" in outcome.err
+    assert "the JobManager ended by signal 9" in outcome.err
+    desk.wait_for_silence()
+
+
+def assert_nothing_outside_can_connect(process: ProcessIdentity) -> None:
+    """The process is in another network than this test, and that has loopback addresses only."""
+    here, there = (Path(f"/proc/{pid}/ns/net").readlink() for pid in ("self", process.pid))
+    assert here != there
+    interfaces = Path(f"/proc/{process.pid}/net/dev").read_text().splitlines()[2:]
+    assert [line.split(":")[0].strip() for line in interfaces] == ["lo"]

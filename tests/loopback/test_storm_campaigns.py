@@ -1,0 +1,258 @@
+"""Campaigns with `engine: storm`: real Storm on this host, placed, measured, killed, and gone afterwards."""
+
+import json
+import re
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet
+import pytest
+
+from engines.selection import install_engine
+from inventory.errors import UnfitError
+
+pytestmark = [pytest.mark.storm, pytest.mark.loopback]
+
+LINES = [
+    "to be or not to be",
+    "",
+    "that is\tthe\u00a0question",
+    "to die \u2003 to sleep",
+    "caf\u00e9 \U0001f600 caf\u00e9",
+]
+"""White space of several kinds, and characters of up to four bytes."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _storm() -> None:
+    try:
+        install_engine("storm", print)
+    except UnfitError as error:
+        if "Maven:" not in str(error):
+            raise
+        pytest.skip(f"Storm's jars cannot be fetched here: {error}")
+
+
+def workload(desk: Any, **changes: Any) -> dict[str, Any]:
+    (desk.folder / "text.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    params = {"text": "text.txt", "workers": 2, "ackers": 0, "parallelism": {"spout": 2, "split": 3, "count": 2}}
+    return {
+        "name": "wordcount",
+        "params": {**params, **changes},
+        "rate": {"kind": "poisson", "tuples_per_s": 300},
+    }
+
+
+def total(folder: Path, table: str, *key: str, column: str) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for row in pyarrow.parquet.read_table(folder / "traces" / f"{table}.parquet").to_pylist():
+        found[tuple(row[name] for name in key)] += row[column] or 0
+    return found
+
+
+def interfaces(pid: int) -> set[str]:
+    """Return the network interfaces that a process can use."""
+    lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+    return {line.partition(":")[0].strip() for line in lines}
+
+
+def test_storm_places_as_told_counts_every_word_and_leaves_nothing(desk: Any) -> None:
+    sizes = {"text": "text.txt", "workers": 2, "ackers": 0, "parallelism": {"word": 2, "exclaim1": 2, "exclaim2": 2}}
+    exclaim = {"name": "exclamation", "params": sizes, "rate": {"kind": "constant", "tuples_per_s": 300}}
+    agenda = desk.agenda(
+        engine="storm",
+        workloads=[workload(desk), exclaim],
+        schedulers=["even", "local-search"],
+        duration_s=2,
+        **{"except": [{"workload": "exclamation", "scheduler": "local-search"}]},
+    )
+    process = desk.start("run", agenda)
+    desk.wait_for_stage(1, "measuring")
+    storm = [each.pid for each in desk.processes() if psutil.Process(each.pid).name() == "java"]
+    assert len(storm) >= 5  # Nimbus, two Supervisors, two workers
+    assert all(interfaces(pid) == {"lo"} for pid in storm)
+    ours = Path("/proc/self/ns/net").stat().st_ino
+    assert all(Path(f"/proc/{pid}/ns/net").stat().st_ino != ours for pid in storm)
+    outcome = desk.end_of(process)
+    assert outcome.status == 0, outcome
+    nodes = {}
+    for name, run in desk.results().items():
+        folder = desk.campaign / "runs" / name
+        assert run["verification"]["status"] == "passed", run["verification"]
+        if run["workload"] == "wordcount":
+            assert run["verification"]["checked"] == len({word for line in LINES for word in line.split()})
+        assert run["engine"]["name"] == "storm"
+        assert re.fullmatch(r"\d+\.\d+\.\d+", run["engine"]["release"])
+        placed = {
+            each["executor"]: f"{each['node']}/{each['slot']}"
+            for each in run["placement"]["topologies"][run["workload"]]["assignments"]
+        }
+        assert run["engine"]["places"] == placed
+        nodes[run["scheduler"]] = {place.partition("/")[0] for place in placed.values()}
+        measured = run["measured"]
+        assert measured["latency_ms"]["samples"] > 0
+        assert measured["source_tuples_per_s"] > 0
+        emitted = total(folder, "throughput", "executor", column="emitted")
+        processed = total(folder, "throughput", "executor", column="processed")
+        arrived = total(folder, "channel", "target", column="tuples")
+        assert {name: count for name, count in processed.items() if count} == dict(arrived)
+        sent = Counter[str]()
+        for (source, _), count in total(folder, "channel", "source", "target", column="tuples").items():
+            sent[source] += count
+        assert dict(sent) == {name: count for (name,), count in emitted.items() if count}
+        for row in pyarrow.parquet.read_table(folder / "traces" / "channel.parquet").to_pylist():
+            source, target = placed[row["source"]], placed[row["target"]]
+            same_node = source.partition("/")[0] == target.partition("/")[0]
+            assert row["hop"] == ("intra_worker" if source == target else "inter_worker" if same_node else "inter_node")
+        table, column, sink = (
+            ("counts", "count", "count") if run["workload"] == "wordcount" else ("exclaimed", "tuples", "exclaim2")
+        )
+        answer = pyarrow.parquet.read_table(folder / "answer" / table)[column].to_pylist()
+        assert sum(answer) == sum(count for (name,), count in processed.items() if name.startswith(sink))
+        cpu = total(folder, "cpu", "node", "scope", column="cores")
+        assert all(cpu[node, "worker"] > 0 for node in nodes[run["scheduler"]])
+        assert list((folder / "logs").glob("n*-worker.log"))
+    assert len(nodes["even"]) == 2
+    assert len(nodes["local-search"]) == 1
+    traffic = desk.run("traffic", str(desk.campaign), "--run", "001-wordcount-even-r1")
+    assert json.loads(traffic.out)["edges"], traffic
+    assert not desk.processes()
+    assert not list(desk.temporary.iterdir())
+
+
+KILLED = {
+    "Nimbus": ("millrace.storm.Master", "Nimbus ended by signal 9"),
+    "Supervisor": ("daemon.supervisor.Supervisor", "the Supervisor of n1 ended by signal 9"),
+    "worker": ("daemon.worker.Worker", "worker 0 of n1 ended in the middle of the run"),
+}
+
+
+def killed(desk: Any, what: str) -> None:
+    """Send SIGKILL to a process of Storm on node n1."""
+    for identity in desk.processes():
+        command = psutil.Process(identity.pid).cmdline()
+        here = what == "Nimbus" or any("n1" in re.split(r"[=/:]", each) for each in command)
+        is_log_writer = any("LogWriter" in each for each in command)
+        if command[0].endswith("java") and KILLED[what][0] in " ".join(command) and here and not is_log_writer:
+            psutil.Process(identity.pid).send_signal(signal.SIGKILL)
+            return
+    pytest.fail(f"no {what} is running")
+
+
+def executors_of(run: dict[str, Any]) -> set[str]:
+    """Return the executors that Storm was told to place, ackers included."""
+    assigned = run["placement"]["topologies"]["wordcount"]["assignments"]
+    return {each["executor"] for each in assigned}
+
+
+def test_a_killed_process_fails_its_run_and_the_campaign_goes_on(desk: Any) -> None:
+    agenda = desk.agenda(
+        engine="storm",
+        acks=True,
+        workloads=[workload(desk, ackers=1)],
+        schedulers=["even"],
+        repetitions=4,
+        duration_s=6,
+        warmup_s=1,
+    )
+    process = desk.start("run", agenda)
+    for number, what in enumerate(KILLED, 1):
+        desk.wait_for_stage(number, "measuring")
+        killed(desk, what)
+    outcome = desk.end_of(process)
+    assert outcome.status == 1, outcome
+    *failed, last = desk.results().values()
+    for run, (_, reason) in zip(failed, KILLED.values(), strict=True):
+        assert run["status"] == "failed"
+        assert reason in run["reason"]
+    assert last["status"] == "ok", last["reason"]
+    assert last["verification"]["status"] == "passed"
+    assert last["engine"]["places"].keys() == executors_of(last) - {"__acker[0]"}
+    assert not desk.processes()
+    assert not list(desk.temporary.iterdir())
+
+
+def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(desk: Any) -> None:
+    declared = {
+        "source": "declared",
+        "operation_ns": 1.0,
+        "topology": {
+            "id": "chain",
+            "workers": 2,
+            "components": [
+                {"id": "source", "kind": "spout", "parallelism": 1},
+                {"id": "work", "kind": "bolt", "parallelism": 2, "inputs": [{"from": "source"}]},
+                {
+                    "id": "end",
+                    "kind": "bolt",
+                    "parallelism": 2,
+                    "inputs": [{"from": "work", "grouping": "fields", "fields": ["key"]}],
+                },
+            ],
+        },
+        "components": {
+            "source": {"operations": 0, "outputs": {"default": {"selectivity": 1, "bytes": 100}}},
+            "work": {
+                "operations": 500_000,
+                "outputs": {"default": {"selectivity": 2.5, "bytes": 50, "keys": [3, 1]}},
+            },
+            "end": {"operations": 1_000},
+        },
+    }
+    (desk.folder / "load.json").write_text(json.dumps(declared))
+    entry = {
+        "name": "replay",
+        "params": {"load": "load.json"},
+        "rate": {"kind": "constant", "tuples_per_s": 100},
+    }
+    outcome = desk.run("run", desk.agenda(engine="storm", workloads=[entry], schedulers=["even"], duration_s=4))
+    assert outcome.status == 0, outcome
+    made = desk.run("load", str(desk.campaign), "-o", "found.json")
+    assert made.status == 0, made
+    found = json.loads((desk.folder / "found.json").read_text())
+    work = found["components"]["work"]
+    assert work["outputs"]["default"]["selectivity"] == pytest.approx(2.5, rel=0.05)
+    assert work["outputs"]["default"]["keys"] == [pytest.approx(0.75, abs=0.06), pytest.approx(0.25, abs=0.06)] or (
+        work["outputs"]["default"]["keys"] == [pytest.approx(0.25, abs=0.06), pytest.approx(0.75, abs=0.06)]
+    )
+    assert work["rows_per_s"] == pytest.approx(100, rel=0.1)
+    # What Storm does itself, waiting included, is on top of the document's work.
+    assert 400_000 < work["operations"] < 5_000_000
+
+
+def javas(desk: Any) -> int:
+    names = (Path(f"/proc/{each.pid}/comm") for each in desk.processes())
+    return sum(name.exists() and name.read_text() == "java\n" for name in names)
+
+
+def test_ctrl_c_twice_and_a_killed_controller_leave_no_process_of_storm(desk: Any) -> None:
+    agenda = desk.agenda(engine="storm", workloads=[workload(desk)], schedulers=["even"])
+    for number, times in ((signal.SIGINT, 2), (signal.SIGKILL, 1)):
+        process = desk.start("run", agenda)
+        desk.wait_for(lambda: javas(desk) >= 3, "Storm")
+        for _ in range(times):
+            process.send_signal(number)
+            time.sleep(1)  # two signals at once are one
+        outcome = desk.end_of(process)
+        assert outcome.status == (130 if number == signal.SIGINT else -number), outcome
+        desk.wait_for_silence()
+
+
+WITHOUT_STORM = """\
+from engines import selection
+from millrace.__main__ import main
+
+selection.installed = lambda name: None
+main()
+"""
+
+
+def test_without_storm_a_campaign_is_refused_before_it_starts(desk: Any) -> None:
+    outcome = desk.run("run", desk.agenda(engine="storm", workloads=[workload(desk)]), program=WITHOUT_STORM)
+    assert outcome.status == 3, outcome
+    assert "Apache Storm is not installed; millrace engine storm installs it" in outcome.err
+    assert not (desk.folder / "results").exists()
