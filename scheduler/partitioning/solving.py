@@ -18,14 +18,10 @@ SMALL = 128
 """Maximum number of executors for tabu search over all moves and swaps."""
 
 MOST_PAIRS = 4_000_000
-"""Maximum number of pairs listed, unless listing takes little more memory than the instance itself."""
+"""Maximum number of pairs listed; a quarter of it if executors have many partners."""
 
 FEW_PER_LINK = 4
-"""So it does below this number of pairs per pair of classes that communicate."""
-
-MANY_PAIRS, MANY_PER_LINK = 1_000_000, 400
-"""Above these numbers nodes are also filled class by class, which is fast, and may be better."""
-
+"""Up to this number of pairs per pair of classes that communicate, all are listed: it takes little more memory."""
 
 DENSE = 64
 """Partners per executor from which on a look takes time in their number."""
@@ -36,8 +32,13 @@ def looks_for(instance: Instance) -> int:
     if instance.executors <= SMALL:
         return 80_000 + 60 * max(0, instance.executors - 32) ** 2
     looks = 300_000 * int(instance.executors ** (2 / 3))
-    partners = 2 * instance.pairs // instance.executors
+    partners = _partners(instance)
     return looks if partners <= DENSE else looks * DENSE // partners
+
+
+def _partners(instance: Instance) -> int:
+    """Return how many partners executors have on average."""
+    return 2 * instance.pairs // instance.executors
 
 
 def find(
@@ -62,12 +63,9 @@ def find(
     if instance.executors <= SMALL:
         return search_small(instance, effort, seed, target, node_weight)
     links = sum(map(len, instance.near)) // 2
-    listed = instance.pairs <= max(MOST_PAIRS, FEW_PER_LINK * links)
-    nodes = search_large(instance, effort, seed, preset) if listed else None
-    if not listed or instance.pairs > max(MANY_PAIRS, MANY_PER_LINK * links):
-        dealt = deal(instance)
-        if nodes is None or (dealt is not None and instance.cut(dealt) < instance.cut(nodes)):
-            nodes = dealt
+    most = MOST_PAIRS if _partners(instance) <= DENSE else MOST_PAIRS // 4
+    listed = instance.pairs <= max(most, FEW_PER_LINK * links)
+    nodes = search_large(instance, effort, seed, preset) if listed else deal(instance)
     if nodes is not None and instance.fits(nodes):
         return nodes
     if not instance.scarce:
