@@ -179,7 +179,8 @@ class _Conducted:
             self._step()
             totals = self._reports.totals
             # A source may be within its last record when it stops.
-            late = any(totals[name].t_ns < stopped_ns + NS for name in self._job.executors if name in totals)
+            ends_ns = stopped_ns + NS
+            late = any(name not in totals or totals[name].t_ns < ends_ns for name in self._job.executors)
             left = next(missing_rows(self._job.topology, self._reports), None)
             if not late and left is None:
                 return
@@ -187,7 +188,8 @@ class _Conducted:
             if now != progress:
                 progress, since_s = now, time.monotonic()
             elif time.monotonic() - since_s > DRAIN_S:
-                raise RunError(f"the topology has not drained, without progress for {DRAIN_S:g} s: {left}")
+                why = left or "executors have not reported since the end of the sources"
+                raise RunError(f"the topology has not drained, without progress for {DRAIN_S:g} s: {why}")
             await asyncio.sleep(_POLL_S)
 
     def _step(self) -> None:

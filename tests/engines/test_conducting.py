@@ -31,10 +31,12 @@ PLACES = {"source[0]": Slot("n1", 0), "sink[0]": Slot("n2", 0)}
 
 
 class Played:
-    """An engine whose executors are played by `play`: `lost` rows never arrive, and `silent_s` is a pause."""
+    """An engine whose executors are played: `lost` rows never arrive; a `mute` one reports nothing after the start."""
 
-    def __init__(self, job: EngineJob, lost: int = 0, ends: str = "", gone: bool = False, fault: str = "") -> None:
-        self._job, self._lost, self._ends, self._gone, self._fault = job, lost, ends, gone, fault
+    def __init__(
+        self, job: EngineJob, lost: int = 0, ends: str = "", gone: bool = False, fault: str = "", mute: bool = False
+    ) -> None:
+        self._job, self._lost, self._ends, self._gone, self._fault, self._mute = job, lost, ends, gone, fault, mute
         self.places: Mapping[str, Slot] = PLACES
         self.daemons: Mapping[str, int] = {}
 
@@ -68,6 +70,8 @@ class Played:
         *_, stop_ns = map(int, go.read_text().split())
         while time.monotonic_ns() < stop_ns:
             await asyncio.sleep(0.01)
+        if self._mute:
+            return
         later = stop_ns + 2_000_000_000
         self._write("n1-0-1.tsv", f"sent\t{later}\tsource[0]\tdefault\t9", f"totals\t{later}\tsource[0]\t0\t0\t9\t1")
         rows = 9 - self._lost
@@ -112,6 +116,10 @@ def test_a_run_goes_from_the_opening_of_executors_to_their_answers(tmp_path: Pat
         ({"ends": "Nimbus ended by signal 9"}, "^Nimbus ended by signal 9$"),
         ({"gone": True}, "^worker 0 of n[12] ended in the middle of the run$"),
         ({"fault": "java.lang.OutOfMemoryError"}, "^an executor failed: java.lang.OutOfMemoryError$"),
+        (
+            {"mute": True},
+            "^the topology has not drained, .*: executors have not reported since the end of the sources$",
+        ),
         ({"lost": 1}, r"^the topology has not drained, .*: 1 of 9 rows from source\[0\] to sink$"),
     ],
 )
