@@ -155,7 +155,7 @@ def _cost(problem: Problem, plan: Plan, aim: Aim | None) -> Cost:
     else:
         value = objective_value(problem, plan.placements, aim)
     bound = plan.lower_bound if plan.aim == aim else None
-    return replace(judged, objective=value if isfinite(value) else None, lower_bound=bound)
+    return replace(judged, objective=float(value) if isfinite(value) else None, lower_bound=bound)
 
 
 def _topology(problem: Problem, topology: Topology, placement: Placement) -> TopologyPlacement:
