@@ -13,6 +13,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from engines.load import ComponentLoad, LoadDocument, StreamLoad, checked_load, read_load
+from inventory.errors import InputError
 from workloads.operators import Operator
 from workloads.synthetic.from_topology import ComponentLoad as SyntheticLoad
 from workloads.synthetic.from_topology import FromTopology, FromTopologyParams
@@ -54,10 +55,14 @@ class ReplayParams:
         """Read the file, because nodes get the content only.
 
         Raises:
-            InputError: the document is invalid.
+            InputError: the document is invalid, or has what the application cannot have.
         """
         given = self.load
         object.__setattr__(self, "load", read_load(given) if isinstance(given, str) else checked_load(given, "load"))
+        try:
+            synthetic(self.document)
+        except ValueError as fault:
+            raise InputError(f"{given}: {fault}" if isinstance(given, str) else str(fault)) from None
 
     @property
     def document(self) -> LoadDocument:

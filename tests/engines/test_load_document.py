@@ -117,3 +117,12 @@ def test_on_agents_a_replay_has_the_graph_and_the_cpu_time_of_the_document() -> 
     assert [(c.id, c.parallelism) for c in workload.topology().components] == [("spout", 2), ("split", 4), ("count", 4)]
     assert split.cost_us == pytest.approx(EXAMPLE.components["split"].operations * EXAMPLE.operation_ns / 1e3)
     assert (split.selectivity, split.tuple_bytes) == (7.0, 16)
+
+
+def test_a_second_stream_is_refused_before_anything_runs() -> None:
+    load = {"default": {"selectivity": 1.0, "bytes": 8.0}, "late": {"selectivity": 1.0, "bytes": 8.0}}
+    plain = changed("components", "split", "outputs", value=load)
+    plain["topology"]["components"][2]["inputs"] += ({"from": "split", "stream": "late", "grouping": "shuffle"},)
+    document = load_document(Document("load.json", plain)).value
+    with pytest.raises(InputError, match=r"'split' has the stream 'late', expected 'default' only"):
+        ReplayParams(document)
