@@ -37,7 +37,7 @@ def raced(shared_desk: Any) -> Any:
     agenda = shared_desk.agenda(
         inventory="three.yaml",
         warmup_s=1,
-        duration_s=29,
+        duration_s=44,
         checkpoint_s=2,
         workloads=[
             {"name": "linear", "params": params, "rate": {"kind": "constant", "tuples_per_s": BEFORE_PER_S}},
