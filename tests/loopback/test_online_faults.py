@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from decided import QUICK, decisions, outcomes
+from decided import QUICK, decision_lines, outcomes
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
@@ -53,7 +53,7 @@ def test_a_scheduler_that_is_late_once_is_made_anew_and_the_run_goes_on(raced: A
     late = run["measured"]["revisions"][1]
     assert (late["message"], late["cpu_s"], late["moves"]) == ("the scheduler gave no answer in 1.5 s", None, 0)
     assert late["decided_s"] == pytest.approx(1.5, abs=1)
-    done, asked, reset, *rest = decisions(folder)
+    done, asked, reset, *rest = decision_lines(folder)
     assert ("answer" in done, "answer" in asked, reset) == (True, False, {"reset": late["message"]})
     assert rest[0]["answer"]["details"]["turn"] == 0  # without its memory
     assert rest[0]["observation"]["history"][-1]["outcome"] == "late"
@@ -63,7 +63,7 @@ def test_a_run_fails_when_its_scheduler_dies_for_the_third_time(raced: Any) -> N
     folder, run = run_of(raced, "die")
     assert run["status"] == "failed"
     assert "the scheduler was late 3 times: the scheduler's process died; see " in run["reason"]
-    *_, asked, _ = kept = decisions(folder)
+    *_, asked, _ = kept = decision_lines(folder)
     assert [past["outcome"] for past in asked["observation"]["history"]] == ["done", "late", "late"]
     assert ["answer" in each for each in kept if "reset" not in each] == [True, False, False, False]
     assert sum("reset" in each for each in kept) == 3
@@ -79,7 +79,7 @@ def failed(desk: Any, fault: str, reason: str) -> list[dict[str, Any]]:
     folder, run = run_of(desk, fault)
     assert run["status"] == "failed"
     assert reason in run["reason"]
-    kept = [each for each in decisions(folder) if "reset" not in each]
+    kept = [each for each in decision_lines(folder) if "reset" not in each]
     assert ["answer" in each for each in kept] == [True, False]
     return kept
 

@@ -11,10 +11,15 @@ QUICK = {"window_s": 2, "sample_s": 1, "average": "mean", "first_s": 3, "ask_s":
 """`online` of a scheduler that is asked every two seconds."""
 
 
-def decisions(folder: Path) -> list[dict[str, Any]]:
+def decision_lines(folder: Path) -> list[dict[str, Any]]:
     """Return the lines of a run's decisions, without the first, which names the scheduler."""
     lines = (folder / "decisions.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines[1:]]
+
+
+def decisions(folder: Path) -> list[dict[str, Any]]:
+    """Return the decisions of a run that have an answer: the end of a run withdraws a question that is still open."""
+    return [line for line in decision_lines(folder) if "answer" in line]
 
 
 def outcomes(run: Mapping[str, Any]) -> list[str]:
