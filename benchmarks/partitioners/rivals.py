@@ -34,8 +34,8 @@ def interpreter() -> Path:
     return python
 
 
-def ask(tasks: list[dict]) -> Iterator[dict]:
-    """What the peers answer, task by task; large graphs are handed over one at a time."""
+def ask(tasks: list[dict], seconds: float | None = None) -> Iterator[dict]:
+    """What the peers answer, task by task; large graphs are handed over one at a time, for `seconds` at most."""
     some = len(tasks) if len(tasks[0]["xadj"]) <= 10_000 else 1
     for at in range(0, len(tasks), some):
         done = subprocess.run(
@@ -44,6 +44,7 @@ def ask(tasks: list[dict]) -> Iterator[dict]:
             capture_output=True,
             text=True,
             check=True,
+            timeout=seconds,
         )
         yield from json.loads(done.stdout)
 
