@@ -26,11 +26,12 @@ PACKAGES = ("pymetis==2025.2.2", "ortools==9.15.6755", "kaminpar==3.7.3", "mtkah
 def interpreter() -> Path:
     """The Python of the peers' environment, made if need be."""
     folder = HERE / ".peers"
-    python = folder / "bin" / "python"
-    if not python.exists():
+    python, complete = folder / "bin" / "python", folder / "installed.txt"
+    if not complete.exists() or complete.read_text().split() != [*PACKAGES]:
         print(f"installing {', '.join(PACKAGES)} into their own environment", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+        complete.write_text("\n".join(PACKAGES))  # after the packages: an installation may be interrupted
     return python
 
 
