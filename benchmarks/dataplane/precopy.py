@@ -1,10 +1,11 @@
 """How long an executor pauses when it moves, by the size of its state: copied ahead of the barrier, or sent at it.
 
-    .venv/bin/python benchmarks/dataplane/precopy.py [--moves 6] [--mb 1 10 107]
+    .venv/bin/python benchmarks/dataplane/precopy.py [--moves 6] [--mb 1 10 107] [--value-bytes 100]
 
 Two workers, two spouts and two keepers with so much state each, of which 1 % of the bytes change per second. One keeper
 moves from worker to worker; runs whose state is copied ahead and runs whose state is not take turns, and all answers
-are compared with the reference. The pause is the reported one, from the last work in one place to the first in the
+are compared with the reference. Beside them, everything is stopped and started again, with as much state, which begins
+anew. The pause is the reported one, from the last work in one place to the first in the
 next; beside it what the keeper sees, which includes waiting for the next row. The total is the time from when the move
 is due, or the one before it has ended, until the keeper works again; its limit is twice that of moves at the barrier.
 For rows of the keeper that stays, the limit is twice the p99 latency of the two seconds before the first move.
@@ -19,15 +20,16 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
-from loopback import Ground, diary, load, nodes, run, wait
+from loopback import Ground, diary, load, nodes, restarts, run, wait
 
 from controller.coordinator.barrier import MovePlan, MoveRequest
 
 FIRST_S, EVERY_S = 4.0, 1.0
-FILL_S_PER_MB = 0.2
+FILL_S_PER_MB, FILL_S_PER_KEY = 0.02, 2e-5
 PLACES = {"spout[0]": "n0/0", "keep[0]": "n0/0", "spout[1]": "n1/0", "keep[1]": "n1/0"}
-VALUE_BYTES, KEY_BYTES = 100, 7
+KEY_BYTES = 7
 CHANGING_PER_S = 0.01
 
 
@@ -74,21 +76,26 @@ def p99(latencies: Counter[float]) -> float:
     return float("nan")
 
 
-async def move_to_and_fro(megabytes: float, ahead: bool, count: int, found: Moves) -> None:
+def topology(megabytes: float, value_bytes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters of the workload, and the rate."""
+    keys = round(2 * megabytes * 1e6 / (value_bytes + KEY_BYTES))
+    return {"keys": keys, "value_bytes": value_bytes}, {"kind": "constant", "tuples_per_s": keys * CHANGING_PER_S}
+
+
+async def move_to_and_fro(megabytes: float, value_bytes: int, ahead: bool, count: int, found: Moves) -> None:
     """Move one keeper to and fro, and add to `found`.
 
     Comparing a large answer takes so long that agents miss heartbeats, so every run has its own.
     """
     async with nodes(2) as on:
-        await _move(on, megabytes, ahead, count, found)
+        await _move(on, megabytes, value_bytes, ahead, count, found)
 
 
-async def _move(on: Ground, megabytes: float, ahead: bool, count: int, found: Moves) -> None:
-    keys = round(2 * megabytes * 1e6 / (VALUE_BYTES + KEY_BYTES))
+async def _move(on: Ground, megabytes: float, value_bytes: int, ahead: bool, count: int, found: Moves) -> None:
     file = on.folder / "diary"
-    params = {"keys": keys, "value_bytes": VALUE_BYTES, "ahead": ahead, "diary": str(file)}
-    rate = {"kind": "constant", "tuples_per_s": keys * CHANGING_PER_S}
-    first_s = FIRST_S + megabytes * FILL_S_PER_MB
+    params, rate = topology(megabytes, value_bytes)
+    params = {**params, "ahead": ahead, "diary": str(file)}
+    first_s = FIRST_S + megabytes * FILL_S_PER_MB + params["keys"] * FILL_S_PER_KEY / 2
     plans = tuple(
         MovePlan(first_s + EVERY_S * at, (MoveRequest("keep[0]", f"n{(at + 1) % 2}"),)) for at in range(count)
     )
@@ -134,13 +141,17 @@ async def measure(options: argparse.Namespace) -> int:
             for found in (ahead, whole) if turn else (whole, ahead):
                 count = (options.moves + 1 - turn) // 2
                 if count:
-                    await move_to_and_fro(megabytes, found is ahead, count, found)
+                    await move_to_and_fro(megabytes, options.value_bytes, found is ahead, count, found)
         print(f"| {megabytes:g} | ahead | {ahead} |\n| | at the barrier | {whole} |", flush=True)
         print(
             f"| | times | {median(whole.said) / median(ahead.said):.1f} | | | "
             f"| {median(ahead.total) / median(whole.total):.2f} | |",
             flush=True,
         )
+        async with nodes(2) as on:
+            params, rate = topology(megabytes, options.value_bytes)
+            stopped = await restarts(on, params, PLACES, rate, max(2, options.moves // 2))
+        print(f"| | stop and restart | {median(stopped) * 1e3:.0f} ({max(stopped) * 1e3:.0f}) | | | | | |", flush=True)
     print(f"\n{load()}")
     return 0
 
@@ -150,6 +161,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moves", type=int, default=6, help="of each size and kind")
     parser.add_argument("--mb", type=float, nargs="+", default=[1, 10, 107], help="sizes of a keeper's state")
+    parser.add_argument("--value-bytes", type=int, default=100, help="of each key; larger ones: fewer keys")
     return asyncio.run(measure(parser.parse_args()))
 
 

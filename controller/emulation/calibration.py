@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from math import ceil
@@ -60,6 +61,9 @@ _ROUND_TRIPS = 21
 _WARM_UP_S = 0.1
 _WARM_UP_TRIPS = 12
 _LINK_WINDOW_S = 0.2
+TOGETHER_MBIT = 500.0
+"""Most that links which are measured at the same time may carry together, far below what the host can."""
+
 _WINDOW_FRAMES = 40
 _PATIENCE_S = 5.0
 
@@ -180,21 +184,22 @@ def _busy(groups: Sequence[Group]) -> Iterator[None]:
 
 
 def calibrate_links(plan: NetworkPlan) -> Iterator[Calibrated]:
-    """Measure every limited link, delayed round trip and limited interface of a running network, one after the other.
+    """Measure every limited link, delayed round trip and limited interface of a running network.
 
-    An interface is measured by its fastest link; without a link of its rate it is not measured.
+    Rates of links between different nodes are measured at the same time, everything else one after the other. An
+    interface is measured by its fastest link; without a link of its rate it is not measured.
 
-    Values that are off by more than 5 % are measured up to three times, because the host may be busy for a moment; the
-    measurement nearest to the requested value counts.
+    Values that are off by more than 5 % are measured up to three times, from the second time on alone, because the host
+    may be busy for a moment; the measurement nearest to the requested value counts.
 
     Raises:
         RunError: no data arrive at the other end.
     """
     pairs = {(link.sender, link.receiver) for link in plan.links}
+    rates = _calibrate_rates(plan)
     for link in plan.links:
         if link.rate_mbit is not None:
-            nic_mbit = plan.nics.get(link.sender, link.rate_mbit)
-            yield _nearest(partial(measure_rate, plan, replace(link, rate_mbit=min(link.rate_mbit, nic_mbit))))
+            yield rates[link.sender, link.receiver]
         back = (link.receiver, link.sender)
         if trip_s(plan, link) and (link.sender < link.receiver or back not in pairs):
             yield _nearest(partial(measure_round_trip, plan, link))
@@ -205,14 +210,47 @@ def calibrate_links(plan: NetworkPlan) -> Iterator[Calibrated]:
             yield Calibrated(name, None, "nic", nic_mbit, found.got, found.unit)
 
 
+def _calibrate_rates(plan: NetworkPlan) -> dict[tuple[str, str], Calibrated]:
+    """Return sender and receiver -> measured rate of their link."""
+    limited = [
+        replace(link, rate_mbit=min(link.rate_mbit, plan.nics.get(link.sender, link.rate_mbit)))
+        for link in plan.links
+        if link.rate_mbit is not None
+    ]
+    found = {}
+    for links in measurable_together(limited):
+        with ThreadPoolExecutor(len(links)) as pool:
+            first = list(pool.map(partial(measure_rate, plan), links))
+        for link, rate in zip(links, first, strict=True):
+            found[link.sender, link.receiver] = _nearest(partial(measure_rate, plan, link), rate)
+    return found
+
+
+def measurable_together(links: Sequence[Link]) -> Iterator[Sequence[Link]]:
+    """Divide links into sets without a node in common, each with at most `TOGETHER_MBIT` or of one link."""
+    left = list(links)
+    while left:
+        taken, others, busy, mbit = list[Link](), list[Link](), set[str](), 0.0
+        for link in left:
+            ends, rate = {link.sender, link.receiver}, link.rate_mbit or 0.0
+            if busy & ends or (taken and mbit + rate > TOGETHER_MBIT):
+                others.append(link)
+            else:
+                taken.append(link)
+                busy |= ends
+                mbit += rate
+        yield taken
+        left = others
+
+
 def trip_s(plan: NetworkPlan, link: Link) -> float:
     """Return the sum of the requested delays of a link and its reverse link, in seconds."""
     back = (other.delay_ms for other in plan.links if (other.receiver, other.sender) == (link.sender, link.receiver))
     return (link.delay_ms + next(back, 0.0)) / 1000
 
 
-def _nearest(measure: Callable[[], Calibrated]) -> Calibrated:
-    found: list[Calibrated] = []
+def _nearest(measure: Callable[[], Calibrated], *earlier: Calibrated) -> Calibrated:
+    found = list(earlier)
     while len(found) < _LINK_ATTEMPTS and (not found or abs(found[-1].error) > _TOLERANCE):
         found.append(measure())
     return min(found, key=lambda calibrated: abs(calibrated.error))

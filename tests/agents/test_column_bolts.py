@@ -14,7 +14,9 @@ from turns import Below, Count, Echo, channel_into
 from agents.worker.channels.channel import Tick
 from agents.worker.channels.input_gate import InputGate
 from agents.worker.executors.columns import ColumnBoltExecutor, ColumnSpoutExecutor
+from agents.worker.executors.executor import FIRST_STRIDE
 from inventory.errors import RunError
+from inventory.times import NS
 from workloads.columns import ROWS_BELOW, ColumnBatch, ColumnBolt, Columns, ColumnsEmitted, Derived
 from workloads.operators import Batch, Bolt, Emitted, Row
 from workloads.rates import Max
@@ -223,6 +225,20 @@ def test_a_column_spout_emits_its_records_once_in_order_with_their_stamps(way: s
         below.queue.clear()
     assert list(arrived) == [(at,) for at in range(300)]
     assert running.position == 300
+
+
+def test_a_column_spout_that_hardly_ever_runs_does_not_sample_every_record() -> None:
+    below = Below()
+    spout = as_columns(Count(), EMITTED, "columns")
+    clock = source_clock(Max(), spout, 0, 1, 0)  # type: ignore[arg-type]
+    running = ColumnSpoutExecutor(0, Executor("s", 0), spout, below.router, clock, 0, None, SCHEMA)  # type: ignore[arg-type]
+    running.start(0)
+    for minutes in range(1, 9):
+        assert running.turn(minutes * 60 * NS)
+        below.outgoing.flush()
+        rows, sampled = (sum(map(len, each)) for each in zip(*((e.rows, e.stamps) for e in below.queue), strict=True))
+        assert 0 < sampled <= rows // FIRST_STRIDE + 1
+        below.consume()
 
 
 def test_a_batch_of_a_stream_keeps_its_source() -> None:

@@ -9,11 +9,11 @@ import pyarrow.parquet
 from scripted import Limits, run_spec, scripted_run
 from turns import Count, Echo
 
-from agents.protocol import Connect, Cut, Go, Move, PairSent, Prepare, Slot, Worked, encode
+from agents.protocol import Connect, Cut, Go, Mark, Move, PairSent, Prepare, Slot, Worked, encode
 from agents.trace import TraceWriter, collect
 from agents.worker.channels.ends import RemoteOutgoing
 from agents.worker.process.metrics_reporter import MetricsReporter, PairTotals
-from agents.worker.process.worker import Worker
+from agents.worker.process.worker import QUIET_REPORTS, Worker
 from workloads.operators import Operator
 from workloads.topology import Component, Input, Topology
 
@@ -191,19 +191,61 @@ def test_many_pairs_are_reported_less_often() -> None:
     assert taken == [0, 3, 6, 9]
 
 
-def test_rows_are_on_disk_before_they_are_reported() -> None:
-    # A worker that dies in between has rows that nobody counts, not a report of work without rows.
+def reporting(quiet: bool) -> tuple[Any, list[str]]:
+    """A worker whose reports are about work or not, and what it does for them."""
     done: list[str] = []
 
     def note(what: str) -> Any:
         return lambda *_: done.append(what)
 
-    reporter = SimpleNamespace(report=note("report"), report_rejected=note("rejected"))
     worker: Any = SimpleNamespace(
         _mesh=SimpleNamespace(expire=note("expire"), rejected={}),
-        _reporter=reporter,
-        _traces=SimpleNamespace(flush=note("flush")),
+        _reporter=SimpleNamespace(report=note("report"), report_rejected=note("rejected"), is_quiet=quiet),
+        _traces=SimpleNamespace(flush=note("flush"), add=note("add")),
+        _flush_timer=SimpleNamespace(now_ns=0),
         _send=note("send"),
+        _unwritten=0,
+        epoch=1,
     )
-    Worker._report(worker, 0)
+    worker._report = lambda now_ns: Worker._report(worker, now_ns)
+    return worker, done
+
+
+def test_rows_are_on_disk_before_they_are_reported() -> None:
+    # A worker that dies in between has rows that nobody counts, not a report of work without rows.
+    worker, done = reporting(quiet=False)
+    for _ in range(2):
+        worker._report(0)
+    assert done == ["expire", "report", "rejected", "flush", "send"] * 2
+
+
+def test_rows_about_no_work_are_written_together_and_every_report_is_sent() -> None:
+    worker, done = reporting(quiet=True)
+    for _ in range(3 * QUIET_REPORTS):
+        worker._report(0)
+    assert (done.count("report"), done.count("send"), done.count("flush")) == (3 * QUIET_REPORTS, 3 * QUIET_REPORTS, 3)
+    done.clear()
+    # Those that waited are written with the first row about work.
+    worker._reporter.is_quiet = False
+    worker._report(0)
     assert done == ["expire", "report", "rejected", "flush", "send"]
+
+
+def test_a_mark_is_on_disk_at_once() -> None:
+    worker, done = reporting(quiet=True)
+    Worker.handle_command(worker, Mark(epoch=1, kind="measure_end"))
+    assert done == ["add", "expire", "report", "rejected", "flush", "send"]
+
+
+def test_a_report_is_quiet_only_without_rows_in_out_or_on_the_way(tmp_path: Path) -> None:
+    with scripted_run(run_spec(TOPOLOGY, [HERE, THERE]), operators, Limits(batch_rows=100, window_rows=1000)) as run:
+        traces = TraceWriter(tmp_path, "r", "n1", 0)
+        reporter = MetricsReporter(run.workers[HERE].tasks, traces, 0)
+        (channel,) = run.workers[HERE].registry.outgoing.values()
+        quiet = []
+        for act in (lambda: None, lambda: run.turn(0), channel.flush, lambda: None):
+            act()
+            reporter.report(1)
+            quiet.append(reporter.is_quiet)
+        traces.close()
+    assert quiet == [True, False, False, True]

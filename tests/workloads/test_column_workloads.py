@@ -29,18 +29,25 @@ from workloads.topology import ACKER
 from workloads.workload import load_workload
 
 TEXT = "to be or not to be\n\nthat\tis the  question\x1cor é is\u2003it\n  to be \n" * 3
+READINGS = "".join(
+    f"{at},{1377986401 + at * 2},{at % 7 + at / 4},{at % 3 and 1},{at % 5},{at % 2},{at % 4}\n" for at in range(400)
+)
+"""Of smart plugs, for 27 ticks."""
+
 CASES: Mapping[str, Mapping[str, Any]] = {
     "wordcount": {"parallelism": {"spout": 3, "split": 2, "count": 4}},
     "wordcount combined": {"parallelism": {"spout": 2, "split": 3, "count": 3}, "combine": True},
     "exclamation": {"parallelism": {"word": 3, "exclaim1": 2, "exclaim2": 2}},
     "top-n": {"parallelism": {"read": 3, "count": 2, "rank": 2, "merge": 1}, "n": 3, "slide_s": 0.05, "window_s": 0.2},
     "diamond": {"operators": 2, "tasks": 2, "cost_us": 0.0, "tuple_bytes": 20, "selectivity": 1.4},
+    "smart-home": {"slices": [60, 120], "day_s": 360, "parallelism": {"source": 3, "house": 2, "plug": 3, "sink": 2}},
     "random-dag": {"executors": 14, "layers": 3, "widest": 3, "cost_us": 0.0, "tuple_bytes": 3},
 }
 ELASTIC = {
     "wordcount": ("split", "count"),
     "exclamation": ("exclaim1",),
     "top-n": ("count",),
+    "smart-home": ("house", "plug"),
     "diamond": ("middle1", "sink"),
     "random-dag": ("c1-0",),
 }
@@ -71,9 +78,12 @@ def test_the_answer_is_right_with_any_mixture_of_rows_and_columns_under_kills_mo
     case: str, tmp_path: Path
 ) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    (tmp_path / "readings.csv").write_text(READINGS)
     happened: Counter[str] = Counter()
     name = case.split()[0]
     text = {"text": str(tmp_path / "text.txt"), "ackers": 0} if "parallelism" in CASES[case] else {}
+    if name == "smart-home":
+        text = {"input": str(tmp_path / "readings.csv")}
     for seed in range(1 if case in ("wordcount combined", "random-dag") else 2):
         workload: Any = Mixed(name, {**CASES[case], **text}, random.Random(seed))  # noqa: S311 - it must be repeatable
         # Otherwise the small batches of these runs would nearly all be rows.
@@ -93,6 +103,15 @@ def test_all_operators_are_of_columns_and_have_the_topology_and_tables_of_those_
         operator = columns.operator(component)
         assert isinstance(operator, ColumnBolt | ColumnSpout)
         assert getattr(operator, "answer_table", "") == getattr(rows.operator(component), "answer_table", "")
+
+
+@pytest.mark.parametrize("name", sorted({case.split()[0] for case in CASES} | {"taxi", "taxi-profit"}))
+def test_a_sampled_row_splits_no_batch_of_a_shipped_bolt_that_emits(name: str) -> None:
+    workload = load_workload(name, {"api": "columns"})
+    operators = [workload.operator(each.id) for each in workload.topology().components if each.outputs]
+    bolts = [operator for operator in operators if isinstance(operator, ColumnBolt)]
+    assert bolts
+    assert all(bolt.derives for bolt in bolts)
 
 
 LINES = st.lists(st.text(st.sampled_from("ab \t\n\x1c\x85\u2003é"), max_size=6) | st.text(max_size=6), max_size=8)

@@ -11,8 +11,8 @@ from workloads.arrays import batch_of, rows_of
 from workloads.columns import ColumnBatch
 from workloads.operators import Batch
 from workloads.smart_home import columns as smart_home_columns
-from workloads.smart_home.columns import ColumnHouseLoads, ColumnLoads
-from workloads.smart_home.loads import READING, WORK_READING, HouseLoads, Loads
+from workloads.smart_home.columns import ColumnHouseLoads, ColumnLoads, ColumnSink
+from workloads.smart_home.loads import READING, TABLES, WORK_READING, HouseLoads, Loads, Sink
 from workloads.smart_home.query import QueryParams
 
 B = 1377986400
@@ -82,3 +82,39 @@ def test_loads_of_columns_are_those_of_rows_to_the_last_bit(
                 columns.process(Batch("source", "default", given_rows))
     kept = columns.combine_columns(batch_of(schema, [(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)]))
     assert rows_of(kept) == rows.combine([(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)])
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(["settled", "snapshot"]),
+            st.tuples(st.sampled_from(sorted(TABLES)), st.integers(1, 4), st.booleans()),
+        ),
+        max_size=9,
+    )
+)
+def test_a_sink_of_columns_keeps_every_prediction_once_as_one_of_rows_does(events: list[Any]) -> None:
+    rows, columns, expected = Sink(), ColumnSink(), list[Any]()
+    for at, event in enumerate(events):
+        if event == "settled":
+            found = [[*map(list, (table.settled() for table in sink.tables()))] for sink in (rows, columns)]
+            assert [*map(sorted, found[0])] == [*map(sorted, found[1])]
+            expected = []
+        elif event == "snapshot":
+            state = columns.snapshot()
+            columns = ColumnSink()
+            columns.restore(state)
+        else:
+            table, count, as_columns = event
+            schema = TABLES[table]
+            predicted = [(at, *range(number, number + len(schema) - 3), number / 3, number) for number in range(count)]
+            expected += predicted
+            rows.process(Batch(table, "default", predicted))
+            if as_columns:
+                columns.process_columns(ColumnBatch(table, "default", batch_of(schema, predicted)))
+            else:
+                columns.process(Batch(table, "default", predicted))
+    kept = [[*map(list, (table.settled() for table in sink.tables()))] for sink in (rows, columns)]
+    assert [*map(sorted, kept[0])] == [*map(sorted, kept[1])]
+    assert sorted(row for table in kept[1] for row in table) == sorted(expected)

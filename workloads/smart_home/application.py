@@ -39,7 +39,7 @@ class SmartHomeParams(QueryParams):
         input: a file in the schema of DEBS 2014 (also `.gz` or prepared Parquet) or a folder of them; empty: generated.
         parallelism: executors per component; components left out keep their default.
         workers: requested slots.
-        api: interface of `source`, `house` and `plug`; answers are the same.
+        api: interface of the operators; answers are the same.
     """
 
     input: str = ""
@@ -101,12 +101,8 @@ class SmartHome:
 
     def operator(self, component: str) -> Operator:
         """Return a new operator of a component."""
-        if self.params.api == "columns" and component != "sink":
-            from workloads.smart_home import columns
-
-            if component == "source":
-                return (columns.ColumnWorkReadings if self._fills else columns.ColumnReadings)(tick_ns=TICK_S * NS)
-            return {"house": columns.ColumnHouseLoads, "plug": columns.ColumnLoads}[component](self.params)
+        if self.params.api == "columns":
+            return self._column_operator(component)
         match component:
             case "source":
                 return (WorkReadings if self._fills else Readings)(tick_ns=TICK_S * NS)
@@ -116,6 +112,19 @@ class SmartHome:
                 return Loads(self.params)
             case _:
                 return Sink()
+
+    def _column_operator(self, component: str) -> Operator:
+        from workloads.smart_home import columns
+
+        match component:
+            case "source":
+                return (columns.ColumnWorkReadings if self._fills else columns.ColumnReadings)(tick_ns=TICK_S * NS)
+            case "house":
+                return columns.ColumnHouseLoads(self.params)
+            case "plug":
+                return columns.ColumnLoads(self.params)
+            case _:
+                return columns.ColumnSink()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """Prepare one record per valid row, of load and of work."""

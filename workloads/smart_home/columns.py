@@ -1,6 +1,6 @@
-"""Source and bolts of `smart-home` by columns; state and answers are those of the operators by rows."""
+"""Operators of `smart-home` by columns; state and answers are those of the operators by rows."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,11 +9,23 @@ import pyarrow as pa
 
 from inventory.times import NS
 from workloads.arrays import CellTable, rows_of
-from workloads.columns import ROWS_BELOW, ColumnBatch, ColumnBolt, ColumnsEmitted
+from workloads.columns import ROWS_BELOW, ColumnBatch, ColumnBolt, Columns, ColumnsEmitted
 from workloads.dictionaries import Codes
 from workloads.operators import NOTHING, Batch, Emitted, Row
 from workloads.recordings.recording import ColumnRecordedSpout
-from workloads.smart_home.loads import HOUSE, PLUG, READING, WORK_READING, HouseLoads, Loads, Name, Slices
+from workloads.smart_home.loads import (
+    HOUSE,
+    PLUG,
+    READING,
+    TABLES,
+    WORK_READING,
+    HouseLoads,
+    Loads,
+    Name,
+    Predictions,
+    Sink,
+    Slices,
+)
 from workloads.smart_home.query import BASE, QueryParams
 from workloads.topology import DEFAULT_STREAM
 
@@ -31,68 +43,137 @@ class ColumnWorkReadings(ColumnRecordedSpout):
 
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Names:
+    """Numbers of plugs or of houses, in the order in which they were first met.
+
+    Attributes:
+        all: names by number.
+    """
+
+    def __init__(self, fields: int) -> None:
+        """Start without any; a name has so many fields."""
+        self.all: list[Name] = []
+        self._number_of: dict[Name, int] = {}
+        self._columns = np.empty((fields, 0), np.int64)
+
+    def number(self, name: Name) -> int:
+        """Return the number of a name, a new one for a new name."""
+        number = self._number_of.setdefault(name, len(self.all))
+        if number == len(self.all):
+            self.all.append(name)
+        return number
+
+    def numbers(self, names: Collection[Name]) -> Codes:
+        """Return the numbers of names."""
+        return np.fromiter(map(self.number, names), np.intp, len(names))
+
+    @property
+    def columns(self) -> Ints:
+        """All names: a row per field, a column per number."""
+        fields, known = self._columns.shape
+        if known < len(self.all):
+            fresh = np.array(self.all[known:], np.int64).reshape(-1, fields)
+            self._columns = np.concatenate([self._columns, fresh.T], axis=1)
+        return self._columns
+
+
+class Sums:
+    """Sums of readings in arrays by the plug's number.
+
+    Attributes:
+        order: numbers of the plugs that have any, in the order of their first one.
+    """
+
+    def __init__(self, plugs: Names) -> None:
+        self._plugs = plugs
+        self.order: Codes = np.empty(0, np.intp)
+        self._is_in, self._totals, self._counts = np.zeros(0, bool), np.zeros(0), np.zeros(0, np.int64)
+
+    def add(self, numbers: Codes, totals: Floats, counts: Ints | int = 1) -> None:
+        """Add readings, each to its plug, in their order, so that every bit is that of the operator by rows.
+
+        Args:
+            numbers: of plugs; one may come several times.
+            totals: a reading of each, or the sum of several.
+            counts: of these readings.
+        """
+        if missing := len(self._plugs.all) - len(self._is_in):
+            self._is_in = np.append(self._is_in, np.zeros(missing, bool))
+            self._totals = np.append(self._totals, np.zeros(missing))
+            self._counts = np.append(self._counts, np.zeros(missing, np.int64))
+        fresh = dict.fromkeys(numbers[~self._is_in[numbers]].tolist())
+        if fresh:
+            self.order = np.append(self.order, np.array(list(fresh), np.intp))
+            self._is_in[self.order] = True
+        np.add.at(self._totals, numbers, totals)
+        np.add.at(self._counts, numbers, counts)
+
+    def add_all(self, other: "Sums") -> None:
+        """Add the sums of others of the same plugs."""
+        self.add(other.order, other._totals[other.order], other._counts[other.order])
+
+    @property
+    def means(self) -> Floats:
+        """Mean reading of each plug in `order`."""
+        return self._totals[self.order] / self._counts[self.order]
+
+    def clear(self) -> None:
+        """Forget all readings."""
+        self._is_in[self.order] = False
+        self._totals[self.order], self._counts[self.order] = 0.0, 0
+        self.order = np.empty(0, np.intp)
+
+    def by_name(self) -> dict[Name, list[float]]:
+        """Return sum and number of the readings of each plug."""
+        used = self.order
+        entries = zip(used.tolist(), self._totals[used].tolist(), self._counts[used].tolist(), strict=True)
+        return {self._plugs.all[number]: [total, count] for number, total, count in entries}
+
+    def add_by_name(self, sums: Mapping[Name, Sequence[float]]) -> None:
+        """Add the result of `by_name`."""
+        totals, counts = zip(*sums.values(), strict=True) if sums else ((), ())
+        self.add(self._plugs.numbers(sums), np.array(totals, np.float64), np.array(counts, np.int64))
 
 
 class ColumnSlices(Slices):
-    """Slices of one length without readings of work; sums of plugs in the current one are in arrays by number."""
+    """Slices of one length without readings of work.
 
-    def __init__(self, length_s: int, of_a_day: int, names: Sequence[Name], number: Callable[[Name], int]) -> None:
-        """Create them; `names` are those of plugs by number, `number` is a plug's."""
+    Attributes:
+        sums: of the current slice.
+    """
+
+    def __init__(self, length_s: int, of_a_day: int, plugs: Names, predicted: Names) -> None:
+        """Create them; `predicted` are the names of what is predicted: plugs or houses."""
         super().__init__(length_s, of_a_day)
-        self._names, self._number = names, number
-        # Numbers of the plugs in the slice, in the order of a dictionary by plug.
-        self._order = np.empty(0, np.intp)
-        self._is_in, self._sums, self._counts = np.zeros(0, bool), np.zeros(0), np.zeros(0, np.int64)
+        self.sums = Sums(plugs)
+        self._predicted = predicted
         # Of earlier days, see `_median`; -1 days: not looked up.
         self._middles, self._days = np.zeros(0), np.zeros(0, np.int64)
 
-    def add_sums(self, numbers: Codes, sums: Floats, counts: npt.NDArray[np.int64]) -> tuple[Codes, Floats]:
-        """Add the readings between two ticks; return plugs and loads in the current slice.
-
-        Args:
-            numbers: of plugs, each once.
-            sums: of their load readings.
-            counts: of these readings.
-        """
-        if missing := len(self._names) - len(self._is_in):
-            self._is_in = np.append(self._is_in, np.zeros(missing, bool))
-            self._sums, self._counts = np.append(self._sums, np.zeros(missing)), _longer(self._counts, missing, 0)
-            self._middles, self._days = np.append(self._middles, np.zeros(missing)), _longer(self._days, missing, -1)
-        fresh = numbers[~self._is_in[numbers]]
-        self._order, self._is_in[fresh] = np.concatenate([self._order, fresh]), True
-        self._sums[numbers] += sums
-        self._counts[numbers] += counts
-        return self._order, self._sums[self._order] / self._counts[self._order]
-
-    def predict(self, tick: int, order: Codes, loads: Floats) -> tuple[tuple[int, int, int], Floats, npt.NDArray[Any]]:
-        """Return tick, length and time of the predictions of plugs, the predicted loads, and the numbers of days."""
-        predicted = self._at(tick) + 2
-        for number in order[self._days[order] < 0].tolist():
-            self._middles[number], self._days[number] = self._median(self._names[number], predicted)
-        days = self._days[order]
-        found = np.where(days > 0, (loads + self._middles[order]) / 2, loads)
-        return (tick, self._length_s, BASE + predicted * self._length_s), found, days
-
-    def pass_tick(self, tick: int, loads: Mapping[Name, float]) -> None:
-        super().pass_tick(tick, loads)
-        if self.ends_at(tick):
-            self._forget()
-
-    def ends_at(self, tick: int) -> bool:
-        """Return whether the current slice ends at the tick."""
-        return not (tick - BASE) % self._length_s
-
-    def _forget(self) -> None:
-        self._is_in[self._order] = False
-        self._sums[self._order], self._counts[self._order] = 0.0, 0
-        self._days[:] = -1
-        self._order = np.empty(0, np.intp)
+    def predict(self, tick: int, numbers: Codes, loads: Floats) -> list[npt.NDArray[Any]]:
+        """Return predictions as columns, from loads in the current slice; close the slice if it ends at the tick."""
+        if missing := len(self._predicted.all) - len(self._days):
+            self._middles = np.append(self._middles, np.zeros(missing))
+            self._days = np.append(self._days, np.full(missing, -1, np.int64))
+        slice_ = self._at(tick) + 2
+        for number in numbers[self._days[numbers] < 0].tolist():
+            self._middles[number], self._days[number] = self._median(self._predicted.all[number], slice_)
+        days = self._days[numbers]
+        values = np.where(days > 0, (loads + self._middles[numbers]) / 2, loads)
+        head = [np.full(len(numbers), value) for value in (tick, self._length_s, BASE + slice_ * self._length_s)]
+        if not (tick - BASE) % self._length_s:
+            names = map(self._predicted.all.__getitem__, numbers.tolist())
+            self.pass_tick(tick, dict(zip(names, loads.tolist(), strict=True)))
+            self.sums.clear()
+            self._days[:] = -1
+        return [*head, *self._predicted.columns[:, numbers], values, days]
 
     @property
     def state(self) -> Any:
-        used = self._order
-        entries = zip(used.tolist(), self._sums[used].tolist(), self._counts[used].tolist(), strict=True)
-        self._loads = {self._names[number]: [total, count] for number, total, count in entries}
+        self._loads = self.sums.by_name()
         state = super().state
         self._loads = {}
         return state
@@ -100,47 +181,32 @@ class ColumnSlices(Slices):
     def restore(self, state: Any) -> None:
         super().restore(state)
         loads, self._loads = self._loads, {}
-        numbers = _array(map(self._number, loads), np.intp, len(loads))
-        self.add_sums(numbers, *_sums_of(loads.values()))
-
-
-def _longer(numbers: npt.NDArray[np.int64], by: int, value: int) -> npt.NDArray[np.int64]:
-    return np.append(numbers, np.full(by, value, np.int64))
-
-
-def _array(values: Iterable[Any], kind: Any, count: int) -> npt.NDArray[Any]:
-    return np.fromiter(values, kind, count)
-
-
-def _sums_of(loads: Collection[Sequence[float]]) -> tuple[Floats, npt.NDArray[np.int64]]:
-    sums, counts = zip(*loads, strict=True) if loads else ((), ())
-    return np.array(sums, np.float64), np.array(counts, np.int64)
+        self.sums.add_by_name(loads)
 
 
 class ColumnLoads(Loads, ColumnBolt):
     """Predicts loads of plugs.
 
-    It emits at ticks only. Between two ticks, sums are in arrays by the plug's number. Whatever else reads or changes
-    them has them first written back. Without readings of work, loads are predicted by columns, too.
+    It emits at ticks only. Readings since the last one are in arrays from the first columns on, before that in
+    `_loads`, which costs less for a few rows. With readings of work, loads are predicted by rows.
     """
 
     fields: ClassVar[Sequence[str]] = tuple(PLUG)
+    derives: ClassVar[bool] = True
 
-    def __init__(self, query: QueryParams) -> None:
+    def __init__(self, query: QueryParams, predicted: Names | None = None) -> None:
+        """Create it; `predicted` are the names of what is predicted, unless it is plugs."""
         super().__init__(query)
-        self._names: list[Name] = []
-        self._number_of: dict[Name, int] = {}
+        self._plugs = Names(3)
+        self._between_ticks = Sums(self._plugs)
+        self._numbers = CellTable(3, self._plugs.number)
         self._columns: list[ColumnSlices] = []
         if not self._fills:
+            names = predicted or self._plugs
             self._columns = [
-                ColumnSlices(length, query.day_s // length, self._names, self._numbered) for length in query.lengths
+                ColumnSlices(length, query.day_s // length, self._plugs, names) for length in query.lengths
             ]
             self._slices = [*self._columns]
-        self._numbers = CellTable(3, self._numbered)
-        self._sums = np.zeros(0)
-        self._counts = np.zeros(0, np.int64)
-        self._in_arrays = np.zeros(0, bool)
-        self._named = np.empty((0, 3), np.int64)
 
     def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
         columns = batch.columns
@@ -150,133 +216,139 @@ class ColumnLoads(Loads, ColumnBolt):
                 for row in rows_of(columns.filter(pa.array(~is_load))):
                     self._note_work(*row)
             columns = columns.filter(pa.array(is_load))
-        if not columns.num_rows:
-            return NOTHING
-        numbers = self._numbers.of([columns.column(at).to_numpy() for at in range(3)])
-        if numbers is None:
-            # Such identifiers are not in the data.
-            return self.process(Batch(batch.source, batch.stream, rows_of(columns)))
-        self._bring(numbers)
-        # Each in the order of the rows, so that every bit of a sum is that of the operator by rows.
-        np.add.at(self._sums, numbers, columns.column(4).to_numpy())
-        np.add.at(self._counts, numbers, 1)
+        if columns.num_rows:
+            names = [columns.column(at).to_numpy() for at in range(3)]
+            numbers = self._numbers.of(names)
+            if numbers is None:
+                # Such identifiers are not in the data.
+                numbers = self._plugs.numbers(list(zip(*(part.tolist() for part in names), strict=True)))
+            self._to_arrays()
+            self._between_ticks.add(numbers, columns.column(4).to_numpy())
         return NOTHING
 
-    def _numbered(self, name: Name) -> int:
-        number = self._number_of.setdefault(name, len(self._names))
-        if number == len(self._names):
-            self._names.append(name)
-        return number
+    def process(self, batch: Batch) -> Emitted:
+        if not len(self._between_ticks.order):
+            return super().process(batch)
+        loads = [row for row in batch.rows if row[3]]
+        if self._fills:
+            for row in batch.rows:
+                if not row[3]:
+                    self._note_work(*row)
+        values = np.array([row[4] for row in loads], np.float64)
+        self._between_ticks.add(self._plugs.numbers([row[:3] for row in loads]), values)
+        return NOTHING
 
-    def _bring(self, numbers: Codes) -> None:
-        """Bring the sums of plugs into the arrays."""
-        names = self._names
-        if missing := len(names) - len(self._sums):
-            self._sums = np.append(self._sums, np.zeros(missing))
-            self._counts = np.append(self._counts, np.zeros(missing, np.int64))
-            self._in_arrays = np.append(self._in_arrays, np.zeros(missing, bool))
-        # In the order in which plugs come, which is that of sums over the plugs of a house.
-        for number in dict.fromkeys(numbers[~self._in_arrays[numbers]].tolist()):
-            self._sums[number], self._counts[number] = self._loads.setdefault(names[number], [0.0, 0])
-            self._in_arrays[number] = True
+    def _to_arrays(self) -> None:
+        if self._loads:
+            self._between_ticks.add_by_name(self._loads)
+            self._loads = {}
 
-    def _write_back(self) -> None:
-        used = np.flatnonzero(self._in_arrays)
-        self._in_arrays[used] = False
-        names = self._names
-        sums, counts = self._sums[used].tolist(), self._counts[used].tolist()
-        for number, total, count in zip(used.tolist(), sums, counts, strict=True):
-            self._loads[names[number]] = [total, count]
+    def _to_rows(self) -> None:
+        self._to_arrays()
+        self._loads = self._between_ticks.by_name()
+        self._between_ticks.clear()
 
     def combine_columns(self, columns: pa.RecordBatch) -> pa.RecordBatch:
         """Drop rows without information, as `combine` does."""
         return columns if self._fills else columns.filter(pa.array(columns.column(3).to_numpy() != 0))
 
-    def process(self, batch: Batch) -> Emitted:
-        self._write_back()
-        return super().process(batch)
-
     def on_tick(self, time_ns: int) -> Emitted:
-        self._write_back()
         if self._fills:
+            self._to_rows()
             return super().on_tick(time_ns)
-        loads = self._loads
-        numbers = _array(map(self._numbered, loads), np.intp, len(loads))
-        sums, counts = _sums_of(loads.values())
-        loads.clear()
-        tick, emitted = time_ns // NS, list[Row]()
-        parts: list[list[npt.NDArray[Any]]] = []
+        self._to_arrays()
+        parts = []
         for slices in self._columns:
-            self._predict(slices, tick, *slices.add_sums(numbers, sums, counts), emitted, parts)
-        if not parts:
-            return {DEFAULT_STREAM: emitted}
+            slices.sums.add_all(self._between_ticks)
+            parts.append(slices.predict(time_ns // NS, *self._grouped(slices.sums)))
+        self._between_ticks.clear()
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         if len(columns[0]) < ROWS_BELOW:
             return {DEFAULT_STREAM: list(zip(*(column.tolist() for column in columns), strict=True))}
         batch = pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=list(self.fields))
         return {DEFAULT_STREAM: batch}
 
-    def _predict(
-        self,
-        slices: ColumnSlices,
-        tick: int,
-        order: Codes,
-        loads: Floats,
-        emitted: list[Row],
-        parts: list[list[npt.NDArray[Any]]],
-    ) -> None:
-        """Add the predictions of one length to `emitted`, or as columns to `parts`; close the slice if it ends."""
-        head, predicted, days = slices.predict(tick, order, loads)
-        plugs = self._plugs()[order]
-        parts.append([*(np.full(len(order), value) for value in head), *plugs.T, predicted, days])
-        ended = zip(order.tolist(), loads.tolist(), strict=True) if slices.ends_at(tick) else ()
-        slices.pass_tick(tick, {self._names[number]: load for number, load in ended})
-
-    def _plugs(self) -> npt.NDArray[np.int64]:
-        """Return the names of all plugs, as rows."""
-        if len(self._named) < len(self._names):
-            self._named = np.array(self._names, np.int64).reshape(-1, 3)
-        return self._named
+    def _grouped(self, sums: Sums) -> tuple[Codes, Floats]:
+        """Return numbers and loads of what is predicted."""
+        return sums.order, sums.means
 
     def snapshot(self) -> bytes:
-        self._write_back()
+        self._to_rows()
         return super().snapshot()
 
     def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
-        self._write_back()
+        self._to_rows()
         return super().snapshot_groups(groups)
 
     def restore(self, state: bytes) -> None:
-        self._write_back()
+        self._to_rows()
         super().restore(state)
 
     def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
-        self._write_back()
+        self._to_rows()
         super().restore_groups(common, groups)
 
 
 class ColumnHouseLoads(ColumnLoads, HouseLoads):
-    """Predicts loads of houses, of which there are too few for columns."""
+    """Predicts loads of houses."""
 
     fields: ClassVar[Sequence[str]] = tuple(HOUSE)
 
-    def _predict(
-        self,
-        slices: ColumnSlices,
-        tick: int,
-        order: Codes,
-        loads: Floats,
-        emitted: list[Row],
-        parts: list[list[npt.NDArray[Any]]],
-    ) -> None:
-        of_plugs = self._plugs()[order, 0]
-        houses, first, of = np.unique(of_plugs, return_index=True, return_inverse=True)
+    def __init__(self, query: QueryParams) -> None:
+        self._houses = Names(1)
+        super().__init__(query, self._houses)
+        self._house_of: Codes = np.empty(0, np.intp)
+
+    def _grouped(self, sums: Sums) -> tuple[Codes, Floats]:
+        fresh = self._plugs.all[len(self._house_of) :]
+        if fresh:
+            self._house_of = np.append(self._house_of, self._houses.numbers([plug[:1] for plug in fresh]))
+        house_of = self._house_of[sums.order]
         # In the order of the plugs, so that every bit of a sum is that of the operator by rows.
-        sums = np.zeros(len(houses))
-        np.add.at(sums, of, loads)
-        by_first = np.argsort(first)
-        found: dict[Name, float] = {
-            (house,): load for house, load in zip(houses[by_first].tolist(), sums[by_first].tolist(), strict=True)
-        }
-        emitted += slices.predictions(tick, found)
-        slices.pass_tick(tick, found)
+        loads = np.zeros(len(self._houses.all))
+        np.add.at(loads, house_of, sums.means)
+        houses = np.array(list(dict.fromkeys(house_of.tolist())), np.intp)
+        return houses, loads[houses]
+
+
+class ColumnPredictions(Predictions):
+    """One table of the answer, of rows and of columns."""
+
+    def __init__(self, table: str, schema: Mapping[str, str]) -> None:
+        super().__init__(table, schema)
+        self._columns: list[pa.RecordBatch] = []
+
+    def add(self, columns: pa.RecordBatch) -> None:
+        """Add predictions."""
+        self._columns.append(columns)
+
+    def settled(self) -> Iterable[Row]:
+        rows, columns, self._columns = super().settled(), self._columns, []
+        if not columns:
+            return rows
+        settled = Columns(self.answer_schema, *columns)
+        settled += Columns.of_rows(self.answer_schema, list(rows))
+        return settled
+
+    def to_rows(self) -> None:
+        """Make rows of the columns."""
+        self.rows += [row for columns in self._columns for row in rows_of(columns)]
+        self._columns = []
+
+
+class ColumnSink(Sink, ColumnBolt):
+    """Keeps predictions in a table for each component that makes them, as they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._column_tables = {name: ColumnPredictions(name, schema) for name, schema in TABLES.items()}
+        self._tables = {**self._column_tables}
+
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+        self._column_tables[batch.source].add(batch.columns)
+        return NOTHING
+
+    def snapshot(self) -> bytes:
+        for table in self._column_tables.values():
+            table.to_rows()
+        return super().snapshot()

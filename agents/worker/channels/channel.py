@@ -159,7 +159,7 @@ class Outgoing(ABC):
             self.since_ns = self._flush_timer.watch(self)
         if stamps:
             first = len(pending)
-            self._stamps += [(first + row, stamp) for row, stamp in stamps]
+            self._stamps += [(first + row, stamp) for row, stamp in stamps] if first else stamps
         if isinstance(pending, Columns) or isinstance(rows, Columns):
             self.pending = pending = joined(pending, rows)
         else:

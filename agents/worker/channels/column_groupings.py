@@ -64,6 +64,7 @@ class KeyedColumns:
             _deal(self._channels, rows, stamps, keys_of([key], self._route).targets)
             return
         batch, (targets, indices) = rows.batch(), found
+        of_channel = _Stamps(stamps, targets)
         for target, part in enumerate(parts_of(targets, len(self._channels))):
             if not len(part):
                 continue
@@ -73,7 +74,7 @@ class KeyedColumns:
                 for at, column in enumerate(batch.columns)
             ]
             dealt = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-            self._channels[target].add(Columns(rows.schema, dealt), _stamps_of(stamps, targets, part, target))
+            self._channels[target].add(Columns(rows.schema, dealt), of_channel.taken(part, target))
 
 
 class _TextKeys:
@@ -156,9 +157,10 @@ class _TextKeys:
 
 def _deal(channels: Sequence[Outgoing], rows: Columns, stamps: Stamps, targets: Codes) -> None:
     """Add each row to the channel that is its target."""
+    of_channel = _Stamps(stamps, targets)
     for target, part in enumerate(parts_of(targets, len(channels))):
         if len(part):
-            channels[target].add(rows.take(part), _stamps_of(stamps, targets, part, target))
+            channels[target].add(rows.take(part), of_channel.taken(part, target))
 
 
 def _is_text(column: pa.Array) -> bool:
@@ -166,8 +168,21 @@ def _is_text(column: pa.Array) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
-def _stamps_of(stamps: Stamps, targets: Codes, part: Codes, target: int) -> Stamps:
-    return [(int(np.searchsorted(part, at)), stamp) for at, stamp in stamps if targets[at] == target]
+class _Stamps:
+    """Stamps of a batch that is dealt."""
+
+    def __init__(self, stamps: Stamps, targets: Codes) -> None:
+        self._rows = np.fromiter((at for at, _ in stamps), np.intp, len(stamps))
+        self._times = [time for _, time in stamps]
+        self._targets = targets[self._rows]
+
+    def taken(self, part: Codes, target: int) -> Stamps:
+        """Return those of the rows `part`, which are all that go to `target`."""
+        mine = np.flatnonzero(self._targets == target)
+        if not len(mine):
+            return ()
+        places = np.searchsorted(part, self._rows[mine]).tolist()
+        return list(zip(places, map(self._times.__getitem__, mine.tolist()), strict=True))
 
 
 def deal_directly(channels: Sequence[Outgoing], rows: Columns, stamps: Stamps, place: int) -> None:

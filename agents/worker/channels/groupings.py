@@ -42,6 +42,9 @@ class Shuffle:
     def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
         channels, start = self._channels, self._next
         count = len(channels)
+        if count == 1:
+            channels[0].add(rows, stamps)
+            return
         for offset in range(min(count, len(rows))):
             share = [(row // count, stamp) for row, stamp in stamps if row % count == offset] if stamps else ()
             channels[(start + offset) % count].add(rows[offset::count], share)

@@ -7,6 +7,7 @@ from agents.worker.channels.channel import Delivery
 from agents.worker.channels.groupings import Router, undeclared
 from agents.worker.channels.input_gate import InputGate
 from agents.worker.executors.bolt import BoltExecutor
+from agents.worker.executors.executor import FIRST_STRIDE
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError
@@ -99,9 +100,14 @@ class ColumnBoltExecutor(BoltExecutor):
 
 
 class ColumnSpoutExecutor(SpoutExecutor):
-    """An executor of a column spout; a turn emits `TURNS` times as many rows at most."""
+    """An executor of a column spout; a turn emits `TURNS` times as many rows at most.
+
+    A sampled row can cost a bolt as much as a batch. In a worker that gets little CPU time, records leave slowly, and
+    if each of them were sampled therefore, sampling alone would take all of that time.
+    """
 
     TURNS = 4
+    LEAST_STRIDE = FIRST_STRIDE
 
     def __init__(
         self,

@@ -47,15 +47,17 @@ class Sampler:
     and every run with the same seed and stride samples the same records.
     """
 
-    def __init__(self, seed: int, peak_per_s: float | None = None) -> None:
+    def __init__(self, seed: int, peak_per_s: float | None = None, least_stride: int = 1) -> None:
         """Create a sampler.
 
         Args:
             seed: for the hash.
             peak_per_s: highest rate. With it the stride is fixed, so that slow periods have no higher weight; None: it
                 is unknown, and the stride follows the rate (`adapt`).
+            least_stride: below which the stride does not follow the rate.
         """
         self._seed = seed & _MASK
+        self._least_stride = least_stride
         self._fixed = peak_per_s is not None
         self._stride = self._next_stride = FIRST_STRIDE if peak_per_s is None else _stride(peak_per_s)
         self._block = 0
@@ -82,7 +84,7 @@ class Sampler:
     def adapt(self, records_per_s: float) -> None:
         """Set the size of later blocks so that samples do not exceed `SAMPLES_PER_S`."""
         if not self._fixed:
-            self._next_stride = _stride(records_per_s)
+            self._next_stride = max(self._least_stride, _stride(records_per_s))
 
 
 def _stride(records_per_s: float) -> int:
@@ -116,7 +118,12 @@ class Histogram:
 
     def record_all(self, now_ns: int, stamps: Stamps) -> None:
         """Add the latency up to `now_ns` of every stamp; neighbours usually have the same stamp."""
-        for stamp, count in Counter([stamp for _, stamp in stamps]).items():
+        times = [stamp for _, stamp in stamps]
+        if times and times.count(times[0]) == len(times):
+            # Rows of a tick, thousands at once.
+            self.record(now_ns - times[0], len(times))
+            return
+        for stamp, count in Counter(times).items():
             self.record(now_ns - stamp, count)
 
     def take(self) -> list[tuple[int, int]]:

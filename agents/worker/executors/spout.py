@@ -35,6 +35,9 @@ class SpoutExecutor(RunningExecutor):
     TURNS = 1
     """A turn emits `TURNS` times `MAX_ROWS` rows at most."""
 
+    LEAST_STRIDE = 1
+    """At rate `max`, at most one of so many records is sampled."""
+
     def __init__(
         self,
         number: int,
@@ -49,7 +52,7 @@ class SpoutExecutor(RunningExecutor):
         super().__init__(number, executor, spout, router)
         self._spout = spout
         self._clock = clock
-        self._sampler = Sampler(seed, peak_per_s)
+        self._sampler = Sampler(seed, peak_per_s, self.LEAST_STRIDE)
         self._start_ns: int | None = None
         self._adapted = (0, 0)
         self._hold: int | None = None

@@ -65,7 +65,11 @@ NOTHING = Totals(0, 0, 0, 0, 0)
 
 
 class MetricsReporter:
-    """Converts running totals to rows of differences."""
+    """Converts running totals to rows of differences.
+
+    Attributes:
+        is_quiet: whether the rows of the last report are about no work.
+    """
 
     def __init__(self, tasks: EpochTasks, traces: TraceWriter, slot: int) -> None:
         self._tasks, self._traces, self._slot = tasks, traces, slot
@@ -80,6 +84,7 @@ class MetricsReporter:
         self._fresh: dict[int, float] = {}
         self._emitted = self._sunk = 0
         self._reported_ns = 0
+        self.is_quiet = False
         self._pairs = PairTotals(len(tasks.plan.channels)) if tasks.plan.spec.observed else None
 
     def report(self, now_ns: int) -> Progress:
@@ -89,6 +94,7 @@ class MetricsReporter:
         that arrived are left out after a recovery.
         """
         now_ns = self._reported_ns = max(now_ns, self._reported_ns + 1)
+        self.is_quiet = True
         shown: dict[str, Work] = {}
         latencies: list[tuple[int, int]] = []
         sources: list[int] = []
@@ -120,6 +126,7 @@ class MetricsReporter:
             before = self._last.get(name, NOTHING)
             self._last[name] = total
             rows_out, rows_in, busy, blocked, replayed = (a - b for a, b in zip(total, before, strict=True))
+            self.is_quiet &= not (rows_out or rows_in or replayed)
             if rows_out or replayed:
                 fresh = rows_out / (rows_out + replayed)
                 self._fresh |= dict.fromkeys([*predecessors.get(name, ()), running.number], fresh)
@@ -175,6 +182,7 @@ class MetricsReporter:
             if total == before:
                 continue
             self._last_channel[channel] = total
+            self.is_quiet = False
             tuples, batches, nbytes = (a - b for a, b in zip(total, before, strict=True))
             sender, receiver, stream = channel.id
             # During a move the plan does not contain the new workers yet.

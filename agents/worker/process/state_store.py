@@ -24,6 +24,7 @@ from agents.worker.executors.executor import Snapshot
 from agents.worker.task_graph.interfaces import AnswerRows
 from inventory.atomic_files import replacing_path, sync
 from inventory.errors import RunError
+from workloads.columns import Columns
 from workloads.operators import Row
 
 
@@ -193,7 +194,7 @@ def schema_of(fields: Mapping[str, str]) -> pa.Schema:
 
 
 def write_rows(path: Path, executor: str, fields: Mapping[str, str], rows: Sequence[Row]) -> None:
-    """Write rows as an Arrow file, atomically.
+    """Write rows, which may be `Columns`, as an Arrow file, atomically.
 
     Raises:
         RunError: the rows do not follow the answer's schema.
@@ -201,8 +202,11 @@ def write_rows(path: Path, executor: str, fields: Mapping[str, str], rows: Seque
     """
     try:
         schema = schema_of(fields)
-        columns = list(zip(*rows, strict=True)) or [() for _ in schema]
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        if isinstance(rows, Columns):
+            arrays = rows.plain().columns
+        else:
+            columns = list(zip(*rows, strict=True)) or [() for _ in schema]
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     except BaseException as fault:
         # Rows and schema come from an operator and may raise anything.
         what = fault if isinstance(fault, ValueError) else f"{type(fault).__name__}: {fault}"

@@ -47,6 +47,9 @@ from agents.worker.wire.mesh import Link, LinkError, Mesh
 from inventory.times import NS
 from workloads.workload import load_workload
 
+QUIET_REPORTS = 8
+"""Most reports in a row, none of which is about any work, whose trace rows are written together."""
+
 _PR_SET_TIMERSLACK = 29
 _PR_SET_PTRACER = 0x59616D61
 _TIMER_SLACK_NS = 1_000
@@ -143,6 +146,7 @@ class Worker:
         )
         self._traces = TraceWriter(folder / spec.run / "traces", spec.run, welcome.node, welcome.slot)
         self._reporter = MetricsReporter(self._tasks, self._traces, welcome.slot)
+        self._unwritten = 0
         self.loop = EventLoop(selector, self._tasks, flush_timer, self._report, self._on_lost, self._after_turns)
         self._connected_sent = False
         send(Listening(epoch=self.epoch, slot=self.slot, pid=os.getpid(), port=self._mesh.port))
@@ -162,6 +166,7 @@ class Worker:
                 self._connect(ports)
             case Mark(kind=kind):
                 self._traces.add("event", self._flush_timer.now_ns, kind, "", None, None)
+                self._unwritten = QUIET_REPORTS
                 self._report(self._flush_timer.now_ns)
             case Finish():
                 self.loop.stopped = True
@@ -231,7 +236,11 @@ class Worker:
         progress = self._reporter.report(now_ns)
         self._reporter.report_rejected(now_ns, self._mesh.rejected)
         # Rows without a report are left out when their work is done again; a report without rows would lose its work.
-        self._traces.flush()
+        # So only rows about no work may wait, and writing those is most of what an idle worker does.
+        self._unwritten += 1
+        if not self._reporter.is_quiet or self._unwritten >= QUIET_REPORTS:
+            self._traces.flush()
+            self._unwritten = 0
         self._send(progress)
 
 

@@ -1,12 +1,13 @@
 """The interfaces between a worker's tasks and their environment: links to other workers, a disk, and clocks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from agents.protocol import Slot
 from agents.worker.channels.ends import Wire
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import Snapshot
+from workloads.columns import Columns, joined
 from workloads.operators import Row
 
 
@@ -52,7 +53,7 @@ class Store(Protocol):
 
 
 class AnswerRows:
-    """Rows of a sink's answer, with their table and schema (field -> type)."""
+    """Rows of a sink's answer, which may be `Columns`, with their table and schema (field -> type)."""
 
     def __init__(self, table: str, schema: Mapping[str, str], rows: Sequence[Row]) -> None:
         self.table, self.schema, self.rows = table, schema, rows
@@ -63,10 +64,14 @@ class AnswerRows:
         found: list[AnswerRows] = []
         with bolt.guarded():
             for table in bolt.bolt.tables():
-                rows = [*table.settled(), *(table.answer() if last else ())]
+                rows = joined(_rows(table.settled()), _rows(table.answer() if last else ()))
                 if rows or last:
                     found.append(cls(table.answer_table, table.answer_schema, rows))
         return found
+
+
+def _rows(rows: Iterable[Row]) -> Sequence[Row]:
+    return rows if isinstance(rows, Columns) else list(rows)
 
 
 class Clocks(Protocol):

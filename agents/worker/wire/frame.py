@@ -37,7 +37,7 @@ frame's buffer, and is the same whether it came from this worker or from another
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice, starmap
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -110,7 +110,7 @@ def data(
     nbytes = sum(map(len, rows))
     if not stamps:
         return [HEADER.pack(DATA, flags, stream, epoch, sender, receiver, count, nbytes), *rows]
-    table = _COUNT.pack(len(stamps)) + b"".join([_STAMP.pack(row, stamp) for row, stamp in stamps])
+    table = _COUNT.pack(len(stamps)) + b"".join(starmap(_STAMP.pack, stamps))
     length = len(table) + nbytes
     return [HEADER.pack(DATA, flags | STAMPED, stream, epoch, sender, receiver, count, length) + table, *rows]
 
@@ -195,7 +195,7 @@ def split_payload(frame: Frame) -> tuple[Stamps, memoryview]:
         raise FrameError(f"{count} stamps for {frame.count} rows in {frame.length} bytes")
     stamps = list(_STAMP.iter_unpack(frame.payload[_COUNT.size : stop]))
     rows = [row for row, _ in stamps]
-    if any(b <= a for a, b in zip([-1, *rows], rows, strict=False)) or (rows and rows[-1] >= frame.count):
+    if not all(map(int.__lt__, rows, islice(rows, 1, None))) or (rows and rows[-1] >= frame.count):
         raise FrameError("stamps of rows that are not in the frame")
     return stamps, frame.payload[stop:]
 
