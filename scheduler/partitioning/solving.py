@@ -221,9 +221,6 @@ MOST_SETS = 10_000
 FEW, MORE_SETS = 45, ((4, 60), (16, 30))
 """With more executors, prices are improved with so many times the sets, in so many steps."""
 
-MOST_TIMES, LAST_STEPS = 64, 200
-"""The same after a search that had too many states, as long as there is time."""
-
 
 @dataclass(frozen=True)
 class Solution:
@@ -299,9 +296,4 @@ def _proof(instance: Instance, density: Density, kept: int, over: Callable[[], b
     if prices.most <= kept:
         return Proof(None, kept, True, False)
     proof = search(instance, density, kept, over, prices)
-    if not proof.complete and not proof.limit_hit and instance.executors > FEW:
-        prices = find_prices(instance, kept, over, MOST_TIMES * MOST_SETS, LAST_STEPS, prices)
-        if prices.most <= kept:
-            return Proof(None, kept, True, False)
-        proof = replace(proof, limit_hit=over())
     return replace(proof, most=min(proof.most, prices.most))
