@@ -1,34 +1,25 @@
 """Storm's processes for one run on this host: ZooKeeper and Nimbus, a Supervisor per node, and their workers."""
 
-import asyncio
-import shutil
-import time
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from agents.protocol import Slot
 from engines.installation import Engine
 from engines.job import EngineJob
-from engines.sandbox import Sandbox, SandboxProcess
+from engines.placed_processes import PlacedProcesses
+from engines.sandbox import SandboxProcess
 from engines.storm.configuration import ZOOKEEPER_PORT, StormFiles
-from inventory.errors import RunError, UnfitError
-
-PLACE_S = 120.0
-"""Timeout from the start of the daemons to an assignment of every executor."""
+from inventory.errors import RunError
 
 MOST_SHOWN = 200
 """Characters of the last line of a log in messages."""
 
-_POLL_S = 0.2
 
-
-class StormProcesses:
+class StormProcesses(PlacedProcesses):
     """See `engines.job.EngineProcesses`."""
 
-    failed: "asyncio.Future[str]"
+    engine = "storm"
+    place_s = 120.0
 
     def __init__(self, job: EngineJob, engine: Engine, programs: Path) -> None:
         """Prepare the processes.
@@ -38,41 +29,12 @@ class StormProcesses:
             engine: Storm.
             programs: jar of our classes for Storm.
         """
-        self._job = job
+        super().__init__(job)
         self._files = StormFiles(job, engine.folder, programs)
-        self._stack = AsyncExitStack()
-        self.places: Mapping[str, Slot] = {}
-        self.daemons: Mapping[str, int] = {}
 
-    async def __aenter__(self) -> Self:
-        """See `EngineProcesses`.
-
-        Raises:
-            UnfitError: this machine cannot run Storm.
-            RunError: a process ended, or Storm has placed an executor elsewhere, or not at all.
-        """
-        java = shutil.which("java")
-        if java is None:
-            raise UnfitError("engine: storm: the program java is missing")
+    def _processes(self, java: str) -> list[SandboxProcess]:
         self._files.write()
-        daemons = [self._master(java), *(self._supervisor(java, node) for node in self._files.nodes)]
-        async with AsyncExitStack() as stack:
-            self._sandbox = sandbox = await stack.enter_async_context(Sandbox(daemons))
-            self.failed = sandbox.failed
-            self.daemons = {node: sandbox.pid(supervisor_of(node)) for node in self._files.nodes}
-            self.places = await self._placed()
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """See `EngineProcesses`."""
-        await self._stack.aclose()
-
-    def host_pid(self, pid: int) -> int | None:
-        """See `EngineProcesses`."""
-        return self._sandbox.host_pid(pid)
+        return [self._master(java), *(self._supervisor(java, node) for node in self._files.nodes)]
 
     def _master(self, java: str) -> SandboxProcess:
         folder = self._job.folder
@@ -93,20 +55,14 @@ class StormProcesses:
             {"STORM_CONF_DIR": str(self._files.conf(name))},
         )
 
-    async def _placed(self) -> Mapping[str, Slot]:
-        """Wait until Nimbus has assigned every executor; return executor -> worker, compared with the placement."""
-        file = self._job.folder / "placed.tsv"
-        ends_s = time.monotonic() + PLACE_S
-        while not file.is_file():
-            if self.failed.done():
-                raise RunError(f"{self.failed.result()}: {self._last_line()}")
-            if time.monotonic() > ends_s:
-                raise RunError(f"Storm has not placed the topology within {PLACE_S:g} s: {self._last_line()}")
-            await asyncio.sleep(_POLL_S)
+    def _daemons(self) -> Mapping[str, str]:
+        return {node: supervisor_of(node) for node in self._files.nodes}
+
+    def _places(self, rows: Sequence[Sequence[str]]) -> Mapping[str, Slot]:
+        """Return executor -> worker as Nimbus has assigned them; none may differ from the placement."""
         workers = {(self._files.address(slot.node), self._files.port(*slot)): slot for slot in self._job.workers}
         found: dict[str, Slot] = {}
-        for line in file.read_text(encoding="utf-8").splitlines():
-            component, index, host, port = line.split("\t")
+        for component, index, host, port in rows:
             name, worker = f"{component}[{index}]", workers.get((host, int(port)))
             if worker is None or worker != self._job.places.get(name):
                 raise RunError(
@@ -118,7 +74,7 @@ class StormProcesses:
             raise RunError(f"Storm has not placed {min(missing)}")
         return found
 
-    def _last_line(self) -> str:
+    def _last_error(self) -> str:
         """Return the last line of Nimbus's log that is an error, or just the last one."""
         log = self._files.log("master") / "daemon.log"
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
