@@ -26,16 +26,17 @@ PACKAGES = ("pymetis==2025.2.2", "ortools==9.15.6755", "kaminpar==3.7.3", "mtkah
 def interpreter() -> Path:
     """The Python of the peers' environment, made if need be."""
     folder = HERE / ".peers"
-    python = folder / "bin" / "python"
-    if not python.exists():
+    python, complete = folder / "bin" / "python", folder / "installed.txt"
+    if not complete.exists() or complete.read_text().split() != [*PACKAGES]:
         print(f"installing {', '.join(PACKAGES)} into their own environment", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+        complete.write_text("\n".join(PACKAGES))  # after the packages: an installation may be interrupted
     return python
 
 
-def ask(tasks: list[dict]) -> Iterator[dict]:
-    """What the peers answer, task by task; large graphs are handed over one at a time."""
+def ask(tasks: list[dict], seconds: float | None = None) -> Iterator[dict]:
+    """What the peers answer, task by task; large graphs are handed over one at a time, for `seconds` at most."""
     some = len(tasks) if len(tasks[0]["xadj"]) <= 10_000 else 1
     for at in range(0, len(tasks), some):
         done = subprocess.run(
@@ -44,6 +45,7 @@ def ask(tasks: list[dict]) -> Iterator[dict]:
             capture_output=True,
             text=True,
             check=True,
+            timeout=seconds,
         )
         yield from json.loads(done.stdout)
 

@@ -30,6 +30,9 @@ ROUNDS = 80
 REFRESH, SHORT = 16, 80
 """Steps between two examinations of all fillings, and the number of fillings examined in between."""
 
+HALF = 0.5
+"""A better placement keeps 1 more, in whole units; the rest is more than sums of floats are off."""
+
 PARTS = 64
 """Prices are multiples of 1/64 of a rate unit, so that bounds are exact."""
 
@@ -73,7 +76,7 @@ def search_by_node(instance: Instance, fillings: Sequence[list[Filling]], kept: 
     """
     alike = _alike(instance)
     sizes = [len(members) for members in instance.members]
-    prices = _prices(fillings, [len(nodes) for nodes in alike], sizes, kept, over)
+    prices, fillings = _prices(fillings, [len(nodes) for nodes in alike], sizes, kept, over)
     worths = [_worths([PARTS * keeps for _, keeps in mine], _columns(mine), prices) for mine in fillings]
     tops = [max(worth) for worth, nodes in zip(worths, alike, strict=True) for _ in nodes]
     promised = sum(tops)
@@ -188,21 +191,35 @@ def _worths(keeps: Sequence[N], columns: Sequence[Sequence[int]], prices: Sequen
 
 
 class _Shortlist:
-    """The fillings of a kind of node that were worth most lately."""
+    """The fillings of a kind of node that were worth most lately.
 
-    def __init__(self, fillings: Sequence[Filling]) -> None:
-        self._all = fillings
+    Attributes:
+        all: the fillings that an improved placement may have.
+    """
+
+    def __init__(self, fillings: list[Filling]) -> None:
+        self.all = fillings
         self._columns = _columns(fillings)
-        self._short = fillings
+        self._worth: list[float] = []
+        self._short: Sequence[Filling] = fillings
         self._short_columns = self._columns
 
     def refresh(self, prices: Sequence[float]) -> None:
         """Choose anew among all fillings."""
-        if len(self._all) > SHORT:
-            worth = _worths([float(keeps) for _, keeps in self._all], self._columns, prices)
-            least = sorted(worth)[-SHORT]
-            self._short = [filling for filling, value in zip(self._all, worth, strict=True) if value >= least]
-            self._short_columns = _columns(self._short)
+        self._worth = _worths([float(keeps) for _, keeps in self.all], self._columns, prices)
+        if len(self.all) > SHORT:
+            least = sorted(self._worth)[-SHORT]
+            self._short = [filling for filling, value in zip(self.all, self._worth, strict=True) if value >= least]
+        else:
+            self._short = self.all
+        self._short_columns = _columns(self._short)
+
+    def drop(self, slack: float) -> None:
+        """Drop fillings that were worth less than the best one by more than `slack` when all were examined last."""
+        least = max(self._worth) - slack
+        if min(self._worth) < least:
+            self.all = [filling for filling, value in zip(self.all, self._worth, strict=True) if value >= least]
+            self._columns = _columns(self.all)
 
     def best(self, prices: Sequence[float]) -> tuple[float, tuple[int, ...]]:
         """Return the largest worth, and a filling that has it."""
@@ -213,10 +230,12 @@ class _Shortlist:
 
 def _prices(
     fillings: Sequence[list[Filling]], times: Sequence[int], sizes: Sequence[int], kept: int, over: Callable[[], bool]
-) -> list[int]:
-    """Return prices per class, in parts of a rate unit, with a low bound (subgradient steps of Polyak's length).
+) -> tuple[list[int], list[list[Filling]]]:
+    """Return prices per class with a low bound, and the fillings that placements which keep more than `kept` may have.
 
-    Most rounds look only at the fillings that were worth most some rounds ago; their bounds are estimates.
+    Prices are in parts of a rate unit, found by subgradient steps of Polyak's length. Most rounds look only at the
+    fillings that were worth most some rounds ago; their bounds are estimates. With more slack than is between the bound
+    of a round that looks at all and `kept`, a filling is in no better placement.
     """
     prices = [0.0] * len(sizes)
     best, chosen = float("inf"), prices
@@ -239,9 +258,12 @@ def _prices(
             shrink *= 0.9
         elif whole:
             best, chosen = bound, prices
+        if whole and kept >= 0:
+            for shortlist in shortlists:
+                shortlist.drop(max(0.0, bound - kept - HALF))
         length = sum(value * value for value in excess)
         if whole and (not length or bound <= kept):
             break
         step = shrink * max(0.0, bound - kept) / length if length else 0.0
         prices = [price - step * value for price, value in zip(prices, excess, strict=True)]
-    return [round(PARTS * price) for price in chosen]
+    return [round(PARTS * price) for price in chosen], [shortlist.all for shortlist in shortlists]

@@ -49,11 +49,14 @@ def anneal(
     start: Ints,
     member: Ints,
     place: Ints,
+    rate: Ints,
 ) -> int:
     """Run simulated annealing (Kirkpatrick, Gelatt, Vecchi, 1983). Return by how much the cut fell.
 
     A step moves a vertex to the part of a neighbour or, if that is full, swaps it with any vertex there. On return
     `best` holds the best placement found, and `part` is arbitrary. Limits that hold at the start still hold.
+    The rates of vertex v with part p are kept at v * k + p of `rate`, as most steps are rejected: so a step takes the
+    same time whatever the number of neighbours, and only accepted ones go over them.
 
     Args:
         hot: the first temperature, in units of rate; `cooling` has the factors of all temperatures.
@@ -69,6 +72,11 @@ def anneal(
         memory[part[v]] += vm[v]
         count[part[v]] += 1
         best[v] = part[v]
+    for at in range(n * k):
+        rate[at] = 0
+    for v in range(n):
+        for e in range(xadj[v], xadj[v + 1]):
+            rate[v * k + part[adj[e]]] += wgt[e]
     end = 0
     for p in range(k):
         start[p] = end
@@ -94,13 +102,7 @@ def anneal(
             q = part[adj[xadj[v] + ((x * degree) >> 32)]]
             if p == q:
                 continue
-            rise = 0
-            for e in range(xadj[v], xadj[v + 1]):
-                other = part[adj[e]]
-                if other == p:
-                    rise += wgt[e]
-                elif other == q:
-                    rise -= wgt[e]
+            rise = rate[v * k + p] - rate[v * k + q]
             x = drawn(x)
             accepted = heat * draws[x & (DRAWS - 1)]
             if load[q] + vw[v] <= cap[q] and memory[q] + vm[v] <= room[q]:
@@ -117,6 +119,10 @@ def anneal(
                     load[q] += vw[v]
                     memory[p] -= vm[v]
                     memory[q] += vm[v]
+                    for e in range(xadj[v], xadj[v + 1]):
+                        row = adj[e] * k
+                        rate[row + p] -= wgt[e]
+                        rate[row + q] += wgt[e]
                     change += rise
             elif count[q] > 0:
                 u = member[start[q] + (((x >> 12) * count[q]) >> 20)]
@@ -129,12 +135,10 @@ def anneal(
                     continue
                 if larger < 0 and memory[p] - larger > room[p]:
                     continue
+                rise += rate[u * k + q] - rate[u * k + p]
+                if rise > accepted:
+                    continue
                 for e in range(xadj[u], xadj[u + 1]):
-                    other = part[adj[e]]
-                    if other == q:
-                        rise += wgt[e]
-                    elif other == p:
-                        rise -= wgt[e]
                     if adj[e] == v:
                         rise += 2 * wgt[e]
                 if rise <= accepted:
@@ -149,6 +153,14 @@ def anneal(
                     load[q] += heavier
                     memory[p] -= larger
                     memory[q] += larger
+                    for e in range(xadj[v], xadj[v + 1]):
+                        row = adj[e] * k
+                        rate[row + p] -= wgt[e]
+                        rate[row + q] += wgt[e]
+                    for e in range(xadj[u], xadj[u + 1]):
+                        row = adj[e] * k
+                        rate[row + q] -= wgt[e]
+                        rate[row + p] += wgt[e]
                     change += rise
         if change < lowest:
             lowest = change
@@ -197,6 +209,8 @@ def rework(
     start: Ints,
     member: Ints,
     place: Ints,
+    space: int,
+    rate: Ints,
 ) -> int:
     """Anneal a few communicating parts and keep improvements, repeatedly. Return by how much the cut fell.
 
@@ -209,6 +223,7 @@ def rework(
         fewest: minimum number of parts of a region.
         steps: steps per vertex of a region.
         looks: total number of steps.
+        space: size of `rate`; regions of more vertices times parts are passed over.
     The arrays from `head` on are scratch space.
     """
     x = state[0]
@@ -219,6 +234,7 @@ def rework(
         after[v] = head[part[v]]
         head[part[v]] = v
         local[v] = -1
+    lowest = 0  # no part below is empty and has capacity
     total = 0
     while looks > 0:
         x = drawn(x)
@@ -257,10 +273,17 @@ def rework(
                         break
         # the largest empty part, and another empty one
         x = drawn(x)
-        first = (x * k) >> 32
-        for turn in range(2):
-            for i in range(k):
-                p = i if turn == 0 else (first + i) % k
+        while lowest < k and (head[lowest] >= 0 or cap[lowest] <= 0):
+            lowest += 1
+        if lowest < k:
+            number[lowest] = parts
+            region[parts] = lowest
+            parts += 1
+            first = (x * k) >> 32
+            for i in range(k - lowest):
+                p = max(first, lowest) + i
+                if p >= k:
+                    p += lowest - k
                 if head[p] < 0 and number[p] < 0 and cap[p] > 0:
                     number[p] = parts
                     region[parts] = p
@@ -290,7 +313,7 @@ def rework(
         x = drawn(x)
         block = 1 + m * steps // STAGES
         gained = 0
-        if parts > 1 and end > 0:
+        if parts > 1 and end > 0 and m * parts <= space:
             gained = anneal(
                 m,
                 parts,
@@ -314,12 +337,14 @@ def rework(
                 start,
                 member,
                 place,
+                rate,
             )
         looks -= block * STAGES
         for a in range(parts):
             number[region[a]] = -1
             if gained > 0:
                 head[region[a]] = -1
+                lowest = min(lowest, region[a])
         for i in range(m):
             j = m - 1 - i
             v = vertex[j]

@@ -127,13 +127,13 @@ def find_prices(
         prices, chosen = list(map(float, start.prices)), list(start.prices)
         best = PARTS * start.most + PARTS - 1
     for at in range(rounds):
-        if over():
-            break
         whole = [round(price) for price in prices]
         profit = ints(-price for price in whole)
         bound = sum(price * size for price, size in zip(whole, sizes, strict=True))
         excess = list(sizes)
         for capacity, nodes in times.items():
+            if over():
+                return Prices(pricing, tuple(chosen), best // PARTS)
             bound += nodes * pricing.most(have, profit, capacity, limit)
             for kind, count in enumerate(pricing.chosen):
                 excess[kind] -= nodes * count

@@ -28,8 +28,11 @@ SIZE, FEWEST = 60, 3
 HEAT, COLDEST, STEPS = 4.0, 1000, 100
 """Annealing: first temperature in mean rates per vertex, ratio of first to last temperature, steps per vertex."""
 
-BATCH = 2_000_000
-"""Steps between two checks of the clock."""
+BATCH, PER_VERTEX = 2_000_000, 4
+"""Steps between two checks of the clock; at least so many for each vertex, as the kernel goes over all at its start."""
+
+TABLE = 2**18
+"""Vertices times parts that a region may have, beside 8 times all vertices."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,10 @@ class Preset:
 
     Attributes:
         slacks: one multilevel start each, on the fewest nodes, largest first, that hold this multiple of the load.
-        several: graphs with more than this number of vertices have only the first of these starts.
+        several: graphs with more than this number of vertices have only the first of these starts, and short rounds.
         tries: halves grown for each bisection.
-        rounds: rounds of refinement, and `patience` of their sequences.
+        rounds: rounds of refinement; 1 of short ones.
+        patience: `patience` of their sequences; `SHORT` of short ones.
         cycles: number of cycles through coarser graphs.
         looks: maximum number of steps of annealing, whatever the effort.
     """
@@ -54,8 +58,11 @@ class Preset:
     looks: int
 
 
+SHORT = 3
+"""Sequences of moves end after so many without a new best cut, where there is little time for refinement."""
+
 SLACKS = (1.03, 1.01, 1.06, 1.03)
-FAST = Preset(SLACKS, several=4_000, tries=6, rounds=1, patience=3, cycles=1, looks=1_000_000)
+FAST = Preset(SLACKS, several=4_000, tries=6, rounds=1, patience=SHORT, cycles=1, looks=1_000_000)
 BEST = Preset(SLACKS, several=200_000, tries=8, rounds=3, patience=15, cycles=2, looks=2**62)
 
 
@@ -100,6 +107,8 @@ class _Large:
         # Rounded, so that they do not depend on the machine's logarithm.
         self._draws = floats(round(-log((at + 0.5) / DRAWS) * 2**20) / 2**20 for at in range(DRAWS))
         self._scratch = _scratch(len(self._graph), len(self._order), len(self._graph.adj))
+        space = min(len(self._graph) * len(self._order), 8 * len(self._graph) + TABLE)
+        self._table = space, blank(space)
 
     def run(self) -> list[int] | None:
         best: Ints | None = None
@@ -136,7 +145,7 @@ class _Large:
 
             def improve(graph: Graph, part: Ints, levels: int) -> None:
                 if not self._over():
-                    self._levels.refine(graph, part, preset.rounds, preset.patience, self._over)
+                    self._refine(graph, part)
                     self._anneal(graph, part, looks // (preset.cycles * levels))
 
             if best_key == (False, self._least) or self._over():
@@ -147,15 +156,22 @@ class _Large:
                 best, best_key = part, key
         return best
 
+    def _refine(self, graph: Graph, part: Ints) -> None:
+        """Refine `part` in place."""
+        preset = self._preset
+        short = len(self._graph) > preset.several
+        rounds, patience = (1, SHORT) if short else (preset.rounds, preset.patience)
+        self._levels.refine(graph, part, rounds, patience, self._over)
+
     def _anneal(self, graph: Graph, part: Ints, looks: int) -> None:
         """Lower the cut of `part` in place, with at most `looks` steps."""
         cut = self._levels.cut(graph, part)
         while looks > 0 and cut > self._least and not self._over():
-            batch = min(looks, BATCH)
+            batch = min(looks, max(BATCH, PER_VERTEX * len(graph)))
             looks -= batch
             shape = len(graph), len(self._order), *graph.fields, part, self._cap, self._room
             how = self._cooling, self._draws, self._state, SIZE, FEWEST, HEAT, STEPS, batch
-            cut -= 2 * self._do.rework(*shape, *how, *self._scratch)
+            cut -= 2 * self._do.rework(*shape, *how, *self._scratch, *self._table)
             self._effort.spend(batch)
 
     # --- starts ---------------------------------------------------------------------------------------------------
@@ -176,13 +192,13 @@ class _Large:
         preset = self._preset
         for slack in preset.slacks if len(self._graph) <= preset.several else preset.slacks[:1]:
             part = self._levels.bisected(self._holding(slack), preset.tries)
-            self._levels.refine(self._graph, part, preset.rounds, preset.patience, self._over)
+            self._refine(self._graph, part)
             yield part
         for tight in (True, False):
             packing = self._packed(tight)
             if packing is None:
                 return
-            self._levels.refine(self._graph, packing, preset.rounds, preset.patience, self._over)
+            self._refine(self._graph, packing)
             yield packing
 
     def _packed(self, tight: bool) -> Ints | None:
@@ -303,6 +319,6 @@ class _Large:
 
 
 def _scratch(n: int, k: int, entries: int) -> list[Ints]:
-    """Return the scratch arrays of `rework`, from `head` on."""
+    """Return the scratch arrays of `rework`, from `head` to `place`."""
     sizes = (k, n, n, n, k, k, n + 1, entries, entries, n, n, n, k, k, n, k, k, k, k + 1, 5 * n + 8 * k, n)
     return [blank(size) for size in sizes]
