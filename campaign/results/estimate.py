@@ -11,6 +11,7 @@ from campaign.agenda.run_order import Run
 from campaign.agenda.search import CALIBRATION
 from campaign.results.live_file import OVERHEAD_S
 from campaign.results.result_store import LATEST, LOADS, ResultStore
+from engines.selection import AGENTS
 from inventory.errors import InputError
 
 RUN_BYTES, EXECUTOR_BYTES = 65_000, 300
@@ -18,6 +19,12 @@ RUN_BYTES, EXECUTOR_BYTES = 65_000, 300
 
 With `wordcount` on two nodes, 22 s and 100 or 1,000 lines/s, 98 and 173 kB were measured for 6 executors (assumed:
 105 kB), and 214 and 336 kB for 30 (assumed: 263 kB).
+"""
+
+ENGINE_OVERHEAD_S = 22.0
+"""Assumed duration of a run on another engine without warm-up and measured interval: its processes start anew.
+
+On two cores, 17 to 25 s were measured for Storm and Flink with two to four workers.
 """
 
 _WITH_TUPLES = ("warming up", "measuring")
@@ -60,11 +67,17 @@ def estimate(plan: CampaignPlan, runs: Sequence[Run], folder: Path) -> Estimate:
     trials = len(runs) * trials_of(plan) + len(calibrations_left(plan, runs, folder)) * CALIBRATION.most_trials
     earlier = _measured(folder if (folder / CAMPAIGN_FILE).is_file() else folder.parent / LATEST)
     if earlier is None:
+        each_s = [_assumed_overhead_s(plan.at(run).agenda.engine) for run in runs]
+        assumed_s = sum(each_s) / len(each_s) if each_s else OVERHEAD_S
         executors = (len(plan.at(run).applications[run.workload].topology.executors) for run in runs)
         size = sum(RUN_BYTES + count * EXECUTOR_BYTES * run_s for count in executors)
-        return Estimate(trials * (run_s + OVERHEAD_S), round(size), OVERHEAD_S, 0)
+        return Estimate(trials * (run_s + assumed_s), round(size), assumed_s, 0)
     size = len(runs) * run_s * earlier.bytes_per_s
     return Estimate(trials * (run_s + earlier.overhead_s), round(size), earlier.overhead_s, earlier.runs)
+
+
+def _assumed_overhead_s(engine: str) -> float:
+    return OVERHEAD_S if engine == AGENTS else ENGINE_OVERHEAD_S
 
 
 def trials_of(plan: CampaignPlan) -> int:

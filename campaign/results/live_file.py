@@ -32,7 +32,7 @@ from inventory.times import utc_in_words, utc_stamp
 LIVE_FILE = "live.json"
 
 OVERHEAD_S = 4.0
-"""Estimated duration of a run without warm-up and measured interval, until a run has been timed."""
+"""Estimated duration of a run on agents without warm-up and measured interval, until a run has been timed."""
 
 PREPARING = "preparing"
 """Stage before the first run."""

@@ -1,5 +1,6 @@
 """`millrace run --dry-run`: the table of runs, those that are left out, and what the runs are estimated to need."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import campaign_plan
 from campaign.commands.main import run
-from campaign.results.estimate import EXECUTOR_BYTES, RUN_BYTES, estimate
+from campaign.results.estimate import ENGINE_OVERHEAD_S, EXECUTOR_BYTES, RUN_BYTES, estimate
 from campaign.results.live_file import OVERHEAD_S
 from inventory.documents import parse
 from inventory.reading import read_cluster
@@ -68,6 +69,17 @@ def test_the_document_lists_every_run_and_adds_up_those_that_are_placed(
     assert found["seconds"] == 6 * (3 + 9 + OVERHEAD_S)
     assert found["bytes"] == 6 * (RUN_BYTES + 28 * 12 * EXECUTOR_BYTES)
     assert not (folder / "results").exists()
+
+
+def test_runs_on_other_engines_are_assumed_to_take_the_start_of_the_engine_too(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    factors = {"engine": ["agents", "storm"], "acks": [False, True]}
+    agenda = AGENDA | {"schedulers": ["even"], "factors": factors}
+    (folder / "a.json").write_text(json.dumps(agenda))
+    found = document(capsys)
+    assert {tuple(row["factors"].values()) for row in found["runs"]} == set(itertools.product(*factors.values()))
+    assert found["seconds"] == pytest.approx(4 * (3 + 9 + OVERHEAD_S) + 4 * (3 + 9 + ENGINE_OVERHEAD_S))
 
 
 @pytest.mark.parametrize(
