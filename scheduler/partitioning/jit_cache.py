@@ -45,10 +45,13 @@ ENTRIES: tuple[Kernel, ...] = (
 
 INNER: tuple[Callable[..., float | None], ...] = (
     kernels_annealing.drawn,
+    kernels_annealing.tally,
+    kernels_annealing.shift,
     kernels_annealing.anneal,
     kernels_hops.hop_rise,
     kernels_hops.link_shift,
     kernels_hops.busiest,
+    kernels_hops.link,
     kernels_coarsening.cluster,
     kernels_coarsening.contract,
     kernels_halving.lift,

@@ -26,6 +26,25 @@ def drawn(x: int) -> int:
     return x ^ ((x << 5) & MASK)
 
 
+def tally(n: int, k: int, vw: Ints, vm: Ints, part: Ints, load: Ints, memory: Ints) -> None:
+    """Sum up the vertices of each part in `load` and `memory`."""
+    for p in range(k):
+        load[p] = memory[p] = 0
+    for v in range(n):
+        load[part[v]] += vw[v]
+        memory[part[v]] += vm[v]
+
+
+def shift(v: int, q: int, vw: Ints, vm: Ints, part: Ints, load: Ints, memory: Ints) -> None:
+    """Move vertex v to part q in `part`, `load` and `memory`."""
+    p = part[v]
+    part[v] = q
+    load[p] -= vw[v]
+    load[q] += vw[v]
+    memory[p] -= vm[v]
+    memory[q] += vm[v]
+
+
 def anneal(
     n: int,
     k: int,
@@ -65,11 +84,10 @@ def anneal(
         draws: see `DRAWS`.
     The arrays after `best` are scratch space.
     """
+    tally(n, k, vw, vm, part, load, memory)
     for p in range(k):
-        load[p] = memory[p] = count[p] = 0
+        count[p] = 0
     for v in range(n):
-        load[part[v]] += vw[v]
-        memory[part[v]] += vm[v]
         count[part[v]] += 1
         best[v] = part[v]
     for at in range(n * k):
@@ -114,11 +132,7 @@ def anneal(
                     place[v] = start[q] + count[q]
                     member[place[v]] = v
                     count[q] += 1
-                    part[v] = q
-                    load[p] -= vw[v]
-                    load[q] += vw[v]
-                    memory[p] -= vm[v]
-                    memory[q] += vm[v]
+                    shift(v, q, vw, vm, part, load, memory)
                     for e in range(xadj[v], xadj[v + 1]):
                         row = adj[e] * k
                         rate[row + p] -= wgt[e]

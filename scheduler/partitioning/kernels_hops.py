@@ -4,7 +4,7 @@ The rules and names are those of `scheduler.partitioning.kernels_annealing`. Par
 value of two different parts of groups a and b at a * groups + b.
 """
 
-from scheduler.partitioning.kernels_annealing import DRAWS, STAGES, drawn
+from scheduler.partitioning.kernels_annealing import DRAWS, STAGES, drawn, tally
 from scheduler.partitioning.rows import Floats, Ints
 
 
@@ -74,6 +74,19 @@ def busiest(k: int, group: Ints, groups: int, between: Ints, carried: Ints) -> i
     return most
 
 
+def link(v: int, p: int, head: Ints, after: Ints, ahead: Ints) -> None:
+    """Add vertex v to the ring of the vertices of part p."""
+    u = head[p]
+    if u < 0:
+        after[v] = ahead[v] = v
+    else:
+        after[v] = u
+        ahead[v] = ahead[u]
+        after[ahead[u]] = v
+        ahead[u] = v
+    head[p] = v
+
+
 def anneal_hops(
     links: int,
     n: int,
@@ -116,24 +129,12 @@ def anneal_hops(
         x: random bits, not 0.
     The arrays after `best` are scratch space; `carried` has k * k entries for links.
     """
+    tally(n, k, vw, vm, part, load, memory)
     for p in range(k):
-        load[p] = memory[p] = 0
         head[p] = -1
     for v in range(n):
-        p = part[v]
-        load[p] += vw[v]
-        memory[p] += vm[v]
-        best[v] = p
-        # The vertices of a part form a ring.
-        if head[p] < 0:
-            after[v] = ahead[v] = v
-        else:
-            u = head[p]
-            after[v] = u
-            ahead[v] = ahead[u]
-            after[ahead[u]] = v
-            ahead[u] = v
-        head[p] = v
+        best[v] = part[v]
+        link(v, part[v], head, after, ahead)
     lowest_load = 0
     if links:
         for at in range(k * k):
@@ -208,15 +209,7 @@ def anneal_hops(
                     ahead[after[w]] = ahead[w]
                     if head[source] == w:
                         head[source] = after[w]
-                if head[target] < 0:
-                    after[w] = ahead[w] = w
-                    head[target] = w
-                else:
-                    first = head[target]
-                    after[w] = first
-                    ahead[w] = ahead[first]
-                    after[ahead[first]] = w
-                    ahead[first] = w
+                link(w, target, head, after, ahead)
         better = change < lowest
         if links:
             now = busiest(k, group, groups, between, carried)

@@ -5,7 +5,7 @@ Fiduccia and Mattheyses, 1982, and Sanders and Schulz, 2011). See `scheduler.par
 format of graphs and limits.
 """
 
-from scheduler.partitioning.kernels_annealing import drawn
+from scheduler.partitioning.kernels_annealing import drawn, shift, tally
 from scheduler.partitioning.kernels_halving import drop, lift, sink
 from scheduler.partitioning.rows import Ints
 
@@ -94,11 +94,9 @@ def refine(
     The arrays from `load` on are scratch space.
     """
     x = state[0]
+    tally(n, k, vw, vm, part, load, memory)
     for p in range(k):
-        load[p] = memory[p] = rate[p] = 0
-    for v in range(n):
-        load[part[v]] += vw[v]
-        memory[part[v]] += vm[v]
+        rate[p] = 0
     # Overfull parts: the vertices that lose least leave first.
     size = total = 0
     for v in range(n):
@@ -130,11 +128,7 @@ def refine(
                 if left > free and memory[other] + vm[v] <= room[other]:
                     q, free = other, left
         if q >= 0:
-            part[v] = q
-            load[p] -= vw[v]
-            load[q] += vw[v]
-            memory[p] -= vm[v]
-            memory[q] += vm[v]
+            shift(v, q, vw, vm, part, load, memory)
             total += gain
     m = gained = 0
     for v in range(n):
@@ -179,11 +173,7 @@ def refine(
                     continue
             drop(heap, place, key, 0, size, 0)
             size -= 1
-            part[v] = q
-            load[p] -= vw[v]
-            load[q] += vw[v]
-            memory[p] -= vm[v]
-            memory[q] += vm[v]
+            shift(v, q, vw, vm, part, load, memory)
             moved[count] = v
             origin[count] = p
             count += 1
@@ -212,13 +202,8 @@ def refine(
         while count > best:
             count -= 1
             v = moved[count]
-            q, p = part[v], origin[count]
-            part[v] = p
             place[v] = -1
-            load[q] -= vw[v]
-            load[p] += vw[v]
-            memory[q] -= vm[v]
-            memory[p] += vm[v]
+            shift(v, origin[count], vw, vm, part, load, memory)
         gained += highest
     total += gained
     state[0] = x
