@@ -166,8 +166,16 @@ class Profiling:
 
 
 def _samples(file: Path) -> int:
-    with file.open(errors="replace") as lines:
-        return sum(int(line.rpartition(" ")[2]) for line in lines if line.strip())
+    """Return the number of samples in a file, after removing those without a stack.
+
+    py-spy does not stop the worker, and reads nothing from a thread that changes its stack at that moment.
+    """
+    with file.open(errors="replace") as found:
+        lines = list(found)
+    stacks = [line for line in lines if line.rpartition(" ")[0].strip()]
+    if len(stacks) < len(lines):
+        file.write_text("".join(stacks))
+    return sum(int(line.rpartition(" ")[2]) for line in stacks)
 
 
 def _failure_reason(status: int | None, output: str) -> str:

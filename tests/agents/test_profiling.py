@@ -113,6 +113,18 @@ def test_a_py_spy_that_cannot_do_it_is_a_reason_too(start_agent, wordcount, tmp_
     assert all(reason in profile.reason and not profile.file for profile in profiles)
 
 
+def test_samples_that_were_read_amid_a_change_and_have_no_stack_are_left_out(start_agent, wordcount, tmp_path):
+    program = tmp_path / "py-spy"
+    written = r"printf ' 3\nmain;loop 2\nmain 1\n' > $file; exit 0"
+    program.write_text(f'#!/bin/sh\nfor file; do :; done\ntrap "{written}" INT\nwhile :; do sleep 0.1; done\n')
+    program.chmod(0o755)
+    agent = start_agent(command=with_py_spy(str(program)))
+    agent.welcome()
+    for profile in sampled(agent, wordcount(agent)):
+        assert (profile.reason, profile.samples) == ("", 3)
+        assert stacks(agent.folder / profile.file) == {"main;loop": 2, "main": 1}
+
+
 def test_an_end_without_a_beginning_has_no_profiles(start_agent, wordcount):
     agent = start_agent()
     agent.welcome()
