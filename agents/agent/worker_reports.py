@@ -1,4 +1,4 @@
-"""What a node reports of its workers while they run: `Vitals`, and sampled stacks.
+"""Reports of a node about its running workers: `Vitals`, and sampled stacks.
 
 Vitals are computed from the rows that the node's sensors deliver for the traces.
 
@@ -162,11 +162,11 @@ class Profiling:
             text = output.decode(errors="replace")
             _log.info("py-spy of worker %s ended with %s: %s", slot, process.returncode, text)
             return Profile(slot, reason=_failure_reason(process.returncode, text))
-        return Profile(slot, str(file.relative_to(self._below)), _samples(file))
+        return Profile(slot, str(file.relative_to(self._below)), _keep_stacks(file))
 
 
-def _samples(file: Path) -> int:
-    """Return the number of samples in a file, after removing those without a stack.
+def _keep_stacks(file: Path) -> int:
+    """Remove samples without a stack from a file; return the number of those that are left.
 
     py-spy does not stop the worker, and reads nothing from a thread that changes its stack at that moment.
     """

@@ -37,7 +37,7 @@ TABLE = 2**18
 
 @dataclass(frozen=True)
 class Preset:
-    """Where the effort goes.
+    """Distribution of the effort over starts, refinement and annealing.
 
     Attributes:
         slacks: one multilevel start each, on the fewest nodes, largest first, that hold this multiple of the load.
