@@ -24,7 +24,7 @@ from campaign.results.run_metrics import measure, verified
 from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.run_attempt import Interval, RunAttempt
 from controller.coordinator.event_log import CONTROLLER
-from controller.nodes.local_nodes import LocalNodes
+from controller.nodes.local_nodes import LocalNode, LocalNodes
 from controller.nodes.transport import Fields
 from engines.conducting import Outcome, RunTimes, conduct, write_due
 from engines.job import LOGS, REPORTS, EngineJob, EngineProcesses
@@ -51,10 +51,10 @@ MOST_LOG_BYTES = 10_000_000
 STOP_S = 10.0
 """Timeout for the last sample of sensors."""
 
-SENSORS = ("cpu", "memory")
+SENSORS: tuple[str, ...] = ("cpu", "memory")
 """Sensors where nodes are addresses of this host; they share one network, which is not the host's."""
 
-SENSORS_OF_NAMESPACES = (*SENSORS, "network")
+SENSORS_OF_NAMESPACES: tuple[str, ...] = (*SENSORS, "network")
 """Sensors where nodes consist of namespaces, whose energy is modelled only."""
 
 
@@ -73,7 +73,7 @@ class EngineAttempt(RunAttempt):
         """Set the engine by its name, its own settings, the folder for its files, and nodes made of namespaces."""
         self._name, self._options, self._engine_folder = name, options, work / ENGINE_FOLDER
         self._cluster = cluster
-        self._namespaces = {} if cluster is None else cluster.nodes
+        self._namespaces: Mapping[str, LocalNode] = {} if cluster is None else cluster.nodes
 
     async def run(self) -> RunRecord:
         """See `RunAttempt.run`."""
