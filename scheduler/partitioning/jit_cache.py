@@ -26,6 +26,7 @@ from scheduler.partitioning import (
     kernels_hops,
     kernels_pricing,
     kernels_refinement,
+    kernels_regions,
 )
 from scheduler.partitioning.rows import Floats, Ints
 
@@ -37,7 +38,7 @@ ENTRIES: tuple[Kernel, ...] = (
     kernels_coarsening.reach,
     kernels_bisection.bisect,
     kernels_refinement.refine,
-    kernels_annealing.rework,
+    kernels_regions.rework,
     kernels_pricing.price,
     kernels_hops.anneal_hops,
 )

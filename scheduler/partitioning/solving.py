@@ -27,15 +27,19 @@ DENSE = 64
 """Partners per executor from which on a look takes time in their number."""
 
 
-PER_EXECUTOR = 6_000
-"""Maximum effort per executor in large rounds."""
+PER_EXECUTOR, MANY, PER_EXECUTOR_OF_MANY = 6_000, 20_000, 10_000
+"""Maximum effort per executor in large rounds, and in those of more than `MANY` executors."""
+
+MOST_LOOKS = 3_000_000_000
+"""Maximum effort."""
 
 
 def looks_for(instance: Instance) -> int:
     """Return a reasonable effort: 20 ms for some dozen executors, 0.1 s for 1,000, a dozen seconds for 100,000."""
     if instance.executors <= SMALL:
         return 80_000 + 60 * max(0, instance.executors - 32) ** 2
-    looks = min(PER_EXECUTOR * instance.executors, 300_000 * int(instance.executors ** (2 / 3)))
+    each = PER_EXECUTOR if instance.executors <= MANY else PER_EXECUTOR_OF_MANY
+    looks = min(each * instance.executors, MOST_LOOKS)
     partners = _partners(instance)
     return looks if partners <= DENSE else looks * DENSE // partners
 

@@ -30,7 +30,7 @@ def test_the_papers_worked_example(partitioner: str) -> None:
 
 
 def test_the_papers_remark_on_28_star_executors() -> None:
-    plan = place(Problem(cluster(*[6] * 3, *[4] * 3, *[2] * 4), (star(28),)), phi=16)
+    plan = place(Problem(cluster(*[6] * 3, *[4] * 3, *[2] * 4), (star(28),)), phi=16, theta=600)
     (only,) = plan.details["passes"]
     assert (only["alpha"], only["t"] - 3 * 6) == (3, 10)
 
