@@ -13,6 +13,7 @@ from inventory.documents import Located, Origin
 from inventory.errors import InputError
 from inventory.plugins import as_plain
 from workloads.acks import tracked, tracked_places
+from workloads.columns import ColumnBolt, ColumnSpout
 from workloads.operators import Bolt
 from workloads.rates import Rate
 from workloads.scaling import spouts_of, why_fixed
@@ -52,6 +53,12 @@ class Application:
         bolts = (self.workload.operator(c.id) for c in self.topology.components if c.kind == "bolt" and c.id != ACKER)
         tables = (table for bolt in bolts if isinstance(bolt, Bolt) for table in bolt.tables())
         return {table.answer_table: table.answer_schema for table in tables}
+
+    @cached_property
+    def columns(self) -> bool:
+        """Whether operators process columns."""
+        operators = (self.workload.operator(each.id) for each in self.topology.components if each.id != ACKER)
+        return any(isinstance(operator, ColumnBolt | ColumnSpout) for operator in operators)
 
     @cached_property
     def fixed(self) -> Mapping[str, str]:

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet
 from msgspec.structs import replace
 
+from agents.collected_traces import collect
 from agents.protocol import Slot
 from agents.sensors import Host
 from agents.sensors.sampler import Sampler
-from agents.trace import AGENT, TraceWriter, collect
+from agents.trace import AGENT, TraceWriter
 from analysis.records import FAILED, OK, ClockRecord, EngineRecord, Measured, NodeRecord, RunRecord, RunStatus
 from campaign.agenda.engine import TEXTS, program_of
 from campaign.agenda.windows import windows_of

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from invented_energy import Invented, no_meter
 
-from agents.trace import AGENT, TraceWriter, collect
+from agents.collected_traces import collect
+from agents.trace import AGENT, TraceWriter
 from agents.worker.executors.executor import bucket
 from analysis.render import render
 

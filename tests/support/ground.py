@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet
 from problems import nodes_of
 
+from agents.collected_traces import collect
 from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Report, RunSpec, Slot, workers_of
-from agents.trace import AGENT, TraceWriter, collect
+from agents.trace import AGENT, TraceWriter
 from campaign.agenda.application import Application
 from campaign.results.run_metrics import verified
 from controller.coordinator.checkpoint_loop import ControlSettings
