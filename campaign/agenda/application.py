@@ -13,13 +13,12 @@ from inventory.documents import Located, Origin
 from inventory.errors import InputError
 from inventory.plugins import as_plain
 from workloads.acks import tracked, tracked_places
-from workloads.columns import ColumnBolt, ColumnSpout
 from workloads.operators import Bolt
 from workloads.rates import Rate
 from workloads.scaling import spouts_of, why_fixed
 from workloads.source_clock import check_rate
 from workloads.topology import ACKER, Topology
-from workloads.workload import Workload, workload_of
+from workloads.workload import Workload, uses_columns, workload_of
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,7 @@ class Application:
     @cached_property
     def columns(self) -> bool:
         """Whether operators process columns."""
-        operators = (self.workload.operator(each.id) for each in self.topology.components if each.id != ACKER)
-        return any(isinstance(operator, ColumnBolt | ColumnSpout) for operator in operators)
+        return uses_columns(self.workload, self.topology)
 
     @cached_property
     def fixed(self) -> Mapping[str, str]:
