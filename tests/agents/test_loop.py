@@ -14,13 +14,13 @@ import pytest
 from scripted import run_spec
 from witness import SCHEMA, SIDE, Ledger
 
-from agents.protocol import Message, Passed, Prepare, Slot
+from agents.protocol import Message, Passed, Slot
 from agents.worker.channels.channel import FLUSH_AGE_NS, FlushTimer
 from agents.worker.process import event_loop as loop_module
-from agents.worker.process.event_loop import GATHER_S, REPORT_NS, EventLoop, Selector
+from agents.worker.process.event_loop import REPORT_NS, EventLoop, Selector
 from agents.worker.process.state_store import StateStore
 from agents.worker.process.worker import Worker
-from agents.worker.task_graph.epoch import MANY_CHANNELS, EpochTasks
+from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.wire import frame
 from agents.worker.wire.frame import Codec
@@ -38,17 +38,11 @@ class Clock(selectors.SelectSelector):
         self.now_ns = 5_000_000_000
         self.registry = TaskRegistry()
         self.slept: list[float] = []
-        self.paused: list[float] = []
         self.before_select: Callable[[], None] = lambda: None
         self.after_turns: Callable[[], None] = lambda: None
 
     def monotonic_ns(self) -> int:
         return self.now_ns
-
-    def sleep(self, seconds: float) -> None:
-        self.paused.append(seconds)
-        self.now_ns += round(seconds * 1e9)
-        self.before_select()
 
     def select(self, timeout: float | None = None) -> list:
         assert timeout is not None
@@ -96,19 +90,19 @@ def tasks_of(
     return tasks
 
 
-def line(length: int, spouts: int = 1) -> Topology:
+def line(length: int) -> Topology:
     outputs = {"default": SCHEMA, SIDE: SCHEMA}
     bolts = [
         Component(f"b{at}", "bolt", outputs=outputs, inputs=(Input(f"b{at - 1}" if at else "s0"),))
         for at in range(length)
     ]
-    return Topology("line", (Component("s0", "spout", spouts, outputs={"default": SCHEMA}), *bolts))
+    return Topology("line", (Component("s0", "spout", outputs={"default": SCHEMA}), *bolts))
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic_ns=clock.monotonic_ns, sleep=clock.sleep))
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(monotonic_ns=clock.monotonic_ns))
     return clock
 
 
@@ -187,7 +181,7 @@ def test_a_source_that_is_a_little_behind_waits_for_more_and_one_that_is_far_beh
     clock.slept.clear()
     while spout.meter.emitted < 9_000:
         loop.run_pass()
-    assert len(clock.slept) <= 1
+    assert not clock.slept
 
 
 def test_sources_without_a_schedule_start_when_they_are_told_to(clock: Clock) -> None:
@@ -220,51 +214,6 @@ def gaps(times: Sequence[int], before: int) -> list[int]:
     return [round((b - a) / REPORT_NS) for a, b in zip([before, *times], times, strict=False)]
 
 
-# --- barriers ---------------------------------------------------------------------------------------------------------
-
-
-def barriers(clock: Clock, spouts: int) -> tuple["Linked", Callable[[int], None]]:
-    """The loop of a bolt that has been told of barrier 1, and what sends it on the channel of a spout."""
-    linked = Linked(clock, spouts=spouts)
-    linked.tasks.connect({})
-    linked.tasks.linked()
-    linked.tasks.handle_command(Prepare(epoch=1, barrier=1))
-    return linked, lambda spout: linked.far.send(frame.barrier(0, 1, spout, spouts, 1))
-
-
-def test_barriers_that_are_missing_on_many_channels_are_taken_together(clock: Clock) -> None:
-    linked, send = barriers(clock, 20)
-    left = iter(range(20))
-    send(next(left))
-    linked.loop.run_pass()
-    clock.slept.clear()
-    # From now on two come in every pause, and two behind it.
-    clock.before_select = lambda: [send(spout) for _, spout in zip(range(2), left, strict=False)] and None
-    linked.loop.run_pass()
-    while linked.tasks.registry.bolts[0].inputs.missing >= MANY_CHANNELS:
-        linked.loop.run_pass()
-    assert set(clock.paused) == {GATHER_S}
-    assert len(clock.paused) <= 5
-    assert len(clock.slept) <= 1
-    linked.close()
-
-
-def test_the_loop_sleeps_as_usual_while_no_barrier_comes_or_few_are_missing(clock: Clock) -> None:
-    linked, send = barriers(clock, MANY_CHANNELS + 2)
-    send(0)
-    for _ in range(3):
-        linked.loop.run_pass()
-    # Nothing came in the only pause.
-    assert clock.paused == [GATHER_S]
-    assert clock.slept[-1] > 10 * GATHER_S
-    for spout in (1, 2, 3):
-        send(spout)
-    for _ in range(3):
-        linked.loop.run_pass()
-    assert clock.paused == [GATHER_S]
-    linked.close()
-
-
 # --- links ---------------------------------------------------------------------------------------------------------
 
 THERE = Slot("n2", 0)
@@ -273,7 +222,7 @@ THERE = Slot("n2", 0)
 class Linked:
     """The loop of the worker with the bolt; the spout's worker is the far end of a socket."""
 
-    def __init__(self, clock: Clock, first_bytes: bytes = b"", spouts: int = 1) -> None:
+    def __init__(self, clock: Clock, first_bytes: bytes = b"") -> None:
         self.lost: list[LinkError] = []
         self.reported: list[int] = []
         self.clock = clock
@@ -282,9 +231,7 @@ class Linked:
         self.link = Link(1, 1)
         self.link.attach(ours, first_bytes)
         flush_timer = FlushTimer()
-        self.tasks = tasks_of(
-            line(1, spouts), [THERE] * spouts + [HERE], 100, clock, flush_timer, Alone(self.link), None
-        )
+        self.tasks = tasks_of(line(1), [THERE, HERE], 100, clock, flush_timer, Alone(self.link), None)
         self.loop = EventLoop(
             clock, self.tasks, flush_timer, self.reported.append, lambda _, fault: self.lost.append(fault), bool
         )

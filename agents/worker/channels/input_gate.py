@@ -67,11 +67,6 @@ class InputGate:
         return frozenset(self._open)
 
     @property
-    def missing(self) -> int:
-        """Number of channels that have not delivered a barrier which another one has; 0 without a barrier."""
-        return 0 if self._barrier is None else len(self._open) + len(self._joining) - len(self._aside)
-
-    @property
     def rows(self) -> int:
         """Rows in the queue, including those held back."""
         return sum(len(entry.rows) for part in self._parts for entry in part)

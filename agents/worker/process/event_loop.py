@@ -17,9 +17,6 @@ from inventory.times import NS
 REPORT_NS = NS
 """Interval of the periodic report."""
 
-GATHER_S = 0.002
-"""Time for which sockets stay unread while many barriers are missing, as long as rows wait for a batch to fill."""
-
 _SOURCE_QUANTUM_NS = 500_000
 """Least time between two wake-ups of a source, so that records due close together are sent together."""
 
@@ -54,7 +51,6 @@ class EventLoop:
         self._links: list[Link] = []
         self._tasks = tasks
         self._next_report_ns = time.monotonic_ns() + REPORT_NS
-        self._finds = False
         self.stopped = self.halted = False
 
     def add_link(self, link: Link) -> None:
@@ -79,24 +75,8 @@ class EventLoop:
             # After a turn of several seconds a single report covers all of them.
             self._next_report_ns += REPORT_NS * (1 + (now - self._next_report_ns) // REPORT_NS)
             self._report(now)
-        for key, mask in self._wait(self._sleep_s()):
+        for key, mask in self._selector.select(self._sleep_s()):
             key.data(mask)
-
-    def _wait(self, sleep_s: float) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait for sockets; while many barriers are missing, and come, leave sockets unread and take several together.
-
-        A worker that sleeps would wake up for each of them, which takes much longer than to read it.
-        """
-        if sleep_s > 0 and self._finds and self._may_gather:
-            time.sleep(min(sleep_s, GATHER_S))
-            sleep_s = 0.0
-        found = self._selector.select(sleep_s)
-        self._finds = bool(found)
-        return found
-
-    @property
-    def _may_gather(self) -> bool:
-        return not self.halted and self._tasks.lacks_barriers and not any(link.backlog for link in self._links)
 
     def _sleep_s(self) -> float:
         """Return the time until the next timer; 0 while an executor is runnable, or state is copied or deleted."""

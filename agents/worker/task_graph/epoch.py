@@ -50,9 +50,6 @@ from workloads.operators import Operator
 from workloads.rates import rate_of
 from workloads.scaling import shared_anew
 
-MANY_CHANNELS = 4
-"""Channels of an executor on which a barrier is missing, from which on it is worth waiting for several of them."""
-
 
 class EpochTasks:
     """The tasks of one worker in one epoch.
@@ -207,14 +204,6 @@ class EpochTasks:
     def has_more_steps(self) -> bool:
         """True if `after_turns` is to be called again: state is copied within this worker, or deleted."""
         return self._transfer.groups.is_copying or bool(self.registry.closing)
-
-    @property
-    def lacks_barriers(self) -> bool:
-        """True while a checkpoint's barrier is missing on many channels of an executor, on each of which it comes."""
-        pending = self._pending
-        if pending is None or pending.change is not None:
-            return False
-        return any(bolt.inputs.missing >= MANY_CHANNELS for bolt in self.registry.bolts)
 
     @property
     def is_over(self) -> bool:
