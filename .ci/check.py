@@ -1,6 +1,7 @@
 """Fast checks of a change, as `./run check` starts them: format, lint, types, imports, documents and quick tests.
 
 Every step runs; its name, time and outcome are shown, and its output where it fails. The exit status is then 1.
+`--no-tests` leaves out the steps that `./run test` includes.
 """
 
 import os
@@ -32,23 +33,29 @@ def quick_tests() -> list[str]:
     return [f"tests/{room}/test_{name}.py" for room, names in QUICK.items() for name in names.split()]
 
 
+NO_TESTS = "--no-tests"
+
 STEPS = {
     "format": (PROGRAMS / "ruff", "format", "--check", "."),
     "lint": (PROGRAMS / "ruff", "check", "."),
     "types": (PROGRAMS / "mypy",),
     "order of imports": (PROGRAMS / "lint-imports",),
+}
+
+TESTS = {
     "documents and house rules": (*PYTEST, "0", "tests/test_docs.py", "tests/test_house.py"),
     "quick tests": (*PYTEST, "2", "--dist", "loadfile", "--hypothesis-profile", "quick", *quick_tests()),
 }
 
 
-def main() -> int:
-    """Run all steps; return 1 where one fails."""
+def main(tests: bool = True) -> int:
+    """Run all steps, or those that are no tests; return 1 where one fails."""
     # Of a commit under way: git commands of tests in repositories of their own would act on this one.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    steps = {**STEPS, **TESTS} if tests else STEPS
     failed = []
-    for at, (name, command) in enumerate(STEPS.items(), 1):
-        sys.stdout.write(f"[{at}/{len(STEPS)}] {name} ... ")
+    for at, (name, command) in enumerate(steps.items(), 1):
+        sys.stdout.write(f"[{at}/{len(steps)}] {name} ... ")
         sys.stdout.flush()
         begin = time.monotonic()
         done = subprocess.run(
@@ -71,6 +78,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        sys.exit("usage: ./run check")
-    sys.exit(main())
+    if sys.argv[1:] not in ([], [NO_TESTS]):
+        sys.exit(f"usage: ./run check [{NO_TESTS}]")
+    sys.exit(main(tests=not sys.argv[1:]))

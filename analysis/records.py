@@ -263,6 +263,13 @@ class Measured(IntervalMetrics, frozen=True, kw_only=True):
         return msgspec.convert(printable_all(to_plain(self)), Measured)
 
 
+class QuotaUse(Struct, frozen=True, kw_only=True):
+    """CPU quota of an emulated node, and what it used of it in the measured interval, both in cores of the host."""
+
+    cores: float
+    used: float
+
+
 class EngineRecord(Struct, frozen=True, kw_only=True):
     """Another engine that a run used.
 
@@ -270,12 +277,14 @@ class EngineRecord(Struct, frozen=True, kw_only=True):
         name, release: its name in agendas, and its release.
         places: executor -> `NODE/SLOT` as the engine placed it; empty until all executors run.
         cost: cost of these places, which is not that of the placement where an engine chooses between executors.
+        quotas: node -> CPU quota in force in the measured interval, and its use; empty where nodes have none.
     """
 
     name: str
     release: str
     places: Mapping[str, str] = {}
     cost: Cost | None = None
+    quotas: Mapping[str, QuotaUse] = {}
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import numpy as np
 
 from agents.protocol import Slot
 from engines.job import ANSWERS, CONTROL, EngineJob, EngineProcesses
+from engines.limits import RunLimits
 from engines.reports import Reports, missing_rows
 from inventory.atomic_files import replace_file
 from inventory.errors import InputError, RunError
@@ -92,7 +93,13 @@ def write_due(schedule: Schedule | None, seconds: float, path: Path) -> int:
 
 
 async def conduct(
-    job: EngineJob, processes: EngineProcesses, reports: Reports, warmup_s: float, duration_s: float, enter: Enter
+    job: EngineJob,
+    processes: EngineProcesses,
+    reports: Reports,
+    limits: RunLimits,
+    warmup_s: float,
+    duration_s: float,
+    enter: Enter,
 ) -> Outcome:
     """Conduct a run whose processes have been started.
 
@@ -100,6 +107,7 @@ async def conduct(
         job: the run.
         processes: the engine that runs it.
         reports: its reports.
+        limits: those of its nodes, now lifted.
         warmup_s, duration_s: length of the warm-up and of the measured interval.
         enter: called at the begin of every stage.
 
@@ -118,10 +126,14 @@ async def conduct(
     ended = begun + round(duration_s * NS)
     times = (start, begun, ended, ended)
     replace_file(job.folder / CONTROL / "go", " ".join(map(str, times)).encode())
-    for stage, until_ns in (("warming up", begun), ("measuring", ended)):
-        left_s = (until_ns - time.monotonic_ns()) / NS
-        enter(stage, left_s)
-        await run.until(lambda until_ns=until_ns: time.monotonic_ns() >= until_ns, left_s + SILENCE_S)  # type: ignore[misc]
+    enter("warming up", (begun - time.monotonic_ns()) / NS)
+    await run.until_time((start + begun) // 2)
+    await limits.apply()
+    await run.until_time(begun)
+    limits.begin()
+    enter("measuring", (ended - time.monotonic_ns()) / NS)
+    await run.until_time(ended)
+    await limits.end()
     enter("draining", None)
     await run.drain(ended)
     drained = time.monotonic_ns()
@@ -167,6 +179,15 @@ class _Conducted:
             if time.monotonic() > ends_s:
                 raise RunError(f"{why()}, after {limit_s:.0f} s; logs: {self._job.folder}")
             await asyncio.sleep(_POLL_S)
+
+    async def until_time(self, at_ns: int) -> None:
+        """Read reports until a time of the monotonic clock.
+
+        Raises:
+            RunError: as `until`.
+        """
+        left_s = (at_ns - time.monotonic_ns()) / NS
+        await self.until(lambda: time.monotonic_ns() >= at_ns, left_s + SILENCE_S)
 
     async def drain(self, stopped_ns: int) -> None:
         """Wait until every row has been processed, as long as there is progress.

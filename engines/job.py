@@ -13,13 +13,14 @@ Our Java (`engines/java/millrace`) does the parts of executors; an engine's adap
 interfaces and those of `millrace.Source` and `millrace.Operator`. What executors read is a file of Java properties.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from agents.protocol import Slot
+from controller.nodes.local_nodes import LocalNode
 from inventory.atomic_files import replace_file
 from workloads.topology import ACKER, Topology
 
@@ -52,6 +53,8 @@ class EngineJob:
         folder: folder of everything that belongs to the run; it exists. On a node it has the same path.
         settings: what else executors have to know, as lines of `job.properties`.
         options: the engine's own settings for the topology, by the engine's names.
+        nodes: node -> its namespaces and control group; empty where nodes are addresses of this host.
+        controller: those of the controller; None where nodes are addresses of this host.
     """
 
     run: str
@@ -62,6 +65,18 @@ class EngineJob:
     folder: Path
     settings: Mapping[str, str | int | float] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    nodes: Mapping[str, LocalNode] = field(default_factory=dict)
+    controller: LocalNode | None = None
+
+    def command(self, node: str | None, command: Sequence[str]) -> tuple[str, ...]:
+        """Return the command that runs another one on a node, or where the controller is if `node` is None."""
+        where = self.controller if node is None else self.nodes.get(node)
+        return tuple(command) if where is None else where.command(command)
+
+    def java_options(self, node: str) -> tuple[str, ...]:
+        """Return options of Java for processes of a node: it must not take the host's cores or a quota for them."""
+        where = self.nodes.get(node)
+        return () if where is None or where.cores is None else (f"-XX:ActiveProcessorCount={where.cores}",)
 
     @property
     def executors(self) -> list[str]:

@@ -25,6 +25,8 @@ class EngineKind(NamedTuple):
         processes: makes the processes of a run from the job, the installed engine, and the jar of our programs.
         options: begin of the names of its own settings that an agenda may change.
         has_acks: whether it can acknowledge rows.
+        node_mb, worker_mb: least memory that its processes were seen to need on a node, beside workers and per worker,
+            in MiB.
     """
 
     title: str
@@ -33,14 +35,17 @@ class EngineKind(NamedTuple):
     processes: Callable[[EngineJob, Engine, Path], EngineProcesses]
     options: str
     has_acks: bool
+    node_mb: int
+    worker_mb: int
 
 
 AGENTS = "agents"
 """Millrace's own agents, in agendas."""
 
 ENGINES: Mapping[str, EngineKind] = {
-    "storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses, "topology.", has_acks=True),
-    "flink": EngineKind("Apache Flink", "flink", check_for_flink, FlinkProcesses, "execution.", has_acks=False),
+    # Per worker of Storm, a log writer, too.
+    "storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses, "topology.", True, 150, 200),
+    "flink": EngineKind("Apache Flink", "flink", check_for_flink, FlinkProcesses, "execution.", False, 0, 250),
 }
 
 

@@ -12,7 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 UNTIMED = settings(deadline=None)  # a busy machine fails no test
 settings.register_profile("untimed", UNTIMED, max_examples=25)
-settings.register_profile("repeatable", UNTIMED, max_examples=40, derandomize=True)
+settings.register_profile("repeatable", UNTIMED, max_examples=25, derandomize=True)
 settings.register_profile("quick", UNTIMED, max_examples=10)
 settings.register_profile("deep", UNTIMED, max_examples=2000)
 settings.load_profile("untimed")
@@ -120,7 +120,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How many scenarios of kills and moves to play, and which; how many rounds to compare with other engines."""
     group = parser.getgroup("millrace")
-    group.addoption("--scenarios", type=int, default=64, metavar="N", help="play N scenarios of kills and moves")
+    group.addoption("--scenarios", type=int, default=40, metavar="N", help="play N scenarios of kills and moves")
     group.addoption("--oracle", type=int, default=100, metavar="N", help="compare N rounds per scheduler with engines")
     group.addoption(
         "--seed", type=int, metavar="S", help="play the scenarios of seed S (default: another one each time)"

@@ -112,6 +112,7 @@ def _hits(tracked: dict[str, str], pattern: str) -> list[str]:
     return [
         f"{name}:{number}: {line.strip()[:100]}"
         for name, text in tracked.items()
+        if re.search(pattern, text)
         for number, line in enumerate(text.splitlines(), 1)
         if re.search(pattern, line)
     ]

@@ -6,6 +6,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from inventory.values import EnergyModel, MeterLag
@@ -15,7 +16,7 @@ GROUP = "millrace.sensors"
 
 
 class Row(NamedTuple):
-    """One row for a trace table (`agents.trace.TABLES`).
+    """One row for a trace table (`agents.trace.COLUMNS`).
 
     Attributes:
         table: the table's name.
@@ -40,6 +41,7 @@ class Host:
         workers: returns slot -> process id of the live workers.
         power: the node's energy model, if known; None for a node that shares its machine.
         meter_lag: delay of the machine's external meter, if known.
+        root: root of the node's files; not `/` if the node consists of namespaces and the sensors run outside of them.
     """
 
     node: str
@@ -49,6 +51,7 @@ class Host:
     workers: Callable[[], Mapping[int, int]]
     power: EnergyModel | None = None
     meter_lag: MeterLag | None = None
+    root: Path = Path("/")
 
 
 class Sensor:

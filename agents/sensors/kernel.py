@@ -11,7 +11,7 @@ import ipaddress
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from agents.power.reader import MeteredHost
 from agents.sensors import Host, Row, Sensor
 from inventory.times import NS
 
+_HOST = Path("/")
 _PROC = Path("/proc")
 
 _PROCESSOR = 36
@@ -150,8 +151,10 @@ def group_cpu_ns(account: Path) -> int:
 
 def group_account(host: MeteredHost) -> Path | None:
     """Return the CPU account of this node's control group if the node consists of namespaces, else None."""
-    if is_real_sysfs(host):
-        return None
+    return None if is_real_sysfs(host) else _shown_account(host)
+
+
+def _shown_account(host: HostFiles) -> Path | None:
     return next((host.root / path for path in GROUP_ACCOUNTS if host.exists(path)), None)
 
 
@@ -172,7 +175,8 @@ class CpuSensor(Sensor):
         self._workers_ns = 0
         files = MeteredHost.here()
         self._packages = Packages(files)
-        self._account = None if host.shared else group_account(files)
+        account = group_account(files) if host.root == _HOST else _shown_account(HostFiles(host.root))
+        self._account = None if host.shared else account
         self._shares_cores = host.shared or self._account is not None
 
     def probe(self) -> str | None:
@@ -257,11 +261,11 @@ class MemorySensor(Sensor):
         return None
 
     def read(self, now_ns: int) -> Iterable[Row]:
-        memory = psutil.virtual_memory()
+        total, available = self._of_host()
         node, shared = self.host.node, self.host.shared
         rows = [
-            Row("memory", now_ns, ("host", node, "total", memory.total, shared)),
-            Row("memory", now_ns, ("host", node, "available", memory.available, shared)),
+            Row("memory", now_ns, ("host", node, "total", total, shared)),
+            Row("memory", now_ns, ("host", node, "available", available, shared)),
         ]
         processes = [("agent", node, self.host.agent)] if self.host.agent is not None else []
         processes += [("worker", str(slot), pid) for slot, pid in sorted(self.host.workers().items())]
@@ -270,6 +274,15 @@ class MemorySensor(Sensor):
             if rss is not None:
                 rows.append(Row("memory", now_ns, (scope, name, "rss", rss, False)))
         return rows
+
+    def _of_host(self) -> tuple[int, int]:
+        """Return the total and the available memory, in bytes."""
+        if self.host.root == _HOST:
+            memory = psutil.virtual_memory()
+            return memory.total, memory.available
+        lines = (self.host.root / "proc/meminfo").read_text().splitlines()
+        kib = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines)}
+        return kib["MemTotal"] * 1024, kib["MemAvailable"] * 1024
 
 
 def _rss(pid: int) -> int | None:
@@ -294,20 +307,36 @@ class NetworkSensor(Sensor):
         self._interface = ""
 
     def probe(self) -> str | None:
-        interface = interface_of(self.host.address)
+        if self.host.root != _HOST:
+            # The network of a node made of namespaces has one interface beside loopback.
+            interface = next((name for name in self._counters() if name != "lo"), None)
+        else:
+            interface = interface_of(self.host.address)
         if interface is None:
             return f"no network interface carries the data address {self.host.address}"
-        if interface not in psutil.net_io_counters(pernic=True, nowrap=False):
+        if interface not in self._counters():
             return f"the kernel counts no traffic of {interface}"
         self._interface = interface
         return None
 
     def read(self, now_ns: int) -> Iterable[Row]:
-        counters = psutil.net_io_counters(pernic=True, nowrap=False).get(self._interface)
-        if counters is None:
+        traffic = self._counters().get(self._interface)
+        if traffic is None:
             raise OSError(f"the interface {self._interface} is gone")
-        traffic = (counters.bytes_recv, counters.bytes_sent, counters.packets_recv, counters.packets_sent)
         return [Row("network", now_ns, (self._interface, *traffic, self.host.shared))]
+
+    def _counters(self) -> Mapping[str, tuple[int, int, int, int]]:
+        """Return interface -> bytes received and sent, packets received and sent."""
+        if self.host.root == _HOST:
+            found = psutil.net_io_counters(pernic=True, nowrap=False)
+            return {
+                name: (each.bytes_recv, each.bytes_sent, each.packets_recv, each.packets_sent)
+                for name, each in found.items()
+            }
+        # That of the node's first process, not of the one that reads.
+        lines = (self.host.root / "proc/1/net/dev").read_text().splitlines()[2:]
+        counts = {name.strip(): list(map(int, values.split())) for name, _, values in (x.partition(":") for x in lines)}
+        return {name: (fields[0], fields[8], fields[1], fields[9]) for name, fields in counts.items()}
 
 
 def interface_of(address: str) -> str | None:

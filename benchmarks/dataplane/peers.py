@@ -3,13 +3,14 @@
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import venv
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import psutil
 HERE = Path(__file__).parent
 BYTEWAX = "bytewax==0.21.1"
 FLINK = "apache-flink-libraries==2.3.0"
+PATHWAY = "pathway==0.33.0"
 POLL_S = 0.5
 """The kernel takes some milliseconds to add up the memory of a large process."""
 
@@ -143,6 +145,30 @@ def bytewax(text: Path, kind: str, processes: int, loops: int) -> Used:
         "PYTHONPATH": str(HERE),
     }
     return measured(command, variables)
+
+
+def pathway(text: Path, processes: int, loops: int, folder: Path) -> Used:
+    """One run of `pathway_flow.py`, whose processes divide the files of a folder: `loops` times the text."""
+    texts = folder / f"pathway-{loops}"
+    texts.mkdir(exist_ok=True)
+    for number in range(loops):
+        copy = texts / f"{number}.txt"
+        if not copy.exists():
+            copy.hardlink_to(text)
+    programs = environment("pathway", PATHWAY) / "bin"
+    command = [programs / "pathway", "spawn", "--processes", str(processes)]
+    command += ["--first-port", str(_free_ports(processes))]
+    return measured([*command, programs / "python", HERE / "pathway_flow.py"], {"MILLRACE_BENCH_TEXT": str(texts)})
+
+
+def _free_ports(number: int) -> int:
+    """The first of as many free ports in a row, below those that the system gives to clients."""
+    for first in range(20000, 32000, number):
+        with ExitStack() as held, suppress(OSError):
+            for port in range(first, first + number):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    sys.exit("no free ports")
 
 
 def flink(text: Path, loops: int, checkpoint_s: float, folder: Path) -> Used:

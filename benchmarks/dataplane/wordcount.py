@@ -1,4 +1,4 @@
-"""CPU seconds per million words of WordCount, beside Bytewax and Flink in the same run.
+"""CPU seconds per million words of WordCount, beside Bytewax, Flink and Pathway in the same run.
 
     python benchmarks/dataplane/wordcount.py [--rounds 5] [--seconds 5] [--only NAME ...]
 
@@ -47,6 +47,7 @@ CASES = (
     Case("columns, beside Flink", "running-count", {"api": "columns"}, 2, "flink running 2", 1.3, 2.0),
     Case("columns, combined", "wordcount", {"api": "columns", "combine": True}, 2, "bytewax final 2", 8.0, 12.0),
     Case("columns, final", "wordcount", {"api": "columns"}, 2, "bytewax final 2", 0.0, 0.0),
+    Case("columns, beside Pathway", "wordcount", {"api": "columns"}, 2, "pathway final 2", 0.0, 0.0),
     Case("tuple API, running", "running-count", {"api": "tuple"}, 2, "bytewax running 2", 2.0, 3.0),
     Case("batch API, running", "running-count", {"api": "batch"}, 2, "bytewax running 2", 5.0, 7.0),
     Case("batch API, beside Flink", "running-count", {"api": "batch"}, 2, "flink running 2", 0.0, 1.0),
@@ -98,7 +99,9 @@ def theirs(peer: str, text: Path, words: int, folder: Path) -> Cost:
     """One run of a peer, as the difference of two."""
     system, kind, number = peer.split()
     few, many = LOOPS["flink" if system == "flink" else kind]
-    if system == "flink":
+    if system == "pathway":
+        short, long = (peers.pathway(text, int(number), loops, folder) for loops in (few, many))
+    elif system == "flink":
         short, long = (peers.flink(text, loops, CHECKPOINT_S, folder) for loops in (few, many))
     else:
         short, long = (peers.bytewax(text, kind, int(number), loops) for loops in (few, many))

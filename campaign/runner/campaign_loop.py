@@ -321,13 +321,15 @@ class Campaign:
         )
         backend = self._clusters.backends[run.inventory]
         # Processes are those of the cluster that is up; a run that is skipped needs none.
-        processes = backend.processes if run.inventory == self._clusters.current else None
+        is_up = run.inventory == self._clusters.current
+        processes = backend.processes if is_up else None
         conditions = dataclasses.replace(self._conditions, tier=backend.tier, processes=processes)
         arguments = (job, conditions, partial, work, self._live_file, self._state, self._check_facts)
         if plan.agenda.engine == AGENTS:
             return RunAttempt(*arguments)
         attempt_there = EngineAttempt(*arguments)
-        attempt_there.use(plan.agenda.engine, plan.agenda.engine_options, work)
+        nodes = backend.local_nodes if is_up else None
+        attempt_there.use(plan.agenda.engine, plan.agenda.engine_options, work, nodes)
         return attempt_there
 
     def _check_facts(self, facts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -26,8 +26,10 @@ from campaign.results.run_metrics import measure, verified
 from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.run_attempt import Interval, RunAttempt
 from controller.coordinator.event_log import CONTROLLER
+from controller.nodes.local_nodes import LocalNode, LocalNodes
 from engines.conducting import Outcome, RunTimes, conduct, write_due
 from engines.job import LOGS, REPORTS, EngineJob, EngineProcesses
+from engines.limits import RunLimits
 from engines.reports import Reports, read_answer
 from engines.selection import ENGINES, ready, release_of
 from inventory.errors import MillraceError
@@ -50,8 +52,11 @@ MOST_LOG_BYTES = 10_000_000
 STOP_S = 10.0
 """Timeout for the last sample of sensors."""
 
-SENSORS = ("cpu", "memory")
-"""Sensors that measure an engine's processes; its network is not that of this host, and its nodes share one."""
+SENSORS: tuple[str, ...] = ("cpu", "memory")
+"""Sensors where nodes are addresses of this host; they share one network, which is not the host's."""
+
+SENSORS_OF_NAMESPACES: tuple[str, ...] = (*SENSORS, "network")
+"""Sensors where nodes consist of namespaces, whose energy is modelled only."""
 
 
 class EngineAttempt(RunAttempt):
@@ -59,9 +64,17 @@ class EngineAttempt(RunAttempt):
 
     _engine: EngineRecord | None = None
 
-    def use(self, name: str, options: Mapping[str, bool | int | float | str], work: Path) -> None:
-        """Set the engine by its name, its own settings, and the folder for its files."""
+    def use(
+        self,
+        name: str,
+        options: Mapping[str, bool | int | float | str],
+        work: Path,
+        cluster: LocalNodes | None,
+    ) -> None:
+        """Set the engine by its name, its own settings, the folder for its files, and nodes made of namespaces."""
         self._name, self._options, self._engine_folder = name, options, work / ENGINE_FOLDER
+        self._cluster = cluster
+        self._namespaces: Mapping[str, LocalNode] = {} if cluster is None else cluster.nodes
 
     async def run(self) -> RunRecord:
         """See `RunAttempt.run`."""
@@ -71,10 +84,12 @@ class EngineAttempt(RunAttempt):
         self._engine = EngineRecord(name=self._name, release=release_of(engine))
         reports = Reports(job.folder / REPORTS, self._job.run.name, job.topology, self._traces)
         self._enter(f"starting {ENGINES[self._name].title}")
+        limits = RunLimits(self._cluster, {slot.node for slot in job.workers})
         try:
-            async with ENGINES[self._name].processes(job, engine, programs) as processes:
-                outcome = await self._conduct(job, processes, reports)
+            async with limits, ENGINES[self._name].processes(job, engine, programs) as processes:
+                outcome = await self._conduct(job, processes, reports, limits)
         finally:
+            self._engine = replace(self._engine, quotas=limits.quotas)
             await asyncio.to_thread(reports.close)
         self._note(outcome)
         return await self._measure(job, outcome)
@@ -108,18 +123,24 @@ class EngineAttempt(RunAttempt):
             folder=self._engine_folder,
             settings={**text, **program.settings, "due": str(due), "seed": run.seed},
             options=self._options,
+            nodes=self._namespaces,
+            controller=None if self._cluster is None else self._cluster.controller,
         )
         job.write_properties()
         return job
 
-    async def _conduct(self, job: EngineJob, processes: EngineProcesses, reports: Reports) -> Outcome:
+    async def _conduct(
+        self, job: EngineJob, processes: EngineProcesses, reports: Reports, limits: RunLimits
+    ) -> Outcome:
         """Run the topology while the sensors measure the nodes."""
         samplers = [self._sampler(node, processes, reports) for node in sorted({slot.node for slot in job.workers})]
         for sampler in samplers:
             sampler.start()
         try:
             conditions = self._conditions
-            return await conduct(job, processes, reports, conditions.warmup_s, conditions.duration_s, self._enter)
+            return await conduct(
+                job, processes, reports, limits, conditions.warmup_s, conditions.duration_s, self._enter
+            )
         finally:
             await asyncio.gather(*(asyncio.to_thread(sampler.stop, STOP_S) for sampler in samplers))
 
@@ -133,9 +154,14 @@ class EngineAttempt(RunAttempt):
                     found[slot.index] = processes.host_pid(pid) or 0
             return {slot: pid for slot, pid in found.items() if pid}
 
-        host = Host(node, self._job.members[node].address, True, processes.daemons.get(node), workers)
+        address, daemon = self._job.members[node].address, processes.daemons.get(node)
+        if node in self._namespaces:
+            sensors = SENSORS_OF_NAMESPACES
+            host = Host(node, address, False, daemon, workers, root=self._namespaces[node].root)
+        else:
+            sensors, host = SENSORS, Host(node, address, True, daemon, workers)
         writer = TraceWriter(self._traces, self._job.run.name, node, AGENT)
-        names = [name for name in self._conditions.sensors if name in SENSORS]
+        names = [name for name in self._conditions.sensors if name in sensors]
         return Sampler(names, host, writer, self._suspect.append)
 
     def _note(self, outcome: Outcome) -> None:

@@ -1,6 +1,7 @@
 """A campaign from the cluster's lock to the end of the last run: inputs, profiling runs, and the runs themselves."""
 
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,19 +16,16 @@ from campaign.results.result_store import ResultStore
 from campaign.runner.campaign_loop import Campaign
 from campaign.runner.clean import clean
 from campaign.runner.clusters import Clusters, first_inventory
-from campaign.runner.open_campaign import Opened
+from campaign.runner.open_campaign import EMULATED, Opened
 from campaign.runner.profiling import begin_profiling, end_profiling
 from campaign.runner.run_environment import Ending
 from controller.host.disk import writing
 from controller.host.ownership import CleanupLog, ClusterLock
 from controller.host.signals import interrupted_once, interrupts_blocked, raise_held_interrupt
 from controller.nodes.backend import Backend
-from engines.selection import AGENTS, ready
+from engines.selection import AGENTS, ENGINES, ready
 from inventory.errors import UnfitError
 from workloads.workload import reporting_to
-
-LOOPBACK = 1
-"""Tier of nodes that are addresses of this host."""
 
 
 def run_all(
@@ -102,9 +100,36 @@ def check_engines(plan: CampaignPlan, runs: Sequence[Run], backends: Mapping[str
     for name, inventory in sorted({(plan.at(run).agenda.engine, run.inventory) for run in runs}):
         if name == AGENTS:
             continue
-        if backends[inventory].tier != LOOPBACK:
-            raise UnfitError(f"engine: {name} runs on nodes of this host only (inventory: loopback, or a cluster file)")
+        if obstacle := backends[inventory].engine_obstacle:
+            raise UnfitError(
+                f"engine: {name} cannot run on these nodes: {obstacle}; expected nodes of this host "
+                "(inventory: loopback, a cluster file, or as root an emulated cluster)"
+            )
         ready(name)
+    for run in runs:
+        if backends[run.inventory].tier == EMULATED and not plan.why_unplaced(run):
+            check_memory(plan, run)
+
+
+def check_memory(plan: CampaignPlan, run: Run) -> None:
+    """Check that the memory limits of a run's nodes leave its engine what it is known to need.
+
+    Raises:
+        UnfitError: one of them does not.
+    """
+    here = plan.at(run)
+    if here.agenda.engine == AGENTS:
+        return
+    kind = ENGINES[here.agenda.engine]
+    workers = Counter(slot.node for slot in set(here.placed[run.workload, run.scheduler].places.values()))
+    for node, count in sorted(workers.items()):
+        needed, limit = kind.node_mb + count * kind.worker_mb, here.cluster.by_id[node].memory_mb
+        if limit < needed:
+            raise UnfitError(
+                f"engine: {here.agenda.engine}: node {node} has {limit:g} MB of memory (memory_mb), and {kind.title} "
+                f"needs at least {needed} there for the {count} workers of run {run.name}; give the node more memory, "
+                "or place fewer workers there"
+            )
 
 
 def prepared(opened: Opened, runs: Sequence[Run], folder: Path, settings: Settings) -> Inputs:

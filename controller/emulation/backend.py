@@ -22,11 +22,13 @@ from controller.emulation.description import Description, nics_of, request_of
 from controller.emulation.network import NetworkPlan, new_prefix
 from controller.emulation.unprivileged import LinksReply, LinksRequest
 from controller.host.addresses import address_of
+from controller.host.cgroups import Group, find_hierarchy
 from controller.host.disk import writing
 from controller.host.namespaces import inside
 from controller.host.ownership import CleanupLog
 from controller.nodes.agents import Member
 from controller.nodes.backend import Calibration, LoopbackBackend, Operator
+from controller.nodes.local_nodes import LocalNode
 from controller.nodes.transport import LoopbackTransport
 from controller.ssh.backend import SshBackend
 from inventory.ansible_hosts import Hosts
@@ -55,6 +57,16 @@ class EmulatedBackend(SshBackend):
         """See `Backend.processes`: nodes and links are children of the emulation daemon."""
         return [os.getpid(), self._up.keeper.pid]
 
+    @property
+    def engine_obstacle(self) -> str:
+        """See `Backend.engine_obstacle`: there is none."""
+        return ""
+
+    @property
+    def local_nodes(self) -> "EmulatedNodes":
+        """See `Backend.local_nodes`."""
+        return EmulatedNodes(self._up)
+
     def check(self) -> None:
         """See `Backend.check`: host, user and inventory must allow an emulated cluster."""
         if reason := unsupported_reason():
@@ -81,7 +93,8 @@ class EmulatedBackend(SshBackend):
 
     async def calibrate(self) -> Calibration:
         """See `Backend.calibrate`: measures all nodes at once, then every link with a limit or a delay."""
-        self._refused = len(ask(self._folder, "status").refused)
+        # Limits may still be lifted, by a campaign on another engine or a playbook that was killed.
+        self._refused = len(ask(self._folder, "limit").refused)
         found = await asyncio.to_thread(calibrate, self._up)
         return Calibration(tuple(found), shortfall_of(found))
 
@@ -103,11 +116,60 @@ class EmulatedBackend(SshBackend):
         return Path(self._up.request.folder)
 
 
+class EmulatedNodes:
+    """Nodes of a running cluster as `controller.nodes.local_nodes.LocalNodes`."""
+
+    def __init__(self, description: Description) -> None:
+        """Take the description of the cluster."""
+        self._description = description
+
+    @property
+    def nodes(self) -> Mapping[str, LocalNode]:
+        """See `LocalNodes.nodes`."""
+        hierarchy, network = find_hierarchy(), self._description.network
+        found = {}
+        for name, member in self._description.members.items():
+            group, end = Group(hierarchy, member.group), network.endpoint(name)
+            found[name] = LocalNode(
+                end.address,
+                end.path,
+                group.entrances,
+                member.machine.cores,
+                member.machine.memory_mb,
+                member.files,
+                group.account,
+            )
+        return found
+
+    @property
+    def controller(self) -> LocalNode:
+        """See `LocalNodes.controller`."""
+        end = self._description.network.controller
+        return LocalNode(end.address, end.path)
+
+    async def limit(self) -> Mapping[str, float]:
+        """See `LocalNodes.limit`."""
+        answer = await asyncio.to_thread(ask, self._folder, "limit")
+        if answer.faults:
+            raise RunError("; ".join(answer.faults))
+        return answer.shares
+
+    async def lift(self) -> None:
+        """See `LocalNodes.lift`."""
+        await asyncio.to_thread(ask, self._folder, "lift")
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self._description.request.folder)
+
+
 class LinksBackend(LoopbackBackend):
     """Backend whose nodes are processes in network namespaces; see `controller.nodes.backend.Backend`.
 
     It is tier 1: the nodes' hardware settings in the inventory are not emulated.
     """
+
+    engine_obstacle = "on an emulated cluster only root can run other engines"
 
     def __init__(self, cluster: Cluster, hosts: Hosts, operator: Operator) -> None:
         """Prepare the available nodes of a cluster that was made from `hosts`."""

@@ -109,11 +109,6 @@ class EmulatedNode:
         return self._process.poll() is not None
 
 
-def files_of_node(pid: int) -> Path:
-    """Return the path of a node's root file system from outside; `pid` is its init process."""
-    return Path(os.sep) / "proc" / str(pid) / "root"
-
-
 class EmulationDaemon:
     """A cluster, running from `up` until the end of the block."""
 
@@ -200,7 +195,7 @@ class EmulationDaemon:
         for name, running in self._nodes.items():
             pid = running.wait()
             members[name] = Member(pid, groups[name].name, self.request.machines[name])
-            machine, root = self.request.machines[name], files_of_node(pid)
+            machine, root = self.request.machines[name], members[name].files
             self._effects[name] = SysfsEffects(name, machine, root, groups[name], self._refused.append)
             self._watch.add(name, self._effects[name].folders)
             self._report_progress(name)

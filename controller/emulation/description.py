@@ -124,6 +124,11 @@ class Member(Struct, frozen=True):
     group: str
     machine: Machine
 
+    @property
+    def files(self) -> Path:
+        """Root of the node's files, seen from outside."""
+        return Path("/proc") / str(self.pid) / "root"
+
 
 class Origin(Struct, frozen=True):
     """Origin of a cluster: the process that started it, that process's Millrace folder, and the time (UTC)."""

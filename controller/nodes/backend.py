@@ -12,6 +12,7 @@ from controller.host.addresses import address_of, check_addresses
 from controller.host.disk import writing
 from controller.host.ownership import CleanupLog
 from controller.nodes.agents import Member
+from controller.nodes.local_nodes import LocalNodes
 from controller.nodes.transport import LoopbackTransport
 from inventory.ansible_hosts import Hosts
 from inventory.cluster import Cluster
@@ -62,6 +63,19 @@ class Backend(Protocol):
     @property
     def processes(self) -> Sequence[int] | None:
         """Ancestors on this host of all processes of the campaign; None if some run on other machines.
+
+        Only valid inside `up`.
+        """
+        ...
+
+    @property
+    def engine_obstacle(self) -> str:
+        """Why processes of another engine cannot run on the nodes; empty if they can."""
+        ...
+
+    @property
+    def local_nodes(self) -> LocalNodes | None:
+        """The nodes, if they are made of namespaces of this host that other processes can join; else None.
 
         Only valid inside `up`.
         """
@@ -139,6 +153,10 @@ class LoopbackBackend:
 
     lock = "loopback"
     """All loopback clusters of a host share its processors."""
+
+    engine_obstacle = ""
+
+    local_nodes: LocalNodes | None = None
 
     def __init__(self, cluster: Cluster) -> None:
         """Prepare the available nodes of a cluster."""

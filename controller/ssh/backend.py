@@ -17,6 +17,7 @@ from controller.host.condition import run_to_end
 from controller.host.ownership import CleanupLog
 from controller.nodes.agents import Member
 from controller.nodes.backend import Calibration
+from controller.nodes.local_nodes import LocalNodes
 from controller.nodes.transport import STDERR_LOG, OnProgress, Remote, ignore_progress
 from controller.ssh.connection import Connection
 from controller.ssh.files import RemoteFiles
@@ -149,6 +150,16 @@ class SshBackend:
     def lock(self) -> str:
         """See `Backend.lock`; nodes on this host share its processors with loopback clusters, and their lock."""
         return "loopback" if self.tier else " ".join(sorted(f"{h.ssh_host}:{h.ssh_port}" for h in self._hosts))
+
+    @property
+    def engine_obstacle(self) -> str:
+        """See `Backend.engine_obstacle`."""
+        return "they are machines reached over SSH, where Millrace does not install and start other engines yet"
+
+    @property
+    def local_nodes(self) -> LocalNodes | None:
+        """See `Backend.local_nodes`: machines have none."""
+        return None
 
     @property
     def processes(self) -> Sequence[int] | None:

@@ -61,24 +61,32 @@ class FlinkProcesses(PlacedProcesses):
         self._managers = task_managers(job.topology, job.places, job.addresses)
 
     def _processes(self, java: str) -> list[SandboxProcess]:
-        first, folder, options = self._managers[0], self._job.folder, self._job.options
+        folder, options = self._job.folder, self._job.options
+        address = self._job_manager_address
         memory, names = memory_of(self._job.topology), resources(self._job.topology)
         mine = folder / "flink" / "jobmanager"
-        rest = f"http://{first.address}:{REST_PORT}"
+        rest = f"http://{address}:{REST_PORT}"
         arguments = ("--job-classname", JOB, str(folder), rest)
-        values = {**job_manager_values(first.address, mine), **options}
-        found = [self._process(java, JOB_MANAGER_TITLE, mine, values, JOB_MANAGER_JAVA, JOB_MANAGER, arguments)]
+        values = {**job_manager_values(address, mine), **options}
+        found = [self._process(java, None, JOB_MANAGER_TITLE, mine, values, JOB_MANAGER_JAVA, JOB_MANAGER, arguments)]
         for manager in self._managers:
             mine = folder / "flink" / manager.id
-            values = {**task_manager_values(manager, names, memory, first.address, mine), **options}
+            values = {**task_manager_values(manager, names, memory, address, mine), **options}
             worker = (f"-Dmillrace.node={manager.worker.node}", f"-Dmillrace.slot={manager.worker.index}")
-            own = (*memory.java_options, *worker)
-            found.append(self._process(java, _title(manager), mine, values, own, TASK_MANAGER, ()))
+            node = manager.worker.node
+            own = (*memory.java_options, *self._job.java_options(node), *worker)
+            found.append(self._process(java, node, _title(manager), mine, values, own, TASK_MANAGER, ()))
         return found
+
+    @property
+    def _job_manager_address(self) -> str:
+        """The controller's address; where nodes are addresses of this host, that of the first node."""
+        return self._managers[0].address if self._job.controller is None else self._job.controller.address
 
     def _process(
         self,
         java: str,
+        node: str | None,
         title: str,
         folder: Path,
         values: Values,
@@ -98,13 +106,13 @@ class FlinkProcesses(PlacedProcesses):
             *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
             *("-cp", f"{self._programs}:{self._installed.class_path}", main, "--configDir", str(folder), *arguments),
         )
-        return SandboxProcess(title, command, str(self._log(folder.name)))
+        return SandboxProcess(title, self._job.command(node, command), str(self._log(folder.name)))
 
     def _log(self, name: str) -> Path:
         return self._job.folder / LOGS / f"flink-{name}.log"
 
     def _daemons(self) -> Mapping[str, str]:
-        return {self._managers[0].worker.node: JOB_MANAGER_TITLE}
+        return {self._managers[0].worker.node: JOB_MANAGER_TITLE} if self._job.controller is None else {}
 
     def _places(self, rows: Sequence[Sequence[str]]) -> Mapping[str, Slot]:
         """Return executor -> worker, as Flink's REST interface has it."""

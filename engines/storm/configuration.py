@@ -13,6 +13,9 @@ from engines.job import LOGS, EngineJob
 from inventory.errors import InputError
 from workloads.topology import ACKER, Topology
 
+MASTER = "master"
+"""Folder of the configuration and the logs of ZooKeeper and Nimbus."""
+
 ZOOKEEPER_PORT = 2000
 NIMBUS_PORT = 6627
 SUPERVISOR_PORT = 6628
@@ -79,6 +82,7 @@ class StormFiles:
         self._job, self._libraries, self.programs = job, libraries, programs
         self.home = job.folder / "home"
         self.nodes = sorted({slot.node for slot in job.workers})
+        self._master = "localhost" if job.controller is None else job.controller.address
 
     def write(self) -> None:
         """Write all files."""
@@ -88,7 +92,7 @@ class StormFiles:
         (self.home / "log4j2" / "worker.xml").write_text(_WORKER_LOG, encoding="utf-8")
         (self.home / "log4j2" / "cluster.xml").write_text(_LOG.format(level="info"), encoding="utf-8")
         (job.folder / "topology.json").write_text(json.dumps(self._topology()), encoding="utf-8")
-        self._write_conf("master", {"storm.local.hostname": "localhost"})
+        self._write_conf(MASTER, {"storm.local.hostname": self._master})
         for number, node in enumerate(self.nodes):
             self._write_conf(node, self._supervisor(number, node))
 
@@ -133,9 +137,9 @@ class StormFiles:
         self.log(name).mkdir(parents=True, exist_ok=True)
         local = self._job.folder / "local" / name
         common = {
-            "storm.zookeeper.servers": ["localhost"],
+            "storm.zookeeper.servers": [self._master],
             "storm.zookeeper.port": ZOOKEEPER_PORT,
-            "nimbus.seeds": ["localhost"],
+            "nimbus.seeds": [self._master],
             "nimbus.thrift.port": NIMBUS_PORT,
             "nimbus.thrift.threads": 8,
             "nimbus.monitor.freq.secs": 1,
@@ -160,7 +164,8 @@ class StormFiles:
             "supervisor.monitor.frequency.secs": 1,
             "supervisor.heartbeat.frequency.secs": 1,
             "supervisor.worker.start.timeout.secs": 120,
-            "worker.childopts": f"-Xms{WORKER_HEAP_MB}m -Xmx{WORKER_HEAP_MB}m {' '.join(COMMON_JAVA)} "
+            "worker.childopts": f"-Xms{WORKER_HEAP_MB}m -Xmx{WORKER_HEAP_MB}m "
+            f"{' '.join((*COMMON_JAVA, *self._job.java_options(node)))} "
             f"-Dmillrace.node={node} -Dmillrace.port={first}",
         }
 

@@ -8,7 +8,7 @@ from engines.installation import Engine
 from engines.job import EngineJob
 from engines.placed_processes import PlacedProcesses
 from engines.sandbox import SandboxProcess
-from engines.storm.configuration import ZOOKEEPER_PORT, StormFiles
+from engines.storm.configuration import MASTER, ZOOKEEPER_PORT, StormFiles
 from inventory.errors import RunError
 
 MOST_SHOWN = 200
@@ -40,17 +40,19 @@ class StormProcesses(PlacedProcesses):
         folder = self._job.folder
         counts = (len(self._files.nodes), len(self._job.places))
         arguments = (folder, folder / "local" / "zookeeper", ZOOKEEPER_PORT, *counts)
-        return self._daemon(java, "Nimbus", "master", "millrace.storm.Master", *map(str, arguments))
+        return self._daemon(java, "Nimbus", None, "millrace.storm.Master", *map(str, arguments))
 
     def _supervisor(self, java: str, node: str) -> SandboxProcess:
         main = "org.apache.storm.daemon.supervisor.Supervisor"
         return self._daemon(java, supervisor_of(node), node, main)
 
-    def _daemon(self, java: str, title: str, name: str, main: str, *arguments: str) -> SandboxProcess:
-        options = self._files.daemon_options(name)
+    def _daemon(self, java: str, title: str, node: str | None, main: str, *arguments: str) -> SandboxProcess:
+        name = node or MASTER
+        options = (*self._files.daemon_options(name), *(self._job.java_options(node) if node else ()))
+        command = (java, *options, "-cp", self._files.class_path(name), main, *arguments)
         return SandboxProcess(
             title,
-            (java, *options, "-cp", self._files.class_path(name), main, *arguments),
+            self._job.command(node, command),
             str(self._files.log(name) / "daemon.log"),
             {"STORM_CONF_DIR": str(self._files.conf(name))},
         )
@@ -76,7 +78,7 @@ class StormProcesses(PlacedProcesses):
 
     def _last_error(self) -> str:
         """Return the last line of Nimbus's log that is an error, or just the last one."""
-        log = self._files.log("master") / "daemon.log"
+        log = self._files.log(MASTER) / "daemon.log"
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
         errors = [line for line in lines if "ERROR" in line or "Exception" in line]
         return (errors or lines or ["it has written nothing"])[-1][:MOST_SHOWN]

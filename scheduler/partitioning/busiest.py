@@ -13,7 +13,8 @@ from heapq import heapify, heappop, heappush
 
 from scheduler.partitioning.bounds import Density
 from scheduler.partitioning.counts import tightest
-from scheduler.partitioning.exact import elimination_order, search
+from scheduler.partitioning.elimination import elimination_order
+from scheduler.partitioning.exact import search
 from scheduler.partitioning.hop_search import busiest_of
 from scheduler.partitioning.hops import HopTable
 from scheduler.partitioning.instance import Instance

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from scheduler.partitioning.bounds import Density, Proof, best_of
+from scheduler.partitioning.elimination import Content, NodeStates, Placing, elimination_order, waiting_pairs
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.lagrange import PARTS, Prices
 
@@ -24,12 +25,6 @@ MOST_PRICES = 4
 
 PRICED_SETS = 1_000
 """Sets that are examined for a node's part in the bound by prices of classes."""
-
-Content = tuple[tuple[int, int], ...]
-"""(class, members) of a node's executors with unplaced partners."""
-
-Key = tuple[int, int, Content, tuple[int, ...]]
-"""State of a node: free load, free memory, content, topologies hosted (where slots are scarce)."""
 
 
 def search(
@@ -53,62 +48,6 @@ def search(
     return _Search(instance, density, kept, over, prices).run(states)
 
 
-def elimination_order(instance: Instance) -> list[int]:
-    """Return an order of the classes in which few executors at a time have partners on both sides.
-
-    Classes without partners come last.
-    """
-    loners = [kind for kind, near in enumerate(instance.near) if not near]
-    best: list[int] = []
-    best_cost: tuple[int, int] | None = None
-    starts = [kind for kind, near in enumerate(instance.near) if near]
-    starts.sort(key=lambda kind: (len(instance.near[kind]), kind))
-    for start in starts[:16]:
-        order, cost = _order_from(instance, start, len(starts))
-        if best_cost is None or cost < best_cost:
-            best, best_cost = order, cost
-    return best + loners
-
-
-def _order_from(instance: Instance, start: int, count: int) -> tuple[list[int], tuple[int, int]]:
-    sizes = [len(members) for members in instance.members]
-    waiting = [len(near) for near in instance.near]  # class -> partners without a place in the order
-    rates = [0] * len(sizes)  # class -> rate to those that have one, and partners without
-    order: list[int] = []
-    placed: set[int] = set()
-    live: set[int] = set()
-    widest = total = 0
-
-    def place(kind: int) -> None:
-        order.append(kind)
-        placed.add(kind)
-        live.add(kind)
-        for other, rate in instance.near[kind].items():
-            waiting[other] -= 1
-            rates[other] += rate
-
-    place(start)
-    while len(order) < count:
-        for kind in [kind for kind in live if not waiting[kind]]:
-            live.remove(kind)
-            for other, rate in instance.near[kind].items():
-                rates[other] -= rate
-        width = sum(sizes[kind] for kind in live)
-        widest, total = max(widest, width), total + width
-        offers = {other for kind in live for other in instance.near[kind] if other not in placed}
-        if not offers:
-            offers = {kind for kind, near in enumerate(instance.near) if near and kind not in placed}
-
-        def growth(kind: int) -> tuple[int, int, int]:
-            """Return the increase in executors with partners on both sides, and minus the rate to those of now."""
-            near = instance.near[kind]
-            closing = sum(sizes[other] for other in near if waiting[other] == 1 and other in live)
-            return sizes[kind] * (waiting[kind] > 0) - closing, -rates[kind], kind
-
-        place(min(offers, key=growth))
-    return order, (widest, total)
-
-
 State = tuple[int, ...]
 """The key numbers of all nodes with remaining room, ascending."""
 
@@ -127,18 +66,13 @@ class _Search:
         self._order = elimination_order(instance)
         self._prices = load_prices(instance, density)
         self._class_prices = class_prices
-        self._keys: list[Key] = []
-        self._number: dict[Key, int] = {}
+        self._states = NodeStates(instance)
         self._waiting = [len(members) for members in instance.members]
         self._top = 0  # upper bound over all states of the latest layer
 
     def run(self, most_states: int) -> Proof:
         instance = self._instance
-        nodes: dict[int, int] = {}
-        for node, slots in enumerate(instance.slots):
-            if slots:
-                hosted = (slots,) if instance.scarce else ()
-                nodes[node] = self._numbered((instance.capacity[node], instance.room[node], (), hosted))
+        nodes = self._states.empty()
         layer: Layer = {tuple(sorted(nodes.values())): (0, (), -1)}
         history: list[tuple[Layer, _Stage]] = []
         states, top = 0, instance.total_rate
@@ -160,13 +94,6 @@ class _Search:
         if layer[final][0] <= self._kept:
             return Proof(None, self._kept, True, False)
         return Proof(self._traced(history, final, nodes), layer[final][0], True, False)
-
-    def _numbered(self, key: Key) -> int:
-        number = self._number.get(key)
-        if number is None:
-            number = self._number[key] = len(self._keys)
-            self._keys.append(key)
-        return number
 
     def _extended(self, layer: Layer, stage: "_Stage") -> Layer | None:
         """Return the states with one more member of the stage's class on any node, or None when the time is up."""
@@ -228,16 +155,12 @@ class _Search:
         return node_of
 
 
-class _Stage:
+class _Stage(Placing):
     """Placement of one class: effect of a member on a node, bounds, and reduction of states at the end."""
 
     def __init__(self, search: _Search, kind: int, waiting: list[int]) -> None:
-        self.kind = kind
+        super().__init__(search._instance, search._states, kind, waiting)
         self._search = search
-        self._instance = search._instance
-        self._coming = set(waiting)
-        self._later = self._coming - {kind}
-        self._lightest = min((self._instance.load[other] for other in self._later), default=-1)
         self._left: dict[int, int] = {other: search._waiting[other] for other in waiting}
         self._steps: dict[int, tuple[int, int]] = {}
         self._closings: dict[int, int] = {}
@@ -246,62 +169,33 @@ class _Stage:
         self._owed = 0
         self._constants: tuple[int, ...] = ()
         self._divisors = (1, *(q for _, q in search._prices))
-        near = self._instance.near
-        twice = 0
-        for one, left in self._left.items():
-            for other, rate in near[one].items():
-                if other == one:
-                    twice += rate * left * (left - 1)
-                elif other in self._left:
-                    twice += rate * left * self._left[other]
-        self._pairs = twice // 2
+        self._pairs = waiting_pairs(search._instance, self._left)
 
     def count(self) -> None:
         """Record the number of waiting members."""
         steps = self._search._density.steps
-        load = sum(steps[kind] * self._search._waiting[kind] for kind in self._coming)
+        load = sum(steps[kind] * self._search._waiting[kind] for kind in self.coming)
         self._constants = (self._pairs, *(p * load for p, _ in self._search._prices))
         given = self._search._class_prices
         if given is not None:
-            self._owed = sum(given.prices[kind] * self._search._waiting[kind] for kind in self._coming)
+            self._owed = sum(given.prices[kind] * self._search._waiting[kind] for kind in self.coming)
 
     def step(self, number: int) -> tuple[int, int]:
         """Return the key of a node after it receives a member, and the rate this keeps; -1 if it has no room."""
         known = self._steps.get(number)
         if known is None:
-            known = self._steps[number] = self._step(*self._search._keys[number])
+            to = self.after(number)
+            known = self._steps[number] = to, self.rate_with(number) if to >= 0 else 0
         return known
-
-    def _step(self, free: int, room: int, content: Content, hosted: tuple[int, ...]) -> tuple[int, int]:
-        instance, kind = self._instance, self.kind
-        free -= instance.load[kind]
-        room -= instance.memory[kind]
-        if free < 0 or room < 0:
-            return -1, 0
-        if hosted and instance.topology[kind] not in hosted[1:]:
-            if len(hosted) > hosted[0]:
-                return -1, 0
-            hosted = (hosted[0], *sorted((*hosted[1:], instance.topology[kind])))
-        near = instance.near[kind]
-        gain = sum(near.get(other, 0) * count for other, count in content)
-        if any(other in self._coming for other in near):
-            counts = dict(content)
-            counts[kind] = counts.get(kind, 0) + 1
-            content = tuple(sorted(counts.items()))
-        return self._search._numbered((free, room, content, hosted)), gain
 
     def closed(self, number: int) -> int:
         """Return the key without executors whose partners are all placed; -1 for a node without room."""
         known = self._closings.get(number)
         if known is None:
-            free, room, content, hosted = self._search._keys[number]
+            free, room, content, hosted = self.states.keys[number]
             known = -1
-            if self._lightest >= 0 and free >= self._lightest:
-                near = self._instance.near
-                content = tuple(
-                    (kind, count) for kind, count in content if any(other in self._later for other in near[kind])
-                )
-                known = self._search._numbered((free, room, content, hosted))
+            if self.lightest >= 0 and free >= self.lightest:
+                known = self.states.numbered((free, room, self.still_open(content), hosted))
             self._closings[number] = known
         return known
 
@@ -312,7 +206,7 @@ class _Stage:
         for number in state:
             worth = worths.get(number)
             if worth is None:
-                worth = worths[number] = self._worth(*self._search._keys[number][::2][:2])
+                worth = worths[number] = self._worth(*self.states.keys[number][::2][:2])
             for at, value in enumerate(worth):
                 sums[at] += value
         return min(total // divisor for total, divisor in zip(sums, self._divisors, strict=True))
@@ -323,7 +217,7 @@ class _Stage:
         for number in state:
             worth = known.get(number)
             if worth is None:
-                free, _, content, _ = self._search._keys[number]
+                free, _, content, _ = self.states.keys[number]
                 worth = known[number] = prices.worth(free, self._gains(content), self._left, PRICED_SETS)
             total += worth
         return total // PARTS
@@ -332,7 +226,7 @@ class _Stage:
         """Return waiting class -> rate of one member to a node's executors."""
         gains: dict[int, int] = {}
         for kind, count in content:
-            for other, rate in self._instance.near[kind].items():
+            for other, rate in self.instance.near[kind].items():
                 if other in self._left:
                     gains[other] = gains.get(other, 0) + rate * count
         return gains

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scheduler.partitioning.bounds import Density, best_of
-from scheduler.partitioning.exact import Content, Key, elimination_order, load_prices
+from scheduler.partitioning.elimination import Content, NodeStates, Placing, elimination_order, waiting_pairs
+from scheduler.partitioning.exact import load_prices
 from scheduler.partitioning.hop_levels import Level
 from scheduler.partitioning.hops import HopTable
 from scheduler.partitioning.instance import Instance
@@ -64,21 +65,16 @@ class _Search:
         self.instance = instance
         self.between = table.between
         self.levels = [_Sets(instance, level, len(table.between)) for level in levels]
-        self.keys: list[Key] = []
+        self.states = NodeStates(instance)
         self.waiting = [len(members) for members in instance.members]
         self._table = table
         self._known = known
         self._over = over
-        self._number: dict[Key, int] = {}
 
     def run(self) -> HopProof:
         instance = self.instance
         order = elimination_order(instance)
-        nodes: dict[int, int] = {}
-        for node, slots in enumerate(instance.slots):
-            if slots:
-                hosted = (slots,) if instance.scarce else ()
-                nodes[node] = self.numbered((instance.capacity[node], instance.room[node], (), hosted))
+        nodes = self.states.empty()
         start = tuple(tuple(sorted(nodes[node] for node in mine if node in nodes)) for mine in self._table.groups)
         layer: Layer = {start: (0, (), 0, -1)}
         history: list[tuple[Layer, _Stage]] = []
@@ -100,13 +96,6 @@ class _Search:
             return HopProof(None, self._known, True, False)
         final = min(layer, key=lambda state: layer[state][0])
         return HopProof(self._traced(history, final, nodes), layer[final][0], True, False)
-
-    def numbered(self, key: Key) -> int:
-        number = self._number.get(key)
-        if number is None:
-            number = self._number[key] = len(self.keys)
-            self.keys.append(key)
-        return number
 
     def _extended(self, layer: Layer, stage: "_Stage") -> Layer | None:
         """Return the states with one more member of the stage's class on any node, or None when the time is up."""
@@ -181,16 +170,12 @@ class _Sets:
         self.divisors = (1, *(q for _, q in self.prices))
 
 
-class _Stage:
+class _Stage(Placing):
     """Placement of one class: effect of a member on a node, bounds, and reduction of states at the end."""
 
     def __init__(self, search: _Search, kind: int, waiting: list[int]) -> None:
-        self.kind = kind
+        super().__init__(search.instance, search.states, kind, waiting)
         self._search = search
-        self._instance = search.instance
-        self._coming = set(waiting)
-        self._later = self._coming - {kind}
-        self._lightest = min((self._instance.load[other] for other in self._later), default=-1)
         self._left = {other: search.waiting[other] for other in waiting}
         self._steps: dict[int, int] = {}
         self._rates: dict[int, int] = {}
@@ -203,15 +188,7 @@ class _Stage:
     def count(self) -> None:
         """Record the number of waiting members, and forget the bounds for one more."""
         self._left[self.kind] = self._search.waiting[self.kind]
-        near = self._instance.near
-        twice = 0
-        for one, left in self._left.items():
-            for other, rate in near[one].items():
-                if other == one:
-                    twice += rate * left * (left - 1)
-                elif other in self._left:
-                    twice += rate * left * self._left[other]
-        self._pairs = twice // 2
+        self._pairs = waiting_pairs(self.instance, self._left)
         self._owed = []
         for level in self._search.levels:
             load = sum(level.density.steps[kind] * left for kind, left in self._left.items())
@@ -225,43 +202,25 @@ class _Stage:
         """Return the rate between one member of the class and a node's executors."""
         known = self._rates.get(number)
         if known is None:
-            near = self._instance.near[self.kind]
-            known = self._rates[number] = sum(near.get(other, 0) * n for other, n in self._search.keys[number][2])
+            known = self._rates[number] = self.rate_with(number)
         return known
 
     def step(self, number: int) -> int:
         """Return the key of a node after it receives a member; -1 if it has no room."""
         known = self._steps.get(number)
         if known is None:
-            known = self._steps[number] = self._step(*self._search.keys[number])
+            known = self._steps[number] = self.after(number)
         return known
-
-    def _step(self, free: int, room: int, content: Content, hosted: tuple[int, ...]) -> int:
-        instance, kind = self._instance, self.kind
-        free -= instance.load[kind]
-        room -= instance.memory[kind]
-        if free < 0 or room < 0:
-            return -1
-        if hosted and instance.topology[kind] not in hosted[1:]:
-            if len(hosted) > hosted[0]:
-                return -1
-            hosted = (hosted[0], *sorted((*hosted[1:], instance.topology[kind])))
-        if any(other in self._coming for other in instance.near[kind]):
-            counts = dict(content)
-            counts[kind] = counts.get(kind, 0) + 1
-            content = tuple(sorted(counts.items()))
-        return self._search.numbered((free, room, content, hosted))
 
     def closed(self, number: int) -> int:
         """Return the key without executors whose partners are all placed; -1 for a node that no longer matters."""
         known = self._closings.get(number)
         if known is None:
-            free, room, content, hosted = self._search.keys[number]
-            near = self._instance.near
-            content = tuple((kind, n) for kind, n in content if any(other in self._later for other in near[kind]))
-            if self._lightest < 0 or free < self._lightest:
+            free, room, content, hosted = self.states.keys[number]
+            content = self.still_open(content)
+            if self.lightest < 0 or free < self.lightest:
                 free, room, hosted = -1, 0, ()
-            known = self._search.numbered((free, room, content, hosted)) if content or free >= 0 else -1
+            known = self.states.numbered((free, room, content, hosted)) if content or free >= 0 else -1
             self._closings[number] = known
         return known
 
@@ -274,7 +233,7 @@ class _Stage:
                 cut += self._add(sums, self._set_worth(at, tuple(state[group] for group in groups)))
             for group in level.alone:
                 for number in state[group]:
-                    free, _, content, _ = self._search.keys[number]
+                    free, _, content, _ = self.states.keys[number]
                     cut += self._add(sums, self._worth(at, free, content))
             kept = min(value // divisor for value, divisor in zip(sums, level.divisors, strict=True))
             total += level.step * max(0, cut - kept)
@@ -294,7 +253,7 @@ class _Stage:
             room, counts = -1, dict[int, int]()
             for mine in parts:
                 for number in mine:
-                    free, _, content, _ = self._search.keys[number]
+                    free, _, content, _ = self.states.keys[number]
                     room = max(0, room) + free if free >= 0 else room
                     for kind, count in content:
                         counts[kind] = counts.get(kind, 0) + count
@@ -309,7 +268,7 @@ class _Stage:
         level = self._search.levels[at]
         gains: dict[int, int] = {}
         for kind, count in content:
-            for other, rate in self._instance.near[kind].items():
+            for other, rate in self.instance.near[kind].items():
                 if other in self._left:
                     gains[other] = gains.get(other, 0) + rate * count
         pairs = sum(gain * self._left[kind] for kind, gain in gains.items())

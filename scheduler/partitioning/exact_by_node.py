@@ -41,8 +41,8 @@ N = TypeVar("N", int, float)
 Filling = tuple[tuple[int, ...], int]
 """Members per class, and the rate that they keep among themselves."""
 
-Offer = tuple[int, tuple[int, ...], int]
-"""Slack, in parts of a rate unit, and filling."""
+Offer = tuple[int, tuple[int, ...], int, int]
+"""Slack, in parts of a rate unit, filling, and its load."""
 
 Remaining = tuple[int, ...]
 
@@ -87,7 +87,8 @@ def search_by_node(instance: Instance, fillings: Sequence[list[Filling]], kept: 
         slacks = zip(worth, mine, strict=True)
         # With more slack no placement keeps more than the known one.
         ordered = sorted((top - w, counts, keeps) for w, (counts, keeps) in slacks if kept < 0 or top - w <= most)
-        offers.extend([ordered] * len(nodes))
+        loaded = [(slack, counts, keeps, sum(map(mul, counts, instance.load))) for slack, counts, keeps in ordered]
+        offers.extend([loaded] * len(nodes))
     order = [node for nodes in alike for node in nodes]
     room = sum(instance.capacity[node] for node in order)
     layer: Layer = {tuple(sizes): (0, (), -1)}
@@ -99,11 +100,14 @@ def search_by_node(instance: Instance, fillings: Sequence[list[Filling]], kept: 
             if not looked % 64 and over():
                 return Proof(None, max(kept, _promise(layer, prices, promised)), False, True)
             promise = PARTS * so_far + sum(p * left for p, left in zip(prices, remaining, strict=True)) + promised
-            for number, (slack, counts, keeps) in enumerate(choices):
+            least = sum(map(mul, remaining, instance.load)) - room  # load that must go to this node
+            for number, (slack, counts, keeps, load) in enumerate(choices):
                 if kept >= 0 and (promise - slack) // PARTS <= kept:
                     break
+                if load < least:
+                    continue
                 fresh = tuple(map(sub, remaining, counts))
-                if min(fresh) < 0 or sum(map(mul, fresh, instance.load)) > room:
+                if min(fresh) < 0:
                     continue
                 known = following.get(fresh)
                 if known is None or known[0] < so_far + keeps:
@@ -153,14 +157,14 @@ def fillings_of(instance: Instance, node: int) -> list[Filling] | None:
     for kind, members in enumerate(instance.members):
         near = [(other, rate) for other, rate in instance.near[kind].items() if other < kind]
         inner = instance.near[kind].get(kind, 0)
-        load, memory = instance.load[kind], instance.memory[kind]
+        load, memory, topology = instance.load[kind], instance.memory[kind], instance.topology[kind]
         found: list[tuple[tuple[int, ...], int, int, frozenset[int], int]] = []
         for counts, free, room, hosted, keeps in partial:
             gain = 0
             for other, rate in near:
                 gain += rate * counts[other]
             found.append(((*counts, 0), free, room, hosted, keeps))
-            hosts = hosted | {instance.topology[kind]}
+            hosts = hosted if topology in hosted else hosted | {topology}
             if len(hosts) > instance.slots[node]:
                 continue
             for count in range(1, len(members) + 1):

@@ -66,6 +66,11 @@ class Instance:
         return of
 
     @cached_property
+    def distinct(self) -> bool:
+        """Return whether every executor is a class of its own, with the same number."""
+        return len(self.members) == self.executors
+
+    @cached_property
     def total_load(self) -> int:
         """Load of all executors together."""
         return sum(load * len(members) for load, members in zip(self.load, self.members, strict=True))
@@ -73,6 +78,8 @@ class Instance:
     @cached_property
     def pairs(self) -> int:
         """Number of communicating pairs of executors."""
+        if self.distinct:
+            return sum(len(others) - (one in others) for one, others in enumerate(self.near)) // 2
         return self._over_links(lambda rate: 1)
 
     @cached_property
@@ -108,14 +115,13 @@ class Instance:
 
     def cut(self, node_of: Sequence[int]) -> int:
         """Return W of a placement (executor -> node)."""
-        if len(self.members) == self.executors:
-            home = [node_of[members[0]] for members in self.members]
-            return sum(
-                rate
-                for one, others in enumerate(self.near)
-                for other, rate in others.items()
-                if other > one and home[one] != home[other]
-            )
+        if self.distinct:
+            twice = 0
+            for here, others in zip(node_of, self.near, strict=True):
+                for other, rate in others.items():
+                    if node_of[other] != here:
+                        twice += rate
+            return twice // 2
         counts: list[dict[int, int]] = []
         for members in self.members:
             mine: dict[int, int] = {}
@@ -173,7 +179,10 @@ def instance_of(problem: Problem, topologies: Sequence[Topology], memory_counts:
     common = gcd(*load, *limits) or 1
     room = [node.memory_mb for node in problem.cluster.nodes]
     _, (memory, rooms) = scaled([kind.memory if states else 0.0 for kind in raw], room if states else [0.0] * len(room))
-    values = sorted({rate for kind in raw for rate in kind.near.values()})
+    rates: set[float] = set()
+    for kind in raw:
+        rates.update(kind.near.values())
+    values = sorted(rates)
     rate_scale, (whole,) = scaled(values)
     unit = dict(zip(values, whole, strict=True))
     return Instance(
@@ -181,7 +190,7 @@ def instance_of(problem: Problem, topologies: Sequence[Topology], memory_counts:
         load=tuple(value // common for value in load),
         memory=tuple(memory),
         topology=tuple(kind.topology for kind in raw),
-        near=tuple({other: unit[rate] for other, rate in kind.near.items() if unit[rate]} for kind in raw),
+        near=tuple(_in_units(kind.near, unit, 0 in whole) for kind in raw),
         capacity=tuple(value // common for value in limits),
         room=tuple(rooms),
         slots=tuple(slots),
@@ -189,6 +198,12 @@ def instance_of(problem: Problem, topologies: Sequence[Topology], memory_counts:
         load_unit=common / load_scale,
         home=_homes(problem, topologies, first),
     )
+
+
+def _in_units(near: Mapping[int, float], unit: Mapping[float, int], some_vanish: bool) -> dict[int, int]:
+    """Return rates in units; those that are less than half a unit, if there are any, are left out."""
+    made = dict(zip(near, map(unit.__getitem__, near.values()), strict=True))
+    return {other: rate for other, rate in made.items() if rate} if some_vanish else made
 
 
 @dataclass(frozen=True)
@@ -265,6 +280,8 @@ def _observed_kinds(
     for number, (mark, mine) in enumerate(zip(marks, near, strict=True)):
         key: object = number if times[mark] == 1 else (mark, tuple(sorted(mine.items())))
         merged.setdefault(key, []).append(number)
+    if len(merged) == len(near):
+        return [_Kind([number], *demands[number], mine) for number, mine in enumerate(near)]
     kind_of = [0] * first[-1]
     for kind, together in enumerate(merged.values()):
         for number in together:

@@ -47,6 +47,8 @@ INNER: tuple[Callable[..., float | None], ...] = (
     kernels_annealing.drawn,
     kernels_annealing.tally,
     kernels_annealing.shift,
+    kernels_annealing.mark,
+    kernels_annealing.switch,
     kernels_annealing.anneal,
     kernels_hops.hop_rise,
     kernels_hops.link_shift,

@@ -15,6 +15,9 @@ STAGES = 128
 DRAWS = 4096
 """Tabled logarithms: -ln(u) for u at equal distances in (0, 1)."""
 
+CLOSED = 8
+"""So many vertices in a row without a neighbour outside show that a region may have none."""
+
 MASK = 0xFFFFFFFF
 """Of the 32 random bits."""
 
@@ -45,6 +48,58 @@ def shift(v: int, q: int, vw: Ints, vm: Ints, part: Ints, load: Ints, memory: In
     memory[q] += vm[v]
 
 
+def mark(v: int, outer: Ints, border: Ints, spot: Ints, size: int) -> int:
+    """Add v to the `size` vertices of `border` or remove it, as `outer` says. Return how many there are."""
+    if outer[v] > 0:
+        if spot[v] < 0:
+            border[size] = v
+            spot[v] = size
+            size += 1
+    elif spot[v] >= 0:
+        size -= 1
+        last = border[size]
+        border[spot[v]] = last
+        spot[last] = spot[v]
+        spot[v] = -1
+    return size
+
+
+def switch(
+    v: int,
+    p: int,
+    q: int,
+    k: int,
+    xadj: Ints,
+    adj: Ints,
+    wgt: Ints,
+    vw: Ints,
+    vm: Ints,
+    part: Ints,
+    load: Ints,
+    memory: Ints,
+    rate: Ints,
+    outer: Ints,
+    border: Ints,
+    spot: Ints,
+    size: int,
+) -> int:
+    """Move v from part p to q, for `anneal`. Return the number of vertices at a border."""
+    shift(v, q, vw, vm, part, load, memory)
+    outer[v] += rate[v * k + p] - rate[v * k + q]
+    size = mark(v, outer, border, spot, size)
+    for e in range(xadj[v], xadj[v + 1]):
+        u = adj[e]
+        rate[u * k + p] -= wgt[e]
+        rate[u * k + q] += wgt[e]
+        if part[u] == p:
+            outer[u] += wgt[e]
+            size = mark(u, outer, border, spot, size)
+        elif part[u] == q:
+            outer[u] -= wgt[e]
+            size = mark(u, outer, border, spot, size)
+    return size
+
+
 def anneal(
     n: int,
     k: int,
@@ -60,6 +115,7 @@ def anneal(
     draws: Floats,
     hot: float,
     block: int,
+    apart: int,
     x: int,
     best: Ints,
     load: Ints,
@@ -68,18 +124,23 @@ def anneal(
     start: Ints,
     member: Ints,
     place: Ints,
+    outer: Ints,
+    border: Ints,
+    spot: Ints,
     rate: Ints,
 ) -> int:
     """Run simulated annealing (Kirkpatrick, Gelatt, Vecchi, 1983). Return by how much the cut fell.
 
-    A step moves a vertex to the part of a neighbour or, if that is full, swaps it with any vertex there. On return
-    `best` holds the best placement found, and `part` is arbitrary. Limits that hold at the start still hold.
-    The rates of vertex v with part p are kept at v * k + p of `rate`, as most steps are rejected: so a step takes the
-    same time whatever the number of neighbours, and only accepted ones go over them.
+    A step moves a vertex to the part of a neighbour or, if that is full, swaps it with any vertex there. Only vertices
+    at a border are drawn: the others' neighbours are all in the same part. On return `best` holds the best placement
+    found, `count[0]` the number of steps, and `part` is arbitrary. Limits that hold at the start still hold.
+    The rates of vertex v with part p are kept at v * k + p of `rate`, those with all other parts at v of `outer`, as
+    most steps are rejected: so a step takes the same time whatever the number of neighbours.
 
     Args:
         hot: the first temperature, in units of rate; `cooling` has the factors of all temperatures.
-        block: steps at each temperature.
+        block: steps at each temperature, if all vertices were at a border.
+        apart: not 0: an eighth of the steps are to any part, as some parts do not communicate.
         x: random bits, not 0.
         draws: see `DRAWS`.
     The arrays after `best` are scratch space.
@@ -92,9 +153,15 @@ def anneal(
         best[v] = part[v]
     for at in range(n * k):
         rate[at] = 0
+    size = 0
     for v in range(n):
+        outer[v] = 0
+        spot[v] = -1
         for e in range(xadj[v], xadj[v + 1]):
             rate[v * k + part[adj[e]]] += wgt[e]
+            if part[adj[e]] != part[v]:
+                outer[v] += wgt[e]
+        size = mark(v, outer, border, spot, size)
     end = 0
     for p in range(k):
         start[p] = end
@@ -106,18 +173,20 @@ def anneal(
         place[v] = start[p] + count[p]
         member[place[v]] = v
         count[p] += 1
-    change = lowest = 0
+    change = lowest = used = 0
     for stage in range(STAGES):
         heat = hot * cooling[stage]
-        for _ in range(block):
+        times = 1 + block * size // n
+        used += times
+        for _ in range(times):
+            if size == 0:
+                break
             x = drawn(x)
-            v = (x * n) >> 32
-            degree = xadj[v + 1] - xadj[v]
-            if degree == 0:
-                continue
-            x = drawn(x)
+            v = border[(x * size) >> 32]
             p = part[v]
-            q = part[adj[xadj[v] + ((x * degree) >> 32)]]
+            x = drawn(x)
+            e = xadj[v] + ((x * (xadj[v + 1] - xadj[v])) >> 32)
+            q = (x * k) >> 32 if apart != 0 and x & 7 == 0 else part[adj[e]]
             if p == q:
                 continue
             rise = rate[v * k + p] - rate[v * k + q]
@@ -132,11 +201,9 @@ def anneal(
                     place[v] = start[q] + count[q]
                     member[place[v]] = v
                     count[q] += 1
-                    shift(v, q, vw, vm, part, load, memory)
-                    for e in range(xadj[v], xadj[v + 1]):
-                        row = adj[e] * k
-                        rate[row + p] -= wgt[e]
-                        rate[row + q] += wgt[e]
+                    size = switch(
+                        v, p, q, k, xadj, adj, wgt, vw, vm, part, load, memory, rate, outer, border, spot, size
+                    )
                     change += rise
             elif count[q] > 0:
                 u = member[start[q] + (((x >> 12) * count[q]) >> 20)]
@@ -156,30 +223,23 @@ def anneal(
                     if adj[e] == v:
                         rise += 2 * wgt[e]
                 if rise <= accepted:
-                    part[v] = q
-                    part[u] = p
                     member[place[v]] = u
                     member[place[u]] = v
                     here = place[v]
                     place[v] = place[u]
                     place[u] = here
-                    load[p] -= heavier
-                    load[q] += heavier
-                    memory[p] -= larger
-                    memory[q] += larger
-                    for e in range(xadj[v], xadj[v + 1]):
-                        row = adj[e] * k
-                        rate[row + p] -= wgt[e]
-                        rate[row + q] += wgt[e]
-                    for e in range(xadj[u], xadj[u + 1]):
-                        row = adj[e] * k
-                        rate[row + q] -= wgt[e]
-                        rate[row + p] += wgt[e]
+                    size = switch(
+                        v, p, q, k, xadj, adj, wgt, vw, vm, part, load, memory, rate, outer, border, spot, size
+                    )
+                    size = switch(
+                        u, q, p, k, xadj, adj, wgt, vw, vm, part, load, memory, rate, outer, border, spot, size
+                    )
                     change += rise
         if change < lowest:
             lowest = change
             for v in range(n):
                 best[v] = part[v]
+    count[0] = used
     return -lowest
 
 
@@ -223,19 +283,22 @@ def rework(
     start: Ints,
     member: Ints,
     place: Ints,
+    outer: Ints,
+    border: Ints,
+    spot: Ints,
     space: int,
     rate: Ints,
 ) -> int:
     """Anneal a few communicating parts and keep improvements, repeatedly. Return by how much the cut fell.
 
-    Parts are drawn by rate, with one or two empty parts added. Annealing starts at `heat` times the region's mean rate
-    per vertex, or at a quarter, 1/16 or 1/64 of that.
+    Parts are drawn by rate, and at random where those drawn communicate with no others; one or two empty parts are
+    added. Annealing starts at `heat` times the region's mean rate per vertex, or at a quarter, 1/16 or 1/64 of that.
 
     Args:
         state: one number, the random bits; updated.
         size: minimum number of vertices of a region.
         fewest: minimum number of parts of a region.
-        steps: steps per vertex of a region.
+        steps: steps per vertex of a region, if all were at a border.
         looks: total number of steps.
         space: size of `rate`; regions of more vertices times parts are passed over.
     The arrays from `head` on are scratch space.
@@ -253,7 +316,7 @@ def rework(
     while looks > 0:
         x = drawn(x)
         v = (x * n) >> 32
-        m = parts = tries = 0
+        m = parts = tries = idle = apart = 0
         p = part[v]
         while True:
             if number[p] < 0:
@@ -270,13 +333,20 @@ def rework(
             if (m >= size and parts >= fewest) or tries > 40 or parts == k:
                 break
             x = drawn(x)
+            if idle == CLOSED:
+                idle = 0
+                apart = 1
+                p = part[(x * n) >> 32]
+                continue
             v = vertex[(x * m) >> 32]
             outside = 0
             for e in range(xadj[v], xadj[v + 1]):
                 if local[adj[e]] < 0:
                     outside += wgt[e]
             if outside == 0:
+                idle += 1
                 continue
+            idle = 0
             x = drawn(x)
             at = int(outside * (x / 4294967296.0))
             for e in range(xadj[v], xadj[v + 1]):
@@ -327,6 +397,7 @@ def rework(
         x = drawn(x)
         block = 1 + m * steps // STAGES
         gained = 0
+        looks -= m
         if parts > 1 and end > 0 and m * parts <= space:
             gained = anneal(
                 m,
@@ -343,6 +414,7 @@ def rework(
                 draws,
                 hot,
                 block,
+                apart,
                 x,
                 best,
                 load,
@@ -351,9 +423,12 @@ def rework(
                 start,
                 member,
                 place,
+                outer,
+                border,
+                spot,
                 rate,
             )
-        looks -= block * STAGES
+            looks -= count[0]
         for a in range(parts):
             number[region[a]] = -1
             if gained > 0:

@@ -28,8 +28,9 @@ SIZE, FEWEST = 60, 3
 HEAT, COLDEST, STEPS = 4.0, 1000, 100
 """Annealing: first temperature in mean rates per vertex, ratio of first to last temperature, steps per vertex."""
 
-BATCH, PER_VERTEX = 2_000_000, 4
-"""Steps between two checks of the clock; at least so many for each vertex, as the kernel goes over all at its start."""
+BATCHES, PER_VERTEX = 8, 4
+"""Batches of the steps on a graph, which end with one that gains nothing; least steps of one for each vertex, as the
+kernel goes over all at its start."""
 
 TABLE = 2**18
 """Vertices times parts that a region may have, beside 8 times all vertices."""
@@ -40,30 +41,31 @@ class Preset:
     """Distribution of the effort over starts, refinement and annealing.
 
     Attributes:
-        slacks: one multilevel start each, on the fewest nodes, largest first, that hold this multiple of the load.
-        several: graphs with more than this number of vertices have only the first of these starts, and short rounds.
         tries: halves grown for each bisection.
         rounds: rounds of refinement; 1 of short ones.
         patience: `patience` of their sequences; `SHORT` of short ones.
-        cycles: number of cycles through coarser graphs.
         looks: maximum number of steps of annealing, whatever the effort.
     """
 
-    slacks: tuple[float, ...]
-    several: int
     tries: int
     rounds: int
     patience: int
-    cycles: int
     looks: int
 
 
 SHORT = 3
 """Sequences of moves end after so many without a new best cut, where there is little time for refinement."""
 
-SLACKS = (1.03, 1.01, 1.06, 1.03)
-FAST = Preset(SLACKS, several=4_000, tries=6, rounds=1, patience=SHORT, cycles=1, looks=1_000_000)
-BEST = Preset(SLACKS, several=200_000, tries=8, rounds=3, patience=15, cycles=2, looks=2**62)
+SLACKS, SEVERAL = (1.03, 1.01, 1.06, 1.03, 0.95), 4_000
+"""One multilevel start each, on the fewest nodes, largest first, that hold this multiple of the load; graphs with more
+vertices have only the first. With less than 1, what fits least goes to further nodes: where a few hubs have most
+partners, that is little rate."""
+
+HUGE = 200_000
+"""Graphs with more vertices have short rounds of refinement, and are divided by their coarser graphs."""
+
+FAST = Preset(tries=6, rounds=1, patience=SHORT, looks=1_000_000)
+BEST = Preset(tries=8, rounds=2, patience=6, looks=2**62)
 
 
 def search_large(
@@ -93,6 +95,7 @@ class _Large:
         self._preset = preset
         self._do = compiled()
         self._graph = listed(instance)
+        self._huge = len(self._graph) > HUGE
         usable = [node for node, slots in enumerate(instance.slots) if slots]
         self._order = sorted(usable, key=lambda node: -instance.capacity[node])
         self._cap = ints(instance.capacity[node] for node in self._order)
@@ -137,42 +140,40 @@ class _Large:
         return not self._effort.spend(0)
 
     def _cycled(self, part: Ints) -> Ints:
-        """Return the best placement after the preset's cycles."""
-        preset = self._preset
-        best, best_key = part, self._key(part)
-        looks = min(self._effort.looks, preset.looks)
-        for _ in range(preset.cycles):
+        """Return the placement, or a better one after a cycle through coarser graphs."""
+        key = self._key(part)
+        looks = min(self._effort.looks, self._preset.looks)
 
-            def improve(graph: Graph, part: Ints, levels: int) -> None:
-                if not self._over():
-                    self._refine(graph, part)
-                    self._anneal(graph, part, looks // (preset.cycles * levels))
+        def improve(graph: Graph, part: Ints, levels: int) -> None:
+            if not self._over():
+                self._refine(graph, part)
+                self._anneal(graph, part, looks // levels)
 
-            if best_key == (False, self._least) or self._over():
-                break
-            part = self._levels.cycle(best, improve)
-            key = self._key(part)
-            if key <= best_key:
-                best, best_key = part, key
-        return best
+        if key == (False, self._least) or self._over():
+            return part
+        better = self._levels.cycle(part, improve)
+        return better if self._key(better) <= key else part
 
     def _refine(self, graph: Graph, part: Ints) -> None:
         """Refine `part` in place."""
         preset = self._preset
-        short = len(self._graph) > preset.several
-        rounds, patience = (1, SHORT) if short else (preset.rounds, preset.patience)
+        rounds, patience = (1, SHORT) if self._huge else (preset.rounds, preset.patience)
         self._levels.refine(graph, part, rounds, patience, self._over)
 
     def _anneal(self, graph: Graph, part: Ints, looks: int) -> None:
         """Lower the cut of `part` in place, with at most `looks` steps."""
         cut = self._levels.cut(graph, part)
+        most = max(looks // BATCHES, PER_VERTEX * len(graph))
         while looks > 0 and cut > self._least and not self._over():
-            batch = min(looks, max(BATCH, PER_VERTEX * len(graph)))
+            batch = min(looks, most)
             looks -= batch
             shape = len(graph), len(self._order), *graph.fields, part, self._cap, self._room
             how = self._cooling, self._draws, self._state, SIZE, FEWEST, HEAT, STEPS, batch
-            cut -= 2 * self._do.rework(*shape, *how, *self._scratch, *self._table)
+            gained = self._do.rework(*shape, *how, *self._scratch, *self._table)
             self._effort.spend(batch)
+            if gained == 0:
+                break
+            cut -= 2 * gained
 
     # --- starts ---------------------------------------------------------------------------------------------------
 
@@ -190,8 +191,12 @@ class _Large:
                 if part is not None:
                     yield part
         preset = self._preset
-        for slack in preset.slacks if len(self._graph) <= preset.several else preset.slacks[:1]:
-            part = self._levels.bisected(self._holding(slack), preset.tries)
+        for slack in SLACKS if len(self._graph) <= SEVERAL else SLACKS[:1]:
+            parts = self._holding(slack)
+            if self._huge:
+                part = self._levels.divided(parts, preset.tries, self._refine)
+            else:
+                part = self._levels.bisected(parts, preset.tries)
             self._refine(self._graph, part)
             yield part
         for tight in (True, False):
@@ -319,6 +324,6 @@ class _Large:
 
 
 def _scratch(n: int, k: int, entries: int) -> list[Ints]:
-    """Return the scratch arrays of `rework`, from `head` to `place`."""
-    sizes = (k, n, n, n, k, k, n + 1, entries, entries, n, n, n, k, k, n, k, k, k, k + 1, 5 * n + 8 * k, n)
+    """Return the scratch arrays of `rework`, from `head` to `spot`."""
+    sizes = (k, n, n, n, k, k, n + 1, entries, entries, n, n, n, k, k, n, k, k, k, k + 1, 5 * n + 8 * k, n, n, n, n)
     return [blank(size) for size in sizes]

@@ -54,6 +54,15 @@ def listed(instance: Instance) -> Graph:
     """Return all pairs of `instance`, in both directions."""
     xadj, adj, wgt = ints([0]), ints([]), ints([])
     rows: dict[int, list[tuple[int, int]]] = {}  # of classes with several members
+    if instance.distinct:
+        for executor, near in enumerate(instance.near):
+            others = sorted(near)
+            if executor in near:
+                others.remove(executor)
+            adj.extend(others)
+            wgt.extend(map(near.__getitem__, others))
+            xadj.append(len(adj))
+        return Graph(xadj, adj, wgt, ints(instance.load), ints(instance.memory))
     for executor, kind in enumerate(instance.class_of):
         row = rows.get(kind)
         if row is None:

@@ -27,11 +27,15 @@ DENSE = 64
 """Partners per executor from which on a look takes time in their number."""
 
 
+PER_EXECUTOR = 6_000
+"""Maximum effort per executor in large rounds."""
+
+
 def looks_for(instance: Instance) -> int:
-    """Return a reasonable effort: 20 ms for some dozen executors, half a second for 1,000, a dozen for 100,000."""
+    """Return a reasonable effort: 20 ms for some dozen executors, 0.1 s for 1,000, a dozen seconds for 100,000."""
     if instance.executors <= SMALL:
         return 80_000 + 60 * max(0, instance.executors - 32) ** 2
-    looks = 300_000 * int(instance.executors ** (2 / 3))
+    looks = min(PER_EXECUTOR * instance.executors, 300_000 * int(instance.executors ** (2 / 3)))
     partners = _partners(instance)
     return looks if partners <= DENSE else looks * DENSE // partners
 

@@ -30,6 +30,12 @@ SETTINGS = hypothesis.settings(
 RANDOM, SEEDS = st.randoms(use_true_random=False), st.integers(0, 2**32)
 
 
+def seeds(some: range, others: range) -> pytest.MarkDecorator:
+    """Play some with `-m long`, in which everything happens that the test asks for, and the others with `-m soak`."""
+    sets = [pytest.param(some, marks=pytest.mark.long), pytest.param(others, marks=pytest.mark.soak)]
+    return pytest.mark.parametrize("seeds", sets, ids=str)
+
+
 @SETTINGS
 @given(RANDOM, SEEDS)
 def test_nothing_leaves_out_of_its_time_slot_and_all_of_it_arrives(random: Random, seed: int) -> None:
@@ -54,10 +60,10 @@ def test_nothing_is_lost_when_the_schedule_changes_whatever_is_killed(
     assert disturbed or not checker.on_the_way
 
 
-@pytest.mark.long
-def test_schedules_change_while_nodes_join_and_leave_and_while_something_is_killed() -> None:
+@seeds(range(28, 40), range(28))
+def test_schedules_change_while_nodes_join_and_leave_and_while_something_is_killed(seeds: range) -> None:
     happened: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in seeds:
         run = GatedRun(Random(seed), seed, disturbed=seed % 2 == 1, changing=True)  # noqa: S311 - repeatable
         cluster, checker = play(run)
         happened.update(run.outcomes)
@@ -81,10 +87,10 @@ def test_answers_are_right_when_a_worker_is_killed_in_the_midst_of_a_change() ->
     assert happened["recovery"] >= happened["killed when sent"] + happened["killed when requested"]
 
 
-@pytest.mark.long
-def test_a_restart_changes_moves_and_schedule_together() -> None:
+@seeds(range(12), range(12, 30))
+def test_a_restart_changes_moves_and_schedule_together(seeds: range) -> None:
     happened: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in seeds:
         run = GatedRun(Random(seed), seed, disturbed=True, changing=True)  # noqa: S311 - it must be repeatable
         run.faults, run.restart = [], RestartRules()
         cluster, checker = play(run)
@@ -107,10 +113,10 @@ def test_the_next_rows_travel_while_the_last_ones_are_processed() -> None:
     assert overlapped["transfer"]
 
 
-@pytest.mark.long
-def test_checkpoints_recoveries_lost_nodes_and_moves_happen_in_such_runs() -> None:
+@seeds(range(12), range(12, 24))
+def test_checkpoints_recoveries_lost_nodes_and_moves_happen_in_such_runs(seeds: range) -> None:
     happened: Counter[str] = Counter()
-    for seed in range(24):
+    for seed in seeds:
         cluster, _ = play(GatedRun(Random(seed), seed, disturbed=seed % 2 == 1))  # noqa: S311 - it must be repeatable
         happened.update(kind for kind, *_ in cluster.events)
         happened["stall"] += any(record.stall_predicted_ns for record in cluster.slots)

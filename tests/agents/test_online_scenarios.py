@@ -116,7 +116,7 @@ class OnlineScenario(Scenario):
 def test_the_answer_is_right_whatever_is_revised_or_killed(request: pytest.FixtureRequest, how: str) -> None:
     seed = request.config.getoption("--seed")
     seed = randrange(10**6) if seed is None else seed  # noqa: S311 - any will do
-    examples = max(40, request.config.getoption("--scenarios") // 10)
+    examples = max(20, request.config.getoption("--scenarios") // 10)
     happened: Counter[str] = Counter()
 
     @hypothesis.seed(seed)

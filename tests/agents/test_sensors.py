@@ -273,3 +273,25 @@ def test_the_interface_of_an_address_is_the_one_that_lists_it():
         for entry in entries:
             if entry.family == socket.AF_INET and not entry.address.startswith("127."):
                 assert interface_of(entry.address) == name
+
+
+def test_sensors_outside_of_a_node_made_of_namespaces_read_the_node_s_own_files(tmp_path: Path) -> None:
+    for name, text in {
+        "sys/fs/cgroup/cpuacct/cpuacct.usage": "1000000000\n",
+        "proc/meminfo": "MemTotal:         524288 kB\nMemFree:  1000 kB\nMemAvailable:     262144 kB\n",
+        "proc/1/net/dev": "Inter-|   Receive\n face |bytes\n    lo: 9 9 0 0 0 0 0 0 9 9 0 0 0 0 0 0\n"
+        "  eth0:   100    2    0    0    0    0    0    0      300    4    0    0    0    0    0    0\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    host = Host("n1", "10.77.0.1", False, None, dict, root=tmp_path)
+    cpu, memory, network = CpuSensor(host), MemorySensor(host), NetworkSensor(host)
+    assert [sensor.probe() for sensor in (cpu, memory, network)] == [None, None, None]
+    list(cpu.read(10**9))
+    (tmp_path / "sys/fs/cgroup/cpuacct/cpuacct.usage").write_text("1500000000\n")
+    assert _of(list(cpu.read(3 * 10**9)), "node") == {"n1": 0.25}
+    assert [row.values for row in memory.read(0)] == [
+        ("host", "n1", "total", 512 * 2**20, False),
+        ("host", "n1", "available", 256 * 2**20, False),
+    ]
+    assert [row.values for row in network.read(0)] == [("eth0", 100, 300, 2, 4, False)]

@@ -129,7 +129,7 @@ def rows(folder: Path, table: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def campaign(campaign_maker: Callable[..., Path], tmp_path: Path) -> Path:
-    return campaign_maker(tmp_path / "c", workloads=["wordcount"], repetitions=2)
+    return campaign_maker(tmp_path / "c", workloads=["wordcount"], repetitions=2, empty_traces=True)
 
 
 def test_changes_are_rows_with_their_cost_gain_and_pay_back(campaign: Path) -> None:
@@ -191,7 +191,7 @@ def test_decisions_of_runs_that_do_not_count_stand_beside_these_runs(
     campaign_maker: Callable[..., Path], tmp_path: Path
 ) -> None:
     failed = {("wordcount", "even", k): "worker n2/0 ended with signal 9" for k in (1, 2)}
-    campaign = campaign_maker(tmp_path / "c", workloads=["wordcount"], repetitions=2, failed=failed)
+    campaign = campaign_maker(tmp_path / "c", workloads=["wordcount"], repetitions=2, failed=failed, empty_traces=True)
     for path in campaign.glob("runs/*-even-*/run.json"):
         record: dict[str, Any] = json.loads(path.read_text())
         # A failed run has no measured interval.

@@ -53,7 +53,12 @@ def built(folder: Path) -> str:
 def mixed(campaign_maker: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve repetitions measured by RAPL, except for the first two of each scheduler, which follow a model."""
     modelled = [("wordcount", scheduler, k) for scheduler in ("even", "top-storm") for k in (1, 2)]
-    how: dict[str, Any] = {"workloads": ["wordcount"], "duration_s": 1.0, "metered": ["wordcount"]}
+    how: dict[str, Any] = {
+        "workloads": ["wordcount"],
+        "metered": ["wordcount"],
+        "duration_s": 1.0,
+        "empty_traces": True,
+    }
     folder = tmp_path_factory.mktemp("mixed") / "c"
     built(campaign_maker(folder, repetitions=12, modelled=modelled, **how))
     return folder / "report"
@@ -82,7 +87,7 @@ def check_sources(report: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_every_number_of_energy_has_its_source(small_report: Path) -> None:
     check_sources(small_report)
 
@@ -92,7 +97,7 @@ def test_every_number_of_energy_has_its_source_when_there_are_several(mixed: Pat
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_power_over_time_is_what_the_counters_went_up_by_once_per_machine(small_report: Path) -> None:
     rows = [row for row in table(small_report, "power") if row["run"] == FIRST]
     # Five nodes are one machine: the meters of the first count. 40.25 W, nine tenths of it in the package.
@@ -104,7 +109,7 @@ def test_power_over_time_is_what_the_counters_went_up_by_once_per_machine(small_
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_a_step_that_is_missing_leaves_its_second_empty_and_the_run_without_energy(small_report: Path) -> None:
     rows = [row for row in table(small_report, "power") if row["run"] == MISSING and row["domain"] == "package-0"]
     assert [(row["second"], row["watts"] == "", row["flags"]) for row in rows] == [
@@ -125,7 +130,7 @@ def test_a_step_that_is_missing_leaves_its_second_empty_and_the_run_without_ener
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_consumers_add_up_to_gross_over_executors_transport_rest_and_idle(small_report: Path) -> None:
     gross = 40.25 * 4
     sums: dict[str, float] = {}
@@ -143,7 +148,7 @@ def test_consumers_add_up_to_gross_over_executors_transport_rest_and_idle(small_
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_what_happened_to_a_node_is_marked_and_its_run_suspect_everywhere(small_report: Path) -> None:
     (moment,) = table(small_report, "moments")
     assert (moment["run"], moment["node"], moment["kind"]) == ("005-wordcount-even-r2", "n1", "cpu_throttled")
@@ -161,7 +166,7 @@ def test_what_happened_to_a_node_is_marked_and_its_run_suspect_everywhere(small_
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_below_ten_repetitions_energy_has_ranges_and_no_front(small_report: Path) -> None:
     assert table(small_report, "energy_differences") == table(small_report, "energy_front") == []
     rows = [r for r in table(small_report, "energy_comparison") if r["metric"] == "joules_per_tuple"]
@@ -208,7 +213,13 @@ def test_a_difference_in_energy_is_bold_only_when_nothing_else_can_be_its_cause(
     doubt: str, campaign_maker: Maker, tmp_path: Path
 ) -> None:
     runs = [("wordcount", scheduler, k) for scheduler in ("even", "top-storm") for k in range(1, 11)]
-    how: dict[str, Any] = {"workloads": ["wordcount"], "repetitions": 10, "duration_s": 1.0, "metered": ["wordcount"]}
+    how: dict[str, Any] = {
+        "workloads": ["wordcount"],
+        "repetitions": 10,
+        "metered": ["wordcount"],
+        "duration_s": 1.0,
+        "empty_traces": True,
+    }
     html = built(campaign_maker(tmp_path / "c", **how, **({doubt: runs} if doubt else {})))
     (part,) = (part for part in tables_of(html.split('id="wordcount-energy"')[1]) if "−0.00111" in part)
     assert ('clear">−' in part) is (not doubt)

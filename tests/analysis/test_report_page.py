@@ -3,9 +3,10 @@
 import csv
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -18,6 +19,7 @@ from analysis.summary import SPARK_COLUMNS, tidy
 from inventory.documents import dump_json
 
 Maker = Callable[..., Path]
+TEN: Mapping[str, Any] = {"workloads": ["exclamation"], "repetitions": 10, "duration_s": 1.0, "empty_traces": True}
 
 
 class Reader(HTMLParser):
@@ -84,7 +86,7 @@ def page(small_report: Path) -> Reader:
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_the_page_is_whole_by_itself(small_report: Path) -> None:
     html = (small_report / "index.html").read_text()
     reader = check_self_contained(html)
@@ -95,7 +97,7 @@ def test_the_page_is_whole_by_itself(small_report: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_findings_come_first_then_how_sure_they_are_and_what_was_real_after_the_results(page: Reader) -> None:
     said = page.said
     headings = ["What was found", "How sure this is", "Every run, and the range", "What is real here, and what is not"]
@@ -122,7 +124,7 @@ def test_findings_come_first_then_how_sure_they_are_and_what_was_real_after_the_
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_below_ten_repetitions_the_page_names_no_winner(page: Reader) -> None:
     said = page.said
     assert "every run is shown with the range over the runs; no interval is inferred and no winner is named" in said
@@ -133,7 +135,7 @@ def test_below_ten_repetitions_the_page_names_no_winner(page: Reader) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_what_a_scheduler_was_not_given_stands_beside_its_name(page: Reader, small_report: Path) -> None:
     assert "top-storm would use observed traffic, observed loads: none was given" in page.said
     assert "top-storm (not given: traffic, load) 2 nodes, 5 workers" in page.said
@@ -144,7 +146,7 @@ def test_what_a_scheduler_was_not_given_stands_beside_its_name(page: Reader, sma
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_runs_that_do_not_count_are_listed_with_their_reasons(page: Reader) -> None:
     said = page.said
     assert "10 of 12 runs count" in said
@@ -155,7 +157,7 @@ def test_runs_that_do_not_count_are_listed_with_their_reasons(page: Reader) -> N
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_placements_ackers_traces_and_the_way_to_reproduce_are_there(page: Reader) -> None:
     said = page.said
     # Seven executors on every worker; the first of even's holds these.
@@ -178,7 +180,7 @@ def built(folder: Path, tables: dict[str, list[dict[str, object]]] | None = None
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_saturated_sources_are_said_to_be_the_limit_and_not_the_scheduler(page: Reader) -> None:
     said = page.said
     assert "sources saturated in 1 of 10 runs" in said
@@ -195,7 +197,7 @@ def test_saturated_sources_are_said_to_be_the_limit_and_not_the_scheduler(page: 
 
 
 @pytest.mark.long
-@pytest.mark.spark
+@pytest.mark.sail
 def test_time_slots_have_a_table_where_runs_follow_a_schedule(page: Reader) -> None:
     (wordcount, exclamation) = page.said.split("Time slots Of runs that follow a communication schedule")[1:]
     for part in (wordcount, exclamation):
@@ -253,7 +255,7 @@ def test_a_difference_to_saturated_runs_is_never_bold(campaign_maker: Maker, tmp
 def test_what_was_asked_for_is_never_bold_as_if_it_were_found(
     campaign_maker: Maker, tmp_path: Path, has_schedule: bool
 ) -> None:
-    folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=10, duration_s=1.0)
+    folder = campaign_maker(tmp_path / "c", **TEN)
     tables = measured_rows(folder, {path.name for path in (folder / "runs").iterdir() if "top-storm" in path.name})
     for row in tables["components"]:
         row["worst_late_ms"] = None
@@ -265,7 +267,7 @@ def test_what_was_asked_for_is_never_bold_as_if_it_were_found(
 
 
 def test_what_only_the_order_of_adding_has_left_is_no_difference(campaign_maker: Maker, tmp_path: Path) -> None:
-    folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=10, duration_s=1.0)
+    folder = campaign_maker(tmp_path / "c", **TEN)
     late = {path.name for path in (folder / "runs").iterdir() if "top-storm" in path.name}
     tables = measured_rows(folder, set())
     for row in tables["busy"]:

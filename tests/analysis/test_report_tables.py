@@ -1,4 +1,4 @@
-"""The Spark job's tables against the same figures computed row by row in plain Python from the same files."""
+"""The job's tables against the same figures computed row by row in plain Python from the same files."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ import pytest
 NS = 1_000_000_000
 Row = dict[str, Any]
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.sail, pytest.mark.long]
 
 
 class Fidelity:

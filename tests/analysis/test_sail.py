@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,19 +10,14 @@ import pytest
 from analysis import sail as sail_module
 from analysis.render import render
 from analysis.sail import plain_paths
+from analysis.summary import SPARK_COLUMNS
 from inventory.errors import InputError, UnfitError
+
+Maker = Callable[..., Path]
 
 
 def files(report: Path) -> dict[Path, bytes]:
     return {path.relative_to(report): path.read_bytes() for path in report.rglob("*") if path.is_file()}
-
-
-@pytest.fixture
-def copied(small_campaign: Path, tmp_path: Path) -> Path:
-    """The small campaign once more, under a path with the same special characters, without a report."""
-    folder = tmp_path / small_campaign.parent.name / small_campaign.name
-    shutil.copytree(small_campaign, folder, ignore=shutil.ignore_patterns("report"))
-    return folder
 
 
 def with_engine(campaign: Path, engine: str) -> Path:
@@ -33,25 +29,41 @@ def with_engine(campaign: Path, engine: str) -> Path:
 
 @pytest.mark.spark
 @pytest.mark.sail
-def test_tables_figures_and_page_are_those_of_spark_to_the_byte(
-    small_report: Path, copied: Path, tmp_path: Path
-) -> None:
-    lines: list[str] = []
-    page = render(copied, on_progress=lines.append, engine="sail")
-    of_spark, of_sail = files(small_report), files(page.parent)
-    assert of_sail.keys() == of_spark.keys()
-    assert len(of_sail) > 40
-    assert [path for path in of_spark if of_sail[path] != of_spark[path]] == []
-    assert any("starting Sail for 10 runs" in line for line in lines)
-    assert not (copied / "report.log").exists()
+def test_both_engines_write_the_same_report_to_the_byte(campaign_maker: Maker, tmp_path: Path) -> None:
+    how = {"workloads": ["wordcount"], "repetitions": 1, "metered": ["wordcount"], "gated": ["top-storm"]}
+    check_engines(campaign_maker(tmp_path / "c", **how), 2)
+
+
+@pytest.mark.spark
+@pytest.mark.sail
+@pytest.mark.long
+def test_of_a_campaign_with_all_that_can_happen_too(small_campaign: Path, tmp_path: Path) -> None:
+    """Under a path with special characters, besides."""
+    folder = tmp_path / small_campaign.parent.name / small_campaign.name
+    shutil.copytree(small_campaign, folder, ignore=shutil.ignore_patterns("report"))
+    check_engines(folder, 10)
+
+
+def check_engines(campaign: Path, runs: int) -> None:
+    found = {}
+    for engine, name in (("spark", "Spark"), ("sail", "Sail")):
+        lines: list[str] = []
+        page = render(campaign, on_progress=lines.append, engine=engine)
+        found[engine] = files(page.parent)
+        assert any(f"starting {name} for {runs} runs" in line for line in lines)
+        assert sum("table" in line for line in lines) == len(SPARK_COLUMNS)
+        assert not [path for path in campaign.iterdir() if path.name.startswith(".") or path.name == "report.log"]
+    assert found["sail"].keys() == found["spark"].keys()
+    assert len(found["spark"]) > 30
+    assert [path for path, content in found["spark"].items() if found["sail"][path] != content] == []
 
 
 @pytest.mark.sail
-def test_the_agendas_engine_is_used_unless_another_one_is_given(small_campaign: Path, tmp_path: Path) -> None:
-    campaign = with_engine(shutil.copytree(small_campaign, tmp_path / "c"), "sail")
+def test_the_agendas_engine_is_used_unless_another_one_is_given(campaign_maker: Maker, tmp_path: Path) -> None:
+    campaign = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1, duration_s=1.0)
     lines: list[str] = []
-    render(campaign, on_progress=lines.append)
-    assert any("starting Sail" in line for line in lines)
+    render(with_engine(campaign, "sail"), on_progress=lines.append)
+    assert any("starting Sail for 2 runs" in line for line in lines)
 
 
 def test_a_report_without_sail_says_how_it_is_installed(

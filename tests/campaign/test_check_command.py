@@ -207,18 +207,23 @@ def failing(document: dict[str, Any]) -> dict[str, str]:
     return found
 
 
+def further(name: str, check_name: str, words: str) -> object:
+    """Return a case that is played with `-m long` only."""
+    return pytest.param(name, check_name, words, marks=pytest.mark.long)
+
+
 @pytest.mark.parametrize(
     ("name", "check_name", "words"),
     [
         ("bad-counting", "purity", "the same instance answers differently the second time: a[0] of chain is on n"),
-        ("bad-hashing", "purity", "another process with another hash seed answers differently"),
+        further("bad-hashing", "purity", "another process with another hash seed answers differently"),
         ("bad-mutating", "problem", "with traffic: it changes the traffic"),
-        ("bad-clearing", "problem", "it changes the cluster: its view 'by_id'"),
+        further("bad-clearing", "problem", "it changes the cluster: its view 'by_id'"),
         ("bad-slow", "time", "a chain on five equal nodes: no answer within"),
         ("bad-plan", "plans", "a[0]: slot 99 is beyond the 4 slots of 'n1'"),
         ("bad-broken", "plans", "raised KeyError: 'nothing' ("),
-        ("bad-dying", "plans", "ended with status 1 in a chain on five equal nodes: that was it"),
-        ("bad-needs", "needs", "without hardware it places differently, and `needs` does not say hardware=True"),
+        further("bad-dying", "plans", "ended with status 1 in a chain on five equal nodes: that was it"),
+        further("bad-needs", "needs", "without hardware it places differently, and `needs` does not say hardware=True"),
         ("bad-missing", "interface", "module 'bad_schedulers' has no attribute 'Missing'"),
     ],
 )
@@ -234,11 +239,11 @@ def test_what_is_wrong_with_a_scheduler_is_named(
     ("name", "check_name", "words"),
     [
         ("bad-forgetful", "restore", "total[0]: after "),
-        ("bad-doubling", "restore", "total[0]: after "),
+        further("bad-doubling", "restore", "total[0]: after "),
         ("bad-speechless", "snapshot", "total[0]: snapshot() returns NoneType, not bytes"),
-        ("bad-failing", "operators", f"bad_workloads.py:{FAILING_LINE})"),
+        further("bad-failing", "operators", f"bad_workloads.py:{FAILING_LINE})"),
         ("bad-endless", "time", "process of total[0] did not return within"),
-        ("bad-chance", "purity", "numbers[0]: two instances give "),
+        further("bad-chance", "purity", "numbers[0]: two instances give "),
         ("bad-reference", "answer", "it differs from the reference: ('all',) = "),
         pytest.param(
             "bad-hiding", "moves", "wrong answer: ('all',) = ", marks=[pytest.mark.loopback, pytest.mark.long]
@@ -256,9 +261,8 @@ def test_what_is_wrong_with_a_workload_is_named(
 
 
 @pytest.mark.loopback
-@pytest.mark.parametrize("name", ["sample-numbers", pytest.param("wordcount", marks=pytest.mark.long)])
-def test_workloads_of_ours_and_of_somebody_else_pass_and_have_moved(site: Path, tmp_path: Path, name: str) -> None:
-    status, document = check(site, tmp_path, "workload", name)
+def test_a_workload_of_somebody_else_passes_and_has_moved(site: Path, tmp_path: Path) -> None:
+    status, document = check(site, tmp_path, "workload", "sample-numbers")
     assert failing(document) == {}
     assert status == 0
     moved = document["checks"][-1]
@@ -277,9 +281,15 @@ def test_every_other_built_in_scheduler_passes(name: str, capfd: pytest.CaptureF
     passes("scheduler", name, capfd)
 
 
-@pytest.mark.long
+# A tick of smart-home has tens of thousands of readings: three of them take a minute, and more.
 @pytest.mark.loopback
-@pytest.mark.parametrize("name", list(plugins(WORKLOADS)))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.soak if name == "smart-home" else pytest.mark.long)
+        for name in plugins(WORKLOADS)
+    ],
+)
 def test_every_built_in_workload_passes(
     name: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

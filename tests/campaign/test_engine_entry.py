@@ -10,7 +10,10 @@ import pytest
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import CampaignPlan, campaign_plan
 from campaign.agenda.engine import program_of
+from campaign.runner import run_campaign
 from campaign.runner.run_campaign import check_engines
+from controller.emulation.backend import LinksBackend
+from controller.ssh.backend import SshBackend
 from engines.replay import EXAMPLE
 from inventory.cluster import cluster_of
 from inventory.documents import read, to_plain
@@ -27,8 +30,8 @@ schedulers:
 """
 
 
-def plan(folder: Path, text: str) -> CampaignPlan:
-    (folder / "three.yaml").write_text(CLUSTER)
+def plan(folder: Path, text: str, cluster: str = CLUSTER) -> CampaignPlan:
+    (folder / "three.yaml").write_text(cluster)
     (folder / "a.yaml").write_text(text)
     return campaign_plan(agenda_of(read(folder / "a.yaml")), cluster_of(read(folder / "three.yaml")))
 
@@ -104,12 +107,31 @@ def test_a_load_document_runs_with_its_own_rows(tmp_path: Path) -> None:
     assert program.settings["component.1.operations"] == EXAMPLE.components["split"].operations
 
 
-@pytest.mark.parametrize("tier", [0, 2])
-def test_nodes_that_are_not_addresses_of_this_host_are_refused_before_anything_starts(
-    tmp_path: Path, tier: int
+def test_a_node_with_too_little_memory_for_its_workers_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_campaign, "ready", lambda name: None)
+    backends: Any = {"": SimpleNamespace(tier=2, engine_obstacle="")}
+    found = plan(tmp_path, AGENDA, "nodes: [{id: n1}, {id: n2, memory_mb: 300}, {id: n3}]")
+    with pytest.raises(
+        UnfitError, match=r"engine: storm: node n2 has 300 MB of memory .* needs at least 350 there for"
+    ):
+        check_engines(found, found.runs, backends)
+    check_engines(plan(tmp_path, AGENDA), found.runs, backends)
+
+
+BACKENDS = [
+    (SshBackend, "they are machines reached over SSH, where Millrace does not install and start other engines yet"),
+    (LinksBackend, "on an emulated cluster only root can run other engines"),
+]
+
+
+@pytest.mark.parametrize(("kind", "reason"), BACKENDS)
+def test_nodes_that_an_engine_cannot_use_are_refused_before_anything_starts(
+    tmp_path: Path, kind: type[SshBackend | LinksBackend], reason: str
 ) -> None:
     found = plan(tmp_path, AGENDA)
-    backend: Any = SimpleNamespace(tier=tier)
-    with pytest.raises(UnfitError, match="engine: storm runs on nodes of this host only"):
+    backend: Any = object.__new__(kind)
+    with pytest.raises(UnfitError, match=f"engine: storm cannot run on these nodes: {reason}; expected nodes of this"):
         check_engines(found, found.runs, {"": backend})
     check_engines(plan(tmp_path, AGENDA.replace("storm", "agents")), found.runs, {"": backend})

@@ -14,7 +14,9 @@ import msgspec
 import pytest
 from emulating import MACHINES, host_state, hosts_in, inventory_in, left_of, on, own_state, said, up
 
+from agents.sensors.kernel import group_cpu_ns
 from campaign.runner.clean import clean_all
+from controller.emulation.backend import EmulatedNodes
 from controller.emulation.calibration import calibrate_cpu, calibrate_memory, shortfall_of
 from controller.emulation.cluster import ask, cluster_for_playbook, unsupported_reason, use_running
 from controller.emulation.description import Description, description_in, request_of
@@ -105,6 +107,29 @@ def test_a_node_shows_the_machine_that_it_stands_for(cluster: Description) -> No
     assert memory.split()[1] == str(256 * 1024)
     assert said(cluster, 2, "ls /sys/class/powercap") == "intel-rapl\nintel-rapl:0"
     assert said(cluster, 1, "ls -d /sys/devices/system/cpu/cpu[0-9]* | wc -l") == "4"
+
+
+def test_a_process_of_the_host_joins_the_network_and_the_group_of_a_node(cluster: Description) -> None:
+    nodes = EmulatedNodes(cluster)
+    for name, node in nodes.nodes.items():
+        command = node.command(["sh", "-c", "echo $$; cat /proc/$$/cgroup; ip -o -4 addr show dev eth0; pwd"])
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            output, _ = process.communicate(timeout=30)
+        assert int(output.splitlines()[0]) == process.pid
+        joined = {line.split(":", 2)[2] for line in output.splitlines() if f"/{cluster.members[name].group}" in line}
+        assert joined == {f"/{cluster.members[name].group}"}
+        assert f"{node.address}/24" in output
+        assert output.splitlines()[-1] == str(Path.cwd())
+        assert (node.root / "etc/hostname").read_text() == f"{name}\n"
+        assert group_cpu_ns(node.account or Path()) > 0
+        assert (node.cores, node.memory_mb) == (
+            cluster.members[name].machine.cores,
+            cluster.members[name].machine.memory_mb,
+        )
+    seen = subprocess.run(
+        nodes.controller.command(["ip", "-o", "-4", "addr"]), capture_output=True, text=True, check=True
+    )
+    assert f"{nodes.controller.address}/24" in seen.stdout
 
 
 def test_cores_off_and_slower_clocks_shrink_the_quota_at_once(cluster: Description) -> None:

@@ -229,9 +229,12 @@ def test_answers_are_exact_when_sources_that_follow_a_schedule_are_scaled(tmp_pa
     assert happened.keys() >= {"scaled live"}, happened
 
 
-@pytest.mark.long
+@pytest.mark.parametrize(
+    "seeds",
+    [pytest.param(range(100, 107), marks=pytest.mark.long), pytest.param(range(107, 112), marks=pytest.mark.soak)],
+)
 @pytest.mark.parametrize(("name", "gated"), [("wordcount", False), ("top-n", False), ("wordcount", True)])
-def test_answers_are_exact_in_many_more_orders(tmp_path: Path, name: str, gated: bool) -> None:
-    happened = played(tmp_path, name, range(100, 112), gated)
+def test_answers_are_exact_in_many_more_orders(tmp_path: Path, name: str, gated: bool, seeds: range) -> None:
+    happened = played(tmp_path, name, seeds, gated)
     assert happened.keys() >= {"scaled live", "recovery", "checkpoint" if gated else "move"}, happened
     assert happened["killed in a scaling"] or happened["killed in a restart"], happened

@@ -40,7 +40,7 @@ def left_on(desk: Desk, node: int) -> list[str]:
 
 
 def test_a_link_that_is_cut_for_five_seconds_is_survived(provisioned: Desk) -> None:
-    run = provisioned.begun(provisioned.agenda("cut", duration_s=15))
+    run = provisioned.begun(provisioned.agenda("cut", duration_s=11))
     with cut_off(provisioned, 4):
         time.sleep(5)
     output, _ = run.communicate(timeout=PATIENCE_S)
@@ -119,7 +119,7 @@ def test_a_full_disk_ends_a_run_and_not_the_campaign(provisioned: Desk) -> None:
 
 
 def test_a_controller_that_is_killed_leaves_nothing_running_and_the_campaign_goes_on(provisioned: Desk) -> None:
-    run = provisioned.begun(provisioned.agenda("killed", duration_s=10))
+    run = provisioned.begun(provisioned.agenda("killed", duration_s=6))
     run.kill()
     run.communicate()
 

@@ -14,6 +14,7 @@ from agents.protocol import Slot
 from engines import conducting
 from engines.conducting import MOST_DUE, Outcome, conduct, write_due
 from engines.job import CONTROL, REPORTS, EngineJob
+from engines.limits import RunLimits
 from engines.reports import Reports
 from inventory.errors import InputError, RunError
 from workloads.rates import Poisson
@@ -94,7 +95,8 @@ def outcome_of(folder: Path, **how: object) -> tuple[Outcome, list[str]]:
         job.write_properties()
         reports = Reports(folder / REPORTS, "run", TOPOLOGY)
         async with Played(job, **how) as engine:  # type: ignore[arg-type]
-            return await conduct(job, engine, reports, 0.1, 0.2, lambda stage, _: stages.append(stage))
+            limits = RunLimits(None, [])
+            return await conduct(job, engine, reports, limits, 0.1, 0.2, lambda stage, _: stages.append(stage))
 
     return asyncio.run(course()), stages
 

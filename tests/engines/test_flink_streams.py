@@ -10,6 +10,7 @@ from engines.conducting import conduct, write_due
 from engines.flink.processes import FlinkProcesses
 from engines.installation import install
 from engines.job import REPORTS, EngineJob
+from engines.limits import RunLimits
 from engines.load import ComponentLoad, LoadDocument, StreamLoad, replay_settings, replayed
 from engines.programs import compiled
 from engines.reports import Reports
@@ -72,7 +73,8 @@ def test_every_row_arrives_where_its_grouping_sends_it(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with FlinkProcesses(job, engine, compiled(engine, print)) as processes:
-            await conduct(job, processes, reports, 0.5, SECONDS - 0.5, lambda stage, seconds: None)
+            limits = RunLimits(None, [])
+            await conduct(job, processes, reports, limits, 0.5, SECONDS - 0.5, lambda stage, seconds: None)
 
     asyncio.run(run())
     assert rows(reports, "default", "work") == [RECORDS / 2, RECORDS / 2]

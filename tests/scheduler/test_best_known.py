@@ -50,6 +50,7 @@ def test_the_gap_of_a_small_round_is_that_to_the_smallest_w_of_all_placements(pr
     assert (known.by == "drawn") == (known.gap == 0)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=3)
 @given(st.integers(0, 50), st.booleans())
 def test_in_a_large_round_it_is_the_best_of_all_plans_and_a_search(seed: int, observed: bool) -> None:

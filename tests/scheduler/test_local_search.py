@@ -12,7 +12,7 @@ from partitioning import APPLICATIONS, MICRO, cluster, least_w, rounds, used, w
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
 from scheduler.algorithms.optimal import Optimal, OptimalParams
-from scheduler.partitioning import jit_cache, large_neighbourhood
+from scheduler.partitioning import jit_cache, kernels_refinement, large_neighbourhood
 from scheduler.partitioning.instance import instance_of
 from scheduler.partitioning.large_neighbourhood import search_large
 from scheduler.partitioning.tabu import Effort
@@ -87,6 +87,9 @@ def test_kernels_are_compiled_once_wherever_a_file_can_be_written(
 ) -> None:
     barred = tmp_path / "file"
     barred.touch()
+    # Compiling all of them takes half a minute.
+    monkeypatch.setattr(jit_cache, "ENTRIES", (kernels_refinement.cut,))
+    monkeypatch.setattr(jit_cache, "INNER", ())
     monkeypatch.setattr(jit_cache, "_folders", lambda: [barred / "cache", tmp_path / "cache"])
     triangle = [0, 2, 4, 6], [1, 2, 0, 2, 0, 1], [5, 7, 5, 9, 7, 9], [0, 0, 1]
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.partitioning import jit_cache, multilevel
+from scheduler.partitioning import jit_cache, large_neighbourhood, multilevel
+from scheduler.partitioning.kernels_annealing import DRAWS, STAGES
 from scheduler.partitioning.multilevel import Multilevel
 from scheduler.partitioning.packing import components, induced, packed
-from scheduler.partitioning.rows import Graph, Ints, blank, ints
+from scheduler.partitioning.rows import Graph, Ints, blank, floats, ints
 
 INTERPRETED = SimpleNamespace(**{kernel.__name__: kernel for kernel in jit_cache.ENTRIES})
 
@@ -101,6 +102,26 @@ def test_a_cycle_keeps_load_memory_rates_and_parts_on_every_graph(case: tuple[Gr
     }
 
 
+@settings(deadline=None, max_examples=60)
+@given(graphs())
+def test_annealing_lowers_the_cut_by_what_it_returns_and_exceeds_no_limit(case: tuple[Graph, int, int]) -> None:
+    graph, k, seed = case
+    levels = levels_of(graph, k, seed)
+    random = Random(seed)  # noqa: S311 - no secret
+    part = ints(random.randrange(k) for _ in range(len(graph)))
+    cap = ints(max(1, load) for load in loads(graph, part, k))
+    before = levels.cut(graph, part)
+    cooling, draws = floats(0.95**stage for stage in range(STAGES)), floats([1.0] * DRAWS)
+    n, space = len(graph), len(graph) * k
+    gained = jit_cache.compiled().rework(
+        *(n, k, *graph.fields, part, cap, levels.room, cooling, draws, levels.state, 30, 3, 4.0, 100, 20_000),
+        *(*large_neighbourhood._scratch(n, k, len(graph.adj)), space, blank(space)),
+    )
+    assert gained >= 0
+    assert levels.cut(graph, part) == before - 2 * gained
+    assert all(load <= limit for load, limit in zip(loads(graph, part, k), cap, strict=True))
+
+
 def answers(case: tuple[Graph, int, int]) -> list[list[int]]:
     """A start, then what refinement on coarser graphs makes of it."""
     graph, k, seed = case
@@ -109,8 +130,9 @@ def answers(case: tuple[Graph, int, int]) -> list[list[int]]:
     def improve(coarser: Graph, part: Ints, _: int) -> None:
         levels.refine(coarser, part, rounds=2, patience=5, over=lambda: False)
 
+    divided = levels.divided(k, 2, lambda coarser, part: improve(coarser, part, 0))
     start = levels.bisected(k, tries=2)
-    return [list(start), list(levels.cycle(start, improve)), list(levels.state)]
+    return [list(divided), list(start), list(levels.cycle(start, improve)), list(levels.state)]
 
 
 @settings(deadline=None, max_examples=30)
