@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
@@ -22,26 +22,16 @@ from hypothesis import strategies as st
 
 from agents.protocol import Worked
 from agents.worker.executors.executor import Snapshot
-from agents.worker.process.answer_files import read_rows, write_rows
+from agents.worker.process.answer_files import read_rows
 from agents.worker.process.state_store import StateStore, StoredSnapshot
 from agents.worker.task_graph.interfaces import AnswerRows
 from inventory.errors import RunError
-from workloads.columns import Columns
 
 RUN = "r1"
 FIELDS = {"word": "str", "count": "int"}
 
 I64 = st.integers(0, 2**63 - 1)
 SNAPSHOTS = st.builds(Snapshot, st.binary(max_size=300), I64, I64, st.builds(Worked, I64, I64))
-
-
-ANSWER_VALUES = {
-    "int": st.integers(-(2**63), 2**63 - 1),
-    "float": st.floats(allow_nan=False),
-    "str": st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
-    "bytes": st.binary(max_size=5),
-    "bool": st.booleans(),
-}
 
 
 @pytest.fixture
@@ -64,8 +54,8 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def rows_of(path: Path, fields: Mapping[str, str] = FIELDS) -> list[tuple[object, ...]]:
-    table = read_rows(path, fields)
+def rows_of(path: Path) -> list[tuple[object, ...]]:
+    table = read_rows(path, FIELDS)
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
@@ -120,23 +110,6 @@ def test_settled_rows_are_a_part_of_the_answer_of_their_own_for_every_barrier(
     assert len(set(paths)) == 4
     assert [rows_of(tmp_path / path) for path in paths] == [*parts, [("d", 4)]]
     assert not [name for name in names_in(tmp_path / RUN / "answer") if name.startswith(".")]
-
-
-@given(st.lists(st.tuples(*(st.none() | kind for kind in ANSWER_VALUES.values())), max_size=5))
-def test_rows_of_an_answer_are_read_back_with_what_is_missing(
-    tmp_path_factory: pytest.TempPathFactory, rows: list
-) -> None:
-    path = tmp_path_factory.mktemp("answer") / "x.part"
-    fields = {kind: kind for kind in ANSWER_VALUES}
-    write_rows(path, "sink[0]", fields, rows)
-    assert rows_of(path, fields) == rows
-
-
-def test_columns_of_an_answer_are_read_back_as_rows_are(tmp_path: Path) -> None:
-    rows = [("a", 1), ("b", 2)]
-    for name, written in (("rows", rows), ("columns", Columns.of_rows(FIELDS, rows))):
-        write_rows(tmp_path / name, "sink[0]", FIELDS, written)
-        assert rows_of(tmp_path / name) == rows
 
 
 def test_a_sink_of_several_tables_has_a_file_for_each(store: StateStore, tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ from agents.trace import AGENT, TraceWriter
 from agents.worker.executors.executor import bucket
 from analysis.render import render
 
-NS = 1_000_000_000
-NODES = ["n1", "n2", "n3", "n4", "n5"]
+NS, NODES = 1_000_000_000, ["n1", "n2", "n3", "n4", "n5"]
 
 WORKLOADS = {
     "wordcount": [("spout", "spout", 6), ("split", "bolt", 18), ("count", "sink", 8), ("__acker", "bolt", 3)],
