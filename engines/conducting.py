@@ -6,6 +6,7 @@ Commands are files in the folder of the job, reports come from there (`engines.r
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -97,6 +98,7 @@ async def conduct(
     processes: EngineProcesses,
     reports: Reports,
     limits: RunLimits,
+    measured: AbstractAsyncContextManager[None],
     warmup_s: float,
     duration_s: float,
     enter: Enter,
@@ -108,6 +110,7 @@ async def conduct(
         processes: the engine that runs it.
         reports: its reports.
         limits: those of its nodes, now lifted.
+        measured: entered for the measured interval.
         warmup_s, duration_s: length of the warm-up and of the measured interval.
         enter: called at the begin of every stage.
 
@@ -132,7 +135,8 @@ async def conduct(
     await run.until_time(begun)
     limits.begin()
     enter("measuring", (ended - time.monotonic_ns()) / NS)
-    await run.until_time(ended)
+    async with measured:
+        await run.until_time(ended)
     await limits.end()
     enter("draining", None)
     await run.drain(ended)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from agents.collected_traces import collect
 from agents.protocol import Slot
 from agents.sensors import Host
+from agents.sensors.interference import Event
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TraceWriter
 from agents.worker.process.answer_files import Fields
@@ -23,6 +24,8 @@ from campaign.agenda.engine import TEXTS, program_of
 from campaign.agenda.windows import windows_of
 from campaign.results.revision_cost import with_costs
 from campaign.results.run_metrics import measure, verified
+from campaign.results.suspect_runs import doubts_from_events
+from campaign.runner.background import measuring_other_load
 from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.run_attempt import Interval, RunAttempt
 from controller.coordinator.event_log import CONTROLLER
@@ -74,6 +77,7 @@ class EngineAttempt(RunAttempt):
         """Set the engine by its name, its own settings, the folder for its files, and nodes made of namespaces."""
         self._name, self._options, self._engine_folder = name, options, work / ENGINE_FOLDER
         self._cluster = cluster
+        self._host_events: list[Event] = []
         self._namespaces: Mapping[str, LocalNode] = {} if cluster is None else cluster.nodes
 
     async def run(self) -> RunRecord:
@@ -138,9 +142,9 @@ class EngineAttempt(RunAttempt):
             sampler.start()
         try:
             conditions = self._conditions
-            return await conduct(
-                job, processes, reports, limits, conditions.warmup_s, conditions.duration_s, self._enter
-            )
+            others = measuring_other_load(conditions.processes, self._host_events.append)
+            seconds = conditions.warmup_s, conditions.duration_s
+            return await conduct(job, processes, reports, limits, others, *seconds, self._enter)
         finally:
             await asyncio.gather(*(asyncio.to_thread(sampler.stop, STOP_S) for sampler in samplers))
 
@@ -207,6 +211,7 @@ class EngineAttempt(RunAttempt):
         traces = self._folder / "traces"
         self._write_marks(outcome.times)
         await asyncio.to_thread(collect, [self._traces], traces)
+        self._suspect += doubts_from_events(traces, [CONTROLLER])
         await asyncio.to_thread(copy_logs, job.folder / LOGS, self._folder / "logs")
         conditions = self._conditions
         windows = windows_of(conditions.windows, self._job.application.rate, conditions.warmup_s, conditions.duration_s)
@@ -229,6 +234,8 @@ class EngineAttempt(RunAttempt):
             ("source_started", "measure_start", "measure_end", "source_stopped", "drained"), times, strict=True
         ):
             writer.add("event", at_ns, kind, "", "", None)
+        for event in self._host_events:
+            writer.add("event", times.measure_end_ns, *event)
         writer.close()
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -90,13 +91,21 @@ class Played:
 def outcome_of(folder: Path, **how: object) -> tuple[Outcome, list[str]]:
     stages: list[str] = []
 
+    @asynccontextmanager
+    async def in_interval() -> AsyncIterator[None]:
+        stages.append("begun")
+        yield
+        stages.append("ended")
+
     async def course() -> Outcome:
         job = EngineJob("run", "replay", TOPOLOGY, PLACES, {"n1": "127.0.0.1", "n2": "127.0.0.2"}, folder)
         job.write_properties()
         reports = Reports(folder / REPORTS, "run", TOPOLOGY)
         async with Played(job, **how) as engine:  # type: ignore[arg-type]
             limits = RunLimits(None, [])
-            return await conduct(job, engine, reports, limits, 0.1, 0.2, lambda stage, _: stages.append(stage))
+            return await conduct(
+                job, engine, reports, limits, in_interval(), 0.1, 0.2, lambda stage, _: stages.append(stage)
+            )
 
     return asyncio.run(course()), stages
 
@@ -104,7 +113,15 @@ def outcome_of(folder: Path, **how: object) -> tuple[Outcome, list[str]]:
 def test_a_run_goes_from_the_opening_of_executors_to_their_answers(tmp_path: Path) -> None:
     outcome, stages = outcome_of(tmp_path)
     times = outcome.times
-    assert stages == ["opening executors", "warming up", "measuring", "draining", "collecting answers"]
+    assert stages == [
+        "opening executors",
+        "warming up",
+        "measuring",
+        "begun",
+        "ended",
+        "draining",
+        "collecting answers",
+    ]
     assert times.measure_start_ns - times.start_ns == 100_000_000
     assert times.measure_end_ns - times.measure_start_ns == 200_000_000
     assert times.stop_ns == times.measure_end_ns < times.drained_ns

@@ -1,6 +1,7 @@
 """Streams and groupings on Flink: every row arrives where its grouping sends it, and nowhere else."""
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -73,8 +74,8 @@ def test_every_row_arrives_where_its_grouping_sends_it(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with FlinkProcesses(job, engine, compiled(engine, print)) as processes:
-            limits = RunLimits(None, [])
-            await conduct(job, processes, reports, limits, 0.5, SECONDS - 0.5, lambda stage, seconds: None)
+            limits, seconds = RunLimits(None, []), (0.5, SECONDS - 0.5)
+            await conduct(job, processes, reports, limits, nullcontext(), *seconds, lambda stage, left_s: None)
 
     asyncio.run(run())
     assert rows(reports, "default", "work") == [RECORDS / 2, RECORDS / 2]

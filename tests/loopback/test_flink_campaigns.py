@@ -1,11 +1,16 @@
 """Campaigns on Flink: placements are followed, answers exact, killed processes reported; nothing is left running."""
 
+import math
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet
 import pytest
 
@@ -53,7 +58,19 @@ def counts(places: dict[str, str]) -> Counter[tuple[str, str]]:
     return Counter((name.partition("[")[0], worker) for name, worker in places.items())
 
 
-def test_wordcount_runs_where_two_placements_say(desk: Any) -> None:
+@pytest.fixture
+def others_work() -> Iterator[None]:
+    """A fifth of the host's cores works for others."""
+    command = ["nice", "-n", "19", sys.executable, "-S", "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(math.ceil((psutil.cpu_count() or 1) / 5))]
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.usefixtures("others_work")
+def test_wordcount_runs_where_two_placements_say_and_is_suspect_while_others_work(desk: Any) -> None:
     agenda = desk.agenda(engine="flink", workloads=[WORKLOAD], factors=PACKED, schedulers=["even"], duration_s=3)
     outcome = desk.run("run", agenda)
     assert outcome.status == 0, outcome
@@ -64,6 +81,9 @@ def test_wordcount_runs_where_two_placements_say(desk: Any) -> None:
         (topology,) = run["placement"]["topologies"].values()
         asked = {entry["executor"]: f"{entry['node']}/{entry['slot']}" for entry in topology["assignments"]}
         assert counts(run["engine"]["places"]) == counts(asked)
+        (reason,) = run["suspect"]
+        assert reason.startswith("this host: ")
+        assert reason.endswith(" of all cores worked for others than this run in the measured interval")
         measured = run["measured"]
         assert measured["source_tuples_per_s"] == pytest.approx(100, rel=0.1)
         assert measured["sink_tuples_per_s"] > 100
