@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from agents.trace import skip_pandas_import
+from agents.arrow_import import skip_pandas_import
 from campaign.agenda.campaign_plan import CampaignPlan, Inputs, prepare_inputs
 from campaign.agenda.run_order import Run
 from campaign.display.progress import view_for
