@@ -45,7 +45,7 @@ def main(silence_s: float = SILENCE_S, command: Sequence[str] | None = None) -> 
         return _unfit(str(fault))
     # Arrow reads this when it is loaded. Its own pool is for columns of many MB and holds 4 MB for a few trace rows.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    from agents.trace import skip_pandas_import
+    from agents.arrow_import import skip_pandas_import
     from agents.worker.__main__ import main as run_worker
 
     skip_pandas_import()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from msgspec import UNSET, Struct
 
-from agents.trace import LATER_COLUMNS, TABLES
+from agents.collected_traces import LATER_COLUMNS, TABLES
 from analysis.accounts import Energy, RevisionCost, RunMeans
 from analysis.descriptions import why_unreadable
 from analysis.factors import Factors, text_of, value_text

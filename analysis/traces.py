@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
 
-from agents.trace import TABLES
+from agents.collected_traces import TABLES
 from analysis.results import BUFFER_MB, Run
 from inventory.times import NS
 

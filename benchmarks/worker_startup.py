@@ -22,7 +22,7 @@ from agents.agent.spawner import Spawner
 from agents.sensors.kernel import process_cpu_ns
 
 REPETITIONS = 11
-IMPORTS = "import agents.worker.__main__; from agents.trace import skip_pandas_import; skip_pandas_import()"
+IMPORTS = "import agents.worker.__main__; from agents.arrow_import import skip_pandas_import; skip_pandas_import()"
 SAY_RSS = "print(*(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmRSS')))"
 
 

@@ -31,6 +31,9 @@ SILENCE_S = 20.0
 DRAIN_S = 30.0
 """Draining fails after this time without progress."""
 
+LATE_S = 0.5
+"""Limits of nodes may be applied so long after the begin of the measured interval, on a host that is busy."""
+
 ANSWER_S = 60.0
 
 MOST_DUE = 20_000_000
@@ -115,7 +118,7 @@ async def conduct(
         enter: called at the begin of every stage.
 
     Raises:
-        RunError: a process ended or is silent, an executor failed, or rows were lost.
+        RunError: a process ended or is silent, an executor failed, limits were late, or rows were lost.
     """
     run = _Conducted(job, processes, reports)
     enter("opening executors", None)
@@ -132,6 +135,11 @@ async def conduct(
     enter("warming up", (begun - time.monotonic_ns()) / NS)
     await run.until_time((start + begun) // 2)
     await limits.apply()
+    late_s = (time.monotonic_ns() - begun) / NS
+    if late_s > LATE_S:
+        raise RunError(
+            f"limits of nodes were applied {late_s:.1f} s after the measured interval had begun: a busy host"
+        )
     await run.until_time(begun)
     limits.begin()
     enter("measuring", (ended - time.monotonic_ns()) / NS)

@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from agents.trace import TABLES
+from agents.collected_traces import TABLES
 from campaign.commands.main import run
 from inventory.cluster import Cluster, ExistingWorker, Facts, Network, Node
 from inventory.values import EnergyModel

@@ -12,6 +12,7 @@ from inventory.documents import Document, Located, Origin, read, to_plain
 from inventory.errors import InputError, UnfitError, nearest
 from inventory.foreign import printable
 from inventory.plugins import load_plugin, parameters, plain_parameters, plugins
+from workloads.columns import ColumnBolt, ColumnSpout
 from workloads.operators import Operator, Row
 from workloads.topology import ACKER, DEFAULT_STREAM, Component, Input, Topology, checked_topology, topology_of
 
@@ -100,6 +101,12 @@ class Workload(Protocol):
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
         """Compare an answer with the reference."""
         ...
+
+
+def uses_columns(workload: Workload, topology: Topology) -> bool:
+    """Return whether operators of the workload process columns, for which workers need Arrow."""
+    operators = (workload.operator(component.id) for component in topology.components if component.id != ACKER)
+    return any(isinstance(operator, ColumnBolt | ColumnSpout) for operator in operators)
 
 
 def filled(given: Mapping[str, int], defaults: Mapping[str, int]) -> Mapping[str, int]:

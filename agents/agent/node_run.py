@@ -284,7 +284,9 @@ class NodeRun:
         if slot in self._leaving:
             await self._leaving[slot].end()
             del self._leaving[slot]
-        worker = await WorkerProcess.spawn(slot, self._folder, self._spawner, self._report, self._worker_failed)
+        worker = await WorkerProcess.spawn(
+            slot, self._folder, self._spawner, self._spec.columns, self._report, self._worker_failed
+        )
         self._workers[slot] = worker
         self._event("worker_started", f"worker {slot}", "", float(worker.pid))
         if self._profiling is not None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import NamedTuple, Self
 
-from agents.worker.process.fork_server import FAILED, MAX_ANSWER_BYTES, REQUEST
+from agents.worker.process.fork_server import ARROW_REQUEST, FAILED, MAX_ANSWER_BYTES, REQUEST
 from inventory.errors import RunError
 
 WORKER = (sys.executable, "-P", "-m", "agents.worker")
@@ -72,12 +72,13 @@ class Spawner:
             with suppress(OSError):
                 await self._ready()
 
-    async def spawn(self, log: int, folder: int) -> Spawned:
+    async def spawn(self, log: int, folder: int, columns: bool = False) -> Spawned:
         """Fork a worker.
 
         Args:
             log: descriptor of its standard error.
             folder: descriptor of its working directory.
+            columns: whether its operators process columns.
 
         Raises:
             OSError, RunError: it cannot be started.
@@ -85,7 +86,7 @@ class Spawner:
         async with self._one_at_a_time:
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
-                    return await self._attempt(log, folder)
+                    return await self._attempt(log, folder, ARROW_REQUEST if columns else REQUEST)
                 except (ConnectionError, TimeoutError) as fault:
                     if attempt == _ATTEMPTS or self._closed:
                         raise RunError(f"a worker cannot be started: the fork server {fault}") from None
@@ -101,7 +102,7 @@ class Spawner:
             if self._server is not None:
                 await self._server.end()
 
-    async def _attempt(self, log: int, folder: int) -> Spawned:
+    async def _attempt(self, log: int, folder: int, request: bytes) -> Spawned:
         # Every attempt has its own pipes, so that a worker from a failed attempt finds the end of its input and exits.
         server = await self._ready()
         with ExitStack() as theirs, ExitStack() as ours:
@@ -111,7 +112,7 @@ class Spawner:
             reading, stdout = os.pipe()
             theirs.callback(os.close, stdout)
             ours.callback(os.close, reading)
-            pid = await server.fork(stdin, stdout, log, folder)
+            pid = await server.fork(request, stdin, stdout, log, folder)
             process = Spawned(pid, writing, reading, os.pidfd_open(pid))
             ours.pop_all()
         return process
@@ -155,7 +156,7 @@ class _Server:
                 raise
         return cls(pid, ours)
 
-    async def fork(self, *descriptors: int) -> int:
+    async def fork(self, request: bytes, *descriptors: int) -> int:
         """Request a worker with these descriptors; return its process id.
 
         Raises:
@@ -166,7 +167,7 @@ class _Server:
         _adopt_orphans(True)
         try:
             with suppress(ConnectionError):
-                socket.send_fds(self._channel, [REQUEST], descriptors)
+                socket.send_fds(self._channel, [request], descriptors)
             answer = await self.receive(ANSWER_S)
         finally:
             _adopt_orphans(False)

@@ -134,10 +134,11 @@ class WorkerProcess:
         slot: int,
         folder: RunFolder,
         spawner: Spawner,
+        columns: bool,
         report: Callable[["WorkerProcess", WorkerReport], None],
         fail: Callable[["WorkerProcess", Failed], None],
     ) -> Self:
-        """Start a worker's process in the run's folder; arguments as in `__init__`.
+        """Start a worker's process in the run's folder; arguments as in `__init__` and `Spawner.spawn`.
 
         Raises:
             OSError, RunError: it cannot be started.
@@ -146,7 +147,7 @@ class WorkerProcess:
         with log_path.open("ab") as log:
             inside = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                process = await spawner.spawn(log.fileno(), inside)
+                process = await spawner.spawn(log.fileno(), inside, columns)
             finally:
                 os.close(inside)
         return cls(slot, process, log_path, report, fail)

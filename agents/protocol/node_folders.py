@@ -4,7 +4,7 @@
         inputs/<file>             prepared inputs, copied by the controller before `Start`
         logs/agent.log            output of the agent and its sensors
         <run>/                    one run
-            traces/               Arrow stream files of the agent and of all workers of this node
+            traces/               trace files of the agent and of all workers of this node
             answer/               answer parts of the sinks of this node
             checkpoints/<barrier>/<executor>   snapshots
             logs/worker-<k>.log   output of the worker of slot k, including tracebacks

@@ -16,7 +16,7 @@ GROUP = "millrace.sensors"
 
 
 class Row(NamedTuple):
-    """One row for a trace table (`agents.trace.TABLES`).
+    """One row for a trace table (`agents.trace.COLUMNS`).
 
     Attributes:
         table: the table's name.

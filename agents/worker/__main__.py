@@ -7,8 +7,8 @@ import sys
 import traceback
 
 from agents import protocol
+from agents.arrow_import import skip_pandas_import
 from agents.protocol import Command, Grow, Message, Start, Welcome
-from agents.trace import skip_pandas_import
 from agents.worker.process.event_loop import Selector
 from agents.worker.process.fork_server import run_fork_server
 from agents.worker.process.worker import Worker, failure_report, tune_process

@@ -43,7 +43,7 @@ def installed() -> Iterator[Path]:
         package.mkdir(parents=True)
         for file, text in _PACKAGE.items():
             (package / file).write_text(text)
-        for module in ("keyed_state.py", "running_count.py", "unobserved.py"):
+        for module in ("keyed_state.py", "running_count.py", "running_count_columns.py", "unobserved.py"):
             (site / module).symlink_to(HERE / module)
         os.environ["PYTHONPATH"] = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
         sys.path.insert(0, str(site))

@@ -9,16 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-import pyarrow as pa
 from unobserved import Observed, observe
 
 from workloads.apps.wordcount import Count, Split, WordCount
-from workloads.apps.wordcount_columns import ColumnSplit
-from workloads.arrays import ranks_of
-from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
 from workloads.data.text import ColumnLineSpout, LineSpout, TextParams
-from workloads.dictionaries import EntryNumbers
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row, TupleBolt, per_tuple
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 
@@ -56,50 +50,6 @@ class Discard(Bolt):
     """A sink that keeps nothing."""
 
     def process(self, batch: Batch) -> Emitted:
-        return NOTHING
-
-
-class ColumnRunningCount(BatchCount, ColumnBolt):
-    """Words to running counts, by columns."""
-
-    derives: ClassVar[bool] = True
-    dictionaries: ClassVar[bool] = True
-
-    # Without rows for small batches, of which there are hardly any at full rate.
-    process = ColumnBolt.process
-
-    @property
-    def _counts(self) -> dict[str, int]:
-        return dict(zip(self._numbers, self._totals.tolist(), strict=True))
-
-    @_counts.setter
-    def _counts(self, counts: dict[str, int]) -> None:
-        self._numbers = dict(zip(counts, range(len(counts)), strict=True))
-        self._totals = np.array(list(counts.values()), np.int64)
-        self._entries = EntryNumbers(self._number)
-
-    def _number(self, words: pa.Array) -> np.ndarray:
-        numbers = self._numbers
-        found = np.array([numbers.setdefault(word, len(numbers)) for word in words.to_pylist()], np.int64)
-        self._totals = np.concatenate([self._totals, np.zeros(len(numbers) - len(self._totals), np.int64)])
-        return found
-
-    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
-        column = batch.columns.column(0)
-        encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
-        numbers = self._entries.of(encoded)
-        times = np.bincount(numbers, minlength=len(self._totals))
-        running = pa.array(self._totals[numbers] + ranks_of(numbers, times) + 1)
-        self._totals += times
-        return {DEFAULT_STREAM: Derived(pa.RecordBatch.from_arrays([column, running], names=["word", "count"]))}
-
-
-class ColumnDiscard(Discard, ColumnBolt):
-    """A sink that keeps nothing, by columns."""
-
-    dictionaries: ClassVar[bool] = True
-
-    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
         return NOTHING
 
 
@@ -164,6 +114,11 @@ class RunningCount(WordCount):
         if self.params.api == "tuple":
             return {"spout": LineSpout, "split": split, "count": TupleCount, "out": discard}[component]()
         if self.params.api == "columns":
+            # Workers by rows load neither Arrow nor NumPy.
+            from running_count_columns import ColumnDiscard, ColumnRunningCount
+
+            from workloads.apps.wordcount_columns import ColumnSplit
+
             made = {"spout": ColumnLineSpout, "split": ColumnSplit, "count": ColumnRunningCount, "out": ColumnDiscard}
             return made[component]()
         return {"spout": LineSpout, "split": Split, "count": BatchCount, "out": Discard}[component]()

@@ -18,7 +18,7 @@ from workloads.rates import Rate
 from workloads.scaling import spouts_of, why_fixed
 from workloads.source_clock import check_rate
 from workloads.topology import ACKER, Topology
-from workloads.workload import Workload, workload_of
+from workloads.workload import Workload, uses_columns, workload_of
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class Application:
         bolts = (self.workload.operator(c.id) for c in self.topology.components if c.kind == "bolt" and c.id != ACKER)
         tables = (table for bolt in bolts if isinstance(bolt, Bolt) for table in bolt.tables())
         return {table.answer_table: table.answer_schema for table in tables}
+
+    @cached_property
+    def columns(self) -> bool:
+        """Whether operators process columns."""
+        return uses_columns(self.workload, self.topology)
 
     @cached_property
     def fixed(self) -> Mapping[str, str]:

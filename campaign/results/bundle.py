@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from agents.trace import TABLES
+from agents.collected_traces import TABLES
 from analysis.aa_rate import AA_FILE
 from analysis.records import CAMPAIGN_FILE, OK, RUN_FILE, CampaignRecord, RunRecord
 from analysis.results import Campaign, load_campaign

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from agents.collected_traces import TABLES
 from agents.power.energy import Curve, Energy, attribute, energy, spread
 from agents.power.reader import Domain, Role
 from agents.power.series import Sample, edge_joules
-from agents.trace import AGENT, TABLES
+from agents.trace import AGENT
 from analysis.accounts import HopEnergy
 from campaign.agenda.cpu import Machine
 from campaign.results.cpu_times import CpuTimes, Worker, steps

@@ -88,7 +88,7 @@ class Results:
             InputError: there is no such folder, it contains no campaign, a later version wrote it, or a file is
                 invalid.
         """
-        from agents.trace import TABLES
+        from agents.collected_traces import TABLES
         from analysis.results import load_campaign
         from campaign.results.live_file import find_campaign
 

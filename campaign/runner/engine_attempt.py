@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet
 from msgspec.structs import replace
 
+from agents.collected_traces import collect
 from agents.protocol import Slot
 from agents.sensors import Host
 from agents.sensors.interference import Event
 from agents.sensors.sampler import Sampler
-from agents.trace import AGENT, TraceWriter, collect
+from agents.trace import AGENT, TraceWriter
+from agents.worker.process.answer_files import Fields
 from analysis.records import FAILED, OK, ClockRecord, EngineRecord, Measured, NodeRecord, RunRecord, RunStatus
 from campaign.agenda.engine import TEXTS, program_of
 from campaign.agenda.windows import windows_of
@@ -28,7 +30,6 @@ from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.run_attempt import Interval, RunAttempt
 from controller.coordinator.event_log import CONTROLLER
 from controller.nodes.local_nodes import LocalNode, LocalNodes
-from controller.nodes.transport import Fields
 from engines.conducting import Outcome, RunTimes, conduct, write_due
 from engines.job import LOGS, REPORTS, EngineJob, EngineProcesses
 from engines.limits import RunLimits

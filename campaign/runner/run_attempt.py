@@ -370,6 +370,7 @@ class RunAttempt:
             gates=job.placed.gates,
             observed=job.online is not None,
             buffer_bytes=self._conditions.buffer_bytes,
+            columns=job.application.columns,
         )
 
     def _note_nodes(self, agents: Agents, clocks: ClockSync) -> None:

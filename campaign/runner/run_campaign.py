@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from agents.trace import skip_pandas_import
+from agents.arrow_import import skip_pandas_import
 from campaign.agenda.campaign_plan import CampaignPlan, Inputs, prepare_inputs
 from campaign.agenda.run_order import Run
 from campaign.display.progress import view_for
@@ -107,19 +107,19 @@ def check_engines(plan: CampaignPlan, runs: Sequence[Run], backends: Mapping[str
             )
         ready(name)
     for run in runs:
-        if backends[run.inventory].tier == EMULATED and not plan.why_unplaced(run):
+        if plan.at(run).agenda.engine == AGENTS or plan.why_unplaced(run):
+            continue
+        if backends[run.inventory].tier == EMULATED:
             check_memory(plan, run)
 
 
 def check_memory(plan: CampaignPlan, run: Run) -> None:
-    """Check that the memory limits of a run's nodes leave its engine what it is known to need.
+    """Check that the memory limits of the nodes of a run on another engine leave it what it is known to need.
 
     Raises:
         UnfitError: one of them does not.
     """
     here = plan.at(run)
-    if here.agenda.engine == AGENTS:
-        return
     kind = ENGINES[here.agenda.engine]
     workers = Counter(slot.node for slot in set(here.placed[run.workload, run.scheduler].places.values()))
     for node, count in sorted(workers.items()):

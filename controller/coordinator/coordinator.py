@@ -13,6 +13,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from agents.collected_traces import UnreportedRows
 from agents.protocol import (
     AGENT,
     Clock,
@@ -30,7 +31,6 @@ from agents.protocol import (
     Stopped,
     workers_of,
 )
-from agents.trace import UnreportedRows
 from controller.coordinator.checkpoint_loop import CheckpointLoop, ControlSettings
 from controller.coordinator.checkpoint_store import CheckpointStore, Part
 from controller.coordinator.epoch_workers import EpochWorkers, WorkerProfiles, name_of

@@ -8,9 +8,9 @@ After a recovery, sources emit at least up to their known positions.
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
+from agents.collected_traces import UnreportedRows
 from agents.protocol import Progress, Slot, Stored, Worked
 from agents.protocol.node_folders import NodeFolder, component
-from agents.trace import UnreportedRows
 from inventory.errors import RunError, nearest
 from workloads.operators import own_records
 from workloads.scaling import all_records, shared_anew

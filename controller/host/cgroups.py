@@ -100,17 +100,17 @@ class Group:
         except OSError as fault:
             raise UnfitError(f"the control group {self.name} cannot be made: {fault}") from None
 
-    def prefer(self) -> None:
-        """Give it the highest CPU weight on this host; its quota still applies.
+    def prefer(self, preferred: bool) -> None:
+        """Give it the highest CPU weight on this host, or the usual one again; its quota still applies.
 
         Raises:
             RunError: the kernel refuses the value.
         """
         folder = Path(self._hierarchy.cpu) / self.name
         if self._hierarchy.version == 2:
-            self._set(folder / "cpu.weight", "10000")
+            self._set(folder / "cpu.weight", "10000" if preferred else "100")
         else:
-            self._set(folder / "cpu.shares", "262144")
+            self._set(folder / "cpu.shares", "262144" if preferred else "1024")
 
     def limit_cpu(self, share: float | None) -> None:
         """Limit its CPU time to `share` cores; None removes the limit.

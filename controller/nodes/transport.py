@@ -16,15 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-import pyarrow as pa
-import pyarrow.ipc
 import pyarrow.parquet
 from msgspec.structs import replace
 
-from agents import trace
+from agents.collected_traces import UnreportedRows, collect
 from agents.protocol import MAX_LINE, Profile
 from agents.protocol.node_folders import below, component, regular_files
-from agents.worker.process.state_store import schema_of
+from agents.trace import FILES
+from agents.worker.process.answer_files import Fields, read_rows
 from analysis.conditions import ProfileRecord
 from controller.coordinator.reports import HERE
 from inventory.atomic_files import sync_file
@@ -259,14 +258,11 @@ class _Child:
 
 Nodes = Mapping[str, Transport]
 
-Fields = Mapping[str, str]
-"""Columns of a table of the answer: name -> type."""
-
 LOGS = "*.log"
 
 
 async def collect_traces(
-    nodes: Nodes, run: str, ours: Path, target: Path, unreported: Sequence[trace.UnreportedRows] = ()
+    nodes: Nodes, run: str, ours: Path, target: Path, unreported: Sequence[UnreportedRows] = ()
 ) -> dict[str, int]:
     """Write `target/<table>.parquet` from the trace files of all nodes and our own; return rows per table.
 
@@ -275,8 +271,8 @@ async def collect_traces(
         OSError: they cannot be written.
     """
     below = str(HERE.run(run).traces)
-    fetched = await asyncio.gather(*(transport.fetch(below, trace.FILES) for transport in nodes.values()))
-    return await asyncio.to_thread(trace.collect, [*fetched, ours], target, unreported)
+    fetched = await asyncio.gather(*(transport.fetch(below, FILES) for transport in nodes.values()))
+    return await asyncio.to_thread(collect, [*fetched, ours], target, unreported)
 
 
 def collect_answer(
@@ -290,13 +286,13 @@ def collect_answer(
         tables: all tables; one without parts has no rows.
 
     Raises:
-        RunError: a part is missing, is no Arrow file, or has other columns than its table.
+        RunError: a part is missing, damaged, or has other columns than its table.
         OSError: they cannot be written.
     """
     rows: dict[str, list[Row]] = {table: [] for table in tables}
     written: dict[str, int] = {}
     for table, path in parts:
-        found = _read_part(path, schema_of(tables[table]))
+        found = read_rows(path, tables[table])
         number = written.get(table, 0)
         written[table] = number + 1
         folder = target / table
@@ -355,18 +351,3 @@ async def collect_profiles(
                     found = replace(found, reason=f"{node} has no file {profile.file}")
             listed.append(found)
     return listed
-
-
-def _read_part(path: Path, schema: pa.Schema) -> pa.Table:
-    try:
-        with pa.OSFile(str(path), "rb") as source:
-            found = pyarrow.ipc.open_file(source).read_all()
-        # Arrow does not check files on reading: a column that points outside its buffer crashes the process.
-        found.validate(full=True)
-    except FileNotFoundError:
-        raise RunError(f"a part of the answer is missing: {path}") from None
-    except (pa.ArrowException, OSError) as fault:
-        raise RunError(f"a part of the answer cannot be read: {path}: {fault}") from None
-    if not found.schema.equals(schema):
-        raise RunError(f"a part of the answer has columns {found.schema.names}; expected: {schema.names}: {path}")
-    return found

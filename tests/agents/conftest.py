@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agents import protocol
+from agents.collected_traces import collect
 from agents.protocol import (
     VERSION,
     Connect,
@@ -44,7 +45,6 @@ from agents.protocol import (
     Welcome,
     workers_of,
 )
-from agents.trace import collect
 from controller.host.process_identity import ProcessIdentity, identify
 from inventory.documents import to_plain
 from workloads.key_groups import first_ownership

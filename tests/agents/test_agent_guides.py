@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
+from agents.collected_traces import TABLES
 from agents.protocol import Command, Report
-from agents.trace import TABLES
 
 GUIDE = Path(__file__).parents[2] / "docs" / "add-a-sensor.md"
 KEY = 4

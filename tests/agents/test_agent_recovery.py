@@ -15,6 +15,7 @@ import puppet
 import pyarrow.compute as pc
 import pytest
 
+from agents.collected_traces import collect
 from agents.protocol import (
     Abandon,
     Bye,
@@ -36,7 +37,6 @@ from agents.protocol import (
     Start,
     Stored,
 )
-from agents.trace import collect
 from controller.host.process_identity import identify, marked
 
 pytestmark = pytest.mark.loopback
@@ -127,7 +127,7 @@ def test_sensors_are_opened_once_per_run(puppets, tmp_path: Path):
     puppets.agent.send(Finish(epoch=3))
     puppets.agent.expect(Finished)
     traces = puppets.agent.folder / "run-1" / "traces"
-    assert len(list(traces.glob("event-n1--1*.arrows"))) == 1
+    assert len(list(traces.glob("n1--1-*.trace"))) == 1
     collect([traces], tmp_path / "collected")
     events = pc.value_counts(_column(tmp_path / "collected" / "event.parquet", "kind")).to_pylist()
     counts = {entry["values"]: entry["counts"] for entry in events}

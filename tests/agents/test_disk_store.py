@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import Worked
 from agents.worker.executors.executor import Snapshot
+from agents.worker.process.answer_files import read_rows
 from agents.worker.process.state_store import StateStore, StoredSnapshot
 from agents.worker.task_graph.interfaces import AnswerRows
 from inventory.errors import RunError
@@ -55,8 +55,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def rows_of(path: Path) -> list[tuple[object, ...]]:
-    with pa.OSFile(str(path)) as file:
-        table = pa.ipc.open_file(file).read_all()
+    table = read_rows(path, FIELDS)
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
@@ -239,7 +238,7 @@ def test_every_file_is_synced_before_its_name_is_final_and_its_folder_behind_it(
     monkeypatch.setattr(Path, "replace", watched_replace)
     store.save(7, "a[0]", Snapshot(b"x"), [AnswerRows("counts", FIELDS, [("a", 1)])])
     stored(store, 1)
-    answer = "counts-a[0]@7.arrow"
+    answer = "counts-a[0]@7.part"
     assert done[:-2] == [
         ("sync", ".a[0].?.partial"),
         ("rename", ".a[0].?.partial"),

@@ -52,16 +52,29 @@ def loaded(pid: int) -> set[str]:
     return {Path(line.split(maxsplit=5)[5]).name.split(".")[0] for line in lines if "/" in line}
 
 
-def test_a_worker_has_nothing_in_its_memory_that_only_its_agent_needs(start_agent: Any, wordcount: Any):
+def test_a_worker_has_nothing_in_its_memory_that_only_its_agent_or_columns_need(start_agent: Any, wordcount: Any):
     agent = start_agent()
     agent.welcome()
-    workers = [report.pid for report in wordcount(agent).start().values()]
+    run = wordcount(agent)
+    listening = run.start(sensors=("cpu", "memory"))
+    workers = [report.pid for report in listening.values()]
     [server], _ = agent.children()
+    run.connect(listening)
+    run.go()
+    agent.expect_progress(lambda p: p.emitted > 0)
+    # Traces and the answer have been written then.
+    assert any(drained.answers for drained in run.drain())
     asked = {"_psutil_linux", "libarrow"}
-    assert [asked & loaded(pid) for pid in (agent.pid, server, *workers)] == [
-        asked,
-        *[{"libarrow"}] * (1 + len(workers)),
-    ]
+    assert [asked & loaded(pid) for pid in (agent.pid, server, *workers)] == [{"_psutil_linux"}] + [set()] * 3
+
+
+def test_arrow_is_in_the_memory_of_a_server_once_workers_need_it_for_columns(start_agent: Any, wordcount: Any):
+    agent = start_agent()
+    agent.welcome()
+    workers = [report.pid for report in wordcount(agent).start(columns=True).values()]
+    [server], _ = agent.children()
+    asked = {"pandas", "libarrow", "_multiarray_umath"}
+    assert [asked & loaded(pid) for pid in (agent.pid, server, *workers)] == [set()] + [asked - {"pandas"}] * 3
 
 
 def test_the_first_server_is_split_off_and_when_it_dies_a_program_takes_its_place(start_agent: Any, wordcount: Any):

@@ -8,12 +8,12 @@ from metering import metered, zones
 from recorded_host import Recorded, Script
 from trees import meters
 
+from agents.collected_traces import TABLES
 from agents.power.model import Design, design_power
 from agents.power.reader import ROOT_VARIABLE, MeteredHost
 from agents.power.settings import PowerSettings
 from agents.sensors import Host
 from agents.sensors.power import PowerSensor
-from agents.trace import TABLES
 from inventory.values import EnergyModel
 
 FREQ = "sys/devices/system/cpu/cpufreq/policy0"

@@ -10,10 +10,11 @@ import pytest
 from replaying import Replay
 from trees import meters
 
+from agents.collected_traces import TABLES, collect
 from agents.power.reader import ROOT_VARIABLE
 from agents.sensors import Host, Row
 from agents.sensors.power import PowerSensor
-from agents.trace import AGENT, TABLES, TraceWriter, read_stream
+from agents.trace import AGENT, TraceWriter
 
 RAPL = f"{meters.POWERCAP}/intel-rapl:0"
 COLUMNS = TABLES["power"].names[4:]
@@ -67,7 +68,7 @@ def test_every_row_has_its_own_time_and_source_and_fits_the_table(
         writer.check(row.table, [(row.t_ns, *row.values)])
         writer.add(row.table, row.t_ns, *row.values)
     writer.close()
-    assert sum(b.num_rows for p in (tmp_path / "traces").glob("power-*") for b in read_stream(p)) == len(power(rows))
+    assert collect([tmp_path / "traces"], tmp_path / "out")["power"] == len(power(rows))
 
 
 def test_each_read_takes_a_sample_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

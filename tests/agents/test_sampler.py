@@ -11,10 +11,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from agents.collected_traces import collect
 from agents.protocol import Bye, Failed, Finish, Finished, Mark, Start
 from agents.sensors import Host
 from agents.sensors.sampler import Sampler
-from agents.trace import AGENT, TraceWriter, collect
+from agents.trace import AGENT, TraceWriter
 from controller.host.process_identity import identify
 from inventory.plugins import plugins
 

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import trace
-from agents.trace import TABLES, TraceWriter, UnreportedRows, collect, read_stream
+from agents import collected_traces
+from agents.collected_traces import TABLES, UnreportedRows, collect, read_rows
+from agents.trace import TraceWriter
 from inventory.errors import RunError
 
 KEY = 4
@@ -72,13 +73,13 @@ def test_a_file_cut_anywhere_gives_its_first_whole_batches(tmp_path_factory, dat
         for _ in range(size):
             writer.add("event", len(ends), "kind", "subject", "", 1.0)
         writer.flush()
-        (path,) = folder.glob("event-*")
+        (path,) = folder.glob("n1-0-*")
         ends.append(path.stat().st_size)
     writer.close()
     whole = path.read_bytes()
     cut = data.draw(st.integers(0, len(whole)))
     path.write_bytes(whole[:cut])
-    readable = [batch.num_rows for batch in read_stream(path)]
+    readable = [len(rows) for _, rows in read_rows(path)]
     assert readable == sizes[: sum(end <= cut for end in ends)]
 
 
@@ -159,7 +160,7 @@ def test_work_that_was_not_reported_is_left_out_of_the_tables_of_work_only(tmp_p
 
 
 def test_small_batches_of_many_processes_share_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace, "_ROW_GROUP", 50)
+    monkeypatch.setattr(collected_traces, "_ROW_GROUP", 50)
     for worker in range(3):
         writer = TraceWriter(tmp_path / "raw", "run", "n1", worker)
         for second in range(40):

@@ -9,8 +9,9 @@ import pyarrow.parquet
 from scripted import Limits, run_spec, scripted_run
 from turns import Count, Echo
 
+from agents.collected_traces import collect
 from agents.protocol import Connect, Cut, Go, Mark, Move, PairSent, Prepare, Slot, Worked, encode
-from agents.trace import TraceWriter, collect
+from agents.trace import TraceWriter
 from agents.worker.channels.ends import RemoteOutgoing
 from agents.worker.process.metrics_reporter import MetricsReporter, PairTotals
 from agents.worker.process.worker import QUIET_REPORTS, Worker

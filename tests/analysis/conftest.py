@@ -17,12 +17,12 @@ import pyarrow.parquet
 import pytest
 from invented_energy import Invented, no_meter
 
-from agents.trace import AGENT, TABLES, TraceWriter, collect
+from agents.collected_traces import TABLES, collect
+from agents.trace import AGENT, TraceWriter
 from agents.worker.executors.executor import bucket
 from analysis.render import render
 
-NS = 1_000_000_000
-NODES = ["n1", "n2", "n3", "n4", "n5"]
+NS, NODES = 1_000_000_000, ["n1", "n2", "n3", "n4", "n5"]
 
 WORKLOADS = {
     "wordcount": [("spout", "spout", 6), ("split", "bolt", 18), ("count", "sink", 8), ("__acker", "bolt", 3)],

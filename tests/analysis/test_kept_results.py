@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from agents.trace import TABLES
+from agents.collected_traces import TABLES
 from analysis.render import render
 from analysis.results import load_campaign
 from campaign.results.live_file import CampaignCondition, look_at

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.trace import TABLES as TRACES
+from agents.collected_traces import TABLES as TRACES
 from analysis.build import COLUMNS
 from analysis.descriptions import TRACE_TABLES
 from analysis.figures import KINDS, SLOT_KINDS

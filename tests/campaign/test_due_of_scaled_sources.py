@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.trace import TraceWriter, collect
+from agents.collected_traces import collect
+from agents.trace import TraceWriter
 from campaign.results.run_metrics import rising_totals
 from campaign.results.run_series import RunSeries
 from inventory.times import NS

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agents.collected_traces import collect
 from agents.protocol import IdleBaseline
-from agents.trace import AGENT, TraceWriter, collect
+from agents.trace import AGENT, TraceWriter
 from campaign.agenda.cpu import Machine, machines_of
 from campaign.results.cpu_times import CpuTimes, curve_of_differences
 from campaign.results.energy_account import Idle, account

@@ -114,7 +114,7 @@ def test_a_node_with_too_little_memory_for_its_workers_is_refused_before_anythin
     backends: Any = {"": SimpleNamespace(tier=2, engine_obstacle="")}
     found = plan(tmp_path, AGENDA, "nodes: [{id: n1}, {id: n2, memory_mb: 300}, {id: n3}]")
     with pytest.raises(
-        UnfitError, match=r"engine: storm: node n2 has 300 MB of memory .* needs at least 350 there for"
+        UnfitError, match=r"engine: storm: node n2 has 300 MB of memory .* needs at least 550 there for the 2 workers"
     ):
         check_engines(found, found.runs, backends)
     check_engines(plan(tmp_path, AGENDA), found.runs, backends)

@@ -10,7 +10,8 @@ from hdrh.log import HistogramLogReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.trace import TraceWriter, collect
+from agents.collected_traces import collect
+from agents.trace import TraceWriter
 from agents.worker.executors.executor import bucket
 from campaign.results.hdr_log import encoded, write_latency_log
 from inventory.times import NS

@@ -5,14 +5,15 @@ import sys
 import time
 from pathlib import Path
 
-import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from trees import meters
 
+from agents.collected_traces import collect
 from agents.power.reader import ROOT_VARIABLE
 from agents.sensors import Host
 from agents.sensors.sampler import Sampler
-from agents.trace import AGENT, TABLES, TraceWriter, read_stream
+from agents.trace import AGENT, TraceWriter
 from campaign.results.energy_attribution import metered
 from inventory.values import MeterLag
 
@@ -58,8 +59,8 @@ def test_the_energy_is_that_of_the_interval_and_late_readings_are_awaited(
     end_ns = time.monotonic_ns()
     assert sampler.stop(30.0, wait_s=30.0)
     assert not faults
-    batches = [batch for path in tmp_path.glob("power-*") for batch in read_stream(path)]
-    (domain,) = metered(pa.Table.from_batches(batches, TABLES["power"]), "n1", start_ns, end_ns)
+    collect([tmp_path], tmp_path / "out")
+    (domain,) = metered(pyarrow.parquet.read_table(tmp_path / "out/power.parquet"), "n1", start_ns, end_ns)
     found = domain.energy
     assert found.joules is not None, found.reason
     assert found.bound_joules is not None

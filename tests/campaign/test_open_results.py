@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow.parquet
 import pytest
 
-from agents.trace import LATER_COLUMNS, TABLES
+from agents.collected_traces import LATER_COLUMNS, TABLES
 from campaign.commands.main import run
 from millrace import InputError, Results
 

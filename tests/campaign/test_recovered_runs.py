@@ -9,8 +9,9 @@ import pytest
 from conducting import MID, conduct
 from obedient import Obedient
 
+from agents.collected_traces import collect
 from agents.protocol import Progress, Start, Work
-from agents.trace import TraceWriter, collect
+from agents.trace import TraceWriter
 from analysis.records import Recovery
 from campaign.results.run_metrics import measure
 from campaign.results.suspect_runs import doubts_from_recoveries, why_incomplete

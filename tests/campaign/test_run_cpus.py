@@ -8,9 +8,10 @@ import pytest
 from fake_kernel import all_files
 from trees.processors import CPU, acpi_shared
 
+from agents.collected_traces import collect
 from agents.power.reader import ROOT_VARIABLE
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
-from agents.trace import AGENT, TraceWriter, collect
+from agents.trace import AGENT, TraceWriter
 from campaign.results.suspect_runs import doubts_from_events
 from campaign.runner.cpu_settings import DECLARED, RunCpus
 from controller.coordinator.event_log import CONTROLLER

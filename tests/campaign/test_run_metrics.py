@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agents.trace import AGENT, TraceWriter, collect
+from agents.collected_traces import collect
+from agents.trace import AGENT, TraceWriter
 from analysis.records import ClockDifference
 from campaign.results.run_metrics import measure, verified
 from controller.coordinator.event_log import CONTROLLER

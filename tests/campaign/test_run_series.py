@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict, replace
 
-from agents.trace import AGENT, TraceWriter, collect
+from agents.collected_traces import collect
+from agents.trace import AGENT, TraceWriter
 from analysis.accounts import Gained, Pauses, RevisionCost, RunMeans
 from analysis.records import ExecutorMove, Measured, Recovery, RevisionRecord
 from campaign.agenda.cpu import machines_of

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from agents.trace import AGENT, TABLES
+from agents.collected_traces import TABLES
+from agents.trace import AGENT
 from analysis.conditions import SloRecord
 from analysis.interval_metrics import Latency
 from analysis.records import Measured, RunRecord, Times

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.trace import TraceWriter, collect
+from agents.collected_traces import collect
+from agents.trace import TraceWriter
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.windows import SHORTEST_S, Window, windows_of
 from campaign.results.run_metrics import measure

@@ -17,7 +17,7 @@ from obedient import PLACES, spec_of
 from sshd import lab
 
 from agents.protocol import Drained, Profile, Stored
-from agents.worker.process.state_store import write_rows
+from agents.worker.process.answer_files import write_rows
 from controller.coordinator.checkpoint_store import CheckpointStore
 from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.interfaces import Environment
@@ -37,6 +37,7 @@ from controller.ssh.files import RemoteFiles
 from controller.ssh.node_lease import NodeLease
 from controller.ssh.settings import settings_of
 from inventory.errors import MillraceError, RunError
+from workloads.columns import Columns
 
 FEW, MANY = 40, 10_000
 TABLES = {"counts": {"word": "str", "count": "int"}}
@@ -208,7 +209,7 @@ def test_links_and_what_is_no_file_are_not_collected(loopback: Loopback, tmp_pat
     (logs / "folder.log").mkdir()
     (logs / "agent.log").write_text("plain")
     traces = loopback.ground.inside / "nodes" / NODE / "r/traces"
-    (traces / "cpu-n2-0-0.arrows").symlink_to("/dev/zero")
+    (traces / "n2-0-0.trace").symlink_to("/dev/zero")
 
     async def live() -> None:
         await collect_logs({NODE: loopback.transports[NODE]}, "r", tmp_path / "logs")
@@ -229,7 +230,7 @@ def test_an_answer_of_other_columns_or_none_at_all_is_refused(loopback: Loopback
 
 def test_rows_that_point_outside_their_buffers_are_refused_before_anybody_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
-    write_rows(path, EXECUTOR, TABLES["counts"], [("a" * 12345, 1)])
+    write_rows(path, EXECUTOR, TABLES["counts"], Columns.of_rows(TABLES["counts"], [("a" * 12345, 1)]))
     length, beyond = (12345).to_bytes(4, "little"), (10**9).to_bytes(4, "little")
     path.write_bytes(path.read_bytes().replace(length, beyond))
     with pytest.raises(RunError, match="cannot be read"):

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from obedient import Obedient, spec_of
 from scripted_workload import play_with_faults
 
+from agents.collected_traces import UnreportedRows
 from agents.protocol import Cut, Go, Prepare, Progress, Start, Stored, Work, Worked
-from agents.trace import UnreportedRows
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.epoch_workers import name_of
 from controller.coordinator.interfaces import RestartRules, Scaling

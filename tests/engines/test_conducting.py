@@ -180,3 +180,10 @@ def test_a_rate_without_a_schedule_and_one_with_too_many_records_are_refused(tmp
         InputError, match=f"20,000,001 records are due in 2 s, the most on another engine is {MOST_DUE:,}"
     ):
         write_due(PiecewiseConstant([(0.0, 1e7)]), 2.0, tmp_path / "due")
+
+
+def test_limits_that_are_applied_too_late_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conducting, "LATE_S", 0.1)
+    monkeypatch.setattr(RunLimits, "apply", lambda self: asyncio.sleep(0.6))
+    with pytest.raises(RunError, match=r"^limits of nodes were applied 0\.\d s after the measured interval had begun"):
+        outcome_of(tmp_path)

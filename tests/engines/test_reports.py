@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from agents.collected_traces import collect
 from agents.protocol import Slot
-from agents.trace import collect
 from engines.job import EngineJob, properties
 from engines.reports import Reports, missing_rows, read_answer
 from inventory.errors import RunError

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from agents.trace import TABLES
+from agents.collected_traces import TABLES
 
 pytestmark = pytest.mark.loopback
 

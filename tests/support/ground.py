@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet
 from problems import nodes_of
 
+from agents.collected_traces import collect
 from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Report, RunSpec, Slot, workers_of
-from agents.trace import AGENT, TraceWriter, collect
+from agents.trace import AGENT, TraceWriter
 from campaign.agenda.application import Application
 from campaign.results.run_metrics import verified
 from controller.coordinator.checkpoint_loop import ControlSettings
@@ -36,7 +37,7 @@ from scheduler.online.replanner import slots_of_added
 from scheduler.problem import Problem
 from workloads.key_groups import first_ownership
 from workloads.rates import Max
-from workloads.workload import Answer, Verdict, Workload
+from workloads.workload import Answer, Verdict, Workload, uses_columns
 
 EPOCHS = 100
 """Epochs that one run may use up; those of the next run on the same agents are higher."""
@@ -202,6 +203,7 @@ class Ground:
             shared_clock=True,
             observed=online is not None,
             buffer_bytes=buffer_bytes,
+            columns=uses_columns(workload, topology),
         )
         play = Play(self, spec, workload, course, watch, online)
         self.agents.listen(play)

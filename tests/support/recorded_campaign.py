@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from agents.trace import TABLES
+from agents.collected_traces import TABLES
 
 NS = 1_000_000_000
 

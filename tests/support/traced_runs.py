@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from agents.trace import AGENT, TraceWriter, collect
+from agents.collected_traces import collect
+from agents.trace import AGENT, TraceWriter
 from analysis.accounts import ComponentScaling
 from analysis.records import (
     CampaignRecord,

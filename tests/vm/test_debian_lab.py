@@ -44,7 +44,7 @@ def inside(program):
     return subprocess.run([sys.executable, "-c", enter + program, *map(str, group.entrances)], capture_output=True)
 
 group.make()
-group.prefer()
+group.prefer(True)
 group.limit_cpu(0.25)
 group.limit_memory(64)
 start = time.monotonic()

@@ -16,16 +16,12 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.ipc
-
 from agents.protocol.node_folders import NodeFolder, file_name
 from agents.worker.executors.executor import Snapshot
+from agents.worker.process.answer_files import write_rows
 from agents.worker.task_graph.interfaces import AnswerRows
 from inventory.atomic_files import replacing_path, sync
 from inventory.errors import RunError
-from workloads.columns import Columns
-from workloads.operators import Row
 
 
 class StoredSnapshot(NamedTuple):
@@ -170,7 +166,7 @@ class StateStore:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _write_rows(self, name: str, executor: str, answer: AnswerRows) -> Mapping[str, tuple[str, ...]]:
-        path = self._run.answers / f"{file_name(name)}.arrow"
+        path = self._run.answers / f"{file_name(name)}.part"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_rows(path, executor, answer.schema, answer.rows)
         return {answer.table: (self._below(path),)}
@@ -183,37 +179,3 @@ def _sync_all(folders: set[Path]) -> None:
     """Sync the names in these folders to disk, and empty the set."""
     while folders:
         sync(folders.pop())
-
-
-_ARROW = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bytes": pa.binary(), "bool": pa.bool_()}
-
-
-def schema_of(fields: Mapping[str, str]) -> pa.Schema:
-    """Return the columns of an answer with these fields: name -> type, as in `Bolt.answer_schema`."""
-    return pa.schema([pa.field(name, _ARROW[kind]) for name, kind in fields.items()])
-
-
-def write_rows(path: Path, executor: str, fields: Mapping[str, str], rows: Sequence[Row]) -> None:
-    """Write rows, which may be `Columns`, as an Arrow file, atomically.
-
-    Raises:
-        RunError: the rows do not follow the answer's schema.
-        OSError: the file cannot be written.
-    """
-    try:
-        schema = schema_of(fields)
-        if isinstance(rows, Columns):
-            arrays = rows.plain().columns
-        else:
-            columns = list(zip(*rows, strict=True)) or [() for _ in schema]
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    except BaseException as fault:
-        # Rows and schema come from an operator and may raise anything.
-        what = fault if isinstance(fault, ValueError) else f"{type(fault).__name__}: {fault}"
-        raise RunError(f"{executor}: the answer does not follow {fields}: {what}") from fault
-    with (
-        replacing_path(path) as partial,
-        pa.OSFile(str(partial), "wb") as target,
-        pa.ipc.new_file(target, schema) as writer,
-    ):
-        writer.write_batch(pa.record_batch(arrays, schema=schema))
