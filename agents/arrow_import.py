@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
 
 _ARROW, _PANDAS = "pyarrow", "pandas"
@@ -49,7 +48,8 @@ class _LaterArrow(MetaPathFinder):
         if name != _ARROW:
             return None
         sys.meta_path.remove(self)
-        spec = find_spec(name)
+        specs = (finder.find_spec(name, path, target) for finder in sys.meta_path)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 

@@ -6,21 +6,19 @@ import pyarrow.compute as pc
 import pytest
 
 from agents.protocol import Bye, Mark
+from agents.worker.process.answer_files import read_rows
 
 pytestmark = pytest.mark.loopback
 
 
 def _answers(run, drained):
-    import pyarrow.ipc
-
     rows = []
     for agent in run.agents:
         for report in drained:
             for paths in report.answers.values():
                 for path in paths:
                     if (agent.folder / path).exists():
-                        with pyarrow.ipc.open_file(agent.folder / path) as reader:
-                            table = reader.read_all()
+                        table = read_rows(agent.folder / path, {"word": "str", "count": "int"})
                         rows += list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     return {"counts": rows}
 

@@ -26,7 +26,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
 from io import FileIO
 from pathlib import Path
 
@@ -133,8 +132,9 @@ def _serve(channel: socket.socket) -> list[int]:
 
 def _import_arrow() -> None:
     # With all that works on columns; workers then find it in their memory.
-    import_module("agents.worker.channels.column_groupings")
-    import_module("agents.worker.wire.columns")
+    import agents.worker.channels.column_groupings
+    import agents.worker.wire.columns  # noqa: F401
+
     gc.freeze()
 
 
