@@ -36,6 +36,9 @@ LATE_S = 0.5
 
 ANSWER_S = 60.0
 
+CHECK_S = 1.0
+"""Interval of checks that the processes of executors are still there."""
+
 MOST_DUE = 20_000_000
 """Most records of a run: due times take 8 bytes each."""
 
@@ -169,6 +172,7 @@ class _Conducted:
         self._failed = asyncio.ensure_future(processes.failed)
         self._heard: dict[Slot, tuple[int, float]] = {}
         self._checked_s = 0.0
+        self._missing: set[Slot] = set()
 
     def why_closed(self) -> str:
         """Return which executors have not opened."""
@@ -242,13 +246,19 @@ class _Conducted:
                 raise RunError(f"worker {slot.index} of {slot.node} has not reported for {SILENCE_S:g} s")
 
     def _check_processes(self, now_s: float) -> None:
-        """Once a second, check that the processes of executors are still there; an engine may take long to notice."""
-        if now_s < self._checked_s + 1.0 or self._reports.finished:
+        """Every `CHECK_S`, check that the processes of executors are still there; an engine may take long to notice.
+
+        The second time that one is missing ends the run, since its name and signal may be reported a little later.
+        """
+        if now_s < self._checked_s + CHECK_S or self._reports.finished:
             return
         self._checked_s = now_s
         for slot, pid in self._reports.pids.items():
-            if self._processes.host_pid(pid) is None:
+            if self._processes.host_pid(pid) is not None:
+                continue
+            if slot in self._missing:
                 raise RunError(f"worker {slot.index} of {slot.node} ended in the middle of the run")
+            self._missing.add(slot)
 
 
 def _text(slot: Slot | None) -> str:

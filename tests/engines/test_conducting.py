@@ -146,6 +146,7 @@ def test_what_goes_wrong_fails_the_run_with_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, object], message: str
 ) -> None:
     monkeypatch.setattr(conducting, "DRAIN_S", 0.5)
+    monkeypatch.setattr(conducting, "CHECK_S", 0.1)
     with pytest.raises(RunError, match=message):
         outcome_of(tmp_path, **how)
 
