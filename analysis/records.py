@@ -129,7 +129,7 @@ class Times(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Verification(Struct, frozen=True, kw_only=True):
-    """Whether the sinks' answer equals the reference.
+    """Comparison of the sinks' answer with the reference.
 
     Attributes:
         status: `none` without a comparison.

@@ -55,7 +55,7 @@ class Application:
 
     @cached_property
     def columns(self) -> bool:
-        """Whether operators process columns."""
+        """Return whether operators process columns."""
         return uses_columns(self.workload, self.topology)
 
     @cached_property
