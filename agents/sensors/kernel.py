@@ -191,6 +191,7 @@ class CpuSensor(Sensor):
         node = self.host.node
         cores = core_busy_ns()
         online = {int(name) for name in cores}
+        agent_ns: int | None = 0  # also of a node without an agent
         if self.host.agent is not None and (agent_ns := process_cpu_ns(self.host.agent)) is not None:
             rows.append(self._row(now_ns, "agent", node, self.host.agent, agent_ns))
         workers = self.host.workers()

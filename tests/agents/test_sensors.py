@@ -105,6 +105,18 @@ def test_the_node_on_a_shared_machine_is_its_agent_and_its_workers_a_new_one_inc
         assert node == pytest.approx(used_s + (agent_after - agent_before) / 1e9, abs=0.05)
 
 
+def test_a_node_without_an_agent_on_a_shared_machine_is_its_workers():
+    with _child(BURN) as child:
+        sensor = CpuSensor(Host("n1", "127.0.0.2", True, None, lambda: {0: child.pid}))
+        _hear(child)
+        list(sensor.read(time.monotonic_ns()))
+        _go_on(child)
+        _hear(child)
+        rows = list(sensor.read(time.monotonic_ns()))
+        assert not _of(rows, "agent")
+        assert _of(rows, "node")["n1"] == _of(rows, "worker")["0"] > 0
+
+
 def test_a_worker_that_has_ended_has_no_row_rather_than_zero():
     with _child("say(1)") as child:
         workers = {0: child.pid}
