@@ -117,6 +117,7 @@ def test_an_unknown_engine_is_refused_with_the_nearest(folder: Path, lock: Path)
         install("toys", print, folder, lock)
 
 
-def test_every_locked_jar_has_coordinates_and_a_checksum() -> None:
-    for jars in tomllib.loads(installation.LOCK.read_text()).values():
+@pytest.mark.parametrize("name", ["jars.toml", "test_jars.toml"])
+def test_every_locked_jar_has_coordinates_and_a_checksum(name: str) -> None:
+    for jars in tomllib.loads(installation.LOCK.with_name(name).read_text()).values():
         assert all(len(name.split(":")) == 3 and len(bytes.fromhex(jars[name])) == 64 for name in jars)

@@ -3,16 +3,17 @@
 `--oracle N` sets the number of rounds per scheduler; round 0, 1, ... is the same one everywhere.
 """
 
+import functools
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from storm_answers import JAVA, StormAnswer, asked, comparable, ours, rows_of
+from storm_kinds import KINDS, round_of
 from storm_round import StormRound
-from storm_rounds import KINDS, round_of
 
-from engines.installation import install
+from engines.installation import LOCK, install
 from inventory.errors import UnfitError
 
 pytestmark = pytest.mark.storm
@@ -35,35 +36,44 @@ DIFFERENT: Mapping[str, Mapping[int, str]] = {
     "resource-aware generic": {791: COUNTED},
     "resource-aware default-old": {437: COUNTED, 551: COUNTED, 642: UNKNOWN, 868: COUNTED, 943: COUNTED, 951: COUNTED},
     "resource-aware round-robin": {964: UNKNOWN},
+    "resource-aware 1.1": dict.fromkeys((17, 21, 31, 36, 38, 55, 84, 96), UNKNOWN),
 }
 """Scheduler -> round below 1,000 in which placements differ although Storm lost no executor -> why."""
 
 
+V1_JARS = LOCK.with_name("test_jars.toml")
+
+
 @pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> Command:
-    """The command that starts Storm's schedulers: Storm is installed, our driver is compiled."""
-    try:
-        engine = install("storm", print)
-    except UnfitError as error:
-        if "Maven:" not in str(error):
-            raise
-        pytest.skip(f"Storm's jars cannot be fetched here: {error}")
-    classes = tmp_path_factory.mktemp("oracle")
-    sources = [str(source) for source in sorted(JAVA.glob("*.java"))]
-    subprocess.run(
-        ["javac", "-nowarn", "-cp", engine.class_path, "-d", str(classes), *sources], check=True, timeout=200
-    )
-    shutil.copy(JAVA / "log4j2.xml", classes)
-    return [
-        "java",
-        "-Xmx256m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "--add-opens=java.base/java.util=ALL-UNNAMED",  # isolation's shuffle
-        "-cp",
-        f"{classes}:{engine.class_path}",
-        "Oracle",
-    ]
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Command]:
+    """Return the command that starts the schedulers of Storm `v1` or `v2`: it is installed, our driver is compiled."""
+
+    @functools.cache
+    def command(version: str) -> Command:
+        try:
+            engine = install("storm", print) if version == "v2" else install("storm-1.1", print, lock=V1_JARS)
+        except UnfitError as error:
+            if "Maven:" not in str(error):
+                raise
+            pytest.skip(f"Storm's jars cannot be fetched here: {error}")
+        classes = tmp_path_factory.mktemp("oracle")
+        sources = [str(source) for folder in (JAVA, JAVA / version) for source in sorted(folder.glob("*.java"))]
+        subprocess.run(
+            ["javac", "-nowarn", "-cp", engine.class_path, "-d", str(classes), *sources], check=True, timeout=200
+        )
+        shutil.copy(JAVA / "log4j2.xml", classes)
+        return [
+            "java",
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "--add-opens=java.base/java.util=ALL-UNNAMED",  # isolation's shuffle
+            "-cp",
+            f"{classes}:{engine.class_path}",
+            "Oracle",
+        ]
+
+    return command
 
 
 def differing(round_: StormRound, answer: StormAnswer) -> list[str]:
@@ -78,10 +88,12 @@ def differing(round_: StormRound, answer: StormAnswer) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_placements_are_those_of_storm(kind: str, oracle: Command, request: pytest.FixtureRequest) -> None:
+def test_placements_are_those_of_storm(
+    kind: str, oracle: Callable[[str], Command], request: pytest.FixtureRequest
+) -> None:
     seeds = range(request.config.getoption("oracle"))
     rounds = [round_of(kind, seed) for seed in seeds]
-    answers = asked(rounds, oracle)
+    answers = asked(rounds, oracle("v1" if kind == "resource-aware 1.1" else "v2"))
     assert sum(any(answer.assignments.values()) for answer in answers) > len(rounds) / 2
     lost = [answer.lost_an_executor(round_) for round_, answer in zip(rounds, answers, strict=True)]
     assert sum(lost) < len(rounds) / 3

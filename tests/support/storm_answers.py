@@ -1,7 +1,8 @@
 """Storm's answers to scheduling rounds, and what is compared with ours.
 
-`even` and `default` are compared slot for slot. Of the others, Storm leaves to hash maps which slot of a node, or which
-of the executors of a component, it takes: workers are compared by node or host, and by executors or components.
+`even`, `default` and the `resource-aware` of Storm 1.1 are compared slot for slot. Of the others, Storm leaves to hash
+maps which slot of a node, or which of the executors of a component, it takes: workers are compared by node or host, and
+by executors or components.
 """
 
 import json
@@ -20,6 +21,7 @@ from scheduler.registry import make_scheduler
 from workloads.topology import Topology
 
 JAVA = Path(__file__).parent / "storm_oracle"
+"""Sources of the driver; a subfolder has those for one version of Storm."""
 
 Row = tuple[int, str, int]
 """Task, node and port of an executor."""
@@ -77,7 +79,7 @@ def comparable(round_: StormRound, topology: Topology, rows: Sequence[Row]) -> A
     workers: dict[tuple[str, int], list[int]] = defaultdict(list)
     for task, node, port in rows:
         workers[node, port].append(task)
-    if round_.scheduler in ("multitenant", "resource-aware"):
+    if round_.scheduler in ("multitenant", "resource-aware") and round_.params.get("engine") != "1.1":
         component = {task: executor.component for executor, task in tasks(topology).items()}
         return sorted((node, sorted(map(component.__getitem__, found))) for (node, _), found in workers.items())
     if topology.id in round_.params.get("machines", {}):

@@ -1,11 +1,11 @@
-"""Random scheduling rounds that Storm's own schedulers and ours can both answer, and the form in which Storm gets them.
+"""Random scheduling rounds that Storm 2.8's own schedulers and ours can both answer.
 
 Names have one letter and ports are chosen so that Storm's hash maps iterate in ascending order (see
-`storm_oracle/Oracle.java`): of sets of ports, or of the workers of a topology. Demands are whole numbers, so that sums
+`storm_oracle/Rounds.java`): of sets of ports, or of the workers of a topology. Demands are whole numbers, so that sums
 are exact in both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -153,7 +153,7 @@ def running(
     return found
 
 
-def _problem(nodes: Sequence[Node], topologies: Sequence[Topology], existing: Workers) -> Problem:
+def problem_of(nodes: Sequence[Node], topologies: Sequence[Topology], existing: Workers) -> Problem:
     return Problem(Cluster(tuple(nodes), existing=tuple(existing)), tuple(topologies))
 
 
@@ -161,7 +161,7 @@ def even(draw: Random) -> StormRound:
     nodes = cluster(draw)
     graphs = [topology(draw, name) for name in "abc"[: draw.randint(1, 3)]]
     existing = running(draw, nodes, graphs)
-    return StormRound("even", _problem(with_ports_in_order(nodes, existing), graphs, existing))
+    return StormRound("even", problem_of(with_ports_in_order(nodes, existing), graphs, existing))
 
 
 def default(draw: Random) -> StormRound:
@@ -180,7 +180,7 @@ def isolation(draw: Random) -> StormRound:
     existing = running(draw, nodes, graphs)
     params = {"machines": machines}
     return StormRound(
-        "isolation", _problem(nodes, graphs, existing), params, {"isolation.scheduler.machines": machines}
+        "isolation", problem_of(nodes, graphs, existing), params, {"isolation.scheduler.machines": machines}
     )
 
 
@@ -204,7 +204,7 @@ def multitenant(draw: Random) -> StormRound:
     existing = running(draw, nodes, graphs, alone=draw.random() < 0.7)
     return StormRound(
         "multitenant",
-        _problem(nodes, graphs, existing),
+        problem_of(nodes, graphs, existing),
         {"user_pools": pools, "spread": spread},
         {"multitenant.scheduler.user.pools": pools},
         conf,
@@ -272,11 +272,11 @@ def resource_aware(draw: Random, strategy: str) -> StormRound:
             params[name] = tuple(draw.sample(alone, 1))
             each[setting] = list(params[name])
     per_topology = {graph.id: {**each, **_of_one(graph)} for graph in graphs}
-    existing = _fitting(running(draw, nodes, graphs, share=0.5), nodes, graphs, params.get("worker_min_cpu", 0.0))
-    return StormRound("resource-aware", _problem(nodes, graphs, existing), params, conf, per_topology)
+    existing = fitting(running(draw, nodes, graphs, share=0.5), nodes, graphs, params.get("worker_min_cpu", 0.0))
+    return StormRound("resource-aware", problem_of(nodes, graphs, existing), params, conf, per_topology)
 
 
-def _fitting(existing: Workers, nodes: Sequence[Node], graphs: Sequence[Topology], least_cpu: float) -> Workers:
+def fitting(existing: Workers, nodes: Sequence[Node], graphs: Sequence[Topology], least_cpu: float = 0.0) -> Workers:
     """Leave out executors for which their node, or the heap of their worker, has no room: Storm never placed those."""
     by_id = {graph.id: graph for graph in graphs}
     cpu = {node.id: node.demand_points for node in nodes}
@@ -330,19 +330,3 @@ def _of_one(graph: Topology) -> dict[str, Any]:
             rules.setdefault(component, {})["maxNodeCoLocationCnt"] = most
         found["topology.ras.constraints"] = rules
     return found
-
-
-KINDS: Mapping[str, Any] = {
-    "even": even,
-    "default": default,
-    "isolation": isolation,
-    "multitenant": multitenant,
-    **{f"resource-aware {name}": (lambda draw, name=name: resource_aware(draw, name)) for name in STRATEGIES},
-}
-"""Scheduler, with its strategy -> maker of random rounds."""
-
-
-def round_of(kind: str, seed: int) -> StormRound:
-    """Return round number `seed` of a scheduler: the same one on every machine."""
-    made: StormRound = KINDS[kind](Random(f"{kind} {seed}"))  # noqa: S311 # the same draw everywhere, not a secret
-    return made
