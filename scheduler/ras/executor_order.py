@@ -4,7 +4,7 @@ After Apache Storm, `storm-server/.../resource/strategies/scheduling/sorter/Exec
 class before 2.3). Executors of one component are ordered by index. Component ids that start with `__` are Storm's own.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
@@ -27,18 +27,24 @@ def ackers_last(order: Order) -> Order:
 def by_connections(topology: Topology, executors: Sequence[Executor], largest_first: bool = False) -> Order:
     """Return components with most executor pairs first, each alternating with its neighbours.
 
+    A component that feeds itself is one of its neighbours.
+
     Args:
         topology: the topology.
         executors: executors to place.
-        largest_first: neighbours with most pairs come first (1.x) instead of last (2.x).
+        largest_first: neighbours with most pairs come first (1.x) instead of last (2.x). Then pairs count once per
+            stream, and those of a component with itself twice.
     """
     size = {c.id: c.parallelism for c in topology.components if not is_system(c.id)}
-    neighbours: dict[str, set[str]] = {name: set() for name in size}
+    neighbours: dict[str, Counter[str]] = {name: Counter() for name in size}
     for source, destination, _ in topology.links():
-        if source.id in size and destination.id in size and source.id != destination.id:
-            neighbours[source.id].add(destination.id)
-            neighbours[destination.id].add(source.id)
-    pairs = {name: sum(size[other] for other in others) * size[name] for name, others in neighbours.items()}
+        if source.id in size and destination.id in size:
+            neighbours[source.id][destination.id] += 1
+            neighbours[destination.id][source.id] += 1
+    pairs = {
+        name: size[name] * sum(size[other] * (links if largest_first else 1) for other, links in others.items())
+        for name, others in neighbours.items()
+    }
     left = _Left(executors)
     order: Order = []
     sign = -1 if largest_first else 1
@@ -46,7 +52,7 @@ def by_connections(topology: Topology, executors: Sequence[Executor], largest_fi
         # All neighbours are multiplied by the same number, so comparing their sizes is enough.
         turn = [name, *sorted(neighbours[name], key=lambda other: (sign * size[other], other))]
         while turn := [component for component in turn if left.of(component)]:
-            order.extend(left.take(component) for component in turn)
+            order.extend(left.take(component) for component in turn if left.of(component))
     order.extend(left.rest())
     return order
 

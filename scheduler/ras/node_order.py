@@ -36,12 +36,14 @@ class Ranking:
     Attributes:
         smaller_share_first: the smaller of the shares of CPU and memory counts before their mean (`DEFAULT_RAS`), not
             after it (`COMMON`).
-        missing_is_zero: the smaller share is 0 where a total is 0 (1.1), instead of the other share.
-        hosts: whether hosts are a level between racks and nodes.
+        equal_at_zero: members are equal where a total is 0 (1.1), instead of being compared by the other share. In
+            Storm their mean is not a number then.
+        hosts: whether hosts are a level between racks and nodes. Otherwise (1.1) only the first node of each host is
+            used: Storm finds nodes by the names of their hosts.
     """
 
     smaller_share_first: bool = False
-    missing_is_zero: bool = False
+    equal_at_zero: bool = False
     hosts: bool = True
 
     def key(self, left: Left, total: Amount) -> Key:
@@ -53,8 +55,8 @@ class Ranking:
         by_cpu, by_memory = total.memory or 1, total.cpu or 1
         shares = [(cpu * by_cpu, memory * by_memory) for cpu, memory in members]
         if not (total.cpu and total.memory):
-            if self.missing_is_zero:
-                return [(-cpu - memory, 0) for cpu, memory in shares]
+            if self.equal_at_zero:
+                return [(0, 0)] * len(shares)
             return [(-cpu - memory, -cpu - memory) for cpu, memory in shares]
         if self.smaller_share_first:
             return [(-(min(memory, cpu)), -cpu - memory) for cpu, memory in shares]
@@ -117,9 +119,11 @@ class NodeOrder:
         self._favored = list(dict.fromkeys(favored))
         self._unfavored = [node for node in dict.fromkeys(unfavored) if node not in set(favored)]
         self._apart = frozenset([*self._favored, *self._unfavored])
+        self._hidden = frozenset() if ranking.hosts else _not_first_of_host(attempt.ledger)
         self._make_levels(attempt.ledger)
         for node, count in enumerate(attempt.count):
-            self._add(node, count, attempt.cpu[node], attempt.memory[node])
+            left = (0, 0) if node in self._hidden else (attempt.cpu[node], attempt.memory[node])
+            self._add(node, count, *left)
         self._log: list[_Change] = []
         self._applied = self._sorted_at = 0
         self._views: dict[tuple[int, int, int], _View] = {}
@@ -180,7 +184,7 @@ class NodeOrder:
         return None
 
     def ranked(self, nodes: Iterable[int]) -> list[int]:
-        """Return `nodes` in order."""
+        """Return those of `nodes` that may be used, in order."""
         self._apply()
         chosen = set(nodes)
         keys: tuple[dict[int, tuple[int, Key, int]], ...] = ({}, {}, {})
@@ -198,7 +202,7 @@ class NodeOrder:
 
         return [
             *(node for node in self._favored if node in chosen),
-            *sorted(chosen - self._apart, key=path),
+            *sorted(chosen - self._apart - self._hidden, key=path),
             *(node for node in self._unfavored if node in chosen),
         ]
 
@@ -278,6 +282,11 @@ class NodeOrder:
 
     def _full_nodes(self, kind: Kind, nodes: Sequence[int]) -> set[int]:
         return {*nodes}.difference(self._attempt.may_take(kind, nodes)) | self._apart.intersection(nodes)
+
+
+def _not_first_of_host(ledger: ResourceLedger) -> frozenset[int]:
+    first: dict[str, int] = {}
+    return frozenset(node for node, host in enumerate(ledger.host) if first.setdefault(host, node) != node)
 
 
 class _View:

@@ -162,15 +162,24 @@ def _schedule(
     return outcome, not_enough(ledger, topology, reason, outcome), []
 
 
-def attempted(ledger: ResourceLedger, recipe: Recipe, topology: Topology) -> Outcome:
-    """Return the strategy's outcome, without running it when the total resources are too small."""
+def attempted(
+    ledger: ResourceLedger, recipe: Recipe, topology: Topology, nodes: Sequence[int] | None = None
+) -> Outcome:
+    """Return the strategy's outcome, without running it when the total resources are too small.
+
+    Args:
+        ledger: state of the round.
+        recipe: the strategy.
+        topology: the topology to place.
+        nodes: nodes in an order of an earlier time, for engine 1.1; None = the order of now.
+    """
     todo = waiting(topology, ledger.state.workers[topology.id])
     missing = ledger.demanded(topology.id, todo)
     if not ledger.available.covers(missing):
         return Outcome(
             "short", f"{in_words(ledger, missing)} are missing, {in_words(ledger, ledger.available)} available"
         )
-    return recipe.place(ledger, topology, todo)
+    return recipe.place(ledger, topology, todo, nodes)
 
 
 def _make_room(ledger: ResourceLedger, topology: Topology, candidates: Sequence[Topology], stopped: Stopped) -> bool:
@@ -206,7 +215,7 @@ def not_enough(ledger: ResourceLedger, topology: Topology, reason: str, outcome:
 
 MOST = sys.float_info.max
 TIE = 0.0001
-"""Pools whose usage differs by less count as equally used."""
+"""A pool that is used more, but by less than this, counts as equally used."""
 
 
 class _User:
@@ -260,9 +269,9 @@ class _User:
 
 
 def _comes_before(user: _User, other: _User, total: Amount) -> bool:
-    if abs(user.average - other.average) < TIE:
-        return user.share(total) > other.share(total)
-    return user.average < other.average
+    if user.average < other.average:
+        return True
+    return user.average - other.average < TIE and user.share(total) > other.share(total)
 
 
 class RoundOfUsers:
@@ -307,10 +316,11 @@ class RoundOfUsers:
         return best
 
     def _schedule(self, user: _User, topology: Topology) -> None:
+        nodes = self._recipe.ranked_nodes(self._ledger, topology)  # Storm keeps the order while it evicts
         stopped: Stopped = []
         victims: list[Topology] = []
         while True:
-            outcome = attempted(self._ledger, self._recipe, topology)
+            outcome = attempted(self._ledger, self._recipe, topology, nodes)
             if outcome.result == "placed":
                 user.start(topology)
                 self._account.evicted([victim.id for victim in victims], topology.id)
@@ -347,6 +357,5 @@ class RoundOfUsers:
             other = max(above, key=lambda candidate: candidate.average)
             if within or other.average - 1.0 > needs[0] / 2 + needs[1] / 2 + (user.average - 1.0):
                 return other.running[-1]
-        if user.running and user.running[-1].priority > topology.priority:
-            return user.running[-1]
-        return None
+        # The most important of the less important ones, as in Storm, whose comment promises the least important one.
+        return next((own for own in user.running if own.priority > topology.priority), None)

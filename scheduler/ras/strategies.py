@@ -134,15 +134,28 @@ class Recipe:
         """Name of the strategy's class in Storm."""
         return STORMS_NAME[self.strategy]
 
-    def place(self, ledger: ResourceLedger, topology: Topology, waiting: Sequence[Executor]) -> Outcome:
-        """Place the waiting executors of `topology`; `ledger` changes only if all of them are placed."""
+    def place(
+        self,
+        ledger: ResourceLedger,
+        topology: Topology,
+        waiting: Sequence[Executor],
+        ranked: Sequence[int] | None = None,
+    ) -> Outcome:
+        """Place the waiting executors of `topology`; `ledger` changes only if all of them are placed.
+
+        Args:
+            ledger: state of the round.
+            topology: the topology.
+            waiting: its executors without a slot.
+            ranked: nodes in the order in which engine 1.1 and round-robin try them; None = the order of now.
+        """
         refusal = self._refusal(ledger, topology, waiting)
         if refusal is not None:
             return refusal
         attempt = Attempt(ledger, topology, self._rules(ledger, topology))
         order = self._executors(topology, waiting)
         nodes = self.nodes(attempt)
-        everywhere = nodes.ranked(range(len(ledger.ids)))
+        everywhere = nodes.ranked(range(len(ledger.ids))) if ranked is None else ranked
         limit_hit, account = False, ""
         if self.engine == "1.1":
             placed = place_in_order(attempt, [node for node in everywhere if attempt.has_places(node)], order)
@@ -162,10 +175,14 @@ class Recipe:
         attempt.commit()
         return Outcome("placed", f"Fully Scheduled by {self.words}{account}", limit_hit)
 
+    def ranked_nodes(self, ledger: ResourceLedger, topology: Topology) -> list[int]:
+        """Return nodes in the order in which `topology` would try them now."""
+        return self.nodes(Attempt(ledger, topology, self._rules(ledger, topology))).ranked(range(len(ledger.ids)))
+
     def nodes(self, attempt: Attempt) -> NodeOrder:
         """Return the order of nodes for an attempt."""
         old = self.engine == "1.1"
-        ranking = Ranking(smaller_share_first=old or self.strategy == "default-old", missing_is_zero=old, hosts=not old)
+        ranking = Ranking(smaller_share_first=old or self.strategy == "default-old", equal_at_zero=old, hosts=not old)
         number = attempt.ledger.number
         return NodeOrder(
             attempt,

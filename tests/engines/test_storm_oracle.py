@@ -36,7 +36,6 @@ DIFFERENT: Mapping[str, Mapping[int, str]] = {
     "resource-aware generic": {791: COUNTED},
     "resource-aware default-old": {437: COUNTED, 551: COUNTED, 642: UNKNOWN, 868: COUNTED, 943: COUNTED, 951: COUNTED},
     "resource-aware round-robin": {964: UNKNOWN},
-    "resource-aware 1.1": dict.fromkeys((17, 21, 31, 36, 38, 55, 84, 96), UNKNOWN),
 }
 """Scheduler -> round below 1,000 in which placements differ although Storm lost no executor -> why."""
 

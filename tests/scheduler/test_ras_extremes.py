@@ -22,7 +22,10 @@ def place(problem: Problem, params: ResourceAwareParams) -> Plan:
 
 
 def first_fit(problem: Problem) -> dict[str, tuple[str, int]] | None:
-    """Storm 1.1: racks and nodes sorted once, smaller share first; then the first slot that takes the executor."""
+    """Storm 1.1: racks and nodes sorted once, smaller share first; then the first slot that takes the executor.
+
+    Of the nodes of a host only the first is used.
+    """
     topology = problem.topologies[0]
     taken = {(worker.node, worker.slot) for worker in problem.existing}
     left = {
@@ -32,17 +35,21 @@ def first_fit(problem: Problem) -> dict[str, tuple[str, int]] | None:
         left[worker.node][0] -= 10 * len(worker.executors)
         left[worker.node][1] -= 128 * len(worker.executors)
     left = {name: [max(value, Fraction(0)) for value in amounts] for name, amounts in left.items()}
+    first: dict[str, str] = {}
     racks: dict[str, list[str]] = {}
-    for node in problem.cluster.nodes:
-        racks.setdefault(node.rack, []).append(node.id)
+    for node in sorted(problem.cluster.nodes, key=lambda node: node.id):
+        if first.setdefault(node.machine, node.id) == node.id:
+            racks.setdefault(node.rack, []).append(node.id)
 
     def ranked(groups: dict[str, list[str]]) -> list[str]:
         have = {name: [sum(left[node][of] for node in group) for of in (0, 1)] for name, group in groups.items()}
         total = [sum(amounts[of] for amounts in have.values()) for of in (0, 1)]
 
         def key(name: str) -> tuple[Fraction, Fraction, str]:
-            shares = [amount / whole if whole else Fraction(0) for amount, whole in zip(have[name], total, strict=True)]
-            return -min(shares), -sum(shares), name
+            if not all(total):
+                return Fraction(0), Fraction(0), name
+            shares = [Fraction(amount) / whole for amount, whole in zip(have[name], total, strict=True)]
+            return -min(shares), -sum(shares, Fraction(0)), name
 
         return sorted(groups, key=key)
 
