@@ -33,6 +33,9 @@ LONGEST_WAIT_S = 20.0
 
 _POLL_S = 0.1
 
+FAILED = "sensor_failed"
+"""Kind of the event that a sample of a sensor is missing."""
+
 _SUBJECT = "sampler"
 
 _log = logging.getLogger(__name__)
@@ -161,7 +164,7 @@ class Sampler:
         try:
             return sensor.awaits(self._marked_ns)
         except Exception as fault:  # noqa: BLE001 - as below
-            self.event("sensor_failed", name, _description(fault))
+            self.event(FAILED, name, _description(fault))
             return False
 
     def _after(self, due_ns: int) -> int:
@@ -198,7 +201,7 @@ class Sampler:
                 rows = list(sensor.read(now_ns))
                 self._check(rows)
             except Exception as fault:  # noqa: BLE001 - a sensor may be third-party; its failure must not end the run
-                self.event("sensor_failed", name, _description(fault))
+                self.event(FAILED, name, _description(fault))
                 continue
             for row in rows:
                 self._writer.add(row.table, row.t_ns, *row.values)

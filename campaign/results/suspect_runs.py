@@ -1,4 +1,4 @@
-"""Reasons to doubt the metrics of a run: CPU events of its nodes, and recoveries.
+"""Reasons to doubt the metrics of a run: CPU events of its nodes, sensors that failed, and recoveries.
 
 The metrics of a run with recoveries should equal those of an undisturbed run. Counters are restored with the state,
 and replayed tuples are not counted twice. Once the topology has caught up, every tuple that was due in the measured
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
+from agents.sensors.sampler import FAILED
 from analysis.records import Measured, Recovery
 from campaign.results.run_metrics import Spans, read_table, total, weighted
 
@@ -21,17 +22,17 @@ MOST_SHOWN = 3
 
 
 def doubts_from_events(traces: Path, nodes: Collection[str]) -> list[str]:
-    """Return one line per node and kind of event.
+    """Return one line per node and kind of event, then one per node and sensor that failed.
 
     Args:
         traces: folder of `<table>.parquet`.
-        nodes: one node of each machine, and the controller for events of this host.
+        nodes: one node of each machine, and the controller for events of this host. Sensors count on every node.
     """
     events = read_table(traces, "event", "kind", "subject", "detail", "value")
     found = []
     for node in sorted(nodes):
         rows = events.filter(pc.equal(events["node"], node))
-        where = node or "this host"
+        where = _where(node)
         heat, changes, load = (_of(rows, kind) for kind in (THROTTLED, CHANGED, BACKGROUND))
         if heat:
             files = ", ".join(sorted({row["subject"] for row in heat}))
@@ -40,7 +41,22 @@ def doubts_from_events(traces: Path, nodes: Collection[str]) -> list[str]:
         if len(changes) > MOST_SHOWN:
             found.append(f"{where}: {len(changes) - MOST_SHOWN} more CPU settings were changed, not by this run")
         found += [f"{where}: {row['detail']}" for row in load]
-    return found
+    return found + _failures(events)
+
+
+def _failures(events: pa.Table) -> list[str]:
+    """Return a line per node and sensor whose samples are missing: a sum over nodes then lacks what was not read."""
+    failed: dict[tuple[str, str], list[str]] = {}
+    for row in _of(events, FAILED):
+        failed.setdefault((row["node"], row["subject"]), []).append(row["detail"])
+    return [
+        f"{_where(node)}: sensor {sensor} failed {len(details)} times, last: {details[-1]}"
+        for (node, sensor), details in sorted(failed.items())
+    ]
+
+
+def _where(node: str) -> str:
+    return node or "this host"
 
 
 def _of(rows: pa.Table, kind: str) -> Sequence[Mapping[str, Any]]:

@@ -11,6 +11,7 @@ from trees.processors import CPU, acpi_shared
 from agents.collected_traces import collect
 from agents.power.reader import ROOT_VARIABLE
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
+from agents.sensors.sampler import FAILED
 from agents.trace import AGENT, TraceWriter
 from campaign.results.suspect_runs import doubts_from_events
 from campaign.runner.cpu_settings import DECLARED, RunCpus
@@ -189,4 +190,17 @@ def test_events_of_this_host_are_reported_once(tmp_path: Path) -> None:
     collect([tmp_path / "parts"], tmp_path / "traces")
     assert doubts_from_events(tmp_path / "traces", [CONTROLLER, "n1"]) == [
         "this host: 40% of all cores worked for others"
+    ]
+
+
+def test_a_sensor_that_failed_on_any_node_is_a_doubt(tmp_path: Path) -> None:
+    for node, details in (("n1", []), ("n2", ["no such file", "no such process"])):
+        writer = TraceWriter(tmp_path / "parts", "r", node, AGENT)
+        writer.add("event", 1, "measure_start", "", "", None)
+        for at, detail in enumerate(details):
+            writer.add("event", 2 + at, FAILED, "cpu", detail, None)
+        writer.close()
+    collect([tmp_path / "parts"], tmp_path / "traces")
+    assert doubts_from_events(tmp_path / "traces", [CONTROLLER, "n1"]) == [
+        "n2: sensor cpu failed 2 times, last: no such process"
     ]
