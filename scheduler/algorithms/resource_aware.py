@@ -7,6 +7,7 @@ topologies with 10,000 executors or more get a larger limit of search states, si
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
@@ -134,12 +135,14 @@ class ResourceAware:
             user: Amount(ledger.cpu_unit.count(pool.cpu), ledger.mb_unit.count(pool.memory_mb))
             for user, pool in pools.items()
         }
-        order = scheduling_order(ledger, problem.topologies, guarantees, params.priority == "fifo")
-        racks = self._recipe.first_racks(ledger, order[0]) if order else []
         if params.engine == "1.1":
-            account = RoundOfUsers(ledger, self._recipe, problem.topologies, guarantees).run()
+            users = RoundOfUsers(ledger, self._recipe, problem.topologies, guarantees)
+            first, run = users.first, users.run
         else:
-            account = schedule_in_order(ledger, self._recipe, order)
+            order = scheduling_order(ledger, problem.topologies, guarantees, params.priority == "fifo")
+            first, run = next(iter(order), None), partial(schedule_in_order, ledger, self._recipe, order)
+        racks = self._recipe.first_racks(ledger, first) if first else []
+        account = run()
         workers = ledger.state.workers
         placements = {t.id: concluded(t, assigned(workers[t.id]), account.messages[t.id]) for t in problem.topologies}
         details = {"scheduling_order": account.order, "rack_order": racks, "limit_hit": account.limit_hit}

@@ -295,6 +295,12 @@ class RoundOfUsers:
             for topology in user.running:
                 self._account.messages[topology.id] = "Fully Scheduled"
 
+    @property
+    def first(self) -> Topology | None:
+        """Return the topology that is tried next; None if no topology waits."""
+        user = self._next_user()
+        return None if user is None else user.pending[0]
+
     def run(self) -> RoundResult:
         """Place waiting topologies; update the ledger."""
         while (user := self._next_user()) is not None:

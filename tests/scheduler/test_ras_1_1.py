@@ -4,7 +4,7 @@ from dataclasses import replace as with_params
 
 from histories import after
 
-from inventory.cluster import Cluster, Node
+from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.resource_aware import Guarantee, ResourceAware, ResourceAwareParams
 from scheduler.problem import Plan, Problem
 from scheduler.ras.executor_order import by_connections
@@ -96,3 +96,14 @@ def test_a_pool_that_is_used_less_comes_first_however_small_the_difference() -> 
     running = (topology("a", cpu=5000.0, user="a"), topology("b", cpu=2499.9, user="b"))
     plan = beside(Problem(cluster, running), topology("a2", user="a"), topology("b2", user="b"), params=params)
     assert plan.details["scheduling_order"] == ["b2", "a2"]
+
+
+def test_the_order_of_racks_is_that_of_the_first_topology_that_waits() -> None:
+    # By the order of 2.x, the running one of the other user would be the first, and r1 its rack.
+    cluster = Cluster(
+        (Node(id="a", rack="r1"), Node(id="b", rack="r2")),
+        existing=(ExistingWorker("runs", "a", 0, ("s[0]",)), ExistingWorker("waits", "b", 0, ("s[0]",))),
+    )
+    plan = place(Problem(cluster, (topology("runs", user="t"), topology("waits", 2, user="u"))))
+    assert plan.details["scheduling_order"] == ["waits"]
+    assert plan.details["rack_order"] == ["r2", "r1"]
