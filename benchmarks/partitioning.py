@@ -1,7 +1,7 @@
 """How good and how fast large placements of `local-search` are, beside KaMinPar and Mt-KaHyPar at several presets.
 
     .venv/bin/python benchmarks/partitioning.py [--families grid layered] [--executors 1000 10000] [--seeds 5]
-        [--peers "KaMinPar default"] [--figures FOLDER]
+        [--ours "local-search fast"] [--peers "KaMinPar default"] [--figures FOLDER]
 
 Partitioning only: every tool starts from the graph in its own format. One thread each, CPU seconds, medians of several
 seeds. Capacities are hard: an answer that exceeds one counts as none.
@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--executors", nargs="+", type=int, default=[1_000, 10_000])
     parser.add_argument("--nodes", nargs="+", choices=NODES, default=list(NODES))
+    parser.add_argument("--ours", nargs="+", choices=OURS, default=list(OURS))
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), help="fewer of them, for 100,000")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--figures", type=Path, help="folder for a figure per family")
@@ -118,7 +119,7 @@ def main() -> None:
             for nodes in chosen.nodes:
                 problem = instance(family, executors, nodes)
                 theirs = peers(problem, chosen.seeds, chosen.peers)
-                results = {name: ours(problem, preset, chosen.seeds) for name, preset in OURS.items()} | theirs
+                results = {name: ours(problem, OURS[name], chosen.seeds) for name in chosen.ours} | theirs
                 cases[f"{executors:,}, {nodes} nodes"] = results
                 least = min((r.w for r in theirs.values() if r.w is not None), default=None)
                 for tool, result in results.items():

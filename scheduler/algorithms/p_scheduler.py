@@ -252,6 +252,7 @@ class _Refinement:
         self._weight = weight
         self._near = near
         self._parts = parts
+        self._step = parts * len(part)
         self._limit = limit
         self._part = list(part)
         self._load = _loads(weight, part, parts)
@@ -290,9 +291,8 @@ class _Refinement:
 
     def _pass(self) -> bool:
         """Make tentative moves, best first, each vertex once; keep the best prefix. Return whether the cut fell."""
-        # A move is one number, which orders like (-gain, v, p) and takes half of the memory.
-        parts, step = self._parts, self._parts * len(self._part)
-        heap = [v * parts + p - self._gain(v, p) * step for v in range(len(self._part)) for p in self._targets(v)]
+        parts, step = self._parts, self._step
+        heap = [entry for v in range(len(self._part)) for entry in self._moves(v)]
         heapify(heap)
         blocked: list[list[int]] = [[] for _ in range(parts)]
         locked: set[int] = set()
@@ -319,30 +319,38 @@ class _Refinement:
             blocked[source] = []
             for u in self._near[v]:
                 if u not in locked:
-                    # Of other parts the entries are still valid.
-                    changed = self._targets(u)
-                    if self._part[u] not in (source, p):
-                        changed = [q for q in (source, p) if self._rate[u].get(q)]
-                    for q in changed:
-                        heappush(heap, u * parts + q - self._gain(u, q) * step)
+                    # Entries of other parts are still valid, unless its own part is one of the two.
+                    either = None if self._part[u] in (source, p) else (source, p)
+                    for entry in self._moves(u, either):
+                        heappush(heap, entry)
         for v, source in reversed(log[kept:]):
             self._put(v, source)
         return best > 0
 
-    def _targets(self, v: int) -> list[int]:
-        return [p for p, rate in self._rate[v].items() if rate and p != self._part[v]]
+    def _moves(self, v: int, targets: Sequence[int] | None = None) -> list[int]:
+        """Return the moves of `v` to `targets`, or to all parts, that it has rates with.
+
+        A move is one number, which orders like (-gain, v, p) and takes half of the memory.
+        """
+        rates, here, step = self._rate[v], self._part[v], self._step
+        at = v * self._parts + rates.get(here, 0) * step
+        if targets is None:
+            return [at + p - rate * step for p, rate in rates.items() if rate and p != here]
+        return [at + p - rate * step for p in targets if (rate := rates.get(p))]
 
     def _exchange(self) -> bool:
         """Swap pairs that reduce the cut, in one pass over all vertices. Return whether a pair was found."""
         found = False
-        for v in range(len(self._part)):
-            for p in sorted(self._targets(v)):
+        for v, rates in enumerate(self._rate):
+            source = self._part[v]
+            if max(rates.values(), default=0) <= rates.get(source, 0):
+                continue  # most vertices, once moves have been made
+            for p in sorted(p for p, rate in rates.items() if rate and p != source):
                 gain = self._gain(v, p)
                 if gain <= 0:
                     continue
                 u = self._partner(v, p, gain)
                 if u is not None:
-                    source = self._part[v]
                     self._put(v, p)
                     self._put(u, source)
                     found = True

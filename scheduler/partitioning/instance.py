@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from math import ceil, fsum, gcd
 from typing import TypeVar
 
+from scheduler.partitioning.rate_rows import MANY, RateRows, rate_rows
 from scheduler.problem import Problem
 from scheduler.toolkit.communication import classes_of
 from scheduler.toolkit.cost import Loads
@@ -43,7 +45,7 @@ class Instance:
     load: tuple[int, ...]
     memory: tuple[int, ...]
     topology: tuple[int, ...]
-    near: tuple[Mapping[int, int], ...]
+    near: Sequence[Mapping[int, int]]
     capacity: tuple[int, ...]
     room: tuple[int, ...]
     slots: tuple[int, ...]
@@ -59,6 +61,8 @@ class Instance:
     @cached_property
     def class_of(self) -> Sequence[int]:
         """Executor -> its class."""
+        if self.distinct:
+            return range(self.executors)
         of = [0] * self.executors
         for number, executors in enumerate(self.members):
             for executor in executors:
@@ -78,13 +82,22 @@ class Instance:
     @cached_property
     def pairs(self) -> int:
         """Number of communicating pairs of executors."""
+        if isinstance(self.near, RateRows):
+            return self.near.pairs
         if self.distinct:
             return sum(len(others) - (one in others) for one, others in enumerate(self.near)) // 2
         return self._over_links(lambda rate: 1)
 
     @cached_property
+    def links(self) -> int:
+        """Number of pairs of classes that communicate; classes with themselves count half."""
+        return self.near.pairs if isinstance(self.near, RateRows) else sum(map(len, self.near)) // 2
+
+    @cached_property
     def total_rate(self) -> int:
         """Rate of all pairs together: W if every executor had a node of its own."""
+        if isinstance(self.near, RateRows):
+            return self.near.total
         return self._over_links(lambda rate: rate)
 
     @cached_property
@@ -115,6 +128,8 @@ class Instance:
 
     def cut(self, node_of: Sequence[int]) -> int:
         """Return W of a placement (executor -> node)."""
+        if isinstance(self.near, RateRows):
+            return self.near.cut(node_of)
         if self.distinct:
             twice = 0
             for here, others in zip(node_of, self.near, strict=True):
@@ -168,53 +183,54 @@ def instance_of(problem: Problem, topologies: Sequence[Topology], memory_counts:
     loads = Loads(problem)
     first = _first_numbers(topologies)
     states = memory_counts and any(_states_memory(component) for t in topologies for component in t.components)
-    raw = (
-        _declared_kinds(topologies, first, loads)
+    classes = (
+        _declared_classes(topologies, first, loads)
         if problem.traffic is None
-        else _observed_kinds(problem.traffic, topologies, first, loads)
+        else _observed_classes(problem.traffic, topologies, first, loads)
     )
     capacity, slots = _left_over(problem, {topology.id for topology in topologies}, loads)
-    enough = ceil(fsum(kind.load * len(kind.members) for kind in raw)) + 1
-    load_scale, (load, limits) = scaled([kind.load for kind in raw], [min(limit, float(enough)) for limit in capacity])
+    enough = ceil(fsum(load * len(members) for load, members in zip(classes.load, classes.members, strict=True))) + 1
+    load_scale, (load, limits) = scaled(classes.load, [min(limit, float(enough)) for limit in capacity])
     common = gcd(*load, *limits) or 1
     room = [node.memory_mb for node in problem.cluster.nodes]
-    _, (memory, rooms) = scaled([kind.memory if states else 0.0 for kind in raw], room if states else [0.0] * len(room))
-    rates: set[float] = set()
-    for kind in raw:
-        rates.update(kind.near.values())
-    values = sorted(rates)
-    rate_scale, (whole,) = scaled(values)
-    unit = dict(zip(values, whole, strict=True))
+    demanded = classes.memory if states else [0.0] * len(classes.memory)
+    _, (memory, rooms) = scaled(demanded, room if states else [0.0] * len(room))
     return Instance(
-        members=tuple(kind.members for kind in raw),
+        members=tuple(classes.members),
         load=tuple(value // common for value in load),
         memory=tuple(memory),
-        topology=tuple(kind.topology for kind in raw),
-        near=tuple(_in_units(kind.near, unit, 0 in whole) for kind in raw),
+        topology=tuple(classes.topology),
+        near=classes.near,
         capacity=tuple(value // common for value in limits),
         room=tuple(rooms),
         slots=tuple(slots),
-        rate_scale=rate_scale,
+        rate_scale=classes.rate_scale,
         load_unit=common / load_scale,
         home=_homes(problem, topologies, first),
     )
 
 
-def _in_units(near: Mapping[int, float], unit: Mapping[float, int], some_vanish: bool) -> dict[int, int]:
-    """Return rates in units; those that are less than half a unit, if there are any, are left out."""
-    made = dict(zip(near, map(unit.__getitem__, near.values()), strict=True))
-    return {other: rate for other, rate in made.items() if rate} if some_vanish else made
-
-
 @dataclass(frozen=True)
-class _Kind:
-    """A class before conversion to integers."""
+class _Classes:
+    """Classes before conversion of loads and memory to integers; `near` is in units."""
 
-    members: Sequence[int]
-    load: float
-    memory: float
-    topology: int
-    near: Mapping[int, float]
+    members: Sequence[Sequence[int]]
+    load: Sequence[float]
+    memory: Sequence[float]
+    topology: Sequence[int]
+    rate_scale: int
+    near: Sequence[Mapping[int, int]]
+
+
+def _in_units(near: Sequence[Mapping[int, float]]) -> tuple[int, tuple[Mapping[int, int], ...]]:
+    """Return the number of units per tuple/s, and rates in units; rates of less than half a unit are left out."""
+    values = sorted(set(chain.from_iterable(others.values() for others in near)))
+    rate_scale, (whole,) = scaled(values)
+    unit = dict(zip(values, whole, strict=True))
+    made = tuple(dict(zip(others, map(unit.__getitem__, others.values()), strict=True)) for others in near)
+    if 0 in whole:
+        made = tuple({other: rate for other, rate in others.items() if rate} for others in made)
+    return rate_scale, made
 
 
 def _first_numbers(topologies: Sequence[Topology]) -> list[int]:
@@ -229,7 +245,7 @@ def _states_memory(component: Component) -> bool:
     return any(value is not None for value in (component.memory_mb, component.onheap_mb, component.offheap_mb))
 
 
-def _declared_kinds(topologies: Sequence[Topology], first: Sequence[int], loads: Loads) -> list[_Kind]:
+def _declared_classes(topologies: Sequence[Topology], first: Sequence[int], loads: Loads) -> _Classes:
     """Return classes with rate 1 between executors of linked components."""
     parts: list[tuple[range, float, float, int, tuple[int, ...]]] = []
     for number, topology in enumerate(topologies):
@@ -246,50 +262,66 @@ def _declared_kinds(topologies: Sequence[Topology], first: Sequence[int], loads:
         alone = at if at in linked else None  # members that communicate with each other have different neighbours
         merged.setdefault((number, load, memory, linked, alone), []).append(at)
     kind_of = {part: kind for kind, together in enumerate(merged.values()) for part in together}
-    kinds: list[_Kind] = []
-    for together in merged.values():
-        _, load, memory, number, linked = parts[together[0]]
-        everyone: Sequence[int] = parts[together[0]][0]
-        if len(together) > 1:
-            everyone = [executor for part in together for executor in parts[part][0]]
-        kinds.append(_Kind(everyone, load, memory, number, dict.fromkeys((kind_of[other] for other in linked), 1.0)))
-    return kinds
+    chosen = [parts[together[0]] for together in merged.values()]
+    everyone: list[Sequence[int]] = [
+        [executor for part in together for executor in parts[part][0]] if len(together) > 1 else parts[together[0]][0]
+        for together in merged.values()
+    ]
+    return _Classes(
+        everyone,
+        [load for _, load, *_ in chosen],
+        [memory for _, _, memory, *_ in chosen],
+        [number for *_, number, _ in chosen],
+        *_in_units([dict.fromkeys((kind_of[other] for other in linked), 1.0) for *_, linked in chosen]),
+    )
 
 
-def _observed_kinds(
-    traffic: Traffic, topologies: Sequence[Topology], first: Sequence[int], loads: Loads
-) -> list[_Kind]:
+def _observed_classes(traffic: Traffic, topologies: Sequence[Topology], first: Sequence[int], loads: Loads) -> _Classes:
     """Return classes with observed rates, both directions added; unlisted pairs do not communicate."""
     number_of: dict[str, int] = {}
     for start, topology in zip(first, topologies, strict=False):
         number_of.update((name, start + at) for at, name in enumerate(topology.executor_named))
-    near: list[dict[int, float]] = [{} for _ in range(first[-1])]
+    load: list[float] = []
+    memory: list[float] = []
+    owner: list[int] = []
+    for number, topology in enumerate(topologies):
+        load.extend(loads.of(topology, executor) for executor in topology.executors)
+        memory.extend(topology.component[executor.component].memory for executor in topology.executors)
+        owner.extend([number] * len(topology.executors))
+    alone = tuple(zip(range(first[-1])))
+    if len(traffic.edges) >= MANY:
+        rate_scale, rows = rate_rows(traffic, number_of, first[-1])
+        if rows.distinct:
+            return _Classes(alone, load, memory, owner, rate_scale, rows)
+    rates: list[dict[int, float]] = [{} for _ in range(first[-1])]
     for edge in traffic.edges:
         one, other = number_of.get(edge.source), number_of.get(edge.destination)
         if one is not None and other is not None and one != other and edge.tuples_per_s:
-            near[one][other] = near[other][one] = near[one].get(other, 0.0) + edge.tuples_per_s
-    demands: list[tuple[float, float, int]] = []
-    for number, topology in enumerate(topologies):
-        for executor in topology.executors:
-            memory = topology.component[executor.component].memory
-            demands.append((loads.of(topology, executor), memory, number))
+            rates[one][other] = rates[other][one] = rates[one].get(other, 0.0) + edge.tuples_per_s
     # Most executors differ from all others in this already, and whole neighbourhoods take a hundred times the memory.
-    marks = [(demand, len(mine), min(mine, default=-1)) for demand, mine in zip(demands, near, strict=True)]
+    marks = [
+        (*demand, len(mine), min(mine, default=-1)) for *demand, mine in zip(load, memory, owner, rates, strict=True)
+    ]
     times = Counter(marks)
     merged: dict[object, list[int]] = {}
-    for number, (mark, mine) in enumerate(zip(marks, near, strict=True)):
+    for number, (mark, mine) in enumerate(zip(marks, rates, strict=True)):
         key: object = number if times[mark] == 1 else (mark, tuple(sorted(mine.items())))
         merged.setdefault(key, []).append(number)
-    if len(merged) == len(near):
-        return [_Kind([number], *demands[number], mine) for number, mine in enumerate(near)]
+    if len(merged) == len(rates):
+        return _Classes(alone, load, memory, owner, *_in_units(rates))
     kind_of = [0] * first[-1]
     for kind, together in enumerate(merged.values()):
         for number in together:
             kind_of[number] = kind
-    return [
-        _Kind(together, *demands[together[0]], {kind_of[other]: rate for other, rate in near[together[0]].items()})
-        for together in merged.values()
-    ]
+    everyone = list(merged.values())
+    chosen = [together[0] for together in everyone]
+    return _Classes(
+        everyone,
+        [load[one] for one in chosen],
+        [memory[one] for one in chosen],
+        [owner[one] for one in chosen],
+        *_in_units([{kind_of[other]: rate for other, rate in rates[one].items()} for one in chosen]),
+    )
 
 
 def _left_over(problem: Problem, placed: Collection[str], loads: Loads) -> tuple[list[float], list[int]]:

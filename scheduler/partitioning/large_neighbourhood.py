@@ -44,13 +44,17 @@ class Preset:
         tries: halves grown for each bisection.
         rounds: rounds of refinement; 1 of short ones.
         patience: `patience` of their sequences; `SHORT` of short ones.
-        looks: maximum number of steps of annealing, whatever the effort.
+        looks, each: maximum number of steps of annealing, whatever the effort: the larger of `looks` and `each` per
+            vertex.
+        brief: whether `BRIEF` rounds end after the start.
     """
 
     tries: int
     rounds: int
     patience: int
     looks: int
+    each: int = 0
+    brief: bool = False
 
 
 SHORT = 3
@@ -64,7 +68,11 @@ partners, that is little rate."""
 HUGE = 200_000
 """Graphs with more vertices have short rounds of refinement, and are divided by their coarser graphs."""
 
-FAST = Preset(tries=6, rounds=1, patience=SHORT, looks=1_000_000)
+BRIEF = (20_000, 200, 3)
+"""A round is brief that has more than so many vertices, so many on each part, and so many pairs per vertex: a cycle
+would double the time there, or take several times as long, for 2 % of the cut."""
+
+FAST = Preset(tries=6, rounds=1, patience=SHORT, looks=1_000_000, each=80, brief=True)
 BEST = Preset(tries=8, rounds=2, patience=6, looks=2**62)
 
 
@@ -101,6 +109,11 @@ class _Large:
         self._cap = ints(instance.capacity[node] for node in self._order)
         self._room = ints(instance.room[node] for node in self._order)
         self._sparse = instance.pairs <= SPARSE * instance.executors
+        vertices, on_each, pairs = BRIEF
+        self._brief = preset.brief and (
+            len(self._graph) > max(vertices, on_each * self._holding(SLACKS[0]))
+            and instance.pairs > pairs * len(self._graph)
+        )
         random = Random(seed)  # noqa: S311 - no secret
         self._state = ints([1 + random.randrange(2**32 - 1)])
         self._levels = Multilevel(self._graph, self._cap, self._room, self._state)
@@ -142,14 +155,14 @@ class _Large:
     def _cycled(self, part: Ints) -> Ints:
         """Return the placement, or a better one after a cycle through coarser graphs."""
         key = self._key(part)
-        looks = min(self._effort.looks, self._preset.looks)
+        looks = min(self._effort.looks, max(self._preset.looks, self._preset.each * len(part)))
 
         def improve(graph: Graph, part: Ints, levels: int) -> None:
             if not self._over():
                 self._refine(graph, part)
                 self._anneal(graph, part, looks // levels)
 
-        if key == (False, self._least) or self._over():
+        if key == (False, self._least) or (self._brief and not key[0]) or self._over():
             return part
         better = self._levels.cycle(part, improve)
         return better if self._key(better) <= key else part
@@ -158,6 +171,7 @@ class _Large:
         """Refine `part` in place."""
         preset = self._preset
         rounds, patience = (1, SHORT) if self._huge else (preset.rounds, preset.patience)
+        patience = 1 if self._brief else patience
         self._levels.refine(graph, part, rounds, patience, self._over)
 
     def _anneal(self, graph: Graph, part: Ints, looks: int) -> None:

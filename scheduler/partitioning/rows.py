@@ -5,6 +5,7 @@ from collections.abc import Iterable, MutableSequence, Sequence
 from dataclasses import dataclass
 
 from scheduler.partitioning.instance import Instance
+from scheduler.partitioning.rate_rows import RateRows
 
 Ints = MutableSequence[int]
 """List or array of integers; a pointer in compiled code."""
@@ -52,10 +53,13 @@ class Graph:
 
 def listed(instance: Instance) -> Graph:
     """Return all pairs of `instance`, in both directions."""
+    rates = instance.near
+    if isinstance(rates, RateRows):
+        return Graph(rates.xadj, rates.adj, rates.wgt, ints(instance.load), ints(instance.memory))
     xadj, adj, wgt = ints([0]), ints([]), ints([])
     rows: dict[int, list[tuple[int, int]]] = {}  # of classes with several members
     if instance.distinct:
-        for executor, near in enumerate(instance.near):
+        for executor, near in enumerate(rates):
             others = sorted(near)
             if executor in near:
                 others.remove(executor)
@@ -66,7 +70,7 @@ def listed(instance: Instance) -> Graph:
     for executor, kind in enumerate(instance.class_of):
         row = rows.get(kind)
         if row is None:
-            row = sorted(instance.near[kind].items())
+            row = sorted(rates[kind].items())
             if len(instance.members[kind]) > 1:
                 rows[kind] = row
         for other, rate in row:

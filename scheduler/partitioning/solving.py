@@ -70,9 +70,8 @@ def find(
     """
     if instance.executors <= SMALL:
         return search_small(instance, effort, seed, target, node_weight)
-    links = sum(map(len, instance.near)) // 2
     most = MOST_PAIRS if _partners(instance) <= DENSE else MOST_PAIRS // 4
-    listed = instance.pairs <= max(most, FEW_PER_LINK * links)
+    listed = instance.pairs <= max(most, FEW_PER_LINK * instance.links)
     nodes = search_large(instance, effort, seed, preset) if listed else deal(instance)
     if nodes is not None and instance.fits(nodes):
         return nodes

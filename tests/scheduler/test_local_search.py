@@ -14,7 +14,9 @@ from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
 from scheduler.algorithms.optimal import Optimal, OptimalParams
 from scheduler.partitioning import jit_cache, kernels_refinement, large_neighbourhood
 from scheduler.partitioning.instance import instance_of
-from scheduler.partitioning.large_neighbourhood import search_large
+from scheduler.partitioning.large_neighbourhood import BEST, FAST, Preset, search_large
+from scheduler.partitioning.multilevel import Multilevel
+from scheduler.partitioning.rows import Ints
 from scheduler.partitioning.tabu import Effort
 from scheduler.problem import Plan, Problem, Slot
 from scheduler.registry import Checked
@@ -109,6 +111,31 @@ def test_few_large_nodes_are_cut_between_groups_that_communicate() -> None:
     assert keeps_capacities(problem, plan)
     instance = instance_of(problem, [topology])
     assert w(problem, plan) < 0.2 * instance.cut([executor % 2 for executor in range(600)])
+
+
+def test_only_the_preset_fast_skips_the_cycle_of_brief_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    cycled: list[Preset] = []
+    topology, traffic = layered(600, 2)
+    problem = Problem(cluster(350, 350), (topology,), traffic)
+    instance = instance_of(problem, [topology])
+
+    def searched(preset: Preset) -> list[int]:
+        def cycle(levels: Multilevel, part: Ints, improve: object) -> Ints:
+            cycled.append(preset)
+            return part
+
+        monkeypatch.setattr(Multilevel, "cycle", cycle)
+        nodes = search_large(instance, Effort(100_000, lambda: False), preset=preset)
+        assert nodes is not None
+        assert instance.fits(nodes)
+        return nodes
+
+    searched(FAST)
+    assert cycled == [FAST]
+    monkeypatch.setattr(large_neighbourhood, "BRIEF", (500, 100, 3))
+    assert searched(FAST) == searched(FAST)
+    searched(BEST)
+    assert cycled == [FAST, BEST]
 
 
 def test_a_large_placement_that_runs_is_only_left_for_a_better_one() -> None:
