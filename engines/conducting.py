@@ -1,6 +1,6 @@
 """The course of a run on an engine: its executors open, sources start, rows are measured, the topology drains.
 
-Commands are files in the folder of the job, reports come from there (`engines.reports`); clocks are those of this host.
+Reports are read in the folder of the job (`engines.reports`). Times are those of this host's clock.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.protocol import Slot
-from engines.job import ANSWERS, CONTROL, EngineJob, EngineProcesses
+from engines.job import ANSWERS, EngineJob, EngineProcesses
 from engines.limits import RunLimits
 from engines.reports import Reports, missing_rows
 from inventory.atomic_files import replace_file
@@ -123,6 +123,7 @@ async def conduct(
     Raises:
         RunError: a process ended or is silent, an executor failed, limits were late, or rows were lost.
     """
+    reports.offset = processes.offset
     run = _Conducted(job, processes, reports)
     enter("opening executors", None)
     await run.until(lambda: len(reports.places) >= len(job.executors), OPEN_S, run.why_closed)
@@ -134,7 +135,7 @@ async def conduct(
     begun = start + round(warmup_s * NS)
     ended = begun + round(duration_s * NS)
     times = (start, begun, ended, ended)
-    replace_file(job.folder / CONTROL / "go", " ".join(map(str, times)).encode())
+    await processes.go(times)
     enter("warming up", (begun - time.monotonic_ns()) / NS)
     await run.until_time((start + begun) // 2)
     await limits.apply()
@@ -153,8 +154,9 @@ async def conduct(
     await run.drain(ended)
     drained = time.monotonic_ns()
     enter("collecting answers", None)
-    (job.folder / CONTROL / "finish").touch()
+    await processes.finish()
     await run.until(lambda: reports.finished, ANSWER_S, lambda: "answers are missing")
+    await processes.collect_answers(reports.places)
     positions = {
         executor.name: reports.emitted(executor.name)
         for component in job.topology.components
@@ -217,7 +219,10 @@ class _Conducted:
             totals = self._reports.totals
             # A source may be within its last record when it stops.
             ends_ns = stopped_ns + NS
-            late = any(name not in totals or totals[name].t_ns < ends_ns for name in self._job.executors)
+            late = any(
+                name not in totals or totals[name].t_ns - self._offset_ns(name) < ends_ns
+                for name in self._job.executors
+            )
             left = next(missing_rows(self._job.topology, self._reports), None)
             if not late and left is None:
                 return
@@ -245,6 +250,9 @@ class _Conducted:
             elif now_s - heard_s > SILENCE_S:
                 raise RunError(f"worker {slot.index} of {slot.node} has not reported for {SILENCE_S:g} s")
 
+    def _offset_ns(self, executor: str) -> int:
+        return self._reports.offset(self._reports.places[executor].node).offset_ns
+
     def _check_processes(self, now_s: float) -> None:
         """Every `CHECK_S`, check that the processes of executors are still there; an engine may take long to notice.
 
@@ -254,7 +262,7 @@ class _Conducted:
             return
         self._checked_s = now_s
         for slot, pid in self._reports.pids.items():
-            if self._processes.host_pid(pid) is not None:
+            if not self._processes.has_ended(slot, pid):
                 continue
             if slot in self._missing:
                 raise RunError(f"worker {slot.index} of {slot.node} ended in the middle of the run")

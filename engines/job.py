@@ -4,10 +4,13 @@ A run has four parts, whatever the engine:
 
 1. `EngineProcesses.__aenter__` starts the engine on the nodes and the topology on the engine. Every executor opens,
    writes a line `open` into the reports, and waits.
-2. `engines.conducting` writes `control/go`, with the times of the run. Sources emit each record when it is due, sinks
+2. `EngineProcesses.go` writes `control/go`, with the times of the run. Sources emit each record when it is due, sinks
    measure latency from that time, and every process appends its totals to its report once a second.
 3. After the last record the topology drains; `control/finish` makes executors write their answers.
 4. `EngineProcesses.__aexit__` ends all processes.
+
+All of these are files in the folder of the job. Nodes that are machines of their own have a folder each, whose commands
+and reports `engines.machines` passes on, so that the controller finds everything in its own folder.
 
 Our Java (`engines/java/millrace`) does the parts of executors; an engine's adapter only converts between its own
 interfaces and those of `millrace.Source` and `millrace.Operator`. What executors read is a file of Java properties.
@@ -17,12 +20,20 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from agents.protocol import Slot
 from controller.nodes.local_nodes import LocalNode
 from inventory.atomic_files import replace_file
 from workloads.topology import ACKER, Topology
+
+if TYPE_CHECKING:
+    from controller.coordinator.interfaces import Offset
+    from controller.nodes.agents import ClockSync
+    from controller.nodes.transport import Transport
+
+MASTER = ""
+"""Key of what belongs to no node: the engine's main process, which runs where the controller does."""
 
 PROPERTIES = "job.properties"
 """File in the folder of a job: everything that executors need to know (`millrace.Job`)."""
@@ -39,6 +50,18 @@ ANSWERS = "answers"
 LOGS = "logs"
 """Folder of the engine's own logs, one folder per node."""
 
+TRACES = "traces"
+"""Folder of the traces of sensors and clocks, where nodes are machines of their own."""
+
+INPUTS = "inputs"
+"""Folder of links to the prepared inputs."""
+
+LIBRARIES, PROGRAMS = "lib-worker", "programs.jar"
+"""Links to the folder of the engine's jars, whose name is Storm's, and to the jar of our classes."""
+
+GO, FINISH = "go", "finish"
+"""Files in the folder of commands."""
+
 
 @dataclass(frozen=True)
 class EngineJob:
@@ -50,11 +73,14 @@ class EngineJob:
         topology: the topology as it runs.
         places: executor's name -> worker.
         addresses: node -> its address in the testbed's network.
-        folder: folder of everything that belongs to the run; it exists. On a node it has the same path.
+        folder: folder of everything that belongs to the run; it exists.
         settings: what else executors have to know, as lines of `job.properties`.
         options: the engine's own settings for the topology, by the engine's names.
         nodes: node -> its namespaces and control group; empty where nodes are addresses of this host.
-        controller: those of the controller; None where nodes are addresses of this host.
+        controller: those of the controller; None where nodes are addresses of this host, or machines.
+        machines: node -> transport to it, where nodes are machines of their own.
+        master: address on which nodes reach the engine's main process; empty where nodes are addresses of this host.
+        sensors: sensors of nodes that are machines.
     """
 
     run: str
@@ -67,10 +93,17 @@ class EngineJob:
     options: Mapping[str, Any] = field(default_factory=dict)
     nodes: Mapping[str, LocalNode] = field(default_factory=dict)
     controller: LocalNode | None = None
+    machines: Mapping[str, "Transport"] = field(default_factory=dict)
+    master: str = ""
+    sensors: Sequence[str] = ()
 
-    def command(self, node: str | None, command: Sequence[str]) -> tuple[str, ...]:
-        """Return the command that runs another one on a node, or where the controller is if `node` is None."""
-        where = self.controller if node is None else self.nodes.get(node)
+    def folder_on(self, node: str) -> Path:
+        """Return the path of the job's folder on a node, or for `MASTER` on this host."""
+        return Path(self.machines[node].folder) if node in self.machines else self.folder
+
+    def command(self, node: str, command: Sequence[str]) -> tuple[str, ...]:
+        """Return the command that runs another one on a node, or for `MASTER` where the controller is."""
+        where = self.controller if node == MASTER else self.nodes.get(node)
         return tuple(command) if where is None else where.command(command)
 
     def java_options(self, node: str) -> tuple[str, ...]:
@@ -90,8 +123,7 @@ class EngineJob:
 
     def write_properties(self) -> Path:
         """Write `job.properties` and make the folders of the run; return the file's path."""
-        for name in (CONTROL, REPORTS, ANSWERS, LOGS):
-            (self.folder / name).mkdir(exist_ok=True)
+        make_folders(self.folder)
         lines: dict[str, str | int | float] = {"run": self.run, "program": self.program}
         shares = 0
         for number, component in enumerate(each for each in self.topology.components if each.id != ACKER):
@@ -137,8 +169,47 @@ class EngineProcesses(Protocol):
         """Node -> id, on this host, of the engine's process there beside workers, for sensors; not all have one."""
         ...
 
+    @property
+    def clocks(self) -> "ClockSync | None":
+        """Offsets of nodes that are machines of their own, from `go` on; None where all nodes are this host."""
+        ...
+
+    @property
+    def facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """Node -> facts about it, of nodes that are machines of their own."""
+        ...
+
+    @property
+    def traces(self) -> Sequence[Path]:
+        """Folders with the traces of such nodes, after the end."""
+        ...
+
     def host_pid(self, pid: int) -> int | None:
         """Return the id, on this host, of a process with an id of its own process namespace; None if it has ended."""
+        ...
+
+    def has_ended(self, worker: Slot, pid: int) -> bool:
+        """Return whether the process of a worker has ended; `pid` is its id where it runs."""
+        ...
+
+    def offset(self, node: str) -> "Offset":
+        """Return the offset of a node's clock from that of this host."""
+        ...
+
+    async def go(self, times: Sequence[int]) -> None:
+        """Give executors the times of the run, on this host's clock: start, measured interval, end of sources.
+
+        Raises:
+            RunError: a node has not got them before the start.
+        """
+        ...
+
+    async def finish(self) -> None:
+        """Have executors write their answers."""
+        ...
+
+    async def collect_answers(self, places: Mapping[str, Slot]) -> None:
+        """Bring the answers of these executors to the folder of answers."""
         ...
 
     async def __aenter__(self) -> Self:
@@ -150,6 +221,17 @@ class EngineProcesses(Protocol):
     ) -> None:
         """End all processes."""
         ...
+
+
+def make_folders(folder: Path) -> None:
+    """Make the folders of a job that executors use."""
+    for name in (CONTROL, REPORTS, ANSWERS, LOGS):
+        (folder / name).mkdir(exist_ok=True)
+
+
+def write_go(folder: Path, times: Sequence[int]) -> None:
+    """Write the times of the run, on the clock of the executors that read them in `folder`."""
+    replace_file(folder / CONTROL / GO, " ".join(map(str, times)).encode())
 
 
 def component_key(number: int) -> str:

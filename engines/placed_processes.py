@@ -1,6 +1,7 @@
-"""Processes of an engine in a sandbox, whose main process writes `placed.tsv` once the topology is placed.
+"""Processes of an engine, whose main process writes `placed.tsv` once the topology is placed.
 
 What engines have in common; `engines.storm` and `engines.flink` add their processes, and how they report places.
+Where all nodes are on this host the processes are in a sandbox, else on the nodes (`engines.machines`).
 """
 
 import asyncio
@@ -9,16 +10,25 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from agents.protocol import Slot
-from engines.job import EngineJob
-from engines.sandbox import Sandbox, SandboxProcess
+from controller.coordinator.interfaces import Offset
+from controller.nodes.agents import ClockSync
+from engines.child_processes import EngineProcess
+from engines.installation import Engine
+from engines.job import CONTROL, FINISH, LIBRARIES, PROGRAMS, EngineJob, write_go
+from engines.machines import Machines
+from engines.sandbox import Sandbox
 from inventory.errors import RunError, UnfitError
 
 PLACED = "placed.tsv"
 """File in the folder of a job: a line of tab-separated columns for every executor; component and index come first."""
+
+FIRST_PORT = 7000
+"""First port in a sandbox, where all are free."""
 
 _POLL_S = 0.2
 
@@ -35,16 +45,33 @@ class PlacedProcesses(ABC):
     place_s: ClassVar[float]
     failed: "asyncio.Future[str]"
 
-    def __init__(self, job: EngineJob) -> None:
-        """Prepare the processes of this run."""
-        self._job = job
+    def __init__(self, job: EngineJob, engine: Engine, programs: Path) -> None:
+        """Prepare the processes.
+
+        Args:
+            job: the run.
+            engine: the installed engine.
+            programs: jar of our classes for it.
+        """
+        self._job, self._installed, self._programs = job, engine, programs
+        self._sandbox: Sandbox | None = None
+        self._machines: Machines | None = None
         self._stack = AsyncExitStack()
         self.places: Mapping[str, Slot] = {}
         self.daemons: Mapping[str, int] = {}
 
     @abstractmethod
-    def _processes(self, java: str) -> Sequence[SandboxProcess]:
-        """Write the engine's configuration; return its processes."""
+    def _ports(self) -> Mapping[str, int]:
+        """Return node, or `MASTER`, -> number of ports in a row that its processes need."""
+
+    @abstractmethod
+    def _processes(self, java: str, ports: Mapping[str, int]) -> Sequence[EngineProcess]:
+        """Write the engine's configuration; return its processes.
+
+        Args:
+            java: the program.
+            ports: node, or `MASTER`, -> the first of its ports.
+        """
 
     @abstractmethod
     def _daemons(self) -> Mapping[str, str]:
@@ -73,9 +100,19 @@ class PlacedProcesses(ABC):
         if java is None:
             raise UnfitError(f"engine: {self.engine}: the program java is missing")
         async with AsyncExitStack() as stack:
-            self._sandbox = sandbox = await stack.enter_async_context(Sandbox(self._processes(java)))
-            self.failed = sandbox.failed
-            self.daemons = {node: sandbox.pid(name) for node, name in self._daemons().items()}
+            if self._job.machines:
+                machines = self._machines = await stack.enter_async_context(
+                    Machines(self._job, self._installed, self._ports())
+                )
+                self.failed = machines.failed
+                # Nodes find their own Java by its name.
+                processes = self._written("java", machines.first_ports)
+                await machines.start(processes, self._daemons())
+            else:
+                processes = self._written(java, self._sandbox_ports())
+                sandbox = self._sandbox = await stack.enter_async_context(Sandbox(processes))
+                self.failed = sandbox.failed
+                self.daemons = {node: sandbox.pid(name) for node, name in self._daemons().items()}
             self.places = self._places(await self._placed())
             self._stack = stack.pop_all()
         return self
@@ -86,9 +123,65 @@ class PlacedProcesses(ABC):
         """See `EngineProcesses`."""
         await self._stack.aclose()
 
+    @property
+    def clocks(self) -> ClockSync | None:
+        """See `EngineProcesses`."""
+        return None if self._machines is None else self._machines.clocks
+
+    @property
+    def facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """See `EngineProcesses`."""
+        return {} if self._machines is None else self._machines.facts
+
+    @property
+    def traces(self) -> Sequence[Path]:
+        """See `EngineProcesses`."""
+        return () if self._machines is None else self._machines.traces
+
     def host_pid(self, pid: int) -> int | None:
         """See `EngineProcesses`."""
-        return self._sandbox.host_pid(pid)
+        return None if self._sandbox is None else self._sandbox.host_pid(pid)
+
+    def has_ended(self, worker: Slot, pid: int) -> bool:
+        """See `EngineProcesses`."""
+        return self.host_pid(pid) is None if self._machines is None else self._machines.has_ended(worker, pid)
+
+    def offset(self, node: str) -> Offset:
+        """See `EngineProcesses`."""
+        return Offset(0, 0) if self._machines is None else self._machines.offset(node)
+
+    async def go(self, times: Sequence[int]) -> None:
+        """See `EngineProcesses`."""
+        if self._machines is None:
+            write_go(self._job.folder, times)
+        else:
+            await self._machines.go(times)
+
+    async def finish(self) -> None:
+        """See `EngineProcesses`."""
+        if self._machines is None:
+            (self._job.folder / CONTROL / FINISH).touch()
+        else:
+            await self._machines.finish()
+
+    async def collect_answers(self, places: Mapping[str, Slot]) -> None:
+        """See `EngineProcesses`."""
+        if self._machines is not None:
+            await self._machines.collect_answers(places)
+
+    def _written(self, java: str, ports: Mapping[str, int]) -> Sequence[EngineProcess]:
+        """Write everything that processes read; return them."""
+        (self._job.folder / LIBRARIES).symlink_to(self._installed.folder)
+        (self._job.folder / PROGRAMS).symlink_to(self._programs)
+        return self._processes(java, ports)
+
+    def _sandbox_ports(self) -> Mapping[str, int]:
+        ports: dict[str, int] = {}
+        free = FIRST_PORT
+        for node, count in self._ports().items():
+            ports[node] = free
+            free += count
+        return ports
 
     async def _placed(self) -> list[list[str]]:
         """Wait until the engine has placed all executors; return the rows of `placed.tsv`."""

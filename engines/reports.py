@@ -5,12 +5,13 @@ those that arrived. In the trace they belong to the sender, as those of our own 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.protocol import Slot
 from agents.trace import TraceWriter
+from controller.coordinator.interfaces import Offset
 from inventory.errors import RunError
 from workloads.topology import Executor, Topology
 
@@ -60,6 +61,7 @@ class Reports:
         sent: (executor, stream) -> rows sent.
         received: channel -> rows received.
         failures: what executors have reported as errors.
+        offset: returns the offset of a node's clock from this host's; reports and traces have the times of their node.
     """
 
     def __init__(self, folder: Path, run: str, topology: Topology, traces: Path | None = None) -> None:
@@ -78,6 +80,7 @@ class Reports:
         self.received: dict[Channel, int] = {}
         self._latencies: dict[tuple[str, int], int] = {}
         self.failures: list[str] = []
+        self.offset: Callable[[str], Offset] = lambda node: Offset(0, 0)
 
     def read(self) -> int:
         """Read what has been written since the last call; return the number of new lines.
@@ -190,6 +193,8 @@ class Reports:
         source, target, stream = channel
         here, there = self.places[source], self.places[target]
         hop = "intra_worker" if here == there else "inter_worker" if here.node == there.node else "inter_node"
+        if hop == "inter_node":
+            at_ns += self.offset(here.node).offset_ns - self.offset(there.node).offset_ns
         self._add(here, "channel", at_ns, source, target, stream, hop, there.node, rows, None, None)
 
     def _add(self, slot: Slot, table: str, t_ns: int, *values: object) -> None:

@@ -6,7 +6,7 @@ Engines listen on all addresses of a host, without asking anybody who he is. In 
 loopback interface nobody outside can connect, and no port is ever taken. All processes are in a process namespace, too:
 the kernel ends them, whatever they have started, when its first process ends, and that ends with the controller.
 
-The program reads a line of JSON, a list of `SandboxProcess`, and starts them. It writes `started` or an error, and then
+The program reads a line of JSON, a list of `EngineProcess`, and starts them. It writes `started` or an error, and then
 a line for each of them that ends. It ends at the end of its input.
 """
 
@@ -41,6 +41,7 @@ from controller.host.namespaces import (
     mount,
     unshare,
 )
+from engines.child_processes import EngineProcess, how_ended, start
 from inventory.errors import RunError, UnfitError
 
 _START_S = 30.0
@@ -48,15 +49,6 @@ _END_S = 30.0
 _SET_FLAGS = 0x8914
 _UP = 0x41
 """`SIOCSIFFLAGS`, and `IFF_UP | IFF_RUNNING` (netdevice(7))."""
-
-
-class SandboxProcess(Struct, frozen=True):
-    """A process: what it is called in messages, its command, more of its environment, and the file of its output."""
-
-    name: str
-    command: tuple[str, ...]
-    log: str
-    environment: dict[str, str] = {}
 
 
 class SandboxLine(Struct, frozen=True, omit_defaults=True):
@@ -77,7 +69,7 @@ class Sandbox:
 
     failed: "asyncio.Future[str]"
 
-    def __init__(self, processes: Sequence[SandboxProcess]) -> None:
+    def __init__(self, processes: Sequence[EngineProcess]) -> None:
         """Prepare the sandbox of these processes."""
         self._processes = processes
         self._host_pids: dict[int, int] = {}
@@ -139,10 +131,9 @@ class Sandbox:
 
     async def _watch(self) -> None:
         line = await self._line()
-        how = "" if line is None else f" by signal {-line.status}" if line.status < 0 else f" with status {line.status}"
         if not self.failed.done():
             self.failed.set_result(
-                "the program with all processes ended" if line is None else f"{line.ended} ended{how}"
+                "the program with all processes ended" if line is None else how_ended(line.ended, line.status)
             )
 
     async def _line(self) -> SandboxLine | None:
@@ -172,24 +163,13 @@ def _enter() -> None:
     mount("none", Path("/"), flags=PRIVATE | RECURSIVE)
 
 
-def _first_process(processes: Sequence[SandboxProcess]) -> None:
+def _first_process(processes: Sequence[EngineProcess]) -> None:
     """Be the first process of the namespaces: start the others, and report those that end."""
     mount("proc", Path("/proc"), "proc")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH22x", b"lo", _UP))
-    running = {}
-    for each in processes:
-        with Path(each.log).open("ab") as log:
-            started = subprocess.Popen(
-                each.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **each.environment},
-                start_new_session=True,
-            )
-        running[started.pid] = each.name, started
-    _say(SandboxLine(started={name: pid for pid, (name, _) in running.items()}))
+    running = {start(each): each.name for each in processes}
+    _say(SandboxLine(started={name: pid for pid, name in running.items()}))
     while True:
         try:
             pid, status = os.wait()
@@ -197,7 +177,7 @@ def _first_process(processes: Sequence[SandboxProcess]) -> None:
             time.sleep(1)  # everything has ended; the controller decides what happens
             continue
         if pid in running:
-            _say(SandboxLine(ended=running.pop(pid)[0], status=os.waitstatus_to_exitcode(status)))
+            _say(SandboxLine(ended=running.pop(pid), status=os.waitstatus_to_exitcode(status)))
 
 
 def _say(line: SandboxLine) -> None:
@@ -215,7 +195,7 @@ def main() -> int:
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return 0
-    processes = msgspec.json.decode(line, type=list[SandboxProcess])
+    processes = msgspec.json.decode(line, type=list[EngineProcess])
     try:
         _enter()
     except OSError as fault:

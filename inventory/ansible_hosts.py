@@ -4,6 +4,7 @@ The group `workers` holds the cluster's nodes. Facts gathered from a host during
 beside the inventory. They supply what the inventory may omit: cores, clock, memory, FLOPs per cycle.
 """
 
+import ipaddress
 import shlex
 from collections.abc import Callable, Mapping, Set
 from functools import cache, cached_property, reduce
@@ -44,6 +45,7 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
         home: folder of the node's environment.
         state: folder of the provisioning state.
         work: folder of the agents' files; default `work` in `state`.
+        closed_network: the nodes' network, if nobody else can reach it.
         user: user of agents and login user of campaigns.
         emulate: the machine emulated by a namespace.
     """
@@ -66,6 +68,7 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
     home: Name = "/opt/millrace"
     state: Name = "/var/lib/millrace"
     work: Name | None = None
+    closed_network: Name | None = None
     user: Name = "millrace"
     emulate: Machine | None = None
 
@@ -79,6 +82,8 @@ def names() -> Set[str]:
             declared.update(entry.get("options", {}))
     return declared
 
+
+ClosedNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 WORKERS, CONTROLLERS, GENERATORS = "workers", "controllers", "generators"
 
@@ -219,6 +224,23 @@ class Hosts:
                 origin = self.origin / host.name / f"{PREFIX}tier"
                 raise origin.error(f"{self._variables[host.name].tier}, but {first.name} has {tier}")
         return tier
+
+    @property
+    def closed_network(self) -> "ClosedNetwork | None":
+        """The network of the workers that nobody else can reach; None if the inventory names none for all of them.
+
+        Raises:
+            InputError: it is not a network.
+        """
+        networks = {self._variables[host.name].closed_network for host in self.workers}
+        named = networks.pop()
+        if named is None or networks:
+            return None
+        try:
+            return ipaddress.ip_network(named)
+        except ValueError as fault:
+            origin = self.origin / self.workers[0].name / f"{PREFIX}closed_network"
+            raise origin.error(f"{fault}; expected a network such as 10.1.0.0/24") from None
 
     @cached_property
     def cluster(self) -> Cluster:

@@ -329,7 +329,7 @@ class Campaign:
             return RunAttempt(*arguments)
         attempt_there = EngineAttempt(*arguments)
         nodes = backend.local_nodes if is_up else None
-        attempt_there.use(plan.agenda.engine, plan.agenda.engine_options, work, nodes)
+        attempt_there.use(plan.agenda.engine, plan.agenda.engine_options, work, nodes, backend.engine_address)
         return attempt_there
 
     def _check_facts(self, facts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from campaign.runner.open_campaign import Opened
 from controller.host.ownership import CleanupLog
 from controller.host.signals import interrupted_once, raise_held_interrupt
 from controller.nodes.backend import Backend
+from engines.selection import AGENTS
 
 
 def first_inventory(opened: Opened, runs: Sequence[Run], backends: Mapping[str, Backend]) -> str:
@@ -66,7 +67,7 @@ class Clusters:
         return self.backends[self.current]
 
     def start(self, inventory: str) -> None:
-        """Bring up a cluster, reserve its nodes, and check that they have the CPU settings of its runs.
+        """Bring up a cluster, reserve its nodes, and check that they have what its runs need.
 
         Raises:
             MillraceError: the cluster cannot be used.
@@ -79,6 +80,8 @@ class Clusters:
             stack.enter_context(self.loop.within(backend))
             runs = [run for run in self._runs if run.inventory == inventory]
             check_cpus(self._plan, runs, self.loop, backend, self._state, self._work / "check")
+            if any(self._plan.at(run).agenda.engine != AGENTS for run in runs):
+                self.loop.run(backend.check_engine())
             self._up = stack.pop_all()
         self.current = inventory
 

@@ -13,6 +13,7 @@ import pyarrow.parquet
 from msgspec.structs import replace
 
 from agents.collected_traces import collect
+from agents.host.facts import gather
 from agents.protocol import Slot
 from agents.sensors import Host
 from agents.sensors.interference import Event
@@ -30,8 +31,9 @@ from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.run_attempt import Interval, RunAttempt
 from controller.coordinator.event_log import CONTROLLER
 from controller.nodes.local_nodes import LocalNode, LocalNodes
+from engines.child_processes import copy_logs
 from engines.conducting import Outcome, RunTimes, conduct, write_due
-from engines.job import LOGS, REPORTS, EngineJob, EngineProcesses
+from engines.job import INPUTS, LOGS, REPORTS, EngineJob, EngineProcesses
 from engines.limits import RunLimits
 from engines.reports import Reports, read_answer
 from engines.selection import ENGINES, ready, release_of
@@ -49,17 +51,14 @@ from workloads.workload import Answer
 ENGINE_FOLDER = "engine"
 """Folder of an engine's files, in the controller's folder of the run."""
 
-MOST_LOG_BYTES = 10_000_000
-"""Longest log that is kept."""
-
 STOP_S = 10.0
 """Timeout for the last sample of sensors."""
 
 SENSORS: tuple[str, ...] = ("cpu", "memory")
 """Sensors where nodes are addresses of this host; they share one network, which is not the host's."""
 
-SENSORS_OF_NAMESPACES: tuple[str, ...] = (*SENSORS, "network")
-"""Sensors where nodes consist of namespaces, whose energy is modelled only."""
+SENSORS_OF_NODES: tuple[str, ...] = (*SENSORS, "network")
+"""Sensors where nodes have a network of their own; energy needs an agent, which meters the idle node, too."""
 
 
 class EngineAttempt(RunAttempt):
@@ -73,10 +72,20 @@ class EngineAttempt(RunAttempt):
         options: Mapping[str, bool | int | float | str],
         work: Path,
         cluster: LocalNodes | None,
+        master: str,
     ) -> None:
-        """Set the engine by its name, its own settings, the folder for its files, and nodes made of namespaces."""
+        """Set the engine.
+
+        Args:
+            name: its name.
+            options: its own settings.
+            work: folder for its files.
+            cluster: nodes made of namespaces.
+            master: address of this host on which machines of their own reach it; empty if nodes are none.
+        """
         self._name, self._options, self._engine_folder = name, options, work / ENGINE_FOLDER
-        self._cluster = cluster
+        self._cluster, self._master = cluster, master
+        self._trace_folders: Sequence[Path] = ()
         self._host_events: list[Event] = []
         self._namespaces: Mapping[str, LocalNode] = {} if cluster is None else cluster.nodes
 
@@ -92,10 +101,11 @@ class EngineAttempt(RunAttempt):
         try:
             async with limits, ENGINES[self._name].processes(job, engine, programs) as processes:
                 outcome = await self._conduct(job, processes, reports, limits)
+                self._note(outcome, processes)
+            self._trace_folders = processes.traces
         finally:
             self._engine = replace(self._engine, quotas=limits.quotas)
             await asyncio.to_thread(reports.close)
-        self._note(outcome)
         return await self._measure(job, outcome)
 
     async def keep_logs(self, fault: MillraceError) -> str:
@@ -117,7 +127,11 @@ class EngineAttempt(RunAttempt):
         write_due(application.rate.schedule(run.seed), seconds, due)
         program = program_of(self._name, application)
         topology = program.topology if application.acks else without_ackers(program.topology)
-        text = {entry.name: str(entry.path) for entry in self._job.inputs}
+        inputs = self._engine_folder / INPUTS
+        inputs.mkdir()
+        for entry in self._job.inputs:
+            (inputs / entry.path.name).symlink_to(entry.path)
+        text = {entry.name: f"{INPUTS}/{entry.path.name}" for entry in self._job.inputs}
         job = EngineJob(
             run=run.name,
             program=program.name,
@@ -125,10 +139,13 @@ class EngineAttempt(RunAttempt):
             places={executor.name: self._job.placed.places[executor.name] for executor in topology.executors},
             addresses={node: member.address for node, member in self._job.members.items()},
             folder=self._engine_folder,
-            settings={**text, **program.settings, "due": str(due), "seed": run.seed},
+            settings={**text, **program.settings, "due": due.name, "seed": run.seed},
             options=self._options,
             nodes=self._namespaces,
             controller=None if self._cluster is None else self._cluster.controller,
+            machines=self._transports if self._master else {},
+            master=self._master if self._cluster is None else self._cluster.controller.address,
+            sensors=[name for name in self._conditions.sensors if name in SENSORS_OF_NODES],
         )
         job.write_properties()
         return job
@@ -137,7 +154,8 @@ class EngineAttempt(RunAttempt):
         self, job: EngineJob, processes: EngineProcesses, reports: Reports, limits: RunLimits
     ) -> Outcome:
         """Run the topology while the sensors measure the nodes."""
-        samplers = [self._sampler(node, processes, reports) for node in sorted({slot.node for slot in job.workers})]
+        here = () if job.machines else sorted({slot.node for slot in job.workers})
+        samplers = [self._sampler(node, processes, reports) for node in here]
         for sampler in samplers:
             sampler.start()
         try:
@@ -160,7 +178,7 @@ class EngineAttempt(RunAttempt):
 
         address, daemon = self._job.members[node].address, processes.daemons.get(node)
         if node in self._namespaces:
-            sensors = SENSORS_OF_NAMESPACES
+            sensors = SENSORS_OF_NODES
             host = Host(node, address, False, daemon, workers, root=self._namespaces[node].root)
         else:
             sensors, host = SENSORS, Host(node, address, True, daemon, workers)
@@ -168,7 +186,7 @@ class EngineAttempt(RunAttempt):
         names = [name for name in self._conditions.sensors if name in sensors]
         return Sampler(names, host, writer, self._suspect.append)
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, outcome: Outcome, processes: EngineProcesses) -> None:
         """Record the times of a run, its places and its nodes."""
         times = outcome.times
         self._interval = Interval(times.start_ns, times.measure_start_ns, times.measure_end_ns)
@@ -185,11 +203,15 @@ class EngineAttempt(RunAttempt):
         places = {name: f"{slot.node}/{slot.index}" for name, slot in outcome.places.items()}
         assert self._engine is not None  # noqa: S101 # it has run
         self._engine = replace(self._engine, places=places, cost=self._cost(outcome.places))
-        # All nodes are addresses of this host, with one clock.
-        self._nodes |= {
-            node: NodeRecord(address=self._job.members[node].address, facts=None, clock=ClockRecord(0, 0))
-            for node in {slot.node for slot in outcome.places.values()}
-        }
+        facts, clocks, ours = processes.facts, processes.clocks, gather()
+        for node in {slot.node for slot in outcome.places.values()}:
+            # Nodes that are no machines of their own are this host, with one clock.
+            self._nodes[node] = NodeRecord(
+                address=self._job.members[node].address,
+                facts=None if facts.get(node, ours) == ours else facts[node],
+                clock=ClockRecord(0, 0) if clocks is None else ClockRecord(*clocks.current(node)),
+            )
+        self._clock_differences = [] if clocks is None else clocks.differences()
 
     def _cost(self, places: Mapping[str, Slot]) -> Cost:
         """Return the cost of the places that executors had, by what the scheduler was given."""
@@ -210,13 +232,14 @@ class EngineAttempt(RunAttempt):
         self._enter("collecting")
         traces = self._folder / "traces"
         self._write_marks(outcome.times)
-        await asyncio.to_thread(collect, [self._traces], traces)
-        self._suspect += doubts_from_events(traces, [CONTROLLER])
+        await asyncio.to_thread(collect, [*self._trace_folders, self._traces], traces)
+        self._suspect += doubts_from_events(traces, [CONTROLLER, *self._nodes])
         await asyncio.to_thread(copy_logs, job.folder / LOGS, self._folder / "logs")
         conditions = self._conditions
         windows = windows_of(conditions.windows, self._job.application.rate, conditions.warmup_s, conditions.duration_s)
-        offsets = dict.fromkeys(self._nodes, 0)
-        figures = await asyncio.to_thread(measure, traces, conditions.duration_s, offsets, (), windows)
+        offsets = {node: known.clock.offset_ns for node, known in self._nodes.items()}
+        apart = self._clock_differences
+        figures = await asyncio.to_thread(measure, traces, conditions.duration_s, offsets, apart, windows)
         start_ns, _, end_ns = self._interval
         await asyncio.to_thread(self._log_latencies, traces, start_ns, offsets)
         costs: Callable[[], Measured] = partial(
@@ -228,7 +251,7 @@ class EngineAttempt(RunAttempt):
         return self.record(OK, "")
 
     def _write_marks(self, times: RunTimes) -> None:
-        """Write the events of the run; all nodes have the controller's clock."""
+        """Write the events of the run, on the controller's clock."""
         writer = TraceWriter(self._traces, self._job.run.name, CONTROLLER, AGENT)
         for kind, at_ns in zip(
             ("source_started", "measure_start", "measure_end", "source_stopped", "drained"), times, strict=True
@@ -261,13 +284,3 @@ def write_answer(answer: Answer, tables: Mapping[str, Fields], target: Path) -> 
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in tables[name]]
         found = pa.table(columns, schema=schema_of(tables[name]))
         pyarrow.parquet.write_table(found, target / name / "part-00000.parquet")
-
-
-def copy_logs(source: Path, target: Path) -> None:
-    """Copy the ends of all logs of an engine; parts of their paths become parts of their names."""
-    target.mkdir(parents=True, exist_ok=True)
-    for log in sorted(source.rglob("*.log*")):
-        if log.is_file():
-            with log.open("rb") as file:
-                file.seek(max(0, log.stat().st_size - MOST_LOG_BYTES))
-                (target / "-".join(log.relative_to(source).parts)).write_bytes(file.read())

@@ -102,7 +102,7 @@ def check_engines(plan: CampaignPlan, runs: Sequence[Run], backends: Mapping[str
             continue
         if obstacle := backends[inventory].engine_obstacle:
             raise UnfitError(
-                f"engine: {name} cannot run on these nodes: {obstacle}; expected nodes of this host "
+                f"engine: {name} cannot run on these nodes: {obstacle}; expected such machines, or nodes of this host "
                 "(inventory: loopback, a cluster file, or as root an emulated cluster)"
             )
         ready(name)

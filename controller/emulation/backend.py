@@ -63,6 +63,14 @@ class EmulatedBackend(SshBackend):
         return ""
 
     @property
+    def engine_address(self) -> str:
+        """See `Backend.engine_address`: there is none."""
+        return ""
+
+    async def check_engine(self) -> None:
+        """See `Backend.check_engine`; nodes use this host's Java."""
+
+    @property
     def local_nodes(self) -> "EmulatedNodes":
         """See `Backend.local_nodes`."""
         return EmulatedNodes(self._up)

@@ -74,6 +74,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def engine_address(self) -> str:
+        """Address of this host on which nodes reach an engine's main process; empty if all nodes are on this host."""
+        ...
+
+    @property
     def local_nodes(self) -> LocalNodes | None:
         """The nodes, if they are made of namespaces of this host that other processes can join; else None.
 
@@ -129,6 +134,14 @@ class Backend(Protocol):
         """
         ...
 
+    async def check_engine(self) -> None:
+        """Check that every node has what processes of another engine need.
+
+        Raises:
+            MillraceError: nodes that do not, with the reason for each.
+        """
+        ...
+
     async def calibrate(self) -> Calibration:
         """Measure nodes and links just before a run; empty if the backend does not emulate them.
 
@@ -154,7 +167,7 @@ class LoopbackBackend:
     lock = "loopback"
     """All loopback clusters of a host share its processors."""
 
-    engine_obstacle = ""
+    engine_obstacle = engine_address = ""
 
     local_nodes: LocalNodes | None = None
 
@@ -195,6 +208,9 @@ class LoopbackBackend:
 
     async def check_room(self, input_bytes: int) -> None:
         """See `Backend.check_room`; nothing to check, because nodes only link to the prepared inputs."""
+
+    async def check_engine(self) -> None:
+        """See `Backend.check_engine`; nodes use this host's Java."""
 
     async def calibrate(self) -> Calibration:
         """See `Backend.calibrate`; loopback nodes are not emulated."""

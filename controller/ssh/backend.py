@@ -1,6 +1,8 @@
 """SSH backend: all nodes of a campaign are connected, reserved and released together; and the transport to each."""
 
 import asyncio
+import ipaddress
+import re
 import secrets
 import shlex
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
 from paramiko import Channel
 
 from controller.host.addresses import address_of
@@ -25,9 +28,10 @@ from controller.ssh.node_lease import NodeLease
 from controller.ssh.node_lease_daemon import WORK
 from controller.ssh.program import RemoteProgram, open_command
 from controller.ssh.settings import SshSettings, settings_of
-from inventory.ansible_hosts import Host, Hosts
+from inventory.ansible_hosts import ClosedNetwork, Host, Hosts
 from inventory.cluster import Cluster
 from inventory.errors import MillraceError, UnfitError
+from inventory.foreign import printable
 
 AGENT = "MILLRACE_AGENT"
 """Environment variable that identifies the processes of one agent on its node."""
@@ -36,6 +40,12 @@ AT_ONCE = 16
 """Number of connections opened at the same time; a jump host has to accept all of them."""
 
 MOST_THREADS = 128
+
+LEAST_JAVA = 17
+"""Oldest release of Java for which our classes are compiled."""
+
+JAVA, JAVA_S = "java", 60.0
+"""The program, and the timeout of its answer."""
 
 LEAST_FREE_BYTES = 256 * 1024 * 1024
 """Disk space that a node must have free in addition to the inputs, for traces, snapshots and logs of a run."""
@@ -100,8 +110,9 @@ class _Agent(RemoteProgram):
 
     def kill(self) -> None:
         # The agent sees the end of its input. If it ignores that, the lease daemon ends it and its children, which it
-        # finds by their mark; an unreachable daemon does so once it is reconnected or gives up the lease.
-        self._killed = not self.has_ended
+        # finds by their mark; an unreachable daemon does so once it is reconnected or gives up the lease. Children may
+        # also be left of an agent that was killed.
+        self._killed = True
         super().kill()
 
     async def wait(self) -> int:
@@ -144,6 +155,7 @@ class SshBackend:
         self._known = {node.id: (node.power, node.meter_lag) for node in cluster.available}
         self._hosts = [hosts.by_name[name] for name in self._addresses]
         self._owner = owner
+        self._closed = hosts.closed_network
         self._nodes: dict[str, _NodeAccess] = {}
 
     @property
@@ -153,8 +165,29 @@ class SshBackend:
 
     @property
     def engine_obstacle(self) -> str:
-        """See `Backend.engine_obstacle`."""
-        return "they are machines reached over SSH, where Millrace does not install and start other engines yet"
+        """See `Backend.engine_obstacle`: the inventory must say that nobody else reaches the nodes' network."""
+        closed = self._closed
+        if closed is None:
+            return (
+                "engines authenticate nobody, so that whoever reaches a port of theirs has the rights of the user; if "
+                "nobody else reaches the network of the nodes, its address in the inventory says so "
+                "(millrace_closed_network: 10.1.0.0/24)"
+            )
+        outside = [node for node, address in self._addresses.items() if ipaddress.ip_address(address) not in closed]
+        if outside:
+            node = outside[0]
+            return f"{self._addresses[node]}, the address of {node}, is not in millrace_closed_network {closed}"
+        return "" if self.engine_address else f"this host has no address in millrace_closed_network {closed}"
+
+    @property
+    def engine_address(self) -> str:
+        """See `Backend.engine_address`: the first one in the closed network."""
+        own = [each.address for addresses in psutil.net_if_addrs().values() for each in addresses]
+        return next((each for each in own if self._closed and _is_in(each, self._closed)), "")
+
+    async def check_engine(self) -> None:
+        """See `Backend.check_engine`: a Java of release 17 or later."""
+        await _run_all(_check_java(node.connection) for node in self._nodes.values())
 
     @property
     def local_nodes(self) -> LocalNodes | None:
@@ -234,6 +267,40 @@ class SshBackend:
     async def _close(self) -> None:
         await run_to_end(asyncio.gather(*(node.close() for node in self._nodes.values()), return_exceptions=True))
         self._threads.shutdown(wait=False)
+
+
+def _is_in(address: str, network: ClosedNetwork) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]) in network
+    except ValueError:  # of a link, not of the Internet Protocol
+        return False
+
+
+async def _check_java(connection: Connection) -> None:
+    """Check that a node has Java.
+
+    Raises:
+        UnfitError: it has none, or an old one.
+    """
+    program = RemoteProgram(
+        await open_command(connection, shlex.join(["exec", "sh", "-c", f"{{ {JAVA} -version; }} 2>&1"]))
+    )
+    text = ""
+    try:
+        async with asyncio.timeout(JAVA_S):
+            while line := await program.read_line():
+                text += line.decode(errors="replace")
+    except TimeoutError:
+        text += "(no answer)"
+    finally:
+        program.kill()
+    found = re.search(r'version "(\d+)', text)
+    if found is None or int(found[1]) < LEAST_JAVA:
+        first = printable(text.partition("\n")[0])
+        raise UnfitError(
+            f"node {connection.host.name}: engines need Java {LEAST_JAVA} or later, java -version says: {first}; "
+            f"Debian, Ubuntu: apt install openjdk-{LEAST_JAVA}-jre-headless"
+        )
 
 
 async def _run_all(steps: Iterable[Awaitable[None]]) -> None:

@@ -22,7 +22,8 @@ from workloads.topology import ACKER, Executor, Topology
 CONFIGURATION = "config.yaml"
 """Name of Flink's configuration, in a folder of its own for each process."""
 
-REST_PORT = 8081
+RPC, REST, MASTER_PORTS = 0, 1, 2
+"""The JobManager's ports after its first one, and their number; TaskManagers take any free ones."""
 
 GROUPINGS = ("shuffle", "fields", "global", "all")
 
@@ -138,20 +139,21 @@ def memory_of(topology: Topology) -> Memory:
     return Memory(max(_LEAST_HEAP_MB, executors), max(_LEAST_NETWORK_MB, -(-buffers * _BUFFER_KB // 1024)))
 
 
-def job_manager_values(address: str, folder: Path) -> Values:
+def job_manager_values(address: str, port: int, folder: Path) -> Values:
     """Return the configuration of the JobManager, which listens on `address` only.
 
     Args:
         address: its address.
+        port: the first of its ports.
         folder: folder for its temporary files.
     """
     return {
-        **_common(address, folder),
+        **_common(address, port, folder),
         "jobmanager.bind-host": address,
         "rest.address": address,
         "rest.bind-address": address,
-        "rest.port": REST_PORT,
-        "rest.bind-port": str(REST_PORT),
+        "rest.port": port + REST,
+        "rest.bind-port": str(port + REST),
         # Flink's copy of the states of subtasks would be up to 3 s old.
         "web.refresh-interval": "500 ms",
         # A run ends with its first failure; what a restart does belongs to Flink and not to the placement.
@@ -161,7 +163,7 @@ def job_manager_values(address: str, folder: Path) -> Values:
 
 
 def task_manager_values(
-    manager: TaskManager, names: Mapping[str, str], memory: Memory, job_manager: str, folder: Path
+    manager: TaskManager, names: Mapping[str, str], memory: Memory, job_manager: str, port: int, folder: Path
 ) -> Values:
     """Return the configuration of a TaskManager, which listens on its node's address only.
 
@@ -170,11 +172,12 @@ def task_manager_values(
         names: component -> external resource.
         memory: its memory.
         job_manager: address of the JobManager.
+        port: the first of the JobManager's ports.
         folder: folder for its temporary files.
     """
     slots = sum(manager.executors.values())
     return {
-        **_common(job_manager, folder),
+        **_common(job_manager, port, folder),
         "taskmanager.resource-id": manager.id,
         "taskmanager.host": manager.address,
         "taskmanager.bind-host": manager.address,
@@ -196,9 +199,10 @@ def task_manager_values(
     }
 
 
-def _common(job_manager: str, folder: Path) -> dict[str, Any]:
+def _common(job_manager: str, port: int, folder: Path) -> dict[str, Any]:
     return {
         "jobmanager.rpc.address": job_manager,
+        "jobmanager.rpc.port": port + RPC,
         "io.tmp.dirs": str(folder),
         "process.working-dir": str(folder),
         "state.backend.type": "hashmap",

@@ -1,12 +1,14 @@
-"""Flink's processes for one run on this host: a JobManager, and a TaskManager for each worker of the placement."""
+"""Flink's processes for one run: a JobManager, and a TaskManager for each worker of the placement."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agents.protocol import Slot
+from engines.child_processes import EngineProcess
 from engines.flink.configuration import (
     CONFIGURATION,
-    REST_PORT,
+    MASTER_PORTS,
+    REST,
     TaskManager,
     Values,
     difference,
@@ -18,9 +20,8 @@ from engines.flink.configuration import (
     yaml_of,
 )
 from engines.installation import Engine
-from engines.job import LOGS, EngineJob
+from engines.job import LIBRARIES, LOGS, MASTER, PROGRAMS, EngineJob
 from engines.placed_processes import PlacedProcesses
-from engines.sandbox import SandboxProcess
 from inventory.errors import RunError
 from inventory.foreign import printable
 
@@ -49,54 +50,50 @@ class FlinkProcesses(PlacedProcesses):
     place_s = 180.0
 
     def __init__(self, job: EngineJob, engine: Engine, programs: Path) -> None:
-        """Prepare the processes.
-
-        Args:
-            job: the run.
-            engine: Flink.
-            programs: jar of our classes for Flink.
-        """
-        super().__init__(job)
-        self._installed, self._programs = engine, programs
+        """See `PlacedProcesses`."""
+        super().__init__(job, engine, programs)
         self._managers = task_managers(job.topology, job.places, job.addresses)
 
-    def _processes(self, java: str) -> list[SandboxProcess]:
-        folder, options = self._job.folder, self._job.options
-        address = self._job_manager_address
+    def _ports(self) -> Mapping[str, int]:
+        return {MASTER: MASTER_PORTS}
+
+    def _processes(self, java: str, ports: Mapping[str, int]) -> list[EngineProcess]:
+        port, options = ports[MASTER], self._job.options
+        # Where nodes are addresses of this host, the JobManager has that of the first one.
+        address = self._job.master or self._managers[0].address
         memory, names = memory_of(self._job.topology), resources(self._job.topology)
-        mine = folder / "flink" / "jobmanager"
-        rest = f"http://{address}:{REST_PORT}"
-        arguments = ("--job-classname", JOB, str(folder), rest)
-        values = {**job_manager_values(address, mine), **options}
-        found = [self._process(java, None, JOB_MANAGER_TITLE, mine, values, JOB_MANAGER_JAVA, JOB_MANAGER, arguments)]
+        mine = self._own_folder(MASTER, "jobmanager")
+        arguments = ("--job-classname", JOB, f"http://{address}:{port + REST}")
+        values = {**job_manager_values(address, port, mine), **options}
+        found = [self._process(java, MASTER, JOB_MANAGER_TITLE, mine, values, JOB_MANAGER_JAVA, JOB_MANAGER, arguments)]
         for manager in self._managers:
-            mine = folder / "flink" / manager.id
-            values = {**task_manager_values(manager, names, memory, address, mine), **options}
-            worker = (f"-Dmillrace.node={manager.worker.node}", f"-Dmillrace.slot={manager.worker.index}")
             node = manager.worker.node
+            mine = self._own_folder(node, manager.id)
+            values = {**task_manager_values(manager, names, memory, address, port, mine), **options}
+            worker = (f"-Dmillrace.node={node}", f"-Dmillrace.slot={manager.worker.index}")
             own = (*memory.java_options, *self._job.java_options(node), *worker)
             found.append(self._process(java, node, _title(manager), mine, values, own, TASK_MANAGER, ()))
         return found
 
-    @property
-    def _job_manager_address(self) -> str:
-        """The controller's address; where nodes are addresses of this host, that of the first node."""
-        return self._managers[0].address if self._job.controller is None else self._job.controller.address
+    def _own_folder(self, node: str, name: str) -> Path:
+        """Return the folder of a process, as it is on its node."""
+        return self._job.folder_on(node) / "flink" / name
 
     def _process(
         self,
         java: str,
-        node: str | None,
+        node: str,
         title: str,
         folder: Path,
         values: Values,
         options: Sequence[str],
         main: str,
         arguments: Sequence[str],
-    ) -> SandboxProcess:
-        """Write the configuration of a process; return the process."""
-        folder.mkdir(parents=True)
-        (folder / CONFIGURATION).write_text(yaml_of(values), encoding="utf-8")
+    ) -> EngineProcess:
+        """Write the configuration of a process with this folder; return the process."""
+        here, there = self._job.folder / "flink" / folder.name, self._job.folder_on(node)
+        here.mkdir(parents=True)
+        (here / CONFIGURATION).write_text(yaml_of(values), encoding="utf-8")
         command = (
             java,
             *options,
@@ -104,15 +101,18 @@ class FlinkProcesses(PlacedProcesses):
             "-XX:-UsePerfData",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
-            *("-cp", f"{self._programs}:{self._installed.class_path}", main, "--configDir", str(folder), *arguments),
+            f"-Dmillrace.folder={there}",
+            *("-cp", f"{there / PROGRAMS}:{there / LIBRARIES}/*", main, "--configDir", str(folder), *arguments),
         )
-        return SandboxProcess(title, self._job.command(node, command), str(self._log(folder.name)))
+        log = there / LOGS / self._log(folder.name).name
+        return EngineProcess(title, self._job.command(node, command), str(log), node=node)
 
     def _log(self, name: str) -> Path:
+        """Return the log of a process on this host; that of a process elsewhere comes when it has ended."""
         return self._job.folder / LOGS / f"flink-{name}.log"
 
     def _daemons(self) -> Mapping[str, str]:
-        return {self._managers[0].worker.node: JOB_MANAGER_TITLE} if self._job.controller is None else {}
+        return {} if self._job.master else {self._managers[0].worker.node: JOB_MANAGER_TITLE}
 
     def _places(self, rows: Sequence[Sequence[str]]) -> Mapping[str, Slot]:
         """Return executor -> worker, as Flink's REST interface has it."""

@@ -1,1 +1,1 @@
-"""Apache Storm: its processes on the nodes of one host, with executors where a placement says."""
+"""Apache Storm: its processes on the nodes, with executors where a placement says."""

@@ -9,21 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engines.job import LOGS, EngineJob
+from engines.job import LIBRARIES, LOGS, MASTER, PROGRAMS, EngineJob
 from inventory.errors import InputError
 from workloads.topology import ACKER, Topology
 
-MASTER = "master"
-"""Folder of the configuration and the logs of ZooKeeper and Nimbus."""
-
-ZOOKEEPER_PORT = 2000
-NIMBUS_PORT = 6627
-SUPERVISOR_PORT = 6628
-"""Port of the first node's Supervisor; the others follow."""
-
-WORKER_PORT = 7000
-PORTS_PER_NODE = 100
-"""Ports of the workers of a node, which are in an own network namespace."""
+ZOOKEEPER, NIMBUS, MASTER_PORTS = 0, 1, 2
+"""The master's ports after its first one, and their number."""
 
 WORKER_HEAP_MB = 256
 
@@ -68,105 +59,115 @@ def check_topology(topology: Topology) -> None:
                 )
 
 
+def nodes_of(job: EngineJob) -> list[str]:
+    """Return the nodes that a placement uses, each of which has a Supervisor."""
+    return sorted({slot.node for slot in job.workers})
+
+
+def slots_of(job: EngineJob, node: str) -> int:
+    """Return the number of slots that a node has to offer."""
+    return max(slot.index for slot in job.workers if slot.node == node) + 1
+
+
 class StormFiles:
     """Files and folders of Storm within the folder of a job."""
 
-    def __init__(self, job: EngineJob, libraries: Path, programs: Path) -> None:
-        """Prepare them.
-
-        Args:
-            job: the run.
-            libraries: folder of Storm's jars.
-            programs: jar of our classes.
-        """
-        self._job, self._libraries, self.programs = job, libraries, programs
-        self.home = job.folder / "home"
-        self.nodes = sorted({slot.node for slot in job.workers})
-        self._master = "localhost" if job.controller is None else job.controller.address
+    def __init__(self, job: EngineJob, ports: Mapping[str, int]) -> None:
+        """Prepare them; `ports` is node, or `MASTER`, -> the first of its ports."""
+        self._job, self._ports = job, ports
+        self.nodes = nodes_of(job)
+        self._master = job.master or "localhost"
 
     def write(self) -> None:
         """Write all files."""
         job = self._job
-        (self.home / "log4j2").mkdir(parents=True)
-        (self.home / "lib-worker").symlink_to(self._libraries)
-        (self.home / "log4j2" / "worker.xml").write_text(_WORKER_LOG, encoding="utf-8")
-        (self.home / "log4j2" / "cluster.xml").write_text(_LOG.format(level="info"), encoding="utf-8")
+        settings = job.folder / "log4j2"
+        settings.mkdir()
+        (settings / "worker.xml").write_text(_WORKER_LOG, encoding="utf-8")
+        (settings / "cluster.xml").write_text(_LOG.format(level="info"), encoding="utf-8")
         (job.folder / "topology.json").write_text(json.dumps(self._topology()), encoding="utf-8")
         self._write_conf(MASTER, {"storm.local.hostname": self._master})
-        for number, node in enumerate(self.nodes):
-            self._write_conf(node, self._supervisor(number, node))
+        for node in self.nodes:
+            self._write_conf(node, self._supervisor(node))
 
-    def conf(self, name: str) -> Path:
-        """Return the folder with `storm.yaml` of the master or of a node."""
-        return self._job.folder / "conf" / name
+    def conf(self, node: str) -> Path:
+        """Return the folder with `storm.yaml` of a node or of the master, as it is there."""
+        return self._job.folder_on(node) / "conf" / (node or "master")
 
-    def log(self, name: str) -> Path:
-        """Return the folder of the logs of the master or of a node."""
-        return self._job.folder / LOGS / name
+    def log(self, node: str) -> Path:
+        """Return the folder of the logs of a node or of the master, as it is there."""
+        return self._job.folder_on(node) / LOGS / (node or "master")
+
+    def local(self, node: str) -> Path:
+        """Return Storm's own folder on a node or of the master, as it is there."""
+        return self._job.folder_on(node) / "local" / (node or "master")
+
+    @property
+    def zookeeper_port(self) -> int:
+        """Port of ZooKeeper."""
+        return self._ports[MASTER] + ZOOKEEPER
 
     def port(self, node: str, slot: int) -> int:
-        """Return the port of a worker."""
-        return self._first_port(self.nodes.index(node)) + slot
+        """Return the port of a worker; that of the node's Supervisor comes first."""
+        return self._ports[node] + 1 + slot
 
     def address(self, node: str) -> str:
         """Return the address of a node, of which each of this host has its own."""
         return self._job.addresses[node]
 
-    def class_path(self, name: str) -> str:
+    def class_path(self, node: str) -> str:
         """Return the class path of a daemon."""
-        return f"{self.conf(name)}:{self.programs}:{self._libraries}/*"
+        there = self._job.folder_on(node)
+        return f"{self.conf(node)}:{there / PROGRAMS}:{there / LIBRARIES}/*"
 
-    def daemon_options(self, name: str) -> tuple[str, ...]:
+    def daemon_options(self, node: str) -> tuple[str, ...]:
         """Return the options of Java for a daemon."""
+        there = self._job.folder_on(node)
         return (
             *DAEMON_JAVA,
-            f"-Dstorm.home={self.home}",
-            f"-Dstorm.log.dir={self.log(name)}",
-            f"-Dlog4j.configurationFile={self.home}/log4j2/cluster.xml",
-            f"-Dstorm.jar={self.programs}",
-            f"-Djava.io.tmpdir={self._job.folder}",
-            f"-Ddaemon.name={name}",
+            f"-Dstorm.home={there}",
+            f"-Dstorm.log.dir={self.log(node)}",
+            f"-Dlog4j.configurationFile={there}/log4j2/cluster.xml",
+            f"-Dstorm.jar={there / PROGRAMS}",
+            f"-Djava.io.tmpdir={there}",
+            f"-Ddaemon.name={node or 'master'}",
+            f"-Dmillrace.folder={there}",
         )
 
-    def _first_port(self, number: int) -> int:
-        return WORKER_PORT + number * PORTS_PER_NODE
-
-    def _write_conf(self, name: str, own: Mapping[str, Any]) -> None:
-        folder = self.conf(name)
+    def _write_conf(self, node: str, own: Mapping[str, Any]) -> None:
+        folder = self._job.folder / "conf" / (node or "master")
         folder.mkdir(parents=True)
-        self.log(name).mkdir(parents=True, exist_ok=True)
-        local = self._job.folder / "local" / name
+        local = self.local(node)
         common = {
             "storm.zookeeper.servers": [self._master],
-            "storm.zookeeper.port": ZOOKEEPER_PORT,
+            "storm.zookeeper.port": self.zookeeper_port,
             "nimbus.seeds": [self._master],
-            "nimbus.thrift.port": NIMBUS_PORT,
+            "nimbus.thrift.port": self._ports[MASTER] + NIMBUS,
             "nimbus.thrift.threads": 8,
             "nimbus.monitor.freq.secs": 1,
             "nimbus.inbox.jar.expiration.secs": 86400,
             "storm.scheduler": SCHEDULER,
             "storm.local.dir": str(local),
             "storm.metricstore.rocksdb.location": str(local / "metrics"),
-            "storm.log4j2.conf.dir": str(self.home / "log4j2"),
-            "storm.workers.artifacts.dir": str(self.log(name) / "workers"),
+            "storm.log4j2.conf.dir": str(self._job.folder_on(node) / "log4j2"),
+            "storm.workers.artifacts.dir": str(self.log(node) / "workers"),
         }
         # JSON is YAML.
         (folder / "storm.yaml").write_text(json.dumps({**common, **own}, indent=1), encoding="utf-8")
 
-    def _supervisor(self, number: int, node: str) -> dict[str, Any]:
-        first = self._first_port(number)
-        slots = max(slot.index for slot in self._job.workers if slot.node == node) + 1
+    def _supervisor(self, node: str) -> dict[str, Any]:
+        first = self.port(node, 0)
         return {
             "storm.local.hostname": self.address(node),
-            "supervisor.thrift.port": SUPERVISOR_PORT + number,
-            "supervisor.slots.ports": [first + slot for slot in range(slots)],
+            "supervisor.thrift.port": self._ports[node],
+            "supervisor.slots.ports": [first + slot for slot in range(slots_of(self._job, node))],
             "supervisor.scheduler.meta": {"node": node},
             "supervisor.monitor.frequency.secs": 1,
             "supervisor.heartbeat.frequency.secs": 1,
             "supervisor.worker.start.timeout.secs": 120,
             "worker.childopts": f"-Xms{WORKER_HEAP_MB}m -Xmx{WORKER_HEAP_MB}m "
             f"{' '.join((*COMMON_JAVA, *self._job.java_options(node)))} "
-            f"-Dmillrace.node={node} -Dmillrace.port={first}",
+            f"-Dmillrace.folder={self._job.folder_on(node)} -Dmillrace.node={node} -Dmillrace.port={first}",
         }
 
     def _topology(self) -> dict[str, Any]:

@@ -1,14 +1,12 @@
-"""Storm's processes for one run on this host: ZooKeeper and Nimbus, a Supervisor per node, and their workers."""
+"""Storm's processes for one run: ZooKeeper and Nimbus, a Supervisor per node, and their workers."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from agents.protocol import Slot
-from engines.installation import Engine
-from engines.job import EngineJob
+from engines.child_processes import EngineProcess
+from engines.job import MASTER
 from engines.placed_processes import PlacedProcesses
-from engines.sandbox import SandboxProcess
-from engines.storm.configuration import MASTER, ZOOKEEPER_PORT, StormFiles
+from engines.storm.configuration import MASTER_PORTS, StormFiles, nodes_of, slots_of
 from inventory.errors import RunError
 
 MOST_SHOWN = 200
@@ -21,44 +19,36 @@ class StormProcesses(PlacedProcesses):
     engine = "storm"
     place_s = 120.0
 
-    def __init__(self, job: EngineJob, engine: Engine, programs: Path) -> None:
-        """Prepare the processes.
+    def _ports(self) -> Mapping[str, int]:
+        return {MASTER: MASTER_PORTS, **{node: 1 + slots_of(self._job, node) for node in nodes_of(self._job)}}
 
-        Args:
-            job: the run.
-            engine: Storm.
-            programs: jar of our classes for Storm.
-        """
-        super().__init__(job)
-        self._files = StormFiles(job, engine.folder, programs)
-
-    def _processes(self, java: str) -> list[SandboxProcess]:
+    def _processes(self, java: str, ports: Mapping[str, int]) -> list[EngineProcess]:
+        self._files = StormFiles(self._job, ports)
         self._files.write()
         return [self._master(java), *(self._supervisor(java, node) for node in self._files.nodes)]
 
-    def _master(self, java: str) -> SandboxProcess:
-        folder = self._job.folder
+    def _master(self, java: str) -> EngineProcess:
         counts = (len(self._files.nodes), len(self._job.places))
-        arguments = (folder, folder / "local" / "zookeeper", ZOOKEEPER_PORT, *counts)
-        return self._daemon(java, "Nimbus", None, "millrace.storm.Master", *map(str, arguments))
+        arguments = (self._files.local(MASTER) / "zookeeper", self._files.zookeeper_port, *counts)
+        return self._daemon(java, "Nimbus", MASTER, "millrace.storm.Master", *map(str, arguments))
 
-    def _supervisor(self, java: str, node: str) -> SandboxProcess:
+    def _supervisor(self, java: str, node: str) -> EngineProcess:
         main = "org.apache.storm.daemon.supervisor.Supervisor"
         return self._daemon(java, supervisor_of(node), node, main)
 
-    def _daemon(self, java: str, title: str, node: str | None, main: str, *arguments: str) -> SandboxProcess:
-        name = node or MASTER
-        options = (*self._files.daemon_options(name), *(self._job.java_options(node) if node else ()))
-        command = (java, *options, "-cp", self._files.class_path(name), main, *arguments)
-        return SandboxProcess(
+    def _daemon(self, java: str, title: str, node: str, main: str, *arguments: str) -> EngineProcess:
+        options = (*self._files.daemon_options(node), *self._job.java_options(node))
+        command = (java, *options, "-cp", self._files.class_path(node), main, *arguments)
+        return EngineProcess(
             title,
             self._job.command(node, command),
-            str(self._files.log(name) / "daemon.log"),
-            {"STORM_CONF_DIR": str(self._files.conf(name))},
+            str(self._files.log(node) / "daemon.log"),
+            {"STORM_CONF_DIR": str(self._files.conf(node))},
+            node,
         )
 
     def _daemons(self) -> Mapping[str, str]:
-        return {node: supervisor_of(node) for node in self._files.nodes}
+        return {node: supervisor_of(node) for node in nodes_of(self._job)}
 
     def _places(self, rows: Sequence[Sequence[str]]) -> Mapping[str, Slot]:
         """Return executor -> worker as Nimbus has assigned them; none may differ from the placement."""

@@ -1,5 +1,6 @@
 """`engine: storm` in agendas: which runs are on it, and what is refused because the engine has no such thing."""
 
+import ipaddress
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -121,7 +122,10 @@ def test_a_node_with_too_little_memory_for_its_workers_is_refused_before_anythin
 
 
 BACKENDS = [
-    (SshBackend, "they are machines reached over SSH, where Millrace does not install and start other engines yet"),
+    (
+        SshBackend,
+        "engines authenticate nobody, so that whoever reaches a port of theirs has the rights of the user; .*",
+    ),
     (LinksBackend, "on an emulated cluster only root can run other engines"),
 ]
 
@@ -132,6 +136,26 @@ def test_nodes_that_an_engine_cannot_use_are_refused_before_anything_starts(
 ) -> None:
     found = plan(tmp_path, AGENDA)
     backend: Any = object.__new__(kind)
-    with pytest.raises(UnfitError, match=f"engine: storm cannot run on these nodes: {reason}; expected nodes of this"):
+    backend._closed = None
+    with pytest.raises(
+        UnfitError, match=f"engine: storm cannot run on these nodes: {reason}; expected such machines, or nodes"
+    ):
         check_engines(found, found.runs, {"": backend})
     check_engines(plan(tmp_path, AGENDA.replace("storm", "agents")), found.runs, {"": backend})
+
+
+@pytest.mark.parametrize(
+    ("closed", "obstacle"),
+    [
+        ("127.0.0.0/8", ""),
+        ("127.0.0.0/30", "127.0.0.9, the address of n2, is not in millrace_closed_network 127.0.0.0/30"),
+        ("127.0.0.8/29", "this host has no address in millrace_closed_network 127.0.0.8/29"),
+    ],
+)
+def test_nodes_and_controller_must_be_in_the_closed_network(closed: str, obstacle: str) -> None:
+    backend = object.__new__(SshBackend)
+    backend._closed = ipaddress.ip_network(closed)
+    addresses = {"n1": "127.0.0.10" if obstacle.startswith("this") else "127.0.0.2", "n2": "127.0.0.9"}
+    backend._addresses = addresses
+    assert backend.engine_obstacle == obstacle
+    assert backend.engine_address == ("" if obstacle.startswith("this") else "127.0.0.1")

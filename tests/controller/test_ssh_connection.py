@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 from sshd import Lab, keygen, lab
 
+from controller.ssh import backend
 from controller.ssh import connection as module
 from controller.ssh.connection import Connection
 from controller.ssh.program import open_command
@@ -257,3 +258,19 @@ def test_exec_names_the_nearest_node(millrace: Callable[..., Any]) -> None:
     done = millrace("n11", "--", "true")
     assert done.returncode == 2
     assert b"has no node 'n11'; did you mean 'n1'?" in done.stderr
+
+
+def test_nodes_without_a_java_that_engines_can_use_are_refused_with_what_they_say(
+    nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for program, release in ((old, "11.0.2"), (new, "17.0.1")):
+        program.write_text(f"#!/bin/sh\necho Picked up something >&2\necho 'openjdk version \"{release}\"' >&2\n")
+        program.chmod(0o755)
+    monkeypatch.setattr(backend, "JAVA", str(new))
+    connected(nodes.host("n1"), backend._check_java)
+    for java, said in ((str(old), "Picked up something"), ("no-such-java", ".*no-such-java.*not found")):
+        monkeypatch.setattr(backend, "JAVA", java)
+        message = f"node n1: engines need Java 17 or later, java -version says: {said}; .* apt install openjdk-17-jre"
+        with pytest.raises(UnfitError, match=message):
+            connected(nodes.host("n1"), backend._check_java)

@@ -3,18 +3,19 @@
 import asyncio
 import struct
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
 from agents.protocol import Slot
+from controller.coordinator.interfaces import Offset
 from engines import conducting
 from engines.conducting import MOST_DUE, Outcome, conduct, write_due
-from engines.job import CONTROL, REPORTS, EngineJob
+from engines.job import CONTROL, FINISH, REPORTS, EngineJob, write_go
 from engines.limits import RunLimits
 from engines.reports import Reports
 from inventory.errors import InputError, RunError
@@ -41,6 +42,9 @@ class Played:
         self._job, self._lost, self._ends, self._gone, self._fault, self._mute = job, lost, ends, gone, fault, mute
         self.places: Mapping[str, Slot] = PLACES
         self.daemons: Mapping[str, int] = {}
+        self.clocks = None
+        self.facts: Mapping[str, Mapping[str, Any]] = {}
+        self.traces: Sequence[Path] = ()
 
     async def __aenter__(self) -> Self:
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -53,7 +57,22 @@ class Played:
         self._playing.cancel()
 
     def host_pid(self, pid: int) -> int | None:
-        return None if self._gone else pid
+        return pid
+
+    def has_ended(self, worker: Slot, pid: int) -> bool:
+        return self._gone
+
+    def offset(self, node: str) -> Offset:
+        return Offset(0, 0)
+
+    async def go(self, times: Sequence[int]) -> None:
+        write_go(self._job.folder, times)
+
+    async def finish(self) -> None:
+        (self._job.folder / CONTROL / FINISH).touch()
+
+    async def collect_answers(self, places: Mapping[str, Slot]) -> None:
+        assert places == PLACES
 
     def _write(self, name: str, *lines: str) -> None:
         with (self._job.folder / REPORTS / name).open("a") as file:

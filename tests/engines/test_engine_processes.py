@@ -25,12 +25,14 @@ NODES = {
     for at, (name, cores) in enumerate({"n1": 4, "n2": 2}.items(), 1)
 }
 CONTROLLER = LocalNode("10.77.0.254", Path("/run/netns/mr-ctl"))
+PORTS = {"": 7000, "n1": 7002, "n2": 7010}
 
 
 def job_in(folder: Path) -> EngineJob:
     places = {"source[0]": Slot("n1", 0), "sink[0]": Slot("n2", 1)}
     addresses = {name: node.address for name, node in NODES.items()}
-    job = EngineJob("run", "replay", TOPOLOGY, places, addresses, folder, nodes=NODES, controller=CONTROLLER)
+    those = {"nodes": NODES, "controller": CONTROLLER, "master": CONTROLLER.address}
+    job = EngineJob("run", "replay", TOPOLOGY, places, addresses, folder, **those)  # type: ignore[arg-type]
     job.write_properties()
     return job
 
@@ -39,7 +41,7 @@ def job_in(folder: Path) -> EngineJob:
 def test_processes_are_in_their_nodes_and_the_master_where_the_controller_is(
     tmp_path: Path, kind: type[StormProcesses | FlinkProcesses], master: str
 ) -> None:
-    made = kind(job_in(tmp_path), Engine("any", tmp_path), tmp_path / "programs.jar")._processes("/usr/bin/java")
+    made = kind(job_in(tmp_path), Engine("any", tmp_path), tmp_path / "programs.jar")._processes("/usr/bin/java", PORTS)
     commands = {each.name: each.command for each in made}
     assert commands.pop(master)[:5] == ("nsenter", "--net=/run/netns/mr-ctl", "sh", "-c", 'exec "$@"')
     assert len(commands) == 2
@@ -52,13 +54,13 @@ def test_processes_are_in_their_nodes_and_the_master_where_the_controller_is(
 
 
 def test_processes_of_nodes_look_for_the_master_at_the_controller_s_address(tmp_path: Path) -> None:
-    StormProcesses(job_in(tmp_path), Engine("storm", tmp_path), tmp_path / "programs.jar")._processes("java")
+    StormProcesses(job_in(tmp_path), Engine("storm", tmp_path), tmp_path / "programs.jar")._processes("java", PORTS)
     master, node = (yaml.safe_load((tmp_path / "conf" / name / "storm.yaml").read_text()) for name in ("master", "n2"))
     assert master["storm.local.hostname"] == CONTROLLER.address
     assert node["nimbus.seeds"] == node["storm.zookeeper.servers"] == [CONTROLLER.address]
     assert node["storm.local.hostname"] == "10.77.0.2"
     assert "-XX:ActiveProcessorCount=2" in node["worker.childopts"]
-    FlinkProcesses(job_in(tmp_path), Engine("flink", tmp_path), tmp_path / "programs.jar")._processes("java")
+    FlinkProcesses(job_in(tmp_path), Engine("flink", tmp_path), tmp_path / "programs.jar")._processes("java", PORTS)
     values = yaml.safe_load((tmp_path / "flink" / "n2-1" / "config.yaml").read_text())
     assert values["jobmanager.rpc.address"] == CONTROLLER.address
     assert values["taskmanager.host"] == values["taskmanager.bind-host"] == "10.77.0.2"

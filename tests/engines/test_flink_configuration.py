@@ -49,7 +49,7 @@ def test_each_worker_offers_what_its_executors_ask_for(places: dict[str, Slot]) 
     names, memory = resources(WORDCOUNT), memory_of(WORDCOUNT)
     assert names == {"spout": "component0", "split": "component1", "count": "component2"}
     for manager in managers:
-        values = yaml.safe_load(yaml_of(task_manager_values(manager, names, memory, "127.0.0.2", Path("/job/x"))))
+        values = yaml.safe_load(yaml_of(task_manager_values(manager, names, memory, "127.0.0.2", 7000, Path("/job/x"))))
         here = [name for name, slot in places.items() if slot == manager.worker]
         assert values["taskmanager.numberOfTaskSlots"] == len(here)
         assert values["taskmanager.bind-host"] == values["taskmanager.host"] == ADDRESSES[manager.worker.node]
@@ -90,7 +90,7 @@ def test_a_difference_is_named() -> None:
 
 
 def test_the_job_manager_listens_on_its_address_only() -> None:
-    values = job_manager_values("127.0.0.2", Path("/job/x"))
+    values = job_manager_values("127.0.0.2", 7000, Path("/job/x"))
     assert {values[key] for key in ("jobmanager.bind-host", "rest.bind-address", "rest.address")} == {"127.0.0.2"}
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engines.sandbox import Sandbox, SandboxProcess
+from engines.child_processes import EngineProcess
+from engines.sandbox import Sandbox
 from inventory.errors import UnfitError
 
 pytestmark = pytest.mark.loopback
@@ -24,8 +25,8 @@ time.sleep(600)
 """
 
 
-def python(name: str, code: str, log: Path) -> SandboxProcess:
-    return SandboxProcess(name, (sys.executable, "-c", code), str(log))
+def python(name: str, code: str, log: Path) -> EngineProcess:
+    return EngineProcess(name, (sys.executable, "-c", code), str(log))
 
 
 def running(marker: str) -> list[int]:
@@ -82,7 +83,7 @@ def test_a_process_that_ends_is_named_with_its_signal(tmp_path: Path) -> None:
 
 def test_a_command_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     async def course() -> None:
-        async with Sandbox([SandboxProcess("x", ("/no/such/program",), str(tmp_path / "x"))]):
+        async with Sandbox([EngineProcess("x", ("/no/such/program",), str(tmp_path / "x"))]):
             pytest.fail("it has started")
 
     with pytest.raises(UnfitError, match=r"no such program|No such file|namespaces"):
@@ -91,10 +92,11 @@ def test_a_command_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path: Pa
 
 CONTROLLER = """\
 import asyncio, sys
-from engines.sandbox import Sandbox, SandboxProcess
+from engines.child_processes import EngineProcess
+from engines.sandbox import Sandbox
 
 async def main():
-    async with Sandbox([SandboxProcess("s", ("sleep", "600"), sys.argv[1])]) as sandbox:
+    async with Sandbox([EngineProcess("s", ("sleep", "600"), sys.argv[1])]) as sandbox:
         print(sandbox.pid("s"), flush=True)
         await asyncio.sleep(600)
 

@@ -218,6 +218,20 @@ def test_hosts_of_two_kinds_make_no_cluster(listed: Listing) -> None:
         _ = Hosts(changed(listed, "zeta", millrace_tier=2)).tier
 
 
+def test_a_closed_network_is_one_that_all_nodes_name(listed: Listing) -> None:
+    assert Hosts(listed).closed_network is None
+    assert Hosts(changed(listed, "zeta", millrace_closed_network="10.0.0.0/8")).closed_network is None
+    nodes = [host.name for host in Hosts(listed).workers]
+    named = listed
+    for node in nodes:
+        named = changed(named, node, millrace_closed_network="10.0.0.0/8")
+    assert str(Hosts(named).closed_network) == "10.0.0.0/8"
+    for node in nodes:
+        named = changed(named, node, millrace_closed_network="10.0.0.1/8")
+    with pytest.raises(InputError, match=r"millrace_closed_network: 10.0.0.1/8 has host bits set; expected a network"):
+        _ = Hosts(named).closed_network
+
+
 def test_without_workers_there_is_no_cluster(listed: Listing) -> None:
     hosts = {("worker" if group == "workers" else group): names for group, names in listed.hosts.items()}
     children = {("worker" if group == "workers" else group): names for group, names in listed.children.items()}

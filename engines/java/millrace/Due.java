@@ -5,7 +5,6 @@ import java.io.UncheckedIOException;
 import java.nio.ByteOrder;
 import java.nio.LongBuffer;
 import java.nio.channels.FileChannel;
-import java.nio.file.Path;
 
 /**
  * Emits an executor's records when they are due.
@@ -30,7 +29,7 @@ public final class Due {
         this.source = job.source(executor.component, executor.index);
         this.first = (int) job.whole("component." + executor.component.number() + ".share") + executor.index;
         this.step = (int) job.whole("shares");
-        try (FileChannel file = FileChannel.open(Path.of(job.text("due")))) {
+        try (FileChannel file = FileChannel.open(job.file("due"))) {
             times = file.map(FileChannel.MapMode.READ_ONLY, 0, file.size()).order(ByteOrder.LITTLE_ENDIAN).asLongBuffer();
         } catch (IOException fault) {
             throw new UncheckedIOException(fault);
@@ -56,17 +55,16 @@ public final class Due {
         return Math.max(0, go.startNs() + time(position) - now);
     }
 
-    /** Emit the next record and return when it was due, on the monotonic clock; only call it when one is due. */
+    /** Emit the next record; only call it when one is due. */
     public void emit(Emitter out) {
-        long due = dueNs();
         source.emit(position, out);
-        lateNs = System.nanoTime() - due;
+        lateNs = System.nanoTime() - Control.startNs() - dueNs();
         position = position + 1;
     }
 
-    /** Return when the next record is due, on the monotonic clock. */
+    /** Return when the next record is due, in nanoseconds after the start of the sources: nodes have clocks of their own. */
     public long dueNs() {
-        return Control.times().startNs() + time(position);
+        return time(position);
     }
 
     long lateNs() {

@@ -65,10 +65,10 @@ public final class Executor {
         }
     }
 
-    /** Count a row that has been processed; a sink measures the time since it was due. */
+    /** Count a row that has been processed, which was due that long after the start; a sink measures the time since. */
     public void done(long dueNs) {
         if (component.isSink()) {
-            int bucket = Buckets.of(System.nanoTime() - dueNs);
+            int bucket = Buckets.of(System.nanoTime() - Control.startNs() - dueNs);
             latencies.lazySet(bucket, latencies.getPlain(bucket) + 1);
         }
         add(processed);

@@ -48,9 +48,9 @@ public final class Job {
         }
     }
 
-    /** Read the job of a folder. */
-    public static Job read(String folder) {
-        return new Job(Path.of(folder));
+    /** Read the job of this process; its folder may have another path on each node. */
+    public static Job read() {
+        return new Job(Path.of(System.getProperty("millrace.folder")));
     }
 
     private Component component(int number) {
@@ -90,6 +90,11 @@ public final class Job {
             throw new IllegalArgumentException("job.properties has no " + key);
         }
         return value;
+    }
+
+    /** Return the path of a file; a relative one is one in the job's folder. */
+    public Path file(String key) {
+        return folder.resolve(text(key));
     }
 
     /** Return a whole number. */

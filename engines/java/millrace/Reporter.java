@@ -79,10 +79,13 @@ public final class Reporter {
             boolean finished = false;
             while (!finished) {
                 Thread.sleep(Math.max(1, Math.min(POLL, upcoming(next) - System.nanoTime()) / 1_000_000));
-                Control.look(folder);
+                if (Control.times() == null) {
+                    Control.look(folder);
+                }
                 long now = System.nanoTime();
                 finished = Control.isFinished(folder);
                 if (finished || now >= upcoming(next)) {
+                    Control.look(folder);
                     passMarks(now);
                     totals();
                     next = now >= next ? now + SECOND - (now - next) % SECOND : next;

@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -28,7 +27,7 @@ final class WordCount {
             step = (int) job.whole("shares");
             try {
                 // Lines end at LF only; those of `Files.readAllLines` also end at CR.
-                String text = Files.readString(Path.of(job.text("text")), StandardCharsets.UTF_8);
+                String text = Files.readString(job.file("text"), StandardCharsets.UTF_8);
                 for (int begin = 0, end; begin < text.length(); begin = end + 1) {
                     end = text.indexOf('\n', begin);
                     lines.add(text.substring(begin, end));

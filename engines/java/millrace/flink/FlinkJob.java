@@ -12,29 +12,26 @@ import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 
 /**
- * The topology of a job on Flink's DataStream API; arguments: the folder of the job, and Flink's REST address.
+ * The topology of a job on Flink's DataStream API; argument: Flink's REST address.
  *
  * <p>Each component has a slot-sharing group of its own, which asks for one piece of the external resource of its name:
  * slots that offer one are where the placement has an executor (`engines/flink/configuration.py`). Groups of their own
  * also keep Flink from chaining operators.
  */
 public final class FlinkJob {
-    private final String folder;
-    private final Job job;
+    private final Job job = Job.read();
     private final StreamExecutionEnvironment environment = StreamExecutionEnvironment.getExecutionEnvironment();
     private final Map<String, SingleOutputStreamOperator<Message>> made = new HashMap<>();
 
-    private FlinkJob(String folder) {
-        this.folder = folder;
-        this.job = Job.read(folder);
+    private FlinkJob() {
     }
 
-    /** Run the job of a folder in the JobManager, write where its subtasks are, and wait for its end. */
+    /** Run the job in the JobManager, write where its subtasks are, and wait for its end. */
     public static void main(String[] arguments) throws Exception {
-        FlinkJob mine = new FlinkJob(arguments[0]);
+        FlinkJob mine = new FlinkJob();
         mine.job.components.forEach(mine::make);
         JobClient running = mine.environment.executeAsync(mine.job.text("run"));
-        new Placed(arguments[1] + "/jobs/" + running.getJobID()).write(mine.job.folder.resolve("placed.tsv"));
+        new Placed(arguments[0] + "/jobs/" + running.getJobID()).write(mine.job.folder.resolve("placed.tsv"));
         running.getJobExecutionResult().get();
     }
 
@@ -59,12 +56,12 @@ public final class FlinkJob {
     }
 
     private SingleOutputStreamOperator<Message> source(Job.Component component) {
-        return environment.addSource(new FlinkSource(folder, component.number()), component.id(), new Message.Type());
+        return environment.addSource(new FlinkSource(component.number()), component.id(), new Message.Type());
     }
 
     private SingleOutputStreamOperator<Message> bolt(Job.Component component) {
         DataStream<Message> all = component.inputs().stream().map(this::dealt).reduce(DataStream::union).orElseThrow();
-        return all.transform(component.id(), new Message.Type(), new FlinkOperator(folder, component.number()));
+        return all.transform(component.id(), new Message.Type(), new FlinkOperator(component.number()));
     }
 
     /** Return the rows of an input, dealt to subtasks by its grouping. */

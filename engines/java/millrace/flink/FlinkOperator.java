@@ -14,7 +14,6 @@ import org.apache.flink.util.OutputTag;
 final class FlinkOperator extends AbstractStreamOperator<Message> implements OneInputStreamOperator<Message, Message> {
     private static final long serialVersionUID = 1L;
 
-    private final String folder;
     private final int component;
     private transient Subtask subtask;
     private transient Operator operator;
@@ -22,8 +21,7 @@ final class FlinkOperator extends AbstractStreamOperator<Message> implements One
     private transient List<OutputTag<Message>> tags;
     private transient long dueNs;
 
-    FlinkOperator(String folder, int component) {
-        this.folder = folder;
+    FlinkOperator(int component) {
         this.component = component;
     }
 
@@ -31,7 +29,7 @@ final class FlinkOperator extends AbstractStreamOperator<Message> implements One
     public void open() throws Exception {
         super.open();
         int index = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
-        subtask = new Subtask(folder, component, index);
+        subtask = new Subtask(component, index);
         operator = Reporter.operator(subtask.executor);
         tags = subtask.component.outputs().stream().map(each -> tag(subtask.component, each.stream())).toList();
         emitter = (stream, row) -> {

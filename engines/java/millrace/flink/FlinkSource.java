@@ -10,19 +10,17 @@ final class FlinkSource extends RichParallelSourceFunction<Message> {
     private static final long serialVersionUID = 1L;
     private static final long LONGEST_NS = 10_000_000L;
 
-    private final String folder;
     private final int component;
     private volatile boolean running = true;
 
-    FlinkSource(String folder, int component) {
-        this.folder = folder;
+    FlinkSource(int component) {
         this.component = component;
     }
 
     @Override
     public void run(SourceContext<Message> context) throws Exception {
         int index = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
-        Subtask subtask = new Subtask(folder, component, index);
+        Subtask subtask = new Subtask(component, index);
         try {
             Due due = new Due(subtask.job, subtask.executor);
             while (running) {

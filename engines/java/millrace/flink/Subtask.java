@@ -12,8 +12,8 @@ final class Subtask {
     private final Executor.Channel[][] channels;
 
     /** Open executor `index` of a component, in its own thread. */
-    Subtask(String folder, int component, int index) {
-        job = Job.read(folder);
+    Subtask(int component, int index) {
+        job = Job.read();
         this.component = job.components.get(component);
         channels = new Executor.Channel[job.components.size()][];
         String node = System.getProperty("millrace.node");

@@ -26,8 +26,7 @@ import net.minidev.json.JSONValue;
 /**
  * ZooKeeper and Nimbus in one process, which also submits the topology of a job and follows its start.
  *
- * <p>Arguments: the job's folder, ZooKeeper's folder and port, the numbers of supervisors and of executors. The topology's
- * configuration is JSON in `topology.json` of the job's folder. `placed.tsv` appears there when Nimbus has assigned every executor: its lines
+ * <p>Arguments: ZooKeeper's folder and port, the numbers of supervisors and of executors. The topology's configuration is JSON in `topology.json` of the job's folder. `placed.tsv` appears there when Nimbus has assigned every executor: its lines
  * have component, index, host and port.
  */
 public final class Master {
@@ -49,12 +48,12 @@ public final class Master {
     }
 
     private static void start(String[] arguments) throws Exception {
-        Job job = Job.read(arguments[0]);
-        Zookeeper.mkInprocessZookeeper(arguments[1], Integer.valueOf(arguments[2]));
+        Job job = Job.read();
+        Zookeeper.mkInprocessZookeeper(arguments[0], Integer.valueOf(arguments[1]));
         Nimbus.launch(new Nimbus.StandaloneINimbus());
         Map<String, Object> conf = Utils.readStormConfig();
         try (NimbusClient client = connected(conf)) {
-            int supervisors = Integer.parseInt(arguments[3]);
+            int supervisors = Integer.parseInt(arguments[2]);
             for (ClusterSummary seen = client.getClient().getClusterInfo(); seen.get_supervisors_size() < supervisors;) {
                 Thread.sleep(POLL_MS);
                 seen = client.getClient().getClusterInfo();
@@ -64,7 +63,7 @@ public final class Master {
             List<String> rows = new ArrayList<>();
             while (rows.isEmpty()) {
                 Thread.sleep(POLL_MS);
-                rows = placed(client.getClient().getTopologyInfo(id), Integer.parseInt(arguments[4]));
+                rows = placed(client.getClient().getTopologyInfo(id), Integer.parseInt(arguments[3]));
             }
             Path file = job.folder.resolve("placed.tsv");
             Path partial = Files.write(job.folder.resolve("placed.partial"), rows, StandardCharsets.UTF_8);
@@ -87,13 +86,12 @@ public final class Master {
         Map<String, Object> conf = (Map<String, Object>) JSONValue.parse(Files.readString(job.folder.resolve("topology.json")));
         TopologyBuilder builder = new TopologyBuilder();
         boolean acks = ((Number) conf.get("topology.acker.executors")).intValue() > 0;
-        String folder = job.folder.toString();
         for (Job.Component component : job.components) {
             if (component.isSpout()) {
-                builder.setSpout(component.id(), new SourceSpout(folder, component.id(), acks), component.parallelism());
+                builder.setSpout(component.id(), new SourceSpout(component.id(), acks), component.parallelism());
                 continue;
             }
-            BoltDeclarer bolt = builder.setBolt(component.id(), new OperatorBolt(folder, component.id()), component.parallelism());
+            BoltDeclarer bolt = builder.setBolt(component.id(), new OperatorBolt(component.id()), component.parallelism());
             for (Job.Input input : component.inputs()) {
                 switch (input.grouping()) {
                     case "shuffle" -> bolt.shuffleGrouping(input.source(), input.stream());

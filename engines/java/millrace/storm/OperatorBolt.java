@@ -20,7 +20,6 @@ import org.apache.storm.tuple.Values;
 public final class OperatorBolt extends BaseRichBolt {
     private static final String DUE = "__due";
 
-    private final String folder;
     private final String component;
     private transient Executor executor;
     private transient Operator operator;
@@ -29,14 +28,13 @@ public final class OperatorBolt extends BaseRichBolt {
     private transient Map<String, Executor.Channel[]> channels;
     private transient int tasks;
 
-    OperatorBolt(String folder, String component) {
-        this.folder = folder;
+    OperatorBolt(String component) {
         this.component = component;
     }
 
     @Override
     public void prepare(Map<String, Object> conf, TopologyContext where, OutputCollector output) {
-        executor = Placed.open(Job.read(folder), where);
+        executor = Placed.open(Job.read(), where);
         operator = Reporter.operator(executor);
         collector = output;
         context = where;
@@ -88,6 +86,6 @@ public final class OperatorBolt extends BaseRichBolt {
 
     @Override
     public void declareOutputFields(OutputFieldsDeclarer declarer) {
-        declare(Job.read(folder).component(component), declarer);
+        declare(Job.read().component(component), declarer);
     }
 }

@@ -13,7 +13,6 @@ import org.apache.storm.tuple.Values;
 
 /** A spout that emits the records of a source when they are due; with ackers, every row has an id. */
 public final class SourceSpout extends BaseRichSpout {
-    private final String folder;
     private final String component;
     private final boolean acks;
     private transient Executor executor;
@@ -21,15 +20,14 @@ public final class SourceSpout extends BaseRichSpout {
     private transient SpoutOutputCollector collector;
     private transient long id;
 
-    SourceSpout(String folder, String component, boolean acks) {
-        this.folder = folder;
+    SourceSpout(String component, boolean acks) {
         this.component = component;
         this.acks = acks;
     }
 
     @Override
     public void open(Map<String, Object> conf, TopologyContext context, SpoutOutputCollector output) {
-        Job job = Job.read(folder);
+        Job job = Job.read();
         executor = Placed.open(job, context);
         due = new Due(job, executor);
         collector = output;
@@ -59,6 +57,6 @@ public final class SourceSpout extends BaseRichSpout {
 
     @Override
     public void declareOutputFields(OutputFieldsDeclarer declarer) {
-        OperatorBolt.declare(Job.read(folder).component(component), declarer);
+        OperatorBolt.declare(Job.read().component(component), declarer);
     }
 }
