@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_workload import play_with_faults
 
-from agents.worker.executors import columns as column_executors
 from inventory.errors import InputError
+from workloads import columns as column_operators
 from workloads.apps.top_n import ColumnRollingCount, RollingCount
 from workloads.apps.wordcount_columns import ColumnCount, ColumnCountCombined
 from workloads.arrays import batch_of, rows_of
@@ -87,7 +87,7 @@ def test_the_answer_is_right_with_any_mixture_of_rows_and_columns_under_kills_mo
     for seed in range(1 if case in ("wordcount combined", "random-dag") else 2):
         workload: Any = Mixed(name, {**CASES[case], **text}, random.Random(seed))  # noqa: S311 - it must be repeatable
         # Otherwise the small batches of these runs would nearly all be rows.
-        with mock.patch.object(column_executors, "ROWS_BELOW", (0, 3)[seed % 2]):
+        with mock.patch.object(column_operators, "rows_below", return_value=(0, 3)[seed % 2]):
             events, verdict = play_with_faults(workload, tmp_path / "inputs", seed, RATE, ELASTIC[name])
         assert verdict.passed, (seed, verdict.message)
         happened += events

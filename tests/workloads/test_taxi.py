@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scripted_workload import play, play_with_faults
 from taxi_rows import at, raw, row, written
 
-from agents.worker.executors import columns as column_executors
 from inventory.errors import InputError
+from workloads import columns as column_operators
 from workloads.operators import Batch
 from workloads.recordings.schema import CELLS_500_M
 from workloads.taxi.layout import CELL, ROUTE
@@ -152,7 +152,7 @@ def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
         rows.append(row(seconds, start, end))
     path = written(folder / "trips.csv", rows)
     workload = taxi(path, period_s=period_s, parallelism=dict.fromkeys(FEW, of), api=api)
-    with mock.patch.object(column_executors, "ROWS_BELOW", seed % 3):
+    with mock.patch.object(column_operators, "rows_below", return_value=seed % 3):
         answer, verdict = play(workload, folder / "inputs", seed)
     assert verdict.passed, verdict.message
     trips, _ = valid_trips(lines_of(path), 300)
@@ -168,7 +168,7 @@ def test_kills_moves_and_stops_change_no_answer(tmp_path):
     for seed in range(8):
         api = ("columns", "columns", "rows")[seed % 3]
         rate = {"kind": "replay", "speedup": 9000} if seed % 2 else {"kind": "max"}
-        with mock.patch.object(column_executors, "ROWS_BELOW", 0):
+        with mock.patch.object(column_operators, "rows_below", return_value=0):
             events, verdict = play_with_faults(taxi(path, api=api), tmp_path / "inputs", seed, rate)
         assert verdict.passed, verdict.message
         happened.update(events)

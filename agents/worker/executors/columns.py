@@ -11,7 +11,8 @@ from agents.worker.executors.executor import FIRST_STRIDE
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError
-from workloads.columns import ROWS_BELOW, ColumnBatch, ColumnBolt, Columns, ColumnsEmitted, ColumnSpout, Derived
+from workloads import columns as column_operators
+from workloads.columns import ColumnBatch, ColumnBolt, Columns, ColumnsEmitted, ColumnSpout, Derived
 from workloads.operators import Combine, Emitted, Row
 from workloads.source_clock import SourceClock
 from workloads.topology import DEFAULT_STREAM, Executor
@@ -43,11 +44,11 @@ class ColumnBoltExecutor(BoltExecutor):
         super().__init__(number, executor, bolt, router, inputs)
         self._column_bolt = bolt
         self._received, self._emitted = received, emitted
-        self._takes_rows = has_rows(bolt, ColumnBolt)
+        self._rows_below = _rows_below(bolt, ColumnBolt)
 
     def _process(self, delivery: Delivery) -> None:
         channel, rows, stamps, nbytes, _ = delivery
-        if self._takes_rows and len(rows) < ROWS_BELOW:
+        if len(rows) < self._rows_below:
             rows = rows.to_rows() if isinstance(rows, Columns) else rows
         elif not isinstance(rows, Columns):
             where = f"{self.executor.name}, stream {channel.stream!r} of {channel.source}"
@@ -70,7 +71,7 @@ class ColumnBoltExecutor(BoltExecutor):
         """Let the operator process a batch; return what it emitted as rows or checked columns, and as it is."""
         from workloads.arrays import dictionaries_of
 
-        known = dictionaries_of(batch.columns)
+        known = dictionaries_of(batch.columns) if self._column_bolt.dictionaries else ()
         found = self._column_bolt.process_columns(batch)
         return {name: self._columns(name, part, known) for name, part in found.items()}, found
 
@@ -123,19 +124,20 @@ class ColumnSpoutExecutor(SpoutExecutor):
         """See `SpoutExecutor`; `schema` is that of the default stream."""
         super().__init__(number, executor, spout, router, clock, seed, peak_per_s)
         self._column_spout, self._schema = spout, schema
-        self._gives_rows = has_rows(spout, ColumnSpout)
+        self._rows_below = _rows_below(spout, ColumnSpout)
 
     def _next_batch(self, limit: int) -> Sequence[Row]:
-        if self._gives_rows and limit < ROWS_BELOW:
+        if limit < self._rows_below:
             return super()._next_batch(limit)
         batch = self._column_spout.next_columns(limit)
         return emitted_columns(self._schema, batch, f"{self.executor.name}, stream {DEFAULT_STREAM!r}:")
 
 
-def has_rows(operator: ColumnBolt | ColumnSpout, base: type) -> bool:
-    """Return whether a column operator also implements the interface of rows."""
+def _rows_below(operator: ColumnBolt | ColumnSpout, base: type) -> int:
+    """Return how many rows a batch must have to be one of columns; 0 if the operator has no interface of rows."""
     method = "process" if base is ColumnBolt else "next_batch"
-    return getattr(type(operator), method) is not getattr(base, method)
+    has_rows = getattr(type(operator), method) is not getattr(base, method)
+    return column_operators.rows_below(operator) if has_rows else 0
 
 
 def emitted_columns(schema: Schema, batch: "pa.RecordBatch", who: str, known: "Sequence[pa.Array]" = ()) -> Columns:
@@ -176,15 +178,15 @@ def inherited(stamps: Stamps, derived: Derived, count: int, who: str) -> Iterato
 
 def column_combine(operator: ColumnBolt, schema: Schema, who: str) -> Combine:
     """Return the combiner of a column bolt, for rows or columns of a stream with this schema."""
-    takes_rows = has_rows(operator, ColumnBolt)
+    below = _rows_below(operator, ColumnBolt)
 
     def combine(rows: Sequence[Row]) -> Sequence[Row]:
         if not rows:
             return rows
-        if takes_rows and len(rows) < ROWS_BELOW:
+        if len(rows) < below:
             return operator.combine(list(rows))  # type: ignore[attr-defined,no-any-return]  # it is `Combining`
-        columns = rows if isinstance(rows, Columns) else Columns.of_rows(schema, rows, who)
-        batch = columns.batch() if operator.dictionaries else columns.plain()
+        given = rows if isinstance(rows, Columns) else Columns.of_rows(schema, rows, who)
+        batch = given.batch() if operator.dictionaries else given.plain()
         return emitted_columns(schema, operator.combine_columns(batch), who)
 
     return combine
