@@ -85,8 +85,8 @@ def rows_of(batch: pa.RecordBatch) -> list[Row]:
 
 def _values(column: pa.Array) -> list[Any]:
     values: list[Any]
-    if column.type in (TYPES["int"], TYPES["float"]):
-        # It has no nulls. Of these types, NumPy makes lists in less than half of the time.
+    if column.type in (TYPES["int"], TYPES["float"]) and not column.null_count:
+        # Only answers have nulls. Of these types, NumPy makes lists in less than half of the time.
         values = column.to_numpy().tolist()
     elif not isinstance(column, pa.DictionaryArray) or len(column.dictionary) > len(column):
         values = decoded(column).to_pylist()
