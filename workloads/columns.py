@@ -74,6 +74,13 @@ class ColumnBolt(Bolt):
     batch; `arrays.distinct` drops those.
     """
 
+    skips_ticks: ClassVar[bool] = False
+    """True if the bolt emits one row for each of a batch, and nothing at ticks, and ticks change nothing but the last.
+
+    It may then get several batches with ticks between them as one, and `on_tick` is called for the last tick only, with
+    all rows before that processed.
+    """
+
     derives: ClassVar[bool] = False
     """True if all results are `Derived`, or there are none; otherwise a sampled row is processed separately."""
 
@@ -84,6 +91,18 @@ class ColumnBolt(Bolt):
     def process(self, batch: Batch) -> Emitted:
         """Handle a small batch as rows; optional."""
         raise NotImplementedError("a column bolt without process gets columns only")
+
+    def process_ticks(self, batch: ColumnBatch, ticks: Sequence[tuple[int, int]]) -> Sequence[ColumnsEmitted]:
+        """Handle several batches and the tick behind each of them at once; optional.
+
+        Args:
+            batch: the rows before the last tick.
+            ticks: of each, how many rows of the batch precede it, and its time.
+
+        Returns:
+            What `on_tick` would return at each. For a bolt that emits at ticks only.
+        """
+        raise NotImplementedError("a column bolt without process_ticks gets ticks one by one")
 
     def combine_columns(self, columns: "pa.RecordBatch") -> "pa.RecordBatch":
         """Merge rows like `Combining.combine`; called instead of it if the operator has `combine`.

@@ -26,8 +26,7 @@ EVENTS = st.lists(
 )
 SIZES = st.fixed_dictionaries(
     {
-        "_WATCHED": st.sampled_from([10, 14, 50]),
-        "_MOST_WATCHED": st.sampled_from([15, 200]),
+        "_MOST_WATCHED": st.sampled_from([10, 60]),
         "BLOCK": st.sampled_from([3, 512]),
         "_SLOT_BITS": st.sampled_from([2, 5, 15]),
     }

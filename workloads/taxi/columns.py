@@ -41,9 +41,9 @@ class ColumnTrips(Trips, ColumnRecordedSpout):
         return pa.RecordBatch.from_arrays(prepared, schema=self._schema)
 
     def next_columns(self, limit: int) -> pa.RecordBatch:
-        columns = super().next_columns(limit).columns
-        columns[5] = pa.array(np.full(len(columns[5]), time.time_ns()))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        columns = super().next_columns(limit)
+        read_ns = pa.array(np.full(columns.num_rows, time.time_ns()))
+        return columns.set_column(5, self._schema.field(5), read_ns)
 
 
 class ColumnPaidTrips(PaidTrips, ColumnTrips):
@@ -62,6 +62,7 @@ class ColumnRoute(Route, ColumnBolt):
 
     rows_below = ROWS_BELOW
     derives: ClassVar[bool] = True
+    skips_ticks: ClassVar[bool] = True
 
     def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
         seq, pickup, dropoff, start, end, read_ns = batch.columns.columns
@@ -75,6 +76,7 @@ class ColumnAmount(Amount, ColumnBolt):
 
     rows_below = ROWS_BELOW
     derives: ClassVar[bool] = True
+    skips_ticks: ClassVar[bool] = True
 
     def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
         seq, pickup, dropoff, start, end, read_ns, medallion, fare, tip = batch.columns.columns

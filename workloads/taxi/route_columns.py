@@ -1,6 +1,8 @@
 """The bolts of `taxi` that keep trips or write answers, by columns; their state is that of the bolts by rows."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import msgspec
@@ -13,6 +15,7 @@ from workloads.columns import ColumnBatch, ColumnBolt, Columns, ColumnsEmitted
 from workloads.operators import NOTHING, Batch, Emitted, Row
 from workloads.taxi.layout import LISTED, listing, route_names
 from workloads.taxi.route_arrays import (
+    BLOCK,
     DROPOFF,
     SEQ,
     RouteArrays,
@@ -80,22 +83,45 @@ class ColumnCount(ColumnOrdered, KeyedTrips):
     def __init__(self) -> None:
         super().__init__()
         self._window = RouteArrays()
+        self._listed: list[Ranked] = []
 
     def on_tick(self, time_ns: int) -> Emitted:
-        window = self._window
-        *full, last = blocks_of(self.taken())
-        for trips in full:
-            window.add(trips, trips[DROPOFF, -1:] - WINDOW_S)
-            window.settle()
-        window.add(last, np.array([time_ns // NS - WINDOW_S]))
-        window.settle()
-        return {DEFAULT_STREAM: window.top()}
+        trips = self.taken()
+        return self._listings(trips, [(trips.shape[1], time_ns)])[0]
+
+    def process_ticks(self, batch: ColumnBatch, ticks: Sequence[tuple[int, int]]) -> Sequence[Emitted]:
+        # Sorting moves no trip over a tick.
+        before = sum(map(len, self._parts))
+        self._parts.append(batch.columns)
+        return self._listings(self.taken(), [(before + row, time_ns) for row, time_ns in ticks])
+
+    def _listings(self, trips: Whole, ticks: Sequence[tuple[int, int]]) -> list[Emitted]:
+        """Add trips; return what is emitted at ticks, which have the number of trips before them and a time."""
+        window, done = self._window, 0
+        emitted: list[Emitted] = []
+        waiting = deque(ticks)
+        while waiting:
+            within = [place for place, _ in waiting if place <= done + BLOCK]
+            stop = within[-1] if within else done + BLOCK
+            times = [waiting.popleft()[1] // NS - WINDOW_S for _ in within]
+            if not within:
+                # What expires here is not in the window at the next tick.
+                times.append(int(trips[DROPOFF, stop - 1]) - WINDOW_S)
+            expired = window.add(trips[:, done:stop], np.array(times), self._listed)
+            for place, left in zip(within or [stop], expired, strict=True):
+                window.advance(place - done, left)
+                self._listed = window.top()
+                if within:
+                    emitted.append({DEFAULT_STREAM: self._listed})
+            done = stop
+        return emitted
 
     def trips(self) -> list[Trip]:
         return rows_of_trips(self._window.trips)
 
     def continue_with(self, trips: list[Trip]) -> None:
         self._window = RouteArrays(trips)
+        self._listed = self._window.top()
 
 
 class LateTable(Table):
@@ -140,6 +166,7 @@ class ColumnLog(ColumnOrdered, LateTable, Changes):
     """
 
     answer_schema = Log.answer_schema
+    skips_ticks: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,23 +183,28 @@ class ColumnLog(ColumnOrdered, LateTable, Changes):
             return
         window, dropoffs = self._window, trips[DROPOFF]
         starts = [0, *(np.flatnonzero(dropoffs[1:] != dropoffs[:-1]) + 1).tolist()]
-        expired = window.add(trips, dropoffs[starts] - WINDOW_S, [route for *_, route in self._listed])
-        coming, leaving = window.coming, window.leaving
+        expired = window.add(trips, dropoffs[starts] - WINDOW_S, self._listed)
+        coming, leaving, counts, newest = window.coming, window.leaving, window.counts, window.newest
         for start, stop, left in zip(starts, [*starts[1:], len(dropoffs)], expired, strict=True):
             listed = {route for *_, route in self._listed}
             lost = False
             while leaving and leaving[-1][0] < left:
-                lost |= window.remove_next() in listed
-            if lost:
+                route = leaving.pop()[1]
+                counts[route] -= 1
+                lost = lost or route in listed
+            if lost and not (coming and coming[-1][0] == start):
                 # The listing may have changed, which is recorded at the next trip of any route.
-                if coming and coming[-1][0] == start:
-                    window.count_next()
                 self._list(window.top(), trips[:, start])
+                lost = False
+            least = least_of(self._listed)
             while coming and coming[-1][0] < stop:
-                at = coming[-1][0]
-                entry = window.count_next()
-                if entry[0] >= least_of(self._listed):
-                    self._list(with_trip(entry, self._listed), trips[:, at])
+                at, seq, route = coming.pop()
+                count = counts[route] = counts[route] + 1
+                newest[route] = seq
+                if lost or count >= least:
+                    top = window.top() if lost else with_trip((count, seq, route), self._listed)
+                    self._list(top, trips[:, at])
+                    least, lost = least_of(top), False
 
     def _list(self, listed: list[Ranked], trip: Whole) -> None:
         """Note the listing after a trip."""
@@ -184,7 +216,7 @@ class ColumnLog(ColumnOrdered, LateTable, Changes):
 
     def columns_of(self, entries: Sequence[Change]) -> list[pa.Array]:
         numbers, pickups, dropoffs, listings, delays = zip(*entries, strict=True)
-        names = [column for listed in _placed(listings) for column in _names(listed)]
+        names = [column for pair in _names(listings) for column in pair]
         return [pa.array(numbers), _times(pickups), _times(dropoffs), *names, pa.array(delays)]
 
     def kept(self) -> object:
@@ -200,25 +232,31 @@ class ColumnMerge(LateTable, Merge):
 
     def columns_of(self, entries: Sequence[tuple[int, list[Ranked]]]) -> list[pa.Array]:
         times, listings = zip(*entries, strict=True)
+        counts, routes = ([[entry[field] for entry in listed] for listed in listings] for field in (0, 2))
         columns = [_times(times)]
-        for listed in _placed(listings):
-            counts, routes = ([entry and entry[field] for entry in listed] for field in (0, 2))
-            columns += [*_names(routes), pa.array(counts, pa.int64())]
+        for (start, end), count in zip(_names(routes), _placed(_numbers(counts)), strict=True):
+            columns += [start, end, count]
         return columns
 
 
-def _placed(listings: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
-    """Yield what is first in each listing, then what is second, and so on; None where nothing is."""
-    for place in range(LISTED):
-        yield [listed[place] if place < len(listed) else None for listed in listings]
+def _numbers(listings: Sequence[Sequence[int]]) -> pa.Array:
+    """Return the numbers of all listings, one listing after the other, with nulls for missing ones."""
+    missing = [None] * LISTED
+    complete = [listed if len(listed) == LISTED else [*listed, *missing[len(listed) :]] for listed in listings]
+    return pa.array(chain.from_iterable(complete), pa.int64(), size=LISTED * len(complete))
 
 
-def _names(routes: Sequence[int | None]) -> tuple[pa.Array, pa.Array]:
-    """Return the names of starts and ends of routes."""
-    encoded = pa.array(routes, pa.int64()).dictionary_encode()
+def _placed(numbers: pa.Array) -> list[pa.Array]:
+    """Return a column per place of a listing."""
+    return [numbers.take(pa.array(np.arange(place, len(numbers), LISTED))) for place in range(LISTED)]
+
+
+def _names(listings: Sequence[Sequence[int]]) -> list[tuple[pa.Array, pa.Array]]:
+    """Return the names of starts and ends of the routes at each place."""
+    encoded = _numbers(listings).dictionary_encode()
     names = list(map(route_names, encoded.dictionary.to_pylist()))
     starts, ends = (pa.array([name[at] for name in names], pa.string()) for at in (0, 1))
-    return starts.take(encoded.indices), ends.take(encoded.indices)
+    return [(starts.take(indices), ends.take(indices)) for indices in _placed(encoded.indices)]
 
 
 def _times(seconds: Sequence[int]) -> pa.Array:

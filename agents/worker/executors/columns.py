@@ -1,11 +1,12 @@
 """Executors of column operators, and the conversion of rows where operators of both interfaces meet."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from agents.worker.channels.channel import Delivery
+from agents.worker.channels.channel import Delivery, Incoming, Tick, Ticks
 from agents.worker.channels.groupings import Router, undeclared
-from agents.worker.channels.input_gate import InputGate
+from agents.worker.channels.input_gate import InputGate, parts_of
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import FIRST_STRIDE
 from agents.worker.executors.spout import SpoutExecutor
@@ -45,15 +46,61 @@ class ColumnBoltExecutor(BoltExecutor):
         self._column_bolt = bolt
         self._received, self._emitted = received, emitted
         self._rows_below = _rows_below(bolt, ColumnBolt)
+        self._inside: Sequence[tuple[int, Tick]] = ()
+        self._has_ticks = type(bolt).process_ticks is not ColumnBolt.process_ticks
+
+    @property
+    def _takes_ticks(self) -> bool:
+        return (self._has_ticks or self._column_bolt.skips_ticks) and self.router.takes_ticks
 
     def _process(self, delivery: Delivery) -> None:
+        if isinstance(delivery.mark, Ticks):
+            self._process_with_ticks(delivery, delivery.mark)
+            return
         channel, rows, stamps, nbytes, _ = delivery
         if len(rows) < self._rows_below:
             rows = rows.to_rows() if isinstance(rows, Columns) else rows
-        elif not isinstance(rows, Columns):
-            where = f"{self.executor.name}, stream {channel.stream!r} of {channel.source}"
-            rows = Columns.of_rows(self._received[channel.source, channel.stream], rows, where)
+        else:
+            rows = self._as_columns(channel, rows)
         super()._process(Delivery(channel, rows, stamps, nbytes))
+
+    def _process_with_ticks(self, delivery: Delivery, ticks: Ticks) -> None:
+        """Process a batch with ticks inside as what is before the last of them, and what is behind."""
+        before, _, *behind = parts_of(delivery, Ticks(ticks.places[-1:]))
+        if self._has_ticks:
+            self._process_ticks(before, ticks.places)
+        else:
+            self._inside = ticks.places
+            self._process(before)
+            self._inside = ()
+            if any(self.bolt.on_tick(ticks.places[-1][1].time_ns).values()):
+                raise RunError(f"{self.executor.name}: a bolt with `skips_ticks` emitted rows at a tick")
+        for part in behind:
+            self._process(part)
+        self.router.flush()
+
+    def _process_ticks(self, delivery: Delivery, places: Sequence[tuple[int, Tick]]) -> None:
+        channel, rows, _, nbytes, _ = delivery
+        batch = self._batch(channel.source, channel.stream, self._as_columns(channel, rows))
+        results = self._column_bolt.process_ticks(batch, [(row, tick.time_ns) for row, tick in places])
+        for (_, tick), emitted in zip(places, results, strict=True):
+            self._emit_at_tick({name: self._columns(name, part) for name, part in emitted.items()}, tick.due_ns)
+            self.router.mark_inside(tick)
+        self._count(0, len(rows))
+        channel.consumed(len(rows), nbytes)
+
+    def _as_columns(self, channel: Incoming, rows: Sequence[Row]) -> Columns:
+        if isinstance(rows, Columns):
+            return rows
+        where = f"{self.executor.name}, stream {channel.stream!r} of {channel.source}"
+        return Columns.of_rows(self._received[channel.source, channel.stream], rows, where)
+
+    def _emit(self, emitted: Emitted, stamps: Mapping[str, Stamps] = MappingProxyType({})) -> int:
+        if not self._inside:
+            return super()._emit(emitted, stamps)
+        if any(len(rows) != self._inside[-1][0] for rows in emitted.values()):
+            raise RunError(f"{self.executor.name}: a bolt with `skips_ticks` emits one row for each")
+        return self.router.emit_with_ticks(emitted, stamps, self._inside)
 
     def _apply(self, source: str, stream: str, rows: Sequence[Row]) -> Emitted:
         if not isinstance(rows, Columns):
@@ -97,7 +144,7 @@ class ColumnBoltExecutor(BoltExecutor):
                 raise RunError(f"{self.executor.name}, stream {stream!r}: a bolt with `derives` emits `Derived` only")
             who = f"{self.executor.name}, stream {stream!r}:"
             stamps[stream] = list(inherited(delivery.stamps, part, len(rows), who))
-        return self.router.emit(emitted, stamps)
+        return self._emit(emitted, stamps)
 
 
 class ColumnSpoutExecutor(SpoutExecutor):
@@ -125,6 +172,31 @@ class ColumnSpoutExecutor(SpoutExecutor):
         super().__init__(number, executor, spout, router, clock, seed, peak_per_s)
         self._column_spout, self._schema = spout, schema
         self._rows_below = _rows_below(spout, ColumnSpout)
+        self._marks_inside = False
+
+    def turn(self, now_ns: int) -> bool:
+        """See `RunningExecutor.turn`; ticks that are due are sent inside batches, so that these are not cut short."""
+        if not self.router.takes_ticks:
+            return super().turn(now_ns)
+        until, first_tick = self.position + self.MAX_ROWS * self.TURNS, self.next_tick
+        worked, before = False, (-1, -1)
+        self._marks_inside = True
+        # A turn without a record or a tick sends a barrier.
+        while self.position < until and before != (self.position, self.next_tick):
+            before = self.position, self.next_tick
+            if not super().turn(now_ns):
+                break
+            worked = True
+        self._marks_inside = False
+        if self.next_tick != first_tick:
+            self.router.flush()
+        return worked
+
+    def _mark(self, tick: Tick) -> None:
+        if self._marks_inside:
+            self.router.mark_inside(tick)
+        else:
+            super()._mark(tick)
 
     def _next_batch(self, limit: int) -> Sequence[Row]:
         if limit < self._rows_below:
