@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turns import Below, channel_into
+from turns import Below, Echo, channel_into
 
 from agents.worker.channels.channel import Barrier, ChannelId, Delivery, End, FlushTimer, Mark, Tick, Ticks, Window
 from agents.worker.channels.ends import LocalIncoming, LocalOutgoing, local_channel
@@ -243,6 +243,25 @@ def test_a_bolt_of_rows_gets_ticks_one_by_one() -> None:
     # Sampled rows are processed apart.
     assert [event for event in events if isinstance(event, str)] == ["tick 0", "tick 10", "tick 20"]
     assert sum(event for event in events[: events.index("tick 0")]) == 2
+
+
+def test_a_batch_with_ticks_is_one_turn_and_stays_one_batch_unless_credit_runs_out() -> None:
+    for window, most in ((1 << 20, 1), (3, 10)):
+        below, inputs = Below(window), InputGate()
+        ticks = Ticks(((2, Tick(1, 1, 0)), (2, Tick(2, 2, 0)), (7, Tick(3, 3, 0))))
+        channel_into(inputs).deliver([(at,) for at in range(10)], (), 0, ticks)
+        running = BoltExecutor(0, ME, Echo(), below.router, inputs)
+        found: list[Any] = []
+        turns = 0
+        while running.inputs or below.queue or below.outgoing.pending:
+            turns += running.turn(0)
+            below.outgoing.flush()
+            assert window == 3 or len(below.queue) == 1
+            found += [entry if isinstance(entry, Tick) else entry[0] for entry in flat(below)]
+        assert 1 <= turns <= most
+        rows = [(at,) for at in range(10)]
+        own = [[("tick", number), Tick(number, number, 0)] for number in (1, 2, 3)]
+        assert found == [*rows[:2], *own[0], *own[1], *rows[2:7], *own[2], *rows[7:]]
 
 
 @pytest.mark.parametrize(

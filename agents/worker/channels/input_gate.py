@@ -24,6 +24,7 @@ class InputGate:
         self._barrier: Barrier | None = None
         self._tick: Tick | None = None
         self._last_tick = 0
+        self._parts_ahead = 0
         self._at_tick: set[Incoming] = set()
         self._aside: dict[Incoming, deque[Delivery]] = {}
         self._behind: dict[Incoming, deque[Delivery]] = {}
@@ -33,6 +34,11 @@ class InputGate:
 
     def __len__(self) -> int:
         return len(self._queue)
+
+    @property
+    def has_parts(self) -> bool:
+        """True if more parts of a batch with ticks inside are next, whose first ones were taken."""
+        return self._parts_ahead > 0
 
     def join(self, channel: Incoming) -> None:
         """Add a channel."""
@@ -91,6 +97,8 @@ class InputGate:
         queue, aside = self._queue, self._aside
         while queue:
             delivery = queue.popleft()
+            if self._parts_ahead:
+                self._parts_ahead -= 1
             mark = delivery.mark
             if isinstance(mark, Ticks):
                 if with_ticks and len(self._open) == 1 and not aside:
@@ -98,7 +106,9 @@ class InputGate:
                         self._check_tick(delivery.channel, tick)
                         self._last_tick = tick.number
                     return delivery
-                queue.extendleft(reversed(parts_of(delivery, mark)))
+                parts = parts_of(delivery, mark)
+                queue.extendleft(reversed(parts))
+                self._parts_ahead = len(parts)
                 continue
             if aside and delivery.channel in aside:
                 aside[delivery.channel].append(delivery)

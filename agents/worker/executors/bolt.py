@@ -1,8 +1,9 @@
 """A bolt executor: its input, its turns, its latencies.
 
-It gets a turn when it has input and none of its channels is blocked; a turn processes one batch, or one marker, to
-completion. A sampled row is processed separately from its neighbours, so that the rows derived from it inherit its
-stamp. In a sink no rows are derived: a batch is processed whole, and the latency ends when the batch is done.
+It gets a turn when it has input and none of its channels is blocked; a turn processes one batch, with the ticks inside
+it, or one marker, to completion. A sampled row is processed separately from its neighbours, so that the rows derived
+from it inherit its stamp. In a sink no rows are derived: a batch is processed whole, and the latency ends when the
+batch is done.
 """
 
 import time
@@ -63,14 +64,30 @@ class BoltExecutor(RunningExecutor):
             return False
         started = time.thread_time_ns()
         try:
-            if isinstance(entry, Delivery):
-                self._process(entry)
-            else:
-                self._handle_mark(entry)
+            self._handle(entry)
+            if self.inputs.has_parts:
+                self._handle_parts()
         except Exception as fault:
             raise operator_error(self.executor.name, self.operator, fault) from fault
         self.meter.busy_ns += time.thread_time_ns() - started
         return True
+
+    def _handle(self, entry: Delivery | Mark) -> None:
+        if isinstance(entry, Delivery):
+            self._process(entry)
+        else:
+            self._handle_mark(entry)
+
+    def _handle_parts(self) -> None:
+        """Go on with a batch that has ticks inside, and send these as they came, inside batches."""
+        entry: Delivery | Mark | None = None
+        while self.inputs.has_parts and not self.router.blocked and not isinstance(entry, Barrier | End):
+            entry = self.inputs.take()
+            if entry is None:
+                break
+            self._handle(entry)
+        if self.router.takes_ticks:
+            self.router.flush()
 
     @property
     def _takes_ticks(self) -> bool:
@@ -141,7 +158,10 @@ class BoltExecutor(RunningExecutor):
         match mark:
             case Tick(time_ns=time_ns, due_ns=due_ns):
                 self._emit_at_tick(self._at_tick(time_ns), due_ns)
-                self.router.mark(mark)
+                if self.inputs.has_parts and self.router.takes_ticks:
+                    self.router.mark_inside(mark)
+                else:
+                    self.router.mark(mark)
             case Barrier(number=number):
                 self.pass_barrier(number)
             case End():
