@@ -113,6 +113,8 @@ def concatenated(schema: Mapping[str, str], chunks: Sequence[pa.RecordBatch]) ->
     arrow = schema_of(schema)
     if not chunks:
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in arrow], schema=arrow)
+    if all(chunk.schema.equals(arrow) for chunk in chunks):
+        return pa.concat_batches(chunks)
     columns = []
     for at in range(len(arrow)):
         parts = [chunk.column(at) for chunk in chunks]
