@@ -185,7 +185,8 @@ def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
     path = written(folder / "trips.csv", rows)
     workload = taxi_profit(path, period_s=period_s, parallelism=dict.fromkeys(FEW, of), api=api)
     with mock.patch.object(column_operators, "rows_below", return_value=seed % 3):
-        answer, verdict = play(workload, folder / "inputs", seed)
+        # In one worker, ticks travel inside batches.
+        answer, verdict = play(workload, folder / "inputs", seed, workers=1 if seed % 2 else None)
     assert verdict.passed, verdict.message
     trips, _ = valid_trips(lines_of(path), 600)
     assert sorted(answer["snapshots"], key=lambda line: line[0]) == profitable_snapshots(trips, period_s)
