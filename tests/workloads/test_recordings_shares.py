@@ -158,7 +158,7 @@ def test_a_spout_that_prepares_columns_ahead_emits_the_records_of_its_position(
 
     def made() -> ColumnPlugs:
         spout = ColumnPlugs()
-        spout.AHEAD = ahead
+        spout.MOST_AHEAD = ahead
         spout.open(Context("spout", *share, inputs={"recording": str(recording)}))
         return spout
 

@@ -294,8 +294,8 @@ class ColumnRecordedSpout(RecordedSpout, ColumnSpout):
     Arrow and NumPy would be higher than all others.
     """
 
-    AHEAD = 4096
-    """Rows that are prepared at a time, at least."""
+    AHEAD, MOST_AHEAD = 16, 4096
+    """Batches of rows, and rows, that are prepared ahead."""
 
     def __init__(self, tick_ns: int = 0) -> None:
         super().__init__(tick_ns)
@@ -310,14 +310,13 @@ class ColumnRecordedSpout(RecordedSpout, ColumnSpout):
         if ahead is None or ahead.num_rows < limit:
             # What is left is prepared again, so that there are not two batches where one would do.
             self.recording.skip(self._position)
-            ahead = self.batch(self.recording.take_columns(max(limit, self.AHEAD)))
+            ahead = self.batch(self.recording.take_columns(max(limit, min(self.AHEAD * limit, self.MOST_AHEAD))))
         self._ahead = ahead.slice(limit)
         return ahead.slice(0, limit)
 
     def next_batch(self, limit: int) -> Sequence[Row]:
-        from workloads.arrays import rows_of  # NumPy, for operators by columns only
-
-        return rows_of(self.next_columns(limit))
+        self.seek(self._position)
+        return super().next_batch(limit)
 
     @property
     def _position(self) -> int:

@@ -1,7 +1,7 @@
 """The bolts of `taxi` that keep trips or write answers, by columns; their state is that of the bolts by rows."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -25,8 +25,8 @@ from workloads.taxi.route_arrays import (
     trips_of_rows,
 )
 from workloads.taxi.routes import WINDOW_S, Count, Log, Merge, least_of, with_trip
-from workloads.taxi.window import Change, Changes, KeyedTrips, Ordered, Ranked, Table, Trip
-from workloads.topology import DEFAULT_STREAM, FieldType
+from workloads.taxi.window import Change, Changes, Ordered, Ranked, Table, Trip
+from workloads.topology import DEFAULT_STREAM
 
 ROWS_BELOW = 64
 """From so many trips on, columns cost less than rows: all their fields are numbers."""
@@ -74,30 +74,44 @@ class ColumnOrdered(Ordered, ColumnBolt):
         return trips if (seqs[1:] > seqs[:-1]).all() else trips[:, seqs.argsort(kind="stable")]
 
 
-class ColumnCount(ColumnOrdered, KeyedTrips):
-    """Counts of a share of the routes in the window; emits the ten most frequent on a tick."""
+class ColumnCount(ColumnOrdered, Count):
+    """Counts of a share of the routes in the window; emits the ten most frequent on a tick.
 
-    fields: ClassVar[Mapping[str, FieldType]] = Count.fields
-    key = Count.key
+    Until columns come, it counts by rows, which costs less for a few trips per tick.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._window = RouteArrays()
+        self._arrays: RouteArrays | None = None
         self._listed: list[Ranked] = []
 
-    def on_tick(self, time_ns: int) -> Emitted:
-        trips = self.taken()
-        return self._listings(trips, [(trips.shape[1], time_ns)])[0]
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+        self._to_arrays()
+        return super().process_columns(batch)
 
     def process_ticks(self, batch: ColumnBatch, ticks: Sequence[tuple[int, int]]) -> Sequence[Emitted]:
         # Sorting moves no trip over a tick.
         before = sum(map(len, self._parts))
         self._parts.append(batch.columns)
-        return self._listings(self.taken(), [(before + row, time_ns) for row, time_ns in ticks])
+        places = [(before + row, time_ns) for row, time_ns in ticks]
+        return self._listings(self._to_arrays(), self.taken(), places)
 
-    def _listings(self, trips: Whole, ticks: Sequence[tuple[int, int]]) -> list[Emitted]:
+    def on_tick(self, time_ns: int) -> Emitted:
+        if self._arrays is None:
+            return super().on_tick(time_ns)
+        trips = self.taken()
+        return self._listings(self._arrays, trips, [(trips.shape[1], time_ns)])[0]
+
+    def _to_arrays(self) -> RouteArrays:
+        if self._arrays is None:
+            self._arrays = RouteArrays(super().trips())
+            self._listed = self._arrays.top()
+            super().continue_with([])
+        return self._arrays
+
+    def _listings(self, window: RouteArrays, trips: Whole, ticks: Sequence[tuple[int, int]]) -> list[Emitted]:
         """Add trips; return what is emitted at ticks, which have the number of trips before them and a time."""
-        window, done = self._window, 0
+        done = 0
         emitted: list[Emitted] = []
         waiting = deque(ticks)
         while waiting:
@@ -117,11 +131,11 @@ class ColumnCount(ColumnOrdered, KeyedTrips):
         return emitted
 
     def trips(self) -> list[Trip]:
-        return rows_of_trips(self._window.trips)
+        return super().trips() if self._arrays is None else rows_of_trips(self._arrays.trips)
 
     def continue_with(self, trips: list[Trip]) -> None:
-        self._window = RouteArrays(trips)
-        self._listed = self._window.top()
+        self._arrays = None
+        super().continue_with(trips)
 
 
 class LateTable(Table):

@@ -172,10 +172,10 @@ class ColumnSpoutExecutor(SpoutExecutor):
         super().__init__(number, executor, spout, router, clock, seed, peak_per_s)
         self._column_spout, self._schema = spout, schema
         self._rows_below = _rows_below(spout, ColumnSpout)
-        self._marks_inside = False
+        self._marks_inside = self._gave_columns = False
 
     def turn(self, now_ns: int) -> bool:
-        """See `RunningExecutor.turn`; ticks that are due are sent inside batches, so that these are not cut short."""
+        """See `RunningExecutor.turn`; ticks that are due are sent inside batches of columns, instead of ending them."""
         if not self.router.takes_ticks:
             return super().turn(now_ns)
         until, first_tick = self.position + self.MAX_ROWS * self.TURNS, self.next_tick
@@ -187,6 +187,8 @@ class ColumnSpoutExecutor(SpoutExecutor):
             if not super().turn(now_ns):
                 break
             worked = True
+            if not self._gave_columns:
+                break
         self._marks_inside = False
         if self.next_tick != first_tick:
             self.router.flush()
@@ -199,7 +201,8 @@ class ColumnSpoutExecutor(SpoutExecutor):
             super()._mark(tick)
 
     def _next_batch(self, limit: int) -> Sequence[Row]:
-        if limit < self._rows_below:
+        self._gave_columns = limit >= self._rows_below
+        if not self._gave_columns:
             return super()._next_batch(limit)
         batch = self._column_spout.next_columns(limit)
         return emitted_columns(self._schema, batch, f"{self.executor.name}, stream {DEFAULT_STREAM!r}:")
