@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,13 @@ def schema_of(schema: Mapping[str, str]) -> pa.Schema:
     """
     if not schema:
         raise RunError("a stream without fields cannot be processed as columns")
-    return pa.schema([pa.field(name, TYPES[kind], nullable=False) for name, kind in schema.items()])
+    return _schema(tuple(schema.items()))
+
+
+@lru_cache(maxsize=256)
+def _schema(fields: tuple[tuple[str, str], ...]) -> pa.Schema:
+    # The same object for every batch of a stream, which is compared in no time.
+    return pa.schema([pa.field(name, TYPES[kind], nullable=False) for name, kind in fields])
 
 
 def batch_of(schema: Mapping[str, str], rows: Sequence[Row], where: str = "a stream") -> pa.RecordBatch:
@@ -78,8 +85,8 @@ def rows_of(batch: pa.RecordBatch) -> list[Row]:
 
 def _values(column: pa.Array) -> list[Any]:
     values: list[Any]
-    if column.type in (TYPES["int"], TYPES["float"]):
-        # It has no nulls. Of these types, NumPy makes lists in less than half of the time.
+    if column.type in (TYPES["int"], TYPES["float"]) and not column.null_count:
+        # Only answers have nulls. Of these types, NumPy makes lists in less than half of the time.
         values = column.to_numpy().tolist()
     elif not isinstance(column, pa.DictionaryArray) or len(column.dictionary) > len(column):
         values = decoded(column).to_pylist()
@@ -91,7 +98,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 def plain(batch: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the types of `arrow`, without dictionaries."""
-    if batch.schema.types == arrow.types:
+    if batch.schema.equals(arrow) or batch.schema.types == arrow.types:
         return batch
     return pa.RecordBatch.from_arrays(list(map(decoded, batch.columns)), schema=arrow)
 
@@ -106,6 +113,8 @@ def concatenated(schema: Mapping[str, str], chunks: Sequence[pa.RecordBatch]) ->
     arrow = schema_of(schema)
     if not chunks:
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in arrow], schema=arrow)
+    if all(chunk.schema.equals(arrow) for chunk in chunks):
+        return pa.concat_batches(chunks)
     columns = []
     for at in range(len(arrow)):
         parts = [chunk.column(at) for chunk in chunks]
@@ -163,6 +172,9 @@ def checked(batch: Any, arrow: pa.Schema, who: str, known: Sequence[pa.Array] = 
     """
     if not isinstance(batch, pa.RecordBatch):
         raise RunError(f"{who} emitted {type(batch).__name__}, expected a RecordBatch or a list of rows")
+    if batch.schema.equals(arrow):
+        _check_nulls(batch.columns, arrow, who)
+        return batch
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if isinstance(column, pa.DictionaryArray) and not _has_entries(column):
             raise RunError(f"{who} emitted indices beyond the dictionary of the column {name!r}")
@@ -171,10 +183,14 @@ def checked(batch: Any, arrow: pa.Schema, who: str, known: Sequence[pa.Array] = 
         got = ", ".join(f"{field.name}: {field.type}" for field in batch.schema)
         wanted = ", ".join(f"{field.name}: {field.type}" for field in arrow)
         raise RunError(f"{who} emitted columns ({got}), expected ({wanted})")
-    for name, column in zip(arrow.names, columns, strict=True):
-        if column.null_count:
-            raise RunError(f"{who} emitted nulls in the column {name!r}")
+    _check_nulls(columns, arrow, who)
     return pa.RecordBatch.from_arrays(columns, names=arrow.names)
+
+
+def _check_nulls(columns: Sequence[pa.Array], arrow: pa.Schema, who: str) -> None:
+    for at, column in enumerate(columns):
+        if column.null_count:
+            raise RunError(f"{who} emitted nulls in the column {arrow.names[at]!r}")
 
 
 def dictionaries_of(batch: pa.RecordBatch) -> list[pa.Array]:

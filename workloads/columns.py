@@ -24,7 +24,10 @@ Api = Literal["rows", "columns"]
 """Interface of a workload's operators, which is one of its parameters."""
 
 ROWS_BELOW = 512
-"""Batches of fewer rows are processed as rows where an operator offers both (`benchmarks/dataplane/crossover.py`)."""
+"""Columns of fewer rows mostly cost more than rows (`benchmarks/dataplane/crossover.py`)."""
+
+
+_NUMBERS = {"int", "float"}
 
 
 @dataclass(frozen=True)
@@ -57,15 +60,25 @@ ColumnsEmitted = Mapping[str, Union["pa.RecordBatch", Derived, Sequence[Row]]]
 class ColumnBolt(Bolt):
     """A bolt that processes columns.
 
-    One that also implements `process` gets batches of fewer than `ROWS_BELOW` rows as rows, which then cost less than
+    One that also implements `process` gets batches of fewer than `rows_below` rows as rows, which then cost less than
     columns.
     """
+
+    rows_below: ClassVar[int] = ROWS_BELOW
+    """An operator whose columns pay from a smaller batch on says so; only read by the function of this name."""
 
     dictionaries: ClassVar[bool] = False
     """True if `str` and `bytes` columns may come dictionary-encoded: int32 indices, each value once.
 
     A dictionary is usually shared by many batches (`dictionaries.Dictionary`), so that most entries have no row in a
     batch; `arrays.distinct` drops those.
+    """
+
+    skips_ticks: ClassVar[bool] = False
+    """True if the bolt emits one row for each of a batch, and nothing at ticks, and ticks change nothing but the last.
+
+    It may then get several batches with ticks between them as one, and `on_tick` is called for the last tick only, with
+    all rows before that processed.
     """
 
     derives: ClassVar[bool] = False
@@ -79,6 +92,18 @@ class ColumnBolt(Bolt):
         """Handle a small batch as rows; optional."""
         raise NotImplementedError("a column bolt without process gets columns only")
 
+    def process_ticks(self, batch: ColumnBatch, ticks: Sequence[tuple[int, int]]) -> Sequence[ColumnsEmitted]:
+        """Handle several batches and the tick behind each of them at once; optional.
+
+        Args:
+            batch: the rows before the last tick.
+            ticks: of each, how many rows of the batch precede it, and its time.
+
+        Returns:
+            What `on_tick` would return at each. For a bolt that emits at ticks only.
+        """
+        raise NotImplementedError("a column bolt without process_ticks gets ticks one by one")
+
     def combine_columns(self, columns: "pa.RecordBatch") -> "pa.RecordBatch":
         """Merge rows like `Combining.combine`; called instead of it if the operator has `combine`.
 
@@ -88,7 +113,10 @@ class ColumnBolt(Bolt):
 
 
 class ColumnSpout(Spout):
-    """A source of columns. One that also implements `next_batch` gives fewer than `ROWS_BELOW` rows as rows."""
+    """A source of columns. One that also implements `next_batch` gives fewer than `rows_below` rows as rows."""
+
+    rows_below: ClassVar[int] = ROWS_BELOW
+    """See `ColumnBolt.rows_below`."""
 
     def next_columns(self, limit: int) -> "pa.RecordBatch":
         """Return the next rows like `next_batch`, as columns."""
@@ -97,6 +125,14 @@ class ColumnSpout(Spout):
     def next_batch(self, limit: int) -> Sequence[Row]:
         """Return a few rows; optional."""
         raise NotImplementedError("a column spout without next_batch gives columns only")
+
+
+def rows_below(operator: ColumnBolt | ColumnSpout) -> int:
+    """Return how many rows a batch must have to be processed as columns by an operator that can process rows, too.
+
+    Everything that decides between the two asks here, so that tests can have columns in batches of any size.
+    """
+    return operator.rows_below
 
 
 class Columns(Sequence[Row]):
@@ -160,15 +196,24 @@ class Columns(Sequence[Row]):
     @property
     def nbytes(self) -> int:
         """Bytes of all columns, without dictionaries that other batches share."""
+        if self._is_numeric:
+            return 8 * len(self.schema) * self._count
         from workloads import arrays
 
         return sum(map(arrays.nbytes_of, self._chunks))
 
     def rows_within(self, most: int) -> int:
         """Return how many of the first rows take at most `most` bytes without dictionaries; at least one."""
+        if self._is_numeric:
+            return self._count
         from workloads import arrays
 
         return arrays.rows_within(self.batch(), most)
+
+    @property
+    def _is_numeric(self) -> bool:
+        """True if all columns have 8 bytes per value: looking at each takes longer than all else with a small batch."""
+        return _NUMBERS.issuperset(self.schema.values())
 
     def batch(self) -> "pa.RecordBatch":
         """Return all rows as one batch."""

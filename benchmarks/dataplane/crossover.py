@@ -24,9 +24,9 @@ from turns import Below, channel_into
 
 from agents.worker.channels.groupings import Fields, Router
 from agents.worker.channels.input_gate import InputGate
-from agents.worker.executors import columns as column_executors
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.columns import ColumnBoltExecutor
+from workloads import columns as column_operators
 from workloads.apps.wordcount import Count, Split
 from workloads.apps.wordcount_columns import ColumnCount, ColumnSplit
 from workloads.columns import ColumnBolt, Columns
@@ -132,7 +132,7 @@ def main() -> int:
     text = [line for batch in book_lines(ROWS_PER_ROUND, 1) for line in batch.column(0).to_pylist()]
     lines: list[Row] = [(line,) for line in text]
     words: list[Row] = [(word,) for line in text for word in line.split()][:ROWS_PER_ROUND]
-    with mock.patch.object(column_executors, "ROWS_BELOW", 0):
+    with mock.patch.object(column_operators, "rows_below", return_value=0):
         least = measured(lines, words, options.rounds)
     print(f"load {psutil.getloadavg()[0]:.1f}; CPU us per row, the least of {options.rounds} rounds")
     ways = ("rows", "columns", "rows to columns", "columns to rows")

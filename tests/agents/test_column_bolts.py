@@ -83,15 +83,19 @@ def test_a_sampled_row_does_not_split_a_batch_if_the_bolt_knows_the_parents(
     assert below.stamped() == [((n,), stamp_of.get(at)) for at, n in enumerate(numbers) for _ in range(n)]
 
 
-@pytest.mark.parametrize("count", [1, ROWS_BELOW - 1, ROWS_BELOW, 2 * ROWS_BELOW])
+@pytest.mark.parametrize("below", [ROWS_BELOW, 3])
+@pytest.mark.parametrize("beside", [-1, 0, 1])
 @pytest.mark.parametrize("as_rows", [False, True])
-def test_small_batches_are_processed_as_rows_where_the_bolt_can(count: int, as_rows: bool) -> None:
+def test_batches_below_the_limit_of_a_bolt_are_processed_as_rows(below: int, beside: int, as_rows: bool) -> None:
+    count = below + beside
     rows = [(at,) for at in range(count)]
     bolt = as_columns(Echo(), EMITTED, "either")
-    below = turned(bolt, rows if as_rows else Columns.of_rows(SCHEMA, rows))  # type: ignore[arg-type]
-    below.outgoing.flush()
-    ((_, arrived, *_),) = below.queue
-    assert isinstance(arrived, Columns) == (count >= ROWS_BELOW)
+    assert type(bolt).rows_below == ROWS_BELOW  # type: ignore[attr-defined]
+    type(bolt).rows_below = below  # type: ignore[attr-defined]
+    receiver = turned(bolt, rows if as_rows else Columns.of_rows(SCHEMA, rows))  # type: ignore[arg-type]
+    receiver.outgoing.flush()
+    ((_, arrived, *_),) = receiver.queue
+    assert isinstance(arrived, Columns) == (beside >= 0)
     assert list(arrived) == rows
 
 

@@ -68,12 +68,14 @@ def answer_tables(parts: Sequence[AnswerRows]) -> Mapping[str, Sequence[Row]]:
     return tables
 
 
-def play(workload: Workload, folder: Path, seed: int) -> tuple[Mapping[str, Sequence[Row]], Verdict]:
-    """Run to the end of the input, in some order; the answer, and the verdict on it."""
+def play(
+    workload: Workload, folder: Path, seed: int, workers: int | None = None
+) -> tuple[Mapping[str, Sequence[Row]], Verdict]:
+    """Run to the end of the input, in some order, in so many workers or some; the answer, and the verdict on it."""
     inputs = workload.prepare(folder)
     random = Random(seed)  # noqa: S311 - it must be repeatable
     topology = workload.topology()
-    slots = [Slot(node, slot) for node in NODES for slot in range(2)][: random.randint(1, 6)]
+    slots = [Slot(node, slot) for node in NODES for slot in range(2)][: workers or random.randint(1, 6)]
     spec = run_spec(topology, [random.choice(slots) for _ in topology.executors])
     with scripted_run(spec, supplied(workload, inputs), _drawn(random)) as run:
         run.run([], seed)
@@ -95,17 +97,19 @@ def play_with_faults(
     rate: Mapping[str, Any],
     elastic: Sequence[str] = (),
     gated: bool = False,
+    workers: int = 6,
 ) -> tuple[Counter[str], Verdict]:
     """Run with checkpoints, moves and kills, and perhaps a stop before the end; what happened, and the verdict.
 
     Components in `elastic` get other numbers of executors on the way, and workers are killed at any step of that. With
-    `gated` the run follows a communication schedule.
+    `gated` the run follows a communication schedule. It begins in at most so many workers, 1 to 6.
     """
     inputs = workload.prepare(folder)
     random = Random(seed)  # noqa: S311 - it must be repeatable
     topology = workload.topology()
     names = [executor.name for executor in topology.executors]
     slots = [Slot(node, slot) for node in NODES for slot in range(2)]
+    first_slots = slots[:workers]
     moves = [
         MovePlan(
             round(random.uniform(0.0, 0.2), 3),
@@ -136,7 +140,7 @@ def play_with_faults(
     happened: Counter[str] = Counter()
 
     async def playing() -> ScriptedCluster:
-        spec = run_spec(topology, [random.choice(slots) for _ in names], rate=rate)
+        spec = run_spec(topology, [random.choice(first_slots) for _ in names], rate=rate)
 
         def gates(lost: Set[str]) -> Gates | None:
             return random_gates(random, topology, [node for node in NODES if node not in lost]) if gated else None

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_workload import play_with_faults
+from taxi_rows import row, written
 
-from agents.worker.executors import columns as column_executors
 from inventory.errors import InputError
+from workloads import columns as column_operators
 from workloads.apps.top_n import ColumnRollingCount, RollingCount
 from workloads.apps.wordcount_columns import ColumnCount, ColumnCountCombined
 from workloads.arrays import batch_of, rows_of
@@ -41,6 +42,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "top-n": {"parallelism": {"read": 3, "count": 2, "rank": 2, "merge": 1}, "n": 3, "slide_s": 0.05, "window_s": 0.2},
     "diamond": {"operators": 2, "tasks": 2, "cost_us": 0.0, "tuple_bytes": 20, "selectivity": 1.4},
     "smart-home": {"slices": [60, 120], "day_s": 360, "parallelism": {"source": 3, "house": 2, "plug": 3, "sink": 2}},
+    "taxi": {"answer": "both", "parallelism": {"parse": 3, "route": 2, "count": 3, "rank": 2}},
     "random-dag": {"executors": 14, "layers": 3, "widest": 3, "cost_us": 0.0, "tuple_bytes": 3},
 }
 ELASTIC = {
@@ -48,6 +50,7 @@ ELASTIC = {
     "exclamation": ("exclaim1",),
     "top-n": ("count",),
     "smart-home": ("house", "plug"),
+    "taxi": ("route", "count", "rank"),
     "diamond": ("middle1", "sink"),
     "random-dag": ("c1-0",),
 }
@@ -55,6 +58,8 @@ BY_ROWS = {"rank", "merge"}
 """Components that get a few rows per tick, and have no operators by columns."""
 
 RATE = {"kind": "constant", "tuples_per_s": 600}
+RATES = {"taxi": {"kind": "replay", "speedup": 9000}}
+"""Of recorded times, so that several ticks are due at a time."""
 
 
 class Mixed:
@@ -84,11 +89,16 @@ def test_the_answer_is_right_with_any_mixture_of_rows_and_columns_under_kills_mo
     text = {"text": str(tmp_path / "text.txt"), "ackers": 0} if "parallelism" in CASES[case] else {}
     if name == "smart-home":
         text = {"input": str(tmp_path / "readings.csv")}
+    if name == "taxi":
+        trips = [row(60 + 9 * at, (at * at % 7 + 1, 1), (at % 5 + 1, at % 3 + 1)) for at in range(600)]
+        text = {"input": str(written(tmp_path / "trips.csv", trips))}
     for seed in range(1 if case in ("wordcount combined", "random-dag") else 2):
         workload: Any = Mixed(name, {**CASES[case], **text}, random.Random(seed))  # noqa: S311 - it must be repeatable
         # Otherwise the small batches of these runs would nearly all be rows.
-        with mock.patch.object(column_executors, "ROWS_BELOW", (0, 3)[seed % 2]):
-            events, verdict = play_with_faults(workload, tmp_path / "inputs", seed, RATE, ELASTIC[name])
+        with mock.patch.object(column_operators, "rows_below", return_value=(0, 3)[seed % 2]):
+            events, verdict = play_with_faults(
+                workload, tmp_path / "inputs", seed, RATES.get(name, RATE), ELASTIC[name]
+            )
         assert verdict.passed, (seed, verdict.message)
         happened += events
     assert happened["checkpoint"]

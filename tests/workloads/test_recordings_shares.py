@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from inventory.errors import RunError
 from inventory.times import NS
+from workloads.arrays import rows_of
 from workloads.operators import Context
 from workloads.rates import Max, Replay
 from workloads.recordings.prepare import prepare
-from workloads.recordings.recording import RecordedSpout, Recording, emitted
+from workloads.recordings.recording import ColumnRecordedSpout, RecordedSpout, Recording, emitted
 from workloads.recordings.schema import DEBS2014, DEBS2015
 from workloads.source_clock import source_clock
 
@@ -30,6 +31,12 @@ NAMES = ("timestamp", "plug_id")
 
 class Plugs(RecordedSpout):
     """Seconds and plugs."""
+
+    columns = NAMES
+
+
+class ColumnPlugs(ColumnRecordedSpout):
+    """The same by columns."""
 
     columns = NAMES
 
@@ -129,6 +136,46 @@ def opened(recording: Path, index: int = 0, of: int = 1, tick_ns: int = 0) -> Pl
     spout = Plugs(tick_ns)
     spout.open(Context("spout", index, of, inputs={"recording": str(recording)}))
     return spout
+
+
+@settings(max_examples=40)
+@given(
+    share=shares,
+    ahead=st.sampled_from([1, 10, 1000]),
+    events=st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(["columns", "rows", "seek"]), st.integers(1, 60)),
+            st.just(("restore", 0)),
+        ),
+        max_size=12,
+    ),
+)
+def test_a_spout_that_prepares_columns_ahead_emits_the_records_of_its_position(
+    share: tuple[int, int], ahead: int, events: list[tuple[str, int]], recording: Path, rows: list[tuple[int, int]]
+) -> None:
+    own = rows[share[0] :: share[1]]
+    position = 0
+
+    def made() -> ColumnPlugs:
+        spout = ColumnPlugs()
+        spout.MOST_AHEAD = ahead
+        spout.open(Context("spout", *share, inputs={"recording": str(recording)}))
+        return spout
+
+    spout = made()
+    for event, number in events:
+        match event:
+            case "columns" | "rows":
+                found = rows_of(spout.next_columns(number)) if event == "columns" else spout.next_batch(number)
+                assert found == own[position : position + number]
+                position += len(found)
+            case "seek":
+                position = min(number, len(own))
+                spout.seek(position)
+            case "restore":
+                state = spout.snapshot()
+                spout = made()
+                spout.restore(state)
 
 
 def test_a_spout_of_a_recording_goes_on_from_its_snapshot(recording: Path, rows: list[tuple[int, int]]) -> None:

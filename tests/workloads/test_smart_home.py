@@ -19,11 +19,11 @@ from scripted import Limits, run_spec
 from scripted_cluster import ScriptedCluster
 
 from agents.protocol import Slot
-from agents.worker.executors import columns as column_executors
 from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
 from inventory.errors import InputError
 from inventory.times import NS
+from workloads import columns as column_operators
 from workloads.operators import Batch, Context, Operator
 from workloads.smart_home.application import SmartHome
 from workloads.smart_home.loads import Loads, Past
@@ -300,7 +300,7 @@ def test_however_it_is_dealt_killed_and_moved_the_answer_is_that_of_brute_force(
     workload = made(source, slices=[60, 120], day_s=360, fill=fill, parallelism=parallelism, api=api)
     played = Played(workload, source, seed)
     # Otherwise all batches, which are small here, would be rows.
-    with mock.patch.object(column_executors, "ROWS_BELOW", seed % 3):
+    with mock.patch.object(column_operators, "rows_below", return_value=seed % 3):
         answer, positions = played.answer()
     sources = parallelism["source"]
     lines = [

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inventory.times import NS
+from workloads import columns as column_operators
 from workloads.arrays import batch_of, rows_of
 from workloads.columns import ColumnBatch
 from workloads.operators import Batch
-from workloads.smart_home import columns as smart_home_columns
 from workloads.smart_home.columns import ColumnHouseLoads, ColumnLoads, ColumnSink
 from workloads.smart_home.loads import READING, TABLES, WORK_READING, HouseLoads, Loads, Sink
 from workloads.smart_home.query import QueryParams
@@ -58,7 +58,7 @@ def test_loads_of_columns_are_those_of_rows_to_the_last_bit(
     for event in events:
         if event == "tick":
             now += 30
-            with mock.patch.object(smart_home_columns, "ROWS_BELOW", rows_below):
+            with mock.patch.object(column_operators, "rows_below", return_value=rows_below):
                 emitted: Any = columns.on_tick(now * NS)["default"]
             assert rows.on_tick(now * NS)["default"] == (emitted if isinstance(emitted, list) else rows_of(emitted))
         elif event == "groups":

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scripted_workload import play, play_with_faults
 from taxi_rows import at, raw, row, written
 
-from agents.worker.executors import columns as column_executors
+from agents.worker.executors.columns import ColumnBoltExecutor
 from inventory.errors import InputError
+from workloads import columns as column_operators
 from workloads.operators import Batch
 from workloads.recordings.schema import CELLS_500_M
 from workloads.taxi.layout import CELL, ROUTE
@@ -152,7 +153,7 @@ def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
         rows.append(row(seconds, start, end))
     path = written(folder / "trips.csv", rows)
     workload = taxi(path, period_s=period_s, parallelism=dict.fromkeys(FEW, of), api=api)
-    with mock.patch.object(column_executors, "ROWS_BELOW", seed % 3):
+    with mock.patch.object(column_operators, "rows_below", return_value=seed % 3):
         answer, verdict = play(workload, folder / "inputs", seed)
     assert verdict.passed, verdict.message
     trips, _ = valid_trips(lines_of(path), 300)
@@ -168,11 +169,62 @@ def test_kills_moves_and_stops_change_no_answer(tmp_path):
     for seed in range(8):
         api = ("columns", "columns", "rows")[seed % 3]
         rate = {"kind": "replay", "speedup": 9000} if seed % 2 else {"kind": "max"}
-        with mock.patch.object(column_executors, "ROWS_BELOW", 0):
+        with mock.patch.object(column_operators, "rows_below", return_value=0):
             events, verdict = play_with_faults(taxi(path, api=api), tmp_path / "inputs", seed, rate)
         assert verdict.passed, verdict.message
         happened.update(events)
     assert happened.keys() >= {"checkpoint", "recovery", "move"}, happened
+
+
+@given(TRIPS, st.integers(0, 2**32), st.sampled_from([60, 1800]), st.sampled_from([(1, 1), (1, 2), (2, 1)]))
+@settings(max_examples=one_in(2))
+def test_ticks_inside_batches_give_the_answers_of_brute_force(tmp_path_factory, gaps, seed, period_s, of):
+    folder = tmp_path_factory.mktemp("run")
+    seconds, rows = 60, [row(60, A, B)]
+    for gap, start, end in gaps:
+        seconds += gap
+        rows.append(row(seconds, start, end))
+    path = written(folder / "trips.csv", rows)
+    parallelism = {"parse": of[0], "route": of[0], "count": of[1], "rank": of[1]}
+    workload = taxi(path, period_s=period_s, parallelism=parallelism, api="columns")
+    with mock.patch.object(column_operators, "rows_below", return_value=0):
+        _, verdict = play(workload, folder / "inputs", seed, workers=1)
+    assert verdict.passed, verdict.message
+
+
+def test_ticks_inside_batches_survive_kills_and_moves(tmp_path):
+    rows = [row(60 + 9 * k, ((k * k) % 7 + 1, 1), (k % 5 + 1, k % 3 + 1)) for k in range(600)]
+    path = written(tmp_path / "trips.csv", rows)
+    whole, happened = Counter(), Counter()
+    process = ColumnBoltExecutor._process_with_ticks
+
+    def counted(self, delivery, ticks):
+        whole[self.executor.component] += len(ticks.places) > 1
+        process(self, delivery, ticks)
+
+    one = dict.fromkeys(FEW, 1)
+    for seed in range(4):
+        workload = taxi(path, api="columns", parallelism=one)
+        with (
+            mock.patch.object(column_operators, "rows_below", return_value=0),
+            mock.patch.object(ColumnBoltExecutor, "_process_with_ticks", counted),
+        ):
+            events, verdict = play_with_faults(
+                workload, tmp_path / "inputs", seed, {"kind": "replay", "speedup": 40_000}, workers=1
+            )
+        assert verdict.passed, verdict.message
+        happened.update(events)
+    assert whole.keys() == {"route", "count", "log"}
+    assert happened.keys() >= {"checkpoint", "recovery", "move"}, happened
+
+
+def test_gates_change_no_answer_of_columns(tmp_path):
+    rows = [row(60 + 7 * k, ((k * k) % 7 + 1, 1), (k % 5 + 1, k % 3 + 1)) for k in range(200)]
+    path = written(tmp_path / "trips.csv", rows)
+    with mock.patch.object(column_operators, "rows_below", return_value=0):
+        rate = {"kind": "replay", "speedup": 9000}
+        _, verdict = play_with_faults(taxi(path, api="columns"), tmp_path / "inputs", 3, rate, gated=True)
+    assert verdict.passed, verdict.message
 
 
 @pytest.mark.parametrize("answer", ["snapshots", "changes"])

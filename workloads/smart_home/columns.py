@@ -8,8 +8,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from inventory.times import NS
+from workloads import columns as column_operators
 from workloads.arrays import CellTable, rows_of
-from workloads.columns import ROWS_BELOW, ColumnBatch, ColumnBolt, Columns, ColumnsEmitted
+from workloads.columns import ColumnBatch, ColumnBolt, Columns, ColumnsEmitted
 from workloads.dictionaries import Codes
 from workloads.operators import NOTHING, Batch, Emitted, Row
 from workloads.recordings.recording import ColumnRecordedSpout
@@ -263,7 +264,7 @@ class ColumnLoads(Loads, ColumnBolt):
             parts.append(slices.predict(time_ns // NS, *self._grouped(slices.sums)))
         self._between_ticks.clear()
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        if len(columns[0]) < ROWS_BELOW:
+        if len(columns[0]) < column_operators.rows_below(self):
             return {DEFAULT_STREAM: list(zip(*(column.tolist() for column in columns), strict=True))}
         batch = pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=list(self.fields))
         return {DEFAULT_STREAM: batch}

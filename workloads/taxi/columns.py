@@ -1,34 +1,49 @@
-"""The first operators of both taxi workloads by columns, which see every trip; the others work at ticks, by rows."""
+"""The first operators of both taxi workloads by columns, and which of the others are by columns, too."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from workloads.arrays import decoded, schema_of
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
 from workloads.dictionaries import Codes
+from workloads.operators import Operator
 from workloads.recordings.recording import ColumnRecordedSpout
 from workloads.recordings.schema import Grid
 from workloads.taxi.layout import CELL, ROUTE
 from workloads.taxi.rides import Amount
+from workloads.taxi.route_columns import ROWS_BELOW, ColumnCount, ColumnLog, ColumnMerge
 from workloads.taxi.routes import Route
 from workloads.taxi.trips import PaidTrips, Trips
 from workloads.topology import DEFAULT_STREAM
+
+_ROUTE, _AMOUNT = schema_of(Route.fields), schema_of(Amount.fields)
 
 
 class ColumnTrips(Trips, ColumnRecordedSpout):
     """Trips."""
 
+    rows_below = ROWS_BELOW
+
+    def __init__(self, tick_ns: int, grid: Grid) -> None:
+        super().__init__(tick_ns, grid)
+        self._schema = schema_of(self.fields)
+
     def batch(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
         seq, pickup, dropoff, *ends = columns[:7]
         start, end = (_cells(self._grid, *ends[at : at + 2]) for at in (0, 2))
-        read_ns = np.full(len(seq), time.time_ns())
-        return pa.RecordBatch.from_arrays(
-            [seq, pickup, dropoff, start, end, pa.array(read_ns), *columns[7:]], names=list(self.fields)
-        )
+        # The time of reading is set when they are emitted.
+        prepared = [seq, pickup, dropoff, start, end, seq, *map(decoded, columns[7:])]
+        return pa.RecordBatch.from_arrays(prepared, schema=self._schema)
+
+    def next_columns(self, limit: int) -> pa.RecordBatch:
+        columns = super().next_columns(limit)
+        read_ns = pa.array(np.full(columns.num_rows, time.time_ns()))
+        return columns.set_column(5, self._schema.field(5), read_ns)
 
 
 class ColumnPaidTrips(PaidTrips, ColumnTrips):
@@ -45,24 +60,32 @@ def _cells(grid: Grid, longitudes: pa.Array, latitudes: pa.Array) -> pa.Array:
 class ColumnRoute(Route, ColumnBolt):
     """Trips to routes."""
 
+    rows_below = ROWS_BELOW
     derives: ClassVar[bool] = True
+    skips_ticks: ClassVar[bool] = True
 
     def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
         seq, pickup, dropoff, start, end, read_ns = batch.columns.columns
         routes = pa.array(start.to_numpy() * ROUTE + end.to_numpy())
-        return {DEFAULT_STREAM: Derived(_batch([seq, routes, dropoff, pickup, read_ns], Route.fields))}
+        columns = [seq, routes, dropoff, pickup, read_ns]
+        return {DEFAULT_STREAM: Derived(pa.RecordBatch.from_arrays(columns, schema=_ROUTE))}
 
 
 class ColumnAmount(Amount, ColumnBolt):
     """Trips to amounts."""
 
+    rows_below = ROWS_BELOW
     derives: ClassVar[bool] = True
+    skips_ticks: ClassVar[bool] = True
 
     def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
         seq, pickup, dropoff, start, end, read_ns, medallion, fare, tip = batch.columns.columns
         columns = [seq, start, dropoff, pc.add_checked(fare, tip), end, medallion, pickup, read_ns]
-        return {DEFAULT_STREAM: Derived(_batch(columns, Amount.fields))}
+        return {DEFAULT_STREAM: Derived(pa.RecordBatch.from_arrays(columns, schema=_AMOUNT))}
 
 
-def _batch(columns: Sequence[pa.Array], fields: Iterable[str]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(columns, names=list(fields))
+OPERATORS: Mapping[type[Trips], tuple[type[Trips], Mapping[str, type[Operator]]]] = {
+    Trips: (ColumnTrips, {"route": ColumnRoute, "count": ColumnCount, "merge": ColumnMerge, "log": ColumnLog}),
+    PaidTrips: (ColumnPaidTrips, {"amount": ColumnAmount}),
+}
+"""By the spout of a workload by rows: the spout by columns, and the bolts."""

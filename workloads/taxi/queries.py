@@ -38,18 +38,13 @@ class TaxiQuery:
 
     def operator(self, component: str) -> Operator:
         """Return a new operator of one of the components."""
+        spout, bolts = self.spout, self.bolts
         if self.params.api == "columns":
             from workloads.taxi import columns
 
-            match component:
-                case "parse":
-                    spout = columns.ColumnPaidTrips if self.spout is PaidTrips else columns.ColumnTrips
-                    return spout(self.params.tick_ns, self.grid)
-                case "route":
-                    return columns.ColumnRoute()
-                case "amount":
-                    return columns.ColumnAmount()
-        return self.spout(self.params.tick_ns, self.grid) if component == "parse" else self.bolts[component]()
+            spout, by_columns = columns.OPERATORS[spout]
+            bolts = {**bolts, **by_columns}
+        return spout(self.params.tick_ns, self.grid) if component == "parse" else bolts[component]()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """Prepare the trips with both ends on the grid."""

@@ -146,8 +146,11 @@ class Merge(Snapshots):
 
     answer_schema = snapshot_columns(_LISTED)
 
-    def listing(self, candidates: list[Area]) -> Row:
-        return _fields(_numbers(best(candidates)))
+    def best(self, candidates: list[Area]) -> list[Area]:
+        return best(candidates)
+
+    def fields(self, listed: Sequence[Area]) -> Row:
+        return _fields(_numbers(listed))
 
 
 class Log(Changes):

@@ -82,8 +82,11 @@ class Merge(Snapshots):
 
     answer_schema = snapshot_columns({"start": "str", "end": "str", "count": "int"})
 
-    def listing(self, candidates: list[Ranked]) -> Row:
-        return listing([(*route_names(route), count) for count, _, route in nlargest(LISTED, candidates)], 3)
+    def best(self, candidates: list[Ranked]) -> list[Ranked]:
+        return nlargest(LISTED, candidates)
+
+    def fields(self, listed: Sequence[Ranked]) -> Row:
+        return listing([(*route_names(route), count) for count, _, route in listed], 3)
 
 
 class Log(Changes):
@@ -104,7 +107,7 @@ class Log(Changes):
         listed = window.top()
         for dropoff, together in groupby(self.in_order(), DROPOFF):
             expired = window.expire(dropoff - WINDOW_S)
-            least = _least(listed)
+            least = least_of(listed)
             if not {route for *_, route in listed}.isdisjoint(expired):
                 # The listing may have changed, which is recorded at the next trip of any route.
                 listed, least = window.top(), 0
@@ -112,9 +115,9 @@ class Log(Changes):
             window.keep(trips)
             coming = iter(trips)
             while (trip := window.add(coming, least)) is not None:
-                listed = _with(window.ranked(trip), listed)
+                listed = with_trip(window.ranked(trip), listed)
                 self.note([route for *_, route in listed], *trip[2:])
-                least = _least(listed)
+                least = least_of(listed)
         return NOTHING
 
     def fields(self, listed: Sequence[int]) -> Row:
@@ -127,12 +130,12 @@ class Log(Changes):
         self._window = RouteWindow(msgspec.convert(kept, list[Trip]))
 
 
-def _least(listed: list[Ranked]) -> int:
+def least_of(listed: list[Ranked]) -> int:
     """Return the count required for the route of a new trip to be listed."""
     return listed[-1][0] if len(listed) == LISTED else 0
 
 
-def _with(new: Ranked, listed: list[Ranked]) -> list[Ranked]:
+def with_trip(new: Ranked, listed: list[Ranked]) -> list[Ranked]:
     """Return the listing after a trip."""
     entries = [entry for entry in listed if entry[2] != new[2]]
     entries.append(new)

@@ -27,6 +27,9 @@ Trip = tuple[Any, ...]
 Ranked = tuple[int, int, int]
 """Count, number of the newest trip, route: the listing is in falling order of these."""
 
+Change = tuple[int, int, int, Sequence[float], int]
+"""Number, pick-up and drop-off time of its trip, numbers of the listing, delay in milliseconds."""
+
 NEVER = 1 << 62
 """More than any count."""
 
@@ -218,6 +221,14 @@ class Table(Bolt):
         super().__init__()
         self.rows: list[Row] = []
 
+    @abstractmethod
+    def row_of(self, entry: Any) -> Row:
+        """Return a row of the answer."""
+
+    def write(self, entry: Any) -> None:
+        """Add a row to the answer."""
+        self.rows.append(self.row_of(entry))
+
     def settled(self) -> Iterable[Row]:
         rows, self.rows = self.rows, []
         return rows
@@ -232,12 +243,20 @@ class Snapshots(Candidates, Table):
     answer_table = SNAPSHOTS
 
     @abstractmethod
-    def listing(self, candidates: list[Any]) -> Row:
-        """Return the fields of the best ten."""
+    def best(self, candidates: list[Any]) -> list[Any]:
+        """Return the best ten."""
+
+    @abstractmethod
+    def fields(self, listed: Sequence[Any]) -> Row:
+        """Return the fields of a listing, a result of `best`."""
 
     def on_tick(self, time_ns: int) -> Emitted:
-        self.rows.append((time_text(time_ns // NS), *self.listing(self.taken())))
+        self.write((time_ns // NS, self.best(self.taken())))
         return NOTHING
+
+    def row_of(self, entry: tuple[int, list[Any]]) -> Row:
+        time_s, listed = entry
+        return (time_text(time_s), *self.fields(listed))
 
     def snapshot(self) -> bytes:
         return msgspec.msgpack.encode((super().snapshot(), self.rows))
@@ -273,9 +292,12 @@ class Changes(Ordered, Table):
         """After a trip, write the numbers of the listing if they differ from those written last."""
         if listed != self._printed:
             self._printed = listed
-            delay_ms = (time.time_ns() - read_ns) // 1_000_000
-            self.rows.append((self._number, time_text(pickup), time_text(dropoff), *self.fields(listed), delay_ms))
+            self.write((self._number, pickup, dropoff, listed, (time.time_ns() - read_ns) // 1_000_000))
             self._number += 1
+
+    def row_of(self, entry: Change) -> Row:
+        number, pickup, dropoff, listed, delay_ms = entry
+        return (number, time_text(pickup), time_text(dropoff), *self.fields(listed), delay_ms)
 
     def snapshot(self) -> bytes:
         return msgspec.msgpack.encode((self.kept(), self.arrived, self._printed, self._number, self.rows))

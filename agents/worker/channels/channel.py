@@ -13,7 +13,7 @@ counts as having delivered all later ones.
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from agents.worker.wire.frame import Stamps
 from workloads.columns import Columns, joined
@@ -60,6 +60,12 @@ class End(NamedTuple):
 Mark = Barrier | Tick | End
 
 
+class Ticks(NamedTuple):
+    """Ticks inside a batch: each with the number of rows of the batch that precede it, rising, at least one row."""
+
+    places: tuple[tuple[int, Tick], ...]
+
+
 class ChannelId(NamedTuple):
     """Identity of a channel: executors and stream by number."""
 
@@ -76,13 +82,13 @@ class Window(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One entry of an executor's input queue: a batch, or a marker."""
+    """One entry of an executor's input queue: a batch, which may have ticks inside, or a marker."""
 
     channel: "Incoming"
     rows: Sequence[Row]
     stamps: Stamps
     nbytes: int
-    mark: Mark | None = None
+    mark: Mark | Ticks | None = None
 
 
 class FlushTimer:
@@ -117,6 +123,8 @@ class FlushTimer:
 class Outgoing(ABC):
     """The sender's end.
 
+    A sender with ticks close together may have them travel inside its batches: `mark_inside`.
+
     Attributes:
         id: identity of the channel.
         peer: number of the receiver's worker.
@@ -126,7 +134,10 @@ class Outgoing(ABC):
         tuples, batches: totals sent.
         generation: another object after every barrier, at which dictionaries are forgotten.
         dictionary_bytes: most bytes of a dictionary for this channel.
+        takes_ticks: whether ticks can travel inside its batches.
     """
+
+    takes_ticks: ClassVar[bool] = False
 
     def __init__(
         self, channel: ChannelId, peer: int, window: Window, flush_timer: FlushTimer, batches: int = 1
@@ -136,6 +147,7 @@ class Outgoing(ABC):
         self.pending: list[Row] | Columns = []
         self.since_ns = 0
         self._stamps: list[tuple[int, int]] = []
+        self._ticks: list[tuple[int, Tick]] = []
         self._marks: list[Mark] = []
         self._credit_rows, self._credit_bytes = window
         self.generation = object()
@@ -152,9 +164,17 @@ class Outgoing(ABC):
         """True if a full batch, or a marker behind rows, waits for credit."""
         return len(self.pending) >= self._batch_rows or bool(self._marks)
 
-    def add(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
-        """Queue `rows` to be sent; `stamps` are the intended times of those that derive from sampled records."""
+    def add(self, rows: Sequence[Row], stamps: Stamps = (), ticks: Sequence[tuple[int, Tick]] = ()) -> None:
+        """Queue `rows` to be sent.
+
+        Args:
+            rows: to be sent.
+            stamps: intended times of those that derive from sampled records.
+            ticks: inside the rows, see `Ticks`; `flush` must follow.
+        """
         pending = self.pending
+        if ticks:
+            self._ticks += [(len(pending) + row, tick) for row, tick in ticks]
         if not pending:
             self.since_ns = self._flush_timer.watch(self)
         if stamps:
@@ -173,6 +193,13 @@ class Outgoing(ABC):
         if isinstance(mark, Barrier):
             self.generation = object()
         self.flush()
+
+    def mark_inside(self, tick: Tick) -> None:
+        """Send a tick behind the rows so far, which may wait, and in front of others; `flush` must follow."""
+        if self.pending and not self._marks:
+            self._ticks.append((len(self.pending), tick))
+        else:
+            self.mark(tick)
 
     def flush(self) -> None:
         """Send everything that the credit allows, even less than a batch."""
@@ -217,7 +244,7 @@ class Outgoing(ABC):
         """Take credit back for rows and bytes that the receiver has consumed."""
         self._credit_rows += rows
         self._credit_bytes += nbytes
-        if self._marks or (self.pending and self._flush_timer.is_old(self.since_ns)):
+        if self._marks or self._ticks or (self.pending and self._flush_timer.is_old(self.since_ns)):
             self.flush()
         else:
             self._send(partial=False)
@@ -231,6 +258,14 @@ class Outgoing(ABC):
             return stamps
         self._stamps = [(row - count, stamp) for row, stamp in stamps if row >= count]
         return [entry for entry in stamps if entry[0] < count]
+
+    def _take_ticks(self, count: int) -> Ticks | None:
+        ticks = self._ticks
+        if not ticks:
+            return None
+        taken = tuple([place for place in ticks if place[0] <= count])
+        self._ticks = [(row - count, tick) for row, tick in ticks if row > count]
+        return Ticks(taken) if taken else None
 
     @abstractmethod
     def _deliver(self, rows: list[Row] | Columns) -> tuple[int, int]:
@@ -259,9 +294,9 @@ class Incoming(ABC):
         # Returning half a window at a time keeps the sender busy and costs few frames.
         self._half_rows, self._half_bytes = window.rows // 2, window.nbytes // 2
 
-    def deliver(self, rows: Sequence[Row], stamps: Stamps, nbytes: int) -> None:
+    def deliver(self, rows: Sequence[Row], stamps: Stamps, nbytes: int, ticks: Ticks | None = None) -> None:
         """Put a batch into the executor's queue."""
-        self._inbox.append(tuple.__new__(Delivery, (self, rows, stamps, nbytes, None)))
+        self._inbox.append(tuple.__new__(Delivery, (self, rows, stamps, nbytes, ticks)))
 
     def deliver_mark(self, mark: Mark) -> None:
         """Put a marker into the executor's queue."""

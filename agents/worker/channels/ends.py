@@ -57,6 +57,8 @@ class LocalIncoming(Incoming):
 class LocalOutgoing(Outgoing):
     """The sender's end of a channel within this worker."""
 
+    takes_ticks = True
+
     def __init__(
         self,
         channel: ChannelId,
@@ -82,7 +84,7 @@ class LocalOutgoing(Outgoing):
         fitting = self._fitting(rows, nbytes)
         if fitting < count:
             rows, nbytes = rows[:fitting], nbytes * fitting // count
-        self._receiver_end.deliver(rows, self._take_stamps(len(rows)), nbytes)
+        self._receiver_end.deliver(rows, self._take_stamps(len(rows)), nbytes, self._take_ticks(len(rows)))
         return len(rows), nbytes
 
     def _deliver_mark(self, mark: Mark) -> None:

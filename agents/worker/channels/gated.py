@@ -36,6 +36,7 @@ class Gated(Outgoing):
     """The sender's end of a channel as an outbox; `part_tuples` is the most rows sent per time slot."""
 
     part_tuples = 0
+    takes_ticks = False
 
     @property
     def blocked(self) -> bool:

@@ -11,7 +11,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from agents.worker.channels.channel import Mark, Outgoing
+from agents.worker.channels.channel import Mark, Outgoing, Tick
 from agents.worker.channels.ends import LocalOutgoing
 from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError, nearest
@@ -131,10 +131,10 @@ class Global:
     """All rows to executor 0."""
 
     def __init__(self, channel: Outgoing) -> None:
-        self._channel = channel
+        self.channel = channel
 
     def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
-        self._channel.add(rows, stamps)
+        self.channel.add(rows, stamps)
 
 
 class All:
@@ -250,6 +250,32 @@ class Router:
                 grouping.deal(rows, stamps.get(stream, ()))
         return count
 
+    def emit_with_ticks(self, emitted: Emitted, stamps: Mapping[str, Stamps], ticks: Sequence[tuple[int, Tick]]) -> int:
+        """Distribute rows like `emit`, all of them before the last of `ticks`, which are inside; `flush` must follow.
+
+        Every stream has as many rows.
+        """
+        count = 0
+        if len(emitted) == len(self._streams):
+            groupings = [grouping for part in self._streams.values() for grouping in part]
+            if all(isinstance(grouping, Global) for grouping in groupings):
+                for stream, rows in emitted.items():
+                    count += len(rows)
+                    for grouping in self._streams[stream]:
+                        grouping.channel.add(rows, stamps.get(stream, ()), ticks)  # type: ignore[attr-defined]
+                return count
+        start = 0
+        for stop, tick in ticks:
+            parts = {stream: rows[start:stop] for stream, rows in emitted.items()}
+            inside = {
+                stream: [(row - start, stamp) for row, stamp in found if start <= row < stop]
+                for stream, found in stamps.items()
+            }
+            count += self.emit(parts, inside)
+            self.mark_inside(tick)
+            start = stop
+        return count
+
     @property
     def blocked(self) -> bool:
         """True if some channel has a full batch, or a marker, and no credit."""
@@ -257,6 +283,21 @@ class Router:
             if channel.blocked:
                 return True
         return False
+
+    @property
+    def takes_ticks(self) -> bool:
+        """True if on all channels ticks can travel inside batches."""
+        return all(channel.takes_ticks for channel in self.channels)
+
+    def mark_inside(self, tick: Tick) -> None:
+        """Send a tick on all channels, inside their batches; `flush` must follow."""
+        for channel in self.channels:
+            channel.mark_inside(tick)
+
+    def flush(self) -> None:
+        """Send all rows and ticks that wait, as far as there is credit."""
+        for channel in self.channels:
+            channel.flush()
 
     def mark(self, mark: Mark) -> None:
         """Send a marker on all channels, behind the emitted rows."""

@@ -10,7 +10,7 @@ until then.
 from collections import deque
 from collections.abc import Iterable
 
-from agents.worker.channels.channel import Barrier, Delivery, End, Incoming, Mark, Tick
+from agents.worker.channels.channel import Barrier, Delivery, End, Incoming, Mark, Tick, Ticks
 from inventory.errors import RunError
 
 
@@ -24,6 +24,7 @@ class InputGate:
         self._barrier: Barrier | None = None
         self._tick: Tick | None = None
         self._last_tick = 0
+        self._parts_ahead = 0
         self._at_tick: set[Incoming] = set()
         self._aside: dict[Incoming, deque[Delivery]] = {}
         self._behind: dict[Incoming, deque[Delivery]] = {}
@@ -33,6 +34,11 @@ class InputGate:
 
     def __len__(self) -> int:
         return len(self._queue)
+
+    @property
+    def has_parts(self) -> bool:
+        """True if more parts of a batch with ticks inside are next, whose first ones were taken."""
+        return self._parts_ahead > 0
 
     def join(self, channel: Incoming) -> None:
         """Add a channel."""
@@ -80,8 +86,10 @@ class InputGate:
     def _parts(self) -> Iterable[Iterable[Delivery]]:
         return (self._queue, *self._aside.values(), *self._behind.values())
 
-    def take(self) -> Delivery | Mark | None:
+    def take(self, with_ticks: bool = False) -> Delivery | Mark | None:
         """Return the next batch, or the next marker that all channels have delivered; None when there is neither.
+
+        With `with_ticks`, a batch may have ticks inside, if there is only one channel.
 
         Raises:
             RunError: channels deliver markers in different orders.
@@ -89,12 +97,25 @@ class InputGate:
         queue, aside = self._queue, self._aside
         while queue:
             delivery = queue.popleft()
+            if self._parts_ahead:
+                self._parts_ahead -= 1
+            mark = delivery.mark
+            if isinstance(mark, Ticks):
+                if with_ticks and len(self._open) == 1 and not aside:
+                    for _, tick in mark.places:
+                        self._check_tick(delivery.channel, tick)
+                        self._last_tick = tick.number
+                    return delivery
+                parts = parts_of(delivery, mark)
+                queue.extendleft(reversed(parts))
+                self._parts_ahead = len(parts)
+                continue
             if aside and delivery.channel in aside:
                 aside[delivery.channel].append(delivery)
                 continue
-            if delivery.mark is None:
+            if mark is None:
                 return delivery
-            aligned = self._arrived(delivery.channel, delivery.mark)
+            aligned = self._arrived(delivery.channel, mark)
             if aligned is not None:
                 return aligned
         return None
@@ -106,8 +127,7 @@ class InputGate:
                 if not self._open:
                     return mark
             case Tick():
-                if mark.number <= self._last_tick:
-                    raise RunError(f"{channel.source} sent {mark}, tick {self._last_tick} has passed")
+                self._check_tick(channel, mark)
                 self._tick = _latest(self._tick or mark, mark, channel)
                 self._at_tick.add(channel)
                 self._aside[channel] = self._behind.pop(channel, deque())
@@ -119,6 +139,10 @@ class InputGate:
         if len(self._aside) - len(self._joining) < len(self._open):
             return None
         return self._pass_tick() or self._pass_barrier()
+
+    def _check_tick(self, channel: Incoming, tick: Tick) -> None:
+        if tick.number <= self._last_tick:
+            raise RunError(f"{channel.source} sent {tick}, tick {self._last_tick} has passed")
 
     def _pass_tick(self) -> Tick | None:
         tick, self._tick = self._tick, None
@@ -155,6 +179,22 @@ class InputGate:
             if part:
                 self._behind[channel] = part
         self._queue.extendleft(reversed(free))
+
+
+def parts_of(delivery: Delivery, ticks: Ticks) -> list[Delivery]:
+    """Return a batch with ticks inside as one entry per part, and per tick."""
+    channel, rows, stamps, nbytes, _ = delivery
+    parts: list[Delivery] = []
+    starts, stops = [0, *(row for row, _ in ticks.places)], [*(row for row, _ in ticks.places), len(rows)]
+    marks = [*(tick for _, tick in ticks.places), None]
+    for start, stop, mark in zip(starts, stops, marks, strict=True):
+        if stop > start:
+            mine = [(row - start, stamp) for row, stamp in stamps if start <= row < stop]
+            part_bytes = nbytes * stop // len(rows) - nbytes * start // len(rows)
+            parts.append(Delivery(channel, rows[start:stop], mine, part_bytes))
+        if mark is not None:
+            parts.append(Delivery(channel, (), (), 0, mark))
+    return parts
 
 
 def _latest(first: Tick, second: Tick, channel: Incoming) -> Tick:

@@ -1,13 +1,15 @@
 """A bolt executor: its input, its turns, its latencies.
 
-It gets a turn when it has input and none of its channels is blocked; a turn processes one batch, or one marker, to
-completion. A sampled row is processed separately from its neighbours, so that the rows derived from it inherit its
-stamp. In a sink no rows are derived: a batch is processed whole, and the latency ends when the batch is done.
+It gets a turn when it has input and none of its channels is blocked; a turn processes one batch, with the ticks inside
+it, or one marker, to completion. A sampled row is processed separately from its neighbours, so that the rows derived
+from it inherit its stamp. In a sink no rows are derived: a batch is processed whole, and the latency ends when the
+batch is done.
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from agents.protocol import Worked
 from agents.worker.channels.channel import Barrier, Delivery, End, Mark, Tick
@@ -57,19 +59,40 @@ class BoltExecutor(RunningExecutor):
             self.meter.blocked(now_ns)
             return False
         self.meter.free(now_ns)
-        entry = self.inputs.take()
+        entry = self.inputs.take(self._takes_ticks)
         if entry is None:
             return False
         started = time.thread_time_ns()
         try:
-            if isinstance(entry, Delivery):
-                self._process(entry)
-            else:
-                self._handle_mark(entry)
+            self._handle(entry)
+            if self.inputs.has_parts:
+                self._handle_parts()
         except Exception as fault:
             raise operator_error(self.executor.name, self.operator, fault) from fault
         self.meter.busy_ns += time.thread_time_ns() - started
         return True
+
+    def _handle(self, entry: Delivery | Mark) -> None:
+        if isinstance(entry, Delivery):
+            self._process(entry)
+        else:
+            self._handle_mark(entry)
+
+    def _handle_parts(self) -> None:
+        """Go on with a batch that has ticks inside, and send these as they came, inside batches."""
+        entry: Delivery | Mark | None = None
+        while self.inputs.has_parts and not self.router.blocked and not isinstance(entry, Barrier | End):
+            entry = self.inputs.take()
+            if entry is None:
+                break
+            self._handle(entry)
+        if self.router.takes_ticks:
+            self.router.flush()
+
+    @property
+    def _takes_ticks(self) -> bool:
+        """True if a batch may have ticks inside."""
+        return False
 
     def snapshot(self) -> Snapshot:
         return Snapshot(self.operator_state(), worked=self.worked)
@@ -87,7 +110,7 @@ class BoltExecutor(RunningExecutor):
         if stamps and self.latency is None:
             emitted = self._process_sampled(delivery)
         else:
-            emitted = self.router.emit(self._apply(channel.source, channel.stream, rows))
+            emitted = self._emit(self._apply(channel.source, channel.stream, rows))
             # Replayed rows have arrived before.
             if stamps and self.latency is not None and self.worked.processed >= self.seen.processed:
                 self.latency.record_all(time.monotonic_ns() - self.ahead_ns, stamps)
@@ -117,6 +140,10 @@ class BoltExecutor(RunningExecutor):
                     emitted[stream] = joined(so_far, rows)
                 else:
                     so_far += rows
+        return self._emit(emitted, stamps)
+
+    def _emit(self, emitted: Emitted, stamps: Mapping[str, Stamps] = MappingProxyType({})) -> int:
+        """Send what the operator has emitted for a batch; return the number of rows."""
         return self.router.emit(emitted, stamps)
 
     def _apply(self, source: str, stream: str, rows: Sequence[Row]) -> Emitted:
@@ -130,14 +157,19 @@ class BoltExecutor(RunningExecutor):
     def _handle_mark(self, mark: Mark) -> None:
         match mark:
             case Tick(time_ns=time_ns, due_ns=due_ns):
-                emitted = self._at_tick(time_ns)
-                stamps = {stream: [(at, due_ns) for at in range(len(rows))] for stream, rows in emitted.items()}
-                self._count(self.router.emit(emitted, stamps))
-                self.router.mark(mark)
+                self._emit_at_tick(self._at_tick(time_ns), due_ns)
+                if self.inputs.has_parts and self.router.takes_ticks:
+                    self.router.mark_inside(mark)
+                else:
+                    self.router.mark(mark)
             case Barrier(number=number):
                 self.pass_barrier(number)
             case End():
                 self._end()
+
+    def _emit_at_tick(self, emitted: Emitted, due_ns: int) -> None:
+        stamps = {stream: [(at, due_ns) for at in range(len(rows))] for stream, rows in emitted.items()}
+        self._count(self.router.emit(emitted, stamps))
 
     def _end(self) -> None:
         self.ending = True

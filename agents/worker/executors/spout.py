@@ -355,5 +355,8 @@ class SpoutExecutor(RunningExecutor):
         now_ns = time.monotonic_ns()
         # A source that was stopped before a recovery may end before it is started again.
         due_ns = now_ns if due is None or self._start_ns is None else min(now_ns, self._start_ns + due)
-        self.router.mark(Tick(self.next_tick, self._tick_ns, due_ns - self.ahead_ns))
+        self._mark(Tick(self.next_tick, self._tick_ns, due_ns - self.ahead_ns))
         self.next_tick += 1
+
+    def _mark(self, tick: Tick) -> None:
+        self.router.mark(tick)
