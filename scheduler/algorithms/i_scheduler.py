@@ -19,8 +19,9 @@ from inventory.cluster import ExistingWorker
 from scheduler.online.observation import Observation
 from scheduler.online.replanner import ReplanRules, by_plan, overfull
 from scheduler.online.revision import Revision, Rhythm
+from scheduler.partitioning.admission import why_not
 from scheduler.partitioning.fusing import Assigned, Fusing
-from scheduler.partitioning.instance import Instance, instance_of, why_not
+from scheduler.partitioning.instance import Instance, instance_of
 from scheduler.partitioning.objectives import Aimed, AimedSolution
 from scheduler.partitioning.parts import workers_of
 from scheduler.partitioning.solving import Solution, looks_for, solve

@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from scheduler.partitioning.instance import Instance, placeable
+from scheduler.partitioning.admission import placeable
+from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.jit_cache import compiled
 from scheduler.partitioning.large_neighbourhood import BEST, FAST
 from scheduler.partitioning.objectives import Aimed

@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from scheduler.partitioning.instance import Instance, placeable
+from scheduler.partitioning.admission import placeable
+from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.objectives import Aimed, AimedSolution
 from scheduler.partitioning.solving import solve
 from scheduler.problem import Aim, Hops, Needs, Objective, Plan, Problem

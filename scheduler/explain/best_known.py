@@ -82,7 +82,8 @@ def find_best_known(
 
 def _searched(problem: Problem) -> int | float | None:
     """Return W of a placement by the preset `fast` of `local-search`; None if none respects the capacities."""
-    from scheduler.partitioning.instance import instance_of, why_not
+    from scheduler.partitioning.admission import why_not
+    from scheduler.partitioning.instance import instance_of
     from scheduler.partitioning.large_neighbourhood import FAST
     from scheduler.partitioning.solving import find, looks_for
     from scheduler.partitioning.tabu import Effort
@@ -106,7 +107,8 @@ def _proven(plans: Mapping[str, tuple[Problem, Plan]], found: Mapping[str, float
 
 def _aimed(problem: Problem, aim: Aim, small: bool) -> tuple[float | None, float | None]:
     """Return the value of a placement found by a search, and the optimum if it is proven."""
-    from scheduler.partitioning.instance import instance_of, why_not
+    from scheduler.partitioning.admission import why_not
+    from scheduler.partitioning.instance import instance_of
     from scheduler.partitioning.large_neighbourhood import FAST
     from scheduler.partitioning.objectives import Aimed
     from scheduler.partitioning.solving import looks_for

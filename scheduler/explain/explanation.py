@@ -213,8 +213,9 @@ class LowerBound(Struct, frozen=True, forbid_unknown_fields=True):
 
 def compute_lower_bound(problem: Problem) -> LowerBound:
     """Return the lower bound, and the minimum for small rounds, over all executors of the round's topologies."""
+    from scheduler.partitioning.admission import why_not
     from scheduler.partitioning.bounds import Density
-    from scheduler.partitioning.instance import instance_of, why_not
+    from scheduler.partitioning.instance import instance_of
     from scheduler.partitioning.solving import solve
 
     topologies = list(problem.topologies)

@@ -1,4 +1,4 @@
-"""Scheduling round as a partitioning problem in integers, and reasons why topologies cannot be placed.
+"""Scheduling round as a partitioning problem in integers.
 
 Executors with the same topology, load, memory and weighted neighbourhood form one class, so that a placement is a count
 per class and node. Without observed traffic classes are derived from the topology, and pairs are never listed: 10^4 x
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from math import ceil, fsum, gcd
-from typing import TypeVar
 
 from scheduler.partitioning.rate_rows import MANY, RateRows, rate_rows
 from scheduler.problem import Problem
@@ -356,67 +355,3 @@ def _homes(problem: Problem, topologies: Sequence[Topology], first: Sequence[int
             for name in worker.executors:
                 home[first[number] + topologies[number].number_of[Executor.named(name)]] = index[worker.node]
     return tuple(home)
-
-
-S = TypeVar("S")
-
-
-def placeable(
-    problem: Problem, attempt: Callable[[Instance, Sequence[Topology]], S | None], memory_counts: bool = False
-) -> tuple[list[Topology], dict[str, str], S | None]:
-    """Return the topologies that are placed, why each of the others is not, and the solution for the former.
-
-    If not all fit together, topologies are admitted one after the other, in order of submission.
-
-    Args:
-        problem: the round.
-        attempt: solves an instance of some topologies; returns None if it finds no placement within all limits.
-        memory_counts: respect memory limits.
-    """
-    together = list(problem.topologies)
-    instance = instance_of(problem, together, memory_counts)
-    reason = why_not(instance, together)
-    solution = None if reason else attempt(instance, together)
-    if solution is not None:
-        return together, {}, solution
-    admitted: list[Topology] = []
-    failures: dict[str, str] = {}
-    for topology in together:
-        if len(together) > 1:
-            instance = instance_of(problem, [*admitted, topology], memory_counts)
-            reason = why_not(instance, [*admitted, topology])
-            found = None if reason else attempt(instance, [*admitted, topology])
-            if found is not None:
-                admitted, solution = [*admitted, topology], found
-                continue
-        beside = f" beside {', '.join(other.id for other in admitted)}" if admitted else ""
-        failures[topology.id] = reason or f"no placement was found that keeps to all capacities{beside}"
-    return admitted, failures, solution
-
-
-def why_not(instance: Instance, topologies: list[Topology]) -> str:
-    """Return why the instance has no placement, where a simple count shows it; otherwise an empty text."""
-    if instance.total_load > sum(instance.capacity):
-        return (
-            f"the executors weigh {_per_unit(instance, instance.total_load)} in all, "
-            f"the usable nodes hold {_per_unit(instance, sum(instance.capacity))}"
-        )
-    names = [(topology, executor) for topology in topologies for executor in topology.executors]
-    hosts = [node for node, slots in enumerate(instance.slots) if slots]
-    if not hosts:
-        return "no node has a free slot"
-    for kind, members in enumerate(instance.members):
-        load, memory = instance.load[kind], instance.memory[kind]
-        if not any(load <= instance.capacity[node] and memory <= instance.room[node] for node in hosts):
-            topology, executor = names[members[0]]
-            what = "memory" if any(load <= instance.capacity[node] for node in hosts) else "load"
-            return f"no usable node holds the {what} of {executor.name} of {topology.id!r}"
-    if sum(memory * len(members) for memory, members in zip(instance.memory, instance.members, strict=True)) > sum(
-        instance.room[node] for node in hosts
-    ):
-        return "the executors ask for more memory than the usable nodes have"
-    return ""
-
-
-def _per_unit(instance: Instance, load: int) -> str:
-    return f"{load * instance.load_unit:g}"
