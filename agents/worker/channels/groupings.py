@@ -256,14 +256,16 @@ class Router:
         Every stream has as many rows.
         """
         count = 0
-        if len(emitted) == len(self._streams):
-            groupings = [grouping for part in self._streams.values() for grouping in part]
-            if all(isinstance(grouping, Global) for grouping in groupings):
-                for stream, rows in emitted.items():
-                    count += len(rows)
-                    for grouping in self._streams[stream]:
-                        grouping.channel.add(rows, stamps.get(stream, ()), ticks)  # type: ignore[attr-defined]
-                return count
+        whole = {
+            stream: [grouping.channel for grouping in part if isinstance(grouping, Global)]
+            for stream, part in self._streams.items()
+        }
+        if emitted.keys() == whole.keys() and all(len(whole[name]) == len(self._streams[name]) for name in whole):
+            for stream, rows in emitted.items():
+                count += len(rows)
+                for channel in whole[stream]:
+                    channel.add(rows, stamps.get(stream, ()), ticks)
+            return count
         start = 0
         for stop, tick in ticks:
             parts = {stream: rows[start:stop] for stream, rows in emitted.items()}
