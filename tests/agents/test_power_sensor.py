@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,11 @@ def test_every_row_has_its_own_time_and_source_and_fits_the_table(
     assert [row["t_ns"] for row in package] == sorted({row["t_ns"] for row in package})
     assert package[0]["flags"].startswith("first")
     assert package[0]["watts"] is None
-    for row in package[1:]:
+    # Where this process had to wait, what is replayed jumps by more than a package can take: a missing step, at which
+    # joules begin anew.
+    compared = list(takewhile(lambda row: row["joules"] is not None, package[1:]))
+    assert compared
+    for row in compared:
         least, most = replay.joules_between(f"{RAPL}/energy_uj", package[0]["t_ns"], row["t_ns"])
         # The bound knows the mean power of the steps beside an end; here it may have been the higher of the two.
         bound = row["bound_joules"] + (package[0]["t_half_ns"] + row["t_half_ns"]) / 1e9 * 60
