@@ -244,6 +244,11 @@ class Attempt:
         for known in self._from:
             known.pop(node, None)
 
+    def unplaced(self, executors: Iterable[Executor]) -> list[Executor]:
+        """Return those of `executors` that have no place now."""
+        placed = {one for workers in self._workers for worker in workers if worker for one in worker.executors}
+        return [executor for executor in executors if executor not in placed]
+
     def commit(self) -> None:
         """Start the new workers."""
         for node, workers in enumerate(self._workers):

@@ -147,13 +147,15 @@ def _schedule(
     stopped: Stopped = []
     outcome = Outcome("short", "")
     reason = f"after evicting, within {ATTEMPTS} attempts"
+    unplaced: Amount | None = None
     for _ in range(ATTEMPTS):
-        outcome = attempted(ledger, recipe, topology)
+        outcome = attempted(ledger, recipe, topology, unplaced=unplaced)
+        unplaced = outcome.unplaced
         if outcome.result == "placed":
             return outcome, f"Running - {outcome.message}", [name for name, _ in stopped]
         if outcome.result == "impossible":
             break
-        if not _make_room(ledger, topology, less_deserving, stopped):
+        if not _make_room(ledger, unplaced, less_deserving, stopped):
             reason = ""
             break
     restore(ledger, stopped)
@@ -163,7 +165,11 @@ def _schedule(
 
 
 def attempted(
-    ledger: ResourceLedger, recipe: Recipe, topology: Topology, nodes: Sequence[int] | None = None
+    ledger: ResourceLedger,
+    recipe: Recipe,
+    topology: Topology,
+    nodes: Sequence[int] | None = None,
+    unplaced: Amount | None = None,
 ) -> Outcome:
     """Return the strategy's outcome, without running it when the total resources are too small.
 
@@ -172,19 +178,22 @@ def attempted(
         recipe: the strategy.
         topology: the topology to place.
         nodes: nodes in an order of an earlier time, for engine 1.1; None = the order of now.
+        unplaced: the part of the demand that the last attempt left without a place; Storm 2.x runs the strategy again
+            if this much is available. None = the whole demand.
     """
     todo = waiting(topology, ledger.state.workers[topology.id])
     missing = ledger.demanded(topology.id, todo)
-    if not ledger.available.covers(missing):
+    if not ledger.available.covers(missing if unplaced is None else unplaced):
         return Outcome(
-            "short", f"{in_words(ledger, missing)} are missing, {in_words(ledger, ledger.available)} available"
+            "short",
+            f"{in_words(ledger, missing)} are missing, {in_words(ledger, ledger.available)} available",
+            unplaced=missing,
         )
     return recipe.place(ledger, topology, todo, nodes)
 
 
-def _make_room(ledger: ResourceLedger, topology: Topology, candidates: Sequence[Topology], stopped: Stopped) -> bool:
-    """Evict until the total resources suffice and cover what was missing. Return whether anything was evicted."""
-    missing = ledger.demanded(topology.id, waiting(topology, ledger.state.workers[topology.id]))
+def _make_room(ledger: ResourceLedger, missing: Amount, candidates: Sequence[Topology], stopped: Stopped) -> bool:
+    """Evict until what is available, and what was evicted, cover `missing`. Return whether anything was evicted."""
     gone = Amount(0, 0)
     before = len(stopped)
     for candidate in candidates:

@@ -99,6 +99,9 @@ STATES = 10_000
 """Storm's limit on places tried per topology."""
 
 
+NOTHING = Amount(0, 0)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Result of an attempt.
@@ -107,11 +110,13 @@ class Outcome:
         result: `placed`, `short` (evicting others may help) or `impossible`.
         message: reason, or the strategy's own text.
         limit_hit: whether the time limit ended the search.
+        unplaced: demand of the executors that the attempt had not placed when it gave up.
     """
 
     result: Literal["placed", "short", "impossible"]
     message: str
     limit_hit: bool = False
+    unplaced: Amount = NOTHING
 
 
 @dataclass(frozen=True)
@@ -165,13 +170,15 @@ class Recipe:
         else:
             hopeless = shortage(attempt, order)
             if hopeless is not None:
-                return Outcome("short", f"Cannot schedule by {self.words}: {hopeless}")
+                everything = ledger.demanded(topology.id, waiting)
+                return Outcome("short", f"Cannot schedule by {self.words}: {hopeless}", unplaced=everything)
             limits = Limits(self._states(topology), self.time_limit_s, self._sort_again())
             search = Search(attempt, nodes, order, limits)
             placed, limit_hit = search.run(), search.limit_hit
             account = f" ({search.states} states traversed, backtracked {search.backtracks} times)"
         if not placed:
-            return Outcome("short", f"Cannot schedule by {self.words}{account}", limit_hit)
+            left = ledger.demanded(topology.id, attempt.unplaced(waiting))
+            return Outcome("short", f"Cannot schedule by {self.words}{account}", limit_hit, left)
         attempt.commit()
         return Outcome("placed", f"Fully Scheduled by {self.words}{account}", limit_hit)
 

@@ -28,14 +28,17 @@ HASHED = "which of the workers started in this round are released depends on Sto
 
 COMPLETE = "ours leaves complete topologies in users' pools unchanged (`docs/schedulers/multitenant.md`)"
 
-UNKNOWN = "not explained yet"
+OVERFULL = "a pool with more nodes than its limit: the difference is negative, and Storm takes as many nodes from the \
+user's other topologies for one that needs none (`IsolatedPool.getNodesForIsolatedTop`, `nodesNeededFromOthers`)"
+
+UNSEARCHED = "where executors cannot all fit into free slots, ours does not search, and evicts for all of them; Storm \
+searches up to its limit, and evicts for those without a place at that moment"
 
 DIFFERENT: Mapping[str, Mapping[int, str]] = {
     "default": {349: HASHED},
-    "multitenant": {289: UNKNOWN, 919: COMPLETE},
+    "multitenant": {289: OVERFULL, 919: COMPLETE},
     "resource-aware generic": {791: COUNTED},
-    "resource-aware default-old": {437: COUNTED, 551: COUNTED, 642: UNKNOWN, 868: COUNTED, 943: COUNTED, 951: COUNTED},
-    "resource-aware round-robin": {964: UNKNOWN},
+    "resource-aware default-old": {392: COUNTED, 642: UNSEARCHED, 943: COUNTED},
 }
 """Scheduler -> round below 1,000 in which placements differ although Storm lost no executor -> why."""
 

@@ -8,7 +8,7 @@ from histories import Rounds, after, histories, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inventory.cluster import Cluster, Node
+from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
 from inventory.plugins import given as params_given
 from scheduler.algorithms.resource_aware import Guarantee, ResourceAware, ResourceAwareParams
@@ -126,6 +126,19 @@ def test_eviction_goes_on_until_what_went_covers_what_was_missing() -> None:
     evicted = [name for name, status in statuses(plan).items() if status == "failed"]
     assert evicted == ["s3"]  # s3 and s2 had to go (2 x 100 cover 150); s2 found its room again
     assert plan.details["scheduling_order"] == ["big", "s0", "s1", "s2", "s3"]
+
+
+def test_as_little_is_evicted_as_the_failed_attempt_left_without_a_place() -> None:
+    nodes = {"a": 300.0, "b": 100.0, "c": 300.0}
+    low, middle = topology("low", priority=30), topology("middle", priority=20)
+    cluster = Cluster(
+        tuple(Node(id=name, cpu=cpu, memory_mb=4096.0) for name, cpu in nodes.items()),
+        existing=(ExistingWorker("low", "b", 0, ("s[0]",)), ExistingWorker("middle", "c", 0, ("s[0]",))),
+    )
+    high = topology("high", 4, priority=10, worker_max_heap_mb=4096.0)
+    # round-robin avoids nodes of others: three executors find room on `a`, and `low` makes room for the fourth.
+    plan = place(Problem(cluster, (low, middle, high)), ResourceAwareParams(strategy="round-robin"))
+    assert statuses(plan) == {"low": "failed", "middle": "placed", "high": "placed"}
 
 
 def test_a_running_topology_counts_for_its_user() -> None:
