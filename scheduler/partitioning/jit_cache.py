@@ -21,6 +21,7 @@ from inventory.errors import UnfitError
 from scheduler.partitioning import (
     kernels_annealing,
     kernels_bisection,
+    kernels_chains,
     kernels_coarsening,
     kernels_halving,
     kernels_hops,
@@ -41,6 +42,9 @@ ENTRIES: tuple[Kernel, ...] = (
     kernels_regions.rework,
     kernels_pricing.price,
     kernels_hops.anneal_hops,
+    kernels_chains.walk,
+    kernels_chains.fill,
+    kernels_chains.total,
 )
 """Kernels called from Python; they call the others."""
 
@@ -62,6 +66,8 @@ INNER: tuple[Callable[..., float | None], ...] = (
     kernels_halving.drop,
     kernels_halving.halve,
     kernels_refinement.best_move,
+    kernels_chains.rank,
+    kernels_chains.arrange,
 )
 """The other kernels, each before those that call it."""
 

@@ -200,7 +200,7 @@ class _Large:
         if all(node in part_of for node in self._instance.home):
             yield ints(part_of[node] for node in self._instance.home)
         if self._sparse:
-            for order in (list(range(len(self._graph))), self._depth_first()):
+            for order in (ints(range(len(self._graph))), self._depth_first()):
                 part = self._filled(order)
                 if part is not None:
                     yield part
@@ -247,52 +247,28 @@ class _Large:
             count += 1
         return count
 
-    def _filled(self, order: list[int]) -> Ints | None:
+    def _filled(self, order: Ints) -> Ints | None:
         """Return a placement that fills the parts one after the other with vertices in `order`, or None."""
-        graph, parts = self._graph, len(self._order)
-        part = blank(len(graph))
-        at = load = memory = 0
-        for v in order:
-            while at < parts and (load + graph.vw[v] > self._cap[at] or memory + graph.vm[v] > self._room[at]):
-                at += 1
-                load = memory = 0
-            if at == parts:
-                return None
-            part[v] = at
-            load += graph.vw[v]
-            memory += graph.vm[v]
-        return part
+        graph, part = self._graph, blank(len(self._graph))
+        limits = self._cap, self._room
+        return part if self._do.fill(len(graph), len(self._order), order, graph.vw, graph.vm, *limits, part) else None
 
-    def _depth_first(self) -> list[int]:
+    def _depth_first(self) -> Ints:
         """Return the vertices along paths: from those with the fewest partners, largest rate first."""
-        graph = self._graph
-        xadj, adj, wgt = list(graph.xadj), list(graph.adj), list(graph.wgt)
-        seen = [False] * len(graph)
-        order: list[int] = []
-        for start in sorted(range(len(graph)), key=lambda v: (xadj[v + 1] - xadj[v], v)):
-            stack = [start]
-            while stack:
-                v = stack.pop()
-                if seen[v]:
-                    continue
-                seen[v] = True
-                order.append(v)
-                row = [(wgt[e], -adj[e]) for e in range(xadj[v], xadj[v + 1]) if not seen[adj[e]]]
-                stack.extend(-u for _, u in sorted(row))
+        graph, n = self._graph, len(self._graph)
+        order = blank(n)
+        self._do.walk(n, *graph.fields[:3], blank(n + 1), blank(n), blank(n), blank(len(graph.adj)), order)
         return order
 
     # --- limits ---------------------------------------------------------------------------------------------------
 
-    def _used(self, graph: Graph, part: Ints | list[int]) -> tuple[list[int], list[int]]:
+    def _used(self, graph: Graph, part: Ints) -> tuple[Ints, Ints]:
         """Return load and memory per part; vertices without a part do not count."""
-        load, memory = [0] * len(self._order), [0] * len(self._order)
-        for v, p in enumerate(part):
-            if p >= 0:
-                load[p] += graph.vw[v]
-                memory[p] += graph.vm[v]
+        load, memory = blank(len(self._order)), blank(len(self._order))
+        self._do.total(len(graph), graph.vw, graph.vm, part, load, memory)
         return load, memory
 
-    def _fits(self, part: Ints | list[int]) -> bool:
+    def _fits(self, part: Ints) -> bool:
         load, memory = self._used(self._graph, part)
         return all(a <= b for a, b in zip(load, self._cap, strict=True)) and all(
             a <= b for a, b in zip(memory, self._room, strict=True)

@@ -144,6 +144,46 @@ def test_compiled_and_interpreted_kernels_agree(case: tuple[Graph, int, int]) ->
         assert answers(case) == compiled
 
 
+def along_paths(graph: Graph) -> list[int]:
+    """The vertices as a search in depth meets them that begins with those that have the fewest partners."""
+    rows = [range(graph.xadj[v], graph.xadj[v + 1]) for v in range(len(graph))]
+    order: list[int] = []
+    stack = sorted(range(len(graph)), key=lambda v: (-len(rows[v]), -v))
+    while stack:
+        v = stack.pop()
+        if v not in order:
+            order.append(v)
+            stack += sorted((graph.adj[e] for e in rows[v]), key=lambda u: (rate_of(graph, v, u), -u))
+    return order
+
+
+def rate_of(graph: Graph, v: int, u: int) -> int:
+    return next(graph.wgt[e] for e in range(graph.xadj[v], graph.xadj[v + 1]) if graph.adj[e] == u)
+
+
+@pytest.mark.parametrize("kernels", [INTERPRETED, None], ids=["interpreted", "compiled"])
+@settings(deadline=None, max_examples=60)
+@given(case=graphs())
+def test_parts_are_filled_one_after_the_other_along_paths(
+    case: tuple[Graph, int, int], kernels: SimpleNamespace | None
+) -> None:
+    graph, k, seed = case
+    do, n = kernels or jit_cache.compiled(), len(graph)
+    levels = levels_of(graph, k, seed, spare=seed % 4)
+    order, part = blank(n), ints([-1] * n)
+    do.walk(n, *graph.fields[:3], blank(n + 1), blank(n), blank(n), blank(len(graph.adj)), order)
+    assert list(order) == along_paths(graph)
+    fits = do.fill(n, k, order, graph.vw, graph.vm, levels.cap, levels.room, part)
+    placed = [v for v in order if part[v] >= 0]
+    assert placed == list(order[: len(placed)])
+    assert [part[v] for v in placed] == sorted(part[v] for v in placed)
+    load, memory = blank(k), blank(k)
+    assert do.total(n, graph.vw, graph.vm, part, load, memory) == len(placed)
+    assert list(load) == loads(induced(graph, placed), ints(part[v] for v in placed), k)
+    assert all(used <= limit for used, limit in zip(load, levels.cap, strict=True))
+    assert bool(fits) == (len(placed) == n)
+
+
 def test_two_groups_joined_by_one_pair_are_divided_there() -> None:
     rows: list[list[tuple[int, int]]] = [[] for _ in range(60)]
 
