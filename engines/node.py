@@ -226,9 +226,11 @@ class Node:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 process = self._running.pop(found[0], None)
                 if process is not None:
+                    tail = b""
                     with suppress(OSError):
-                        tail = end_of(Path(process.log), MOST_TAIL).decode(errors="replace")
-                        say(Ended(process.name, os.waitstatus_to_exitcode(found[1]), tail))
+                        tail = end_of(Path(process.log), MOST_TAIL)
+                    status = os.waitstatus_to_exitcode(found[1])
+                    say(Ended(process.name, status, tail.decode(errors="replace")))
 
     def _relay(self, path: Path) -> None:
         begin = self._read.get(path.name, 0)

@@ -173,6 +173,17 @@ def test_a_process_that_ends_is_named_and_those_that_it_has_left_are_ended(job: 
     assert not any(map(psutil.pid_exists, orphans))
 
 
+def test_a_process_that_ends_is_named_also_where_its_log_is_gone(job: EngineJob) -> None:
+    async def course() -> str:
+        async with machines(job) as started:
+            code = "import os, sys; os.unlink(sys.argv[1]); sys.exit(3)"
+            log = job.folder_on("n1") / LOGS / "n1" / "daemon.log"
+            await started.start([process(job, "n1", code, str(log))], {})
+            return await asyncio.wait_for(asyncio.shield(started.failed), 30)
+
+    assert asyncio.run(course()) == "the daemon of n1 ended with status 3"
+
+
 def test_nothing_is_left_on_a_node_when_the_controller_is_gone(job: EngineJob) -> None:
     folder = job.folder_on("n1")
     command = [sys.executable, "-P", "-m", "engines.node"]
