@@ -4,19 +4,19 @@ Thermal throttling, changes of CPU settings by others, and background load are r
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from agents.cpu.plan import CLOCK_RANGE, GOVERNOR, TURBO, is_real_sysfs
 from agents.cpu.topology import FOLDER
 from agents.power.reader import MeteredHost, Readable
-from agents.sensors.kernel import core_busy_ns, process_cpu_ns
+from agents.sensors.host_load import HostLoad
 
 THROTTLED, CHANGED, BACKGROUND = "cpu_throttled", "cpu_changed", "background_load"
 """Kinds of events."""
 
 MOST_BACKGROUND = 0.05
-"""Fraction of all cores. It includes the kernel's work for the run itself, mainly networking."""
+"""Fraction of all cores."""
 
 MOST_HELD = 256
 """Most files kept open; a process may have a thousand, and a large host would need more."""
@@ -111,55 +111,15 @@ class InterferenceMonitor:
         else:
             self._load.update(processes)
         if _LAST_MARK in marks:
-            yield from self._load.events("node")
+            yield from background_events(self._load, "node")
 
 
-class HostLoad:
-    """CPU time of all cores of a host, and of those of its processes that belong to a run, since `begin`."""
-
-    def __init__(self, host: MeteredHost) -> None:
-        self._host = host
-        self._stat = host.root / "proc/stat"
-        self._begin_ns = self._ours_ns = 0
-        self._cores: dict[str, int] = {}
-        self._seen: dict[int, int] = {}
-
-    def begin(self, processes: Iterable[int]) -> None:
-        """Start counting."""
-        self._begin_ns = self._host.monotonic_ns()
-        self._cores = self._busy_ns()
-        self._seen = {}
-        self.update(processes)
-        self._ours_ns = 0
-
-    def update(self, processes: Iterable[int]) -> None:
-        """Add the CPU time of these processes; the time of a process after its last update is lost when it ends."""
-        for process in processes:
-            used_ns = process_cpu_ns(process)
-            if used_ns is not None:
-                self._ours_ns += used_ns - self._seen.get(process, 0)
-                self._seen[process] = used_ns
-
-    def share(self) -> float | None:
-        """Return the fraction of all cores used by other processes; None if unknown."""
-        now = self._busy_ns()
-        length_ns = self._host.monotonic_ns() - self._begin_ns
-        if not self._begin_ns or not length_ns or not now or now.keys() != self._cores.keys():
-            return None
-        busy_ns = sum(now.values()) - sum(self._cores.values())
-        return max(0.0, (busy_ns - self._ours_ns) / (length_ns * len(now)))
-
-    def events(self, subject: str) -> Iterator[Event]:
-        """Yield an event if that fraction is too high."""
-        share = self.share()
-        if share is not None and share > MOST_BACKGROUND:
-            detail = f"{share:.0%} of all cores worked for others than this run in the measured interval"
-            yield Event(BACKGROUND, subject, detail, share)
-
-    def _busy_ns(self) -> dict[str, int]:
-        with suppress(OSError, ValueError):
-            return core_busy_ns(self._stat)
-        return {}
+def background_events(load: HostLoad, subject: str) -> Iterator[Event]:
+    """Yield an event if others than the run have used too much of a host since its `begin`."""
+    share = load.share()
+    if share is not None and share > MOST_BACKGROUND:
+        detail = f"{share:.0%} of all cores worked for others than this run in the measured interval"
+        yield Event(BACKGROUND, subject, detail, share)
 
 
 class _File:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from agents.power.reader import MeteredHost
 from agents.protocol import IdleBaseline
-from agents.sensors.interference import Event, HostLoad
+from agents.sensors.host_load import HostLoad
+from agents.sensors.interference import Event, background_events
 from campaign.agenda.agenda import IdleEntry
 from campaign.agenda.cpu import Machine
 from controller.nodes.agents import Agents
@@ -48,7 +49,7 @@ async def measuring_other_load(roots: Sequence[int] | None, report: Callable[[Ev
     finally:
         over.set()
         await following
-    for event in load.events("host"):
+    for event in background_events(load, "host"):
         report(event)
 
 
