@@ -28,6 +28,8 @@ class PreparedInput:
         records: number of records in it.
         origin: one line about the origin of the data, for the report.
         quarantined: rows of the source left out, by class (`malformed`, `outlier`, `out_of_order`).
+        is_measured: whether it is measured, so that it differs whenever it is prepared again. A campaign keeps it for
+            its later runs: `prepare` then finds the file in its folder.
     """
 
     name: str
@@ -36,6 +38,7 @@ class PreparedInput:
     records: int
     origin: str
     quarantined: Mapping[str, int] = field(default_factory=dict)
+    is_measured: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
 """Plan of a campaign: clusters, plans at all combinations of its factors, the order of its runs, and their inputs."""
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,6 +21,7 @@ from campaign.agenda.run_order import Run, runs_of
 from campaign.agenda.search import check_search
 from controller.host.addresses import find_beside, with_addresses
 from inventory.ansible_hosts import Hosts
+from inventory.atomic_files import replace_file
 from inventory.cluster import Cluster
 from inventory.documents import Located, Origin, dump_json
 from inventory.errors import InputError, nearest
@@ -179,8 +183,14 @@ def select_runs(plan: CampaignPlan, choice: str | None) -> list[Run]:
     return [run for run in plan.runs if all(run.labels[key] in values for key, values in wanted.items())]
 
 
-def prepare_inputs(plan: CampaignPlan, runs: Sequence[Run], folder: Path) -> Inputs:
+def prepare_inputs(plan: CampaignPlan, runs: Sequence[Run], folder: Path, kept: Path) -> Inputs:
     """Prepare the inputs of these runs' workloads below `folder`, the same ones once.
+
+    Args:
+        plan: the campaign.
+        runs: the runs.
+        folder: where to.
+        kept: folder in which `keep_measured` has kept measured inputs; it need not exist.
 
     Raises:
         InputError: an input cannot be used.
@@ -192,14 +202,26 @@ def prepare_inputs(plan: CampaignPlan, runs: Sequence[Run], folder: Path) -> Inp
         application = plan.at(run).applications[run.workload]
         same = dump_json([run.workload, application.params])
         if same not in prepared:
+            own = folder / f"{run.workload}-{sha256(same.encode()).hexdigest()[:12]}"
+            if (kept / own.name).is_dir():
+                shutil.copytree(kept / own.name, own)
             try:
-                prepared[same] = application.workload.prepare(folder / f"{run.workload}-{len(prepared)}")
+                prepared[same] = application.workload.prepare(own)
             except InputError as fault:
                 located = (application.origin / "params").error(str(fault))
                 agenda = Origin(application.origin.document)
                 raise _named(located, run.combination, agenda) from None
         inputs[run.combination, run.workload] = prepared[same]
     return inputs
+
+
+def keep_measured(inputs: Inputs, kept: Path) -> None:
+    """Keep measured inputs, for runs after an interruption, which have to read the same ones."""
+    for entry in chain.from_iterable(inputs.values()):
+        file = kept / entry.path.parent.name / entry.path.name
+        if entry.is_measured and not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(file, entry.path.read_bytes(), durable=True)
 
 
 def read_clusters(agenda: Located[Agenda], beside: Path, meanwhile: Callable[[], object]) -> dict[str, ReadCluster]:

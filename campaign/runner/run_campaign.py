@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from agents.arrow_import import skip_pandas_import
-from campaign.agenda.campaign_plan import CampaignPlan, Inputs, prepare_inputs
+from campaign.agenda.campaign_plan import CampaignPlan, Inputs, keep_measured, prepare_inputs
 from campaign.agenda.run_order import Run
 from campaign.display.progress import view_for
 from campaign.display.terminal import Settings, progress_bar, show
@@ -26,6 +26,9 @@ from controller.nodes.backend import Backend
 from engines.selection import AGENTS, ENGINES, ready
 from inventory.errors import UnfitError
 from workloads.workload import reporting_to
+
+INPUTS = "inputs"
+"""Folder of a campaign with its measured inputs."""
 
 
 def run_all(
@@ -72,6 +75,8 @@ def run_all(
             inputs = prepared(opened, runs, work / "inputs", settings)
             opened.check_inputs(inputs)
             store = opened.store()
+            with writing(opened.folder):
+                keep_measured(inputs, opened.folder / INPUTS)
         view = view_for(settings.quiet, settings.color)
 
         def execute(plan: CampaignPlan, runs: Sequence[Run], store: ResultStore, last_stage: str) -> Ending:
@@ -143,4 +148,4 @@ def prepared(opened: Opened, runs: Sequence[Run], folder: Path, settings: Settin
     placed += [profiling.run for profiling in opened.unprofiled(runs)]
     placed += [calibration.run for calibration in opened.plan.calibrations.values()]
     with progress_bar("preparing inputs", settings.quiet, settings.color) as listener, reporting_to(listener):
-        return prepare_inputs(opened.plan, placed, folder)
+        return prepare_inputs(opened.plan, placed, folder, opened.folder / INPUTS)

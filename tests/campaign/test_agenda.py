@@ -148,10 +148,10 @@ def test_a_node_that_a_scheduler_cannot_rank_is_named_with_its_line(tmp_path: Pa
 def test_a_text_that_cannot_be_used_is_refused_with_its_place(tmp_path: Path) -> None:
     document = parse(GOOD.replace("workers: 2", f"text: {tmp_path / 'nowhere.txt'}"), "a.yaml")
     found = campaign_plan(agenda_of(document), read_cluster("loopback"))
-    usable = prepare_inputs(found, select_runs(found, "workload=wordcount"), tmp_path / "inputs")
+    usable = prepare_inputs(found, select_runs(found, "workload=wordcount"), tmp_path / "inputs", tmp_path / "kept")
     assert len(usable["", "wordcount"]) == 1
     with pytest.raises(InputError, match=r"a\.yaml:6: workloads\[1\]\.params: text: .*nowhere\.txt does not exist"):
-        prepare_inputs(found, select_runs(found, "workload=stepped"), tmp_path / "inputs")
+        prepare_inputs(found, select_runs(found, "workload=stepped"), tmp_path / "inputs", tmp_path / "kept")
 
 
 def test_an_inventory_beside_the_agenda_is_found(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from hashlib import sha256
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,19 @@ def test_only_does_a_part_and_resume_does_the_rest_with_the_same_agenda_only(des
     assert (desk.campaign / "runs" / done / "run.json").stat().st_mtime_ns == before
     assert len(list((desk.folder / "results" / "short").iterdir())) == 2  # the folder and `latest`
     assert len(json.loads((desk.campaign / "campaign.json").read_text())["resumed"]) == 1
+
+
+@pytest.mark.long
+def test_a_resumed_campaign_goes_on_with_what_was_measured_of_the_processor_at_its_begin(desk: Any) -> None:
+    workload = {"name": "linear", "rate": {"kind": "constant", "tuples_per_s": 50}}
+    agenda = desk.agenda(workloads=[workload], schedulers=["even", "local-search"], duration_s=0.5)
+    assert desk.run("run", agenda, "--only", "scheduler=even", "--no-report").status == 0
+    (kept,) = (desk.campaign / "inputs").glob("*/*")
+    outcome = desk.run("run", "--resume", "results/short/latest", "--no-report")
+    assert outcome.status == 0, outcome
+    first, second = desk.results().values()
+    assert first["inputs"] == second["inputs"]
+    assert [entry["sha256"] for entry in first["inputs"]] == [sha256(kept.read_bytes()).hexdigest()]
 
 
 @pytest.mark.long

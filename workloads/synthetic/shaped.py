@@ -206,7 +206,8 @@ class Synthetic:
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             path.write_bytes(msgspec.json.encode(calibrate()))
-        return [PreparedInput(CALIBRATION, path, sha256(path.read_bytes()).hexdigest(), 1, "generated")]
+        digest = sha256(path.read_bytes()).hexdigest()
+        return [PreparedInput(CALIBRATION, path, digest, 1, "generated", is_measured=True)]
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
         """Return every sink's digest, computed from how often each record reaches it along all paths."""
