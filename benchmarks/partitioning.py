@@ -81,21 +81,28 @@ def peers(problem: Instance, seeds: int, names: list[str]) -> dict[str, Result]:
 
 
 def draw(family: str, cases: dict[str, dict[str, Result]], path: Path) -> None:
-    """W, as a multiple of the lowest, against CPU seconds; one panel per case."""
+    """W, as a multiple of the lowest, against CPU seconds; one panel per case, two in a row."""
     import matplotlib as mpl
 
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": "partitioning", "svg.fonttype": "none"})
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
-    figure, panels = plt.subplots(1, len(cases), figsize=(3.6 * len(cases), 3.2), squeeze=False, layout="constrained")
-    for panel, (case, results) in zip(panels[0], cases.items(), strict=True):
+    rows = -(-len(cases) // 2)
+    figure, panels = plt.subplots(rows, 2, figsize=(7.2, 2.6 * rows), squeeze=False, layout="constrained")
+    for panel in panels.flat[len(cases) :]:
+        panel.set_visible(False)
+    for panel, (case, results) in zip(panels.flat, cases.items(), strict=False):
         lowest = min(result.w for result in results.values() if result.w is not None)
-        for (tool, result), mark in zip(results.items(), MARKS, strict=True):
+        for (tool, result), mark in zip(results.items(), MARKS, strict=False):
             if result.w is not None:
                 panel.scatter([result.seconds], [result.w / max(lowest, 1)], marker=mark, label=tool)
         panel.set(xscale="log", title=case, xlabel="CPU seconds", ylabel="W / lowest W")
-        panel.grid(True, which="both", alpha=0.25)
+        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+        panel.xaxis.set_minor_formatter(NullFormatter())
+        panel.grid(True, alpha=0.25)
     panels[0][0].legend(frameon=False, fontsize=7)
     figure.savefig(path / f"{family}.svg", metadata={"Date": None})
 

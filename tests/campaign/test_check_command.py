@@ -91,8 +91,10 @@ class Fastest(Named):
 
 OPERATORS = """
 import itertools, json
+from hashlib import sha256
 from sample_plugin import Counting, Numbers, Total
 from workloads.operators import NOTHING
+from workloads.workload import PreparedInput
 
 class Bad(Numbers):
     total = Total
@@ -143,6 +145,13 @@ class Chancy(Counting):
 class Chance(Bad):
     name, counting = "bad-chance", Chancy
 
+class Fresh(Bad):
+    name = "bad-fresh"
+    def prepare(self, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "token").write_text(str(folder))
+        return [PreparedInput("token", folder / "token", sha256(str(folder).encode()).hexdigest(), 1, "made up")]
+
 class Wrong(Bad):
     name = "bad-reference"
     def reference(self, positions, inputs):
@@ -183,7 +192,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _package(folder, "bad_schedulers", SCHEDULERS, "millrace.schedulers", made)
     _package(folder, "sample_plugin", SAMPLE.read_text(), "millrace.workloads", {"sample-numbers": "Numbers"})
     kinds = ("Forgetful", "Speechless", "Failing", "Endless", "Hiding", "Chance", "Doubling")
-    bad = {f"bad-{kind.lower()}": kind for kind in kinds} | {"bad-reference": "Wrong"}
+    bad = {f"bad-{kind.lower()}": kind for kind in kinds} | {"bad-reference": "Wrong", "bad-fresh": "Fresh"}
     _package(folder, "bad_workloads", OPERATORS, "millrace.workloads", bad)
     return folder
 
@@ -244,6 +253,7 @@ def test_what_is_wrong_with_a_scheduler_is_named(
         further("bad-failing", "operators", f"bad_workloads.py:{FAILING_LINE})"),
         ("bad-endless", "time", "process of total[0] did not return within"),
         further("bad-chance", "purity", "numbers[0]: two instances give "),
+        ("bad-fresh", "input", "'token' differs when it is prepared again"),
         ("bad-reference", "answer", "it differs from the reference: ('all',) = "),
         pytest.param(
             "bad-hiding", "moves", "wrong answer: ('all',) = ", marks=[pytest.mark.loopback, pytest.mark.long]

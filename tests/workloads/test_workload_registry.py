@@ -43,14 +43,6 @@ def test_every_workload_can_run_as_it_comes():
         assert load_workload(name, {}).topology().executors
 
 
-@pytest.mark.long
-def test_an_input_that_is_prepared_again_is_the_same_unless_it_is_measured(tmp_path):
-    for name in plugins(GROUP):
-        workload = load_workload(name, {})
-        first, again = (workload.prepare(tmp_path / f"{name}-{at}") for at in range(2))
-        assert [e.name for e in first if not e.is_measured and e.sha256 not in {other.sha256 for other in again}] == []
-
-
 def test_parameters_are_merged_over_the_defaults_and_survive_the_way_to_a_node():
     given = {"text": ["a.txt", "b.txt"], "parallelism": {"count": 2}, "ackers": 0, "workers": 2}
     workload = load_workload("wordcount", given)

@@ -21,13 +21,19 @@ SAME = "the same rows from two instances, and in another process"
 
 
 def try_workload(name: str, folder: Path, reporter: TrialReporter) -> None:
-    """Test the workload `name`; prepare its input in `folder` unless it exists."""
+    """Test the workload `name`; prepare its input twice below `folder`, unless it exists."""
     workload = load_workload(name, {})
     try:
         with _reported_call(workload, reporter, INPUT, "prepare"):
-            inputs = workload.prepare(folder)
+            inputs = workload.prepare(folder / "first")
+            again = {entry.name: entry.sha256 for entry in workload.prepare(folder / "again")}
     except BrokenError:
         return
+    for entry in inputs:
+        if not entry.is_measured and entry.sha256 != again.get(entry.name):
+            reporter.fault(
+                INPUT, f"{entry.name!r} differs when it is prepared again, which would keep campaigns from going on"
+            )
     records = ", ".join(f"{entry.name}: {entry.records:,} records" for entry in inputs)
     reporter.note(INPUT, records or "it needs no prepared input")
     try:
