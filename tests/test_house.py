@@ -24,7 +24,7 @@ LOCKS = ("build", "node", "controller", "dev", "docs", "java")
 
 MOST_LINES = 400
 MAY_BE_LONGER = re.compile(
-    r"^(LICENSE|tests/kept_results/.*|requirements/.*\.txt|docs/reference/cli\.md|docs/schemas/.*\.json|docs/.*\.svg)$"
+    r"^(LICENSE|tests/kept_results/.*|requirements/.*\.txt|docs/reference/cli\.md|docs/schemas/.*\.json|(docs|benchmarks)/.*\.svg)$"
 )
 
 
