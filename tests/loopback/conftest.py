@@ -150,8 +150,11 @@ class Desk:
 
     def processes(self, role: str = "") -> list[ProcessIdentity]:
         """What runs from this desk: agents, workers, controllers; with `role` only those that are shown as such."""
-        found = marked(f"XDG_STATE_HOME={self.state}".encode())
-        return [process for process in found if not role or _name(process) == f"millrace-{role}"]
+        return self.programs(f"millrace-{role}") if role else marked(f"XDG_STATE_HOME={self.state}".encode())
+
+    def programs(self, name: str) -> list[ProcessIdentity]:
+        """What runs from this desk and is shown by that name."""
+        return [process for process in self.processes() if _name(process) == name]
 
     def workers(self) -> list[ProcessIdentity]:
         """The workers that run from this desk."""

@@ -224,16 +224,11 @@ def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(desk: 
     assert 400_000 < work["operations"] < 5_000_000
 
 
-def javas(desk: Any) -> int:
-    names = (Path(f"/proc/{each.pid}/comm") for each in desk.processes())
-    return sum(name.exists() and name.read_text() == "java\n" for name in names)
-
-
 def test_ctrl_c_twice_and_a_killed_controller_leave_no_process_of_storm(desk: Any) -> None:
     agenda = desk.agenda(engine="storm", workloads=[workload(desk)], schedulers=["even"])
     for number, times in ((signal.SIGINT, 2), (signal.SIGKILL, 1)):
         process = desk.start("run", agenda)
-        desk.wait_for(lambda: javas(desk) >= 3, "Storm")
+        desk.wait_for(lambda: len(desk.programs("java")) >= 3, "Storm")
         for _ in range(times):
             process.send_signal(number)
             time.sleep(1)  # two signals at once are one
