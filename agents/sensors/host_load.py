@@ -6,7 +6,7 @@ includes interrupts, mainly those of the run's own networking. The CPU time of a
 those that ended without being waited for; it is only known where all processes of the host can be seen.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from os import sysconf
 from pathlib import Path
@@ -19,8 +19,8 @@ from inventory.times import NS
 INITIAL_NAMESPACE = 0xEFFFFFFC
 """Inode number of the host's own PID namespace (Linux, `include/linux/proc_ns.h`, `PROC_PID_INIT_INO`)."""
 
-_TIMES, _BEGIN = slice(11, 15), 19
-"""Positions of utime, stime, cutime and cstime, and of the start time, in `/proc/PID/stat` after the program's name."""
+PARENT, _TIMES, _BEGIN = 1, slice(11, 15), 19
+"""Positions of the parent's id, of utime, stime, cutime and cstime, and of the start time, in `process_fields`."""
 
 
 class Usage(NamedTuple):
@@ -87,17 +87,22 @@ def sees_all_processes(proc: Path) -> bool:
         return False
 
 
-def all_processes(proc: Path) -> Table:
-    """Return the CPU time of all living processes; its resolution is a tick, usually 10 ms."""
-    tick_ns = NS // sysconf("SC_CLK_TCK")
-    table: dict[tuple[int, int], Usage] = {}
+def process_fields(proc: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield all living processes: id, and the fields of `/proc/PID/stat` after the program's name."""
     for entry in proc.iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
                 # The program name in parentheses may contain any character.
-                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                user, system, ended_user, ended_system = (int(ticks) * tick_ns for ticks in fields[_TIMES])
-                table[int(entry.name), int(fields[_BEGIN])] = Usage(user + system, ended_user + ended_system)
+                yield int(entry.name), (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def all_processes(proc: Path) -> Table:
+    """Return the CPU time of all living processes; its resolution is a tick, usually 10 ms."""
+    tick_ns = NS // sysconf("SC_CLK_TCK")
+    table: dict[tuple[int, int], Usage] = {}
+    for process, fields in process_fields(proc):
+        user, system, ended_user, ended_system = (int(ticks) * tick_ns for ticks in fields[_TIMES])
+        table[process, int(fields[_BEGIN])] = Usage(user + system, ended_user + ended_system)
     return table
 
 

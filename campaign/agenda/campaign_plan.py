@@ -215,11 +215,13 @@ def prepare_inputs(plan: CampaignPlan, runs: Sequence[Run], folder: Path, kept: 
     return inputs
 
 
-def keep_measured(inputs: Inputs, kept: Path) -> None:
-    """Keep measured inputs, for runs after an interruption, which have to read the same ones."""
+def keep_measured(inputs: Inputs, folder: Path, kept: Path) -> None:
+    """Keep the measured inputs of `folder`, for runs after an interruption, which have to read the same ones."""
     for entry in chain.from_iterable(inputs.values()):
-        file = kept / entry.path.parent.name / entry.path.name
-        if entry.is_measured and not file.exists():
+        if not entry.is_measured:
+            continue
+        file = kept / entry.path.relative_to(folder)
+        if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             replace_file(file, entry.path.read_bytes(), durable=True)
 

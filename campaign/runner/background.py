@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agents.power.reader import MeteredHost
 from agents.protocol import IdleBaseline
-from agents.sensors.host_load import HostLoad
+from agents.sensors.host_load import PARENT, HostLoad, process_fields
 from agents.sensors.interference import Event, background_events
 from campaign.agenda.agenda import IdleEntry
 from campaign.agenda.cpu import Machine
@@ -56,12 +56,8 @@ async def measuring_other_load(roots: Sequence[int] | None, report: Callable[[Ev
 def with_descendants(roots: Iterable[int], proc: Path = Path("/proc")) -> list[int]:
     """Return these processes and all their living descendants."""
     children: dict[int, list[int]] = {}
-    for entry in proc.iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                # The program name in parentheses may contain any character.
-                parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
+    for process, fields in process_fields(proc):
+        children.setdefault(int(fields[PARENT]), []).append(process)
     found = list(dict.fromkeys(roots))
     for process in found:
         found += [child for child in children.get(process, ()) if child not in found]

@@ -28,7 +28,7 @@ from inventory.errors import UnfitError
 from workloads.workload import reporting_to
 
 INPUTS = "inputs"
-"""Folder of a campaign with its measured inputs."""
+"""Folder of prepared inputs while a campaign works; and of its measured inputs, in the campaign's folder."""
 
 
 def run_all(
@@ -72,11 +72,11 @@ def run_all(
         clusters = stack.enter_context(Clusters(backends, opened.plan, runs, state, work))
         clusters.start(first_inventory(opened, runs, backends))
         with clusters.loop.in_background():
-            inputs = prepared(opened, runs, work / "inputs", settings)
+            inputs = prepared(opened, runs, work / INPUTS, settings)
             opened.check_inputs(inputs)
             store = opened.store()
             with writing(opened.folder):
-                keep_measured(inputs, opened.folder / INPUTS)
+                keep_measured(inputs, work / INPUTS, opened.folder / INPUTS)
         view = view_for(settings.quiet, settings.color)
 
         def execute(plan: CampaignPlan, runs: Sequence[Run], store: ResultStore, last_stage: str) -> Ending:
