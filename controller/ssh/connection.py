@@ -11,6 +11,7 @@ import shlex
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 import fabric
@@ -132,7 +133,9 @@ class Connection:
         """Drop the client after a failed transfer; the next one opens another, and another connection if needed."""
         client, self._sftp = self._sftp, None
         if client is not None:
-            client.close()
+            # The connection may be broken without having been noticed yet.
+            with suppress(OSError, EOFError, paramiko.SSHException):
+                client.close()
 
     async def discard(self) -> None:
         """Close a connection that does not answer; the next use opens another."""
