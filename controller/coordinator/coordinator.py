@@ -318,8 +318,8 @@ class Coordinator:
         await epoch_workers.connect()
         if self._start_ns is None:
             self._start_ns = self._now_ns() + LEAD_NS
-        now_ns, offset = self._now_ns(), self._environment.offset
-        starts = {node: now_ns + offset(node).offset_ns for node in epoch_workers.nodes}
+        nodes = epoch_workers.nodes | {place.node for place in epoch_workers.workers}  # those that have just gone, too
+        starts = {node: self._now_ns() + self._environment.offset(node).offset_ns for node in nodes}
         self._reported.times.start_epoch(self._spec.epoch, epoch_workers.spec.workers, starts)
         await epoch_workers.start_sources(self._start_ns, self._reported.counted.positions)
         self._condition.notify()

@@ -174,7 +174,7 @@ class ReportTimes:
         Args:
             number: number of the epoch.
             workers: workers of the epoch.
-            start_ns: usable node -> start of the epoch, on the node's clock.
+            start_ns: node of the epoch -> start of the epoch, on the node's clock.
         """
         for epoch, place in list(self._last):
             if epoch < number and place.node in start_ns:

@@ -7,6 +7,8 @@ from conducting import MID, SINK, START_S, conduct, parts
 from obedient import PLACES, Obedient, spec_of
 
 from agents.protocol import (
+    Connect,
+    Connected,
     Cut,
     Failed,
     Go,
@@ -225,6 +227,23 @@ def test_a_killed_agent_is_restarted_and_gets_its_snapshots_again() -> None:
     assert nodes.got(Start, "n2")[-1].spec.restore == 1
     assert nodes.coordinator.event_log.recoveries[0].cause == "node n2: the agent of n2 was killed"
     assert not nodes.noted("node_lost")
+
+
+def test_an_agent_killed_when_all_workers_have_just_connected_is_restarted() -> None:
+    async def kill(nodes: Obedient) -> None:
+        nodes.mute.add(Connect)
+        nodes.kill_worker(MID)
+        while nodes.got(Connect)[-1].epoch < 2:
+            await asyncio.sleep(0.001)
+        for place in PLACES.values():
+            nodes.coordinator.handle_report(place.node, Connected(epoch=2, slot=place.index))
+        nodes.kill_agent("n2")
+        nodes.mute.clear()
+
+    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, kill)
+    assert nodes.epoch == 3
+    # Rows that its worker may have written after the start of the sources do not count.
+    assert [rows[:2] for rows in nodes.coordinator.unreported].count(("n2", 0)) == 2
 
 
 def test_executors_of_a_lost_node_are_placed_again_and_the_node_may_return() -> None:
