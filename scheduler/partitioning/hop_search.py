@@ -6,8 +6,6 @@ each set. What lies on a node is then moved to other nodes as a whole, then exec
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
-from math import log
 from random import Random
 
 from scheduler.partitioning.counts import counts_of
@@ -15,10 +13,10 @@ from scheduler.partitioning.hop_levels import levels_of
 from scheduler.partitioning.hops import HopTable
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.jit_cache import compiled
-from scheduler.partitioning.kernels_annealing import DRAWS, STAGES
-from scheduler.partitioning.large_neighbourhood import BEST, COLDEST, Preset
+from scheduler.partitioning.kernels_annealing import STAGES
+from scheduler.partitioning.large_neighbourhood import BEST, Preset, annealing_tables
 from scheduler.partitioning.parts import contracted, induced
-from scheduler.partitioning.rows import Floats, blank, floats, ints, listed
+from scheduler.partitioning.rows import blank, ints, listed
 from scheduler.partitioning.solving import MOST_PAIRS, SMALL, find, looks_for
 from scheduler.partitioning.tabu import Effort, settled
 
@@ -179,14 +177,6 @@ def _improved(
         yield nodes
 
 
-@cache
-def _tables() -> tuple[Floats, Floats]:
-    """Return the factors of all temperatures, and the tabled logarithms."""
-    # Rounded, so that they do not depend on the machine's logarithm.
-    draws = floats(round(-log((at + 0.5) / DRAWS) * 2**20) / 2**20 for at in range(DRAWS))
-    return floats(COLDEST ** (-stage / (STAGES - 1)) for stage in range(STAGES)), draws
-
-
 def _annealed(
     instance: Instance, table: HopTable, links: bool, random: Random, start: Sequence[int], heat: float
 ) -> list[int]:
@@ -218,7 +208,7 @@ def _annealed(
         ints(table.group[node] for node in usable),
         len(table.between),
         between,
-        *_tables(),
+        *annealing_tables(),
         hot,
         unit,
         max(1, steps // STAGES),

@@ -8,7 +8,8 @@ annealing after Kirkpatrick, Gelatt and Vecchi, 1983). Chains and the running pl
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import log
+from functools import cache
+from math import log, sqrt
 from random import Random
 
 from scheduler.partitioning.instance import Instance
@@ -16,7 +17,7 @@ from scheduler.partitioning.jit_cache import compiled
 from scheduler.partitioning.kernels_annealing import DRAWS, STAGES
 from scheduler.partitioning.multilevel import Multilevel
 from scheduler.partitioning.packing import components, induced, packed
-from scheduler.partitioning.rows import Graph, Ints, blank, floats, ints, listed
+from scheduler.partitioning.rows import Floats, Graph, Ints, blank, floats, ints, listed, ones
 from scheduler.partitioning.tabu import Effort
 
 SPARSE = 4
@@ -47,6 +48,7 @@ class Preset:
         looks, each: maximum number of steps of annealing, whatever the effort: the larger of `looks` and `each` per
             vertex.
         brief: whether `BRIEF` rounds end after the start.
+        by_cut: whether the pairs that a start cuts decide on further starts, refinement (`LITTLE`) and steps (`FULL`).
     """
 
     tries: int
@@ -55,15 +57,24 @@ class Preset:
     looks: int
     each: int = 0
     brief: bool = False
+    by_cut: bool = False
 
 
 SHORT = 3
 """Sequences of moves end after so many without a new best cut, where there is little time for refinement."""
 
-SLACKS, SEVERAL = (1.03, 1.01, 1.06, 1.03, 0.95), 4_000
+SLACK, SLACKS, SEVERAL = 1.03, (0.95, 1.03, 1.01, 1.06, 1.03), 4_000
 """One multilevel start each, on the fewest nodes, largest first, that hold this multiple of the load; graphs with more
-vertices have only the first. With less than 1, what fits least goes to further nodes: where a few hubs have most
-partners, that is little rate."""
+vertices have only one, with the first. With less than 1, what fits least goes to further nodes: where a few hubs have
+most partners, that is little rate."""
+
+LITTLE, LONG = 0.2, (2, 100)
+"""Where a start cuts fewer pairs per vertex, further starts take little time, and so does refinement in so many rounds
+with so much patience, which gains most there."""
+
+FULL, LEAST = 0.0219, 0.015
+"""Share of the steps, from `LEAST` to 1: pairs cut per vertex, times the 3/2 power of pairs per vertex over vertices
+per part, in units of `FULL`. So graphs that are soon divided well do not take much longer."""
 
 HUGE = 200_000
 """Graphs with more vertices have short rounds of refinement, and are divided by their coarser graphs."""
@@ -73,7 +84,15 @@ BRIEF = (20_000, 200, 3)
 would double the time there, or take several times as long, for 2 % of the cut."""
 
 FAST = Preset(tries=6, rounds=1, patience=SHORT, looks=1_000_000, each=80, brief=True)
-BEST = Preset(tries=8, rounds=2, patience=6, looks=2**62)
+BEST = Preset(tries=8, rounds=1, patience=6, looks=2**62, by_cut=True)
+
+
+@cache
+def annealing_tables() -> tuple[Floats, Floats]:
+    """Return the factor of each temperature, and the tabled logarithms (`DRAWS`)."""
+    # Rounded, so that they do not depend on the machine's logarithm.
+    draws = floats(round(-log((at + 0.5) / DRAWS) * 2**20) / 2**20 for at in range(DRAWS))
+    return floats(COLDEST ** (-stage / (STAGES - 1)) for stage in range(STAGES)), draws
 
 
 def search_large(
@@ -104,6 +123,7 @@ class _Large:
         self._do = compiled()
         self._graph = listed(instance)
         self._huge = len(self._graph) > HUGE
+        self._moves = (1, SHORT) if self._huge else (preset.rounds, preset.patience)
         usable = [node for node, slots in enumerate(instance.slots) if slots]
         self._order = sorted(usable, key=lambda node: -instance.capacity[node])
         self._cap = ints(instance.capacity[node] for node in self._order)
@@ -111,7 +131,7 @@ class _Large:
         self._sparse = instance.pairs <= SPARSE * instance.executors
         vertices, on_each, pairs = BRIEF
         self._brief = preset.brief and (
-            len(self._graph) > max(vertices, on_each * self._holding(SLACKS[0]))
+            len(self._graph) > max(vertices, on_each * self._holding(SLACK))
             and instance.pairs > pairs * len(self._graph)
         )
         random = Random(seed)  # noqa: S311 - no secret
@@ -119,9 +139,6 @@ class _Large:
         self._levels = Multilevel(self._graph, self._cap, self._room, self._state)
         self._pieces = components(self._graph)
         self._least = 2 * self._least_cut()
-        self._cooling = floats(COLDEST ** (-stage / (STAGES - 1)) for stage in range(STAGES))
-        # Rounded, so that they do not depend on the machine's logarithm.
-        self._draws = floats(round(-log((at + 0.5) / DRAWS) * 2**20) / 2**20 for at in range(DRAWS))
         self._scratch = _scratch(len(self._graph), len(self._order), len(self._graph.adj))
         space = min(len(self._graph) * len(self._order), 8 * len(self._graph) + TABLE)
         self._table = space, blank(space)
@@ -155,24 +172,42 @@ class _Large:
     def _cycled(self, part: Ints) -> Ints:
         """Return the placement, or a better one after a cycle through coarser graphs."""
         key = self._key(part)
+        if key == (False, self._least) or (self._brief and not key[0]) or self._over():
+            return part
         looks = min(self._effort.looks, max(self._preset.looks, self._preset.each * len(part)))
+        if self._preset.by_cut:
+            looks = int(looks * self._share(part))
+            if self._cuts_little(part) and not self._huge:
+                self._moves = LONG
+                self._refine(self._graph, part)
+                key = self._key(part)
 
         def improve(graph: Graph, part: Ints, levels: int) -> None:
             if not self._over():
                 self._refine(graph, part)
                 self._anneal(graph, part, looks // levels)
 
-        if key == (False, self._least) or (self._brief and not key[0]) or self._over():
-            return part
         better = self._levels.cycle(part, improve)
         return better if self._key(better) <= key else part
 
+    def _cuts_little(self, part: Ints) -> bool:
+        return self._cut_pairs(part) < LITTLE * len(part)
+
+    def _share(self, part: Ints) -> float:
+        """Return the share of the steps that `FULL` gives."""
+        vertices = len(part)
+        pairs = len(self._graph.adj) / 2
+        close = pairs / vertices * len(set(part)) / vertices
+        return min(1.0, max(LEAST, self._cut_pairs(part) / vertices * close * sqrt(close) / FULL))
+
+    def _cut_pairs(self, part: Ints) -> int:
+        graph = self._graph
+        return int(self._do.cut(len(graph), graph.xadj, graph.adj, ones(len(graph.adj)), part)) // 2
+
     def _refine(self, graph: Graph, part: Ints) -> None:
         """Refine `part` in place."""
-        preset = self._preset
-        rounds, patience = (1, SHORT) if self._huge else (preset.rounds, preset.patience)
-        patience = 1 if self._brief else patience
-        self._levels.refine(graph, part, rounds, patience, self._over)
+        rounds, patience = self._moves
+        self._levels.refine(graph, part, rounds, 1 if self._brief else patience, self._over)
 
     def _anneal(self, graph: Graph, part: Ints, looks: int) -> None:
         """Lower the cut of `part` in place, with at most `looks` steps."""
@@ -182,7 +217,7 @@ class _Large:
             batch = min(looks, most)
             looks -= batch
             shape = len(graph), len(self._order), *graph.fields, part, self._cap, self._room
-            how = self._cooling, self._draws, self._state, SIZE, FEWEST, HEAT, STEPS, batch
+            how = *annealing_tables(), self._state, SIZE, FEWEST, HEAT, STEPS, batch
             gained = self._do.rework(*shape, *how, *self._scratch, *self._table)
             self._effort.spend(batch)
             if gained == 0:
@@ -205,7 +240,7 @@ class _Large:
                 if part is not None:
                     yield part
         preset = self._preset
-        for slack in SLACKS if len(self._graph) <= SEVERAL else SLACKS[:1]:
+        for slack in SLACKS if len(self._graph) <= SEVERAL else (SLACK,):
             parts = self._holding(slack)
             if self._huge:
                 part = self._levels.divided(parts, preset.tries, self._refine)
@@ -213,6 +248,8 @@ class _Large:
                 part = self._levels.bisected(parts, preset.tries)
             self._refine(self._graph, part)
             yield part
+            if preset.by_cut and self._fits(part) and not self._cuts_little(part):
+                break
         for tight in (True, False):
             packing = self._packed(tight)
             if packing is None:

@@ -29,6 +29,11 @@ def blank(size: int) -> Ints:
     return array("q", bytes(8 * size))
 
 
+def ones(size: int) -> Ints:
+    """Return an array of `size` ones."""
+    return array("q", [1]) * size
+
+
 @dataclass
 class Graph:
     """Graph in compressed rows.

@@ -27,7 +27,7 @@ DENSE = 64
 """Partners per executor from which on a look takes time in their number."""
 
 
-PER_EXECUTOR, MANY, PER_EXECUTOR_OF_MANY = 6_000, 20_000, 14_000
+PER_EXECUTOR, MANY, PER_EXECUTOR_OF_MANY = 6_000, 20_000, 11_000
 """Maximum effort per executor in large rounds, and in those of more than `MANY` executors."""
 
 MOST_LOOKS = 3_000_000_000
