@@ -63,10 +63,10 @@ class Preset:
 SHORT = 3
 """Sequences of moves end after so many without a new best cut, where there is little time for refinement."""
 
-SLACK, SLACKS, SEVERAL = 1.03, (0.95, 1.03, 1.01, 1.06, 1.03), 4_000
+SLACKS, SEVERAL = (1.03, 1.01, 1.06, 1.03, 0.95), 4_000
 """One multilevel start each, on the fewest nodes, largest first, that hold this multiple of the load; graphs with more
-vertices have only one, with the first. With less than 1, what fits least goes to further nodes: where a few hubs have
-most partners, that is little rate."""
+vertices have only the first. With less than 1, what fits least goes to further nodes: where a few hubs have most
+partners, that is little rate. So presets with `by_cut`, which may have one start only, begin at the end."""
 
 LITTLE, LONG = 0.2, (2, 100)
 """Where a start cuts fewer pairs per vertex, further starts take little time, and so does refinement in so many rounds
@@ -131,7 +131,7 @@ class _Large:
         self._sparse = instance.pairs <= SPARSE * instance.executors
         vertices, on_each, pairs = BRIEF
         self._brief = preset.brief and (
-            len(self._graph) > max(vertices, on_each * self._holding(SLACK))
+            len(self._graph) > max(vertices, on_each * self._holding(SLACKS[0]))
             and instance.pairs > pairs * len(self._graph)
         )
         random = Random(seed)  # noqa: S311 - no secret
@@ -240,7 +240,8 @@ class _Large:
                 if part is not None:
                     yield part
         preset = self._preset
-        for slack in SLACKS if len(self._graph) <= SEVERAL else (SLACK,):
+        slacks = SLACKS if len(self._graph) <= SEVERAL else SLACKS[:1]
+        for slack in reversed(slacks) if preset.by_cut else slacks:
             parts = self._holding(slack)
             if self._huge:
                 part = self._levels.divided(parts, preset.tries, self._refine)
