@@ -48,7 +48,7 @@ class Preset:
         looks, each: maximum number of steps of annealing, whatever the effort: the larger of `looks` and `each` per
             vertex.
         brief: whether `BRIEF` rounds end after the start.
-        by_cut: whether the pairs that a start cuts decide on further starts, refinement (`LITTLE`) and steps (`FULL`).
+        by_cut: whether the pairs that a start cuts decide on further starts, refinement (`LONG`) and steps (`FULL`).
     """
 
     tries: int
@@ -68,9 +68,9 @@ SLACKS, SEVERAL = (1.03, 1.01, 1.06, 1.03, 0.95), 4_000
 vertices have only the first. With less than 1, what fits least goes to further nodes: where a few hubs have most
 partners, that is little rate. So presets with `by_cut`, which may have one start only, begin at the end."""
 
-LITTLE, LONG = 0.2, (2, 100)
-"""Where a start cuts fewer pairs per vertex, further starts take little time, and so does refinement in so many rounds
-with so much patience, which gains most there."""
+SEVERAL_BELOW, LONG_BELOW, LONG = 0.5, 0.2, (2, 100)
+"""Where a start cuts fewer pairs per vertex than these, further starts take little time, and so does refinement in so
+many rounds with so much patience, which gains most there."""
 
 FULL, LEAST = 0.0219, 0.015
 """Share of the steps, from `LEAST` to 1: pairs cut per vertex, times the 3/2 power of pairs per vertex over vertices
@@ -177,7 +177,7 @@ class _Large:
         looks = min(self._effort.looks, max(self._preset.looks, self._preset.each * len(part)))
         if self._preset.by_cut:
             looks = int(looks * self._share(part))
-            if self._cuts_little(part) and not self._huge:
+            if self._cut_pairs(part) < LONG_BELOW * len(part) and not self._huge:
                 self._moves = LONG
                 self._refine(self._graph, part)
                 key = self._key(part)
@@ -189,9 +189,6 @@ class _Large:
 
         better = self._levels.cycle(part, improve)
         return better if self._key(better) <= key else part
-
-    def _cuts_little(self, part: Ints) -> bool:
-        return self._cut_pairs(part) < LITTLE * len(part)
 
     def _share(self, part: Ints) -> float:
         """Return the share of the steps that `FULL` gives."""
@@ -249,7 +246,7 @@ class _Large:
                 part = self._levels.bisected(parts, preset.tries)
             self._refine(self._graph, part)
             yield part
-            if preset.by_cut and self._fits(part) and not self._cuts_little(part):
+            if preset.by_cut and self._fits(part) and self._cut_pairs(part) >= SEVERAL_BELOW * len(part):
                 break
         for tight in (True, False):
             packing = self._packed(tight)
