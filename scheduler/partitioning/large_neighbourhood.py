@@ -68,9 +68,12 @@ SLACKS, SEVERAL = (1.03, 1.01, 1.06, 1.03, 0.95), 4_000
 vertices have only the first. With less than 1, what fits least goes to further nodes: where a few hubs have most
 partners, that is little rate. So presets with `by_cut`, which may have one start only, begin at the end."""
 
-SEVERAL_BELOW, LONG_BELOW, LONG = 0.5, 0.2, (2, 100)
-"""Where a start cuts fewer pairs per vertex than these, further starts take little time, and so does refinement in so
-many rounds with so much patience, which gains most there."""
+SEVERAL_BELOW = 0.5
+"""Cut pairs per vertex of the first start below which there are several: they take little time there."""
+
+LONG_BELOW, LONG = 0.2, (2, 100)
+"""Cut pairs per vertex below which a placement is refined in more rounds, with more patience. Annealing gains less in
+the same time there."""
 
 FULL, LEAST = 0.0219, 0.015
 """Share of the steps, from `LEAST` to 1: pairs cut per vertex, times the 3/2 power of pairs per vertex over vertices
@@ -176,8 +179,9 @@ class _Large:
             return part
         looks = min(self._effort.looks, max(self._preset.looks, self._preset.each * len(part)))
         if self._preset.by_cut:
-            looks = int(looks * self._share(part))
-            if self._cut_pairs(part) < LONG_BELOW * len(part) and not self._huge:
+            cut = self._cut_pairs(part)
+            looks = int(looks * self._share(cut, len(set(part))))
+            if cut < LONG_BELOW and not self._huge:
                 self._moves = LONG
                 self._refine(self._graph, part)
                 key = self._key(part)
@@ -190,16 +194,17 @@ class _Large:
         better = self._levels.cycle(part, improve)
         return better if self._key(better) <= key else part
 
-    def _share(self, part: Ints) -> float:
-        """Return the share of the steps that `FULL` gives."""
-        vertices = len(part)
-        pairs = len(self._graph.adj) / 2
-        close = pairs / vertices * len(set(part)) / vertices
-        return min(1.0, max(LEAST, self._cut_pairs(part) / vertices * close * sqrt(close) / FULL))
+    def _share(self, cut: float, parts: int) -> float:
+        """Return the share of the steps that `FULL` gives for so many cut pairs per vertex."""
+        vertices = len(self._graph)
+        close = len(self._graph.adj) / 2 / vertices * parts / vertices
+        return min(1.0, max(LEAST, cut * close * sqrt(close) / FULL))
 
-    def _cut_pairs(self, part: Ints) -> int:
+    def _cut_pairs(self, part: Ints) -> float:
+        """Return the number of cut pairs per vertex."""
         graph = self._graph
-        return int(self._do.cut(len(graph), graph.xadj, graph.adj, ones(len(graph.adj)), part)) // 2
+        cut = int(self._do.cut(len(graph), graph.xadj, graph.adj, ones(len(graph.adj)), part))
+        return cut / 2 / len(graph)
 
     def _refine(self, graph: Graph, part: Ints) -> None:
         """Refine `part` in place."""
@@ -246,7 +251,7 @@ class _Large:
                 part = self._levels.bisected(parts, preset.tries)
             self._refine(self._graph, part)
             yield part
-            if preset.by_cut and self._fits(part) and self._cut_pairs(part) >= SEVERAL_BELOW * len(part):
+            if preset.by_cut and self._fits(part) and self._cut_pairs(part) >= SEVERAL_BELOW:
                 break
         for tight in (True, False):
             packing = self._packed(tight)
