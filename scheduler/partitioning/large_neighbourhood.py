@@ -48,7 +48,7 @@ class Preset:
         looks, each: maximum number of steps of annealing, whatever the effort: the larger of `looks` and `each` per
             vertex.
         brief: whether `BRIEF` rounds end after the start.
-        by_cut: whether the pairs that a start cuts decide on further starts, refinement (`LONG`) and steps (`FULL`).
+        by_cut: whether the pairs that a start cuts decide on further starts, refinement (`LONG`) and steps (`EACH`).
     """
 
     tries: int
@@ -69,15 +69,16 @@ vertices have only the first. With less than 1, what fits least goes to further 
 partners, that is little rate. So presets with `by_cut`, which may have one start only, begin at the end."""
 
 SEVERAL_BELOW = 0.5
-"""Cut pairs per vertex of the first start below which there are several: they take little time there."""
+"""Cut pairs per vertex of the first start below which there are several: they take little time there. So they do where
+annealing takes all steps that the effort allows."""
 
 LONG_BELOW, LONG = 0.2, (2, 100)
 """Cut pairs per vertex below which a placement is refined in more rounds, with more patience. Annealing gains less in
 the same time there."""
 
-FULL, LEAST = 0.0219, 0.015
-"""Share of the steps, from `LEAST` to 1: pairs cut per vertex, times the 3/2 power of pairs per vertex over vertices
-per part, in units of `FULL`. So graphs that are soon divided well do not take much longer."""
+EACH, LEAST = 1_750_000, 165
+"""Steps per vertex: `EACH` times the 3/2 power of pairs cut per vertex, times the square of pairs per vertex over
+vertices per part, but not fewer than `LEAST`. So graphs that are soon divided well do not take much longer."""
 
 HUGE = 200_000
 """Graphs with more vertices have short rounds of refinement, and are divided by their coarser graphs."""
@@ -180,7 +181,7 @@ class _Large:
         looks = min(self._effort.looks, max(self._preset.looks, self._preset.each * len(part)))
         if self._preset.by_cut:
             cut = self._cut_pairs(part)
-            looks = int(looks * self._share(cut, len(set(part))))
+            looks = min(looks, self._worth(cut, part))
             if cut < LONG_BELOW and not self._huge:
                 self._moves = LONG
                 self._refine(self._graph, part)
@@ -194,11 +195,11 @@ class _Large:
         better = self._levels.cycle(part, improve)
         return better if self._key(better) <= key else part
 
-    def _share(self, cut: float, parts: int) -> float:
-        """Return the share of the steps that `FULL` gives for so many cut pairs per vertex."""
+    def _worth(self, cut: float, part: Ints) -> int:
+        """Return the number of steps that `EACH` and `LEAST` give for `cut` pairs per vertex."""
         vertices = len(self._graph)
-        close = len(self._graph.adj) / 2 / vertices * parts / vertices
-        return min(1.0, max(LEAST, cut * close * sqrt(close) / FULL))
+        close = len(self._graph.adj) / 2 / vertices * len(set(part)) / vertices
+        return int(vertices * max(LEAST, EACH * cut * sqrt(cut) * close**2))
 
     def _cut_pairs(self, part: Ints) -> float:
         """Return the number of cut pairs per vertex."""
@@ -251,8 +252,10 @@ class _Large:
                 part = self._levels.bisected(parts, preset.tries)
             self._refine(self._graph, part)
             yield part
-            if preset.by_cut and self._fits(part) and self._cut_pairs(part) >= SEVERAL_BELOW:
-                break
+            if preset.by_cut and self._fits(part):
+                cut = self._cut_pairs(part)
+                if cut >= SEVERAL_BELOW and self._worth(cut, part) < self._effort.looks:
+                    break
         for tight in (True, False):
             packing = self._packed(tight)
             if packing is None:

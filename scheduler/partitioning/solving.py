@@ -30,16 +30,20 @@ DENSE = 64
 PER_EXECUTOR, MANY, PER_EXECUTOR_OF_MANY = 6_000, 20_000, 11_000
 """Maximum effort per executor in large rounds, and in those of more than `MANY` executors."""
 
+FEW_LOOKS, PER_EXECUTOR_OF_FEW = 16_000_000, 16_000
+"""Effort up to which there may be more per executor in rounds of few executors."""
+
 MOST_LOOKS = 3_000_000_000
 """Maximum effort."""
 
 
 def looks_for(instance: Instance) -> int:
-    """Return a reasonable effort: 20 ms for some dozen executors, 0.1 s for 1,000, a dozen seconds for 100,000."""
+    """Return a reasonable effort: 20 ms for some dozen executors, 0.4 s for 1,000, half a minute for 100,000."""
     if instance.executors <= SMALL:
         return 80_000 + 60 * max(0, instance.executors - 32) ** 2
     each = PER_EXECUTOR if instance.executors <= MANY else PER_EXECUTOR_OF_MANY
-    looks = min(each * instance.executors, MOST_LOOKS)
+    few = min(PER_EXECUTOR_OF_FEW * instance.executors, FEW_LOOKS)
+    looks = max(few, min(each * instance.executors, MOST_LOOKS))
     partners = _partners(instance)
     return looks if partners <= DENSE else looks * DENSE // partners
 
