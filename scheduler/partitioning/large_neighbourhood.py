@@ -47,7 +47,7 @@ class Preset:
         patience: `patience` of their sequences; `SHORT` of short ones.
         looks, each: maximum number of steps of annealing, whatever the effort: the larger of `looks` and `each` per
             vertex.
-        brief: whether `BRIEF` rounds end after the start.
+        brief: whether `BRIEF` rounds take less time.
         by_cut: whether the pairs that a start cuts decide on further starts, refinement (`LONG`) and steps (`EACH`).
     """
 
@@ -83,8 +83,9 @@ vertices per part, but not fewer than `LEAST`. So graphs that are soon divided w
 HUGE = 200_000
 """Graphs with more vertices have short rounds of refinement, and are divided by their coarser graphs."""
 
-BRIEF = (20_000, 200, 3)
-"""A round is brief that has more than so many vertices, so many on each part, and so many pairs per vertex: a cycle
+BRIEF, UNCYCLED = (8_000, 200, 3), 20_000
+"""A round is brief that has more than so many vertices, so many on each part, and so many pairs per vertex: it moves
+single vertices, as sequences would take half as long again. With more than `UNCYCLED` vertices it has no cycle, which
 would double the time there, or take several times as long, for 2 % of the cut."""
 
 FAST = Preset(tries=6, rounds=1, patience=SHORT, looks=1_000_000, each=80, brief=True)
@@ -176,7 +177,8 @@ class _Large:
     def _cycled(self, part: Ints) -> Ints:
         """Return the placement, or a better one after a cycle through coarser graphs."""
         key = self._key(part)
-        if key == (False, self._least) or (self._brief and not key[0]) or self._over():
+        uncycled = self._brief and len(part) > UNCYCLED
+        if key == (False, self._least) or (uncycled and not key[0]) or self._over():
             return part
         looks = min(self._effort.looks, max(self._preset.looks, self._preset.each * len(part)))
         if self._preset.by_cut:

@@ -113,7 +113,7 @@ def test_few_large_nodes_are_cut_between_groups_that_communicate() -> None:
     assert w(problem, plan) < 0.2 * instance.cut([executor % 2 for executor in range(600)])
 
 
-def test_only_the_preset_fast_skips_the_cycle_of_brief_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_preset_fast_skips_the_cycle_of_large_brief_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     cycled: list[Preset] = []
     topology, traffic = layered(600, 2)
     problem = Problem(cluster(350, 350), (topology,), traffic)
@@ -133,9 +133,12 @@ def test_only_the_preset_fast_skips_the_cycle_of_brief_rounds(monkeypatch: pytes
     searched(FAST)
     assert cycled == [FAST]
     monkeypatch.setattr(large_neighbourhood, "BRIEF", (500, 100, 3))
+    searched(FAST)
+    assert cycled == [FAST, FAST]
+    monkeypatch.setattr(large_neighbourhood, "UNCYCLED", 500)
     assert searched(FAST) == searched(FAST)
     searched(BEST)
-    assert cycled == [FAST, BEST]
+    assert cycled == [FAST, FAST, BEST]
 
 
 def test_a_large_placement_that_runs_is_only_left_for_a_better_one() -> None:
