@@ -95,9 +95,12 @@ def draw(family: str, cases: dict[str, dict[str, Result]], path: Path) -> None:
         panel.set_visible(False)
     for panel, (case, results) in zip(panels.flat, cases.items(), strict=False):
         lowest = min(result.w for result in results.values() if result.w is not None)
-        for (tool, result), mark in zip(results.items(), MARKS, strict=False):
-            if result.w is not None:
-                panel.scatter([result.seconds], [result.w / max(lowest, 1)], marker=mark, label=tool)
+        for number, (tool, mark) in enumerate(zip((*OURS, *PEERS), MARKS, strict=True)):
+            result = results.get(tool)
+            if result is not None and result.w is not None:
+                panel.scatter(
+                    [result.seconds], [result.w / max(lowest, 1)], marker=mark, color=f"C{number}", label=tool
+                )
         panel.set(xscale="log", title=case, xlabel="CPU seconds", ylabel="W / lowest W")
         panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         panel.xaxis.set_major_formatter(FormatStrFormatter("%g"))
