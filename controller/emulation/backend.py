@@ -55,7 +55,7 @@ class EmulatedBackend(SshBackend):
     @property
     def processes(self) -> Sequence[int]:
         """See `Backend.processes`: nodes and links are children of the emulation daemon."""
-        return [os.getpid(), self._up.keeper.pid]
+        return [os.getpid(), self._up.daemon.pid]
 
     @property
     def engine_obstacle(self) -> str:

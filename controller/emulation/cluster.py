@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.emulation.description import (
-    KEEPER_LOG,
+    DAEMON_LOG,
     TIER,
     ClusterRequest,
     Description,
@@ -33,7 +33,7 @@ from controller.host.process_identity import ProcessIdentity, end, identify
 from inventory.ansible_hosts import Hosts
 from inventory.errors import InputError, RunError, UnfitError
 
-SOCKET = "keeper.sock"
+SOCKET = "daemon.sock"
 KEEP = b"keep\n"
 READY = "ready"
 """Line by which the daemon keeps running after its parent, and the line that it prints once the cluster is up."""
@@ -105,7 +105,7 @@ class EmulatedCluster:
 
     def down(self) -> None:
         """Stop the cluster."""
-        take_down(self.description.keeper)
+        take_down(self.description.daemon)
         cast("IO[bytes]", self._daemon.stdin).close()
         self._daemon.wait()
 
@@ -139,7 +139,7 @@ def bring_up(request: ClusterRequest, on_started: Callable[[str], None]) -> Emul
         raise UnfitError(f"{running} is running already")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log = (folder / KEEPER_LOG).open("wb")
+        log = (folder / DAEMON_LOG).open("wb")
     except OSError as fault:
         raise UnfitError(f"{folder}: the cluster's folder cannot be made: {fault.strerror}") from None
     with log:
@@ -167,7 +167,7 @@ def bring_up(request: ClusterRequest, on_started: Callable[[str], None]) -> Emul
         status, _, message = line_text.partition(" ")
         if status.isdigit() and message:
             raise UnfitError(message)
-        raise RunError(f"the emulated cluster did not come up; see {folder / KEEPER_LOG}")
+        raise RunError(f"the emulated cluster did not come up; see {folder / DAEMON_LOG}")
     return EmulatedCluster(daemon, description)
 
 
@@ -271,7 +271,7 @@ def cluster_for_playbook(
                 yield
         finally:
             if playbook == "restore" and not check and not partial:
-                take_down(description.keeper)
+                take_down(description.daemon)
                 if logs := logs_in(Path(description.request.folder)):
                     progress(f"logs, until millrace clean: {', '.join(map(str, logs))}")
             elif started is not None and check:

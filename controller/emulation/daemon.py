@@ -25,7 +25,7 @@ import msgspec
 
 from controller.emulation.cluster import KEEP, READY, SOCKET, DaemonReply, DaemonRequest
 from controller.emulation.description import (
-    KEEPER_LOG,
+    DAEMON_LOG,
     KNOWN_HOSTS,
     NODES,
     PROGRAMS,
@@ -188,7 +188,7 @@ class EmulationDaemon:
                 hosts=hosts,
                 sshd=sshd,
             )
-            self._nodes[name] = EmulatedNode(node, self.folder / KEEPER_LOG)
+            self._nodes[name] = EmulatedNode(node, self.folder / DAEMON_LOG)
             self._stack.callback(self._nodes[name].stop)
             state.started(self._nodes[name].process, f"node {name}")
         members = {}

@@ -25,8 +25,8 @@ from inventory.emulation import Link, Machine, requested_links
 from inventory.errors import UnfitError
 from inventory.values import EnergyModel
 
-KEEPER_LOG, RELAY_LOG = "keeper.log", "relay.log"
-LOGS = (KEEPER_LOG, RELAY_LOG)
+DAEMON_LOG, RELAY_LOG = "daemon.log", "relay.log"
+LOGS = (DAEMON_LOG, RELAY_LOG)
 
 KNOWN_HOSTS = "known_hosts"
 NODES = "nodes"
@@ -149,7 +149,7 @@ class Description(Struct, frozen=True):
         origin: the process that started it.
         network: names and addresses.
         shaping: how its links are shaped.
-        keeper: the emulation daemon.
+        daemon: the emulation daemon.
         members: nodes by name.
     """
 
@@ -157,7 +157,7 @@ class Description(Struct, frozen=True):
     origin: Origin
     network: NetworkPlan
     shaping: str
-    keeper: ProcessIdentity
+    daemon: ProcessIdentity
     members: dict[str, Member]
 
     def __str__(self) -> str:
@@ -169,10 +169,10 @@ class Description(Struct, frozen=True):
         replace_file(path, msgspec.json.format(msgspec.json.encode(self)))
 
 
-class _Kept(Struct, frozen=True):
+class _DaemonOnly(Struct, frozen=True):
     """The part of a description that is the same in every version of Millrace."""
 
-    keeper: ProcessIdentity
+    daemon: ProcessIdentity
 
 
 def description_in(folder: Path) -> Description | None:
@@ -183,17 +183,17 @@ def description_in(folder: Path) -> Description | None:
     """
     path = folder / _DESCRIPTION
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+        running = msgspec.json.decode(path.read_bytes(), type=_DaemonOnly)
     except (OSError, msgspec.DecodeError):
         return None
-    if not kept.keeper.is_alive():
+    if not running.daemon.is_alive():
         return None
     try:
         return msgspec.json.decode(path.read_bytes(), type=Description)
     except msgspec.DecodeError as fault:
         raise UnfitError(
-            f"{path}: another version of Millrace has brought this cluster up, which process {kept.keeper.pid} keeps "
-            f"({fault}); take it down with: millrace clean"
+            f"{path}: another version of Millrace has brought this cluster up, which process {running.daemon.pid} "
+            f"keeps ({fault}); take it down with: millrace clean"
         ) from None
 
 

@@ -287,8 +287,8 @@ def test_a_kill_leaves_nothing_that_clean_does_not_find(
         assert description is not None
         first = identify(description.members["n1"].pid)
         if victim == "the daemon":
-            os.kill(description.keeper.pid, signal.SIGKILL)
-            assert eventually(lambda: not description.keeper.is_alive())
+            os.kill(description.daemon.pid, signal.SIGKILL)
+            assert eventually(lambda: not description.daemon.is_alive())
             outcome = clean_all()
             assert outcome.failed == []
             assert not (tmp_path / "cluster").exists()
@@ -315,7 +315,7 @@ def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
     (folder / "relay.log").write_text("something to say")
     done = clean_all().done
     assert left_of(prefix) == []
-    assert done == [*foreseen, f"log {folder}/keeper.log", f"log {folder}/relay.log"]
+    assert done == [*foreseen, f"log {folder}/daemon.log", f"log {folder}/relay.log"]
     told = "\n".join(done)
     for part in ("(node n1)", "control group", f"network namespace {prefix}-1", f"{folder} (up since"):
         assert part in told
@@ -342,7 +342,7 @@ def test_a_cluster_of_another_version_is_not_brought_up_over(tmp_path: Path) -> 
     folder = tmp_path / "cluster"
     folder.mkdir()
     me = identify(os.getpid())
-    (folder / "cluster.json").write_bytes(msgspec.json.encode({"keeper": me, "colour": "blue"}))
+    (folder / "cluster.json").write_bytes(msgspec.json.encode({"daemon": me, "colour": "blue"}))
     with pytest.raises(UnfitError, match=f"another version of Millrace .* process {os.getpid()} keeps"):
         up(load_hosts(inventory_in(tmp_path, MACHINES[1:])))
 

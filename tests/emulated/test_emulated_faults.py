@@ -35,8 +35,9 @@ def cut_off(desk: Desk, node: int) -> Iterator[None]:
 
 
 def left_on(desk: Desk, node: int) -> list[str]:
-    """Command lines of what campaigns have started on a node: agents, workers, keepers."""
-    return on(desk.description, node, r"ps -eo args | grep -E '[-]P -m (agents|campaign\.ssh)'").stdout.splitlines()
+    """Command lines of what campaigns have started on a node: agents, workers, node leases."""
+    programs = r"ps -eo args | grep -E '[-]P -m (agents|engines|controller\.ssh)'"
+    return on(desk.description, node, programs).stdout.splitlines()
 
 
 def test_a_link_that_is_cut_for_five_seconds_is_survived(provisioned: Desk) -> None:
