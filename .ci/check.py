@@ -16,7 +16,7 @@ PYTEST = (sys.executable, "-m", "pytest", "--quiet", "--numprocesses")
 
 QUICK = {
     "agents": "channel codec facts frame plan power_energy router",
-    "analysis": "classes saturation statistics",
+    "analysis": "saturation spark_class_archive statistics",
     "campaign": "agenda agenda_cpu run_order",
     "inventory": "document_messages flops params parsing power_index",
     "scheduler": """

@@ -1,14 +1,14 @@
-"""Rows per second and memory of the pipelines, beside DuckDB, Polars and pandas at the same queries in the same run.
+"""Measure rows per second and memory of the Spark pipelines, beside DuckDB, Polars and pandas on the same queries.
 
-    python benchmarks/pipelines.py [--rows 10000000] [--only QUERY ...] [--by NAME ...] [--parts 10] [--folder DIR]
+    python benchmarks/pipelines.py [--rows 10000000] [--queries QUERY ...] [--systems NAME ...] [--parts 10]
+        [--folder DIR]
 
-The rows are generated, and lie in parts of CSV. Each system is a process that reads them all and writes its answer as
-Parquet, so that its start counts, on two threads (pandas has one); Spark is `millrace pipeline --master local[2]`, in
-one go and, where asked for as `--by "spark --stream"`, part by part. CPU seconds and memory are those of all processes
-of a system, memory is proportional (what is shared counts once). Every answer is compared with the first one's. Spark
-is then compared with pandas, and with the better one of DuckDB and Polars, by the clock and by CPU time; where others
-are at work on the machine, only the latter tells something. Peers get an environment of their own, made at the first
-call, and Spark its archive of classes.
+The input is generated rows in several CSV files. Each system is a process that reads all of them and writes its answer
+as Parquet, on two threads (pandas: one); its start-up time counts. Spark is `millrace pipeline --master local[2]`, as a
+batch or, with `--systems "spark --stream"`, file by file. CPU seconds and memory cover all processes of a system;
+memory is the proportional set size. Every answer is compared with that of the first system. At the end of each query,
+Spark is compared with pandas, and with the better of DuckDB and Polars, by wall time and by CPU time; on a busy machine
+only the latter is meaningful. The first call creates an environment for the peers and Spark's class archive.
 """
 
 import argparse
@@ -29,75 +29,84 @@ HERE = Path(__file__).parent
 sys.path += [str(HERE / "dataplane"), str(HERE / "queries")]
 
 from peers import environment, measured  # noqa: E402
-from terms import DAY_S, LISTED, SLICES  # noqa: E402
+from query_definitions import DAY_S, LISTED, SLICES  # noqa: E402
 
 from workloads.generate.smart_plugs import smart_plugs  # noqa: E402
 from workloads.generate.taxi_trips import taxi_trips  # noqa: E402
 from workloads.generate.writing import write_rows  # noqa: E402
 
 PACKAGES = ("duckdb==2.0.0", "polars==2.1.0", "pandas==3.1.1", "pyarrow==26.0.1")
-COMMAND = (sys.executable, "-c", "from millrace.__main__ import main; main()", "pipeline")
+MILLRACE_PIPELINE = (sys.executable, "-c", "from millrace.__main__ import main; main()", "pipeline")
 PARAMS = {"debs2014-q1": (f"slices={','.join(map(str, SLICES))}", f"day_s={DAY_S}")}
 QUERIES = ("debs2014-q1", "debs2015-q1", "debs2015-q2")
 SPARK = ("spark", "spark --stream")
 PEERS = ("duckdb", "polars", "pandas")
 
-ORDER = {"house": ["tick", "slice_s", "house_id"]}
-ORDER["plug"] = [*ORDER["house"], "household_id", "plug_id"]
-"""Of the tables of DEBS 2014; the others are in order of ticks and places."""
+SORT_COLUMNS = {"house": ["tick", "slice_s", "house_id"]}
+SORT_COLUMNS["plug"] = [*SORT_COLUMNS["house"], "household_id", "plug_id"]
+"""Of the tables of DEBS 2014."""
 
-SAME = 1e-9
-"""Relative: sums of decimals depend on their order."""
+LOAD_TOLERANCE = 1e-9
+"""Relative, since sums of decimals depend on their order."""
 
-PRINTED = 1e-6
-"""Dollars: ours are rounded to so many."""
+DOLLAR_TOLERANCE = 1e-6
+"""Absolute, since the pipelines round to it."""
+
+PEER_COLUMNS = {"end": "finish", "count": "trips"}
+"""Column of the pipelines -> column of the peers, where they differ."""
 
 
-THEIRS = {"end": "finish", "count": "trips"}
-"""Names of our columns that are others there."""
-
-
-def generated(query: str, rows: int, parts: int, folder: Path) -> Path:
-    """The parts, made if need be."""
+def generate_input(query: str, rows: int, parts: int, folder: Path) -> Path:
+    """Return the folder of a query's CSV files; generate them if they are missing."""
     schema, _, _ = query.partition("-")
-    place = folder / f"{schema}-{rows}"
-    if not place.is_dir():
-        made = folder / f"{schema}.csv"
-        write_rows(made, (smart_plugs if schema == "debs2014" else taxi_trips)(rows, 1), lambda _rows: None)
-        place.mkdir()
-        with made.open("rb") as lines:
+    source = folder / f"{schema}-{rows}"
+    if not source.is_dir():
+        whole = folder / f"{schema}.csv"
+        write_rows(whole, (smart_plugs if schema == "debs2014" else taxi_trips)(rows, 1), lambda _rows: None)
+        source.mkdir()
+        with whole.open("rb") as lines:
             for part in range(parts):
-                with (place / f"part-{part:03}.csv").open("wb") as file:
+                with (source / f"part-{part:03}.csv").open("wb") as file:
                     file.writelines(islice(lines, -(-rows // parts)))
-        made.unlink()
-    return place
+        whole.unlink()
+    return source
 
 
-def command(by: str, query: str, source: Path, output: Path) -> tuple[list[str | Path], Mapping[str, str]]:
-    """What answers a query, and its environment variables."""
-    if by in PEERS:
+def command_of(system: str, query: str, source: Path, output: Path) -> tuple[list[str | Path], Mapping[str, str]]:
+    """Return the command with which a system answers a query, and its environment variables."""
+    if system in PEERS:
         python = environment("queries", *PACKAGES) / "bin" / "python"
-        return [python, HERE / "queries" / f"in_{by}.py", query, source, output], {"POLARS_MAX_THREADS": "2"}
+        return [python, HERE / "queries" / f"{system}_queries.py", query, source, output], {"POLARS_MAX_THREADS": "2"}
     params = [part for param in PARAMS.get(query, ()) for part in ("--param", param)]
-    asked = [*COMMAND, query, "--input", source, "--output", output, "--master", "local[2]", *params]
-    return [*asked, *by.split()[1:]], {}
+    spark: list[str | Path] = [
+        *MILLRACE_PIPELINE,
+        query,
+        "--input",
+        source,
+        "--output",
+        output,
+        "--master",
+        "local[2]",
+        *params,
+    ]
+    return [*spark, *system.split()[1:]], {}
 
 
-def prepared(folder: Path) -> None:
-    """A first pipeline, long enough to keep Spark's classes for the others."""
+def write_class_archive(folder: Path) -> None:
+    """Run a first pipeline that is long enough for Spark's class archive to be written."""
     query = "debs2015-q1"
-    asked, variables = command("spark", query, generated(query, 100_000, 1, folder), folder / "first")
-    measured(asked, variables)
+    command, variables = command_of("spark", query, generate_input(query, 100_000, 1, folder), folder / "first")
+    measured(command, variables)
 
 
-def answers(query: str, output: Path) -> dict[str, pa.Table]:
-    """The tables of an answer in the peers' layout."""
+def read_answer(query: str, output: Path) -> dict[str, pa.Table]:
+    """Return the tables of an answer in the peers' layout."""
     if query == "debs2014-q1":
-        found = {}
-        for name, order in ORDER.items():
+        tables = {}
+        for name, order in SORT_COLUMNS.items():
             table = pq.read_table(output / name if (output / name).is_dir() else output / f"{name}.parquet")
-            found[name] = table.sort_by([(column, "ascending") for column in order])
-        return found
+            tables[name] = table.sort_by([(column, "ascending") for column in order])
+        return tables
     if (output / "snapshots.parquet").is_file():
         table = pq.read_table(output / "snapshots.parquet").sort_by([("ts", "ascending"), ("place", "ascending")])
         return {"snapshots": table}
@@ -108,14 +117,15 @@ def answers(query: str, output: Path) -> dict[str, pa.Table]:
         columns = {
             name.removesuffix(f"_{place}"): wide[name] for name in wide.column_names if name.endswith(f"_{place}")
         }
-        columns = {THEIRS.get(name, name): _cell(values) for name, values in columns.items()}
+        columns = {PEER_COLUMNS.get(name, name): _cell_number(values) for name, values in columns.items()}
         places.append(pa.table({"ts": seconds, "place": pa.repeat(pa.scalar(place), len(wide)), **columns}))
     long = pa.concat_tables(places)
-    there = long.filter(pc.is_valid(long.column(2)))
-    return {"snapshots": there.sort_by([("ts", "ascending"), ("place", "ascending")])}
+    listed = long.filter(pc.is_valid(long.column(2)))
+    return {"snapshots": listed.sort_by([("ts", "ascending"), ("place", "ascending")])}
 
 
-def _cell(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def _cell_number(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return cells `x.y` as 1000 x + y; leave numbers unchanged."""
     if not pa.types.is_string(values.type):
         return values
     x, y = (pc.list_element(pc.split_pattern(values, "."), at) for at in (0, 1))
@@ -123,84 +133,86 @@ def _cell(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def difference(one: Mapping[str, pa.Table], other: Mapping[str, pa.Table]) -> str:
-    """Where two answers differ; empty: nowhere."""
+    """Return where two answers differ first; empty if nowhere."""
     for name, table in one.items():
         if len(table) != len(other[name]):
             return f"{name} has {len(table):,} rows beside {len(other[name]):,}"
         for column in table.column_names:
-            mine, theirs = table[column], other[name][column]
-            if pa.types.is_floating(mine.type):
-                allowed = PRINTED if name == "snapshots" else pc.multiply(pc.abs(theirs), SAME)
-                equal = pc.less_equal(pc.abs(pc.subtract(mine, theirs)), allowed)
+            left, right = table[column], other[name][column]
+            if pa.types.is_floating(left.type):
+                tolerance = DOLLAR_TOLERANCE if name == "snapshots" else pc.multiply(pc.abs(right), LOAD_TOLERANCE)
+                equal = pc.less_equal(pc.abs(pc.subtract(left, right)), tolerance)
             else:
-                equal = pc.equal(pc.cast(mine, pa.int64()), pc.cast(theirs, pa.int64()))
-            # What is missing on one side is no value at all, and differs.
-            wrong = len(mine) - (pc.sum(equal).as_py() or 0)
+                equal = pc.equal(pc.cast(left, pa.int64()), pc.cast(right, pa.int64()))
+            # A comparison with null is null, and counts as a difference.
+            wrong = len(left) - (pc.sum(equal).as_py() or 0)
             if wrong:
                 return f"{name}.{column} differs in {wrong:,} rows"
     return ""
 
 
 @contextmanager
-def place(asked: Path | None) -> Iterator[Path]:
-    """The folder that was asked for, or a temporary one."""
-    if asked is not None:
-        asked.mkdir(parents=True, exist_ok=True)
-        yield asked
+def input_folder(requested: Path | None) -> Iterator[Path]:
+    """Yield the requested folder, or a temporary one."""
+    if requested is not None:
+        requested.mkdir(parents=True, exist_ok=True)
+        yield requested
     else:
         with tempfile.TemporaryDirectory(prefix="millrace-bench-", dir=os.environ.get("TMPDIR")) as name:
             yield Path(name)
 
 
 def measure(options: argparse.Namespace, folder: Path) -> int:
-    """Everybody in turn, query by query; the status says whether all answers were the same."""
+    """Run every system on every query; return 1 if answers differ."""
     different = 0
-    if not set(options.by).isdisjoint(SPARK):
-        prepared(folder)
-    for query in options.only:
-        source = generated(query, options.rows, options.parts, folder)
+    if not set(options.systems).isdisjoint(SPARK):
+        write_class_archive(folder)
+    for query in options.queries:
+        source = generate_input(query, options.rows, options.parts, folder)
         first: dict[str, pa.Table] | None = None
-        took: dict[str, tuple[float, float]] = {}
-        for by in options.by:
+        times: dict[str, tuple[float, float]] = {}
+        for system in options.systems:
             output = Path(tempfile.mkdtemp(dir=folder)) / "answer"
-            asked, variables = command(by, query, source, output)
-            began = time.monotonic()
-            used = measured(asked, variables)
-            seconds = time.monotonic() - began
-            found = answers(query, output)
-            first = first or found
-            verdict = difference(found, first)
+            command, variables = command_of(system, query, source, output)
+            begin = time.monotonic()
+            used = measured(command, variables)
+            seconds = time.monotonic() - begin
+            answer = read_answer(query, output)
+            first = first or answer
+            verdict = difference(answer, first)
             different += bool(verdict)
-            took[by] = seconds, used.cpu_s
+            times[system] = seconds, used.cpu_s
             print(
-                f"{query:12} {by:14} {options.rows / seconds:>9,.0f} rows/s {seconds:7.1f} s {used.cpu_s:7.1f} CPU s "
-                f"{used.pss_mb:6,.0f} MB  load {os.getloadavg()[0]:.1f}  {verdict or 'same answer'}",
+                f"{query:12} {system:14} {options.rows / seconds:>9,.0f} rows/s {seconds:7.1f} s "
+                f"{used.cpu_s:7.1f} CPU s {used.pss_mb:6,.0f} MB  "
+                f"load {os.getloadavg()[0]:.1f}  {verdict or 'same answer'}",
                 flush=True,
             )
-        tell_ratios(query, took)
+        print_ratios(query, times)
     return 1 if different else 0
 
 
-def tell_ratios(query: str, took: Mapping[str, tuple[float, float]]) -> None:
-    """Print how many times the seconds and the CPU seconds of others Spark took."""
-    for by in (each for each in SPARK if each in took):
-        rivals = {"pandas": ("pandas",), "the better of DuckDB and Polars": ("duckdb", "polars")}
-        for name, rival in rivals.items():
-            theirs = [took[each] for each in rival if each in took]
-            if theirs:
-                seconds, cpu_s = (took[by][at] / min(one[at] for one in theirs) for at in range(2))
-                print(f"{query:12} {by:14} {seconds:.2f} times the seconds and {cpu_s:.2f} times the CPU s of {name}")
+def print_ratios(query: str, times: Mapping[str, tuple[float, float]]) -> None:
+    """Print the ratios of Spark's seconds and CPU seconds to those of peers."""
+    for spark in (system for system in SPARK if system in times):
+        peer_groups = {"pandas": ("pandas",), "the better of DuckDB and Polars": ("duckdb", "polars")}
+        for name, group in peer_groups.items():
+            measured_peers = [times[peer] for peer in group if peer in times]
+            if measured_peers:
+                seconds, cpu_s = (times[spark][at] / min(one[at] for one in measured_peers) for at in range(2))
+                ratios = f"{seconds:.2f} times the seconds and {cpu_s:.2f} times the CPU s of {name}"
+                print(f"{query:12} {spark:14} {ratios}")
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--rows", type=int, default=10_000_000)
-    arguments.add_argument("--parts", type=int, default=10)
-    arguments.add_argument("--only", nargs="+", default=QUERIES, choices=QUERIES)
-    arguments.add_argument("--by", nargs="+", default=[*PEERS, "spark"], choices=[*PEERS, *SPARK])
-    arguments.add_argument("--folder", type=Path, help="where the rows lie; kept (default: a temporary one)")
+    arguments.add_argument("--parts", type=int, default=10, help="number of CSV files")
+    arguments.add_argument("--queries", nargs="+", default=QUERIES, choices=QUERIES)
+    arguments.add_argument("--systems", nargs="+", default=[*PEERS, "spark"], choices=[*PEERS, *SPARK])
+    arguments.add_argument("--folder", type=Path, help="folder of the CSV files, kept (default: a temporary folder)")
     options = arguments.parse_args()
-    with place(options.folder) as folder:
+    with input_folder(options.folder) as folder:
         return measure(options, folder)
 
 

@@ -1,9 +1,9 @@
-"""How long `millrace place` takes from its start to its answer, beside a Python that does nothing.
+"""Measure the wall time of `millrace place`, beside a Python that does nothing.
 
     .venv/bin/python benchmarks/place_startup.py [--repetitions N] [--topology T]
 
-Both are started alternately, so that whatever else the machine does meets both. Printed are medians, the quartiles, and
-the ratio of the medians; a ratio says more than seconds on somebody's machine.
+Both start alternately, so that other load on the machine affects both. Prints medians, quartiles, and the ratio of the
+medians, which is comparable between machines.
 """
 
 import argparse
@@ -26,14 +26,14 @@ components:
 
 
 def timed(command: list[str]) -> float:
-    """Seconds from start to end of `command`."""
+    """Return the wall time of `command`."""
     begin = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - begin
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=21)
     parser.add_argument("--topology", type=Path, help="a topology file (default: word count, 32 executors)")
@@ -51,7 +51,7 @@ def main() -> None:
             },
         }
         for command in commands.values():
-            timed(command)  # once, for the file cache and compiled modules
+            timed(command)  # warm-up: file cache and compiled modules
         times: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(chosen.repetitions):
             for name, command in commands.items():

@@ -1,9 +1,9 @@
-"""Time and memory of the report of a large campaign, by Spark and by Sail: 100 runs with ten million trace rows.
+"""Measure time and memory of the report of 100 runs with ten million trace rows, by Spark and by Sail.
 
     .venv/bin/python benchmarks/report.py [DIR] [--runs 100] [--rows 10000000]
 
-DIR is the folder of a finished campaign (default results/demo/latest). The large campaign is a copy in a temporary
-folder: its runs again and again as further repetitions, whose trace tables hold every row several times.
+DIR is the folder of a finished campaign (default: results/demo/latest). The large campaign is a temporary copy that
+repeats its runs as further repetitions, and the rows of their trace tables.
 """
 
 import argparse
@@ -22,20 +22,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 MILLRACE = Path(sys.executable).with_name("millrace")
-EVERY_S = 0.2
+POLL_S = 0.2
 
 
-def enlarged(campaign: Path, copy: Path, runs: int, rows: int) -> int:
-    """Write the large campaign to `copy`; return the number of its rows."""
+def enlarge(campaign: Path, copy: Path, runs: int, rows: int) -> int:
+    """Write the large campaign to `copy`; return its number of trace rows."""
     shutil.copytree(campaign, copy, ignore=shutil.ignore_patterns("report", "live.json", "runs"))
     sources = sorted(path for path in (campaign / "runs").iterdir() if (path / "traces").is_dir())
     records = [json.loads((path / "run.json").read_text(encoding="utf-8")) for path in sources]
-    once = max(record["repetition"] for record in records)
-    of_source = [sum(pq.read_metadata(file).num_rows for file in path.glob("traces/*.parquet")) for path in sources]
-    times = -(-rows * len(sources) // (runs * sum(of_source)))
+    repetitions = max(record["repetition"] for record in records)
+    row_counts: list[int] = [
+        sum(pq.read_metadata(file).num_rows for file in path.glob("traces/*.parquet")) for path in sources
+    ]
+    times = -(-rows * len(sources) // (runs * sum(row_counts)))
     for at in range(runs):
         source, record = sources[at % len(sources)], records[at % len(sources)]
-        repetition = record["repetition"] + once * (at // len(sources))
+        repetition = record["repetition"] + repetitions * (at // len(sources))
         target = copy / "runs" / f"{at + 1:03d}-{record['label']}-{record['scheduler']}-r{repetition}"
         (target / "traces").mkdir(parents=True)
         (target / "run.json").write_text(json.dumps(record | {"repetition": repetition}), encoding="utf-8")
@@ -43,14 +45,14 @@ def enlarged(campaign: Path, copy: Path, runs: int, rows: int) -> int:
             table = pq.read_table(file)
             pq.write_table(pa.concat_tables([table] * times), target / "traces" / file.name)
     document = json.loads((copy / "campaign.json").read_text(encoding="utf-8"))
-    document["agenda"]["repetitions"] = once * -(-runs // len(sources))
+    document["agenda"]["repetitions"] = repetitions * -(-runs // len(sources))
     (copy / "campaign.json").write_text(json.dumps(document), encoding="utf-8")
-    return sum(of_source[at % len(sources)] for at in range(runs)) * times
+    return sum(row_counts[at % len(sources)] for at in range(runs)) * times
 
 
-def measured(campaign: Path, engine: str) -> tuple[float, float]:
-    """Return seconds of `millrace report`, start to end, and the most MB of all its processes together."""
-    peak, over = 0, threading.Event()
+def measure_report(campaign: Path, engine: str) -> tuple[float, float]:
+    """Return the wall time of `millrace report`, and the peak MB of all its processes together."""
+    peak, ended = 0, threading.Event()
     begin = time.perf_counter()
     with subprocess.Popen(
         [MILLRACE, "--quiet", "report", campaign, "--engine", engine], stdout=subprocess.DEVNULL
@@ -58,29 +60,29 @@ def measured(campaign: Path, engine: str) -> tuple[float, float]:
 
         def watch() -> None:
             nonlocal peak
-            while not over.wait(EVERY_S):
-                peak = max(peak, resident(process.pid))
+            while not ended.wait(POLL_S):
+                peak = max(peak, resident_bytes(process.pid))
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         status = process.wait()
-    took = time.perf_counter() - begin
-    over.set()
+    seconds = time.perf_counter() - begin
+    ended.set()
     watcher.join()
     if status != 0:
         sys.exit(f"the report by {engine} failed with status {status}")
-    return took, peak / 1e6
+    return seconds, peak / 1e6
 
 
-def resident(pid: int) -> int:
-    """Resident bytes of a process and its descendants; what has just ended counts 0."""
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process and its descendants; an ended process counts 0."""
     try:
         root = psutil.Process(pid)
-        family = [root, *root.children(recursive=True)]
+        processes = [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
         return 0
     total = 0
-    for each in family:
+    for each in processes:
         try:
             total += each.memory_info().rss
         except psutil.NoSuchProcess:
@@ -92,17 +94,17 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("campaign", nargs="?", type=Path, default=Path("results/demo/latest"))
     arguments.add_argument("--runs", type=int, default=100)
-    arguments.add_argument("--rows", type=int, default=10_000_000)
+    arguments.add_argument("--rows", type=int, default=10_000_000, help="trace rows of all runs together")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-report-") as folder:
         large = Path(folder) / "campaign"
-        rows = enlarged(options.campaign.resolve(), large, options.runs, options.rows)
+        rows = enlarge(options.campaign.resolve(), large, options.runs, options.rows)
         print(f"{options.runs} runs, {rows:,} rows, load now {os.getloadavg()[0]:.1f}", flush=True)
-        took = {}
+        seconds = {}
         for engine in ("sail", "spark"):
-            took[engine], mb = measured(large, engine)
-            print(f"{engine:<6} {took[engine]:>7.1f} s {mb:>7,.0f} MB", flush=True)
-        print(f"Spark takes {took['spark'] / took['sail']:.1f} times as long as Sail")
+            seconds[engine], mb = measure_report(large, engine)
+            print(f"{engine:<6} {seconds[engine]:>7.1f} s {mb:>7,.0f} MB", flush=True)
+        print(f"Spark takes {seconds['spark'] / seconds['sail']:.1f} times as long as Sail")
     return 0
 
 

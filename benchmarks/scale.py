@@ -1,15 +1,16 @@
-"""Time and memory of schedulers from a thousand to a million executors, and how they grow.
+"""Measure time, memory and growth of schedulers from a thousand to a million executors.
 
     .venv/bin/python benchmarks/scale.py [--schedulers even top-storm] [--topologies layered products]
         [--executors 1000 10000 100000 1000000] [--seconds 300] [--memory-gb 8] [--largest]
 
 Two topologies: a random layered graph of small components with observed traffic (ten pairs per executor), and one of
 few large components without traffic, whose pairs (up to 10^9) are never listed. A node hosts about a hundred executors:
-nodes of three sizes in racks of forty, one requested worker per node. Every answer is checked like those of `millrace
-place`, apart from the time. Each case has a process of its own, with a limit on CPU time and on memory; its peak of
-memory includes the problem. The growth exponent is the slope of log time over log executors between two sizes.
+nodes have three sizes and are in racks of forty; one worker per node is requested. Every plan is validated as in
+`millrace place`, which is not part of the measured time. Each case runs in a process of its own with limits on CPU time
+and memory. Its peak memory includes the problem. The growth exponent is the slope of log time over log executors
+between two sizes.
 
-`--largest` finds the largest size, by steps of 1, 2, 5, that a scheduler answers in `--seconds`.
+`--largest` finds the largest size, in steps of 1, 2, 5, that a scheduler places in `--seconds`.
 """
 
 import argparse
@@ -37,14 +38,14 @@ from scheduler.toolkit.cost import cost
 from scheduler.toolkit.plan_faults import plan_faults
 from workloads.example_topologies import layered, products
 
-PER_NODE = 100
-SIZES = (100, 115, 130)
-"""Executors that nodes of the three sizes should host."""
+EXECUTORS_PER_NODE = 100
+NODE_SIZES = (100, 115, 130)
+"""Capacities in executors."""
 
-RACK = 40
+NODES_PER_RACK = 40
 SLOTS, HEAP_MB = 5, 4096.0
 
-NAMED = (
+DEFAULT_CASES = (
     "even",
     "default",
     "top-storm",
@@ -59,15 +60,15 @@ NAMED = (
     "local-search",
     "local-search, fast",
 )
-REST = ("pmod", "pipeline-linear", "er-stream", "optimal")
+LARGEST_CASES = ("pmod", "pipeline-linear", "er-stream", "optimal")
 
-CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+PARAMETERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "local-search": ("local-search", {"time_limit_s": 240.0}),
     "local-search, fast": ("local-search", {"preset": "fast", "time_limit_s": 240.0}),
     "local-search, no limit": ("local-search", {"time_limit_s": 86_400.0}),
     "resource-aware": ("resource-aware", {"time_limit_s": 86_400.0}),
 }
-"""Row -> scheduler and parameters; others have their names and no parameters."""
+"""Row -> scheduler and parameters; other rows are schedulers without parameters."""
 
 TRAFFIC_REQUIRED = ("p-scheduler", "aniello-online")
 
@@ -76,7 +77,7 @@ MB = 1024
 
 @dataclass
 class Result:
-    """What one scheduler did; times in seconds, CPU time unless `wall`."""
+    """Result of one scheduler; CPU seconds, except `wall`."""
 
     cpu: float
     wall: float
@@ -86,85 +87,93 @@ class Result:
     note: str
 
 
-def cluster(executors: int) -> Cluster:
-    """Nodes in racks, three sizes in turn."""
+def make_cluster(executors: int) -> Cluster:
+    """Return nodes of three alternating sizes in racks."""
     nodes = []
-    for at in range(-(-executors // PER_NODE)):
-        size = SIZES[at % len(SIZES)]
+    for at in range(-(-executors // EXECUTORS_PER_NODE)):
+        size = NODE_SIZES[at % len(NODE_SIZES)]
         nodes.append(
             Node(
                 id=f"n{at:05d}",
-                rack=f"r{at // RACK:03d}",
+                rack=f"r{at // NODES_PER_RACK:03d}",
                 slots=SLOTS,
                 cpu=10.0 * size,
                 memory_mb=128.0 * size,
                 capacity=float(size),
-                ghz=2.0 + 0.2 * (at % len(SIZES)),
+                ghz=2.0 + 0.2 * (at % len(NODE_SIZES)),
                 flops_per_cycle=16.0,
             )
         )
     return Cluster(tuple(nodes))
 
 
-def problem(kind: str, executors: int) -> Problem:
-    """A round of one topology."""
-    nodes = cluster(executors)
+def make_problem(kind: str, executors: int) -> Problem:
+    """Return the problem of a topology with about `executors`."""
+    cluster = make_cluster(executors)
     traffic = None
     if kind == "layered":
         topology, traffic = layered(executors, 1, widest=8)
     else:
-        each = round(executors**0.5)
-        topology = products(executors // each, each, 1)
-    return Problem(nodes, (replace(topology, workers=len(nodes.nodes), worker_max_heap_mb=HEAP_MB),), traffic)
+        parallelism = round(executors**0.5)
+        topology = products(executors // parallelism, parallelism, 1)
+    requested = replace(topology, workers=len(cluster.nodes), worker_max_heap_mb=HEAP_MB)
+    return Problem(cluster, (requested,), traffic)
 
 
-class Judge:
-    """W of placements; observed pairs as arrays, which are made once per problem."""
+class RateBetweenNodes:
+    """W of placements, with the observed pairs of a problem as arrays."""
 
-    def __init__(self, case: Problem) -> None:
-        self._case = case
-        if case.traffic is None:
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        if problem.traffic is None:
             return
-        (topology,) = case.topologies
+        (topology,) = problem.topologies
         number = {executor.name: at for at, executor in enumerate(topology.executors)}
-        edges = case.traffic.edges
+        edges = problem.traffic.edges
         self._sources = np.fromiter((number[edge.source] for edge in edges), np.int64, len(edges))
         self._targets = np.fromiter((number[edge.destination] for edge in edges), np.int64, len(edges))
         self._rates = np.fromiter((edge.tuples_per_s for edge in edges), np.float64, len(edges))
 
-    def w(self, placement: Placement) -> float:
-        (topology,) = self._case.topologies
-        if self._case.traffic is None:
-            return cost(self._case, {topology.id: placement}).inter_node_edges
-        node = {node.id: at for at, node in enumerate(self._case.cluster.nodes)}
-        homes = (placement.assignments.get(executor) for executor in topology.executors)
-        at = np.fromiter((-1 if slot is None else node[slot.node] for slot in homes), np.int64)
-        one, other = at[self._sources], at[self._targets]
-        return float(self._rates[(one != other) & (one >= 0) & (other >= 0)].sum())
+    def of(self, placement: Placement) -> float:
+        """Return W in tuples per second; the number of cut pairs without traffic."""
+        (topology,) = self._problem.topologies
+        if self._problem.traffic is None:
+            return cost(self._problem, {topology.id: placement}).inter_node_edges
+        node = {node.id: at for at, node in enumerate(self._problem.cluster.nodes)}
+        slots = (placement.assignments.get(executor) for executor in topology.executors)
+        at = np.fromiter((-1 if slot is None else node[slot.node] for slot in slots), np.int64)
+        source, target = at[self._sources], at[self._targets]
+        return float(self._rates[(source != target) & (source >= 0) & (target >= 0)].sum())
 
 
-def answer(name: str, case: Problem, judge: Judge) -> Result:
-    """Place once, in this process."""
-    kind, params = CASES.get(name, (name, {}))
-    scheduler = make_scheduler(kind, plain_parameters(dict(params), "params"))
-    begun, start = process_time(), perf_counter()
-    plan = scheduler.inner.place(case)
-    cpu, wall = process_time() - begun, perf_counter() - start
+def place(name: str, problem: Problem, w: RateBetweenNodes) -> Result:
+    """Place once in this process.
+
+    Raises:
+        MillraceError: the scheduler refuses the problem, or its plan is invalid.
+    """
+    scheduler_name, params = PARAMETERS.get(name, (name, {}))
+    scheduler = make_scheduler(scheduler_name, plain_parameters(dict(params), "params"))
+    cpu_begin, wall_begin = process_time(), perf_counter()
+    plan = scheduler.inner.place(problem)
+    cpu, wall = process_time() - cpu_begin, perf_counter() - wall_begin
     mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MB
-    begun = process_time()
-    faults = plan_faults(case, plan)
-    check = process_time() - begun
+    check_begin = process_time()
+    faults = plan_faults(problem, plan)
+    check = process_time() - check_begin
     if faults:
         raise RunError(faults[0])
     (placement,) = plan.placements.values()
     note = "" if placement.status == "placed" else f"{placement.status}: {placement.message}"
     if "proven" in plan.details:
         note = "proven" if plan.details["proven"] else "not proven"
-    return Result(cpu, wall, check, mb, judge.w(placement), note)
+    return Result(cpu, wall, check, mb, w.of(placement), note)
 
 
-def apart(name: str, case: Problem, judge: Judge, seconds: float, memory_gb: float) -> Result | str:
-    """`answer` in a process of its own; a text says why there is none."""
+def place_in_process(
+    name: str, problem: Problem, w: RateBetweenNodes, seconds: float, memory_gb: float
+) -> Result | str:
+    """Place in a child process with limits; return the result, or why there is none."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -173,12 +182,12 @@ def apart(name: str, case: Problem, judge: Judge, seconds: float, memory_gb: flo
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 10))
         try:
-            found: dict[str, Any] = asdict(answer(name, case, judge))
+            answer: dict[str, Any] = asdict(place(name, problem, w))
         except MemoryError:
-            found = {"why": f"more than {memory_gb:g} GB"}
-        except MillraceError as fault:
-            found = {"why": str(fault)[:200]}
-        os.write(write, json.dumps(found).encode())
+            answer = {"failure": f"more than {memory_gb:g} GB"}
+        except MillraceError as error:
+            answer = {"failure": str(error)[:200]}
+        os.write(write, json.dumps(answer).encode())
         os._exit(0)
     os.close(write)
     _, status = os.waitpid(child, 0)
@@ -188,72 +197,71 @@ def apart(name: str, case: Problem, judge: Judge, seconds: float, memory_gb: flo
     text = os.read(read, 1 << 16)
     os.close(read)
     if not text:
-        return f"ended, probably for more than {memory_gb:g} GB"
+        return f"process ended, probably for more than {memory_gb:g} GB"
     data = json.loads(text)
-    return str(data["why"]) if "why" in data else Result(**data)
+    return str(data["failure"]) if "failure" in data else Result(**data)
 
 
-def sizes(most: int = 10_000_000) -> Iterator[int]:
-    """10, 20, 50, 100, ..."""
-    at = 10
-    while at <= most:
-        yield from (at, 2 * at, 5 * at)
-        at *= 10
+def sizes(largest_power: int = 10_000_000) -> Iterator[int]:
+    """Yield 10, 20, 50, 100, ..."""
+    power = 10
+    while power <= largest_power:
+        yield from (power, 2 * power, 5 * power)
+        power *= 10
 
 
-def exponent(results: Mapping[int, Result], first: int, last: int) -> str:
+def growth_exponent(results: Mapping[int, Result], first: int, last: int) -> str:
+    """Return the growth exponent of CPU time as text; empty without both results."""
     if first not in results or last not in results or first == last:
         return ""
     times = [max(0.001, results[size].cpu) for size in (first, last)]
     return f"{log(times[1] / times[0]) / log(last / first):.2f}"
 
 
-def table(kind: str, names: list[str], executors: list[int], seconds: float, memory_gb: float) -> None:
-    """Print one row per case, then growth."""
+def print_cases(kind: str, names: list[str], executors: list[int], seconds: float, memory_gb: float) -> None:
+    """Print a row per case, then the growth of each scheduler."""
     print(f"\n{kind}, load {os.getloadavg()[0]:.1f}\n")
-    print(
-        "| executors | scheduler | CPU s | s | check, CPU s | MB | W | |\n|---|---|---|---|---|---|---|---|", flush=True
-    )
-    found: dict[str, dict[int, Result]] = {name: {} for name in names}
+    print("| executors | scheduler | CPU s | s | validation, CPU s | MB | W | |\n|---|---|---|---|---|---|---|---|")
+    sys.stdout.flush()
+    by_name: dict[str, dict[int, Result]] = {name: {} for name in names}
     for size in executors:
-        case = problem(kind, size)
-        judge = Judge(case)
+        problem = make_problem(kind, size)
+        w = RateBetweenNodes(problem)
         gc.collect()
-        gc.freeze()  # the problem's pages stay shared with the children
+        gc.freeze()  # keeps the problem's pages shared with the children
         for name in names:
-            if case.traffic is None and name in TRAFFIC_REQUIRED:
+            if problem.traffic is None and name in TRAFFIC_REQUIRED:
                 continue
-            got = apart(name, case, judge, seconds, memory_gb)
-            if isinstance(got, str):
-                print(f"| {size:,} | {name} | | | | | | {got} |", flush=True)
+            result = place_in_process(name, problem, w, seconds, memory_gb)
+            if isinstance(result, str):
+                print(f"| {size:,} | {name} | | | | | | {result} |", flush=True)
                 continue
-            found[name][size] = got
-            times = f"{got.cpu:.2f} | {got.wall:.2f} | {got.check:.2f}"
-            print(f"| {size:,} | {name} | {times} | {got.mb:,.0f} | {got.w:,.0f} | {got.note} |")
-            sys.stdout.flush()
+            by_name[name][size] = result
+            times = f"{result.cpu:.2f} | {result.wall:.2f} | {result.check:.2f}"
+            print(f"| {size:,} | {name} | {times} | {result.mb:,.0f} | {result.w:,.0f} | {result.note} |", flush=True)
         gc.unfreeze()
-        del case, judge
+        del problem, w
     first, last = executors[0], executors[-1]
     print(f"\n| scheduler | exponent, {first:,} to {last:,} | of the last step |\n|---|---|---|")
-    for name, results in found.items():
+    for name, results in by_name.items():
         if results:
-            step = exponent(results, executors[max(0, len(executors) - 2)], last)
-            print(f"| {name} | {exponent(results, first, last)} | {step} |", flush=True)
+            step = growth_exponent(results, executors[max(0, len(executors) - 2)], last)
+            print(f"| {name} | {growth_exponent(results, first, last)} | {step} |", flush=True)
 
 
-def largest(kind: str, names: list[str], seconds: float, memory_gb: float) -> None:
-    """Print the largest size that each scheduler answers."""
+def print_largest(kind: str, names: list[str], seconds: float, memory_gb: float) -> None:
+    """Print the largest size that each scheduler places."""
     print(f"\n{kind}, load {os.getloadavg()[0]:.1f}\n")
     print("| scheduler | executors | CPU s | MB | the next size |\n|---|---|---|---|---|", flush=True)
     for name in names:
-        before = ""
+        previous = ""
         for size in sizes():
-            case = problem(kind, size)
-            got = apart(name, case, Judge(case), seconds, memory_gb)
-            if isinstance(got, str):
-                print(f"| {name} | {before} | {got} |", flush=True)
+            problem = make_problem(kind, size)
+            result = place_in_process(name, problem, RateBetweenNodes(problem), seconds, memory_gb)
+            if isinstance(result, str):
+                print(f"| {name} | {previous} | {result} |", flush=True)
                 break
-            before = f"{size:,} {got.note} | {got.cpu:.1f} | {got.mb:,.0f}"
+            previous = f"{size:,} {result.note} | {result.cpu:.1f} | {result.mb:,.0f}"
 
 
 def main() -> None:
@@ -261,17 +269,17 @@ def main() -> None:
     parser.add_argument("--schedulers", nargs="+")
     parser.add_argument("--topologies", nargs="+", choices=("layered", "products"), default=["layered", "products"])
     parser.add_argument("--executors", nargs="+", type=int, default=[1_000, 10_000, 100_000, 1_000_000])
-    parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--memory-gb", type=float, default=8)
-    parser.add_argument("--largest", action="store_true")
+    parser.add_argument("--seconds", type=float, default=300, help="limit of CPU time per case")
+    parser.add_argument("--memory-gb", type=float, default=8, help="limit of memory per case")
+    parser.add_argument("--largest", action="store_true", help="find the largest size instead")
     chosen = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    names = chosen.schedulers or list(REST if chosen.largest else NAMED)
+    names = chosen.schedulers or list(LARGEST_CASES if chosen.largest else DEFAULT_CASES)
     for kind in chosen.topologies:
         if chosen.largest:
-            largest(kind, names, chosen.seconds, chosen.memory_gb)
+            print_largest(kind, names, chosen.seconds, chosen.memory_gb)
         else:
-            table(kind, names, sorted(chosen.executors), chosen.seconds, chosen.memory_gb)
+            print_cases(kind, names, sorted(chosen.executors), chosen.seconds, chosen.memory_gb)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How long `./run setup` takes: in a fresh clone without any cache, again with the cache, and when all is done.
+"""Measure `./run setup` in a fresh clone: without caches, with caches, and with nothing left to do.
 
     python3 benchmarks/setup_time.py
 
-Works in a temporary folder with a home folder of its own, so that nothing of this machine's caches helps; needs the
-network, and about 3 GB there. What is committed is measured, not what is only in the working tree.
+Uses a temporary folder as home, so that the caches of this machine are not used. Needs the network, and about 3 GB of
+temporary space. The clone has the last commit, without changes of the working tree.
 """
 
 import os
@@ -17,23 +17,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def setup(checkout: Path, home: Path) -> tuple[float, list[str]]:
-    """Seconds that `./run setup` takes, and what it says of its steps."""
+def measure_setup(checkout: Path, home: Path) -> tuple[float, list[str]]:
+    """Return the wall time of `./run setup`, and the lines that it prints about its steps."""
     environment = {**os.environ, "HOME": str(home)}
     for name in ("XDG_CACHE_HOME", "UV_CACHE_DIR", "PIP_CACHE_DIR"):
         environment.pop(name, None)
     begin = time.perf_counter()
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(checkout / "run"), "setup"], env=environment, stderr=subprocess.PIPE, text=True, check=False
     )
-    took = time.perf_counter() - begin
-    if done.returncode != 0:
-        raise SystemExit(done.stderr)
-    return took, re.findall(r"^\[.*$", done.stderr, re.MULTILINE)
+    seconds = time.perf_counter() - begin
+    if completed.returncode != 0:
+        raise SystemExit(completed.stderr)
+    return seconds, re.findall(r"^\[.*$", completed.stderr, re.MULTILINE)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark."""
     with tempfile.TemporaryDirectory(prefix="millrace-setup-") as folder:
         checkout, home = Path(folder) / "checkout", Path(folder) / "home"
         home.mkdir()
@@ -42,11 +42,11 @@ def main() -> None:
             ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True
         ).stdout.strip()
         print(f"commit {commit}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
-        for name in ("cold: no cache", "warm: cache, no environment", "again: all is there"):
+        for name in ("cold: no cache", "warm: cache, no environment", "again: nothing to do"):
             if name.startswith("warm"):
                 shutil.rmtree(checkout / ".venv")
-            took, steps = setup(checkout, home)
-            print(f"{name:28} {took:7.2f} s")
+            seconds, steps = measure_setup(checkout, home)
+            print(f"{name:28} {seconds:7.2f} s")
             for step in steps:
                 print(f"    {step}")
 

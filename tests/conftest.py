@@ -1,4 +1,4 @@
-"""What all tests share: probes behind the markers, and where real data lies."""
+"""Configuration of all tests: markers, order, distribution to processes, and real data."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-UNTIMED = settings(deadline=None)  # a busy machine fails no test
+UNTIMED = settings(deadline=None)  # a busy machine must not fail a test
 settings.register_profile("untimed", UNTIMED, max_examples=25)
 settings.register_profile("repeatable", UNTIMED, max_examples=25, derandomize=True)
 settings.register_profile("quick", UNTIMED, max_examples=10)
@@ -69,8 +69,8 @@ def _profiler() -> str | None:
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     ) as child:
         command = [program, "dump", "--nonblocking", "--pid", str(child.pid)]
-        said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    return "py-spy may not read other processes" if "ermission" in said.stderr else None
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return "py-spy may not read other processes" if "ermission" in result.stderr else None
 
 
 def _browser() -> str | None:
@@ -90,9 +90,9 @@ def _emulation() -> str | None:
 
 
 def _vm() -> str | None:
-    from guest_packages import why_not
+    from guest_packages import unsupported_reason
 
-    return why_not()
+    return unsupported_reason()
 
 
 def _engines() -> str | None:
@@ -114,11 +114,11 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "storm": _engines,
     "flink": _engines,
 }
-"""Marker -> probe; a probe says why tests with the marker cannot run here, or None."""
+"""Marker -> probe; a probe returns why tests with the marker cannot run on this machine, or None."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How many scenarios of kills and moves to play, and which; how many rounds to compare with other engines."""
+    """Add the options of scenarios and of comparisons with other engines."""
     group = parser.getgroup("millrace")
     group.addoption("--scenarios", type=int, default=40, metavar="N", help="play N scenarios of kills and moves")
     group.addoption("--oracle", type=int, default=100, metavar="N", help="compare N rounds per scheduler with engines")
@@ -128,36 +128,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes long unless it is asked for. Skip what cannot run here, with the probe's reason.
+    """Deselect long tests unless their marker is selected; skip tests that cannot run here, with the probe's reason.
 
     MILLRACE_REQUIRE names markers that must not be skipped.
     """
     for long in ("soak", "pipelines", "emulated", "vm", "long", "storm", "flink"):
         if long not in config.getoption("markexpr"):
-            asked = [item for item in items if item.get_closest_marker(long) is None]
+            selected = [item for item in items if item.get_closest_marker(long) is None]
             config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(long) is not None])
-            items[:] = asked
+            items[:] = selected
     required = set(filter(None, os.environ.get("MILLRACE_REQUIRE", "").split(",")))
-    answers: dict[str, str | None] = {}
+    reasons: dict[str, str | None] = {}
     for item in items:
         for marker, probe in PROBES.items():
             if item.get_closest_marker(marker) is None:
                 continue
-            if marker not in answers:
-                answers[marker] = probe()
-            reason = answers[marker]
+            if marker not in reasons:
+                reasons[marker] = probe()
+            reason = reasons[marker]
             if reason is None:
                 continue
             if marker in required:
                 pytest.exit(f"tests marked {marker} must run here, but: {reason}", returncode=3)
             item.add_marker(pytest.mark.skip(reason=reason))
-    items[:] = _dealt(items)
+    items[:] = _interleaved(items)
 
 
-def _dealt(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests in an order that keeps cores busy: those that compute are dealt evenly among those that wait.
+def _interleaved(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests in an order that keeps cores busy: computing tests are spread evenly among waiting ones.
 
-    Long chains of tests come first among those that wait, short tests are last.
+    Long chains of tests come first among the waiting ones.
     """
     waiting = [item for item in items if item.path.name in TOGETHER or _starts_processes(item)]
     waiting.sort(key=lambda item: item.path.name not in TOGETHER)
@@ -200,7 +200,7 @@ TOGETHER = {
     "test_flink_oracle.py": "the compiled driver",
     "test_hostile_names.py": "SSH server for names",
 }
-"""File -> what its tests share and is expensive to make. These run in one xdist worker; all other tests in any."""
+"""File -> expensive fixture that its tests share. These files run in one xdist worker each, all other tests in any."""
 
 
 class SharedFixtures(LoadScopeScheduling):
@@ -227,7 +227,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedFixtur
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep state files and locks apart from this machine's campaigns, and from tests of parallel processes."""
+    """Separate state files and locks from campaigns of this machine, and from tests of parallel processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
@@ -235,7 +235,7 @@ def _own_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real extracts beside the checkout; absent on a user's machine."""
+    """Folder of real data extracts beside the checkout; absent on a user's machine."""
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         if "shared_data" in os.environ.get("MILLRACE_REQUIRE", ""):

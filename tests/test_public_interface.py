@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from installing import install
+from package_install import install
 
 import millrace
 from inventory.errors import UnfitError

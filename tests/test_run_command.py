@@ -104,7 +104,7 @@ def test_tests_that_share_what_is_expensive_go_to_one_process(request: pytest.Fi
     (distribution,) = (plugin for name, plugin in plugins if Path(name) == ROOT / "tests" / "conftest.py")
     files = {path.name: path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
     assert distribution.TOGETHER.keys() <= files.keys()
-    shared = "(" + "shared_desk:"
+    shared = "(" + "shared_workspace:"
     campaigns = {name for name, path in files.items() if shared in (ROOT / path).read_text()}
     assert campaigns
     assert campaigns <= distribution.TOGETHER.keys()

@@ -1,8 +1,9 @@
 """WordCount as a Bytewax dataflow: a count per word, batched source, keyed exchange between workers.
 
-Runs in Bytewax's own environment. MILLRACE_BENCH_TEXT names a file of lines, MILLRACE_BENCH_LOOPS says how often each
-of MILLRACE_BENCH_PARTITIONS partitions reads its part, MILLRACE_BENCH_KIND what is counted: `running` emits a word's
-count whenever it comes, `final` counts each batch by itself first and emits at the end.
+Runs in an environment with Bytewax. Environment variables: MILLRACE_BENCH_TEXT is a file of lines,
+MILLRACE_BENCH_PARTITIONS the number of partitions, MILLRACE_BENCH_LOOPS how often each partition reads its lines, and
+MILLRACE_BENCH_KIND the output: `running` emits a count for every word received, `final` first counts within each batch
+and emits at the end.
 """
 
 import operator
@@ -11,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import bytewax.operators as op
-from bytewax.dataflow import Dataflow
+from bytewax.dataflow import Dataflow, Stream
 from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 
@@ -22,58 +23,58 @@ LINES = Path(os.environ["MILLRACE_BENCH_TEXT"]).read_text(encoding="utf-8").spli
 
 
 class Partition(StatefulSourcePartition):
-    def __init__(self, index):
-        self.mine = LINES[index::PARTITIONS]
+    def __init__(self, index: int) -> None:
+        self.lines = LINES[index::PARTITIONS]
         self.at = self.loop = 0
 
-    def next_batch(self):
+    def next_batch(self) -> list[str]:
         if self.loop >= LOOPS:
             raise StopIteration
-        batch = self.mine[self.at : self.at + BATCH]
+        batch = self.lines[self.at : self.at + BATCH]
         self.at += BATCH
-        if self.at >= len(self.mine):
+        if self.at >= len(self.lines):
             self.at = 0
             self.loop += 1
         return batch
 
-    def snapshot(self):
+    def snapshot(self) -> tuple[int, int]:
         return (self.loop, self.at)
 
 
 class Source(FixedPartitionedSource):
-    def list_parts(self):
+    def list_parts(self) -> list[str]:
         return [str(index) for index in range(PARTITIONS)]
 
-    def build_part(self, step_id, for_part, resume_state):
+    def build_part(self, step_id: str, for_part: str, resume_state: tuple[int, int] | None) -> Partition:
         return Partition(int(for_part))
 
 
-class Null(StatelessSinkPartition):
-    def write_batch(self, items):
+class DiscardingPartition(StatelessSinkPartition):
+    def write_batch(self, items: list[tuple[str, int]]) -> None:
         pass
 
 
-class Sink(DynamicSink):
-    def build(self, step_id, worker_index, worker_count):
-        return Null()
+class DiscardingSink(DynamicSink):
+    def build(self, step_id: str, worker_index: int, worker_count: int) -> DiscardingPartition:
+        return DiscardingPartition()
 
 
-def running(count, _word):
+def running(count: int | None, _word: str) -> tuple[int, int]:
     count = (count or 0) + 1
     return count, count
 
 
-def running_counts(lines):
+def running_counts(lines: Stream[str]) -> Stream[tuple[str, int]]:
     words = op.flat_map_batch("split", lines, lambda batch: "\n".join(batch).split())
     keyed = op.key_on("word", words, lambda word: word)
     return op.stateful_map("count", keyed, running)
 
 
-def final_counts(lines):
+def final_counts(lines: Stream[str]) -> Stream[tuple[str, int]]:
     counted = op.flat_map_batch("split", lines, lambda batch: list(Counter("\n".join(batch).split()).items()))
     return op.reduce_final("count", counted, operator.add)
 
 
 flow = Dataflow("wordcount")
 kinds = {"running": running_counts, "final": final_counts}
-op.output("out", kinds[os.environ["MILLRACE_BENCH_KIND"]](op.input("lines", flow, Source())), Sink())
+op.output("out", kinds[os.environ["MILLRACE_BENCH_KIND"]](op.input("lines", flow, Source())), DiscardingSink())

@@ -1,15 +1,16 @@
-"""What a hop costs: from one executor's router to another's operator, within a worker and between two.
+"""Measure the CPU time of a hop, from an executor's router to another executor's operator.
 
     python benchmarks/dataplane/hops.py [--rounds 5]
 
-Between workers: channel, codec, frames, link and credit of one stream over TCP on this host, sender and receiver in
-processes of their own, set up as workers are, batches of 64. The peer is the same socket with frames of ready bytes:
-the limit that everybody shares; and, for large rows, the same with a `bytes` object made of each field, which is the
-limit of everybody whose rows own their fields. What counts is CPU time: tuples per CPU second of the busier process.
-Both sides get a core each, where there are two, and then the same core: left alone, a kernel puts a pair that wake
-one another on one core, and what was sent lies in its cache when it is received, or does not. Within a worker: a
-shuffle to two bolts whose operators do nothing, less a plain call of the same operator with the same batches. Rounds
-alternate.
+Between workers: channel, codec, frames, link and credit of one stream over TCP on this host, in batches of 64. Sender
+and receiver are two processes with the settings of workers. For comparison, frames of ready bytes go over the same
+socket, which is the lower bound for any system; for large rows also with a `bytes` object made of each field, the lower
+bound for systems whose rows own their fields. The result is tuples per CPU second of the busier process. Both
+processes first have a core each, if there are two, and then share one core. They are pinned, because the kernel may
+put processes that wake each other on one core, which changes how much of the data is still in the receiver's cache.
+
+Within a worker: a shuffle to two bolts whose operators do nothing, minus a plain call of the same operator with the
+same batches. Rounds alternate.
 """
 
 import argparse
@@ -42,10 +43,10 @@ LARGE = 8 * 1024
 RECEIVE_BYTES = 1024 * 1024
 
 Cores = tuple[int, int]
-"""Where the sender runs, and where the receiver."""
+"""Core of the sender, core of the receiver."""
 
 
-class Nothing(Bolt):
+class NoOp(Bolt):
     """Does nothing."""
 
     def process(self, batch: Batch) -> Emitted:
@@ -53,7 +54,7 @@ class Nothing(Bolt):
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
-    """Both ends of a TCP connection."""
+    """Return both ends of a TCP connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         far, _ = server.accept()
@@ -63,10 +64,10 @@ def connected() -> tuple[socket.socket, socket.socket]:
     return near, far
 
 
-def two(
+def measure_pair(
     send: Callable[[socket.socket], None], receive: Callable[[socket.socket], None], cores: Cores
 ) -> tuple[float, float]:
-    """CPU seconds of a sending process and of this one, which receives."""
+    """Return the CPU seconds of a forked sender, and of this process as the receiver."""
     near, far = connected()
     reading, writing = os.pipe()
     child = os.fork()
@@ -91,8 +92,8 @@ def two(
     return sent, used
 
 
-def ours(schema: dict[str, str], rows: list[Row], batches: int, cores: Cores) -> tuple[float, float]:
-    """So many batches over a channel."""
+def measure_channel(schema: dict[str, str], rows: list[Row], batches: int, cores: Cores) -> tuple[float, float]:
+    """Send batches over a channel; return the CPU seconds of sender and receiver."""
 
     def send(sock: socket.socket) -> None:
         link, flush_timer = Link(1, 1), FlushTimer()
@@ -125,11 +126,14 @@ def ours(schema: dict[str, str], rows: list[Row], batches: int, cores: Cores) ->
             link.flush()
 
     with mock.patch.object(channel, "BATCH_ROWS", len(rows)):
-        return two(send, receive, cores)
+        return measure_pair(send, receive, cores)
 
 
-def raw(payload: bytes, frames: int, cores: Cores, copied: bool = False) -> tuple[float, float]:
-    """So many frames of bytes that are ready; with `copied` the receiver makes an object of every large field."""
+def measure_raw(payload: bytes, frames: int, cores: Cores, copy: bool = False) -> tuple[float, float]:
+    """Send frames of ready bytes; return the CPU seconds of sender and receiver.
+
+    With `copy`, the receiver makes an object of every large field.
+    """
 
     def send(sock: socket.socket) -> None:
         for _ in range(frames):
@@ -152,11 +156,11 @@ def raw(payload: bytes, frames: int, cores: Cores, copied: bool = False) -> tupl
                 got += sock.recv_into(buffer[got:size])
             fields.unpack_from(buffer, HEADER_BYTES)
 
-    return two(send, receive_fields if copied else receive, cores)
+    return measure_pair(send, receive_fields if copy else receive, cores)
 
 
-def local_ns(batches: int) -> tuple[float, float]:
-    """CPU ns per tuple of a shuffle to two bolts of this worker, and of plain calls of the same operator."""
+def measure_local(batches: int) -> tuple[float, float]:
+    """Return the CPU ns per tuple of a shuffle to two bolts of this worker, and of plain calls of the operator."""
     flush_timer = FlushTimer()
     inputs = [InputGate(), InputGate()]
     ends = [
@@ -167,8 +171,8 @@ def local_ns(batches: int) -> tuple[float, float]:
         queue.join(incoming)
     channels = [outgoing for outgoing, _ in ends]
     router = Router("a[0]", {"default": [Shuffle(channels, 0)]}, channels)
-    below = Router("b[0]", {}, [])
-    bolts = [BoltExecutor(at + 1, Executor("b", at), Nothing(), below, queue) for at, queue in enumerate(inputs)]
+    no_output = Router("b[0]", {}, [])
+    bolts = [BoltExecutor(at + 1, Executor("b", at), NoOp(), no_output, queue) for at, queue in enumerate(inputs)]
     rows = [(at,) for at in range(channel.BATCH_ROWS)]
     count = batches * len(rows)
 
@@ -179,7 +183,7 @@ def local_ns(batches: int) -> tuple[float, float]:
             while bolt.turn(now):
                 pass
     hop = time.thread_time_ns() - began
-    operator = Nothing()
+    operator = NoOp()
     began = time.thread_time_ns()
     for _ in range(batches):
         operator.process(Batch("a", "default", rows))
@@ -190,8 +194,14 @@ LARGE_ROWS: list[Row] = [(os.urandom(LARGE),) for _ in range(BATCH)]
 TINY_ROWS: list[Row] = [(at,) for at in range(BATCH)]
 
 
-class Between:
-    """What was measured between two workers whose processes run on `cores`."""
+class PairResults:
+    """Results of two workers whose processes run on `cores`.
+
+    Attributes:
+        tiny: million tiny tuples per CPU second of the busier process, per round.
+        share: CPU time of raw frames divided by that of the channel, for large tuples.
+        copied: the CPU time of raw frames divided by the same with fields copied.
+    """
 
     def __init__(self, name: str, cores: Cores) -> None:
         self.name, self._cores = name, cores
@@ -199,19 +209,19 @@ class Between:
         self.share: list[float] = []
         self.copied: list[float] = []
 
-    def round(self) -> str:
-        """Measure once more; says what was found."""
+    def measure(self) -> str:
+        """Measure one round, and return its results as text."""
         count = 8_000
-        used = ours({"n": "int"}, TINY_ROWS, count, self._cores)
+        used = measure_channel({"n": "int"}, TINY_ROWS, count, self._cores)
         self.tiny.append(count * BATCH / max(used) / 1e6)
         count = 1_000
-        mine = ours({"data": "bytes"}, LARGE_ROWS, count, self._cores)
+        used = measure_channel({"data": "bytes"}, LARGE_ROWS, count, self._cores)
         payload = b"".join(data for (data,) in LARGE_ROWS[:32])
-        limit = raw(payload, 2 * count, self._cores)
-        copied = raw(payload, 2 * count, self._cores, copied=True)
-        self.share.append(sum(limit) / sum(mine))
-        self.copied.append(sum(limit) / sum(copied))
-        each = [f"{seconds * 1e6 / count / BATCH:.2f}" for seconds in (*mine, *limit, *copied)]
+        raw = measure_raw(payload, 2 * count, self._cores)
+        copied = measure_raw(payload, 2 * count, self._cores, copy=True)
+        self.share.append(sum(raw) / sum(used))
+        self.copied.append(sum(raw) / sum(copied))
+        each = [f"{seconds * 1e6 / count / BATCH:.2f}" for seconds in (*used, *raw, *copied)]
         return (
             f"{self.name}: tiny {self.tiny[-1]:.1f} M tuples per CPU s, {LARGE // 1024} KiB: {each[0]} + {each[1]} us "
             f"per tuple, raw {each[2]} + {each[3]}, {self.share[-1]:.0%}; "
@@ -220,26 +230,27 @@ class Between:
 
 
 def main() -> int:
-    """Read the options, measure."""
+    """Parse the options and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     tune_process()
     allowed = sorted(os.sched_getaffinity(0))
-    pairs = [Between("a core each", (allowed[0], allowed[-1]))] if len(allowed) > 1 else []
-    pairs.append(Between("the same core", (allowed[0], allowed[0])))
+    pairs = [PairResults("a core each", (allowed[0], allowed[-1]))] if len(allowed) > 1 else []
+    pairs.append(PairResults("the same core", (allowed[0], allowed[0])))
     hop = []
     for number in range(rounds):
-        found = [pair.round() for pair in pairs]
-        with_hop, plain = local_ns(500)
+        lines = [pair.measure() for pair in pairs]
+        with_hop, plain = measure_local(500)
         hop.append(with_hop - plain)
-        found.append(f"hop within a worker {hop[-1]:.1f} ns; load {os.getloadavg()[0]:.1f}")
-        print(f"round {number + 1}: " + "\n         ".join(found), flush=True)
+        lines.append(f"hop within a worker {hop[-1]:.1f} ns; load {os.getloadavg()[0]:.1f}")
+        print(f"round {number + 1}: " + "\n         ".join(lines), flush=True)
     for pair in pairs:
         print(
             f"{pair.name}, median (best): tiny {median(pair.tiny):.1f} ({max(pair.tiny):.1f}) M tuples per CPU s of "
-            f"the busier process; large {median(pair.share):.0%} ({max(pair.share):.0%}) of raw frames, which is "
-            f"{median(pair.copied):.0%} ({max(pair.copied):.0%}) with fields copied"
+            f"the busier process; CPU time of raw frames, large tuples: "
+            f"{median(pair.share):.0%} ({max(pair.share):.0%}) of the channel's, "
+            f"{median(pair.copied):.0%} ({max(pair.copied):.0%}) of the same with fields copied"
         )
     print(f"hop within a worker, median (best): {median(hop):.1f} ({min(hop):.1f}) ns per tuple")
     return 0

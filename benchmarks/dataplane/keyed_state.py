@@ -1,10 +1,10 @@
-"""A workload for measurements: a topology whose keyed state is as large as one likes, from the start.
+"""Workload `keyed-state`: keyed state whose size is a parameter, and which is complete from the start.
 
-    spout (keys) -- fields (key) --> keep
+    spout (keys) -- fields (key) --> count
 
-Every key has a value of `value_bytes`, whose first 8 bytes count how often the key came. A keeper that has been
-restored says so with its first batch: when it last worked before, and now. That is what a user waits, whoever else
-keeps time.
+Every key has a value of `value_bytes`, whose first 8 bytes count the records of that key. With its first batch, a
+restored bolt logs the times of its last batch before the snapshot and of this batch, so that pauses are measured
+independently of the controller.
 """
 
 import time
@@ -22,10 +22,10 @@ from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 from workloads.workload import Answer, PreparedInput, Verdict, filled, rows_differ
 
-TABLE = "kept"
+TABLE = "counts"
 SHARDS = 64
 STEP = 2_654_435_761
-"""Odd, and no multiple of 5: from one record's key to the next, so that keys come in no order of their own."""
+"""Distance between the keys of consecutive records. Odd and no multiple of 5, so that keys come in scattered order."""
 
 
 @dataclass(frozen=True)
@@ -33,38 +33,38 @@ class KeyedStateParams:
     """Parameters.
 
     Attributes:
-        keys: how many different ones there are.
-        value_bytes: kept for each.
+        keys: number of different keys.
+        value_bytes: size of the value of each key.
         parallelism: executors per component.
-        diary: file to which a restored keeper adds a line: its index, when it last worked before its state was taken,
-            and when it works again, both in ns of the host's monotonic clock; empty: none.
-        ahead: whether the state of keepers is copied ahead of their moves.
+        batch_log: file to which a restored bolt appends a line: its index, the time of its last batch before the
+            snapshot, and the time of its first batch after it, in ns of the host's monotonic clock. Empty: no log.
+        precopy: whether the state of bolts is copied ahead of their moves.
     """
 
     keys: Annotated[int, Meta(ge=1)] = 1000
     value_bytes: Annotated[int, Meta(ge=8)] = 100
     parallelism: Mapping[str, int] = field(default_factory=dict)
-    diary: str = ""
-    ahead: bool = True
+    batch_log: str = ""
+    precopy: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parallelism", filled(self.parallelism, {"spout": 2, "keep": 2}))
+        object.__setattr__(self, "parallelism", filled(self.parallelism, {"spout": 2, "count": 2}))
 
 
-class Keys(Spout):
-    """Emits keys, for ever."""
+class KeySpout(Spout):
+    """Emits keys without end."""
 
     def __init__(self, keys: int) -> None:
         self._keys = keys
         self._position = 0
 
     def open(self, context: Context) -> None:
-        self._index, self._of = context.index, context.parallelism
+        self._index, self._parallelism = context.index, context.parallelism
 
     def next_batch(self, limit: int) -> Sequence[Row]:
-        first = self._position * self._of + self._index
+        first = self._position * self._parallelism + self._index
         self._position += limit
-        keys, step = self._keys, STEP * self._of
+        keys, step = self._keys, STEP * self._parallelism
         return [(at % keys,) for at in range(first * STEP, first * STEP + limit * step, step)]
 
     def snapshot(self) -> bytes:
@@ -74,43 +74,43 @@ class Keys(Spout):
         self._position = msgspec.msgpack.decode(state, type=int)
 
 
-class Keep(Bolt):
-    """Keeps a value for every key that is its own, and answers with how often each came.
+class KeyCount(Bolt):
+    """Stores a value for each of its keys, and answers with the number of records per key.
 
-    One dict of a million keys would stand still for 90 ms whenever it grows.
+    Values are divided among several dicts, because one dict of a million keys blocks for 90 ms whenever it grows.
     """
 
     answer_table = TABLE
     answer_schema: ClassVar = {"key": "int", "count": "int"}
 
     def __init__(self, params: KeyedStateParams) -> None:
-        self._keys, self._rest, self._diary = params.keys, params.value_bytes - 8, params.diary
+        self._keys, self._padding, self._batch_log = params.keys, params.value_bytes - 8, params.batch_log
         self._values: list[dict[int, bytes]] = [{} for _ in range(SHARDS)]
-        self._worked_ns = 0
+        self._last_batch_ns = 0
         self._restored = False
         self._changed: set[int] | None = None
 
     def open(self, context: Context) -> None:
-        self._index, self._of = context.index, context.parallelism
+        self._index, self._parallelism = context.index, context.parallelism
 
     def _fill(self) -> None:
-        """Create the values, before anything needs them; an operator that is restored has them all."""
+        """Create the values before their first use; a restored operator has them already."""
         if any(self._values):
             return
-        route = KeyRouter(first_owners(self._of)).route_value
+        route = KeyRouter(first_owners(self._parallelism)).route_value
         for key in range(self._keys):
             if route(key) == self._index:
                 self._values[key % SHARDS][key] = (
-                    bytes(8) + key.to_bytes(4, "big").ljust(self._rest, b"\xaa")[: self._rest]
+                    bytes(8) + key.to_bytes(4, "big").ljust(self._padding, b"\xaa")[: self._padding]
                 )
 
     def process(self, batch: Batch) -> Emitted:
         self._fill()
         now_ns = time.monotonic_ns()
-        if self._restored and self._diary:
-            with Path(self._diary).open("a") as diary:
-                diary.write(f"{self._index} {self._worked_ns} {now_ns}\n")
-        self._restored, self._worked_ns = False, now_ns
+        if self._restored and self._batch_log:
+            with Path(self._batch_log).open("a") as log:
+                log.write(f"{self._index} {self._last_batch_ns} {now_ns}\n")
+        self._restored, self._last_batch_ns = False, now_ns
         values = self._values
         for (key,) in batch.rows:
             shard = values[key % SHARDS]
@@ -122,10 +122,10 @@ class Keep(Bolt):
 
     def snapshot(self) -> bytes:
         self._fill()
-        return msgspec.msgpack.encode((self._worked_ns, self._values))
+        return msgspec.msgpack.encode((self._last_batch_ns, self._values))
 
     def restore(self, state: bytes) -> None:
-        self._worked_ns, self._values = msgspec.msgpack.decode(state, type=tuple[int, list[dict[int, bytes]]])
+        self._last_batch_ns, self._values = msgspec.msgpack.decode(state, type=tuple[int, list[dict[int, bytes]]])
         self._restored = True
 
     def answer(self) -> Iterable[Row]:
@@ -136,8 +136,8 @@ class Keep(Bolt):
         ]
 
 
-class CopiedKeep(Keep):
-    """`Keep` whose state can be copied ahead of a move, and deleted little by little behind it: `Divisible`."""
+class DivisibleKeyCount(KeyCount):
+    """`KeyCount` that is `Incremental` and `Divisible`: its state is copied ahead of moves and released in parts."""
 
     def state_keys(self) -> Iterable[int]:
         self._fill()
@@ -151,10 +151,10 @@ class CopiedKeep(Keep):
 
     def snapshot_keys(self, keys: Collection[int]) -> bytes:
         shards = self._values
-        return msgspec.msgpack.encode((self._worked_ns, {key: shards[key % SHARDS][key] for key in keys}))
+        return msgspec.msgpack.encode((self._last_batch_ns, {key: shards[key % SHARDS][key] for key in keys}))
 
     def restore_keys(self, state: bytes) -> None:
-        self._worked_ns, values = msgspec.msgpack.decode(state, type=tuple[int, dict[int, bytes]])
+        self._last_batch_ns, values = msgspec.msgpack.decode(state, type=tuple[int, dict[int, bytes]])
         for key, value in values.items():
             self._values[key % SHARDS][key] = value
         self._restored = True
@@ -163,17 +163,17 @@ class CopiedKeep(Keep):
         for key in keys:
             self._values[key % SHARDS].pop(key, None)
 
-    def absorb(self, other: "CopiedKeep") -> None:
-        for mine, more in zip(self._values, other._values, strict=True):
-            mine.update(more)
+    def absorb(self, other: "DivisibleKeyCount") -> None:
+        for shard, added in zip(self._values, other._values, strict=True):
+            shard.update(added)
 
     def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
-        found: dict[int, list[int]] = {}
+        keys_of: dict[int, list[int]] = {}
         for key in self.state_keys():
             group = key_group(self.key_of(key))
             if groups is None or group in groups:
-                found.setdefault(group, []).append(key)
-        return b"", {group: self.snapshot_keys(keys) for group, keys in found.items()}
+                keys_of.setdefault(group, []).append(key)
+        return b"", {group: self.snapshot_keys(keys) for group, keys in keys_of.items()}
 
     def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
         for state in groups.values():
@@ -181,10 +181,10 @@ class CopiedKeep(Keep):
 
 
 class KeyedState:
-    """See the module."""
+    """Workload with keyed state of a given size."""
 
     name = "keyed-state"
-    summary = "keys, each with a value that is kept"
+    summary = "keys, each with a value in the state of a bolt"
     paper = "none"
     Params = KeyedStateParams
 
@@ -192,37 +192,38 @@ class KeyedState:
         self.params = params
 
     def topology(self) -> Topology:
-        """Spouts and keepers."""
-        of = self.params.parallelism
+        """Return the topology: spouts, and bolts that count by key."""
+        parallelism = self.params.parallelism
+        inputs = (Input("spout", grouping="fields", fields=("key",)),)
         return Topology(
             self.name,
             (
-                Component("spout", "spout", of["spout"], outputs={DEFAULT_STREAM: {"key": "int"}}),
-                Component("keep", "bolt", of["keep"], inputs=(Input("spout", grouping="fields", fields=("key",)),)),
+                Component("spout", "spout", parallelism["spout"], outputs={DEFAULT_STREAM: {"key": "int"}}),
+                Component("count", "bolt", parallelism["count"], inputs=inputs),
             ),
         )
 
     def operator(self, component: str) -> Operator:
-        """A spout or a keeper."""
+        """Return the operator of a component."""
         if component == "spout":
-            return Keys(self.params.keys)
-        return (CopiedKeep if self.params.ahead else Keep)(self.params)
+            return KeySpout(self.params.keys)
+        return (DivisibleKeyCount if self.params.precopy else KeyCount)(self.params)
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
-        """Nothing."""
+        """Return no inputs: spouts generate their keys."""
         return ()
 
     def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
-        """Keys of records 0, n, 2n, ... of every spout, counted."""
-        keys, of = self.params.keys, len(positions)
+        """Count the keys of the records that each spout has emitted: spout i of n has records i, i + n, i + 2n, ..."""
+        keys, spouts = self.params.keys, len(positions)
         counts = [0] * keys
         for index, position in enumerate(positions):
-            for record in range(index, index + position * of, of):
+            for record in range(index, index + position * spouts, spouts):
                 counts[record * STEP % keys] += 1
         return {TABLE: list(enumerate(counts))}
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
-        """In full."""
+        """Compare all rows."""
         expected = reference[TABLE]
         differences = rows_differ(answer.get(TABLE, ()), expected, key_fields=1)
         return Verdict(not differences, len(expected), "; ".join(differences))

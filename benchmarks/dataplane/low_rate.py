@@ -1,13 +1,13 @@
-"""Latency and CPU time of WordCount at rates below what machines can do, by rows and by columns.
+"""Measure latency and CPU time of WordCount by rows and by columns, at rates far below the maximum.
 
-    python benchmarks/dataplane/low_rate.py [--rounds 4] [--others 4000 40000]
+    python benchmarks/dataplane/low_rate.py [--rounds 4] [--other-rates 4000 40000]
 
-Two workers on real agents, two executors of each component, a checkpoint every two seconds, every answer compared with
-the reference. A round at the demo's rate, 400 lines/s, is rows, columns, and rows again, whose difference from the
-first is noise: columns are within it if the median of their ratios to the rows around them is not farther from 1 than
-twice the median ratio of rows to rows. Other rates have one round, and no verdict. Latencies are those of the sampled
-lines, in buckets of 1 %; CPU time is that of the workers, in cores; memory is resident, of both workers. It takes three
-minutes.
+Two workers on real agents, two executors of each component, a checkpoint every two seconds; every answer is compared
+with the reference. A round at the demo's rate, 400 lines/s, is a run by rows, one by columns, and one by rows again.
+The difference between both runs by rows is noise: columns are within noise if the median of their ratios to the rows
+of the same round differs from 1 by at most twice the median ratio of rows to rows (on a log scale). Other rates have
+one round and no verdict. Latencies are those of sampled lines, in buckets of 1 %; CPU time is that of the workers, in
+cores; memory is the resident size of both workers. A measurement takes three minutes.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from statistics import median
 from typing import NamedTuple
 
 import psutil
-from loopback import Ground, cpu_s, load, nodes, run, wait
+from loopback import Nodes, cpu_s, load, start_nodes, start_run, wait
 
 from agents.worker.executors.executor import percentile
 from workloads.workload import load_workload
@@ -27,8 +27,8 @@ DEMO_PER_S = 400
 WARM_UP_S = 2.0
 
 
-class Found(NamedTuple):
-    """What a run took."""
+class Result(NamedTuple):
+    """Result of one run."""
 
     p50_ms: float
     p99_ms: float
@@ -36,46 +36,46 @@ class Found(NamedTuple):
     rss_mb: float
 
 
-async def one(on: Ground, api: str, rate: int, seconds: float) -> Found:
-    """Measure one run, and print it."""
+async def measure_run(nodes: Nodes, api: str, rate: int, seconds: float) -> Result:
+    """Measure one run, and print its result."""
     params = {"api": api, "ackers": 0, "parallelism": dict.fromkeys(("spout", "split", "count"), 2)}
     executors = load_workload("wordcount", params).topology().executors
     places = {entry.name: f"n{entry.index % 2}/0" for entry in executors}
     constant = {"kind": "constant", "tuples_per_s": rate}
-    async with run(on, "wordcount", params, places, constant, checkpoint_s=2.0) as (play, _):
-        await wait(play, WARM_UP_S)
-        began_ns = await play.coordinator.mark("measure_start")
-        workers = [psutil.Process(worker.pid) for worker in play.workers.values() if worker is not None]
+    async with start_run(nodes, "wordcount", params, places, constant, checkpoint_s=2.0) as (run, _):
+        await wait(run, WARM_UP_S)
+        began_ns = await run.coordinator.mark("measure_start")
+        workers = [psutil.Process(worker.pid) for worker in run.workers.values() if worker is not None]
         before = cpu_s(workers)
-        await wait(play, seconds)
+        await wait(run, seconds)
         cpu = (cpu_s(workers) - before) / seconds
         rss = sum(worker.memory_info().rss for worker in workers) / 1e6
-        ended_ns = await play.coordinator.mark("measure_end")
-        await wait(play, 0.2)
-    rows = [row for row in play.traces()["latency"].to_pylist() if began_ns < row["t_ns"] <= ended_ns]
+        ended_ns = await run.coordinator.mark("measure_end")
+        await wait(run, 0.2)
+    rows = [row for row in run.traces()["latency"].to_pylist() if began_ns < row["t_ns"] <= ended_ns]
     counts = sorted((row["value_ns"], row["count"]) for row in rows)
     p50, p99 = (percentile(counts, fraction) for fraction in (0.5, 0.99))
     if p50 is None or p99 is None:
         sys.exit("no line was sampled")
-    found = Found(p50 / 1e6, p99 / 1e6, cpu, rss)
-    shown = f"p50 {found.p50_ms:.2f} ms, p99 {found.p99_ms:.2f} ms, {cpu:.3f} cores, {rss:.0f} MB"
+    result = Result(p50 / 1e6, p99 / 1e6, cpu, rss)
+    shown = f"p50 {result.p50_ms:.2f} ms, p99 {result.p99_ms:.2f} ms, {cpu:.3f} cores, {rss:.0f} MB"
     print(f"{rate:,}/s, {api}: {shown}; {load()}", flush=True)
-    return found
+    return result
 
 
 class Round(NamedTuple):
     """Runs of one round at the demo's rate."""
 
-    rows: Found
-    columns: Found
-    rows_again: Found
+    rows: Result
+    columns: Result
+    rows_again: Result
 
 
 def verdict(rounds: list[Round], field: str) -> str:
-    """Compare columns with rows, and rows with themselves."""
+    """Compare columns with rows, and both runs by rows with each other."""
     ratios, noise = [], []
     for each in rounds:
-        first, columns, again = (float(getattr(found, field)) for found in each)
+        first, columns, again = (float(getattr(result, field)) for result in each)
         ratios.append(columns / sqrt(first * again))
         noise.append(max(first / again, again / first))
     middle, limit = median(ratios), median(noise) ** 2
@@ -84,41 +84,41 @@ def verdict(rounds: list[Round], field: str) -> str:
     return f"{field}: columns {middle:.2f} x rows ({spread}), noise up to {limit:.2f} x: {outcome}"
 
 
-def table(found: dict[tuple[int, str], list[Found]]) -> str:
-    """Medians, as Markdown."""
-    lines = ["| lines/s | | p50, ms | p99, ms | CPU, cores | MB |", "|---|---|---|---|---|---|"]
-    for (rate, api), results in found.items():
-        p50, p99, cpu, rss = (median(column) for column in zip(*results, strict=True))
+def table(results: dict[tuple[int, str], list[Result]]) -> str:
+    """Return the medians as a Markdown table."""
+    lines = ["| lines/s | | p50, ms | p99, ms | CPU, cores | MB, both workers |", "|---|---|---|---|---|---|"]
+    for (rate, api), runs in results.items():
+        p50, p99, cpu, rss = (median(column) for column in zip(*runs, strict=True))
         lines.append(f"| {rate:,} | {api} | {p50:.2f} | {p99:.2f} | {cpu:.3f} | {rss:.0f} |")
     return "\n".join(lines)
 
 
 async def measure(options: argparse.Namespace) -> int:
-    """Alternate, print."""
-    async with nodes(2) as on:
+    """Alternate between rows and columns, and print the table and the verdicts."""
+    async with start_nodes(2) as nodes:
         rounds = [
-            Round(*[await one(on, api, DEMO_PER_S, options.seconds) for api in ("rows", "columns", "rows")])
+            Round(*[await measure_run(nodes, api, DEMO_PER_S, options.seconds) for api in ("rows", "columns", "rows")])
             for _ in range(options.rounds)
         ]
-        found = {
-            (DEMO_PER_S, "rows"): [run for each in rounds for run in (each.rows, each.rows_again)],
+        results = {
+            (DEMO_PER_S, "rows"): [result for each in rounds for result in (each.rows, each.rows_again)],
             (DEMO_PER_S, "columns"): [each.columns for each in rounds],
         }
-        for rate in options.others:
+        for rate in options.other_rates:
             for api in ("rows", "columns"):
-                found[rate, api] = [await one(on, api, rate, options.seconds)]
-    print(f"\n{table(found)}\n")
-    for field in Found._fields:
+                results[rate, api] = [await measure_run(nodes, api, rate, options.seconds)]
+    print(f"\n{table(results)}\n")
+    for field in Result._fields:
         print(verdict(rounds, field))
     return 0
 
 
 def main() -> int:
-    """Read the options, measure."""
+    """Parse the options and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--others", type=int, nargs="*", default=[4000, 40_000])
+    parser.add_argument("--rounds", type=int, default=4, help="at the demo's rate")
+    parser.add_argument("--seconds", type=float, default=6.0, help="measured per run")
+    parser.add_argument("--other-rates", type=int, nargs="*", default=[4000, 40_000], help="lines/s, one round each")
     return asyncio.run(measure(parser.parse_args()))
 
 

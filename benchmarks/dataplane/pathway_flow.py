@@ -1,6 +1,6 @@
-"""WordCount in Pathway: a count per word of all files of a folder, as a batch, the only way to end by itself.
+"""WordCount in Pathway: a count per word of all files of a folder, in batch mode, because only batch programs end.
 
-Runs in Pathway's own environment, started by its `spawn`. MILLRACE_BENCH_TEXT names the folder.
+Runs in an environment with Pathway, started by `pathway spawn`. MILLRACE_BENCH_TEXT is the folder.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Other systems, each installed into an environment of its own at the first call and run as a process; word count."""
+"""Run word count in other systems, each as a process, in a virtual environment that the first call creates."""
 
 import ctypes
 import os
@@ -21,14 +21,14 @@ BYTEWAX = "bytewax==0.21.1"
 FLINK = "apache-flink-libraries==2.3.0"
 PATHWAY = "pathway==0.33.0"
 POLL_S = 0.5
-"""The kernel takes some milliseconds to add up the memory of a large process."""
+"""Interval of memory samples; the kernel needs some milliseconds to sum the memory of a large process."""
 
 PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
 class Used:
-    """CPU seconds of a command and all its children, and the largest sums of their memory in MB."""
+    """CPU seconds of a command and all its descendants, and the maxima of the sum of their memory in MB."""
 
     cpu_s: float
     rss_mb: float
@@ -36,11 +36,11 @@ class Used:
 
 
 def environment(name: str, *packages: str) -> Path:
-    """The folder of a peer's environment, made if need be."""
+    """Return the folder of a system's virtual environment; create it if necessary."""
     folder = HERE / f".{name}"
     done = folder / "done"
     if not done.exists():
-        print(f"installing {', '.join(packages)} into an environment of their own", flush=True)
+        print(f"installing {', '.join(packages)} into a new virtual environment", flush=True)
         venv.create(folder, with_pip=True, clear=True)
         subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", *packages], check=True)
         done.touch()
@@ -48,10 +48,10 @@ def environment(name: str, *packages: str) -> Path:
 
 
 def measured(command: Sequence[str | Path], variables: Mapping[str, str]) -> Used:
-    """Run a command to its end.
+    """Run a command and return its CPU time and memory.
 
     Raises:
-        SystemExit: it fails.
+        SystemExit: the command fails.
     """
     process = subprocess.Popen(
         list(map(str, command)),
@@ -59,16 +59,16 @@ def measured(command: Sequence[str | Path], variables: Mapping[str, str]) -> Use
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    # What a child leaves behind when it ends becomes ours, or nobody would count it: Spark's Python workers.
+    # Orphans of the command become children of this process, so that their CPU time counts: Spark's Python workers.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    tree = _Tree(process.pid)
-    said: list[bytes] = []
-    reader = threading.Thread(target=lambda: said.append(process.stderr.read() if process.stderr else b""))
+    tree = _ProcessTree(process.pid)
+    errors: list[bytes] = []
+    reader = threading.Thread(target=lambda: errors.append(process.stderr.read() if process.stderr else b""))
     reader.start()
     pid = 0
     try:
         while not pid:
-            tree.look()
+            tree.sample()
             time.sleep(POLL_S)
             pid, status, used = os.wait4(process.pid, os.WNOHANG)
     finally:
@@ -77,54 +77,57 @@ def measured(command: Sequence[str | Path], variables: Mapping[str, str]) -> Use
     reader.join()
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        sys.exit(f"{command[0]} failed: {said[0].decode(errors='replace')[-2000:]}")
-    return Used(used.ru_utime + used.ru_stime + tree.left_behind(), tree.rss_mb, tree.pss_mb)
+        sys.exit(f"{command[0]} failed: {errors[0].decode(errors='replace')[-2000:]}")
+    return Used(used.ru_utime + used.ru_stime + tree.orphans_cpu_s(), tree.rss_mb, tree.pss_mb)
 
 
-class _Tree:
-    """A process, all that it starts, and what they use.
+class _ProcessTree:
+    """A process with all its descendants, and their CPU time and memory.
 
     Attributes:
-        rss_mb, pss_mb: the largest sums of their memory so far.
+        rss_mb, pss_mb: maxima of the sum of their memory so far, resident and proportional.
     """
 
     def __init__(self, pid: int) -> None:
         self.rss_mb = self.pss_mb = 0.0
         self._pid = pid
         self._seen: set[int] = set()
-        self._unheard: dict[int, float] = {}
+        self._unreported: dict[int, float] = {}
 
-    def look(self) -> None:
-        """See who is there, and how much memory all of them have together."""
+    def sample(self) -> None:
+        """Record the processes that exist now, and the sum of their memory."""
         rss = pss = 0.0
         try:
             root = psutil.Process(self._pid)
             for process in (root, *root.children(recursive=True)):
                 self._seen.add(process.pid)
                 if _ignores_children(process.ppid()):
-                    self._unheard[process.pid] = sum(process.cpu_times()[:2])
-                found = process.memory_full_info()
-                rss, pss = rss + found.rss / 1e6, pss + found.pss / 1e6
+                    self._unreported[process.pid] = sum(process.cpu_times()[:2])
+                memory = process.memory_full_info()
+                rss, pss = rss + memory.rss / 1e6, pss + memory.pss / 1e6
         except psutil.Error:
             pass
         self.rss_mb, self.pss_mb = max(self.rss_mb, rss), max(self.pss_mb, pss)
 
-    def left_behind(self) -> float:
-        """CPU seconds of those whose parents ended before them, or never asked, when the first one has ended."""
+    def orphans_cpu_s(self) -> float:
+        """Return the CPU seconds of processes whose parents ended first or ignore their children.
+
+        Call it after the root process has ended.
+        """
         seconds: dict[int, float] = {}
         waiting, found = self._seen - {self._pid}, True
-        # What one of them leaves behind in turn becomes ours only when it ends.
+        # Orphans of an orphan become children of this process only when that orphan ends.
         while found:
             found = False
             for pid in waiting - seconds.keys():
                 with suppress(ChildProcessError):
                     _, _, used = os.wait4(pid, 0)
                     seconds[pid], found = used.ru_utime + used.ru_stime, True
-        return sum((self._unheard | seconds).values())
+        return sum((self._unreported | seconds).values())
 
 
 def _ignores_children(pid: int) -> bool:
-    """Whether the kernel forgets what this process's children have used: the parent of Spark's workers has it so."""
+    """Return whether a process ignores SIGCHLD, which loses its children's CPU time: Spark's worker daemon does."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -134,9 +137,9 @@ def _ignores_children(pid: int) -> bool:
 
 
 def bytewax(text: Path, kind: str, processes: int, loops: int) -> Used:
-    """One run of `bytewax_flow.py`."""
+    """Run `bytewax_flow.py`."""
     python = environment("bytewax", BYTEWAX) / "bin/python"
-    command = [python, "-m", "bytewax.testing", "bytewax_flow:flow", "-p", str(processes)]
+    command: list[str | Path] = [python, "-m", "bytewax.testing", "bytewax_flow:flow", "-p", str(processes)]
     variables = {
         "MILLRACE_BENCH_TEXT": str(text),
         "MILLRACE_BENCH_LOOPS": str(loops),
@@ -148,7 +151,7 @@ def bytewax(text: Path, kind: str, processes: int, loops: int) -> Used:
 
 
 def pathway(text: Path, processes: int, loops: int, folder: Path) -> Used:
-    """One run of `pathway_flow.py`, whose processes divide the files of a folder: `loops` times the text."""
+    """Run `pathway_flow.py`, whose processes share the files of a folder: `loops` times the text."""
     texts = folder / f"pathway-{loops}"
     texts.mkdir(exist_ok=True)
     for number in range(loops):
@@ -156,13 +159,13 @@ def pathway(text: Path, processes: int, loops: int, folder: Path) -> Used:
         if not copy.exists():
             copy.hardlink_to(text)
     programs = environment("pathway", PATHWAY) / "bin"
-    command = [programs / "pathway", "spawn", "--processes", str(processes)]
+    command: list[str | Path] = [programs / "pathway", "spawn", "--processes", str(processes)]
     command += ["--first-port", str(_free_ports(processes))]
     return measured([*command, programs / "python", HERE / "pathway_flow.py"], {"MILLRACE_BENCH_TEXT": str(texts)})
 
 
 def _free_ports(number: int) -> int:
-    """The first of as many free ports in a row, below those that the system gives to clients."""
+    """Return the first of `number` consecutive free ports, below the range of ephemeral ports."""
     for first in range(20000, 32000, number):
         with ExitStack() as held, suppress(OSError):
             for port in range(first, first + number):
@@ -172,7 +175,7 @@ def _free_ports(number: int) -> int:
 
 
 def flink(text: Path, loops: int, checkpoint_s: float, folder: Path) -> Used:
-    """One run of `FlinkWordCount.java`, which needs a Java development kit of version 17 or later."""
+    """Run `FlinkWordCount.java`, which needs a Java development kit of version 17 or later."""
     jars = next(environment("flink", FLINK).glob("lib/python*/site-packages/pyflink/lib"))
     classes = folder / "classes"
     if not classes.exists():

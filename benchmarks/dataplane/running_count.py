@@ -1,20 +1,22 @@
-"""Word count that emits the running count of a word whenever the word comes, as other systems' examples do.
+"""Workload `running-count`: word count that emits a count for every word received, as examples of other systems do.
 
     spout (lines) -- shuffle --> split -- fields (word) --> count -- local-or-shuffle --> out
 
-For measurements: by columns, with the batch API, and with the API that takes rows one by one.
+Operators exist for the batch API, the tuple API, and columns.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
-from unobserved import Observed, observe
+from instrumentation import Instrumentation, set_instrumentation
 
-from workloads.apps.wordcount import Count, Split, WordCount
+from workloads.apps.wordcount import Count, Split, WordCount, WordCountParams
 from workloads.data.text import ColumnLineSpout, LineSpout, TextParams
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row, TupleBolt, per_tuple
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
+from workloads.workload import Answer, PreparedInput, Verdict
 
 
 @dataclass(frozen=True)
@@ -22,18 +24,18 @@ class RunningCountParams(TextParams):
     """Parameters, see `TextParams`.
 
     Attributes:
-        api: how operators are written.
-        observed: what a worker observes of itself.
+        api: interface of the operators.
+        instrumentation: which measurements workers make of themselves.
     """
 
     api: Literal["batch", "columns", "tuple"] = "batch"
-    observed: Observed = "all"
+    instrumentation: Instrumentation = "all"
 
     defaults: ClassVar = {"spout": 2, "split": 2, "count": 2, "out": 2}
 
 
 class BatchCount(Count):
-    """Words to running counts."""
+    """Emits the running count of every word of a batch."""
 
     made: ClassVar[type[dict[str, int]]] = dict
 
@@ -47,7 +49,7 @@ class BatchCount(Count):
 
 
 class Discard(Bolt):
-    """A sink that keeps nothing."""
+    """A sink without state."""
 
     def process(self, batch: Batch) -> Emitted:
         return NOTHING
@@ -55,12 +57,12 @@ class Discard(Bolt):
 
 @per_tuple
 def split(line: str) -> Iterable[Row]:
-    """A line to words."""
+    """Split a line into words."""
     return [(word,) for word in line.split()]
 
 
 class TupleCount(TupleBolt, Count):
-    """A word to its running count."""
+    """Emits the running count of a word."""
 
     made: ClassVar[type[dict[str, int]]] = dict
     process = TupleBolt.process
@@ -72,17 +74,21 @@ class TupleCount(TupleBolt, Count):
 
 @per_tuple
 def discard(_word: str, _count: int) -> Iterable[Row]:
-    """A sink that keeps nothing."""
+    """Discard a row."""
     return ()
 
 
-class RunningCount(WordCount):
-    """See the module."""
+class RunningCount:
+    """Word count with running counts."""
 
     name = "running-count"
-    summary = "lines of text to words to a running count per word"
+    summary = "lines of text, split into words, with a running count per word"
     paper = ""
     Params = RunningCountParams
+
+    def __init__(self, params: RunningCountParams) -> None:
+        self.params = params
+        self._word_count = WordCount(WordCountParams(text=params.text))
 
     def topology(self) -> Topology:
         size = self.params.parallelism
@@ -110,15 +116,26 @@ class RunningCount(WordCount):
         )
 
     def operator(self, component: str) -> Operator:
-        observe(self.params.observed)
+        set_instrumentation(self.params.instrumentation)
+        kinds: dict[str, type[Operator]]
         if self.params.api == "tuple":
-            return {"spout": LineSpout, "split": split, "count": TupleCount, "out": discard}[component]()
-        if self.params.api == "columns":
-            # Workers by rows load neither Arrow nor NumPy.
+            kinds = {"spout": LineSpout, "split": split, "count": TupleCount, "out": discard}
+        elif self.params.api == "columns":
+            # Imported here, so that workers by rows load neither Arrow nor NumPy.
             from running_count_columns import ColumnDiscard, ColumnRunningCount
 
             from workloads.apps.wordcount_columns import ColumnSplit
 
-            made = {"spout": ColumnLineSpout, "split": ColumnSplit, "count": ColumnRunningCount, "out": ColumnDiscard}
-            return made[component]()
-        return {"spout": LineSpout, "split": Split, "count": BatchCount, "out": Discard}[component]()
+            kinds = {"spout": ColumnLineSpout, "split": ColumnSplit, "count": ColumnRunningCount, "out": ColumnDiscard}
+        else:
+            kinds = {"spout": LineSpout, "split": Split, "count": BatchCount, "out": Discard}
+        return kinds[component]()
+
+    def prepare(self, folder: Path) -> Sequence[PreparedInput]:
+        return self._word_count.prepare(folder)
+
+    def reference(self, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Answer:
+        return self._word_count.reference(positions, inputs)
+
+    def compare(self, answer: Answer, reference: Answer) -> Verdict:
+        return self._word_count.compare(answer, reference)

@@ -1,4 +1,4 @@
-"""Operators of `running_count` by columns."""
+"""Column operators of the workload `running-count`."""
 
 from typing import ClassVar
 
@@ -14,12 +14,12 @@ from workloads.topology import DEFAULT_STREAM
 
 
 class ColumnRunningCount(BatchCount, ColumnBolt):
-    """Words to running counts, by columns."""
+    """Emits the running count of every word of a batch, by columns."""
 
     derives: ClassVar[bool] = True
     dictionaries: ClassVar[bool] = True
 
-    # Without rows for small batches, of which there are hardly any at full rate.
+    # Small batches are processed as columns, too; at full rate there are hardly any.
     process = ColumnBolt.process
 
     @property
@@ -49,7 +49,7 @@ class ColumnRunningCount(BatchCount, ColumnBolt):
 
 
 class ColumnDiscard(Discard, ColumnBolt):
-    """A sink that keeps nothing, by columns."""
+    """A sink without state, by columns."""
 
     dictionaries: ClassVar[bool] = True
 

@@ -1,19 +1,19 @@
-"""CPU seconds per million words of WordCount, beside Bytewax, Flink and Pathway in the same run.
+"""Measure CPU seconds per million words of WordCount, compared with Bytewax, Flink and Pathway.
 
     python benchmarks/dataplane/wordcount.py [--rounds 5] [--seconds 5] [--only NAME ...]
 
-All read the same lines (CPython's documentation text), split them, exchange words by key and count. `running` emits
-the count of a word whenever the word comes, `final` only at the end. Ours runs on real agents under a campaign's
-control, with a checkpoint every two seconds, and every answer is compared with the reference. Rounds alternate. CPU
-seconds are user + system of all worker processes (agents, which other systems have none of, are shown apart); start-up
-is not counted on our side, and is subtracted on the others' by a second, shorter run. Peers get environments of their
-own, made at the first call.
+All systems read the same lines (text of CPython's documentation), split them, exchange words by key, and count them.
+`running` emits a count for every word received, `final` only at the end. Millrace runs on real agents with a
+checkpoint every two seconds, and every answer is compared with the reference. Rounds alternate. CPU seconds are user
+plus system time of all worker processes; agents, which other systems do not have, are shown separately. Start-up is not
+counted: for other systems it is subtracted by means of a second, shorter run. The first call installs the other
+systems into virtual environments.
 """
 
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -21,7 +21,7 @@ from typing import Any
 
 import peers
 import psutil
-from loopback import Ground, cpu_s, load, nodes, processes, run, wait
+from loopback import Nodes, cpu_s, load, processes, start_nodes, start_run, wait
 
 from workloads.workload import load_workload
 
@@ -31,26 +31,30 @@ WARM_UP_S = 2.0
 
 @dataclass(frozen=True)
 class Case:
-    """What is run; `bar` and `aim` are how many times less CPU it is to take than its peer."""
+    """A configuration of Millrace and its peer.
+
+    Attributes:
+        goal, stretch_goal: CPU time of the peer divided by that of Millrace, wanted at least; 0 if there is none.
+    """
 
     name: str
     workload: str
     params: Mapping[str, Any]
     workers: int
     peer: str
-    bar: float
-    aim: float
+    goal: float
+    stretch_goal: float
 
 
 CASES = (
     Case("columns, running", "running-count", {"api": "columns"}, 2, "bytewax running 2", 10.0, 15.0),
-    Case("columns, beside Flink", "running-count", {"api": "columns"}, 2, "flink running 2", 1.3, 2.0),
+    Case("columns, vs Flink", "running-count", {"api": "columns"}, 2, "flink running 2", 1.3, 2.0),
     Case("columns, combined", "wordcount", {"api": "columns", "combine": True}, 2, "bytewax final 2", 8.0, 12.0),
     Case("columns, final", "wordcount", {"api": "columns"}, 2, "bytewax final 2", 0.0, 0.0),
-    Case("columns, beside Pathway", "wordcount", {"api": "columns"}, 2, "pathway final 2", 0.0, 0.0),
+    Case("columns, vs Pathway", "wordcount", {"api": "columns"}, 2, "pathway final 2", 0.0, 0.0),
     Case("tuple API, running", "running-count", {"api": "tuple"}, 2, "bytewax running 2", 2.0, 3.0),
     Case("batch API, running", "running-count", {"api": "batch"}, 2, "bytewax running 2", 5.0, 7.0),
-    Case("batch API, beside Flink", "running-count", {"api": "batch"}, 2, "flink running 2", 0.0, 1.0),
+    Case("batch API, vs Flink", "running-count", {"api": "batch"}, 2, "flink running 2", 0.0, 1.0),
     Case("batch API, final", "wordcount", {}, 2, "bytewax final 2", 0.0, 0.0),
     Case("batch API, combined", "wordcount", {"combine": True}, 2, "bytewax final 2", 2.0, 2.8),
     Case("tuple API, 1 worker", "running-count", {"api": "tuple"}, 1, "bytewax running 1", 1.3, 1.6),
@@ -61,9 +65,9 @@ LOOPS = {"running": (2, 10), "final": (5, 30), "flink": (100, 400)}
 
 @dataclass(frozen=True)
 class Cost:
-    """CPU seconds per million words; memory of all workers in MB, summed: resident, proportional, not shared.
+    """CPU seconds per million words, and memory of all workers in MB: resident, proportional and private.
 
-    `agents` is the CPU time of all other processes of the run, per second.
+    `agents` is the CPU time of all other processes of the run, in cores.
     """
 
     cpu: float
@@ -73,30 +77,32 @@ class Cost:
     uss: float
 
 
-async def ours(on: Ground, case: Case, words_per_line: float, seconds: float) -> Cost:
-    """One run."""
+async def measure_millrace(nodes: Nodes, case: Case, words_per_line: float, seconds: float) -> Cost:
+    """Measure one run of Millrace."""
     components = ["spout", "split", "count", *(["out"] if case.workload == "running-count" else [])]
     params = {"parallelism": dict.fromkeys(components, 2), "ackers": 0, **case.params}
     executors = load_workload(case.workload, params).topology().executors
     places = {entry.name: f"n{entry.index % case.workers}/0" for entry in executors}
-    async with run(on, case.workload, params, places, {"kind": "max"}, checkpoint_s=CHECKPOINT_S) as (play, totals):
-        await wait(play, WARM_UP_S)
-        await play.coordinator.mark("measure_start")
-        await wait(play, 0.2)
-        workers = [psutil.Process(worker.pid) for worker in play.workers.values() if worker is not None]
-        others = [process for process in processes(on) if process not in workers]
-        before, apart, lines = cpu_s(workers), cpu_s(others), totals.emitted
-        await wait(play, seconds)
-        await play.coordinator.mark("measure_end")
-        await wait(play, 0.2)
-        cpu, apart, lines = cpu_s(workers) - before, cpu_s(others) - apart, totals.emitted - lines
-        held = [worker.memory_full_info() for worker in workers]
-    sums = (sum(getattr(memory, kind) for memory in held) / 1e6 for kind in ("rss", "pss", "uss"))
-    return Cost(cpu / (lines * words_per_line) * 1e6, apart / seconds, *sums)
+    rate = {"kind": "max"}
+    async with start_run(nodes, case.workload, params, places, rate, checkpoint_s=CHECKPOINT_S) as (run, totals):
+        await wait(run, WARM_UP_S)
+        await run.coordinator.mark("measure_start")
+        await wait(run, 0.2)
+        workers = [psutil.Process(worker.pid) for worker in run.workers.values() if worker is not None]
+        others = [process for process in processes(nodes) if process not in workers]
+        cpu_before, others_before, lines_before = cpu_s(workers), cpu_s(others), totals.emitted
+        await wait(run, seconds)
+        await run.coordinator.mark("measure_end")
+        await wait(run, 0.2)
+        cpu, others_cpu = cpu_s(workers) - cpu_before, cpu_s(others) - others_before
+        lines = totals.emitted - lines_before
+        memory = [worker.memory_full_info() for worker in workers]
+    sums = (sum(getattr(each, kind) for each in memory) / 1e6 for kind in ("rss", "pss", "uss"))
+    return Cost(cpu / (lines * words_per_line) * 1e6, others_cpu / seconds, *sums)
 
 
-def theirs(peer: str, text: Path, words: int, folder: Path) -> Cost:
-    """One run of a peer, as the difference of two."""
+def measure_peer(peer: str, text: Path, words: int, folder: Path) -> Cost:
+    """Measure a peer: the difference between a long and a short run."""
     system, kind, number = peer.split()
     few, many = LOOPS["flink" if system == "flink" else kind]
     if system == "pathway":
@@ -110,11 +116,11 @@ def theirs(peer: str, text: Path, words: int, folder: Path) -> Cost:
 
 
 async def measure(options: argparse.Namespace) -> int:
-    """Alternate, print."""
+    """Alternate between all cases and their peers, and print tables."""
     cases = [case for case in CASES if not options.only or any(part in case.name for part in options.only)]
     costs: dict[str, list[Cost]] = {}
-    async with nodes(2) as on:
-        (prepared,) = load_workload("wordcount", {}).prepare(on.folder / "text")
+    async with start_nodes(2) as nodes:
+        (prepared,) = load_workload("wordcount", {}).prepare(nodes.folder / "text")
         words = len(prepared.path.read_text(encoding="utf-8").split())
         for number in range(options.rounds):
             print(f"round {number + 1}, {load()}", flush=True)
@@ -125,32 +131,41 @@ async def measure(options: argparse.Namespace) -> int:
                         continue
                     done.add(name)
                     if name == case.name:
-                        cost = await ours(on, case, words / prepared.records, options.seconds)
+                        cost = await measure_millrace(nodes, case, words / prepared.records, options.seconds)
                     else:
-                        cost = await asyncio.to_thread(theirs, name, prepared.path, words, on.folder)
+                        cost = await asyncio.to_thread(measure_peer, name, prepared.path, words, nodes.folder)
                     costs.setdefault(name, []).append(cost)
                     print(f"  {name:22} {cost.cpu:.3f} CPU s per million words; {load()}", flush=True)
-    print("\n| | CPU s per million words, median (least) | MB resident | proportional | not shared | agents, CPU |")
+    print_costs(costs)
+    print("\n| | peer | CPU ratio, peer / Millrace, median | ratio of minima | goal | stretch goal |")
     print("|---|---|---|---|---|---|")
-    for name, found in costs.items():
-        memory = " | ".join(f"{median([getattr(cost, kind) for cost in found]):.0f}" for kind in ("rss", "pss", "uss"))
-        cpu = [cost.cpu for cost in found]
-        apart = median([cost.agents for cost in found])
-        print(f"| {name} | {median(cpu):.2f} ({min(cpu):.2f}) | {memory} | {apart:.1%} |")
-    print("\n| | peer | times less CPU, median | of the least | bar | aim |\n|---|---|---|---|---|---|")
     for case in cases:
-        us, them = ([cost.cpu for cost in costs[name]] for name in (case.name, case.peer))
-        ratio = median(b / a for a, b in zip(us, them, strict=True))
-        print(f"| {case.name} | {case.peer} | {ratio:.2f} | {min(them) / min(us):.2f} | {case.bar:g} | {case.aim:g} |")
+        own, peer = ([cost.cpu for cost in costs[name]] for name in (case.name, case.peer))
+        ratio = median(b / a for a, b in zip(own, peer, strict=True))
+        goals = f"{case.goal:g} | {case.stretch_goal:g}"
+        print(f"| {case.name} | {case.peer} | {ratio:.2f} | {min(peer) / min(own):.2f} | {goals} |")
     return 0
 
 
+def print_costs(costs: Mapping[str, Sequence[Cost]]) -> None:
+    """Print a table of the medians of all cases and peers."""
+    print("\n| | CPU s per million words, median (minimum) | MB resident | proportional | private | agents, CPU |")
+    print("|---|---|---|---|---|---|")
+    for name, rounds in costs.items():
+        memory = " | ".join(f"{median([getattr(cost, kind) for cost in rounds]):.0f}" for kind in ("rss", "pss", "uss"))
+        cpu = [cost.cpu for cost in rounds]
+        agents = median([cost.agents for cost in rounds])
+        print(f"| {name} | {median(cpu):.2f} ({min(cpu):.2f}) | {memory} | {agents:.1%} |")
+
+
 def main() -> int:
-    """Read the options, measure."""
+    """Parse the options and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--only", nargs="*", default=[], help="parts of names of cases, with their peers")
+    parser.add_argument("--seconds", type=float, default=5.0, help="measured per run of Millrace")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="only cases whose names contain one of these texts, with their peers"
+    )
     return asyncio.run(measure(parser.parse_args()))
 
 

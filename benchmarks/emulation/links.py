@@ -1,8 +1,8 @@
-"""Links of an emulated network: rate and round trip, asked and got; and how much one relay carries.
+"""Measure rate and round trip of emulated links against the configured values, and the capacity of one relay.
 
     .venv/bin/python benchmarks/emulation/links.py [--seconds S]
 
-Needs root. The limit beside every figure is what was asked for: a link must get no more, and should get no less.
+Needs root. Every figure stands beside the configured value: a link must not exceed it, and should reach it.
 """
 
 import argparse
@@ -25,79 +25,85 @@ DELAYS = (0.25, 0.5, 1, 5, 20)
 ROUND_TRIPS = 200
 
 
-class Unwritten:
-    """A ledger for a program that takes its networks down itself."""
+class NullLedger:
+    """Ledger that records nothing; this program removes its networks itself."""
 
     def namespace(self, name: str) -> None:
         pass
 
 
 @contextmanager
-def network(links: list[Link], log: Path) -> Iterator[NetworkPlan]:
+def emulated_network(links: list[Link], log: Path) -> Iterator[NetworkPlan]:
+    """Bring up a network of the links; yield its plan."""
     nodes = dict.fromkeys(name for link in links for name in (link.sender, link.receiver))
     plan = NetworkPlan(new_prefix(), tuple(nodes), tuple(links))
-    with EmulatedNetwork(plan, Unwritten(), log):
+    with EmulatedNetwork(plan, NullLedger(), log):
         yield plan
 
 
-def both_ways(one: str, other: str, rate: float | None, delay: float) -> list[Link]:
+def link_pair(one: str, other: str, rate: float | None, delay: float) -> list[Link]:
+    """Return the links of both directions; Mbit/s and one-way ms."""
     return [Link(one, other, rate, delay), Link(other, one, rate, delay)]
 
 
-def shown(one: Calibrated) -> str:
+def table_cells(one: Calibrated) -> str:
+    """Return configured value, measured value and error."""
     return f"{one.asked:g} | {one.got:.4g} | {one.error * 100:+.1f} %"
 
 
 def relay_cpu(log: Path) -> tuple[float, float]:
-    """CPU seconds of the last relay, and the longest that it was late, in ms."""
+    """Return the CPU seconds of the last relay, and its largest lateness in ms."""
     account = json.loads(log.read_text().splitlines()[-1])
     return account["cpu_s"], account["latest_s"] * 1000
 
 
-def rates(log: Path, seconds: float) -> None:
-    print("| shaped by | one-way delay, ms | Mbit/s asked | got | off |\n|---|---|---|---|---|")
+def print_rates(log: Path, seconds: float) -> None:
+    """Measure and print the rates of single links."""
+    print("| shaped by | one-way delay, ms | Mbit/s configured | measured | error |\n|---|---|---|---|---|")
     for delay in (0, 0.5):
         for rate in RATES:
-            with network(both_ways("n1", "n2", rate, delay), log) as plan:
-                got = measure_rate(plan, plan.links[0], seconds)
-            print(f"| {choose_shaping(plan.links)} | {delay:g} | {shown(got)} |", flush=True)
+            with emulated_network(link_pair("n1", "n2", rate, delay), log) as plan:
+                measured = measure_rate(plan, plan.links[0], seconds)
+            print(f"| {choose_shaping(plan.links)} | {delay:g} | {table_cells(measured)} |", flush=True)
 
 
-def round_trips(log: Path) -> None:
-    print("\n| shaped by | one-way delay, ms | round trip asked, ms | got, median | off |\n|---|---|---|---|---|")
+def print_round_trips(log: Path) -> None:
+    """Measure and print the round trips of single links."""
+    head = "| shaped by | one-way delay, ms | round trip configured, ms | measured, median | error |"
+    print(f"\n{head}\n|---|---|---|---|---|")
     for delay in DELAYS:
-        with network(both_ways("n1", "n2", None, delay), log) as plan:
-            got = measure_round_trip(plan, plan.links[0], ROUND_TRIPS)
-        print(f"| {choose_shaping(plan.links)} | {delay:g} | {shown(got)} |", flush=True)
+        with emulated_network(link_pair("n1", "n2", None, delay), log) as plan:
+            measured = measure_round_trip(plan, plan.links[0], ROUND_TRIPS)
+        print(f"| {choose_shaping(plan.links)} | {delay:g} | {table_cells(measured)} |", flush=True)
 
 
-def together(log: Path, seconds: float) -> None:
-    """Several links of one network at the same time, all in one relay where the kernel has no netem."""
-    print("\n| links at once | Mbit/s asked, each | got, sum | of what was asked | relay, CPU s per s | latest, ms |")
+def print_concurrent_links(log: Path, seconds: float) -> None:
+    """Measure and print several busy links of one network; without netem, one relay carries all of them."""
+    print("\n| busy links | Mbit/s configured, each | measured, sum | share | relay, CPU s per s | max lateness, ms |")
     print("|---|---|---|---|---|---|")
     for count, rate in ((1, 1000), (2, 1000), (4, 1000), (4, 100), (10, 100), (10, 10)):
-        links = [link for at in range(count) for link in both_ways(f"a{at}", f"b{at}", rate, 0.5)]
-        with network(links, log) as plan, get_context("fork").Pool(count) as pool:
-            got = pool.map(partial(measure_rate, plan, seconds=seconds), links[::2], chunksize=1)
-        total = sum(one.got for one in got)
-        tail = "| | |"
+        links = [link for at in range(count) for link in link_pair(f"a{at}", f"b{at}", rate, 0.5)]
+        with emulated_network(links, log) as plan, get_context("fork").Pool(count) as pool:
+            measured = pool.map(partial(measure_rate, plan, seconds=seconds), links[::2], chunksize=1)
+        total = sum(one.got for one in measured)
+        relay_cells = "| | |"
         if choose_shaping(links) == "relay":
             cpu, late = relay_cpu(log)
-            # Measuring begins after a warm-up of 0.1 s.
-            tail = f"| {cpu / (seconds + 0.1):.2f} | {late:.1f} |"
-        print(f"| {count} | {rate} | {total:.0f} | {total / (count * rate):.3f} {tail}", flush=True)
+            # Measurement begins after a warm-up of 0.1 s.
+            relay_cells = f"| {cpu / (seconds + 0.1):.2f} | {late:.1f} |"
+        print(f"| {count} | {rate} | {total:.0f} | {total / (count * rate):.3f} {relay_cells}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.0, help="how long each rate is measured")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds per rate (default: 2)")
     seconds = parser.parse_args().seconds
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "relay.log"
-        rates(log, seconds)
-        round_trips(log)
-        together(log, seconds)
+        print_rates(log, seconds)
+        print_round_trips(log)
+        print_concurrent_links(log, seconds)
     print(f"\nload {os.getloadavg()[0]:.1f}")
 
 

@@ -1,11 +1,11 @@
-"""What observing a running topology costs: the controller's monitor, and the workers that report executor pairs.
+"""Measure the CPU time for observing a running topology, in the controller's monitor and in reporting workers.
 
     .venv/bin/python benchmarks/online/monitor.py [--seconds 120] [--rounds 5] [--executors 100] [--workers 20]
 
-A chain of three components, in which every executor sends to every one of the next; all workers report once a second.
-Controller: CPU of decoding the reports, recording them, and one observation per 5 s, as a share of a core, without and
-with pairs. Worker: CPU per second of counting its pairs and encoding them, the executors evenly over all workers and
-all in one. Medians of the rounds.
+A chain of three components, in which every executor sends to every executor of the next component. All workers report
+once a second. Controller: CPU time for decoding and recording the reports, and for one observation per 5 s, in cores;
+with and without executor pairs. Worker: CPU time per second for counting and encoding its executor pairs, with the
+executors spread evenly over all workers, and with all of them in one. Results are medians of the rounds.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from inventory.times import NS
 from scheduler.online.revision import Rhythm
 from workloads.topology import Component, Input, Topology
 
-ASKED_EVERY_S = 5
+OBSERVATION_INTERVAL_S = 5
 SLOTS = 2
 RHYTHMS = {
     "mean of 60 s": Rhythm(window_s=60),
@@ -49,12 +49,12 @@ RHYTHMS = {
 }
 
 Lines = list[tuple[str, float, bytes]]
-"""Node, time and line of every report."""
+"""Node, time and encoded line of every report."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run, its cluster, and the pairs of each worker by number."""
+    """A run, its cluster, and the executor pairs of each worker, as executor numbers."""
 
     spec: RunSpec
     cluster: Cluster
@@ -62,7 +62,7 @@ class Run:
 
 
 def chain(executors: int, workers: int) -> Run:
-    """A chain whose middle has 28 of 100 executors, which makes some 2,000 pairs of 100."""
+    """Return a chain whose middle has 28 % of the executors, so that 100 executors have about 2,000 pairs."""
     middle = round(0.28 * executors)
     first = (executors - middle) // 2
     s = Component("s", "spout", first)
@@ -98,7 +98,7 @@ def chain(executors: int, workers: int) -> Run:
 
 
 def reports(run: Run, seconds: int) -> Iterator[tuple[str, float, Progress | Vitals]]:
-    """All reports of a run at constant rates."""
+    """Generate all reports of an observed run at constant rates."""
     nodes = sorted({place.node for place in run.spec.workers})
     for second in range(seconds):
         at_ns, tuples = second * NS, 1000 * second
@@ -124,12 +124,24 @@ def reports(run: Run, seconds: int) -> Iterator[tuple[str, float, Progress | Vit
             )
         for node in nodes:
             workers = {place.index: 0.5 for place in run.spec.workers if place.node == node}
-            at = {"at_ns": at_ns, "joules": 30.0 * second, "joules_ns": at_ns, "source": "rapl", "hz": 2.4e9}
-            yield node, float(second), Vitals(epoch=1, cores=1.2, workers=workers, **at)
+            yield (
+                node,
+                float(second),
+                Vitals(
+                    epoch=1,
+                    cores=1.2,
+                    workers=workers,
+                    at_ns=at_ns,
+                    joules=30.0 * second,
+                    joules_ns=at_ns,
+                    source="rapl",
+                    hz=2.4e9,
+                ),
+            )
 
 
-def plain(report: Progress | Vitals) -> Progress | Vitals:
-    """The same report of a run that is not observed."""
+def unobserved(report: Progress | Vitals) -> Progress | Vitals:
+    """Return the same report as in a run that is not observed."""
     if isinstance(report, Vitals):
         return Vitals(epoch=report.epoch, cores=report.cores, workers=report.workers)
     works = {name: replace(work, due=None) for name, work in report.executors.items()}
@@ -137,14 +149,14 @@ def plain(report: Progress | Vitals) -> Progress | Vitals:
 
 
 def cpu_ns(work: Callable[[], None]) -> int:
-    """CPU time of `work`."""
+    """Return the CPU time of `work`."""
     begun = process_time_ns()
     work()
     return process_time_ns() - begun
 
 
-def display(lines: Lines) -> Callable[[], None]:
-    """The work of a run that is not observed."""
+def live_metrics_work(lines: Lines) -> Callable[[], None]:
+    """Return the controller's work in a run that is not observed."""
 
     def work() -> None:
         live = LiveMetrics()
@@ -154,30 +166,30 @@ def display(lines: Lines) -> Callable[[], None]:
     return work
 
 
-def observe(run: Run, lines: Lines, rhythm: Rhythm) -> Callable[[], None]:
-    """The same, the monitor and its observations."""
+def monitor_work(run: Run, lines: Lines, rhythm: Rhythm) -> Callable[[], None]:
+    """Return the same work with the monitor and its observations."""
 
     def work() -> None:
         live, monitor = LiveMetrics(), Monitor(rhythm, run.cluster, 2.0)
         monitor.start_epoch(run.spec, 0.0)
-        asked_s = 0.0
+        observed_s = 0.0
         complete = 0
         for node, at_s, line in lines:
-            if at_s >= asked_s + ASKED_EVERY_S:
-                asked_s = at_s
+            if at_s >= observed_s + OBSERVATION_INTERVAL_S:
+                observed_s = at_s
                 complete += monitor.conclude(monitor.window(at_s).observe()).complete
             report = decode_report(line)
             live.record(node, report, at_s)
             if isinstance(report, Progress | Vitals):
                 monitor.record(node, report, at_s)
         if not complete:
-            raise SystemExit("no observation is complete: more --seconds are needed")
+            raise SystemExit("no observation is complete: increase --seconds")
 
     return work
 
 
-def count(pairs: list[tuple[int, int]], report: Progress, seconds: int) -> Callable[[], None]:
-    """What a worker does for its pairs, once a second, and the encoding of its report."""
+def pair_report_work(pairs: list[tuple[int, int]], report: Progress, seconds: int) -> Callable[[], None]:
+    """Return a worker's work for counting its pairs and encoding its reports, once a second."""
 
     def work() -> None:
         totals = PairTotals(len(pairs))
@@ -189,8 +201,8 @@ def count(pairs: list[tuple[int, int]], report: Progress, seconds: int) -> Calla
     return work
 
 
-def bare(report: Progress, seconds: int) -> Callable[[], None]:
-    """The encoding of the same report without pairs."""
+def plain_report_work(report: Progress, seconds: int) -> Callable[[], None]:
+    """Return a worker's work for encoding the same reports without pairs."""
 
     def work() -> None:
         for _ in range(seconds):
@@ -200,9 +212,9 @@ def bare(report: Progress, seconds: int) -> Callable[[], None]:
 
 
 def main() -> int:
-    """Read the options, measure, print."""
+    """Parse the options, measure, and print tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=120, help="of the run whose reports are handled")
+    parser.add_argument("--seconds", type=int, default=120, help="duration of the simulated run")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--executors", type=int, default=100)
     parser.add_argument("--workers", type=int, default=20, help="an even number")
@@ -212,25 +224,28 @@ def main() -> int:
     total = sum(map(len, run.pairs.values()))
     print(f"{options.executors} executors, {total} pairs, {len(run.spec.workers)} workers, {seconds} s", end="; ")
     print(f"load {os.getloadavg()[0]:.1f}\n")
-    made = list(reports(run, seconds))
-    lines = [(node, at_s, encode(report)) for node, at_s, report in made]
-    fewer = [(node, at_s, encode(plain(report))) for node, at_s, report in made]
+    all_reports = list(reports(run, seconds))
+    lines = [(node, at_s, encode(report)) for node, at_s, report in all_reports]
+    unobserved_lines = [(node, at_s, encode(unobserved(report))) for node, at_s, report in all_reports]
     print("| controller | kB per second | CPU, share of a core |\n|---|---|---|")
 
-    def row(name: str, sent: Lines, work: Callable[[], None]) -> None:
+    def print_row(name: str, sent: Lines, work: Callable[[], None]) -> None:
         share = median(cpu_ns(work) for _ in range(options.rounds)) / seconds / NS
         print(f"| {name} | {sum(len(line) for *_, line in sent) / seconds / 1000:.0f} | {share:.2%} |", flush=True)
 
-    row("not observed", fewer, display(fewer))
+    print_row("not observed", unobserved_lines, live_metrics_work(unobserved_lines))
     for name, rhythm in RHYTHMS.items():
-        row(name, lines, observe(run, lines, rhythm))
+        print_row(name, lines, monitor_work(run, lines, rhythm))
     print("\n| worker | pairs | ms of CPU per second |\n|---|---|---|")
-    every = [pair for pairs in run.pairs.values() for pair in pairs]
-    share = max(run.pairs.values(), key=len)
-    report = next(report for _, _, report in made if isinstance(report, Progress))
-    for name, pairs in (("of many", share), ("alone", every)):
-        base = replace(report, pairs=None)
-        costs = [cpu_ns(count(pairs, base, seconds)) - cpu_ns(bare(base, seconds)) for _ in range(options.rounds)]
+    all_pairs = [pair for pairs in run.pairs.values() for pair in pairs]
+    most_pairs = max(run.pairs.values(), key=len)
+    report = next(report for _, _, report in all_reports if isinstance(report, Progress))
+    base = replace(report, pairs=None)
+    for name, pairs in ((f"one of {len(run.spec.workers)}", most_pairs), ("the only one", all_pairs)):
+        costs = [
+            cpu_ns(pair_report_work(pairs, base, seconds)) - cpu_ns(plain_report_work(base, seconds))
+            for _ in range(options.rounds)
+        ]
         print(f"| {name} | {len(pairs)} | {median(costs) / seconds / 1e6:.3f} |", flush=True)
     return 0
 

@@ -1,17 +1,18 @@
-"""How soon an overload is answered after a step of the rate, and how long a checkpoint holds up a revision.
+"""Measure how soon an overload is resolved after a step of the rate, and how long a checkpoint delays a revision.
 
-    .venv/bin/python benchmarks/online/reaction.py [--steps 5] [--requests 10] [--keepers 18] [--state-kb 1000]
+    .venv/bin/python benchmarks/online/reaction.py [--steps 5] [--requests 10] [--bolts 18] [--state-kb 1000]
 
-Reaction: `linear` with 3 ms of work per row, on three nodes of which n0 has half a core, and `er-stream` with its own
-windows of 5 s. The rate rises from 10 to 25 rows/s, in every run at another moment of a window; n0 is then above its
-bound, and an executor leaves it. Counted are the seconds from the step to the end of the window that is decided about,
-to the checked answer, and to the end of the revision. The limit is two windows and a second.
+Reaction: `linear` with 3 ms of work per row, on three nodes of which n0 has half a core, and `er-stream` with its
+default windows of 5 s. The rate rises from 10 to 25 rows/s, in every run at a different time within a window. n0 then
+exceeds its bound, and one of its executors moves away. The results are the seconds from the step to the end of the
+window that leads to the decision, to the validated decision, and to the end of the revision. The limit is two windows
+and a second.
 
-Checkpoints: two spouts and keepers of `--state-kb` each on three nodes, half of the rows that they take. A tenth of the
-executors is to move, by turns when nothing else goes on, and in the moment in which the barrier of a checkpoint was
-sent. A move has a barrier of its own: counted are the milliseconds from its request to this barrier, from the end of
-the alignment of the checkpoint (all executors have passed its barrier) to this barrier, and until all snapshots are
-stored and copied, for which a move does not wait.
+Checkpoints: two spouts and bolts with `--state-kb` of state each on three nodes, at half of the maximum rate. Moves of
+a tenth of the executors are requested alternately without a checkpoint and immediately after the barrier of a
+checkpoint was sent. A move has its own barrier. The results are the milliseconds from the request to this barrier, from
+the end of the checkpoint's alignment (all executors have passed its barrier) to this barrier, and until all snapshots
+are stored and copied, for which a move does not wait.
 
 Example: .venv/bin/python benchmarks/online/reaction.py --steps 1 --requests 3
 """
@@ -29,7 +30,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "dataplane"))
 
-from loopback import Ground, Play, Totals, load, nodes, rows_per_s, run, wait
+from loopback import Nodes, Run, load, rows_per_s, start_nodes, start_run, wait
 
 from agents.protocol import Message, Move, Passed, Prepare, Slot
 from controller.coordinator.checkpoint_loop import ControlSettings
@@ -46,10 +47,10 @@ RHYTHM = replace(ErStream.rhythm, first_s=10.0)
 WINDOW_S = RHYTHM.window_s
 LIMIT_S = 2 * WINDOW_S + 1
 STEP_S, BEFORE_PER_S, AFTER_PER_S = 11.0, 10.0, 25.0
-"""The first question is at 10 s, and the step in the window after it."""
+"""The scheduler is first invoked at 10 s; the step is in the window after that."""
 
 PARAMS = {"save": "off", "period_s": 1e6}
-"""Neither clocks nor new partitions: only what overload causes is counted."""
+"""No changes of clocks and no new partitions: only revisions because of overload."""
 
 BOUND = 0.125
 """n0 has a load of about 0.085 before the step, and 0.2 after it."""
@@ -57,141 +58,144 @@ BOUND = 0.125
 LINEAR = {"operators": 3, "tasks": 2, "workers": 3, "cost_us": 3000}
 VALUE_BYTES, SPOUTS, QUIET_S = 100, 2, 2.0
 ALONE = "request to barrier, alone"
-AFTER = "end of the alignment of a checkpoint to barrier"
+AFTER = "end of a checkpoint's alignment to barrier"
 ALIGNED = "alignment of a checkpoint"
 STORED = "checkpoint, stored and copied"
 
 
-async def reaction(on: Ground, step_s: float) -> Sequence[float]:
-    """Seconds from the step at `step_s` to the end of the window, to the answer, and to the end of the revision."""
+async def measure_reaction(nodes: Nodes, step_s: float) -> Sequence[float]:
+    """Return the seconds from the step to the end of the window, to the decision, and to the end of the revision."""
     workload = load_workload("linear", LINEAR)
     topology = workload.topology()
     places = {e.name: "n0/0" if e.component == "op1" else f"n{1 + e.index}/0" for e in topology.executors}
-    small, large = {"cores": 2, "cpu": 50.0}, {"cores": 8, "cpu": 200.0}
-    cluster = Cluster(tuple(Node(id=f"n{at}", slots=2, capacity=4.0, **(large if at else small)) for at in range(3)))
+    sizes = ((2, 50.0), (8, 200.0), (8, 200.0))
+    nodes_of_sizes = (
+        Node(id=f"n{at}", slots=2, capacity=4.0, cores=cores, cpu=cpu) for at, (cores, cpu) in enumerate(sizes)
+    )
+    cluster = Cluster(tuple(nodes_of_sizes))
     scheduler = SchedulerInFile("er-stream", {**PARAMS, "B": BOUND})
-    decider = Decider(scheduler, on.folder / "decisions", on.folder / "log", 30.0)
+    decider = Decider(scheduler, nodes.folder / "decisions", nodes.folder / "log", 30.0)
     settings = OnlineSettings(decider, RHYTHM, RevisionSettings(), Problem(cluster, (topology,)), inf, {})
     rate = {"kind": "steps", "steps": [[0, BEFORE_PER_S], [step_s, AFTER_PER_S]]}
-    course = ControlSettings(("cpu",), 2.0)
-    async with on.run(workload, places, rate, course, online=settings) as play:
-        await play.coordinator.wait_until(await play.coordinator.start())
-        log = play.coordinator.event_log
-        await play.until(lambda: any(each.outcome == "done" for each in log.revisions), "a revision")
+    control = ControlSettings(("cpu",), 2.0)
+    async with nodes.run(workload, places, rate, control, online=settings) as run:
+        await run.coordinator.wait_until(await run.coordinator.start())
+        log = run.coordinator.event_log
+        await run.until(lambda: any(each.outcome == "done" for each in log.revisions), "a revision")
         done = next(each for each in log.revisions if each.outcome == "done")
-        verdict = await play.end()
+        verdict = await run.end()
     if not verdict.passed or done.reason != "overload" or done.at_s < step_s or done.ended_s is None:
-        raise SystemExit(f"not the answer to the step: {done} {verdict.message}")
+        raise SystemExit(f"the revision was not a reaction to the step: {done} {verdict.message}")
     return [done.at_s - step_s, done.at_s + done.decided_s - step_s, done.ended_s - step_s]
 
 
-class Watched:
-    """Rows, and the last barriers of a checkpoint and of moves.
+class BarrierTimes:
+    """Times of the last barriers of a checkpoint and of moves.
 
     Attributes:
-        begun_s, passed_s: when that of a checkpoint was sent, and when the last worker reported that it was passed.
-        moving_s: when that of moves was sent; infinite until then.
+        begun_s, passed_s: when the barrier of a checkpoint was sent, and when the last worker reported that it was
+            passed.
+        moves_s: when the barrier of moves was sent; infinite until then.
     """
 
     def __init__(self) -> None:
-        self.totals = Totals()
         self.begun_s = self.passed_s = 0.0
-        self.moving_s = inf
+        self.moves_s = inf
         self._barrier = 0
 
-    def __call__(self, way: str, node: str, message: Message) -> None:
-        """Watch what is sent and received."""
-        self.totals(way, node, message)
+    def __call__(self, direction: str, node: str, message: Message) -> None:
+        """Record the time of a message."""
         if isinstance(message, Prepare) and message.moves:
-            self.moving_s = min(self.moving_s, monotonic())
+            self.moves_s = min(self.moves_s, monotonic())
         elif isinstance(message, Prepare) and message.barrier != self._barrier:
             self._barrier, self.begun_s = message.barrier, monotonic()
         elif isinstance(message, Passed) and message.barrier == self._barrier:
             self.passed_s = monotonic()
 
 
-async def requests(on: Ground, options: argparse.Namespace) -> dict[str, list[float]]:
-    """Milliseconds until barriers of moves, alone and at a checkpoint, of alignments, and of checkpoints."""
-    names = [f"keep[{at}]" for at in range(options.keepers)]
+async def measure_requests(nodes: Nodes, options: argparse.Namespace) -> dict[str, list[float]]:
+    """Return the milliseconds until barriers of moves, alone and at a checkpoint, of alignments, and of checkpoints."""
+    names = [f"count[{at}]" for at in range(options.bolts)]
     places = {f"spout[{at}]": f"n{at}/0" for at in range(SPOUTS)} | {n: f"n{at % 3}/0" for at, n in enumerate(names)}
     params: dict[str, Any] = {
-        "keys": options.keepers * options.state_kb * 1000 // VALUE_BYTES,
+        "keys": options.bolts * options.state_kb * 1000 // VALUE_BYTES,
         "value_bytes": VALUE_BYTES,
-        "parallelism": {"spout": SPOUTS, "keep": options.keepers},
-        "ahead": False,  # copies would come before the barrier
+        "parallelism": {"spout": SPOUTS, "count": options.bolts},
+        "precopy": False,  # copying would delay the barrier
     }
-    async with run(on, "keyed-state", params, places, {"kind": "max"}) as (play, totals):
-        await wait(play, 2.0)
-        rate = await rows_per_s(play, totals, 5.0) / 2
-    moving = max(1, round((options.keepers + SPOUTS) / 10))
-    now = {name: at % 3 for at, name in enumerate(names)}
-    found: dict[str, list[float]] = {name: [] for name in (ALONE, AFTER, ALIGNED, STORED)}
-    seen = Watched()
-    course = ControlSettings(checkpoint_s=3 * QUIET_S)
+    async with start_run(nodes, "keyed-state", params, places, {"kind": "max"}) as (run, totals):
+        await wait(run, 2.0)
+        rate = await rows_per_s(run, totals, 5.0) / 2
+    moving = max(1, round((options.bolts + SPOUTS) / 10))
+    node_of = {name: at % 3 for at, name in enumerate(names)}
+    results: dict[str, list[float]] = {name: [] for name in (ALONE, AFTER, ALIGNED, STORED)}
+    times = BarrierTimes()
+    control = ControlSettings(checkpoint_s=3 * QUIET_S)
     offered = {"kind": "constant", "tuples_per_s": rate}
-    async with on.run(load_workload("keyed-state", params), places, offered, course, seen) as play:
-        await play.coordinator.wait_until(await play.coordinator.start())
-        log = play.coordinator.event_log
+    async with nodes.run(load_workload("keyed-state", params), places, offered, control, times) as run:
+        await run.coordinator.wait_until(await run.coordinator.start())
+        log = run.coordinator.event_log
         for turn in range(options.requests):
             for alone in (False, True):
-                stored, begun_s, asked_s = log.checkpoints, seen.begun_s, monotonic()
+                stored, begun_s, requested_s = log.checkpoints, times.begun_s, monotonic()
                 if alone:
-                    await wait(play, QUIET_S / 2)
-                    asked_s = monotonic()
+                    await wait(run, QUIET_S / 2)
+                    requested_s = monotonic()
                 else:
-                    await play.until(lambda: seen.begun_s > begun_s, "a checkpoint")  # noqa: B023
-                seen.moving_s = inf
+                    await run.until(lambda: times.begun_s > begun_s, "a checkpoint")  # noqa: B023
+                times.moves_s = inf
                 chosen = [names[(turn * moving + at) % len(names)] for at in range(moving)]
-                now |= {name: (now[name] + 1) % 3 for name in chosen}
-                await move(play, [Move(name, Slot(f"n{now[name]}", 0)) for name in chosen])
+                node_of |= {name: (node_of[name] + 1) % 3 for name in chosen}
+                await move(run, [Move(name, Slot(f"n{node_of[name]}", 0)) for name in chosen])
                 if alone:
-                    found[ALONE].append((seen.moving_s - asked_s) * 1e3)
+                    results[ALONE].append((times.moves_s - requested_s) * 1e3)
                     continue
-                await play.until(lambda: log.checkpoints > stored, "the end of the checkpoint")  # noqa: B023
-                found[STORED].append((monotonic() - seen.begun_s) * 1e3)
-                found[ALIGNED].append((seen.passed_s - seen.begun_s) * 1e3)
-                found[AFTER].append((seen.moving_s - seen.passed_s) * 1e3)
-        verdict = await play.end()
+                await run.until(lambda: log.checkpoints > stored, "the end of the checkpoint")  # noqa: B023
+                results[STORED].append((monotonic() - times.begun_s) * 1e3)
+                results[ALIGNED].append((times.passed_s - times.begun_s) * 1e3)
+                results[AFTER].append((times.moves_s - times.passed_s) * 1e3)
+        verdict = await run.end()
         if not verdict.passed or log.recoveries:
-            raise SystemExit(f"the answer is wrong, or the run broke: {verdict.message}")
-    return found
+            raise SystemExit(f"the answer is wrong, or the topology failed: {verdict.message}")
+    return results
 
 
-async def move(play: Play, moves: Sequence[Move]) -> None:
-    """Request moves, and return when they have been carried out."""
-    carried = await play.coordinator._checkpoint_loop.carry(None, (tuple(moves),))
+async def move(run: Run, moves: Sequence[Move]) -> None:
+    """Execute moves, and return when they are done."""
+    carried = await run.coordinator._checkpoint_loop.carry(None, (tuple(moves),))
     if carried.outcome != "done":
-        raise SystemExit(f"not carried out: {carried}")
+        raise SystemExit(f"moves were not executed: {carried}")
 
 
 async def measure(options: argparse.Namespace) -> int:
-    """Both, one after the other; print."""
+    """Measure reactions, then move requests, and print tables."""
     print(load())
-    async with nodes(3) as on:
-        steps = [await reaction(on, STEP_S + WINDOW_S * at / max(1, options.steps)) for at in range(options.steps)]
+    async with start_nodes(3) as nodes:
+        times_s = [STEP_S + WINDOW_S * at / max(1, options.steps) for at in range(options.steps)]
+        steps = [await measure_reaction(nodes, step_s) for step_s in times_s]
     if steps:
-        print("\n| step of the rate, s after it | median | longest | limit |\n|---|---|---|---|")
-        for at, name in enumerate(("end of the window", "answer", "revision done")):
+        print("\n| after the step of the rate, s | median | longest | limit |\n|---|---|---|---|")
+        for at, name in enumerate(("end of the window", "decision", "revision done")):
             values = [each[at] for each in steps]
             print(f"| {name} | {median(values):.2f} | {max(values):.2f} | {LIMIT_S if at == 2 else ''} |")
     print(f"\n{load()}")
     if options.requests:
-        async with nodes(3) as on:
-            found = await requests(on, options)
+        async with start_nodes(3) as nodes:
+            results = await measure_requests(nodes, options)
         print("\n| move, ms | median | longest |\n|---|---|---|")
-        for name, values in found.items():
+        for name, values in results.items():
             print(f"| {name} | {median(values):.0f} | {max(values):.0f} |")
         print(f"\n{load()}")
     return 0
 
 
 def main() -> int:
-    """Read the options, measure."""
+    """Parse the options and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=5, help="runs with a step of the rate")
-    parser.add_argument("--requests", type=int, default=10, help="of moves, of each kind")
-    parser.add_argument("--keepers", type=int, default=18)
-    parser.add_argument("--state-kb", type=int, default=1000, help="of each keeper")
+    parser.add_argument("--requests", type=int, default=10, help="number of move requests per kind")
+    parser.add_argument("--bolts", type=int, default=18)
+    parser.add_argument("--state-kb", type=int, default=1000, help="state per bolt")
     return asyncio.run(measure(parser.parse_args()))
 
 

@@ -1,14 +1,15 @@
-"""How long a topology puts out nothing when a revision restarts it, in kept processes and in new ones.
+"""Measure how long a topology has no output when a revision restarts it, with kept processes and with new ones.
 
-    .venv/bin/python benchmarks/online/restarts.py [--restarts 10] [--keepers 18] [--state-kb 10] [--nodes 3]
+    .venv/bin/python benchmarks/online/restarts.py [--restarts 10] [--bolts 18] [--state-kb 10] [--nodes 3]
 
-Two spouts and many keepers with little state, dealt over the nodes, at a rate far below what they take. A tenth of the
-executors goes to the next node, by turns by a restart and live, in the same run; one run keeps the processes, the other
-starts new ones. Pause: from the last batch of any keeper before a restart to the first of any keeper after it; live, of
-the keepers that move, from the last batch in one slot to the first in the next. The limits are 0.5 s with kept
-processes and 3 s with new ones, without `wait_s`. Every answer is compared with the reference.
+Two spouts and many bolts with little state, distributed over the nodes, at a rate far below the maximum. A tenth of the
+executors moves to the next node, alternately by a restart and live, in the same run. One run keeps the worker
+processes, the other starts new ones. Pause of a restart: from the last batch of any bolt before it to the first batch
+of any bolt after it. Pause of a live move: from the last batch of the moving bolt in its old slot to its first in the
+new one. The limits are 0.5 s with kept processes and 3 s with new ones, without `wait_s`. Every answer is compared with
+the reference.
 
-The second table has what a restart passes through, medians in ms: each step ends with the last report of its kind.
+The second table has the steps of a restart, medians in ms: each step ends with the last message of its kind.
 
 Example: .venv/bin/python benchmarks/online/restarts.py --restarts 3
 """
@@ -24,9 +25,9 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "dataplane"))
 
-from loopback import Ground, Play, cpu_s, diary, load, nodes, processes, wait
+from loopback import Nodes, Run, cpu_s, load, processes, read_batch_log, start_nodes, wait
 
-from agents.protocol import Connect, Connected, Cut, Go, Listening, Message, Move, Passed, Ready, Slot, Start, Stored
+from agents.protocol import Connected, Go, Listening, Message, Move, Passed, Ready, Slot, Start, Stored
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import RestartRules
 from workloads.workload import load_workload
@@ -45,30 +46,38 @@ STEPS = (
     ("connected", Connected),
     ("sources start", Go),
 )
-"""Steps of a restart, and the messages of which the last one ends it."""
+"""Step of a restart, and the message of which the last one ends it."""
+MESSAGES = tuple(message for _, message in STEPS)
 
 
-class Steps:
-    """When the messages of a restart were sent or received, the last of each kind."""
+class StepTimes:
+    """Times of the last message of each step of a restart."""
 
     def __init__(self) -> None:
         self.last_ns: dict[type[Message], int] = {}
 
-    def __call__(self, way: str, node: str, message: Message) -> None:
-        """Watch what is sent and received."""
-        if isinstance(message, Ready | Cut | Passed | Stored | Start | Listening | Connect | Connected | Go):
+    def __call__(self, direction: str, node: str, message: Message) -> None:
+        """Record the time of a message."""
+        if isinstance(message, MESSAGES):
             self.last_ns[type(message)] = monotonic_ns()
 
-    def since(self, begun_ns: int, again_ns: int) -> Mapping[str, float]:
-        """Milliseconds of each step."""
-        found, before_ns = {}, begun_ns
+    def durations_ms(self, begun_ns: int, first_batch_ns: int) -> Mapping[str, float]:
+        """Return the duration of each step in milliseconds."""
+        durations, before_ns = {}, begun_ns
         for name, kind in STEPS:
-            found[name], before_ns = (self.last_ns[kind] - before_ns) / 1e6, self.last_ns[kind]
-        return {**found, "first batch": (again_ns - before_ns) / 1e6}
+            durations[name], before_ns = (self.last_ns[kind] - before_ns) / 1e6, self.last_ns[kind]
+        return {**durations, "first batch": (first_batch_ns - before_ns) / 1e6}
 
 
-class Found:
-    """Pauses in seconds, milliseconds of steps, and CPU seconds of controller and nodes."""
+class Results:
+    """Results of one run.
+
+    Attributes:
+        restarts: pauses of restarts in seconds.
+        live: pauses of live moves in seconds.
+        steps: milliseconds of each step, per restart.
+        cpu: CPU seconds of controller and nodes, per restart.
+    """
 
     def __init__(self) -> None:
         self.restarts: list[float] = []
@@ -77,87 +86,87 @@ class Found:
         self.cpu: list[tuple[float, float]] = []
 
 
-async def revise(play: Play, revision: int | None, moves: Sequence[Move]) -> None:
-    """Carry moves out: a revision with a number by a restart, without one live."""
-    carried = await play.coordinator._checkpoint_loop.carry(revision, (tuple(moves),))
+async def revise(run: Run, revision: int | None, moves: Sequence[Move]) -> None:
+    """Execute moves: with the number of a revision by a restart, with None live."""
+    carried = await run.coordinator._checkpoint_loop.carry(revision, (tuple(moves),))
     if carried.outcome != "done":
-        raise SystemExit(f"not carried out: {carried}")
+        raise SystemExit(f"moves were not executed: {carried}")
 
 
-async def measure(on: Ground, options: argparse.Namespace, fresh: bool) -> Found:
-    """Restart, move live, restart, ..., in one run."""
+async def measure_run(nodes: Nodes, options: argparse.Namespace, new_processes: bool) -> Results:
+    """Alternate between restarts and live moves in one run."""
     count = options.nodes
-    names = [*(f"spout[{at}]" for at in range(SPOUTS)), *(f"keep[{at}]" for at in range(options.keepers))]
-    now = {name: int(name[name.index("[") + 1 : -1]) % count for name in names}
-    keepers, moving = names[SPOUTS:], max(1, round(len(names) / 10))
-    path = on.folder / f"diary-{fresh}"
+    names = [*(f"spout[{at}]" for at in range(SPOUTS)), *(f"count[{at}]" for at in range(options.bolts))]
+    node_of = {name: int(name[name.index("[") + 1 : -1]) % count for name in names}
+    bolts, moving = names[SPOUTS:], max(1, round(len(names) / 10))
+    log = nodes.folder / f"batch_log-{new_processes}"
     params: dict[str, Any] = {
-        "keys": options.keepers * options.state_kb * 1000 // VALUE_BYTES,
+        "keys": options.bolts * options.state_kb * 1000 // VALUE_BYTES,
         "value_bytes": VALUE_BYTES,
-        "parallelism": {"spout": SPOUTS, "keep": options.keepers},
-        "diary": str(path),
+        "parallelism": {"spout": SPOUTS, "count": options.bolts},
+        "batch_log": str(log),
     }
-    settings = ControlSettings(checkpoint_s=3600.0, restart=RestartRules(0.0, fresh))
-    places = {name: f"n{node}/0" for name, node in now.items()}
+    settings = ControlSettings(checkpoint_s=3600.0, restart=RestartRules(0.0, new_processes))
+    places = {name: f"n{node}/0" for name, node in node_of.items()}
     rate = {"kind": "constant", "tuples_per_s": RATE}
-    steps, found, used = Steps(), Found(), 0
-    async with on.run(load_workload("keyed-state", params), places, rate, settings, steps) as play:
-        await play.coordinator.wait_until(await play.coordinator.start())
+    steps, results, read = StepTimes(), Results(), 0
+    async with nodes.run(load_workload("keyed-state", params), places, rate, settings, steps) as run:
+        await run.coordinator.wait_until(await run.coordinator.start())
         for turn in range(2 * options.restarts):
-            await wait(play, SETTLE_S)
-            chosen = [keepers[(turn * moving + at) % len(keepers)] for at in range(moving)]
-            now |= {name: (now[name] + 1) % count for name in chosen}
-            moves = [Move(name, Slot(f"n{now[name]}", 0)) for name in chosen]
-            restarts = turn % 2 == 0
-            before = processes(on)
-            cpu, own, begun_ns = cpu_s(before), process_time(), monotonic_ns()
-            await revise(play, turn if restarts else None, moves)
-            own, cpu = process_time() - own, cpu_s(before) - cpu
-            awaited = len(keepers) if restarts else moving
-            await play.until(lambda: len(diary(path)) >= used + awaited, "the first batches")  # noqa: B023
-            lines, used = diary(path)[used:], used + awaited
+            await wait(run, SETTLE_S)
+            chosen = [bolts[(turn * moving + at) % len(bolts)] for at in range(moving)]
+            node_of |= {name: (node_of[name] + 1) % count for name in chosen}
+            moves = [Move(name, Slot(f"n{node_of[name]}", 0)) for name in chosen]
+            is_restart = turn % 2 == 0
+            before = processes(nodes)
+            nodes_cpu, controller_cpu, begun_ns = cpu_s(before), process_time(), monotonic_ns()
+            await revise(run, turn if is_restart else None, moves)
+            controller_cpu, nodes_cpu = process_time() - controller_cpu, cpu_s(before) - nodes_cpu
+            expected = len(bolts) if is_restart else moving
+            await run.until(lambda: len(read_batch_log(log)) >= read + expected, "the first batches")  # noqa: B023
+            lines, read = read_batch_log(log)[read:], read + expected
             last_ns, first_ns = max(line[1] for line in lines), min(line[2] for line in lines)
-            if restarts:
-                found.restarts.append((first_ns - last_ns) / 1e9)
-                found.steps.append(steps.since(begun_ns, first_ns))
-                found.cpu.append((own, cpu))
+            if is_restart:
+                results.restarts.append((first_ns - last_ns) / 1e9)
+                results.steps.append(steps.durations_ms(begun_ns, first_ns))
+                results.cpu.append((controller_cpu, nodes_cpu))
             else:
-                found.live += [(again - last) / 1e9 for _, last, again in lines]
-        verdict = await play.end()
-        if not verdict.passed or play.coordinator.event_log.recoveries:
-            raise SystemExit(f"the answer is wrong, or the run broke: {verdict.message}")
-    return found
+                results.live += [(after - last) / 1e9 for _, last, after in lines]
+        verdict = await run.end()
+        if not verdict.passed or run.coordinator.event_log.recoveries:
+            raise SystemExit(f"the answer is wrong, or the topology failed: {verdict.message}")
+    return results
 
 
-async def run(options: argparse.Namespace) -> int:
-    """Measure both kinds, print."""
+async def measure(options: argparse.Namespace) -> int:
+    """Measure both kinds of restarts, and print tables."""
     results = {}
     print(load())
     for kind in LIMITS_S:
-        async with nodes(options.nodes) as on:
-            results[kind] = await measure(on, options, fresh=kind == "new")
-    print(f"{load()}\n\n| pause | median, s | longest, s | limit | live move beside it: median, ms | longest, ms |")
+        async with start_nodes(options.nodes) as nodes:
+            results[kind] = await measure_run(nodes, options, new_processes=kind == "new")
+    print(f"{load()}\n\n| pause | median, s | longest, s | limit | live moves, same run: median, ms | longest, ms |")
     print("|---|---|---|---|---|---|")
     for kind, limit in LIMITS_S.items():
-        found, live = results[kind].restarts, [1e3 * each for each in results[kind].live]
-        row = f"{median(found):.2f} | {max(found):.2f} | {limit:g} | {median(live):.0f} | {max(live):.0f}"
+        restarts, live = results[kind].restarts, [1e3 * pause for pause in results[kind].live]
+        row = f"{median(restarts):.2f} | {max(restarts):.2f} | {limit:g} | {median(live):.0f} | {max(live):.0f}"
         print(f"| {kind} processes | {row} |")
     print("\n| step, ms | " + " | ".join(f"{kind} processes" for kind in LIMITS_S) + " |\n|---|---|---|")
     for step in (*(name for name, _ in STEPS), "first batch"):
         print(f"| {step} | " + " | ".join(f"{median(e[step] for e in results[k].steps):.0f}" for k in LIMITS_S) + " |")
-    own, rest = (1e3 * median(column) for column in zip(*results["kept"].cpu, strict=True))
-    print(f"\nCPU time until the sources start, kept processes: controller {own:.0f} ms, nodes {rest:.0f} ms")
+    controller, rest = (1e3 * median(column) for column in zip(*results["kept"].cpu, strict=True))
+    print(f"\nCPU time until the sources start, kept processes: controller {controller:.0f} ms, nodes {rest:.0f} ms")
     return 0
 
 
 def main() -> int:
-    """Read the options, measure."""
+    """Parse the options and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--restarts", type=int, default=10, help="of each kind")
-    parser.add_argument("--keepers", type=int, default=18)
-    parser.add_argument("--state-kb", type=int, default=10, help="of each keeper")
+    parser.add_argument("--restarts", type=int, default=10, help="number per kind")
+    parser.add_argument("--bolts", type=int, default=18)
+    parser.add_argument("--state-kb", type=int, default=10, help="state per bolt")
     parser.add_argument("--nodes", type=int, default=3)
-    return asyncio.run(run(parser.parse_args()))
+    return asyncio.run(measure(parser.parse_args()))
 
 
 if __name__ == "__main__":

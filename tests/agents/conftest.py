@@ -1,4 +1,4 @@
-"""A controller for tests: node agents as real processes, spoken to over their pipes."""
+"""A minimal controller: node agents as real processes, controlled over their pipes."""
 
 import hashlib
 import os
@@ -51,14 +51,19 @@ from workloads.key_groups import first_ownership
 from workloads.workload import load_workload
 
 AGENT = (sys.executable, "-P", "-m", "agents")
-LONG_S = 60.0
-"""How long a test waits for what must come; never what it measures."""
+TIMEOUT_S = 60.0
+"""Timeout of waits; never a measured quantity."""
 
 Kind = TypeVar("Kind", bound=Message)
 
 
 class AgentProcess:
-    """A node agent and the controller's end of its pipes; a heartbeat goes out five times a second."""
+    """A node agent, and the controller's end of its pipes; sends five heartbeats a second.
+
+    Attributes:
+        reports: reports so far, without pulses and metrics.
+        metrics: `Progress` and `Vitals` reports so far.
+    """
 
     def __init__(self, folder: Path, node: str, address: str, command: Sequence[str], env: Mapping[str, str]) -> None:
         self.folder, self.node, self.address = folder, node, address
@@ -70,23 +75,23 @@ class AgentProcess:
             start_new_session=True,
             env={**os.environ, **env},
         )
-        self.said: list[protocol.Report] = []
-        self.shown: list[Progress | Vitals] = []
-        self._heard: queue.Queue[protocol.Report | None] = queue.Queue()
+        self.reports: list[protocol.Report] = []
+        self.metrics: list[Progress | Vitals] = []
+        self._received: queue.Queue[protocol.Report | None] = queue.Queue()
         self._sending = threading.Lock()
-        self._beating = threading.Event()
+        self._heartbeats_on = threading.Event()
         self._closed = threading.Event()
-        self.beat(True)
-        threading.Thread(target=self._listen, daemon=True).start()
-        threading.Thread(target=self._beat, daemon=True).start()
+        self.send_heartbeats(True)
+        threading.Thread(target=self._read_loop, daemon=True).start()
+        threading.Thread(target=self._heartbeat_loop, daemon=True).start()
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
-    def beat(self, on: bool) -> None:
-        """Send heartbeats, or keep silent."""
-        (self._beating.set if on else self._beating.clear)()
+    def send_heartbeats(self, on: bool) -> None:
+        """Start or stop sending heartbeats."""
+        (self._heartbeats_on.set if on else self._heartbeats_on.clear)()
 
     def send(self, message: Message | bytes) -> None:
         line = message if isinstance(message, bytes) else protocol.encode(message)
@@ -101,17 +106,17 @@ class AgentProcess:
         return hello
 
     def expect(self, kind: type[Kind], where: Callable[[Kind], bool] = lambda _: True) -> Kind:
-        """The next report of this kind; a `Failed` that was not expected fails the test."""
-        deadline = time.monotonic() + LONG_S
+        """Return the next report of this kind; an unexpected `Failed` fails the test."""
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
-                report = self._heard.get(timeout=max(0.0, deadline - time.monotonic()))
+                report = self._received.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                pytest.fail(f"no {kind.__name__}; so far: {self.said[-5:]}")
+                pytest.fail(f"no {kind.__name__}; so far: {self.reports[-5:]}")
             if report is None:
                 assert self.process.stderr is not None
                 pytest.fail(
-                    f"the agent ended without {kind.__name__}: {self.said[-5:]}\n{self.process.stderr.read()!r}"
+                    f"the agent ended without {kind.__name__}: {self.reports[-5:]}\n{self.process.stderr.read()!r}"
                 )
             if isinstance(report, kind) and where(report):
                 return report
@@ -122,20 +127,20 @@ class AgentProcess:
         return self.expect(Progress, where)
 
     def expect_after_failures(self, kind: type[Kind]) -> Kind:
-        """The next report of this kind, whatever else fails before it."""
+        """Return the next report of this kind, and ignore failures before it."""
         while True:
             report = self.expect(kind | Failed)  # type: ignore[arg-type]  # a union of classes is fine for isinstance
             if isinstance(report, kind):
                 return report
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LONG_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not condition():
-            assert time.monotonic() < deadline, f"waited too long; the agent said {self.said[-5:]}"
+            assert time.monotonic() < deadline, f"waited too long; the agent said {self.reports[-5:]}"
             time.sleep(0.05)
 
     def children(self) -> tuple[list[int], list[int]]:
-        """Process ids of the agent's fork servers, whose standard input is a socket, and of its workers."""
+        """Return process ids of the agent's fork servers, whose standard input is a socket, and of its workers."""
         servers, workers = [], []
         for child in psutil.Process(self.pid).children():
             with suppress(OSError):
@@ -144,26 +149,26 @@ class AgentProcess:
         return servers, workers
 
     def worker(self) -> int | None:
-        """Process id of the agent's first worker, if it has one."""
+        """Return the process id of the agent's first worker, if any."""
         return next(iter(self.children()[1]), None)
 
     def wait(self) -> int:
-        """Exit status of the agent."""
-        return self.process.wait(LONG_S)
+        """Wait for the agent's exit; return its status."""
+        return self.process.wait(TIMEOUT_S)
 
-    def hang_up(self) -> None:
-        """End of file on the agent's input."""
-        self.beat(False)
+    def close_input(self) -> None:
+        """Close the agent's standard input."""
+        self.send_heartbeats(False)
         assert self.process.stdin is not None
         with self._sending, suppress(BrokenPipeError):
             self.process.stdin.close()
 
     def close(self) -> None:
         self._closed.set()
-        self._beating.set()
-        self.hang_up()
+        self._heartbeats_on.set()
+        self.close_input()
         try:
-            self.process.wait(LONG_S)
+            self.process.wait(TIMEOUT_S)
         finally:
             self.process.kill()
             self.process.wait()
@@ -171,21 +176,21 @@ class AgentProcess:
                 assert pipe is not None
                 pipe.close()
 
-    def _listen(self) -> None:
+    def _read_loop(self) -> None:
         assert self.process.stdout is not None
-        with suppress(ValueError):  # closed under our hands at the end of a test
+        with suppress(ValueError):  # closed concurrently at the end of a test
             for line in self.process.stdout:
                 report = protocol.decode_report(line)
                 if isinstance(report, Progress | Vitals):
-                    self.shown.append(report)
+                    self.metrics.append(report)
                 elif not isinstance(report, Pulse):
-                    self.said.append(report)
-                self._heard.put(report)
-        self._heard.put(None)
+                    self.reports.append(report)
+                self._received.put(report)
+        self._received.put(None)
 
-    def _beat(self) -> None:
+    def _heartbeat_loop(self) -> None:
         while not self._closed.is_set():
-            self._beating.wait()
+            self._heartbeats_on.wait()
             with suppress(BrokenPipeError, ValueError):
                 self.send(Heartbeat(sent_ns=time.monotonic_ns()))
             time.sleep(0.2)
@@ -193,7 +198,7 @@ class AgentProcess:
 
 @pytest.fixture
 def start_agent(tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
-    """Starts agents; whatever a test does, none is left."""
+    """Starts agents; all end with the test."""
     started: list[AgentProcess] = []
 
     def start(
@@ -217,7 +222,7 @@ TEXT = "to be or not to be that is the question\nwhether tis nobler in the mind 
 
 
 class WordCountRun:
-    """Word count over a small text, dealt over the slots of one or more agents."""
+    """Word count on a small text, distributed over the slots of agents."""
 
     def __init__(self, folder: Path, agents: Sequence[AgentProcess], slots: int = 2) -> None:
         self.agents = agents
@@ -257,7 +262,7 @@ class WordCountRun:
         return msgspec.structs.replace(spec, **changes)
 
     def start(self, epoch: int = 1, sensors: Sequence[str] = (), **changes: Any) -> dict[str, Listening]:
-        """Start everywhere; return who listens, by `node/slot`."""
+        """Start the epoch on all agents; return the reports of listening workers, by `node/slot`."""
         for agent in self.agents:
             agent.send(Start(spec=self.spec(epoch, **changes), sensors=tuple(sensors)))
         here: dict[str, Listening] = {}
@@ -269,49 +274,49 @@ class WordCountRun:
 
     def connect(self, listening: Mapping[str, Listening], epoch: int = 1) -> None:
         ports = {where: report.port for where, report in listening.items()}
-        self.tell(Connect(epoch=epoch, ports=ports))
+        self.send_all(Connect(epoch=epoch, ports=ports))
         for place in self.places:
             next(a for a in self.agents if a.node == place.node).expect(Connected, lambda r: r.epoch == epoch)
 
-    def tell(self, message: Message) -> None:
+    def send_all(self, message: Message) -> None:
         for agent in self.agents:
             agent.send(message)
 
     def go(self, epoch: int = 1) -> None:
-        self.tell(Go(epoch=epoch, at_ns=time.monotonic_ns() + 100_000_000))
+        self.send_all(Go(epoch=epoch, at_ns=time.monotonic_ns() + 100_000_000))
 
     def drain(self, epoch: int = 1) -> list[Drained]:
-        self.tell(Stop(epoch=epoch))
+        self.send_all(Stop(epoch=epoch))
         return [
             next(a for a in self.agents if a.node == p.node).expect(Drained, lambda r: r.epoch == epoch)
             for p in self.places
         ]
 
     def finish(self, epoch: int = 1) -> None:
-        self.tell(Finish(epoch=epoch))
+        self.send_all(Finish(epoch=epoch))
         for agent in self.agents:
             agent.expect(Finished, lambda r: r.epoch == epoch)
 
     @staticmethod
     def processes(listening: Mapping[str, Listening]) -> list[ProcessIdentity | None]:
-        """The workers that listen."""
+        """Return the processes of listening workers."""
         return [identify(report.pid) for report in listening.values()]
 
     def traces(self, target: Path) -> dict[str, pa.Table]:
-        """Collected traces of the run, by table."""
+        """Return the collected traces of the run, by table."""
         collect([agent.folder / "run-1" / "traces" for agent in self.agents], target)
         return {path.stem: pq.read_table(path) for path in target.glob("*.parquet")}
 
 
 @pytest.fixture
 def wordcount(tmp_path: Path) -> Callable[..., WordCountRun]:
-    """Makes a run over the given agents."""
+    """Creates a run on the given agents."""
     return lambda *agents, slots=2: WordCountRun(tmp_path / "wordcount", agents, slots)
 
 
 @pytest.fixture
 def gone_within() -> Callable[[Sequence[ProcessIdentity | None], float], bool]:
-    """Tells whether all of these very processes end in time."""
+    """Returns whether all given processes end within a time."""
 
     def gone(processes: Sequence[ProcessIdentity | None], seconds: float) -> bool:
         assert processes

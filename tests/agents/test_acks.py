@@ -5,11 +5,11 @@ from random import Random
 
 import msgspec
 import pytest
+from delivery_oracle import DeliveryOracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Limits, run_spec, scripted_run
-from topologies import random_topology
-from witness import Ledger
+from random_topologies import random_topology
+from scripted_run import Limits, run_spec, scripted_run
 
 from agents.protocol import Slot
 from agents.worker.executors.acks import Acker
@@ -40,11 +40,11 @@ def test_each_source_is_told_once_about_each_of_its_records_and_nothing_else_cha
     whole = tracked(topology)
     places = tracked_places(topology, placed)
     assert untracked_places(places) == placed
-    ledger = Ledger(topology, records, [placed[executor.name] for executor in topology.executors])
-    if sum(ledger.received(component.id).total() for component in topology.components) > 1_500:
-        ledger.records = records = 1
+    oracle = DeliveryOracle(topology, records, [placed[executor.name] for executor in topology.executors])
+    if sum(oracle.received(component.id).total() for component in topology.components) > 1_500:
+        oracle.records = records = 1
     spec = run_spec(whole, [places[executor.name] for executor in whole.executors])
-    with scripted_run(spec, ledger.operator, SMALL) as run:
+    with scripted_run(spec, oracle.operator, SMALL) as run:
         run.run(script, 0)
         bolts = [running for running in run.executors.values() if isinstance(running, BoltExecutor)]
         processed, emitted = Counter[str](), Counter[str]()
@@ -55,15 +55,15 @@ def test_each_source_is_told_once_about_each_of_its_records_and_nothing_else_cha
                 assert msgspec.msgpack.decode(acker.snapshot()) == {}
         for at, source in enumerate(sources(topology)):
             assert run.executors[f"{ACKED}[{at}]"].meter.processed == run.executors[source.name].meter.emitted
-    ledger.check()
-    received = {component.id: ledger.received(component.id).total() for component in topology.components}
+    oracle.check()
+    received = {component.id: oracle.received(component.id).total() for component in topology.components}
     rows = sum(received.values())
     # One tuple per record, and one per row that a bolt gets.
     assert processed[ACKER] == sum(spout.meter.emitted for spout in run.spouts) + rows
     for component in topology.components:
         if component.inputs:
             assert processed[component.id] == received[component.id]
-            sent = sum(bag.total() for bag in ledger.emitted(component.id).values())
+            sent = sum(bag.total() for bag in oracle.emitted(component.id).values())
             assert emitted[component.id] == sent
 
 

@@ -99,7 +99,7 @@ def test_when_the_agent_ends_everything_is_as_it_was(agent, root, end):
         case "bye":
             agent.send(Bye())
         case "hang up":
-            agent.hang_up()
+            agent.close_input()
         case _:
             os.kill(agent.pid, signal.SIGKILL)
     agent.wait()

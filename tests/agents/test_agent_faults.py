@@ -130,7 +130,7 @@ def test_messages_of_an_older_epoch_are_ignored(start_agent, wordcount):
     assert all(worker.is_alive() for worker in workers)
     run.drain(5)
     run.finish(5)
-    assert {report.epoch for report in agent.said if isinstance(report, Finished | Drained)} == {3, 5}
+    assert {report.epoch for report in agent.reports if isinstance(report, Finished | Drained)} == {3, 5}
 
 
 def test_a_start_of_another_run_ends_the_one_that_still_runs(start_agent, wordcount, gone_within):
@@ -226,7 +226,7 @@ def test_a_worker_that_will_not_end_is_killed(start_agent, wordcount, gone_withi
     log = agent.folder / "run-1" / "logs" / "worker-0.log"
     agent.wait_for(lambda: log.exists() and "I stay" in log.read_text())
     worker = identify(agent.worker())
-    agent.hang_up()
+    agent.close_input()
     assert gone_within([worker], 5.0)
     assert agent.wait() == 1
 
@@ -297,7 +297,7 @@ def test_what_a_worker_said_in_an_older_epoch_is_not_passed_on(start_agent, word
     agent.welcome()
     run = wordcount(agent, slots=1)
     assert run.start(7)["n1/0"].pid == 2
-    assert not [report for report in agent.said if getattr(report, "epoch", 7) == 6]
+    assert not [report for report in agent.reports if getattr(report, "epoch", 7) == 6]
     _ends_well(agent, 7)
 
 
@@ -312,6 +312,6 @@ def test_how_far_sources_had_come_in_an_older_epoch_is_passed_on(start_agent, wo
     agent.welcome()
     run = wordcount(agent, slots=1)
     run.start(7)
-    (shown,) = (report for report in agent.shown if report.epoch == 6)
+    (shown,) = (report for report in agent.metrics if report.epoch == 6)
     assert shown.executors["s[0]"].position == 9
     _ends_well(agent, 7)

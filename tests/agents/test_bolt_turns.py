@@ -8,9 +8,9 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
+from executor_harness import Downstream, EchoBolt, input_channel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turns import Below, Echo, channel_into
 
 from agents.protocol import Worked
 from agents.worker.channels.channel import BATCH_ROWS, Barrier, End, Tick
@@ -26,10 +26,12 @@ ME = Executor("b", 1)
 HERE = re.escape(__file__)
 
 
-def bolt_with(rows: Sequence[Row], stamps: Sequence[tuple[int, int]], below: Below, bolt: Bolt) -> BoltExecutor:
+def bolt_with(
+    rows: Sequence[Row], stamps: Sequence[tuple[int, int]], downstream: Downstream, bolt: Bolt
+) -> BoltExecutor:
     inputs = InputGate()
-    channel_into(inputs).deliver(rows, stamps, 0)
-    return BoltExecutor(0, ME, bolt, below.router, inputs)
+    input_channel(inputs).deliver(rows, stamps, 0)
+    return BoltExecutor(0, ME, bolt, downstream.router, inputs)
 
 
 @st.composite
@@ -55,25 +57,25 @@ def test_pieces_are_all_rows_in_order_cut_where_the_stamp_changes(given_rows: tu
 @given(stamped_rows(), st.integers(0, 3))
 def test_what_a_stamped_row_causes_inherits_its_stamp(given_rows: tuple, copies: int) -> None:
     rows, stamps = given_rows
-    below = Below()
-    running = bolt_with(rows, stamps, below, Echo(copies))
+    downstream = Downstream()
+    running = bolt_with(rows, stamps, downstream, EchoBolt(copies))
     assert running.turn(0)
     stamp_of = dict(stamps)
-    assert sorted(below.stamped(), key=repr) == sorted(((r, stamp_of.get(r[0])) for r in rows * copies), key=repr)
+    assert sorted(downstream.stamped(), key=repr) == sorted(((r, stamp_of.get(r[0])) for r in rows * copies), key=repr)
     assert (running.meter.processed, running.meter.emitted) == (len(rows), len(rows) * copies)
 
 
 def test_without_credit_below_there_is_no_turn_and_the_time_counts_as_blocked() -> None:
-    below = Below(window=10)
-    running = bolt_with([(0,)], (), below, Echo())
-    below.outgoing.add([(at,) for at in range(BATCH_ROWS + 44)])
-    assert below.outgoing.blocked
+    downstream = Downstream(window=10)
+    running = bolt_with([(0,)], (), downstream, EchoBolt())
+    downstream.outgoing.add([(at,) for at in range(BATCH_ROWS + 44)])
+    assert downstream.outgoing.blocked
     for now in (100, 150, 400):
         assert not running.turn(now)
     assert running.meter.blocked_ns == 300
     assert running.meter.processed == 0
-    while below.outgoing.blocked:
-        below.consume()
+    while downstream.outgoing.blocked:
+        downstream.consume()
     assert running.turn(1_000)
     assert running.meter.blocked_ns == 900
     assert not running.turn(5_000)
@@ -81,20 +83,20 @@ def test_without_credit_below_there_is_no_turn_and_the_time_counts_as_blocked() 
 
 
 def test_no_input_is_not_blocked() -> None:
-    below = Below(window=10)
+    downstream = Downstream(window=10)
     inputs = InputGate()
-    channel_into(inputs)
-    running = BoltExecutor(0, ME, Echo(), below.router, inputs)
-    below.outgoing.add([(at,) for at in range(BATCH_ROWS + 44)])
+    input_channel(inputs)
+    running = BoltExecutor(0, ME, EchoBolt(), downstream.router, inputs)
+    downstream.outgoing.add([(at,) for at in range(BATCH_ROWS + 44)])
     for now in (0, 1_000):
         assert not running.turn(now)
     assert running.meter.blocked_ns == 0
 
 
 def test_a_bolt_ends_after_the_last_of_its_inputs_and_so_does_its_output() -> None:
-    below, inputs = Below(), InputGate()
-    channels = [channel_into(inputs, source) for source in "xyz"]
-    running = BoltExecutor(0, ME, Echo(), below.router, inputs)
+    downstream, inputs = Downstream(), InputGate()
+    channels = [input_channel(inputs, source) for source in "xyz"]
+    running = BoltExecutor(0, ME, EchoBolt(), downstream.router, inputs)
     for incoming in channels:
         assert not running.drained
         incoming.deliver([(1,)], (), 0)
@@ -102,48 +104,48 @@ def test_a_bolt_ends_after_the_last_of_its_inputs_and_so_does_its_output() -> No
         while running.turn(0):
             pass
     assert running.drained
-    assert below.arrived == [(1,), (1,), (1,), End()]
+    assert downstream.arrived == [(1,), (1,), (1,), End()]
 
 
 def test_a_bolt_without_inputs_has_ended_from_the_start() -> None:
-    below = Below()
-    running = BoltExecutor(0, ME, Echo(), below.router, InputGate())
+    downstream = Downstream()
+    running = BoltExecutor(0, ME, EchoBolt(), downstream.router, InputGate())
     assert running.ending
     assert running.drained
-    assert below.arrived == [End()]
+    assert downstream.arrived == [End()]
     assert running.latency is None
 
 
 def test_a_tick_is_passed_on_behind_what_it_makes_the_operator_emit_stamped_with_when_it_was_due() -> None:
-    below, inputs = Below(), InputGate()
-    first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
-    running = BoltExecutor(0, ME, Echo(), below.router, inputs)
+    downstream, inputs = Downstream(), InputGate()
+    first, second = input_channel(inputs, "x"), input_channel(inputs, "y")
+    running = BoltExecutor(0, ME, EchoBolt(), downstream.router, inputs)
     first.deliver([(1,)], (), 0)
     first.deliver_mark(Tick(1, 500, 70))
     first.deliver([(3,)], (), 0)
     while running.turn(0):
         pass
-    assert below.marks == []
+    assert downstream.marks == []
     second.deliver([(2,)], (), 0)
     second.deliver_mark(Tick(1, 500, 75))
     while running.turn(0):
         pass
-    below.outgoing.flush()
-    assert below.arrived == [(1,), (2,), ("tick", 500), Tick(1, 500, 75), (3,)]
-    assert dict(below.stamped())["tick", 500] == 75
+    downstream.outgoing.flush()
+    assert downstream.arrived == [(1,), (2,), ("tick", 500), Tick(1, 500, 75), (3,)]
+    assert dict(downstream.stamped())["tick", 500] == 75
     assert running.meter.emitted == 4
     assert running.meter.processed == 3
 
 
 def test_at_a_barrier_the_state_is_that_of_all_rows_before_it_and_of_none_behind() -> None:
-    below, inputs = Below(), InputGate()
-    first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
-    running = BoltExecutor(0, ME, Echo(), below.router, inputs)
+    downstream, inputs = Downstream(), InputGate()
+    first, second = input_channel(inputs, "x"), input_channel(inputs, "y")
+    running = BoltExecutor(0, ME, EchoBolt(), downstream.router, inputs)
     stored: list[tuple[int, bytes]] = []
 
     def on_barrier(passing: RunningExecutor, number: int) -> None:
         # Behind the barrier here means behind it for whoever comes next, too.
-        assert below.marks == [Barrier(number)]
+        assert downstream.marks == [Barrier(number)]
         stored.append((number, passing.snapshot().operator))
 
     running.on_barrier = on_barrier
@@ -157,22 +159,22 @@ def test_at_a_barrier_the_state_is_that_of_all_rows_before_it_and_of_none_behind
     while running.turn(0):
         pass
     assert stored == [(8, b"[[('early',)], [(1,)], [(3,)]]")]
-    below.outgoing.flush()
-    assert below.arrived == [("early",), (1,), (3,), Barrier(8), (2,), (4,)]
+    downstream.outgoing.flush()
+    assert downstream.arrived == [("early",), (1,), (3,), Barrier(8), (2,), (4,)]
 
 
 def test_a_barrier_that_nobody_has_prepared_is_an_error_that_names_the_executor() -> None:
     inputs = InputGate()
-    incoming = channel_into(inputs)
-    running = BoltExecutor(0, ME, Echo(), Below().router, inputs)
+    incoming = input_channel(inputs)
+    running = BoltExecutor(0, ME, EchoBolt(), Downstream().router, inputs)
     incoming.deliver_mark(Barrier(3))
     with pytest.raises(RunError, match=r"b\[1\] met barrier 3, which has not been prepared"):
         running.turn(0)
 
 
 def test_a_bolt_that_waits_for_its_state_takes_nothing() -> None:
-    below = Below()
-    running = bolt_with([(0,)], (), below, Echo())
+    downstream = Downstream()
+    running = bolt_with([(0,)], (), downstream, EchoBolt())
     running.live = False
     assert not running.turn(0)
     assert running.queued == 1
@@ -182,9 +184,9 @@ def test_a_bolt_that_waits_for_its_state_takes_nothing() -> None:
 
 
 def test_a_mark_without_credit_stops_the_bolt_until_it_has_left() -> None:
-    below, inputs = Below(window=1), InputGate()
-    incoming = channel_into(inputs)
-    running = BoltExecutor(0, ME, Echo(), below.router, inputs)
+    downstream, inputs = Downstream(window=1), InputGate()
+    incoming = input_channel(inputs)
+    running = BoltExecutor(0, ME, EchoBolt(), downstream.router, inputs)
     incoming.deliver([(1,), (2,)], (), 0)
     incoming.deliver_mark(Tick(1, 500, 70))
     incoming.deliver([(3,)], (), 0)
@@ -193,13 +195,13 @@ def test_a_mark_without_credit_stops_the_bolt_until_it_has_left() -> None:
     # The row of the tick, and the tick, are still here.
     assert [running.turn(0) for _ in range(3)] == [False] * 3
     assert running.meter.processed == 2
-    below.consume()
-    below.consume()
-    assert below.outgoing.blocked is False
+    downstream.consume()
+    downstream.consume()
+    assert downstream.outgoing.blocked is False
     assert running.turn(0)
 
 
-class Broken(Echo):
+class Broken(EchoBolt):
     """Fails as told."""
 
     def __init__(self, fault: Exception) -> None:
@@ -222,14 +224,14 @@ class Broken(Echo):
 )
 def test_an_operators_failure_names_the_executor_and_the_line(fault: Exception, message: str) -> None:
     with pytest.raises(RunError, match=message):
-        bolt_with([(1,)], (), Below(), Broken(fault)).turn(0)
+        bolt_with([(1,)], (), Downstream(), Broken(fault)).turn(0)
     inputs = InputGate()
-    channel_into(inputs).deliver_mark(Tick(1, 5, 5))
+    input_channel(inputs).deliver_mark(Tick(1, 5, 5))
     with pytest.raises(RunError, match=message):
-        BoltExecutor(0, ME, Broken(fault), Below().router, inputs).turn(0)
+        BoltExecutor(0, ME, Broken(fault), Downstream().router, inputs).turn(0)
 
 
-class InALibrary(Echo):
+class InALibrary(EchoBolt):
     """Fails below its own code, wherever it is asked for something."""
 
     def process(self, batch: Batch) -> Emitted:
@@ -255,7 +257,7 @@ def test_an_operator_that_fails_in_a_library_is_shown_by_its_own_line(
 ) -> None:
     written = inspect.getsourcelines(getattr(InALibrary, line))[1] + 1
     with pytest.raises(RunError, match=rf"^b\[1\] failed: JSONDecodeError: .* \({__file__}:{written}\)$"):
-        ask(bolt_with([(1,)], (), Below(), InALibrary()))
+        ask(bolt_with([(1,)], (), Downstream(), InALibrary()))
 
 
 def test_a_function_of_one_row_that_fails_is_shown_by_its_own_line() -> None:
@@ -264,16 +266,16 @@ def test_a_function_of_one_row_that_fails_is_shown_by_its_own_line() -> None:
         return [(number / 0,)]
 
     with pytest.raises(RunError, match=rf"\({__file__}:{inspect.currentframe().f_lineno - 2}\)$"):  # type: ignore[union-attr]
-        bolt_with([(1,)], (), Below(), halved()).turn(0)
+        bolt_with([(1,)], (), Downstream(), halved()).turn(0)
 
 
 def test_an_undeclared_stream_is_named_with_the_nearest_one() -> None:
-    class Elsewhere(Echo):
+    class Elsewhere(EchoBolt):
         def process(self, batch: Batch) -> Emitted:
             return {"defualt": batch.rows}
 
     with pytest.raises(RunError, match=r"b\[1\].*undeclared stream 'defualt'.*'default'"):
-        bolt_with([(1,)], (), Below(), Elsewhere()).turn(0)
+        bolt_with([(1,)], (), Downstream(), Elsewhere()).turn(0)
 
 
 # --- state -----------------------------------------------------------------------------------------------------
@@ -286,7 +288,7 @@ class Counts(Bolt):
         return {}
 
 
-class Returning(Echo):
+class Returning(EchoBolt):
     """Has whatever state it is given."""
 
     def __init__(self, state: object) -> None:
@@ -306,7 +308,7 @@ class Returning(Echo):
 def test_a_state_that_is_no_bytes_is_refused_with_executor_operator_type_and_file(state: object) -> None:
     expected = rf"^b\[1\]: snapshot\(\) of Returning returned {type(state).__name__}, expected bytes \({HERE}:\d+\)$"
     with pytest.raises(RunError, match=expected):
-        bolt_with([], [], Below(), Returning(state)).snapshot()
+        bolt_with([], [], Downstream(), Returning(state)).snapshot()
 
 
 def test_a_snapshot_that_is_no_function_of_python_is_refused_with_the_file_of_its_module() -> None:
@@ -314,13 +316,13 @@ def test_a_snapshot_that_is_no_function_of_python_is_refused_with_the_file_of_it
         snapshot = partial(str)  # type: ignore[assignment]
 
     with pytest.raises(RunError, match=rf"returned str, expected bytes \({HERE}\)$"):
-        bolt_with([], [], Below(), Partial()).snapshot()
+        bolt_with([], [], Downstream(), Partial()).snapshot()
 
 
 @pytest.mark.parametrize("fault", [ValueError("none"), SystemExit(3), GeneratorExit("x"), KeyboardInterrupt()])
 @pytest.mark.parametrize("step", ["snapshot", "restore"])
 def test_whatever_snapshot_and_restore_raise_names_the_executor(fault: BaseException, step: str) -> None:
-    running = bolt_with([], [], Below(), Returning(fault))
+    running = bolt_with([], [], Downstream(), Returning(fault))
     with pytest.raises(RunError, match=rf"^b\[1\] failed: {type(fault).__name__}: .*\({HERE}:\d+\)$"):
         running.snapshot() if step == "snapshot" else running.restore(Snapshot(b""))
 
@@ -329,10 +331,10 @@ def test_whatever_snapshot_and_restore_raise_names_the_executor(fault: BaseExcep
 
 
 def test_what_a_restored_bolt_does_again_is_not_counted_and_its_totals_are_part_of_its_state() -> None:
-    below = Below()
+    downstream = Downstream()
     inputs = InputGate()
-    channel = channel_into(inputs)
-    running = BoltExecutor(0, ME, Echo(2), below.router, inputs)
+    channel = input_channel(inputs)
+    running = BoltExecutor(0, ME, EchoBolt(2), downstream.router, inputs)
     running.restore(Snapshot(b"", worked=Worked(emitted=200, processed=100)))
     running.seen = Worked(emitted=215, processed=107)
     for size in (3, 3, 3):
@@ -344,7 +346,7 @@ def test_what_a_restored_bolt_does_again_is_not_counted_and_its_totals_are_part_
 
 def test_latencies_of_rows_that_reach_a_sink_again_are_not_recorded_again() -> None:
     inputs = InputGate()
-    channel = channel_into(inputs)
+    channel = input_channel(inputs)
     sink = BoltExecutor(0, ME, Counts(), Router("b[1]", {}, []), inputs)
     sink.seen = Worked(processed=4)
     for _ in range(3):

@@ -3,10 +3,10 @@
 from collections import deque
 
 import pytest
-from channel_ends import BOTH, EPOCH, KEY, NAMES, SCHEMA, batches_of, remote
+from channel_ends import BOTH_KINDS, EPOCH, KEY, NAMES, SCHEMA, batches_of, remote
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Pipe
+from scripted_run import Pipe
 
 from agents.worker.channels import channel
 from agents.worker.channels.channel import FLUSH_AGE_NS, Barrier, ChannelId, Delivery, End, FlushTimer, Tick, Window
@@ -17,14 +17,14 @@ from agents.worker.wire.frame import Codec, CodecError, FrameError
 ACTIONS = st.one_of(
     st.tuples(st.just("add"), st.integers(1, 30), st.sampled_from([0, 3, 40, 700]), st.none() | st.integers(-9, 9)),
     st.tuples(st.just("next_mark"), st.just(Barrier(0)) | st.builds(Tick, st.just(0), *[st.integers(0, 9)] * 2)),
-    st.tuples(st.just("carry"), st.integers(1, 300)),
-    st.tuples(st.just("carry_back"), st.integers(1, 60)),
+    st.tuples(st.just("transfer"), st.integers(1, 300)),
+    st.tuples(st.just("transfer_back"), st.integers(1, 60)),
     st.tuples(st.just("consume")),
     st.tuples(st.just("advance"), st.sampled_from([0, 1, FLUSH_AGE_NS - 1, FLUSH_AGE_NS, 10**9])),
 )
 
 
-@BOTH
+@BOTH_KINDS
 @settings(deadline=None, max_examples=200)
 @given(
     actions=st.lists(ACTIONS, min_size=12, max_size=60),
@@ -45,14 +45,14 @@ def test_rows_arrive_once_in_order_with_their_stamps_whatever_happens_when(
         assert not ends.outgoing.ended
         ends.mark(End())
         ends.settle()
-    assert ends.got == ends.added
-    assert ends.marks == ends.sent
-    assert (ends.ends, ends.outgoing.ended) == (1, True)
+    assert ends.received_rows == ends.sent_rows
+    assert ends.received_marks == ends.sent_marks
+    assert (ends.end_marks, ends.outgoing.ended) == (1, True)
     assert not ends.outgoing.blocked
     assert not ends.outgoing.pending
 
 
-@BOTH
+@BOTH_KINDS
 @settings(deadline=None, max_examples=100)
 @given(adds=st.lists(st.integers(1, 30), min_size=1, max_size=20), batch=st.integers(1, 12), rows=st.integers(1, 40))
 def test_credit_comes_back_so_that_half_a_window_is_always_free_when_all_is_consumed(
@@ -64,14 +64,14 @@ def test_credit_comes_back_so_that_half_a_window_is_always_free_when_all_is_cons
             ends.add(count, 50, None)
             ends.advance(FLUSH_AGE_NS)
             ends.settle()
-            assert len(ends.got) == len(ends.added)
+            assert len(ends.received_rows) == len(ends.sent_rows)
             assert ends.outgoing._credit_rows >= rows - rows // 2
             assert ends.outgoing._credit_bytes >= 1_000
             assert ends.outgoing._credit_rows + ends.incoming._rows == rows
             assert ends.outgoing._credit_bytes + ends.incoming._bytes == 2_000
 
 
-@BOTH
+@BOTH_KINDS
 def test_a_batch_leaves_when_it_is_full_and_not_before_its_age(ends_of: object) -> None:
     with batches_of(4):
         ends = ends_of(100, 10**6)
@@ -90,7 +90,7 @@ def test_a_batch_leaves_when_it_is_full_and_not_before_its_age(ends_of: object) 
         assert ends.outgoing.batches == 3
 
 
-@BOTH
+@BOTH_KINDS
 def test_the_age_is_that_of_the_oldest_row_that_is_still_here(ends_of: object) -> None:
     with batches_of(4):
         ends = ends_of(100, 10**6)
@@ -112,7 +112,7 @@ def test_the_age_is_that_of_the_oldest_row_that_is_still_here(ends_of: object) -
         assert ends.outgoing.tuples == 7
 
 
-@BOTH
+@BOTH_KINDS
 def test_rows_that_grew_old_without_credit_leave_with_the_first_credit(ends_of: object) -> None:
     with batches_of(4):
         ends = ends_of(4, 10**6)
@@ -122,10 +122,10 @@ def test_rows_that_grew_old_without_credit_leave_with_the_first_credit(ends_of: 
         assert ends.outgoing.tuples == 4
         ends.settle()
         assert ends.outgoing.tuples == 5
-        assert len(ends.got) == 5
+        assert len(ends.received_rows) == 5
 
 
-@BOTH
+@BOTH_KINDS
 def test_marks_wait_in_order_for_the_rows_before_them_and_need_no_credit_of_their_own(ends_of: object) -> None:
     with batches_of(4):
         ends = ends_of(2, 10**6)
@@ -139,22 +139,22 @@ def test_marks_wait_in_order_for_the_rows_before_them_and_need_no_credit_of_thei
         assert ends.outgoing.blocked
         assert not ends.outgoing.ended
         ends.settle()
-        assert len(ends.got) == 3
-        assert ends.marks == [(2, Tick(1, 5, 7)), (3, Tick(2, 10, 14)), (3, Barrier(3)), (3, End())]
+        assert len(ends.received_rows) == 3
+        assert ends.received_marks == [(2, Tick(1, 5, 7)), (3, Tick(2, 10, 14)), (3, Barrier(3)), (3, End())]
         assert ends.outgoing.ended
 
 
-@BOTH
+@BOTH_KINDS
 def test_a_mark_sends_the_rows_before_it_although_they_are_neither_many_nor_old(ends_of: object) -> None:
     ends = ends_of(100, 10**6)
     ends.add(3, 1, None)
     ends.mark(Barrier(1))
     assert ends.outgoing.tuples == 3
     ends.settle()
-    assert (len(ends.got), ends.marks) == (3, [(3, Barrier(1))])
+    assert (len(ends.received_rows), ends.received_marks) == (3, [(3, Barrier(1))])
 
 
-@BOTH
+@BOTH_KINDS
 def test_who_sends_learns_when_the_receiver_lets_go(ends_of: object) -> None:
     ends = ends_of(10, 10**6)
     ends.add(3, 1, None)
@@ -163,7 +163,7 @@ def test_who_sends_learns_when_the_receiver_lets_go(ends_of: object) -> None:
     assert not ends.outgoing.closed
     before = ends.outgoing._credit_rows
     ends.incoming.close()
-    ends.carry_back(1 << 30)
+    ends.transfer_back(1 << 30)
     assert ends.outgoing.closed
     assert ends.outgoing._credit_rows == before
 
@@ -173,7 +173,7 @@ def received(count: int, nbytes: int = 0) -> frame.Frame:
     rows = Codec(SCHEMA).encode([(at, bytes(nbytes)) for at in range(count)])
     pipe = Pipe(EPOCH)
     pipe.write(frame.data(KEY[2], EPOCH, KEY[0], KEY[1], count, rows))
-    return pipe.carry(1 << 30)[0]
+    return pipe.transfer(1 << 30)[0]
 
 
 def test_a_peer_that_sends_beyond_its_window_is_refused() -> None:
@@ -212,7 +212,7 @@ def test_rows_of_the_wrong_types_are_an_error_that_names_who_sent_them() -> None
     pipe.write(frame.data(KEY[2], EPOCH, KEY[0], KEY[1], 1, Codec({"n": "str"}).encode([("x", b"")])))
     assert isinstance(incoming, RemoteIncoming)
     with pytest.raises(CodecError, match=r"^a sent bytes that are no rows of the stream .*Expected `int`, got `str`"):
-        incoming.receive(pipe.carry(1 << 30)[0])
+        incoming.receive(pipe.transfer(1 << 30)[0])
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 7, 100, 10_000])

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
-from as_columns import WAYS, as_columns
+from as_columns import COLUMN_MODES, as_columns
+from executor_harness import CountingSpout, Downstream, EchoBolt, input_channel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turns import Below, Count, Echo, channel_into
 
 from agents.worker.channels.channel import Tick
 from agents.worker.channels.input_gate import InputGate
@@ -28,22 +28,22 @@ SCHEMA = {"n": "int"}
 RECEIVED, EMITTED = {("a", "default"): SCHEMA}, {"default": SCHEMA}
 
 
-def executor(bolt: Bolt, below: Below, inputs: InputGate) -> ColumnBoltExecutor:
+def executor(bolt: Bolt, downstream: Downstream, inputs: InputGate) -> ColumnBoltExecutor:
     assert isinstance(bolt, ColumnBolt)
-    return ColumnBoltExecutor(0, ME, bolt, below.router, inputs, RECEIVED, EMITTED)
+    return ColumnBoltExecutor(0, ME, bolt, downstream.router, inputs, RECEIVED, EMITTED)
 
 
-def turned(bolt: Bolt, rows: Sequence[Row], stamps: Sequence[tuple[int, int]] = ()) -> Below:
+def turned(bolt: Bolt, rows: Sequence[Row], stamps: Sequence[tuple[int, int]] = ()) -> Downstream:
     """What is below a bolt that has processed one batch."""
-    below, inputs = Below(), InputGate()
-    channel_into(inputs).deliver(rows, stamps, 0)
-    running = executor(bolt, below, inputs)
+    downstream, inputs = Downstream(), InputGate()
+    input_channel(inputs).deliver(rows, stamps, 0)
+    running = executor(bolt, downstream, inputs)
     assert running.turn(0)
     assert running.meter.processed == len(rows)
-    return below
+    return downstream
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", COLUMN_MODES)
 @settings(deadline=None, max_examples=60)
 @given(count=st.integers(1, 30), sampled=st.sets(st.integers(0, 29)), copies=st.integers(0, 3), as_rows=st.booleans())
 def test_what_a_stamped_row_causes_inherits_its_stamp(
@@ -51,12 +51,12 @@ def test_what_a_stamped_row_causes_inherits_its_stamp(
 ) -> None:
     rows = [(at,) for at in range(count)]
     stamps = [(at, 100 + at % 3) for at in sorted(sampled) if at < count]
-    bolt = as_columns(Echo(copies), EMITTED, way)
+    bolt = as_columns(EchoBolt(copies), EMITTED, way)
     assert isinstance(bolt, Bolt)
-    below = turned(bolt, rows if as_rows else Columns.of_rows(SCHEMA, rows), stamps)
+    downstream = turned(bolt, rows if as_rows else Columns.of_rows(SCHEMA, rows), stamps)
     stamp_of = dict(stamps)
     expected = [(row, stamp_of.get(row[0])) for row in rows * copies]
-    assert sorted(below.stamped(), key=repr) == sorted(expected, key=repr)
+    assert sorted(downstream.stamped(), key=repr) == sorted(expected, key=repr)
 
 
 @settings(deadline=None, max_examples=40)
@@ -77,21 +77,21 @@ def test_a_sampled_row_does_not_split_a_batch_if_the_bolt_knows_the_parents(
             return {"default": Derived(columns, lambda: np.repeat(np.arange(len(values)), values))}
 
     stamps = [(at, 100 + at) for at in sorted(sampled) if at < len(numbers)]
-    below = turned(Repeated(), Columns.of_rows(SCHEMA, [(n,) for n in numbers]), stamps)
+    downstream = turned(Repeated(), Columns.of_rows(SCHEMA, [(n,) for n in numbers]), stamps)
     assert batches == [len(numbers)]
     stamp_of = dict(stamps)
-    assert below.stamped() == [((n,), stamp_of.get(at)) for at, n in enumerate(numbers) for _ in range(n)]
+    assert downstream.stamped() == [((n,), stamp_of.get(at)) for at, n in enumerate(numbers) for _ in range(n)]
 
 
-@pytest.mark.parametrize("below", [ROWS_BELOW, 3])
+@pytest.mark.parametrize("rows_below", [ROWS_BELOW, 3])
 @pytest.mark.parametrize("beside", [-1, 0, 1])
 @pytest.mark.parametrize("as_rows", [False, True])
-def test_batches_below_the_limit_of_a_bolt_are_processed_as_rows(below: int, beside: int, as_rows: bool) -> None:
-    count = below + beside
+def test_batches_below_the_limit_of_a_bolt_are_processed_as_rows(rows_below: int, beside: int, as_rows: bool) -> None:
+    count = rows_below + beside
     rows = [(at,) for at in range(count)]
-    bolt = as_columns(Echo(), EMITTED, "either")
+    bolt = as_columns(EchoBolt(), EMITTED, "either")
     assert type(bolt).rows_below == ROWS_BELOW  # type: ignore[attr-defined]
-    type(bolt).rows_below = below  # type: ignore[attr-defined]
+    type(bolt).rows_below = rows_below  # type: ignore[attr-defined]
     receiver = turned(bolt, rows if as_rows else Columns.of_rows(SCHEMA, rows))  # type: ignore[arg-type]
     receiver.outgoing.flush()
     ((_, arrived, *_),) = receiver.queue
@@ -153,9 +153,9 @@ def test_columns_on_an_undeclared_stream_are_an_error() -> None:
 
 def test_rows_and_dictionaries_of_an_operator_are_taken_too() -> None:
     for given_columns in ([(1,), (2,)], batch(n=pa.array([1, 2]).dictionary_encode())):
-        below = turned(Giving(given_columns), [(1,)])
-        below.outgoing.flush()
-        assert below.arrived == [(1,), (2,)]
+        downstream = turned(Giving(given_columns), [(1,)])
+        downstream.outgoing.flush()
+        assert downstream.arrived == [(1,), (2,)]
 
 
 @pytest.mark.parametrize("way", ["passed on", "taken", "of its own", "with other indices"])
@@ -177,72 +177,74 @@ def test_only_a_dictionary_of_the_input_is_passed_on(way: str) -> None:
             emitted.append(column)
             return {"default": pa.RecordBatch.from_arrays([column], names=["word"])}
 
-    below, inputs = Below(), InputGate()
+    downstream, inputs = Downstream(), InputGate()
     batch = pa.RecordBatch.from_arrays([pa.array(["b", "a", "b", "a"]).dictionary_encode()], names=["word"])
-    channel_into(inputs).deliver(Columns(schema, batch), (), 0)
+    input_channel(inputs).deliver(Columns(schema, batch), (), 0)
     schemas = {("a", "default"): schema}, {"default": schema}
-    assert ColumnBoltExecutor(0, ME, Words(), below.router, inputs, *schemas).turn(0)
-    below.outgoing.flush()
-    ((_, arrived, *_),) = below.queue
+    assert ColumnBoltExecutor(0, ME, Words(), downstream.router, inputs, *schemas).turn(0)
+    downstream.outgoing.flush()
+    ((_, arrived, *_),) = downstream.queue
     assert isinstance(arrived, Columns)
     assert [word for (word,) in arrived] == emitted[0].to_pylist()
     assert isinstance(arrived.batch().column(0), pa.DictionaryArray) == (way in ("passed on", "taken"))
 
 
 def test_columns_of_a_tick_have_its_due_time() -> None:
-    below, inputs = Below(), InputGate()
-    channel_into(inputs).deliver_mark(Tick(1, 500, 70))
-    assert executor(Giving(batch(n=pa.array([1, 2]))), below, inputs).turn(0)
-    assert below.stamped()[:2] == [((1,), 70), ((2,), 70)]
+    downstream, inputs = Downstream(), InputGate()
+    input_channel(inputs).deliver_mark(Tick(1, 500, 70))
+    assert executor(Giving(batch(n=pa.array([1, 2]))), downstream, inputs).turn(0)
+    assert downstream.stamped()[:2] == [((1,), 70), ((2,), 70)]
 
 
 def test_a_bolt_of_rows_gets_rows_from_a_column_bolt() -> None:
     from agents.worker.executors.bolt import BoltExecutor
 
-    below, inputs, echo = Below(), InputGate(), Echo()
-    channel_into(inputs).deliver(Columns.of_rows(SCHEMA, [(1,), (2,)]), [(1, 5)], 0)
-    running = BoltExecutor(0, ME, echo, below.router, inputs)
+    downstream, inputs, echo = Downstream(), InputGate(), EchoBolt()
+    input_channel(inputs).deliver(Columns.of_rows(SCHEMA, [(1,), (2,)]), [(1, 5)], 0)
+    running = BoltExecutor(0, ME, echo, downstream.router, inputs)
     assert running.turn(0)
     assert echo.batches == [[(1,)], [(2,)]]
-    assert below.stamped() == [((1,), None), ((2,), 5)]
+    assert downstream.stamped() == [((1,), None), ((2,), 5)]
 
 
 def test_an_int_that_fits_no_column_is_reported_with_executor_stream_and_column() -> None:
-    bolt = as_columns(Echo(), EMITTED, "columns")
+    bolt = as_columns(EchoBolt(), EMITTED, "columns")
     with pytest.raises(RunError, match=rf"b\[1\], stream 'default' of a, column 'n': {2**63} does not fit into int64"):
         turned(bolt, [(1,), (2**63,)])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", COLUMN_MODES)
 def test_a_column_spout_emits_its_records_once_in_order_with_their_stamps(way: str) -> None:
-    below = Below()
-    spout = as_columns(Count(300), EMITTED, way)
+    downstream = Downstream()
+    spout = as_columns(CountingSpout(300), EMITTED, way)
     clock = source_clock(Max(), spout, 0, 1, 0)  # type: ignore[arg-type]
-    running = ColumnSpoutExecutor(0, Executor("s", 0), spout, below.router, clock, 0, None, SCHEMA)  # type: ignore[arg-type]
+    running = ColumnSpoutExecutor(0, Executor("s", 0), spout, downstream.router, clock, 0, None, SCHEMA)  # type: ignore[arg-type]
     running.start(0)
     arrived: deque[Row] = deque()
     while not running.ending:
         running.turn(1)
-        below.outgoing.flush()
-        arrived += [row for entry in below.queue for row in entry.rows]
-        assert all(isinstance(entry.rows, Columns) for entry in below.queue if entry.mark is None)
-        below.queue.clear()
+        downstream.outgoing.flush()
+        arrived += [row for entry in downstream.queue for row in entry.rows]
+        assert all(isinstance(entry.rows, Columns) for entry in downstream.queue if entry.mark is None)
+        downstream.queue.clear()
     assert list(arrived) == [(at,) for at in range(300)]
     assert running.position == 300
 
 
 def test_a_column_spout_that_hardly_ever_runs_does_not_sample_every_record() -> None:
-    below = Below()
-    spout = as_columns(Count(), EMITTED, "columns")
+    downstream = Downstream()
+    spout = as_columns(CountingSpout(), EMITTED, "columns")
     clock = source_clock(Max(), spout, 0, 1, 0)  # type: ignore[arg-type]
-    running = ColumnSpoutExecutor(0, Executor("s", 0), spout, below.router, clock, 0, None, SCHEMA)  # type: ignore[arg-type]
+    running = ColumnSpoutExecutor(0, Executor("s", 0), spout, downstream.router, clock, 0, None, SCHEMA)  # type: ignore[arg-type]
     running.start(0)
     for minutes in range(1, 9):
         assert running.turn(minutes * 60 * NS)
-        below.outgoing.flush()
-        rows, sampled = (sum(map(len, each)) for each in zip(*((e.rows, e.stamps) for e in below.queue), strict=True))
+        downstream.outgoing.flush()
+        rows, sampled = (
+            sum(map(len, each)) for each in zip(*((e.rows, e.stamps) for e in downstream.queue), strict=True)
+        )
         assert 0 < sampled <= rows // FIRST_STRIDE + 1
-        below.consume()
+        downstream.consume()
 
 
 def test_a_batch_of_a_stream_keeps_its_source() -> None:

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
-from column_rows import CUTS, ENCODED, Encoders, Stream, exactly, in_chunks, streams
+from column_rows import CUTS, ENCODED, Encoders, Stream, exact_values, in_chunks, streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +34,7 @@ def test_columns_come_back_as_they_were(stream: Stream, cuts: list[int], encoded
     sent = body(codec, in_chunks(schema, rows, cuts, encoded), at)
     assert (at + len(sent)) % ALIGNMENT == 0
     received = codec.decode(memoryview(sent), len(rows), at)
-    assert exactly(received.to_rows()) == exactly(rows)
+    assert exact_values(received.to_rows()) == exact_values(rows)
     assert received.plain().schema.types == ColumnCodec(schema)._arrow.types
 
 
@@ -91,7 +91,7 @@ def read_everything(columns: Columns, count: int) -> None:
     batch.validate(full=True)
     assert columns.plain().take(pa.array(np.arange(count)[::-1])).num_rows == count
     again = ColumnCodec(columns.schema)
-    assert exactly(again.decode(memoryview(body(again, columns)), count).to_rows()) == exactly(rows)
+    assert exact_values(again.decode(memoryview(body(again, columns)), count).to_rows()) == exact_values(rows)
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -210,7 +210,7 @@ def test_columns_with_stamps_cross_a_channel_between_workers(
     incoming.receive(received)
     (delivery,) = queue
     assert isinstance(delivery.rows, Columns)
-    assert exactly(list(delivery.rows)) == exactly(rows)
+    assert exact_values(list(delivery.rows)) == exact_values(rows)
     assert list(delivery.stamps) == stamps
     # Both ends count the same bytes of the window.
     assert delivery.nbytes == outgoing.nbytes == len(there.bytes)

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from column_rows import CUTS, ENCODED, Encoders, Stream, exactly, in_chunks, streams, with_dictionaries
+from column_rows import CUTS, ENCODED, Encoders, Stream, exact_values, in_chunks, streams, with_dictionaries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,7 +53,7 @@ class Sent(Outgoing):
 def dealt(grouping: Grouping, sent: list[Sent], batches: Sequence[tuple[Sequence[Row], Stamps]]) -> list[list]:
     for rows, stamps in batches:
         grouping.deal(rows, stamps)
-    return [list(zip(exactly(channel.rows), channel.stamps, strict=True)) for channel in sent]
+    return [list(zip(exact_values(channel.rows), channel.stamps, strict=True)) for channel in sent]
 
 
 KINDS = ["shuffle", "fields", "global", "all", "local-or-shuffle"]
@@ -163,8 +163,8 @@ def test_distinct_values_are_those_of_the_rows_even_if_the_dictionary_has_others
     schema, rows = stream
     for place, column in enumerate(in_chunks(schema, rows, cuts, encoded)[start:stop].batch().columns):
         codes, values = distinct(column)
-        found = exactly([(value,) for value in values.to_pylist()])
-        of_rows = exactly([(row[place],) for row in rows[start:stop]])
+        found = exact_values([(value,) for value in values.to_pylist()])
+        of_rows = exact_values([(row[place],) for row in rows[start:stop]])
         assert [found[code] for code in codes] == of_rows
         assert sorted(found) == sorted(value for at, value in enumerate(of_rows) if value not in of_rows[:at])
 

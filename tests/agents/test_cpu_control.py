@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import guarding
+import cpu_guardian_programs
 import pytest
 from fake_kernel import FakeKernel, all_files
 from hypothesis import given, settings
@@ -19,7 +19,7 @@ from agents.host_files import HostFiles
 
 
 def controlled(root: Path) -> CpuControl:
-    return CpuControl(FakeKernel(root), "a test", guarding.GUARDIAN)
+    return CpuControl(FakeKernel(root), "a test", cpu_guardian_programs.GUARDIAN)
 
 
 def test_a_clock_in_range_is_taken_and_one_out_of_range_is_reported_as_clamped(tmp_path: Path) -> None:

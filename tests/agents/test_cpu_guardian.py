@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import guarding
+import cpu_guardian_programs
 import psutil
 import pytest
 from fake_kernel import FakeKernel, all_files
@@ -22,11 +22,11 @@ from agents.cpu.request import CpuRequest
 from agents.host_files import HostFiles
 from inventory.errors import RunError, UnfitError
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 def until(done: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not done():
         if time.monotonic() > deadline:
             return False
@@ -35,9 +35,9 @@ def until(done: Callable[[], bool]) -> bool:
 
 
 def campaign(root: Path, death: int) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, guarding.__file__, str(root), "campaign", str(death)]
+    command = [sys.executable, cpu_guardian_programs.__file__, str(root), "campaign", str(death)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(command, env=environment, check=False, timeout=PATIENCE_S, capture_output=True, text=True)
+    return subprocess.run(command, env=environment, check=False, timeout=TIMEOUT_S, capture_output=True, text=True)
 
 
 def guardians(root: Path) -> list[int]:
@@ -79,7 +79,7 @@ def test_kill_9_before_every_write_ends_in_what_was_found(tmp_path: Path) -> Non
 
 def test_when_both_are_killed_the_next_who_comes_puts_back(tmp_path: Path) -> None:
     before = all_files(core_off().build(tmp_path))
-    held = CpuControl(FakeKernel(tmp_path), "a test", guarding.GUARDIAN)
+    held = CpuControl(FakeKernel(tmp_path), "a test", cpu_guardian_programs.GUARDIAN)
     held.apply(CpuRequest(cores=2, turbo=False))
     (guardian,) = guardians(tmp_path)
     os.kill(guardian, signal.SIGKILL)
@@ -98,14 +98,14 @@ def test_when_both_are_killed_the_next_who_comes_puts_back(tmp_path: Path) -> No
 def test_the_next_campaign_finds_the_host_as_the_dead_one_found_it(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     before = all_files(root)
-    with CpuControl(FakeKernel(root), "the first", guarding.GUARDIAN) as first:
+    with CpuControl(FakeKernel(root), "the first", cpu_guardian_programs.GUARDIAN) as first:
         first.set_governor("performance")
         journal = journal_path(root).read_text()
         first.restore()
     # As if the first had been killed with its guardian, after its write.
     journal_path(root).write_text(journal)
     FakeKernel(root).write(f"{CPU}/cpufreq/policy0/scaling_governor", "performance")
-    with CpuControl(FakeKernel(root), "the second", guarding.GUARDIAN) as second:
+    with CpuControl(FakeKernel(root), "the second", cpu_guardian_programs.GUARDIAN) as second:
         second.set_governor("powersave")
         assert "ondemand" in json.loads(journal_path(root).read_text())["before"]["values"].values()
     assert all_files(root) == before
@@ -114,9 +114,9 @@ def test_the_next_campaign_finds_the_host_as_the_dead_one_found_it(tmp_path: Pat
 def test_a_second_campaign_is_refused_by_the_name_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agents.cpu.journal.PATIENCE_S", 0.1)
     root = acpi_shared().build(tmp_path)
-    with CpuControl(FakeKernel(root), "campaign one of alice", guarding.GUARDIAN) as first:
+    with CpuControl(FakeKernel(root), "campaign one of alice", cpu_guardian_programs.GUARDIAN) as first:
         first.set_frequency(1_200_000_000)
-        second = CpuControl(FakeKernel(root), "campaign two of bob", guarding.GUARDIAN)
+        second = CpuControl(FakeKernel(root), "campaign two of bob", cpu_guardian_programs.GUARDIAN)
         with pytest.raises(UnfitError, match="held by campaign one of alice"):
             second.set_frequency(2_000_000_000)
         with pytest.raises(UnfitError, match="held by campaign one of alice"):
@@ -126,7 +126,7 @@ def test_a_second_campaign_is_refused_by_the_name_of_the_first(tmp_path: Path, m
 
 def test_a_guardian_that_was_killed_is_replaced_before_the_next_write(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
-    with CpuControl(FakeKernel(root), "a test", guarding.GUARDIAN) as control:
+    with CpuControl(FakeKernel(root), "a test", cpu_guardian_programs.GUARDIAN) as control:
         control.set_governor("performance")
         (old,) = guardians(root)
         os.kill(old, signal.SIGKILL)
@@ -139,7 +139,7 @@ def test_a_guardian_that_was_killed_is_replaced_before_the_next_write(tmp_path: 
 
 def test_who_changes_nothing_leaves_no_trace(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
-    with CpuControl(FakeKernel(root), "a test", guarding.GUARDIAN) as control:
+    with CpuControl(FakeKernel(root), "a test", cpu_guardian_programs.GUARDIAN) as control:
         assert control.apply(CpuRequest(governor="turbo")).refused
     assert not (root / "run").exists()
     assert not put_back(FakeKernel(root), "clean").changed
@@ -177,7 +177,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
     )
     assert done.stdout == "set\n", done.stderr
     assert until(lambda: not guardians(root))
@@ -188,14 +188,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_what_differs_at_the_end_is_an_error_and_stays_in_the_journal(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     kernel = FakeKernel(root)
-    control = CpuControl(kernel, "a test", guarding.GUARDIAN)
+    control = CpuControl(kernel, "a test", cpu_guardian_programs.GUARDIAN)
     control.set_governor("performance")
     kernel.ignore(f"{CPU}/cpufreq/policy2/scaling_governor")
     with pytest.raises(RunError, match="scaling_governor is 'performance', was 'ondemand'"), control:
         pass
     assert journal_path(root).exists()
     with pytest.raises(UnfitError, match="a test has left this host changed"):
-        CpuControl(FakeKernel(root), "another", guarding.GUARDIAN).set_governor("powersave")
+        CpuControl(FakeKernel(root), "another", cpu_guardian_programs.GUARDIAN).set_governor("powersave")
 
 
 def test_the_guardian_is_in_a_session_of_its_own_without_the_marks_of_its_maker(

@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from examples import one_in
 from fake_kernel import FakeKernel, all_files, readable_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_examples import one_in
 from trees.processors import CPU, MACHINES, Machine, acpi_shared, amd_epp, core_off, intel_active, smt_off, write
 
 from agents.cpu.apply import SavedSettings, apply, differences, restore

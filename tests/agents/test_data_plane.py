@@ -3,10 +3,10 @@
 from collections import Counter
 
 import pytest
+from delivery_oracle import SCHEMA, SIDE, DeliveryOracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Limits, run_spec, scripted_run
-from witness import SCHEMA, SIDE, Ledger
+from scripted_run import Limits, run_spec, scripted_run
 
 from agents.protocol import Slot
 from agents.worker.executors.bolt import BoltExecutor
@@ -51,12 +51,14 @@ def topologies(draw: st.DrawFn) -> Topology:
 
 
 @st.composite
-def ledgers(draw: st.DrawFn) -> Ledger:
+def oracles(draw: st.DrawFn) -> DeliveryOracle:
     topology = draw(topologies())
     places = draw(st.lists(st.sampled_from(PLACES), min_size=len(topology.executors), max_size=len(topology.executors)))
-    one = Ledger(topology, 1, places)
+    one = DeliveryOracle(topology, 1, places)
     cost = sum(one.received(component.id).total() for component in topology.components)
-    return Ledger(topology, min(draw(st.sampled_from([60, 25, 7, 1, 0])), 1 + MOST_ROWS // max(1, cost)), places)
+    return DeliveryOracle(
+        topology, min(draw(st.sampled_from([60, 25, 7, 1, 0])), 1 + MOST_ROWS // max(1, cost)), places
+    )
 
 
 @st.composite
@@ -74,42 +76,42 @@ def limits(draw: st.DrawFn) -> Limits:
 SCRIPTS = st.lists(st.integers(0, 2_000), min_size=50, max_size=150)
 
 
-@given(ledgers(), limits(), SCRIPTS, st.integers(0, 2**32))
+@given(oracles(), limits(), SCRIPTS, st.integers(0, 2**32))
 def test_every_row_arrives_exactly_once_in_order_where_it_belongs_and_all_drains(
-    ledger: Ledger, small: Limits, script: list[int], seed: int
+    oracle: DeliveryOracle, small: Limits, script: list[int], seed: int
 ) -> None:
-    with scripted_run(run_spec(ledger.topology, ledger.places, seed), ledger.operator, small) as run:
+    with scripted_run(run_spec(oracle.topology, oracle.places, seed), oracle.operator, small) as run:
         run.run(script, seed)
-    ledger.check()
+    oracle.check()
     for spout in run.spouts:
         share = range(
-            spout.executor.index, ledger.records, ledger.topology.component[spout.executor.component].parallelism
+            spout.executor.index, oracle.records, oracle.topology.component[spout.executor.component].parallelism
         )
         assert spout.position == spout.meter.emitted == len(share)
     processed = Counter()
     for name, running in run.executors.items():
         processed[name.partition("[")[0]] += running.meter.processed
-    for component in ledger.topology.components:
-        assert processed[component.id] == ledger.received(component.id).total()
+    for component in oracle.topology.components:
+        assert processed[component.id] == oracle.received(component.id).total()
 
 
 @settings(deadline=None, max_examples=60)
-@given(ledgers(), limits(), SCRIPTS, st.integers(0, 2**32))
+@given(oracles(), limits(), SCRIPTS, st.integers(0, 2**32))
 def test_the_rows_that_a_sampled_record_causes_are_the_ones_whose_latency_counts(
-    ledger: Ledger, small: Limits, script: list[int], seed: int
+    oracle: DeliveryOracle, small: Limits, script: list[int], seed: int
 ) -> None:
-    spec = run_spec(ledger.topology, ledger.places, seed)
-    with scripted_run(spec, ledger.operator, small) as run:
+    spec = run_spec(oracle.topology, oracle.places, seed)
+    with scripted_run(spec, oracle.operator, small) as run:
         run.run(script, seed)
         sampled = set()
-        for number, executor in enumerate(ledger.topology.executors):
-            component = ledger.topology.component[executor.component]
+        for number, executor in enumerate(oracle.topology.executors):
+            component = oracle.topology.component[executor.component]
             if component.kind == "spout":
-                own = Sampler(mix(seed ^ mix(number))).sampled(0, ledger.records)
+                own = Sampler(mix(seed ^ mix(number))).sampled(0, oracle.records)
                 sampled |= {(record * component.parallelism + executor.index, component.id) for record in own}
-    for sink in ledger.sinks:
+    for sink in oracle.sinks:
         expected = sum(
-            count for (record, path), count in ledger.received(sink).items() if (record, path.split(">")[0]) in sampled
+            count for (record, path), count in oracle.received(sink).items() if (record, path.split(">")[0]) in sampled
         )
         bolts = [running for running in run.executors.values() if running.executor.component == sink]
         counted = [bolt.latency.counts.total() for bolt in bolts if isinstance(bolt, BoltExecutor) and bolt.latency]
@@ -126,9 +128,9 @@ def test_a_source_stands_still_while_its_sink_does_and_goes_on_afterwards() -> N
             Component("b1", "bolt", outputs=schema | {SIDE: SCHEMA}, inputs=(Input("b0"),)),
         ),
     )
-    ledger = Ledger(topology, 1_000, PLACES[:3])
+    oracle = DeliveryOracle(topology, 1_000, PLACES[:3])
     small = Limits(batch_rows=4, window_rows=6, turn_rows=5, batch_bytes=10_000, window_bytes=100_000)
-    with scripted_run(run_spec(topology, ledger.places), ledger.operator, small) as run:
+    with scripted_run(run_spec(topology, oracle.places), oracle.operator, small) as run:
         sink = run.executors["b1[0]"]
         for _ in range(500):
             for at, name in enumerate(run.executors):
@@ -137,7 +139,7 @@ def test_a_source_stands_still_while_its_sink_does_and_goes_on_afterwards() -> N
             for a in PLACES[:3]:
                 run.age(a, 10**6)
             for ends in list(run.pipes):
-                run.carry(*ends, 1 << 30)
+                run.transfer(*ends, 1 << 30)
             run.check()
         emitted = run.spouts[0].meter.emitted
         # Two windows, what each of the two senders holds back, and no more: nothing is dropped, nothing piles up.
@@ -145,7 +147,7 @@ def test_a_source_stands_still_while_its_sink_does_and_goes_on_afterwards() -> N
         assert sink.meter.processed == 0
         assert run.spouts[0].meter.blocked_ns > 0
         run.run([], 0)
-    ledger.check()
+    oracle.check()
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -158,8 +160,8 @@ def test_an_empty_input_drains_at_once(parallelism: int) -> None:
             Component("__acker", "bolt", 2),
         ),
     )
-    ledger = Ledger(topology, 0, [PLACES[at % 3] for at in range(2 * parallelism + 2)])
-    with scripted_run(run_spec(topology, ledger.places), ledger.operator) as run:
+    oracle = DeliveryOracle(topology, 0, [PLACES[at % 3] for at in range(2 * parallelism + 2)])
+    with scripted_run(run_spec(topology, oracle.places), oracle.operator) as run:
         assert run.executors["__acker[0]"].drained
         run.run([], 1)
-    ledger.check()
+    oracle.check()

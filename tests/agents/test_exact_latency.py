@@ -5,10 +5,10 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+from executor_harness import CountingSpout
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Limits, ScriptedRun, run_spec, scripted_run
-from turns import Count
+from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
 
 from agents.protocol import Slot
 from agents.worker.executors import bolt as bolt_module
@@ -59,7 +59,7 @@ class Pass(Bolt):
 def latencies(delays_ns: list[int], records: int, per_s: int, stride: int) -> tuple[Counter[int], dict[int, int]]:
     """What the sink's histogram holds, and the true latency of every record, in ns."""
     slow = Slow(delays_ns)
-    operators: dict[str, Operator] = {"s": Count(records), "r": Pass(), "k": slow}
+    operators: dict[str, Operator] = {"s": CountingSpout(records), "r": Pass(), "k": slow}
     spec = run_spec(TOPOLOGY, PLACES, rate={"kind": "constant", "tuples_per_s": float(per_s)})
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -76,7 +76,7 @@ def latencies(delays_ns: list[int], records: int, per_s: int, stride: int) -> tu
             for at in range(len(PLACES)):
                 run.turn(at)
             for ends in list(run.pipes):
-                run.carry(*ends, 1 << 30)
+                run.transfer(*ends, 1 << 30)
         (sink,) = (r for r in run.executors.values() if isinstance(r, BoltExecutor) and r.latency is not None)
         assert sink.latency is not None
         truth = {number: done - number * NS // per_s for number, done in slow.done.items()}

@@ -3,10 +3,10 @@
 from random import Random
 
 import pytest
+from executor_harness import CountingSpout, EchoBolt
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import ScriptedRun, run_spec, scripted_run
-from turns import Count, Echo
+from scripted_run import ScriptedRun, run_spec, scripted_run
 
 from agents.protocol import Abandon, Cut, Move, Prepare, Slot
 from agents.worker.wire import frame
@@ -34,7 +34,7 @@ MOST_SWEEPS = 2_000
 
 
 def operator(component: str) -> Operator:
-    return Count(ROWS) if component == "s" else Echo()
+    return CountingSpout(ROWS) if component == "s" else EchoBolt()
 
 
 executors = st.integers(0, len(SPEC.executors))

@@ -5,16 +5,16 @@ from random import Random
 
 import hypothesis
 import pytest
-from exact import ExactLedger
-from examples import one_in
-from gated_runs import GatedRun, level_of, play
+from delivery_oracle import SCHEMA, SIDE
+from exactly_once_oracle import ExactlyOnceOracle
+from gated_runs import GatedRun, level_of, run_and_check
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis_examples import one_in
 from msgspec.structs import replace
 from problems import nodes_of
-from scripted import Limits, run_spec
-from topologies import random_topology
-from witness import SCHEMA, SIDE
+from random_topologies import random_topology
+from scripted_run import Limits, run_spec
 
 from agents.protocol import Gates, Move, Slot
 from agents.worker.task_graph.plan import RunPlan
@@ -39,15 +39,15 @@ def seeds(some: range, others: range) -> pytest.MarkDecorator:
 @SETTINGS
 @given(RANDOM, SEEDS)
 def test_nothing_leaves_out_of_its_time_slot_and_all_of_it_arrives(random: Random, seed: int) -> None:
-    cluster, checker = play(GatedRun(random, seed, disturbed=False))
-    assert not checker.on_the_way
+    cluster, checker = run_and_check(GatedRun(random, seed, disturbed=False))
+    assert not checker.in_flight
     assert {record.epoch for record in cluster.slots} == {1}
 
 
 @SETTINGS
 @given(RANDOM, SEEDS)
 def test_a_gated_run_outlives_kills_and_begins_again_with_slot_0(random: Random, seed: int) -> None:
-    play(GatedRun(random, seed, disturbed=True))
+    run_and_check(GatedRun(random, seed, disturbed=True))
 
 
 @SETTINGS
@@ -56,8 +56,8 @@ def test_nothing_is_lost_when_the_schedule_changes_whatever_is_killed(
     random: Random, seed: int, disturbed: bool
 ) -> None:
     run = GatedRun(random, seed, disturbed=disturbed, changing=True)
-    _, checker = play(run)
-    assert disturbed or not checker.on_the_way
+    _, checker = run_and_check(run)
+    assert disturbed or not checker.in_flight
 
 
 @seeds(range(28, 40), range(28))
@@ -65,7 +65,7 @@ def test_schedules_change_while_nodes_join_and_leave_and_while_something_is_kill
     happened: Counter[str] = Counter()
     for seed in seeds:
         run = GatedRun(Random(seed), seed, disturbed=seed % 2 == 1, changing=True)  # noqa: S311 - repeatable
-        cluster, checker = play(run)
+        cluster, checker = run_and_check(run)
         happened.update(run.outcomes)
         happened["change"] += checker.changes
         happened.update(kind for kind, *_ in cluster.events)
@@ -79,7 +79,7 @@ def test_answers_are_right_when_a_worker_is_killed_in_the_midst_of_a_change() ->
         run = GatedRun(Random(seed), seed, disturbed=True, changing=True)  # noqa: S311 - it must be repeatable
         run.faults = []
         run.kill_when = "sent" if seed % 2 else "requested"
-        cluster, _ = play(run)
+        cluster, _ = run_and_check(run)
         happened.update(run.outcomes)
         happened.update(kind for kind, *_ in cluster.events)
     assert happened["killed when sent"]
@@ -93,7 +93,7 @@ def test_a_restart_changes_moves_and_schedule_together(seeds: range) -> None:
     for seed in seeds:
         run = GatedRun(Random(seed), seed, disturbed=True, changing=True)  # noqa: S311 - it must be repeatable
         run.faults, run.restart = [], RestartRules()
-        cluster, checker = play(run)
+        cluster, checker = run_and_check(run)
         assert not checker.changes
         happened.update(run.outcomes)
         happened["epochs"] = max(happened["epochs"], *(record.epoch for record in cluster.slots))
@@ -108,7 +108,7 @@ def test_the_next_rows_travel_while_the_last_ones_are_processed() -> None:
             run = GatedRun(Random(seed), seed, disturbed=False)  # noqa: S311 - it must be repeatable
             run.moves, run.checkpoint_s = [], 0.0
             run.gates = replace(run.gates, overlap=overlap)
-            overlapped[overlap] += play(run)[1].overlapped
+            overlapped[overlap] += run_and_check(run)[1].overlapped
     assert not overlapped["none"]
     assert overlapped["transfer"]
 
@@ -117,7 +117,7 @@ def test_the_next_rows_travel_while_the_last_ones_are_processed() -> None:
 def test_checkpoints_recoveries_lost_nodes_and_moves_happen_in_such_runs(seeds: range) -> None:
     happened: Counter[str] = Counter()
     for seed in seeds:
-        cluster, _ = play(GatedRun(Random(seed), seed, disturbed=seed % 2 == 1))  # noqa: S311 - it must be repeatable
+        cluster, _ = run_and_check(GatedRun(Random(seed), seed, disturbed=seed % 2 == 1))  # noqa: S311 - it must be repeatable
         happened.update(kind for kind, *_ in cluster.events)
         happened["stall"] += any(record.stall_predicted_ns for record in cluster.slots)
     assert happened.keys() >= {"checkpoint", "recovery", "node_lost", "move", "stall"}
@@ -164,14 +164,14 @@ def test_gates_open_as_in_the_worked_example_of_pipeline_linear() -> None:
     assert plan.schedule is not None
     slots = plan.placements["linear"].assignments
     places = [Slot(*slots[executor]) for executor in CHAIN.executors]
-    ledger = ExactLedger(CHAIN, 3000, places)
+    oracle = ExactlyOnceOracle(CHAIN, 3000, places)
     gates = Gates(nodes=plan.schedule.nodes, steps=plan.schedule.steps, stages=plan.schedule.stages, part_tuples=4)
     assert (len(gates.steps), gates.stages) == (8, 3)
     run = GatedRun(Random(0), 0, disturbed=False)  # noqa: S311 - it must be repeatable
-    run.nodes, run.places, run.ledger, run.gates, run.moves = nodes, places, ledger, gates, []
+    run.nodes, run.places, run.oracle, run.gates, run.moves = nodes, places, oracle, gates, []
     run.checkpoint_s = 0.0
     run.rate, run.stop_ns, run.limits = {"kind": "max"}, 10**12, Limits(window_rows=40, window_bytes=10**6)
-    cluster, checker = play(run)
+    cluster, checker = run_and_check(run)
 
     seen: dict[tuple[int, int], set[str]] = defaultdict(set)
     for (_, number), pairs in checker.pairs.items():

@@ -9,9 +9,9 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_scaled import LIMITS, MOST_SWEEPS, Scaled, wordcount
-from scripted import scripted_run
-from scripted_workload import supplied
+from live_scaling_run import LIMITS, MAX_SWEEPS, LiveScalingRun, wordcount
+from scripted_run import scripted_run
+from scripted_workload import with_inputs
 
 from agents.protocol import Precopy
 from agents.worker.task_graph import state_copies
@@ -138,15 +138,15 @@ def test_executors_that_stay_keep_their_operators_and_get_and_give_only_what_cha
         handed.extend(map(len, rests.values()))
         return rests, cpu_ns
 
-    scaled = Scaled(wordcount(tmp_path), tmp_path / "inputs", 4)
+    scaled = LiveScalingRun(wordcount(tmp_path), tmp_path / "inputs", 4)
     with (
         mock.patch.object(GroupTransfer, "hand_over", noted),
-        scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run,
+        scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run,
     ):
         scaled.sweep(run, 20)
         before = {name: running.operator for name, running in run.executors.items()}
         whole = {name: len(operator.snapshot()) for name, operator in before.items() if name.startswith("count")}
-        scaled.scale(run, 1, {"count": 5}, copying=MOST_SWEEPS)
+        scaled.scale(run, 1, {"count": 5}, copying=MAX_SWEEPS)
         after = {name: running.operator for name, running in run.executors.items()}
         assert {name for name in after if before.get(name) is not after[name]} == {"count[4]"}
         # The last round was small, or ended with as much as there was.
@@ -156,7 +156,7 @@ def test_executors_that_stay_keep_their_operators_and_get_and_give_only_what_cha
         # No state: only counts and times.
         assert all(parts[f"count[{at}]"] < 30 for at in range(4))
         scaled.reports.clear()
-        scaled.scale(run, 2, {"count": 4}, copying=MOST_SWEEPS)
+        scaled.scale(run, 2, {"count": 4}, copying=MAX_SWEEPS)
         assert {name: running.operator for name, running in run.executors.items()} == before
         assert all(not worker.tasks._transfer.groups.is_arriving for worker in run.workers.values())
         assert all(worker.tasks._transfer.groups._leaving == {} for worker in run.workers.values())
@@ -174,9 +174,9 @@ def test_an_executor_that_gives_nothing_looks_at_none_of_its_keys() -> None:
 
 
 def test_a_request_for_what_an_executor_does_not_give_is_refused(tmp_path: Path) -> None:
-    scaled = Scaled(wordcount(tmp_path), tmp_path / "inputs", 1)
+    scaled = LiveScalingRun(wordcount(tmp_path), tmp_path / "inputs", 1)
     after = rescaled_live(scaled.spec, Scaling({"count": 3}))
-    with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
+    with scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run:
         place = next(iter(run.workers))
         tasks = run.workers[place].tasks
         run.command(place, Precopy(epoch=1, barrier=1, moves=(), workers=after.workers, ports={}, scaled=after))

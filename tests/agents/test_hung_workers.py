@@ -16,7 +16,7 @@ from agents.agent.worker_process import MAX_CHECKS, HangDetector
 from agents.protocol import Bye, Failed, Finish, Finished
 from controller.host.process_identity import identify
 
-LONG_S = 60.0
+TIMEOUT_S = 60.0
 WAITS = "import time; time.sleep(3600)"
 COMPUTES = "while True: pass"
 
@@ -41,7 +41,7 @@ def start() -> Iterator[Start]:
 
 def until(state: str, pid: int) -> None:
     """Wait until a process is in that state."""
-    deadline = time.monotonic() + LONG_S
+    deadline = time.monotonic() + TIMEOUT_S
     while worker_process._state(pid) != state:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -114,7 +114,7 @@ def test_a_stopped_worker_is_killed_and_reported_as_dead_and_its_place_is_taken(
         failed = agent.expect(Failed)
         assert (failed.epoch, failed.slot, failed.died) == (1, 1, True)
         assert f"process {listening['n1/1'].pid}) hangs, and is killed: it is stopped" in failed.reason
-        assert gone_within([stopped], LONG_S)
+        assert gone_within([stopped], TIMEOUT_S)
     finally:
         with suppress(ProcessLookupError):
             os.kill(listening["n1/1"].pid, signal.SIGCONT)

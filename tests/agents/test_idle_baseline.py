@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from recorded_host import Recorded, Script, counting, square, steady
+from recorded_host import RecordedHost, Script, constant_power, rapl_counter, square_wave
 from trees import meters
 
 from agents.agent.idle_baseline import StoppedError, measure_idle
@@ -16,13 +16,13 @@ FILES = {**meters.zone("intel-rapl:0", "package-0"), **meters.zone("intel-rapl:0
 
 
 def baseline(root: Path, package: Script, memory: Script | None = None, **files: str) -> IdleBaseline:
-    memory = memory or counting(steady(3.0), meters.UNIT_15, 5)
-    host = Recorded(meters.plant(root, {**FILES, **files}), {PACKAGE: package, MEMORY: memory})
+    memory = memory or rapl_counter(constant_power(3.0), meters.UNIT_15, 5)
+    host = RecordedHost(meters.plant(root, {**FILES, **files}), {PACKAGE: package, MEMORY: memory})
     return measure_idle(host, settings_of(host), 10.0, 30.0)
 
 
 def test_a_node_at_rest_is_measured_once(tmp_path: Path) -> None:
-    found = baseline(tmp_path, counting(steady(20.0), meters.UNIT_61, 5))
+    found = baseline(tmp_path, rapl_counter(constant_power(20.0), meters.UNIT_61, 5))
     assert found.watts == pytest.approx(23.0, rel=1e-3)
     assert found.domains == {"package-0": pytest.approx(20.0, rel=1e-3), "dram/package-0": pytest.approx(3.0, rel=1e-3)}
     assert found.stddev_watts is not None
@@ -32,13 +32,13 @@ def test_a_node_at_rest_is_measured_once(tmp_path: Path) -> None:
 
 
 def test_power_that_changes_is_measured_again_and_then_flagged(tmp_path: Path) -> None:
-    found = baseline(tmp_path, counting(square(20.0, 26.0, 7.0), meters.UNIT_61, 5))
+    found = baseline(tmp_path, rapl_counter(square_wave(20.0, 26.0, 7.0), meters.UNIT_61, 5))
     assert (found.attempts, found.flags) == (2, ("unsteady",))
     assert found.watts == pytest.approx(26.0, rel=0.1)
 
 
 def test_what_settles_late_is_measured_well_the_second_time(tmp_path: Path) -> None:
-    found = baseline(tmp_path, counting(lambda t: 20.0 * t + 10 * min(t, 25.0), meters.UNIT_61, 5))
+    found = baseline(tmp_path, rapl_counter(lambda t: 20.0 * t + 10 * min(t, 25.0), meters.UNIT_61, 5))
     assert (found.attempts, found.flags) == (2, ())
     assert found.watts == pytest.approx(23.0, rel=1e-3)
 
@@ -46,13 +46,13 @@ def test_what_settles_late_is_measured_well_the_second_time(tmp_path: Path) -> N
 def test_a_busy_node_is_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     busy_ns = iter(range(0, 10**12, 10**9))
     monkeypatch.setattr("agents.agent.idle_baseline.core_busy_ns", lambda: {"0": next(busy_ns)})
-    found = baseline(tmp_path, counting(steady(20.0), meters.UNIT_61, 5))
+    found = baseline(tmp_path, rapl_counter(constant_power(20.0), meters.UNIT_61, 5))
     assert found.flags == ("loaded",)
     assert found.load == pytest.approx(1 / 30, rel=1e-3)
 
 
 def test_a_counter_that_is_reset_leaves_the_baseline_missing(tmp_path: Path) -> None:
-    falls = counting(lambda t: 20.0 * (t % 12.0), meters.UNIT_61, 5)
+    falls = rapl_counter(lambda t: 20.0 * (t % 12.0), meters.UNIT_61, 5)
     found = baseline(tmp_path, falls)
     assert found.watts is None
     assert "package-0: a step is missing" in found.reason
@@ -66,9 +66,12 @@ def test_a_counter_that_is_reset_leaves_the_baseline_missing(tmp_path: Path) -> 
     ],
 )
 def test_without_a_measured_source_nothing_is_waited_for(tmp_path: Path, files: dict[str, str], reason: str) -> None:
-    host = Recorded(
+    host = RecordedHost(
         meters.plant(tmp_path, {**FILES, **files}),
-        {PACKAGE: counting(steady(20.0), meters.UNIT_61, 5), MEMORY: counting(steady(3.0), meters.UNIT_15, 5)},
+        {
+            PACKAGE: rapl_counter(constant_power(20.0), meters.UNIT_61, 5),
+            MEMORY: rapl_counter(constant_power(3.0), meters.UNIT_15, 5),
+        },
     )
     found = measure_idle(host, settings_of(host), 10.0, 30.0)
     assert found.watts is None
@@ -77,6 +80,6 @@ def test_without_a_measured_source_nothing_is_waited_for(tmp_path: Path, files: 
 
 
 def test_it_leaves_off_when_nobody_wants_to_know_any_more(tmp_path: Path) -> None:
-    host = Recorded(meters.plant(tmp_path, FILES), {PACKAGE: counting(steady(20.0), meters.UNIT_61, 5)})
+    host = RecordedHost(meters.plant(tmp_path, FILES), {PACKAGE: rapl_counter(constant_power(20.0), meters.UNIT_61, 5)})
     with pytest.raises(StoppedError):
         measure_idle(host, settings_of(host), 10.0, 30.0, lambda: True)

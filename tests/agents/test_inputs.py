@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
+from executor_harness import input_channel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turns import channel_into
 
 from agents.worker.channels.channel import Barrier, ChannelId, Delivery, End, FlushTimer, Mark, Tick, Window
 from agents.worker.channels.ends import LocalIncoming, local_channel
@@ -120,7 +120,7 @@ class Arriving:
         self.begun: set[int] = set()
         self.delivered: Counter[str] = Counter()
         for sender in plan.senders:
-            sender.ends = [channel_into(self.inputs, sender.name)]
+            sender.ends = [input_channel(self.inputs, sender.name)]
             sender.sent = [0]
 
     def run(self) -> None:
@@ -215,7 +215,7 @@ def test_rows_and_marks_are_taken_in_the_one_order_that_all_channels_have(seed: 
 
 def test_what_comes_on_a_channel_behind_its_mark_is_put_aside_until_the_others_have_brought_it() -> None:
     inputs = InputGate()
-    first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
+    first, second = input_channel(inputs, "x"), input_channel(inputs, "y")
     deliver(first, "a", Barrier(1), "b", Barrier(2), "c")
     assert list(taken(inputs)) == ["a"]
     assert (len(inputs), inputs.rows) == (0, 2)
@@ -229,7 +229,7 @@ def test_what_comes_on_a_channel_behind_its_mark_is_put_aside_until_the_others_h
 
 def test_a_channel_that_ends_lets_the_others_go_on() -> None:
     inputs = InputGate()
-    first, second, third = (channel_into(inputs, source) for source in "xyz")
+    first, second, third = (input_channel(inputs, source) for source in "xyz")
     deliver(first, Tick(1, 10, 3), "a")
     deliver(second, Tick(1, 10, 5), "b")
     assert list(taken(inputs)) == []
@@ -240,7 +240,7 @@ def test_a_channel_that_ends_lets_the_others_go_on() -> None:
 
 def test_a_new_channel_is_not_heard_before_the_old_one_has_brought_the_barrier() -> None:
     inputs = InputGate()
-    old, other = channel_into(inputs, "x"), channel_into(inputs, "y")
+    old, other = input_channel(inputs, "x"), input_channel(inputs, "y")
     new = unjoined(inputs, "x")
     replace(inputs, old, new)
     deliver(new, "later", Tick(4, 40, 0))
@@ -259,7 +259,7 @@ def test_a_new_channel_is_not_heard_before_the_old_one_has_brought_the_barrier()
 
 def test_a_channel_whose_place_was_to_be_taken_stays_when_the_barrier_does_not_come() -> None:
     inputs = InputGate()
-    old, other = channel_into(inputs, "x"), channel_into(inputs, "y")
+    old, other = input_channel(inputs, "x"), input_channel(inputs, "y")
     deliver(old, Tick(1, 10, 0), "a")
     assert list(taken(inputs)) == []
     replace(inputs, old, unjoined(inputs, "x"))
@@ -274,7 +274,7 @@ def test_a_channel_whose_place_was_to_be_taken_stays_when_the_barrier_does_not_c
 
 def test_a_source_that_is_over_brings_barriers_without_the_ticks_before_them() -> None:
     inputs = InputGate()
-    over, other = channel_into(inputs, "x"), channel_into(inputs, "y")
+    over, other = input_channel(inputs, "x"), input_channel(inputs, "y")
     deliver(over, "a", Tick(1, 10, 0), Barrier(5), End())
     deliver(other, "b", Tick(1, 10, 0), "c", Tick(2, 20, 0), "d", Tick(3, 30, 0))
     assert list(taken(inputs)) == ["a", "b", Tick(1, 10, 0), "c", Tick(2, 20, 0), "d", Tick(3, 30, 0)]
@@ -297,7 +297,7 @@ def test_channels_that_disagree_on_the_order_of_marks_are_refused_by_name(
     ours: list[Entry], theirs: list[Entry]
 ) -> None:
     inputs = InputGate()
-    first, second = channel_into(inputs, "x"), channel_into(inputs, "y")
+    first, second = input_channel(inputs, "x"), input_channel(inputs, "y")
     deliver(first, *ours)
     deliver(second, *theirs)
     with pytest.raises(RunError, match=r"^y sent "):

@@ -3,7 +3,7 @@
 from unittest import mock
 
 import pytest
-from channel_ends import BOTH, Ends, batches_of, local, remote
+from channel_ends import BOTH_KINDS, ChannelEnds, batches_of, local, remote
 
 from agents.worker.channels import channel
 from agents.worker.channels.channel import FLUSH_AGE_NS, End
@@ -19,19 +19,19 @@ def test_huge_rows_make_small_batches_and_overshoot_the_window_by_one_at_most() 
     assert isinstance(ends.outgoing, RemoteOutgoing)
     most = largest = 0
     ends.mark(End())
-    while not ends.ends:
+    while not ends.end_marks:
         most = max(most, ends.outgoing.nbytes - ends.credited[1])
-        ends.carry(1 << 30)
+        ends.transfer(1 << 30)
         largest = max([largest, *(delivery.nbytes for delivery in ends.queue)])
         ends.consume()
-        ends.carry_back(1 << 30)
+        ends.transfer_back(1 << 30)
         ends.check()
     assert largest <= one_batch
     assert window <= most <= window + one_batch
-    assert ends.got == ends.added
+    assert ends.received_rows == ends.sent_rows
 
 
-def queued_bytes(ends: Ends) -> int:
+def queued_bytes(ends: ChannelEnds) -> int:
     """What really lies in a queue."""
     return sum(len(payload) for delivery in ends.queue for _, payload in delivery.rows)
 
@@ -53,7 +53,7 @@ def test_within_a_worker_too_a_queue_of_large_rows_is_bounded_by_bytes(size: int
     assert most <= window + 2 * channel.BATCH_BYTES
     ends.mark(End())
     ends.settle()
-    assert ends.got == ends.added
+    assert ends.received_rows == ends.sent_rows
 
 
 def test_a_queue_of_large_rows_that_nobody_takes_holds_a_window_and_stands_still() -> None:
@@ -85,7 +85,7 @@ def test_within_a_worker_too_what_no_stream_may_carry_is_refused() -> None:
         ends.outgoing.flush()
 
 
-@BOTH
+@BOTH_KINDS
 def test_a_batch_that_turns_out_full_by_bytes_does_not_leave_rows_behind_while_there_is_credit(ends_of: object) -> None:
     # The first batch teaches that fewer rows fit; what is left may already be full, and must not look blocked.
     ends = ends_of(16_384, 1 << 30)
@@ -93,7 +93,7 @@ def test_a_batch_that_turns_out_full_by_bytes_does_not_leave_rows_behind_while_t
     assert not ends.outgoing.blocked
 
 
-@BOTH
+@BOTH_KINDS
 def test_one_huge_row_among_small_ones_leaves_in_a_batch_of_its_size(ends_of: object) -> None:
     ends = ends_of(16_384, 1 << 30)
     ends.add(100, 10, 1)
@@ -101,7 +101,7 @@ def test_one_huge_row_among_small_ones_leaves_in_a_batch_of_its_size(ends_of: ob
     ends.add(155, 10, 3)
     ends.mark(End())
     ends.settle()
-    assert ends.got == ends.added
+    assert ends.received_rows == ends.sent_rows
 
 
 def test_a_row_beyond_the_limit_is_an_error_that_says_so() -> None:

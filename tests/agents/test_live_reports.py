@@ -30,12 +30,12 @@ def test_progress_adds_up_to_the_traces_and_vitals_come_with_the_cpu_sensor(star
     for agent in agents:
         agent.expect(Vitals, lambda vitals: bool(vitals.cores) and len(vitals.workers) == 2)
     agents[0].expect_progress(lambda p: p.emitted > 500)
-    run.tell(Mark(epoch=1, kind="measure_start"))
+    run.send_all(Mark(epoch=1, kind="measure_start"))
     run.drain()
     run.finish()
     traces = run.traces(tmp_path / "traces")
 
-    last = {(a.node, p.slot): p for a in agents for p in a.shown if isinstance(p, Progress)}
+    last = {(a.node, p.slot): p for a in agents for p in a.metrics if isinstance(p, Progress)}
     said: dict[str, Counter[str]] = {"emitted": Counter(), "processed": Counter(), "busy_ns": Counter()}
     sent: dict[str, Counter[tuple[str, str, str]]] = {"tuples": Counter(), "bytes": Counter()}
     for (node, _), progress in last.items():
@@ -83,7 +83,7 @@ def test_an_observed_run_reports_its_channels_by_pair_and_what_its_sources_owe(s
     names = [f"{e.component}[{e.index}]" for e in run.executors]
     said: Counter[tuple[str, str]] = Counter()
     nbytes: Counter[tuple[str, str]] = Counter()
-    last = {a.node: p for a in agents for p in a.shown if isinstance(p, Progress) and p.pairs is not None}
+    last = {a.node: p for a in agents for p in a.metrics if isinstance(p, Progress) and p.pairs is not None}
     for progress in last.values():
         for entry in progress.pairs or ():
             said[names[entry.sender], names[entry.receiver]] += entry.tuples
@@ -112,10 +112,10 @@ def test_reports_of_an_observed_run_make_complete_observations(start_agent, word
     run.finish()
     cluster = Cluster((Node(id="n1"), Node(id="n2")))
     monitor = Monitor(Rhythm(window_s=2), cluster, settle_s=0.5)
-    begin_ns = min(report.at_ns for agent in agents for report in agent.shown if isinstance(report, Progress))
+    begin_ns = min(report.at_ns for agent in agents for report in agent.metrics if isinstance(report, Progress))
     monitor.start_epoch(run.spec(), 0.0)
     for agent in agents:
-        for report in agent.shown:
+        for report in agent.metrics:
             if report.at_ns is not None and report.at_ns <= end_ns:
                 monitor.record(agent.node, report, (report.at_ns - begin_ns) / 1e9)
     found = observe(monitor, (end_ns - begin_ns) / 1e9)
@@ -136,11 +136,11 @@ def test_an_agent_without_sensors_whose_workers_wait_reports_every_second_all_th
     agent.welcome()
     run = wordcount(agent, slots=1)
     run.start(sensors=[])
-    begun, first = time.monotonic(), len(agent.shown)
+    begun, first = time.monotonic(), len(agent.metrics)
     for _ in range(4):
         assert agent.expect(Vitals) == Vitals(epoch=1)
     assert time.monotonic() - begun > 1
-    assert not any(isinstance(report, Progress) and report.emitted for report in agent.shown[first:])
+    assert not any(isinstance(report, Progress) and report.emitted for report in agent.metrics[first:])
 
 
 def test_without_the_cpu_sensor_there_are_no_rates() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_scaled import LIMITS, TEXT, Scaled, wordcount
-from scripted import scripted_run
-from scripted_workload import supplied
+from live_scaling_run import LIMITS, TEXT, LiveScalingRun, wordcount
+from scripted_run import scripted_run
+from scripted_workload import with_inputs
 
 from agents.protocol import (
     Abandon,
@@ -30,8 +30,8 @@ from workloads.workload import load_workload
 @pytest.mark.parametrize("combine", [False, True])
 def test_words_are_counted_exactly_by_four_then_five_then_four_executors(tmp_path: Path, combine: bool) -> None:
     for seed in range(5):
-        scaled = Scaled(wordcount(tmp_path, combine=combine), tmp_path / f"inputs{seed}", seed)
-        with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
+        scaled = LiveScalingRun(wordcount(tmp_path, combine=combine), tmp_path / f"inputs{seed}", seed)
+        with scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run:
             for barrier, size in enumerate((5, 4), 1):
                 scaled.sweep(run, scaled.random.randint(0, 30))
                 scaled.scale(run, barrier, {"count": size})
@@ -50,8 +50,8 @@ def test_two_then_three_then_one_source_emit_every_record_once(tmp_path: Path, n
             text, windows = str(tmp_path / "text.txt"), {"n": 3, "window_s": 0.3, "slide_s": 0.1, "words_per_s": 100}
             workload = load_workload(name, {"text": text, "ackers": 0, "parallelism": {"read": 2}, **windows})
         source = next(c.id for c in workload.topology().components if c.kind == "spout")
-        scaled = Scaled(workload, tmp_path / f"inputs{seed}", seed)
-        with scripted_run(scaled.spec, supplied(workload, scaled.inputs), LIMITS) as run:
+        scaled = LiveScalingRun(workload, tmp_path / f"inputs{seed}", seed)
+        with scripted_run(scaled.spec, with_inputs(workload, scaled.inputs), LIMITS) as run:
             for barrier, size in enumerate((3, 1), 1):
                 scaled.sweep(run, scaled.random.randint(0, 12))
                 others = {"count": 5 - barrier} if scaled.random.random() < 0.5 else {}
@@ -66,8 +66,8 @@ def test_two_then_three_then_one_source_emit_every_record_once(tmp_path: Path, n
 
 
 def test_an_abandoned_scaling_leaves_everything_as_it_was_and_the_rows_go_on(tmp_path: Path) -> None:
-    scaled = Scaled(wordcount(tmp_path), tmp_path / "inputs", 1)
-    with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
+    scaled = LiveScalingRun(wordcount(tmp_path), tmp_path / "inputs", 1)
+    with scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run:
         for barrier in (1, 2):
             scaled.sweep(run, 5)
             before = {name: id(running) for name, running in run.executors.items()}
@@ -81,8 +81,8 @@ def test_an_abandoned_scaling_leaves_everything_as_it_was_and_the_rows_go_on(tmp
 
 
 def test_who_takes_over_says_from_whom_and_how_much(tmp_path: Path) -> None:
-    scaled = Scaled(wordcount(tmp_path), tmp_path / "inputs", 1)
-    with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
+    scaled = LiveScalingRun(wordcount(tmp_path), tmp_path / "inputs", 1)
+    with scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run:
         scaled.sweep(run, 10)
         before = {name: getattr(running, "worked", None) for name, running in run.executors.items()}
         scaled.scale(run, 1, {"count": 5})
@@ -110,8 +110,8 @@ def test_common_state_that_is_not_the_same_everywhere_is_an_error(tmp_path: Path
     workload = wordcount(tmp_path)
     made = workload.operator
     workload.operator = lambda name: Unequal() if name == "count" else made(name)  # type: ignore[method-assign]
-    scaled = Scaled(workload, tmp_path / "inputs", 1)
-    with scripted_run(scaled.spec, supplied(workload, scaled.inputs), LIMITS) as run:
+    scaled = LiveScalingRun(workload, tmp_path / "inputs", 1)
+    with scripted_run(scaled.spec, with_inputs(workload, scaled.inputs), LIMITS) as run:
         scaled.sweep(run, 10)
         with pytest.raises(RunError, match="count: the common state of its executors differs at the barrier"):
             scaled.scale(run, 1, {"count": 3})
@@ -126,9 +126,9 @@ def test_what_cannot_be_scaled_is_refused(tmp_path: Path) -> None:
     workload = wordcount(tmp_path)
     made = workload.operator
     workload.operator = lambda name: Fixed() if name == "spout" else made(name)  # type: ignore[method-assign]
-    scaled = Scaled(workload, tmp_path / "inputs", 1)
+    scaled = LiveScalingRun(workload, tmp_path / "inputs", 1)
     after = rescaled_live(scaled.spec, Scaling({"spout": 1}))
-    with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
+    with scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run:
         channels = {key: id(end) for key, end, _ in run.channels()}
         for place in run.workers:
             run.command(place, Prepare(epoch=1, barrier=1, store=True, scaled=after, workers=after.workers))
@@ -168,8 +168,8 @@ def test_work_before_and_behind_the_barrier_is_in_one_row_and_all_of_it_is_repor
         def add(self, *row: Any) -> None:
             self.rows.append(row)
 
-    scaled = Scaled(wordcount(tmp_path), tmp_path / "inputs", 3)
-    with scripted_run(scaled.spec, supplied(scaled.workload, scaled.inputs), LIMITS) as run:
+    scaled = LiveScalingRun(wordcount(tmp_path), tmp_path / "inputs", 3)
+    with scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run:
         traces = {place: Rows() for place in run.workers}
         reporters = {
             place: MetricsReporter(worker.tasks, traces[place], place.index)  # type: ignore[arg-type]

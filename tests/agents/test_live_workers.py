@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from delivery_oracle import SCHEMA, SIDE, DeliveryOracle
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scripted import Limits, run_spec
-from witness import SCHEMA, SIDE, Ledger
+from scripted_run import Limits, run_spec
 
 from agents.protocol import Cut, Message, Passed, Prepare, Ready, RunSpec, Slot, Stored
 from agents.worker.channels.channel import ChannelId, FlushTimer
@@ -92,12 +92,12 @@ class LiveWorker:
 class Live:
     """All workers of a run; each has its own selector and gets its passes in turn."""
 
-    def __init__(self, ledger: Ledger, places: Sequence[Slot], folder: Path, key: bytes = b"key") -> None:
+    def __init__(self, oracle: DeliveryOracle, places: Sequence[Slot], folder: Path, key: bytes = b"key") -> None:
         spec = run_spec(TOPOLOGY, places)
         self.plan = RunPlan(spec)
-        self.workers = [self._worker(spec, number, ledger, folder, key) for number in range(len(self.plan.places))]
+        self.workers = [self._worker(spec, number, oracle, folder, key) for number in range(len(self.plan.places))]
 
-    def _worker(self, spec: RunSpec, me: int, ledger: Ledger, folder: Path, key: bytes) -> LiveWorker:
+    def _worker(self, spec: RunSpec, me: int, oracle: DeliveryOracle, folder: Path, key: bytes) -> LiveWorker:
         selector, flush_timer = selectors.SelectSelector(), FlushTimer()
         lost: list[LinkError] = []
         reports: list[Message] = []
@@ -116,7 +116,7 @@ class Live:
         links = Links(mesh, spec.epoch, ADDRESSES)
         store = StateStore(folder / place.node, spec.run)
         tasks = EpochTasks(
-            spec, place, ledger.operator, {}, flush_timer, links, store, MonotonicClocks(), reports.append
+            spec, place, oracle.operator, {}, flush_timer, links, store, MonotonicClocks(), reports.append
         )
         loop = EventLoop(
             selector, tasks, flush_timer, lambda _: None, lambda _, fault: lost.append(fault), lambda: None
@@ -139,7 +139,7 @@ class Live:
         for worker in self.workers:
             worker.tasks.start(0)
 
-    def tell(self, command: Message) -> None:
+    def send_all(self, command: Message) -> None:
         """Let every worker act on a command of the controller."""
         for worker in self.workers:
             worker.tasks.handle_command(command)
@@ -170,9 +170,9 @@ def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
         yield stack
 
 
-def live(closing: ExitStack, ledger: Ledger, folder: Path = Path("nowhere")) -> Live:
+def live(closing: ExitStack, oracle: DeliveryOracle, folder: Path = Path("nowhere")) -> Live:
     """A run that is closed with the test; where nothing is stored, its folder is not touched."""
-    run = Live(ledger, ledger.places, folder)
+    run = Live(oracle, oracle.places, folder)
     for worker in run.workers:
         closing.callback(worker.close)
     return run
@@ -193,14 +193,14 @@ def spread(shift: int = 0) -> list[Slot]:
 def test_a_topology_over_real_sockets_ends_exactly(
     closing: ExitStack, places: list[Slot], records: int, small: Limits
 ) -> None:
-    ledger = Ledger(TOPOLOGY, records, places)
+    oracle = DeliveryOracle(TOPOLOGY, records, places)
     with small.applied():
-        run = live(closing, ledger)
+        run = live(closing, oracle)
         run.connect()
         run.start()
         run.until(lambda: run.drained)
     closing.close()
-    ledger.check()
+    oracle.check()
     sent = sum(link.sent_bytes for worker in run.workers for link in worker.links.values())
     received = sum(link.received_bytes for worker in run.workers for link in worker.links.values())
     assert sent >= received
@@ -210,8 +210,8 @@ def test_a_topology_over_real_sockets_ends_exactly(
 def test_strangers_who_knock_all_the_time_change_nothing_but_a_count(closing: ExitStack) -> None:
     # Small turns make many passes, and strangers come between any two of them.
     closing.enter_context(Limits(16, 4_000, 64, 20_000, turn_rows=16).applied())
-    ledger = Ledger(TOPOLOGY, 2_000, spread())
-    run = live(closing, ledger)
+    oracle = DeliveryOracle(TOPOLOGY, 2_000, spread())
+    run = live(closing, oracle)
     openings = [b"", b"GET / HTTP/1.0\r\n\r\n", b"MLRC" + bytes(60), b"MLRC", frame.end(0, 1, 0, 2) * 40]
     knocks = 0
 
@@ -229,13 +229,13 @@ def test_strangers_who_knock_all_the_time_change_nothing_but_a_count(closing: Ex
     knock()
     run.until(lambda: sum(sum(worker.mesh.rejected.values()) for worker in run.workers) == knocks)
     assert knocks > 3 * 2_000 / 2 / 16
-    ledger.check()
+    oracle.check()
     assert not any(worker.lost for worker in run.workers)
 
 
 def test_rows_wait_for_links_that_are_not_there_yet(closing: ExitStack) -> None:
-    ledger = Ledger(TOPOLOGY, 500, spread())
-    run = live(closing, ledger)
+    oracle = DeliveryOracle(TOPOLOGY, 500, spread())
+    run = live(closing, oracle)
     run.start()
     for _ in range(20):
         for worker in run.workers:
@@ -243,12 +243,12 @@ def test_rows_wait_for_links_that_are_not_there_yet(closing: ExitStack) -> None:
     assert any(link.backlog for worker in run.workers for link in worker.links.values())
     run.connect()
     run.until(lambda: run.drained)
-    ledger.check()
+    oracle.check()
 
 
 def test_a_worker_that_goes_away_is_noticed_by_all_its_peers(closing: ExitStack) -> None:
-    ledger = Ledger(TOPOLOGY, 100_000, spread())
-    run = live(closing, ledger)
+    oracle = DeliveryOracle(TOPOLOGY, 100_000, spread())
+    run = live(closing, oracle)
     run.connect()
     run.start()
     run.until(lambda: any(bolt.meter.processed for bolt in run.workers[2].registry.bolts))
@@ -265,19 +265,19 @@ def test_a_worker_that_goes_away_is_noticed_by_all_its_peers(closing: ExitStack)
 
 def test_barriers_are_passed_by_all_and_stored_on_disk_while_the_rows_go_on(closing: ExitStack, tmp_path: Path) -> None:
     closing.enter_context(Limits(16, 4_000, 64, 20_000, turn_rows=16).applied())
-    ledger = Ledger(TOPOLOGY, 2_000, spread())
-    run = live(closing, ledger, tmp_path)
+    oracle = DeliveryOracle(TOPOLOGY, 2_000, spread())
+    run = live(closing, oracle, tmp_path)
     run.connect()
     run.start()
     for barrier in (1, 2, 3):
         seen = [len(run.reports(kind)) for kind in (Ready, Passed, Stored)]
-        run.tell(Prepare(epoch=1, barrier=barrier, store=True, complete=barrier - 1))
+        run.send_all(Prepare(epoch=1, barrier=barrier, store=True, complete=barrier - 1))
         run.until(lambda seen=seen: len(run.reports(Ready)) == seen[0] + 3)
-        run.tell(Cut(epoch=1, barrier=barrier, tick=max(ready.tick for ready in run.reports(Ready)[-3:])))
+        run.send_all(Cut(epoch=1, barrier=barrier, tick=max(ready.tick for ready in run.reports(Ready)[-3:])))
         run.until(lambda seen=seen: len(run.reports(Passed)) == seen[1] + 3)
         run.until(lambda seen=seen: len(run.reports(Stored)) == seen[2] + len(TOPOLOGY.executors))
     run.until(lambda: run.drained)
-    ledger.check()
+    oracle.check()
     stored = [report for report in run.reports(Stored) if report.barrier == 3]
     assert sorted(report.executor for report in stored) == sorted(e.name for e in TOPOLOGY.executors)
     for worker in run.workers:
@@ -303,8 +303,8 @@ def some_channel(run: Live, sender: int, receiver: int) -> ChannelId:
     ["rubbish", "foreign channel", "third worker's channel", "local channel", "too much", "a foreign barrier", "state"],
 )
 def test_an_authenticated_peer_that_breaks_the_rules_ends_the_start(closing: ExitStack, foul: str) -> None:
-    ledger = Ledger(TOPOLOGY, 0, spread())
-    run = live(closing, ledger)
+    oracle = DeliveryOracle(TOPOLOGY, 0, spread())
+    run = live(closing, oracle)
     run.connect()
     victim, villain = run.workers[0], run.workers[1].links[0]
     sender, receiver, stream = some_channel(run, 0, 1)

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from scripted import run_spec
-from witness import SCHEMA, SIDE, Ledger
+from delivery_oracle import SCHEMA, SIDE, DeliveryOracle
+from scripted_run import run_spec
 
 from agents.protocol import Message, Passed, Slot
 from agents.worker.channels.channel import FLUSH_AGE_NS, FlushTimer
@@ -81,7 +81,7 @@ def tasks_of(
 ) -> EpochTasks:
     """The tasks of the worker that is here."""
     clocks = SimpleNamespace(now_ns=clock.monotonic_ns, cpu_ns=lambda: 0)
-    operator = Ledger(topology, records, places).operator
+    operator = DeliveryOracle(topology, records, places).operator
     spec = run_spec(topology, places, rate=rate)
     store = StateStore(Path("nowhere"), spec.run)
     tasks = EpochTasks(spec, HERE, operator, {}, flush_timer, network, store, clocks, lambda _: None)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from meshes import EPOCH, KEY, Members, meshes, pending, stranger
+from meshes import EPOCH, KEY, Members, connect_raw, meshes, pending_count
 
 from agents.worker.wire import mesh as mesh_module
 from agents.worker.wire.handshake import TIMEOUT_S, Connector
@@ -101,7 +101,7 @@ def test_bytes_that_follow_the_handshake_at_once_are_not_lost(members: Members) 
     members.join(set())
     member = members.join({0})
     side = Connector(KEY, "r", EPOCH, 0, 1)
-    sock = stranger(member)
+    sock = connect_raw(member)
     sock.send(side.hello())
     answer = b""
     while not side.done:
@@ -160,7 +160,7 @@ def test_a_peer_that_is_none_is_lost_at_once_instead_of_being_waited_for(
     assert peer == 1
     assert "not who it should be" in why
     assert not members[0].mesh.complete
-    assert pending(members[0]) == 0
+    assert pending_count(members[0]) == 0
     assert set(members[1].mesh.rejected) == {"the connecting side does not know the run's key"}
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from problems import nodes_of
-from scenarios import NODES, Scenario, play
+from scenarios import NODES, Scenario, run_and_check
 from scripted_cluster import ScriptedCluster
 
 from agents.protocol import RunSpec, Slot
@@ -78,7 +78,7 @@ class OnlineScenario(Scenario):
         super().__init__(random, seed)
         self.how = how
         # So slow that there are some reports a second apart, and as much time for faults.
-        self.ledger.records, self.ledger.tick_every = random.choice([300, 150]), 0
+        self.oracle.records, self.oracle.tick_every = random.choice([300, 150]), 0
         self.rate = {"kind": "constant", "tuples_per_s": 30.0}
         self.faults = [(at_s * SLOWER, what, phase) for at_s, what, phase in self.faults]
         self.stop_ns = random.choice([random.randint(0, 10**10), 10**12])
@@ -98,17 +98,17 @@ class OnlineScenario(Scenario):
     ) -> ScriptedCluster:
         restart = RestartRules(self.random.choice([0.0, 0.2]), fresh=False) if self.how == "restart" else None
         moves = tuple(sorted(self.moves, key=lambda plan: plan.at_s))
-        course = ControlSettings((), 1.0, moves, self.events, restart=restart)
+        settings = ControlSettings((), 1.0, moves, self.events, restart=restart)
         online = OnlineSettings(
             self.scheduler,
             Rhythm(window_s=1.0, sample_s=1.0, first_s=0.0, ask_s=0.5),
             RevisionSettings(how=self.how, settle_s=0.1),  # type: ignore[arg-type]
-            Problem(nodes_of(**dict.fromkeys(NODES, SLOTS)), (self.ledger.topology,)),
+            Problem(nodes_of(**dict.fromkeys(NODES, SLOTS)), (self.oracle.topology,)),
             inf,
             {},
         )
         observed = replace(spec, observed=True)
-        return ScriptedCluster(observed, self.ledger.operator, self.limits, course, NODES, place, online=online)
+        return ScriptedCluster(observed, self.oracle.operator, self.limits, settings, NODES, place, online=online)
 
 
 @pytest.mark.long
@@ -130,7 +130,7 @@ def test_the_answer_is_right_whatever_is_revised_or_killed(request: pytest.Fixtu
     @hypothesis.given(st.randoms(use_true_random=False), st.integers(0, 2**32))
     def scenarios(random: Random, number: int) -> None:
         scenario = OnlineScenario(random, number, how)
-        happened.update(play(scenario))
+        happened.update(run_and_check(scenario))
         assert scenario.scheduler.closed
 
     try:

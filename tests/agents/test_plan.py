@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
+from delivery_oracle import SCHEMA, SIDE, DeliveryOracle, ForwardingBolt, RecordSpout
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Limits, Pipe, run_spec, scripted_run
-from witness import SCHEMA, SIDE, Ledger, Numbers, Relay
+from scripted_run import Limits, Pipe, run_spec, scripted_run
 
 from agents.protocol import ExecutorSpec, Move, RunSpec, Slot
 from agents.worker.channels.channel import FlushTimer, window
@@ -97,8 +97,8 @@ PLACES = st.lists(st.sampled_from([A0, A1, B0, C2]), min_size=9, max_size=9)
 @settings(deadline=None, max_examples=60)
 @given(PLACES)
 def test_all_workers_together_build_both_ends_of_every_channel_once(places: list[Slot]) -> None:
-    ledger = Ledger(DIAMOND, 0, places)
-    with scripted_run(run_spec(DIAMOND, places), ledger.operator, Limits()) as run:
+    oracle = DeliveryOracle(DIAMOND, 0, places)
+    with scripted_run(run_spec(DIAMOND, places), oracle.operator, Limits()) as run:
         planned = [c.id for c in run.plan.channels]
         assert sorted(key for key, _, _ in run.channels()) == sorted(planned)
         remote = [key for key, outgoing, _ in run.channels() if isinstance(outgoing, RemoteOutgoing)]
@@ -114,10 +114,10 @@ def test_all_workers_together_build_both_ends_of_every_channel_once(places: list
 
 
 def test_a_window_is_the_queue_shared_out_over_all_channels_of_the_receiver() -> None:
-    ledger = Ledger(DIAMOND, 0, PLACED)
+    oracle = DeliveryOracle(DIAMOND, 0, PLACED)
     plan = RunPlan(spec())
     for place in plan.places:
-        built = assembled(plan, place, ledger.operator)
+        built = assembled(plan, place, oracle.operator)
         for (_, receiver, _), outgoing in built.outgoing.items():
             shared = Counter(channel.receiver for channel in plan.channels)[receiver]
             assert (outgoing._credit_rows, outgoing._credit_bytes) == window(shared)
@@ -188,8 +188,8 @@ def test_a_move_of_nobody_or_to_nowhere_is_refused(move: Move, why: str) -> None
 
 
 def build(topology: Topology, operator: Callable[[str], Operator] | None = None) -> None:
-    ledger = Ledger(topology, 0, [A0] * len(topology.executors))
-    assembled(RunPlan(run_spec(topology, ledger.places)), A0, operator or ledger.operator)
+    oracle = DeliveryOracle(topology, 0, [A0] * len(topology.executors))
+    assembled(RunPlan(run_spec(topology, oracle.places)), A0, operator or oracle.operator)
 
 
 def simple(*inputs: Input, outputs: object = FIELDS) -> Topology:
@@ -208,24 +208,24 @@ def test_a_stream_that_is_not_declared_is_named(outputs: object) -> None:
 
 
 def test_an_operator_of_the_wrong_kind_is_refused() -> None:
-    ledger = Ledger(simple(Input("s")), 0, [A0, A0])
-    made: Sequence[tuple[str, type[Operator]]] = [("s", Relay), ("b", Numbers), ("b", Operator)]
+    oracle = DeliveryOracle(simple(Input("s")), 0, [A0, A0])
+    made: Sequence[tuple[str, type[Operator]]] = [("s", ForwardingBolt), ("b", RecordSpout), ("b", Operator)]
     for wrong, kind in made:
 
         def operator(component: str, wrong: str = wrong, kind: type = kind) -> Operator:
             if component != wrong:
-                return ledger.operator(component)
-            return kind() if kind is Operator else kind(ledger)
+                return oracle.operator(component)
+            return kind() if kind is Operator else kind(oracle)
 
         with pytest.raises(RunError, match=f"{wrong}: {kind.__name__} is no {'Spout' if wrong == 's' else 'Bolt'}"):
-            build(ledger.topology, operator)
+            build(oracle.topology, operator)
 
 
 def test_a_failing_open_names_the_executor() -> None:
-    class Closed(Relay):
+    class Closed(ForwardingBolt):
         def open(self, context: Context) -> None:
             raise FileNotFoundError(2, "No such file", "books.txt")
 
-    ledger = Ledger(simple(Input("s")), 0, [A0, A0])
+    oracle = DeliveryOracle(simple(Input("s")), 0, [A0, A0])
     with pytest.raises(RunError, match=r"b\[0\] cannot be opened: FileNotFoundError.*books.txt"):
-        build(ledger.topology, lambda name: Closed(ledger) if name == "b" else ledger.operator(name))
+        build(oracle.topology, lambda name: Closed(oracle) if name == "b" else oracle.operator(name))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from recorded_host import Recorded
+from recorded_host import RecordedHost
 from trees import meters
 
 from agents.power.perf import Perf
@@ -212,7 +212,7 @@ def opened(root: Path) -> list[tuple[str, str, str, bool]]:
     """Opens every event of a tree; what it asked the kernel for is part of the answer."""
     asked: list[str] = []
 
-    class Asked(Recorded):
+    class Asked(RecordedHost):
         def perf_event(self, kind, config, cpu):
             asked.append(f"{kind} {config:#x} {cpu}")
             self.scripts[f"perf {config} {cpu}"] = lambda _: bytes(8)
@@ -260,7 +260,7 @@ def test_where_a_socket_is_counted_by_dies_their_names_say_so_and_bits_go_where_
 @pytest.mark.parametrize("broken", ["type", "cpumask", "events/energy-pkg.scale"])
 def test_a_pmu_that_is_described_badly_is_refused_and_not_guessed(broken: str, tmp_path: Path) -> None:
     reader = Perf(
-        Recorded(meters.plant(tmp_path, {**meters.perf_server(), f"{meters.PMU}/{broken}": "?"})), PowerSettings()
+        RecordedHost(meters.plant(tmp_path, {**meters.perf_server(), f"{meters.PMU}/{broken}": "?"})), PowerSettings()
     )
     with pytest.raises(OSError, match="cannot be opened"):
         reader.open()

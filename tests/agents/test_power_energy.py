@@ -8,7 +8,7 @@ import math
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from recorded_host import square
+from recorded_host import square_wave
 
 from agents.power.energy import Parts, Work, attribute, energy, spread
 from agents.power.meter import Deadlines
@@ -43,7 +43,7 @@ def samples(joules, times_s, lost=()) -> list[Sample]:
 def test_a_square_wave_comes_back_within_the_bound_also_when_ends_lie_between_samples(
     low, high, half_s, begin, length
 ) -> None:
-    joules = square(low, high, half_s)
+    joules = square_wave(low, high, half_s)
     made = samples(joules, [n / 10 for n in range(101)])
     found = energy(made, round(begin * 1e9), round((begin + length) * 1e9))
     truth = joules(begin + length) - joules(begin)
@@ -53,13 +53,13 @@ def test_a_square_wave_comes_back_within_the_bound_also_when_ends_lie_between_sa
 
 
 def test_with_a_sample_at_either_end_the_bound_is_a_millisecond_of_power_and_a_unit() -> None:
-    found = energy(samples(square(100, 100, 1), [0, 1, 2]), 0, 2_000_000_000)
+    found = energy(samples(square_wave(100, 100, 1), [0, 1, 2]), 0, 2_000_000_000)
     assert found.joules == pytest.approx(200, abs=1e-3)
     assert found.bound_joules == pytest.approx(2 * (0.001001 * 100 + 61e-6), rel=0.01)
 
 
 def test_an_interval_with_a_missing_step_is_missing_unless_asked_otherwise_and_then_says_so() -> None:
-    made = samples(square(50, 50, 1), [0, 1, 2, 3, 4], lost=[2])
+    made = samples(square_wave(50, 50, 1), [0, 1, 2, 3, 4], lost=[2])
     found = energy(made, 0, 4_000_000_000)
     assert found.joules is None
     assert "reset" in found.flags
@@ -73,7 +73,7 @@ def test_an_interval_with_a_missing_step_is_missing_unless_asked_otherwise_and_t
 
 
 def test_outside_of_what_was_sampled_nothing_is_known() -> None:
-    made = samples(square(50, 50, 1), [1, 2, 3])
+    made = samples(square_wave(50, 50, 1), [1, 2, 3])
     assert energy(made, 0, 2_000_000_000).reason == "no reading before its start"
     assert energy(made, 1_000_000_000, 4_000_000_000).reason == "no reading after its end"
     assert energy([], 0, 1).reason == "it has not been read"

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from metering import metered, zones
-from recorded_host import Recorded, Script
+from metered_machines import metered, zones
+from recorded_host import RecordedHost, Script
 from trees import meters
 
 from agents.collected_traces import TABLES
@@ -36,10 +36,10 @@ def stat(*shares: float) -> Script:
     return say
 
 
-def machine(tmp_path: Path, *shares: float, **files: str) -> Recorded:
+def machine(tmp_path: Path, *shares: float, **files: str) -> RecordedHost:
     tree = {"proc/stat": "", "proc/cpuinfo": cpuinfo("Unheard-of", 2), **files}
     tree |= {f"sys/devices/system/cpu/cpu{n}/uevent": "" for n in range(len(shares))}
-    return Recorded(meters.plant(tmp_path, tree), {"proc/stat": stat(*shares)})
+    return RecordedHost(meters.plant(tmp_path, tree), {"proc/stat": stat(*shares)})
 
 
 def clock(cur_khz: int) -> dict[str, str]:

@@ -8,7 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from replaying import Replay
+from counter_replay import CounterReplay
 from trees import meters
 
 from agents.collected_traces import TABLES, collect
@@ -38,7 +38,7 @@ def test_every_row_has_its_own_time_and_source_and_fits_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = meters.plant(tmp_path / "root", meters.amd())
-    with Replay(root, {f"{RAPL}/energy_uj": (30.0, 60.0, 0.2, meters.RANGE_61 + 61)}) as replay:
+    with CounterReplay(root, {f"{RAPL}/energy_uj": (30.0, 60.0, 0.2, meters.RANGE_61 + 61)}) as replay:
         sensor = sensor_on(root, monkeypatch)
         assert sensor.probe() is None
         # The core's counter is turned by nobody: no row but the first ones, and an event why.

@@ -4,8 +4,8 @@ import errno
 from pathlib import Path
 
 import pytest
-from metering import AMD, CLIENT, SERVER, metered, zones
-from recorded_host import Recorded, Script, counting, fault, square, steady
+from metered_machines import AMD, CLIENT, SERVER, metered, zones
+from recorded_host import RecordedHost, Script, constant_power, fault, rapl_counter, square_wave
 from trees import meters
 from trees.meters import POWERCAP, UNIT_61
 
@@ -28,7 +28,7 @@ from agents.power.settings import PowerSettings
 def test_a_package_that_stops_fails_or_falls_is_missing_with_its_reason(
     script: Script, told: str, tmp_path: Path
 ) -> None:
-    host = Recorded(meters.plant(tmp_path, meters.amd()), {f"{POWERCAP}/intel-rapl:0/energy_uj": script})
+    host = RecordedHost(meters.plant(tmp_path, meters.amd()), {f"{POWERCAP}/intel-rapl:0/energy_uj": script})
     answer = metered(host)
     package = next(d for d in answer.domains if d.domain == "package-0")
     assert (package.joules, package.watts, package.bound_joules) == (None, None, None)
@@ -37,9 +37,9 @@ def test_a_package_that_stops_fails_or_falls_is_missing_with_its_reason(
 
 
 def test_a_reading_that_fails_now_and_then_costs_nothing(tmp_path: Path) -> None:
-    good = counting(steady(40.0), UNIT_61)
+    good = rapl_counter(constant_power(40.0), UNIT_61)
     script = lambda t: fault(errno.EIO) if int(t * 3) % 2 and t < 9.5 else good(t)  # noqa: E731
-    host = Recorded(meters.plant(tmp_path, meters.amd()), {f"{POWERCAP}/intel-rapl:0/energy_uj": script})
+    host = RecordedHost(meters.plant(tmp_path, meters.amd()), {f"{POWERCAP}/intel-rapl:0/energy_uj": script})
     answer = metered(host)
     assert answer.total.joules == pytest.approx(400, abs=answer.total.bound_joules)
 
@@ -50,7 +50,7 @@ def test_perf_comes_first_and_rapl_checks_it_for_a_minute(tmp_path: Path) -> Non
         f"perf {config} {cpu}": (lambda t, watts=watts: int(watts * t / scale).to_bytes(8, "little"))
         for config, cpu, watts in ((2, 0, 80.0), (2, 18, 60.0), (3, 0, 9.0), (3, 18, 7.0))
     }
-    host = Recorded(meters.plant(tmp_path, meters.perf_server()), {**SERVER, **events})
+    host = RecordedHost(meters.plant(tmp_path, meters.perf_server()), {**SERVER, **events})
     metering, history = Metering(host, PowerSettings()), History()
     for _ in range(620):
         history.add(metering.sample())
@@ -70,7 +70,7 @@ def test_two_ways_to_one_counter_that_differ_are_told(tmp_path: Path) -> None:
         f"perf {config} {cpu}": (lambda t, watts=watts: int(watts * t * 2**32).to_bytes(8, "little"))
         for config, cpu, watts in ((2, 0, 82.0), (2, 18, 60.0), (3, 0, 9.0), (3, 18, 7.0))
     }
-    host = Recorded(meters.plant(tmp_path, meters.perf_server()), {**SERVER, **events})
+    host = RecordedHost(meters.plant(tmp_path, meters.perf_server()), {**SERVER, **events})
     metering = Metering(host, PowerSettings())
     for _ in range(620):
         metering.sample()
@@ -82,21 +82,21 @@ def test_two_ways_to_one_counter_that_differ_are_told(tmp_path: Path) -> None:
 
 
 def test_a_recordings_events_cannot_be_opened_so_that_rapl_is_the_source(tmp_path: Path) -> None:
-    answer = metered(Recorded(meters.plant(tmp_path, meters.perf_server()), SERVER))
+    answer = metered(RecordedHost(meters.plant(tmp_path, meters.perf_server()), SERVER))
     assert answer.total.source == "rapl"
     assert answer.total.joules == pytest.approx(156 * 10, abs=answer.total.bound_joules)
 
 
 def test_the_operator_may_prefer_another_reader(tmp_path: Path) -> None:
     root = meters.plant(tmp_path, {**meters.client(), **meters.laptop()})
-    assert metered(Recorded(root, CLIENT)).total.source == "rapl"
-    assert metered(Recorded(root, CLIENT), settings=PowerSettings(prefer=("battery",))).total.source == "battery"
-    assert metered(Recorded(root, CLIENT), settings=PowerSettings(source="battery")).total.source == "battery"
+    assert metered(RecordedHost(root, CLIENT)).total.source == "rapl"
+    assert metered(RecordedHost(root, CLIENT), settings=PowerSettings(prefer=("battery",))).total.source == "battery"
+    assert metered(RecordedHost(root, CLIENT), settings=PowerSettings(source="battery")).total.source == "battery"
 
 
 def test_a_cpu_that_blurs_its_counters_has_flagged_samples(tmp_path: Path) -> None:
     root = meters.plant(tmp_path, {**meters.amd(), "proc/cpuinfo": "processor : 0\nflags : fpu sgx sse2\n"})
-    answer = metered(Recorded(root, AMD))
+    answer = metered(RecordedHost(root, AMD))
     assert answer.total.flags == ("filtered",)
     assert answer.total.joules == pytest.approx(550, abs=answer.total.bound_joules)
 
@@ -107,12 +107,12 @@ def test_a_square_wave_comes_back_through_turns_and_sleep(half_s: float, tmp_pat
     turn_units, unit_uj = 2**24, 15.259
     raw_max = (turn_units - 1) * 15259 // 1000
     root = meters.plant(tmp_path, meters.zone("intel-rapl:0", "package-0", raw_max, most_uw=60_000_000))
-    load = square(20.0, 110.0, half_s)
+    load = square_wave(20.0, 110.0, half_s)
 
     def counter(seconds: float) -> str:
         return str(int(load(seconds) * 1e6 / unit_uj) % turn_units * 15259 // 1000)
 
-    host = Recorded(root, {f"{POWERCAP}/intel-rapl:0/energy_uj": counter}, sleeps=[(10.03, 20.0)])
+    host = RecordedHost(root, {f"{POWERCAP}/intel-rapl:0/energy_uj": counter}, sleeps=[(10.03, 20.0)])
     answer = metered(host, 30.0)
     truth = load(answer.end_ns / 1e9 + 20) - load(answer.start_ns / 1e9)
     assert {"wrap", "gap"} <= set(answer.total.flags)
@@ -128,10 +128,10 @@ def test_a_square_wave_comes_back_through_turns_and_sleep(half_s: float, tmp_pat
 @pytest.mark.parametrize("half_s", [0.05, 0.37, 2.0])
 def test_a_square_wave_comes_back_through_a_turn_in_a_sleep_that_is_short_enough(half_s: float, tmp_path: Path) -> None:
     files = meters.zone("intel-rapl:0", "package-0", most_uw=60_000_000)
-    load = square(20.0, 110.0, half_s)
-    script = counting(load, UNIT_61, start_units=2**32 - 20_000_000)
+    load = square_wave(20.0, 110.0, half_s)
+    script = rapl_counter(load, UNIT_61, start_units=2**32 - 20_000_000)
     root = meters.plant(tmp_path, files)
-    host = Recorded(root, {f"{POWERCAP}/intel-rapl:0/energy_uj": script}, sleeps=[(10.03, 20.0)])
+    host = RecordedHost(root, {f"{POWERCAP}/intel-rapl:0/energy_uj": script}, sleeps=[(10.03, 20.0)])
     answer = metered(host, 30.0)
     truth = load(answer.end_ns / 1e9 + 20) - load(answer.start_ns / 1e9)
     assert set(answer.total.flags) == {"wrap", "gap"}
@@ -141,7 +141,7 @@ def test_a_square_wave_comes_back_through_a_turn_in_a_sleep_that_is_short_enough
 
 def test_counters_that_follow_a_model_are_flagged_so(tmp_path: Path) -> None:
     root = meters.plant(tmp_path, {**meters.amd(), f"{POWERCAP}/intel-rapl/modelled": "1"})
-    host = Recorded(root, AMD)
+    host = RecordedHost(root, AMD)
     answer = metered(host)
     assert answer.total.flags == ("modelled",)
     assert "nothing is measured" in Rapl(host, PowerSettings()).probe().reason
@@ -150,7 +150,7 @@ def test_counters_that_follow_a_model_are_flagged_so(tmp_path: Path) -> None:
 def test_a_register_that_turns_over_soon_is_looked_at_more_often_than_was_wished(tmp_path: Path) -> None:
     # 100 J at no more than 2 x 50 W: half a turn is half a second, in which two samples lie.
     files = meters.zone("intel-rapl:0", "package-0", 100_000_000, most_uw=50_000_000)
-    host = Recorded(meters.plant(tmp_path, files), zones({"intel-rapl:0": 30.0}))
+    host = RecordedHost(meters.plant(tmp_path, files), zones({"intel-rapl:0": 30.0}))
     for wish, period_s in ((0.1, 0.25), (10.0, 0.1)):
         sampler = PowerSampler(Metering(host, PowerSettings(rate_hz=wish)), lambda _: None)
         begin_ns = sampler.deadlines.due_ns
@@ -161,7 +161,7 @@ def test_a_register_that_turns_over_soon_is_looked_at_more_often_than_was_wished
 
 @pytest.mark.parametrize("wish", [0.1, 1.0, 3.0])
 def test_a_sensor_is_looked_at_before_its_word_is_too_old(wish: float, tmp_path: Path) -> None:
-    host = Recorded(meters.plant(tmp_path, meters.laptop()))
+    host = RecordedHost(meters.plant(tmp_path, meters.laptop()))
     history = History()
     sampler = PowerSampler(Metering(host, PowerSettings(rate_hz=wish)), history.add)
     sampler.force()

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from metering import AMD, CLIENT, SERVER, metered, zones
-from recorded_host import DENIED, Recorded, Script, counting, steady
+from metered_machines import AMD, CLIENT, SERVER, metered, zones
+from recorded_host import DENIED, RecordedHost, Script, constant_power, rapl_counter
 from trees import meters
 from trees.meters import POWERCAP, UNIT_15, UNIT_61
 
@@ -20,13 +20,13 @@ DIE_UNITS = {"intel-rapl:0:0": UNIT_15, "intel-rapl:1:0": UNIT_15}
 
 
 def _mirrored() -> dict[str, Script]:
-    one, two = counting(steady(90.0), UNIT_61, 5), counting(steady(70.0), UNIT_61, 9000)
+    one, two = rapl_counter(constant_power(90.0), UNIT_61, 5), rapl_counter(constant_power(70.0), UNIT_61, 9000)
     return {f"{POWERCAP}/intel-rapl:{n}/energy_uj": one if n < 2 else two for n in range(4)}
 
 
 def _two_trees() -> dict[str, Script]:
     found = zones({"intel-rapl:0": 30.0, "intel-rapl:0:0": 20.0})
-    return {**found, f"{POWERCAP}/intel-rapl-mmio:0/energy_uj": counting(steady(30.0), UNIT_61, 10**9)}
+    return {**found, f"{POWERCAP}/intel-rapl-mmio:0/energy_uj": rapl_counter(constant_power(30.0), UNIT_61, 10**9)}
 
 
 CASES: dict[str, tuple[meters.Files, dict[str, Script], Truth, float]] = {
@@ -110,8 +110,8 @@ CASES: dict[str, tuple[meters.Files, dict[str, Script], Truth, float]] = {
     "odd ranges": (
         meters.odd_ranges(),
         {
-            f"{POWERCAP}/intel-rapl:0/energy_uj": counting(steady(10.0), 1.0, 5, bits=63),
-            f"{POWERCAP}/intel-rapl:1/energy_uj": counting(steady(11.0), 1.0, 5, bits=None),
+            f"{POWERCAP}/intel-rapl:0/energy_uj": rapl_counter(constant_power(10.0), 1.0, 5, bits=63),
+            f"{POWERCAP}/intel-rapl:1/energy_uj": rapl_counter(constant_power(11.0), 1.0, 5, bits=None),
         },
         {
             "intel-rapl:0": ("package-0", "package", True, None),
@@ -150,14 +150,14 @@ CASES: dict[str, tuple[meters.Files, dict[str, Script], Truth, float]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_zones_are_what_their_names_and_values_say(name: str, tmp_path: Path) -> None:
     files, scripts, truth, _ = CASES[name]
-    found = Rapl(Recorded(meters.plant(tmp_path, files), scripts), PowerSettings()).judge()
+    found = Rapl(RecordedHost(meters.plant(tmp_path, files), scripts), PowerSettings()).judge()
     assert {j.zone.folder: (j.zone.domain, j.zone.role, j.in_total, j.rejected) for j in found} == truth
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_node_draws_what_its_packages_and_memories_draw(name: str, tmp_path: Path) -> None:
     files, scripts, _, watts = CASES[name]
-    answer = metered(Recorded(meters.plant(tmp_path, files), scripts))
+    answer = metered(RecordedHost(meters.plant(tmp_path, files), scripts))
     assert answer.total.source == "rapl"
     assert answer.total.joules == pytest.approx(watts * 10, abs=answer.total.bound_joules)
     # A bound that says nothing proves nothing.
@@ -168,13 +168,15 @@ def test_zones_that_are_only_inside_their_parents_folder_are_found_too(tmp_path:
     inside = {
         path.replace("intel-rapl:0:", "intel-rapl:0/intel-rapl:0:"): text for path, text in meters.client().items()
     }
-    found = Rapl(Recorded(meters.plant(tmp_path, inside)), PowerSettings()).judge()
+    found = Rapl(RecordedHost(meters.plant(tmp_path, inside)), PowerSettings()).judge()
     assert {j.zone.domain for j in found} == {"package-0", "core/package-0", "uncore/package-0", "psys"}
 
 
 def test_dies_that_stand_still_at_the_same_value_are_no_mirrors(tmp_path: Path) -> None:
     still: dict[str, Script] = {f"{POWERCAP}/intel-rapl:{n}/energy_uj": lambda _: "5" for n in range(2)}
-    found = Rapl(Recorded(meters.plant(tmp_path, meters.dies()), {**zones(DIES, DIE_UNITS), **still}), PowerSettings())
+    found = Rapl(
+        RecordedHost(meters.plant(tmp_path, meters.dies()), {**zones(DIES, DIE_UNITS), **still}), PowerSettings()
+    )
     packages = [judged for judged in found.judge() if judged.zone.role == "package"]
     assert [judged.rejected for judged in packages] == [None, None]
 
@@ -182,7 +184,7 @@ def test_dies_that_stand_still_at_the_same_value_are_no_mirrors(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["server", "a platform zone for each socket"])
 def test_the_platform_is_the_only_term_when_it_is_asked_for(name: str, tmp_path: Path) -> None:
     files, scripts, _, _ = CASES[name]
-    answer = metered(Recorded(meters.plant(tmp_path, files), scripts), settings=PowerSettings(platform=True))
+    answer = metered(RecordedHost(meters.plant(tmp_path, files), scripts), settings=PowerSettings(platform=True))
     assert answer.total.domains == ("psys",)
     assert answer.total.joules == pytest.approx(3000, abs=answer.total.bound_joules)
 
@@ -190,13 +192,13 @@ def test_the_platform_is_the_only_term_when_it_is_asked_for(name: str, tmp_path:
 def test_a_package_that_cannot_be_read_leaves_the_total_unknown_and_says_what_helps(tmp_path: Path) -> None:
     files, scripts, _, _ = CASES["server"]
     root = meters.plant(tmp_path, files)
-    host = Recorded(root, {**scripts, f"{POWERCAP}/intel-rapl:2/energy_uj": lambda _: DENIED})
+    host = RecordedHost(root, {**scripts, f"{POWERCAP}/intel-rapl:2/energy_uj": lambda _: DENIED})
     answer = metered(host)
     assert answer.total.joules is None
     assert answer.total.bound_joules is None
     assert "package-1" in answer.total.reason
     assert next(d for d in answer.domains if d.domain == "package-0").joules == pytest.approx(800, rel=0.001)
-    finding = Rapl(Recorded(root, dict.fromkeys(scripts, lambda _: DENIED)), PowerSettings()).probe()
+    finding = Rapl(RecordedHost(root, dict.fromkeys(scripts, lambda _: DENIED)), PowerSettings()).probe()
     assert finding.status == "denied"
     assert "udev rule" in finding.reason
     assert "role `power`" in finding.reason
@@ -204,14 +206,16 @@ def test_a_package_that_cannot_be_read_leaves_the_total_unknown_and_says_what_he
 
 def test_a_domain_that_is_ignored_on_purpose_is_not_missed(tmp_path: Path) -> None:
     files, scripts, _, _ = CASES["server"]
-    host = Recorded(meters.plant(tmp_path, files), {**scripts, f"{POWERCAP}/intel-rapl:0:0/energy_uj": lambda _: "0"})
+    host = RecordedHost(
+        meters.plant(tmp_path, files), {**scripts, f"{POWERCAP}/intel-rapl:0:0/energy_uj": lambda _: "0"}
+    )
     assert metered(host).total.joules is None
     answer = metered(host, settings=PowerSettings(ignore=("dram/package-0",)))
     assert answer.total.joules == pytest.approx(1470, abs=answer.total.bound_joules)
 
 
 def test_a_power_meter_of_the_board_is_the_node_and_other_sensors_are_not(tmp_path: Path) -> None:
-    answer = metered(Recorded(meters.plant(tmp_path, meters.power_meter())))
+    answer = metered(RecordedHost(meters.plant(tmp_path, meters.power_meter())))
     assert answer.total.source == "hwmon"
     assert answer.total.domains == ("board-0",)
     assert answer.total.joules == pytest.approx(1800, abs=answer.total.bound_joules)
@@ -223,10 +227,10 @@ def test_a_power_meter_of_the_board_is_the_node_and_other_sensors_are_not(tmp_pa
 
 def test_sockets_of_amd_energy_are_packages_and_their_cores_are_inside(tmp_path: Path) -> None:
     scripts = {
-        f"{meters.HWMON}/hwmon2/energy{n}_input": counting(steady(watts), 15.3, 99, bits=None)
+        f"{meters.HWMON}/hwmon2/energy{n}_input": rapl_counter(constant_power(watts), 15.3, 99, bits=None)
         for n, watts in {1: 4.0, 2: 5.0, 3: 70.0, 4: 80.0}.items()
     }
-    answer = metered(Recorded(meters.plant(tmp_path, meters.amd_energy()), scripts))
+    answer = metered(RecordedHost(meters.plant(tmp_path, meters.amd_energy()), scripts))
     assert answer.total.domains == ("package-0", "package-1")
     assert answer.total.joules == pytest.approx(1500, abs=answer.total.bound_joules)
     assert {d.domain for d in answer.domains if not d.in_total} == {"core-0", "core-1"}
@@ -237,12 +241,12 @@ def test_a_pair_of_voltage_and_current_counts_only_when_the_operator_lists_it(tm
     root = meters.plant(
         tmp_path, {f"{chip}/name": "ina3221", f"{chip}/in1_input": "12000", f"{chip}/curr1_input": "2500"}
     )
-    assert metered(Recorded(root)).total.source is None
+    assert metered(RecordedHost(root)).total.source is None
     (root / "etc/millrace").mkdir(parents=True)
     (root / "etc/millrace/power.yaml").write_text(
         "hwmon:\n  pairs: [{name: supply, voltage: hwmon3/in1_input, current: hwmon3/curr1_input}]\n  total: [supply]\n"
     )
-    answer = metered(Recorded(root))
+    answer = metered(RecordedHost(root))
     assert answer.total.joules == pytest.approx(300, abs=answer.total.bound_joules)
 
 
@@ -254,7 +258,7 @@ def test_a_pair_of_voltage_and_current_counts_only_when_the_operator_lists_it(tm
     ],
 )
 def test_a_battery_that_discharges_is_the_whole_machine(files: dict[str, str], watts: float, tmp_path: Path) -> None:
-    answer = metered(Recorded(meters.plant(tmp_path, meters.laptop(**files))))
+    answer = metered(RecordedHost(meters.plant(tmp_path, meters.laptop(**files))))
     assert answer.total.source == "battery"
     assert answer.total.joules == pytest.approx(watts * 10, abs=answer.total.bound_joules)
 
@@ -262,12 +266,12 @@ def test_a_battery_that_discharges_is_the_whole_machine(files: dict[str, str], w
 def test_a_battery_that_begins_to_charge_leaves_the_interval_missing(tmp_path: Path) -> None:
     root = meters.plant(tmp_path, meters.laptop())
     status = f"{meters.SUPPLIES}/BAT0/status"
-    host = Recorded(root, {status: lambda t: "Charging" if 3 < t < 6 else "Discharging"})
+    host = RecordedHost(root, {status: lambda t: "Charging" if 3 < t < 6 else "Discharging"})
     answer = metered(host)
     assert answer.total.joules is None
     (battery,) = answer.domains
     assert "gap" in battery.flags
-    charging = metered(Recorded(root, {status: lambda t: "Charging" if t > 5 else "Discharging"}))
+    charging = metered(RecordedHost(root, {status: lambda t: "Charging" if t > 5 else "Discharging"}))
     assert charging.total.joules is None
     assert "BAT0 is charging" in charging.total.reason
     assert "charging" in charging.total.flags
@@ -275,7 +279,7 @@ def test_a_battery_that_begins_to_charge_leaves_the_interval_missing(tmp_path: P
 
 @pytest.mark.parametrize("files", [meters.laptop("Charging"), meters.laptop("Full"), meters.virtual_machine(), {}])
 def test_without_a_source_the_total_is_missing_with_every_readers_reason(files: meters.Files, tmp_path: Path) -> None:
-    answer = metered(Recorded(meters.plant(tmp_path, files)), 0.2)
+    answer = metered(RecordedHost(meters.plant(tmp_path, files)), 0.2)
     assert answer.total.source is None
     assert answer.total.joules is None
     assert answer.domains == ()

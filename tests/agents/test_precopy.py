@@ -7,11 +7,11 @@ from unittest import mock
 
 import msgspec
 import pytest
-from exact import ExactLedger
+from exactly_once_oracle import ExactlyOnceOracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Limits, ScriptedRun, run_spec, scripted_run
-from topologies import random_topology
+from random_topologies import random_topology
+from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
 
 from agents.protocol import Abandon, Cut, Message, Move, Moved, Passed, Precopied, Precopy, Prepare, Ready, Slot
 from agents.worker.channels.channel import FLUSH_AGE_NS
@@ -28,8 +28,8 @@ SLOTS = (Slot("n1", 0), Slot("n1", 1), Slot("n2", 0))
 MS = 1_000_000
 
 
-class Counted(ExactLedger):
-    """A ledger that knows how many operators are open, and lets some fail to open behind the start."""
+class Counted(ExactlyOnceOracle):
+    """An oracle that counts open operators, and lets some fail to open after the start."""
 
     open = 0
     random: Random | None = None
@@ -58,7 +58,7 @@ def limits(random: Random) -> Limits:
 
 
 def parts_of(run: ScriptedRun) -> list[AnswerRows]:
-    files = [file for worker in run.workers.values() for file in worker.shelf.files.values()]
+    files = [file for worker in run.workers.values() for file in worker.store.files.values()]
     return [file for file in files if isinstance(file, AnswerRows)]
 
 
@@ -124,20 +124,20 @@ def test_rows_of_all_executors_are_exact_whenever_copies_begin_and_end_and_are_a
         random = Random(seed)  # noqa: S311 - it must be repeatable
         topology = random_topology(random)
         places = [random.choice(SLOTS) for _ in topology.executors]
-        ledger = Counted(topology, random.choice([60, 200]), places, tick_every=random.choice([0, 0, 3]))
+        oracle = Counted(topology, random.choice([60, 200]), places, tick_every=random.choice([0, 0, 3]))
         spec = msgspec.structs.replace(run_spec(topology, places, seed), workers=SLOTS)
-        with scripted_run(spec, ledger.operator, limits(random)) as run:
-            ledger.random = random
+        with scripted_run(spec, oracle.operator, limits(random)) as run:
+            oracle.random = random
             for barrier in range(1, 6):
                 for _ in range(random.randint(0, 60)):
                     run.act(random.randint(0, 5_000))
                 happened.update(attempt(run, random, barrier))
-                assert ledger.open == len(topology.executors)
+                assert oracle.open == len(topology.executors)
             run.run([], seed)
             for worker in run.workers.values():
                 assert not worker.tasks._transfer._leaving
                 assert not worker.tasks._transfer._arriving
-            ledger.check_answer(parts_of(run))
+            oracle.check_answer(parts_of(run))
 
     with mock.patch.object(StateTransfer, "restore", restored):
         examples()

@@ -303,7 +303,7 @@ def test_no_sensor_keeps_an_agent_whose_controller_is_gone(start_agent, wordcoun
     if sensor == "awaiting":
         agent.send(Mark(epoch=1, kind="measure_end"))
         agent.send(Finish(epoch=1))
-    agent.hang_up()
+    agent.close_input()
     assert gone_within([identify(agent.pid)], 2.0)
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from examples import one_in
 from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_examples import one_in
 
 from agents.worker.executors.executor import FIRST_STRIDE, SAMPLES_PER_S, Histogram, Sampler, bucket, mix, percentile
 

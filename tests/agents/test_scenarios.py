@@ -10,7 +10,7 @@ from random import randrange
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from scenarios import PHASES, Scenario, play
+from scenarios import PHASES, Scenario, run_and_check
 
 PARTS = 4
 """Parts of the scenarios, so that cores share them; in each of them everything happens."""
@@ -38,7 +38,7 @@ def test_the_answer_is_right_whatever_is_killed_or_moved(request: pytest.Fixture
     )
     @hypothesis.given(SCENARIOS)
     def scenarios(scenario: Scenario) -> None:
-        happened.update(play(scenario))
+        happened.update(run_and_check(scenario))
 
     try:
         scenarios()

@@ -3,10 +3,10 @@
 from random import Random
 
 import pytest
+from executor_harness import CountingSpout, Downstream
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spouts import MOST, Passing, expected, shown, spout_of, ticking
-from turns import Below, Count
+from spouts import MAX_ROWS, BarrierRecorder, describe_output, expected_output, spout_of, ticking_spouts
 
 from agents.worker.channels.channel import Barrier, Mark
 from agents.worker.executors.executor import Snapshot
@@ -15,98 +15,98 @@ from workloads.rates import Constant, Max
 
 
 def test_a_held_spout_goes_on_up_to_the_tick_and_passes_the_barrier_just_before_it() -> None:
-    below = Below()
-    passing = Passing(running := spout_of(Count(tick_ns=10 * STEP_NS), Max(), below))
+    downstream = Downstream()
+    passing = BarrierRecorder(running := spout_of(CountingSpout(tick_ns=10 * STEP_NS), Max(), downstream))
     passing.run(1, 1)
     assert running.next_tick == 1
     running.hold(3)
     passing.run(20, 1)
-    below.outgoing.flush()
+    downstream.outgoing.flush()
     assert running.next_tick == 3
-    assert shown(below.arrived)[-1] == 29
+    assert describe_output(downstream.arrived)[-1] == 29
     assert running.next_ns is None
     running.cut(5, 4)
     passing.run(20, 1)
-    below.outgoing.flush()
-    arrived = shown(below.arrived)
+    downstream.outgoing.flush()
+    arrived = describe_output(downstream.arrived)
     at = arrived.index("barrier 5")
     assert arrived[at - 2 : at + 3] == [29, "tick 3", "barrier 5", 30, 31]
     assert [(number, kept.position, kept.next_tick) for number, kept in passing.passed] == [(5, 30, 4)]
 
 
 def test_without_ticks_the_barrier_comes_at_once() -> None:
-    below = Below()
-    passing = Passing(running := spout_of(Count(), Max(), below))
+    downstream = Downstream()
+    passing = BarrierRecorder(running := spout_of(CountingSpout(), Max(), downstream))
     passing.run(1, 1)
     running.hold(1)
     passing.run(1, 1)
     running.cut(2, 1)
     assert running.next_ns is not None
     passing.run(1, 1)
-    assert below.arrived[-1] == Barrier(2)
-    assert [(number, kept.position) for number, kept in passing.passed] == [(2, 2 * MOST)]
+    assert downstream.arrived[-1] == Barrier(2)
+    assert [(number, kept.position) for number, kept in passing.passed] == [(2, 2 * MAX_ROWS)]
     passing.run(1, 1)
-    assert running.position == 3 * MOST
+    assert running.position == 3 * MAX_ROWS
 
 
 def test_a_barrier_waits_for_credit_behind_the_rows_and_no_row_behind_it_is_emitted_meanwhile() -> None:
-    below = Below(window=10)
-    passing = Passing(running := spout_of(Count(), Max(), below))
+    downstream = Downstream(window=10)
+    passing = BarrierRecorder(running := spout_of(CountingSpout(), Max(), downstream))
     passing.run(1, 1)
     running.hold(1)
     running.cut(2, 1)
     passing.run(9, 5)
     # It was passed, with rows still before it that have no credit.
-    assert [(number, kept.position) for number, kept in passing.passed] == [(2, MOST)]
-    assert running.position == MOST
-    assert below.marks == []
+    assert [(number, kept.position) for number, kept in passing.passed] == [(2, MAX_ROWS)]
+    assert running.position == MAX_ROWS
+    assert downstream.marks == []
     taken: list[Row | Mark] = []
     while not any(isinstance(entry, Barrier) for entry in taken):
-        taken += below.arrived
-        rows = sum(len(delivery.rows) for delivery in below.queue)
-        below.queue.clear()
-        assert running.position == MOST
-        below.incoming.consumed(rows, 0)
-    assert taken == [*((at,) for at in range(MOST)), Barrier(2)]
+        taken += downstream.arrived
+        rows = sum(len(delivery.rows) for delivery in downstream.queue)
+        downstream.queue.clear()
+        assert running.position == MAX_ROWS
+        downstream.incoming.consumed(rows, 0)
+    assert taken == [*((at,) for at in range(MAX_ROWS)), Barrier(2)]
     passing.run(1, 5)
-    assert running.position == 2 * MOST
+    assert running.position == 2 * MAX_ROWS
 
 
 def test_without_credit_there_is_no_turn_for_a_barrier_either() -> None:
-    below = Below(window=10)
-    passing = Passing(running := spout_of(Count(), Max(), below))
+    downstream = Downstream(window=10)
+    passing = BarrierRecorder(running := spout_of(CountingSpout(), Max(), downstream))
     passing.run(9, 1)
     running.hold(1)
     running.cut(2, 1)
     passing.run(9, 5)
     assert passing.passed == []
     while not passing.passed:
-        below.consume()
+        downstream.consume()
         passing.run(1, 5)
     assert passing.passed[0][1].position == running.position
 
 
 @pytest.mark.parametrize("tick_ns", [0, 10 * STEP_NS])
 def test_a_held_spout_that_is_stopped_ends_only_when_the_barrier_has_come(tick_ns: int) -> None:
-    below = Below()
-    passing = Passing(running := spout_of(Count(tick_ns=tick_ns), Max(), below))
+    downstream = Downstream()
+    passing = BarrierRecorder(running := spout_of(CountingSpout(tick_ns=tick_ns), Max(), downstream))
     passing.run(1, 1)
     running.hold(running.next_tick)
     running.stop()
     passing.run(5, 1)
     assert not running.ending
-    assert below.marks == []
+    assert downstream.marks == []
     running.cut(1, running.next_tick)
     passing.run(5, 1)
     assert running.ending
-    assert shown(below.marks)[:1] == ["barrier 1"]
-    assert shown(below.marks)[-1] == "end"
+    assert describe_output(downstream.marks)[:1] == ["barrier 1"]
+    assert describe_output(downstream.marks)[-1] == "end"
     assert [number for number, _ in passing.passed] == [1]
 
 
 def test_a_held_spout_that_comes_to_its_end_waits_there_and_ends_when_it_is_released() -> None:
-    below = Below()
-    passing = Passing(running := spout_of(Count(100), Max(), below))
+    downstream = Downstream()
+    passing = BarrierRecorder(running := spout_of(CountingSpout(100), Max(), downstream))
     running.hold(1)
     passing.run(5, 1)
     assert running.exhausted
@@ -117,39 +117,43 @@ def test_a_held_spout_that_comes_to_its_end_waits_there_and_ends_when_it_is_rele
     assert running.next_ns is not None
     passing.run(1, 1)
     assert running.drained
-    assert shown(below.arrived) == [*range(100), "end"]
+    assert describe_output(downstream.arrived) == [*range(100), "end"]
 
 
 def test_an_abandoned_barrier_leaves_no_trace() -> None:
-    below = Below()
-    passing = Passing(running := spout_of(Count(tick_ns=10 * STEP_NS), Max(), below))
+    downstream = Downstream()
+    passing = BarrierRecorder(running := spout_of(CountingSpout(tick_ns=10 * STEP_NS), Max(), downstream))
     passing.run(1, 1)
     running.hold(1)
     passing.run(5, 1)
-    assert below.marks == []
+    assert downstream.marks == []
     running.release()
     passing.run(60, 1)
     running.stop()
     passing.run(1, 1)
     assert passing.passed == []
-    assert shown(below.arrived) == expected([at * STEP_NS for at in range(running.position)], 10 * STEP_NS)
+    assert describe_output(downstream.arrived) == expected_output(
+        [at * STEP_NS for at in range(running.position)], 10 * STEP_NS
+    )
 
 
 def test_a_spout_that_has_ended_passes_a_barrier_as_it_is_cut() -> None:
-    below = Below()
-    passing = Passing(running := spout_of(Count(30), Max(), below))
+    downstream = Downstream()
+    passing = BarrierRecorder(running := spout_of(CountingSpout(30), Max(), downstream))
     passing.run(3, 1)
     assert running.drained
     running.hold(1)
     running.cut(4, 9)
     assert [(number, kept.position) for number, kept in passing.passed] == [(4, 30)]
-    assert shown(below.marks) == ["end"]
+    assert describe_output(downstream.marks) == ["end"]
 
 
 @pytest.mark.parametrize("end", ["exhausted", "stopped", "until"])
 def test_a_spout_that_comes_to_its_end_before_the_tick_of_the_barrier_passes_it_nevertheless(end: str) -> None:
-    below = Below()
-    passing = Passing(running := spout_of(Count(25 if end == "exhausted" else 1_000, 10 * STEP_NS), Max(), below))
+    downstream = Downstream()
+    passing = BarrierRecorder(
+        running := spout_of(CountingSpout(25 if end == "exhausted" else 1_000, 10 * STEP_NS), Max(), downstream)
+    )
     passing.run(1, 1)
     running.hold(running.next_tick)
     if end == "until":
@@ -162,36 +166,36 @@ def test_a_spout_that_comes_to_its_end_before_the_tick_of_the_barrier_passes_it_
     passing.run(20, 1)
     assert [number for number, _ in passing.passed] == [6]
     assert running.drained
-    without = [entry for entry in shown(below.arrived) if entry != "barrier 6"]
-    assert without == expected([at * STEP_NS for at in range(running.position)], 10 * STEP_NS)
+    without = [entry for entry in describe_output(downstream.arrived) if entry != "barrier 6"]
+    assert without == expected_output([at * STEP_NS for at in range(running.position)], 10 * STEP_NS)
 
 
 def test_a_restored_spout_that_is_over_ends_before_its_start_with_the_tick_that_was_missing() -> None:
-    below = Below()
-    running = spout_of(Count(tick_ns=10 * STEP_NS), Constant(1e9 / STEP_NS), below)
+    downstream = Downstream()
+    running = spout_of(CountingSpout(tick_ns=10 * STEP_NS), Constant(1e9 / STEP_NS), downstream)
     running.restore(Snapshot(b"25", 25, 3))
     running.until = 25
     running.turn(1)
-    assert shown(below.arrived) == ["tick 3", "end"]
+    assert describe_output(downstream.arrived) == ["tick 3", "end"]
 
 
 # --- recovery --------------------------------------------------------------------------------------------------
 
 
 def test_a_restored_spout_goes_on_where_it_was_and_counts_apart_what_had_been_seen() -> None:
-    below = Below()
-    running = spout_of(Count(1_000), Max(), below)
+    downstream = Downstream()
+    running = spout_of(CountingSpout(1_000), Max(), downstream)
     running.restore(Snapshot(b"300", 300, 1))
     running.start(0, seen=700)
     while not running.ending:
         running.turn(1)
-    assert shown(below.arrived) == [*range(300, 1_000), "end"]
+    assert describe_output(downstream.arrived) == [*range(300, 1_000), "end"]
     assert (running.meter.replayed, running.meter.emitted) == (400, 300)
     assert running.position == 1_000
 
 
 def test_a_record_that_leaves_again_is_not_late_again() -> None:
-    running = spout_of(Count(1_000), Constant(100.0), Below())
+    running = spout_of(CountingSpout(1_000), Constant(100.0), Downstream())
     running.restore(Snapshot(b"300", 300, 1))
     running.seen = 400
     running.start(0)
@@ -205,8 +209,8 @@ def test_a_record_that_leaves_again_is_not_late_again() -> None:
 @pytest.mark.parametrize("until", [300, 301, 555, 1_000])
 def test_a_spout_with_an_until_ends_exactly_there_stopped_or_not(until: int) -> None:
     for stopped in (False, True):
-        below = Below()
-        running = spout_of(Count(1_000), Max(), below)
+        downstream = Downstream()
+        running = spout_of(CountingSpout(1_000), Max(), downstream)
         running.restore(Snapshot(b"300", 300, 1))
         running.until = until
         running.start(0)
@@ -215,7 +219,7 @@ def test_a_spout_with_an_until_ends_exactly_there_stopped_or_not(until: int) -> 
             assert not running.ending
         for _ in range(20):
             running.turn(1)
-        assert shown(below.arrived) == [*range(300, until), "end"]
+        assert describe_output(downstream.arrived) == [*range(300, until), "end"]
         assert running.drained
 
 
@@ -225,8 +229,8 @@ def test_a_spout_with_an_until_ends_exactly_there_stopped_or_not(until: int) -> 
 def test_a_restored_spout_that_is_stopped_ends_where_it_is_but_never_before_what_had_been_reached(
     seen: int, reached: int, turns: int
 ) -> None:
-    below = Below()
-    running = spout_of(Count(1_000), Constant(100.0), below)
+    downstream = Downstream()
+    running = spout_of(CountingSpout(1_000), Constant(100.0), downstream)
     running.restore(Snapshot(b"300", 300, 1))
     running.start(0, seen)
     # Three more than at the barrier are due by then, and the others come late.
@@ -239,13 +243,13 @@ def test_a_restored_spout_that_is_stopped_ends_where_it_is_but_never_before_what
     for _ in range(20):
         running.turn(now + 10_000_000_000)
     end = max(here, seen, reached)
-    assert shown(below.arrived) == [*range(300, end), "end"]
+    assert describe_output(downstream.arrived) == [*range(300, end), "end"]
     assert running.drained
     assert running.position == end
 
 
 @settings(deadline=None, max_examples=150)
-@given(ticking(), st.integers(0, 2**32), st.integers(0, 6))
+@given(ticking_spouts(), st.integers(0, 2**32), st.integers(0, 6))
 def test_whatever_is_killed_between_barriers_records_and_ticks_come_as_if_nothing_had_been(
     given_spout: tuple, seed: int, deaths: int
 ) -> None:
@@ -255,15 +259,15 @@ def test_whatever_is_killed_between_barriers_records_and_ticks_come_as_if_nothin
     until: int | None = None
     lasting: list[int | str] = []
 
-    def life() -> tuple[Passing, Below]:
-        below = Below()
+    def life() -> tuple[BarrierRecorder, Downstream]:
+        downstream = Downstream()
         spout.restore(b"0")
-        running = spout_of(spout, rate, below, index, of)
+        running = spout_of(spout, rate, downstream, index, of)
         running.restore(kept)
         running.until = until
-        return Passing(running), below
+        return BarrierRecorder(running), downstream
 
-    passing, below = life()
+    passing, downstream = life()
     now, barrier, held = 0, 0, False
     while not passing.running.ending:
         running = passing.running
@@ -282,21 +286,21 @@ def test_whatever_is_killed_between_barriers_records_and_ticks_come_as_if_nothin
         if passing.passed:
             ((number, kept),) = passing.passed
             passing.passed.clear()
-            below.outgoing.flush()
-            *before, mark = shown(below.arrived)
+            downstream.outgoing.flush()
+            *before, mark = describe_output(downstream.arrived)
             assert mark == f"barrier {number}"
             lasting += before
-            below.queue.clear()
+            downstream.queue.clear()
         elif chance > 0.8 and deaths > 0:
             deaths -= 1
             until = running.position if random.random() < 0.2 else until
             held = False
-            passing, below = life()
+            passing, downstream = life()
         elif held and deaths == 0:
             held = False
             running.release()
-    *right, end = expected(times[: passing.running.position], spout.tick_ns)
+    *right, end = expected_output(times[: passing.running.position], spout.tick_ns)
     # Ticks before a barrier that was cut behind them came from other sources too, whatever follows here.
     right += [f"tick {at}" for at in range(1, kept.next_tick) if f"tick {at}" not in right]
-    assert lasting + shown(below.arrived) == [*right, end]
+    assert lasting + describe_output(downstream.arrived) == [*right, end]
     assert passing.running.position == len(times) or until is not None

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 import pytest
-from turns import Below, Count
+from executor_harness import CountingSpout, Downstream
 
 from agents.worker.channels.channel import Tick
 from agents.worker.executors.executor import Snapshot
@@ -31,7 +31,7 @@ class Times:
         return bisect_right(self._times, elapsed_ns)
 
 
-class Recorded(Count):
+class Recorded(CountingSpout):
     """Emits (0,), (1,), ... of an input whose first record lies at `ORIGIN`."""
 
     recorded = True
@@ -42,13 +42,13 @@ class Recorded(Count):
         self.times = Times([ORIGIN + second * S for second in seconds])
 
 
-def executor_of(spout: Recorded, rate: Rate, below: Below) -> SpoutExecutor:
+def executor_of(spout: Recorded, rate: Rate, downstream: Downstream) -> SpoutExecutor:
     clock = source_clock(rate, spout, 0, 1, 0)
-    return SpoutExecutor(0, Executor("s", 0), spout, below.router, clock, 0)
+    return SpoutExecutor(0, Executor("s", 0), spout, downstream.router, clock, 0)
 
 
-def emitted(below: Below) -> list[object]:
-    return [entry.number - FIRST if isinstance(entry, Tick) else entry for entry in below.arrived[:-1]]
+def emitted(downstream: Downstream) -> list[object]:
+    return [entry.number - FIRST if isinstance(entry, Tick) else entry for entry in downstream.arrived[:-1]]
 
 
 @pytest.mark.parametrize("rate", [Max(), Replay(60.0)])
@@ -64,21 +64,21 @@ def emitted(below: Below) -> list[object]:
 def test_ticks_begin_behind_the_first_record_of_the_whole_input(
     rate: Rate, seconds: list[int], expected: list[object]
 ) -> None:
-    below = Below()
-    running = executor_of(Recorded(seconds), rate, below)
+    downstream = Downstream()
+    running = executor_of(Recorded(seconds), rate, downstream)
     running.start(5)
     now = 5
     while not running.ending:
         now = running.next_ns if running.next_ns is not None and running.next_ns > now else now
         running.turn(now)
-    below.outgoing.flush()
-    assert emitted(below) == expected
-    assert all(mark.time_ns == mark.number * 30 * S for mark in below.marks if isinstance(mark, Tick))
+    downstream.outgoing.flush()
+    assert emitted(downstream) == expected
+    assert all(mark.time_ns == mark.number * 30 * S for mark in downstream.marks if isinstance(mark, Tick))
 
 
 def test_a_replay_takes_as_long_as_the_recording_at_its_speed() -> None:
-    below = Below()
-    running = executor_of(Recorded([0, 60]), Replay(10.0), below)
+    downstream = Downstream()
+    running = executor_of(Recorded([0, 60]), Replay(10.0), downstream)
     running.start(0)
     while running.turn(0):
         pass
@@ -88,7 +88,7 @@ def test_a_replay_takes_as_long_as_the_recording_at_its_speed() -> None:
 
 
 def test_a_restored_source_goes_on_with_the_tick_of_its_snapshot() -> None:
-    running = executor_of(Recorded([0, 28, 29, 70]), Max(), Below())
+    running = executor_of(Recorded([0, 28, 29, 70]), Max(), Downstream())
     assert running.next_tick == FIRST
     running.restore(Snapshot(b"3", 3, FIRST + 1))
     assert running.next_tick == FIRST + 1
@@ -96,6 +96,6 @@ def test_a_restored_source_goes_on_with_the_tick_of_its_snapshot() -> None:
 
 def test_a_source_without_an_origin_begins_with_tick_1() -> None:
     for tick_ns in (0, 7):
-        spout = Count(1, tick_ns)
+        spout = CountingSpout(1, tick_ns)
         clock = source_clock(Max(), spout, 0, 1, 0)
-        assert SpoutExecutor(0, Executor("s", 0), spout, Below().router, clock, 0).next_tick == 1
+        assert SpoutExecutor(0, Executor("s", 0), spout, Downstream().router, clock, 0).next_tick == 1

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
+from executor_harness import Downstream
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spouts import Passing, Times, shown, spout_of
-from turns import Below
+from spouts import BarrierRecorder, RecordedTimes, describe_output, spout_of
 
 from agents.worker.executors.executor import Snapshot
 from inventory.errors import RunError
@@ -27,7 +27,7 @@ class Share(Spout):
         self._position, self.tick_ns = 0, tick_ns
         if times is not None:
             self.recorded = True  # type: ignore[misc]
-            self.times = Times(times[index::of])
+            self.times = RecordedTimes(times[index::of])
 
     def next_batch(self, limit: int) -> Sequence[Row]:
         rows = [(record,) for record in self._own[self._position : self._position + limit]]
@@ -45,9 +45,9 @@ class Sources:
     """Some sources of the same input, each with what it has emitted."""
 
     def __init__(self, of: int, rate: Rate, tick_ns: int, times: Sequence[int] | None) -> None:
-        self.below = [Below() for _ in range(of)]
+        self.downstream = [Downstream() for _ in range(of)]
         spouts = [Share(index, of, tick_ns, times) for index in range(of)]
-        self.passing = [Passing(spout_of(s, rate, self.below[at], at, of)) for at, s in enumerate(spouts)]
+        self.passing = [BarrierRecorder(spout_of(s, rate, self.downstream[at], at, of)) for at, s in enumerate(spouts)]
         self.running = [each.running for each in self.passing]
 
     def work(self, random: Random, now: int, step: int) -> int:
@@ -60,10 +60,10 @@ class Sources:
                 return now
         raise AssertionError("stuck")
 
-    def shown(self) -> list[list[int | str]]:
-        for below in self.below:
-            below.outgoing.flush()
-        return [shown(below.arrived) for below in self.below]
+    def describe_output(self) -> list[list[int | str]]:
+        for downstream in self.downstream:
+            downstream.outgoing.flush()
+        return [describe_output(downstream.arrived) for downstream in self.downstream]
 
 
 @settings(deadline=None, max_examples=60)
@@ -113,7 +113,7 @@ def test_any_number_of_sources_emits_each_record_once_between_its_ticks(
     for index, running in enumerate(second.running):
         running.seek(at, tick, snapshots[index].worked.emitted if index < before else 0)
     second.work(random, now, 10 * STEP_NS)
-    emitted = first.shown() + second.shown()
+    emitted = first.describe_output() + second.describe_output()
     assert sorted(record for part in emitted for record in part if isinstance(record, int)) == list(range(RECORDS))
     for number, part in enumerate(emitted):
         last = 0 if number < before else tick - 1
@@ -142,13 +142,13 @@ def test_two_sources_at_5_and_3_records_stop_behind_9_and_three_go_on() -> None:
     for running in before.running:
         running.cut(1, 1, 9)
     before.work(Random(0), 1, 1)  # noqa: S311 - repeatable
-    assert before.shown() == [[0, 2, 4, 6, 8, "barrier 1"], [1, 3, 5, 7, "barrier 1"]]
+    assert before.describe_output() == [[0, 2, 4, 6, 8, "barrier 1"], [1, 3, 5, 7, "barrier 1"]]
     after = Sources(3, Max(), 0, None)
     for running in after.running:
         running.seek(9, 1, 0)
         running.turn(1)
     assert [running.position for running in after.running] == [RECORDS // 3] * 3
-    assert [part[0] for part in after.shown()] == [9, 10, 11]
+    assert [part[0] for part in after.describe_output()] == [9, 10, 11]
 
 
 def test_tuples_due_at_a_source_go_on_from_what_it_has_emitted() -> None:
@@ -164,6 +164,6 @@ def test_a_source_that_cannot_seek_says_so() -> None:
     class Plain(Spout):
         pass
 
-    below = Below()
+    downstream = Downstream()
     with pytest.raises(RunError, match=r"s\[0\] cannot continue at its record 3: its spout has no seek\(\)"):
-        spout_of(Plain(), Max(), below, 0, 2).seek(5, 1, 0)
+        spout_of(Plain(), Max(), downstream, 0, 2).seek(5, 1, 0)

@@ -4,10 +4,10 @@ import time
 from collections.abc import Sequence
 
 import pytest
+from executor_harness import CountingSpout, Downstream
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spouts import MOST, RATES, Recorded, S, expected, shown, spout_of, ticking
-from turns import Below, Count
+from spouts import MAX_ROWS, RATES, S, TimedSpout, describe_output, expected_output, spout_of, ticking_spouts
 
 from agents.worker.channels.channel import End, Tick
 from inventory.errors import RunError
@@ -20,7 +20,7 @@ from workloads.rates import Constant, Max, Rate, Replay
 def test_every_record_leaves_once_it_is_due_and_never_before(rate: Rate, steps: list[int], of: int, start: int) -> None:
     schedule = rate.schedule(0)
     assert schedule is not None
-    spouts = [spout_of(Count(), rate, Below(), index, of) for index in range(of)]
+    spouts = [spout_of(CountingSpout(), rate, Downstream(), index, of) for index in range(of)]
     for running in spouts:
         running.start(start)
     now = 0
@@ -44,69 +44,69 @@ def test_a_source_that_was_held_up_catches_up_and_its_stamps_stay_those_of_the_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("agents.worker.executors.executor.FIRST_STRIDE", 1)
-    below = Below()
-    running = spout_of(Count(), Constant(100.0), below)
+    downstream = Downstream()
+    running = spout_of(CountingSpout(), Constant(100.0), downstream)
     running.start(7)
     assert running.turn(7 + 5 * S)
     while running.turn(7 + 5 * S):
         pass
-    assert below.stamped() == [((at,), 7 + at * S // 100) for at in range(501)]
+    assert downstream.stamped() == [((at,), 7 + at * S // 100) for at in range(501)]
     assert running.meter.late_ns == 0
 
 
 def test_turns_of_a_source_are_bounded_however_late_it_is() -> None:
-    spout = Count()
-    running = spout_of(spout, Constant(1e6), Below())
+    spout = CountingSpout()
+    running = spout_of(spout, Constant(1e6), Downstream())
     running.start(0)
     for _ in range(3):
         assert running.turn(10 * S)
-    assert spout.asked == [MOST] * 3
-    assert running.meter.late_ns == 10 * S - (3 * MOST - 1) * 1_000
+    assert spout.limits == [MAX_ROWS] * 3
+    assert running.meter.late_ns == 10 * S - (3 * MAX_ROWS - 1) * 1_000
 
 
 def test_at_rate_max_a_record_is_due_when_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agents.worker.executors.executor.FIRST_STRIDE", 1)
-    below = Below()
-    running = spout_of(Count(), Max(), below)
+    downstream = Downstream()
+    running = spout_of(CountingSpout(), Max(), downstream)
     running.start(50)
     assert not running.turn(49)
     assert running.turn(60)
-    assert {stamp for _, stamp in below.stamped()} == {60}
+    assert {stamp for _, stamp in downstream.stamped()} == {60}
     assert running.meter.late_ns is None
 
 
 def test_a_finite_input_ends_once_and_its_position_is_what_it_emitted() -> None:
-    below, count = Below(), MOST + 44
-    running = spout_of(Count(count), Max(), below)
+    downstream, count = Downstream(), MAX_ROWS + 44
+    running = spout_of(CountingSpout(count), Max(), downstream)
     running.start(0)
     assert [running.turn(0) for _ in range(3)] == [True, True, True]
     assert not running.turn(0)
     assert running.exhausted
     assert running.drained
     assert running.position == running.meter.emitted == count
-    assert below.arrived == [*((at,) for at in range(count)), End()]
+    assert downstream.arrived == [*((at,) for at in range(count)), End()]
     running.stop()
-    assert below.marks == [End()]
+    assert downstream.marks == [End()]
 
 
 def test_a_stopped_source_asks_its_operator_no_more() -> None:
-    spout = Count()
-    below = Below()
-    running = spout_of(spout, Max(), below)
+    spout = CountingSpout()
+    downstream = Downstream()
+    running = spout_of(spout, Max(), downstream)
     running.start(0)
     running.turn(0)
     running.stop()
     running.turn(1)
     assert not running.turn(1)
-    assert len(spout.asked) == 1
+    assert len(spout.limits) == 1
     assert running.next_ns is None
-    assert running.position == MOST
+    assert running.position == MAX_ROWS
     assert not running.exhausted
     assert running.drained
 
 
 def test_a_source_that_never_started_can_be_stopped() -> None:
-    running = spout_of(Count(), Max(), Below())
+    running = spout_of(CountingSpout(), Max(), Downstream())
     assert not running.turn(10**12)
     assert running.next_ns is None
     running.stop()
@@ -116,7 +116,7 @@ def test_a_source_that_never_started_can_be_stopped() -> None:
 
 
 def test_a_source_whose_start_lies_ahead_can_be_stopped() -> None:
-    running = spout_of(Count(), Max(), Below())
+    running = spout_of(CountingSpout(), Max(), Downstream())
     running.start(500)
     running.turn(100)
     running.stop()
@@ -126,28 +126,28 @@ def test_a_source_whose_start_lies_ahead_can_be_stopped() -> None:
 
 
 def test_without_credit_a_source_emits_nothing_and_is_blocked() -> None:
-    below = Below(window=100)
-    running = spout_of(Count(), Constant(1e6), below)
+    downstream = Downstream(window=100)
+    running = spout_of(CountingSpout(), Constant(1e6), downstream)
     running.start(0)
     for now in range(0, S, S // 100):
         running.turn(now)
-    assert running.position < 100 + 2 * MOST
+    assert running.position < 100 + 2 * MAX_ROWS
     assert running.meter.blocked_ns > S // 2
     assert running.next_ns is None
 
 
 def test_an_operator_that_gives_more_rows_than_were_due_is_told_so() -> None:
-    class Greedy(Count):
+    class Greedy(CountingSpout):
         def next_batch(self, limit: int) -> Sequence[Row]:
             return super().next_batch(limit + 1)
 
-    running = spout_of(Greedy(), Constant(10.0), Below())
+    running = spout_of(Greedy(), Constant(10.0), Downstream())
     running.start(0)
     with pytest.raises(RunError, match=r"s\[0\]: next_batch gave 2 rows, the limit was 1"):
         running.turn(0)
 
 
-class Broken(Count):
+class Broken(CountingSpout):
     """Fails as told."""
 
     def __init__(self, fault: Exception) -> None:
@@ -166,14 +166,14 @@ class Broken(Count):
     ],
 )
 def test_an_operators_failure_names_the_executor_and_the_line(fault: Exception, message: str) -> None:
-    running = spout_of(Broken(fault), Max(), Below())
+    running = spout_of(Broken(fault), Max(), Downstream())
     running.start(0)
     with pytest.raises(RunError, match=message):
         running.turn(0)
 
 
 def test_a_spout_that_waits_for_its_state_emits_nothing() -> None:
-    running = spout_of(Count(), Max(), Below())
+    running = spout_of(CountingSpout(), Max(), Downstream())
     running.start(0)
     running.live = False
     assert not running.turn(5)
@@ -182,13 +182,13 @@ def test_a_spout_that_waits_for_its_state_emits_nothing() -> None:
 
 
 @settings(deadline=None, max_examples=200)
-@given(ticking(), st.lists(st.integers(0, 30 * STEP_NS), max_size=30), st.integers(0, S), st.booleans())
+@given(ticking_spouts(), st.lists(st.integers(0, 30 * STEP_NS), max_size=30), st.integers(0, S), st.booleans())
 def test_ticks_part_the_records_at_their_times_and_the_last_is_behind_the_last_record_wherever_that_is(
     given_spout: tuple, steps: list[int], start: int, stopped: bool
 ) -> None:
     rate, spout, times, index, of = given_spout
-    below = Below()
-    running = spout_of(spout, rate, below, index, of)
+    downstream = Downstream()
+    running = spout_of(spout, rate, downstream, index, of)
     running.start(start)
     clock = running._clock
     now = start
@@ -196,8 +196,8 @@ def test_ticks_part_the_records_at_their_times_and_the_last_is_behind_the_last_r
     for step in steps:
         now += step
         while running.turn(now):
-            below.outgoing.flush()
-            if below.marks and isinstance(tick := below.marks[-1], Tick):
+            downstream.outgoing.flush()
+            if downstream.marks and isinstance(tick := downstream.marks[-1], Tick):
                 due = clock.tick_due_ns(tick.time_ns)
                 assert due is None or start + due <= now, "a tick before it was due"
     if stopped:
@@ -207,9 +207,9 @@ def test_ticks_part_the_records_at_their_times_and_the_last_is_behind_the_last_r
         while not running.ending:
             now = running.next_ns if running.next_ns is not None and running.next_ns > now else now
             running.turn(now)
-    assert shown(below.arrived) == expected(times[: running.position], spout.tick_ns)
+    assert describe_output(downstream.arrived) == expected_output(times[: running.position], spout.tick_ns)
     assert running.position == len(times) or stopped
-    for tick in below.marks[:-1]:
+    for tick in downstream.marks[:-1]:
         assert isinstance(tick, Tick)
         assert tick.time_ns == tick.number * spout.tick_ns
         due = clock.tick_due_ns(tick.time_ns)
@@ -220,30 +220,41 @@ def test_ticks_part_the_records_at_their_times_and_the_last_is_behind_the_last_r
 
 
 def test_a_tick_comes_when_it_is_due_and_does_not_wait_for_the_record_behind_it() -> None:
-    below = Below()
-    running = spout_of(Recorded([0, 10, 5 * S], S), Replay(1.0), below)
+    downstream = Downstream()
+    running = spout_of(TimedSpout([0, 10, 5 * S], S), Replay(1.0), downstream)
     running.start(7)
     while running.turn(7 + 10):
         pass
     assert running.next_ns == 7 + S
     assert not running.turn(7 + S - 1)
     assert running.turn(7 + S)
-    below.outgoing.flush()
-    assert shown(below.arrived) == [0, 1, "tick 1"]
+    downstream.outgoing.flush()
+    assert describe_output(downstream.arrived) == [0, 1, "tick 1"]
     # Those behind it are sent only with the next record: whether it comes is not known yet.
     assert not running.turn(7 + 5 * S - 1)
     while running.turn(7 + 5 * S):
         pass
-    below.outgoing.flush()
-    assert shown(below.arrived) == [0, 1, "tick 1", "tick 2", "tick 3", "tick 4", "tick 5", 2, "tick 6", "end"]
+    downstream.outgoing.flush()
+    assert describe_output(downstream.arrived) == [
+        0,
+        1,
+        "tick 1",
+        "tick 2",
+        "tick 3",
+        "tick 4",
+        "tick 5",
+        2,
+        "tick 6",
+        "end",
+    ]
 
 
 def test_a_tick_that_comes_late_says_when_it_was_due() -> None:
-    below = Below()
-    running = spout_of(Count(tick_ns=S), Constant(1.0), below)
+    downstream = Downstream()
+    running = spout_of(CountingSpout(tick_ns=S), Constant(1.0), downstream)
     running.start(50)
     while running.turn(50 + 3 * S):
         pass
-    assert below.marks == [Tick(number, number * S, 50 + (number - 1) * S) for number in (1, 2, 3)] or below.marks == [
-        Tick(number, number * S, 50 + number * S) for number in (1, 2, 3)
-    ]
+    assert downstream.marks == [
+        Tick(number, number * S, 50 + (number - 1) * S) for number in (1, 2, 3)
+    ] or downstream.marks == [Tick(number, number * S, 50 + number * S) for number in (1, 2, 3)]

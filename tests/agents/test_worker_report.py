@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pyarrow.parquet
-from scripted import Limits, run_spec, scripted_run
-from turns import Count, Echo
+from executor_harness import CountingSpout, EchoBolt
+from scripted_run import Limits, run_spec, scripted_run
 
 from agents.collected_traces import collect
 from agents.protocol import Connect, Cut, Go, Mark, Move, PairSent, Prepare, Slot, Worked, encode
@@ -29,7 +29,7 @@ TOPOLOGY = Topology(
 
 
 def operators(component: str) -> Operator:
-    return Count() if component == "s" else Echo()
+    return CountingSpout() if component == "s" else EchoBolt()
 
 
 def rows_of(folder: Path, table: str) -> list[dict[str, Any]]:

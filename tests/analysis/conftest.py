@@ -1,7 +1,7 @@
-"""Campaign folders as `millrace run` leaves them, with invented measurements written by the real trace writer.
+"""Campaign folders as `millrace run` leaves them, with synthetic measurements from the real trace writer.
 
-The shapes are those of a real run (executors of WordCount and Exclamation, one row per executor and second, ticks
-of every worker at its own phase, histogram buckets of the runtime); the values are drawn from a seeded generator.
+The shapes are those of real runs (executors of WordCount and Exclamation, one row per executor and second, ticks of
+each worker at its own phase, histogram buckets of the runtime); the values come from a seeded generator.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from invented_energy import Invented, no_meter
+from synthetic_energy import SyntheticEnergy, no_meter
 
 from agents.collected_traces import TABLES, collect
 from agents.trace import AGENT, TraceWriter
@@ -43,8 +43,8 @@ HEAT = "cpu0: the core has throttled itself for heat 3 times"
 
 
 @dataclass
-class Made:
-    """How a campaign shall look; with `empty_traces` without rows that take long and that only the job reads."""
+class CampaignShape:
+    """Shape of a campaign; `empty_traces` leaves out rows, which take long and which only the job reads."""
 
     workloads: Sequence[str] = ("wordcount", "exclamation")
     schedulers: Sequence[str] = ("even", "top-storm")
@@ -65,41 +65,41 @@ class Made:
     not_given: Mapping[str, Sequence[str]] = field(default_factory=dict)
     empty_traces: bool = False
 
-    def energy(self, key: tuple[str, str, int]) -> Invented | None:
-        """Of a run of a metered workload: the first scheduler costs a third more."""
+    def energy(self, key: tuple[str, str, int]) -> SyntheticEnergy | None:
+        """Return the energy of a run of a metered workload; the first scheduler needs a third more."""
         workload, scheduler, repetition = key
         if workload not in self.metered:
             return None
         tuples = round(RATE[workload] * FAN_OUT[workload] * self.duration_s)
         watts = (40.0 if scheduler == self.schedulers[0] else 30.0) + 0.25 * repetition
-        return Invented(watts, self.duration_s, tuples, key in self.modelled, key in self.gap)
+        return SyntheticEnergy(watts, self.duration_s, tuples, key in self.modelled, key in self.gap)
 
 
 def place(workload: str, scheduler: str) -> list[dict[str, Any]]:
-    """One worker on each of five nodes for `even`, all of them on the first two nodes otherwise."""
+    """Return a placement: one worker on each of five nodes for `even`, otherwise all on the first two nodes."""
     executors = [f"{name}[{index}]" for name, _, count in WORKLOADS[workload] for index in range(count)]
     slots = [(node, 0) for node in NODES] if scheduler == "even" else [("n1", s) for s in range(4)] + [("n2", 0)]
     chosen = [slots[at % 5] for at in range(len(executors))]
     return [{"executor": e, "node": n, "slot": s} for e, (n, s) in zip(executors, chosen, strict=True)]
 
 
-def make_campaign(folder: Path, made: Made) -> Path:
+def make_campaign(folder: Path, shape: CampaignShape) -> Path:
     """Write a campaign's folder and return it."""
     folder.mkdir(parents=True)
     agenda = {
         "name": "invented",
         "inventory": "loopback",
-        "repetitions": made.repetitions,
+        "repetitions": shape.repetitions,
         "order": "interleaved",
-        "seed": made.seed,
-        "warmup_s": made.warmup_s,
-        "duration_s": made.duration_s,
+        "seed": shape.seed,
+        "warmup_s": shape.warmup_s,
+        "duration_s": shape.duration_s,
         "workloads": [
             {"name": w, "label": w, "params": {"ackers": 3}, "rate": {"kind": "constant", "tuples_per_s": RATE[w]}}
-            for w in made.workloads
+            for w in shape.workloads
         ],
-        "schedulers": [{"name": name, "params": {}} for name in made.schedulers],
-        "baseline": made.schedulers[0],
+        "schedulers": [{"name": name, "params": {}} for name in shape.schedulers],
+        "baseline": shape.schedulers[0],
         "sensors": ["cpu", "memory", "network", "power"],
     }
     document = {
@@ -108,29 +108,29 @@ def make_campaign(folder: Path, made: Made) -> Path:
         "git_commit": "0123456789abcdef0123456789abcdef01234567",
         "git_dirty": True,
         "host": HOST,
-        "seeds": {"campaign": made.seed},
+        "seeds": {"campaign": shape.seed},
     }
     (folder / "campaign.json").write_text(json.dumps(document, indent=2))
     number = 0
-    for repetition in range(1, made.repetitions + 1):
-        for workload in made.workloads:
-            for scheduler in made.schedulers:
+    for repetition in range(1, shape.repetitions + 1):
+        for workload in shape.workloads:
+            for scheduler in shape.schedulers:
                 number += 1
                 name = f"{number:03d}-{workload}-{scheduler}-r{repetition}"
-                _make_run(folder / "runs" / name, made, workload, scheduler, repetition, number)
+                _make_run(folder / "runs" / name, shape, workload, scheduler, repetition, number)
     return folder
 
 
-def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetition: int, number: int) -> None:
+def _make_run(folder: Path, shape: CampaignShape, workload: str, scheduler: str, repetition: int, number: int) -> None:
     folder.mkdir(parents=True)
     key = (workload, scheduler, repetition)
-    if key in made.cut_off:
+    if key in shape.cut_off:
         return
     start = 5_000 * NS + number * 100 * NS + number * 137_731_913
-    measure = start + round(made.warmup_s * NS)
-    end = measure + round(made.duration_s * NS)
+    measure = start + round(shape.warmup_s * NS)
+    end = measure + round(shape.duration_s * NS)
     assignments = place(workload, scheduler)
-    energy = made.energy(key)
+    energy = shape.energy(key)
     document: dict[str, Any] = {
         "status": "ok",
         "reason": "",
@@ -146,7 +146,7 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
             "topologies": {workload: {"status": "placed", "message": "", "assignments": assignments, "unassigned": []}},
             "nodes": [{"id": node, "computing_power": 10.0, "index": 1} for node in NODES],
         },
-        "not_given": list(made.not_given.get(scheduler, ())),
+        "not_given": list(shape.not_given.get(scheduler, ())),
         "inputs": [{"name": "text", "sha256": "0" * 64, "records": 11452, "origin": "invented words"}],
         "times": {
             "created_utc": "2026-03-01T10:00:00Z",
@@ -160,41 +160,41 @@ def _make_run(folder: Path, made: Made, workload: str, scheduler: str, repetitio
         },
         "verification": {"status": "passed", "checked": 4000 + number, "quarantined": {}},
         "measured": {
-            "saturated": key in made.saturated,
-            "energy": energy.block(NODES) if energy else no_meter(NODES[0], NODES),
+            "saturated": key in shape.saturated,
+            "energy": energy.record(NODES) if energy else no_meter(NODES[0], NODES),
         },
-        "suspect": [HEAT] if key in made.suspect else [],
+        "suspect": [HEAT] if key in shape.suspect else [],
         "calibration": [],
     }
-    if key in made.failed:
-        document |= {"status": "failed", "reason": made.failed[key], "verification": {"status": "none"}}
-    elif key in made.skipped:
+    if key in shape.failed:
+        document |= {"status": "failed", "reason": shape.failed[key], "verification": {"status": "none"}}
+    elif key in shape.skipped:
         document |= {"status": "skipped", "reason": "an earlier attempt failed", "verification": {"status": "none"}}
-    elif key in made.wrong:
+    elif key in shape.wrong:
         message = "('the',) = (3,), the reference has (4,)"
         document["verification"] = {"status": "failed", "checked": 12, "message": message}
-    if document["status"] == "ok" and made.empty_traces:
+    if document["status"] == "ok" and shape.empty_traces:
         (folder / "traces").mkdir()
         for name, schema in TABLES.items():
             pyarrow.parquet.write_table(schema.empty_table(), folder / "traces" / f"{name}.parquet")
     elif document["status"] == "ok":
         times = (start, measure, end)
-        tracer = Tracer(folder, made, workload, scheduler, number, assignments, times, key in made.saturated)
-        if scheduler in made.gated:
-            tracer.slots()
+        traces = TraceGenerator(folder, shape, workload, scheduler, number, assignments, times, key in shape.saturated)
+        if scheduler in shape.gated:
+            traces.slots()
         if energy:
-            tracer.energy(energy, key in made.suspect)
-        tracer.write()
+            traces.energy(energy, key in shape.suspect)
+        traces.write()
     (folder / "run.json").write_text(json.dumps(document, indent=2))
 
 
-class Tracer:
+class TraceGenerator:
     """Writes the traces of one run."""
 
     def __init__(
         self,
         folder: Path,
-        made: Made,
+        shape: CampaignShape,
         workload: str,
         scheduler: str,
         number: int,
@@ -203,11 +203,11 @@ class Tracer:
         saturated: bool,
     ) -> None:
         self.folder, self.workload, self.scheduler = folder, workload, scheduler
-        self.random = random.Random(f"{made.seed} {number}")  # noqa: S311 - no secret is made here
+        self.random = random.Random(f"{shape.seed} {number}")  # noqa: S311 - no secret is made here
         self.place = {a["executor"]: (a["node"], a["slot"]) for a in assignments}
         self.start, self.measure, self.end = times
         self.saturated = saturated
-        self.metered = workload in made.metered
+        self.metered = workload in shape.metered
         self.due: dict[str, int] = defaultdict(int)
         self.role = {name: role for name, role, _ in WORKLOADS[workload]}
         self.size = {name: count for name, _, count in WORKLOADS[workload]}
@@ -219,14 +219,14 @@ class Tracer:
         self.writers: dict[tuple[str, int], TraceWriter] = {}
 
     def writer(self, node: str, worker: int) -> TraceWriter:
-        """The writer of a worker's, or of an agent's, process."""
+        """Return the trace writer of a worker or an agent."""
         if (node, worker) not in self.writers:
             path = self.folder / "raw" / (node or ".controller")
             self.writers[node, worker] = TraceWriter(path, self.folder.name, node, worker)
         return self.writers[node, worker]
 
     def write(self) -> None:
-        """Write and collect everything."""
+        """Write and collect all traces."""
         for node, slot in sorted(set(self.place.values())):
             self.worker(node, slot)
         for node in NODES:
@@ -239,7 +239,7 @@ class Tracer:
         (self.folder / "raw").rmdir()
 
     def slots(self) -> None:
-        """Rows of the controller: slots of 5 ms; every fourth idle, every fifth other with two parts for one."""
+        """Add the controller's slots of 5 ms; every fourth is idle, every fifth other has two parts for one."""
         out = self.writer("", AGENT)
         self.mark(out)
         length = 5_000_000
@@ -253,24 +253,24 @@ class Tracer:
             row = ("0 -", length, parts, parts * 64, largest, *times, number % 10, 7, *stages, *queued, received)
             out.add("slot", at, 1, number, *row)
 
-    def energy(self, invented: Invented, hot: bool) -> None:
-        """What meters said, and who used it."""
+    def energy(self, synthetic: SyntheticEnergy, hot: bool) -> None:
+        """Add rows of meters, and of the energy attributed to consumers."""
         for node in NODES:
-            invented.power(self.writer(node, AGENT).add, self.start, self.measure, self.end)
-        if not invented.gap:
-            invented.parts(self.writer, self.place, NODES[0], self.measure, self.end)
+            synthetic.add_power_rows(self.writer(node, AGENT).add, self.start, self.measure, self.end)
+        if not synthetic.gap:
+            synthetic.add_energy_rows(self.writer, self.place, NODES[0], self.measure, self.end)
         if hot:
             self.writer("n1", AGENT).add("event", self.measure + NS // 2, "cpu_throttled", "cpu0", HEAT, 3.0)
 
     def ticks(self) -> list[int]:
-        """Once a second at a phase of its own, a little late now and then, and once more at the end."""
+        """Return times of reports: once a second at a random phase, sometimes late, and once more at the end."""
         phase = self.random.randrange(NS)
         count = (self.end - self.start) // NS
         late = [self.random.randrange(20_000_000) for _ in range(count)]
         return [self.start + phase + k * NS + late[k] for k in range(count)] + [self.end + 30_000_000]
 
     def worker(self, node: str, slot: int) -> None:
-        """Rows of one worker's process."""
+        """Add rows of one worker."""
         out, draw = self.writer(node, slot), self.random
         mine = [executor for executor, where in self.place.items() if where == (node, slot)]
         out.add("event", self.start - NS, "worker_started", f"worker {slot}", None, None)
@@ -287,7 +287,7 @@ class Tracer:
                 busy, blocked = int(moved * draw.uniform(2e3, 3e3)), draw.randrange(5_000_000)
                 source = (None, None, None)
                 if role == "spout":
-                    # Saturated sources have to wait for three quarters of the time, and a third of what is due is left.
+                    # Saturated sources wait for three quarters of the time, and a third of what is due remains.
                     self.due[executor] += moved + self.saturated * moved // 2
                     late, blocked = (
                         ((tick - self.start) // 3, round(span * 0.75 * NS)) if self.saturated else (late, blocked)
@@ -302,12 +302,12 @@ class Tracer:
             before = min(tick, self.end)
 
     def mark(self, out: TraceWriter) -> None:
-        """A process hears of the measured interval's ends a little later than the controller sends them."""
+        """Add marks of the measured interval, slightly later than the controller sends them."""
         for kind, at in (("measure_start", self.measure), ("measure_end", self.end)):
             out.add("event", at + self.random.randrange(3_000_000), kind, "", None, None)
 
     def channels(self, out: TraceWriter, tick: int, executor: str, component: str, emitted: int) -> None:
-        """What an executor sent to each executor downstream."""
+        """Add what an executor sent to each downstream executor."""
         target = self.next.get(component)
         if target is None or not emitted:
             return
@@ -322,7 +322,7 @@ class Tracer:
                 out.add("channel", tick, executor, name, "default", hop, there[0], tuples, 1 + tuples // 64, nbytes)
 
     def latencies(self, out: TraceWriter, tick: int, executor: str) -> None:
-        """Sampled latencies, longer where tuples cross more sockets."""
+        """Add sampled latencies, longer where tuples cross more sockets."""
         centre = 1.2e6 if self.scheduler == "even" else 0.8e6
         counts: dict[int, int] = {}
         for _ in range(60):
@@ -332,7 +332,7 @@ class Tracer:
             out.add("latency", tick, executor, value, count)
 
     def agent(self, node: str) -> None:
-        """Rows of a node agent: sensors once a second."""
+        """Add rows of a node agent: sensors once a second."""
         out, draw = self.writer(node, AGENT), self.random
         if not self.metered:
             out.add("event", self.start - NS, "sensor_absent", "power", "no energy source on this host", None)
@@ -360,10 +360,10 @@ class Tracer:
 
 @pytest.fixture(scope="session")
 def campaign_maker() -> Callable[..., Path]:
-    """`maker(folder, **how)` writes a campaign's folder; `how` are fields of `Made`."""
+    """`maker(folder, **how)` writes a campaign's folder; `how` are fields of `CampaignShape`."""
 
     def make(folder: Path, **how: Any) -> Path:
-        return make_campaign(folder, Made(**how))
+        return make_campaign(folder, CampaignShape(**how))
 
     return make
 
@@ -372,7 +372,7 @@ def campaign_maker() -> Callable[..., Path]:
 def small_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Path:
     """Two workloads, two schedulers, three repetitions; two runs that do not count.
 
-    The folder's name is one that Spark would read as a pattern and that a URI must escape.
+    Spark would read the folder's name as a pattern, and a URI must escape it.
     """
     return campaign_maker(
         tmp_path_factory.mktemp("small") / "a {b} [c] %20+é" / "20260301T100000Z",
@@ -396,5 +396,5 @@ def large_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Cal
 
 @pytest.fixture(scope="session")
 def small_report(small_campaign: Path) -> Path:
-    """The report's folder of `small_campaign`, by Sail; only for tests marked sail. Spark's is the same to the byte."""
+    """The report's folder of `small_campaign`, by Sail; only for tests marked sail. Spark's is byte-identical."""
     return render(small_campaign, engine="sail").parent

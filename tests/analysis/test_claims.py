@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded_campaign import invented
+from synthetic_campaign import write_campaign
 
 from analysis.claims import (
     CONFIRMED,
@@ -118,7 +118,7 @@ def test_a_placement_has_the_claimed_value_or_not() -> None:
 
 
 def test_a_campaign_shows_how_many_times_better_one_scheduler_is(tmp_path: Path) -> None:
-    folder = invented(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=10)
+    folder = write_campaign(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=10)
     found = evidence(claim(2.0), load_campaign(folder))
     assert found is not None
     assert found.interval is not None
@@ -132,7 +132,7 @@ def test_a_campaign_shows_how_many_times_better_one_scheduler_is(tmp_path: Path)
 
 
 def test_repetitions_with_suspect_runs_are_left_out_and_counted(tmp_path: Path) -> None:
-    folder = invented(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=11)
+    folder = write_campaign(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=11)
     for path in (folder / "runs" / f"00{n}-wordcount-even" / "run.json" for n in (1, 2)):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"suspect": ["host busy"]}))
     found = evidence(claim(2.0), load_campaign(folder))
@@ -148,7 +148,7 @@ def test_repetitions_with_suspect_runs_are_left_out_and_counted(tmp_path: Path) 
 
 
 def test_other_schedulers_of_the_campaign_are_compared_with_the_rival_in_the_same_way(tmp_path: Path) -> None:
-    folder = invented(tmp_path / "one", {"even": 1.0, "top-storm": 0.5, "random": 0.5}, repetitions=10)
+    folder = write_campaign(tmp_path / "one", {"even": 1.0, "top-storm": 0.5, "random": 0.5}, repetitions=10)
     found = evidence(claim(2.0), load_campaign(folder))
     assert found is not None
     assert list(found.others) == ["random"]
@@ -207,7 +207,7 @@ def test_the_spread_over_nodes_is_that_of_the_tuples_that_their_bolts_processed(
 
 
 def test_a_run_without_traces_used_nothing_that_is_known(tmp_path: Path) -> None:
-    folder = invented(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=1)
+    folder = write_campaign(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=1)
     used = used_by(load_campaign(folder).runs[0])
     assert (used.cores, used.link) == (None, None)
     assert node_spread(load_campaign(folder).runs[0]) is None

@@ -7,7 +7,7 @@ from typing import Any
 from analysis.noise import noise_notes
 from analysis.noisy_settings import before_a_run
 from analysis.results import load_campaign
-from tests.support.recorded_campaign import invented
+from tests.support.synthetic_campaign import write_campaign
 
 QUIET = {"governor": "performance", "turbo": "off", "smt": "off", "swap": "off", "huge_pages": "never"}
 NOISY = {"governor": "powersave", "turbo": "on", "smt": "on", "swap": "on", "huge_pages": "always"}
@@ -21,7 +21,7 @@ def machine(name: str, settings: dict[str, Any] | None) -> dict[str, Any]:
 
 def note(folder: Path, host: dict[str, Any], nodes: dict[str, Any], cpu: Any = None) -> list[tuple[str, str]]:
     """Return the note on a campaign of two runs whose nodes have these facts."""
-    path = invented(folder / "c", {"even": 1.0}, 2, host=host)
+    path = write_campaign(folder / "c", {"even": 1.0}, 2, host=host)
     record = json.loads((path / "campaign.json").read_text())
     record["agenda"]["cpu"] = cpu
     (path / "campaign.json").write_text(json.dumps(record))
@@ -69,7 +69,7 @@ def test_what_a_setting_costs_is_given_where_two_variants_differ_in_it_alone(tmp
         {"label": "slow", "nodes": {"*": {"turbo": False, "governor": "performance"}}},
         {"label": "both", "nodes": {"*": {"turbo": False, "governor": "powersave"}}},
     ]
-    path = invented(tmp_path / "c", {"even": 1.0}, 20, host=machine("a", NOISY))
+    path = write_campaign(tmp_path / "c", {"even": 1.0}, 20, host=machine("a", NOISY))
     document = json.loads((path / "campaign.json").read_text())
     document["agenda"]["cpu"] = cpu
     (path / "campaign.json").write_text(json.dumps(document))

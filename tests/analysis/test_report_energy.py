@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invented_energy import CONSUMERS, IDLE
+from synthetic_energy import CONSUMERS, IDLE
 
 from analysis.build import COLUMNS, build
 from analysis.results import load_campaign

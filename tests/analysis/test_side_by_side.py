@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_campaign import invented
+from synthetic_campaign import write_campaign
 
 from analysis import side_by_side
 from analysis.side_by_side import compare_campaigns
@@ -25,9 +25,9 @@ def compared(out: Path, *folders: Path) -> tuple[dict[tuple[str, ...], Row], lis
 
 
 def test_ratios_are_those_of_each_campaign_and_schedulers_of_one_name_stay_apart(tmp_path: Path) -> None:
-    one = invented(tmp_path / "one", {"even": 1.0, "top-storm": 0.8}, repetitions=10)
-    other = invented(tmp_path / "other", {"top-storm": 1.3, "even": 1.0}, repetitions=11)
-    few = invented(tmp_path / "few", {"even": 1.0, "top-storm": 2.0}, repetitions=3)
+    one = write_campaign(tmp_path / "one", {"even": 1.0, "top-storm": 0.8}, repetitions=10)
+    other = write_campaign(tmp_path / "other", {"top-storm": 1.3, "even": 1.0}, repetitions=11)
+    few = write_campaign(tmp_path / "few", {"even": 1.0, "top-storm": 2.0}, repetitions=3)
     rows, _ = compared(tmp_path / "out", one, other, few)
     for label, n, factor in (("C1", 10, 0.8), ("C2", 11, 1.3), ("C3", 3, 2.0)):
         row = rows["top-storm", label, "latency_p95_ms"]
@@ -59,11 +59,11 @@ def test_every_difference_of_the_setup_is_listed_by_part_and_nothing_else(tmp_pa
     nodes = [{"id": "n1", "cores": 2}]
     flags = [f"flag{number}" for number in range(9)]
     host: dict[str, Any] = {"hostname": "a", "cores_online": 2, "clock": "boot 1", "isa": flags, "list": flags}
-    one = invented(tmp_path / "x" / "same", {"even": 1.0}, 1, host=host, cluster={"nodes": nodes})
+    one = write_campaign(tmp_path / "x" / "same", {"even": 1.0}, 1, host=host, cluster={"nodes": nodes})
     host = host | {"clock": "boot 2", "cores_online": 8, "cpu_model": None, "isa": [*flags[1:], "avx", "sse"]}
     nodes = [{"id": "n1", "cores": 4}, {"id": "n2"}]
     keys: dict[str, Any] = {"host": host, "cluster": {"nodes": nodes}, "version": "0.3.0"}
-    other = invented(tmp_path / "y" / "same", {"even": 1.0}, 1, **keys)
+    other = write_campaign(tmp_path / "y" / "same", {"even": 1.0}, 1, **keys)
     record = json.loads((one / "campaign.json").read_text())
     record["agenda"]["warmup_s"] = 5
     (one / "campaign.json").write_text(json.dumps(record))
@@ -104,7 +104,7 @@ def test_every_difference_of_the_setup_is_listed_by_part_and_nothing_else(tmp_pa
 
 
 def test_results_of_0_1_0_are_compared_with_fresh_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fresh = invented(tmp_path / "fresh", {"even": 1.0, "top-storm": 0.5}, 2)
+    fresh = write_campaign(tmp_path / "fresh", {"even": 1.0, "top-storm": 0.5}, 2)
     assert run(["compare", str(KEPT), str(fresh), "--out", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
     lines = [line.split() for line in shown.splitlines()]
@@ -117,8 +117,8 @@ def test_results_of_0_1_0_are_compared_with_fresh_ones(tmp_path: Path, capsys: p
 
 
 def test_without_a_common_scheduler_there_are_no_ratios(tmp_path: Path) -> None:
-    one = invented(tmp_path / "one", {"even": 1.0}, 2)
-    other = invented(tmp_path / "other", {"<b>top": 1.0}, 2)
+    one = write_campaign(tmp_path / "one", {"even": 1.0}, 2)
+    other = write_campaign(tmp_path / "other", {"<b>top": 1.0}, 2)
     rows, _ = compared(tmp_path / "out", one, other)
     assert {row["ratio"] for row in rows.values()} == {row["baseline"] for row in rows.values()} == {None}
     page = (tmp_path / "out" / "index.html").read_text()
@@ -130,8 +130,8 @@ def test_without_a_common_scheduler_there_are_no_ratios(tmp_path: Path) -> None:
 def test_what_cannot_be_compared_is_refused_and_nothing_is_touched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = invented(tmp_path / "one", {"even": 1.0}, 1)
-    newer = invented(tmp_path / "newer", {"even": 1.0}, 1, results_version=99)
+    one = write_campaign(tmp_path / "one", {"even": 1.0}, 1)
+    newer = write_campaign(tmp_path / "newer", {"even": 1.0}, 1, results_version=99)
     before = sorted(tmp_path.rglob("*"))
     for folders, out, words in (
         ([one], "out", "at least two campaigns"),
@@ -147,7 +147,7 @@ def test_what_cannot_be_compared_is_refused_and_nothing_is_touched(
 
 
 def test_an_interrupted_comparison_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = invented(tmp_path / "in" / "one", {"even": 1.0}, 1)
+    one = write_campaign(tmp_path / "in" / "one", {"even": 1.0}, 1)
     out = tmp_path / "out" / "here"
     compare_campaigns([one, KEPT], out)
     page = (out / "index.html").read_text()

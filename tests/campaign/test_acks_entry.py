@@ -32,18 +32,18 @@ timeline:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path) -> Path:
     (tmp_path / "three.yaml").write_text(CLUSTER)
     return tmp_path
 
 
-def plan(desk: Path, text: str) -> Plan:
-    (desk / "a.yaml").write_text(text)
-    return plan_of(agenda_of(read(desk / "a.yaml")), cluster_of(read(desk / "three.yaml")))
+def plan(workspace: Path, text: str) -> Plan:
+    (workspace / "a.yaml").write_text(text)
+    return plan_of(agenda_of(read(workspace / "a.yaml")), cluster_of(read(workspace / "three.yaml")))
 
 
-def test_the_topology_that_runs_has_acknowledgements_and_schedulers_do_not_see_them(desk: Path) -> None:
-    found = plan(desk, AGENDA)
+def test_the_topology_that_runs_has_acknowledgements_and_schedulers_do_not_see_them(workspace: Path) -> None:
+    found = plan(workspace, AGENDA)
     application, places = found.applications["wordcount"], found.placed["wordcount", "even"].places
     assert ACKED not in application.topology.component
     assert not application.topology.component[ACKER].inputs
@@ -53,8 +53,8 @@ def test_the_topology_that_runs_has_acknowledgements_and_schedulers_do_not_see_t
     assert all(running[f"{ACKED}[{at}]"] == places[f"spout[{at}]"] for at in range(5))
 
 
-def test_acknowledgements_are_off_by_default(desk: Path) -> None:
-    found = plan(desk, AGENDA.replace("acks: true\n", ""))
+def test_acknowledgements_are_off_by_default(workspace: Path) -> None:
+    found = plan(workspace, AGENDA.replace("acks: true\n", ""))
     application, places = found.applications["wordcount"], found.placed["wordcount", "even"].places
     assert application.running is application.topology
     assert application.running_places(places) is places
@@ -80,7 +80,9 @@ def test_acknowledgements_are_off_by_default(desk: Path) -> None:
         ("acks: true", "acks: yes please", "a.yaml:3: acks: "),
     ],
 )
-def test_what_cannot_be_acknowledged_is_refused_with_the_reason(desk: Path, old: str, new: str, message: str) -> None:
+def test_what_cannot_be_acknowledged_is_refused_with_the_reason(
+    workspace: Path, old: str, new: str, message: str
+) -> None:
     with pytest.raises(InputError) as fault:
-        plan(desk, AGENDA.replace(old, new))
-    assert str(fault.value).removeprefix(f"{desk}/").startswith(message)
+        plan(workspace, AGENDA.replace(old, new))
+    assert str(fault.value).removeprefix(f"{workspace}/").startswith(message)

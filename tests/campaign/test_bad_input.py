@@ -31,7 +31,7 @@ from controller.host.ownership import PARTIAL
 from inventory.documents import dump_json, parse
 from inventory.errors import RunError
 from inventory.reading import read_cluster
-from tests.support.recorded_campaign import invented
+from tests.support.synthetic_campaign import write_campaign
 
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"
 
@@ -187,7 +187,7 @@ def with_energy(**energy: object) -> Act:
     """Compare runs with this energy; it has to leave no figure to divide by."""
 
     def act() -> None:
-        folder = invented(Path("energy"), {"even": 1.0, "top-storm": 1.0}, 2)
+        folder = write_campaign(Path("energy"), {"even": 1.0, "top-storm": 1.0}, 2)
         for path in folder.glob("runs/*/run.json"):
             record = json.loads(path.read_text())
             record["measured"]["energy"] = energy or None

@@ -13,7 +13,7 @@ import pytest
 import slow_meter
 from hypothesis import given
 from hypothesis import strategies as st
-from living import HIGH_KHZ, LOW_KHZ, LivingMachine, Truth
+from modelled_machine import HIGH_KHZ, LOW_KHZ, ModelledMachine, PowerModelParameters
 from sshd import lab
 
 from agents.host.calibration import LOADS, CalibrationStep
@@ -26,7 +26,7 @@ from inventory.errors import RunError
 from inventory.reading import folder_of, read_cluster
 from inventory.values import EnergyModel
 
-TRUTH = Truth(12.0, 48.0, 2.0)
+TRUTH = PowerModelParameters(12.0, 48.0, 2.0)
 CLUSTER = """\
 nodes:
   - {id: n1, class: fast}
@@ -34,7 +34,7 @@ nodes:
   - {id: n3, class: fast, power: {p_s: 1, p_d: 2}}
   - {id: n4}
 """
-LONG_S = 100.0
+TIMEOUT_S = 100.0
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_power_that_does_not_rise_with_load_is_no_model() -> None:
 def test_the_parameters_of_a_living_machine_come_back_and_schedulers_have_them(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with LivingMachine(tmp_path / "root", TRUTH) as machine:
+    with ModelledMachine(tmp_path / "root", TRUTH) as machine:
         monkeypatch.setenv(ROOT_VARIABLE, str(machine.root))
         status = run(["--quiet", "calibrate", str(cluster), "n1", "--settle-s", "0.1", "--step-s", "0.6", "--json"])
         out, err = capsys.readouterr()
@@ -182,11 +182,11 @@ def test_an_unknown_node_is_named_with_the_nearest(cluster: Path, capsys: pytest
 
 
 def test_ctrl_c_puts_the_clocks_back_and_leaves_nothing(cluster: Path, tmp_path: Path) -> None:
-    with LivingMachine(tmp_path / "root", TRUTH) as machine:
+    with ModelledMachine(tmp_path / "root", TRUTH) as machine:
         child = _start(cluster, machine.root, tmp_path)
         _wait(lambda: machine.limits[0] == str(HIGH_KHZ))
         child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=LONG_S)
+        _, err = child.communicate(timeout=TIMEOUT_S)
         assert child.returncode == 130, err
         assert machine.limits == (str(LOW_KHZ), str(HIGH_KHZ))
     assert not (tmp_path / "facts").exists()
@@ -199,12 +199,12 @@ def test_over_ssh_a_node_is_calibrated_and_a_controller_that_is_killed_leaves_it
     cluster: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "lab").mkdir()
-    with lab(tmp_path / "lab", ["127.0.0.2"]) as nodes, LivingMachine(tmp_path / "root", TRUTH) as machine:
+    with lab(tmp_path / "lab", ["127.0.0.2"]) as nodes, ModelledMachine(tmp_path / "root", TRUTH) as machine:
         node = nodes.nodes["n1"]
         python = node.home / "venv" / "bin" / "python"
         python.write_text(python.read_text().replace("PYTHONPATH", f"{ROOT_VARIABLE}={machine.root} PYTHONPATH"))
         quick = _start(nodes.inventory, tmp_path, tmp_path, "--settle-s", "0", "--step-s", "0.6")
-        out, err = quick.communicate(timeout=LONG_S)
+        out, err = quick.communicate(timeout=TIMEOUT_S)
         assert quick.returncode == 0, err
         assert "p_s" in out
         assert (nodes.folder / "facts" / "power" / "lab" / "n1.json").is_file()
@@ -213,7 +213,7 @@ def test_over_ssh_a_node_is_calibrated_and_a_controller_that_is_killed_leaves_it
         killed.kill()
         killed.communicate()
         _wait(lambda: machine.limits == (str(LOW_KHZ), str(HIGH_KHZ)))
-        _wait(lambda: not node.started_here())
+        _wait(lambda: not node.campaign_processes())
 
 
 def _start(cluster: Path, root: Path, folder: Path, *options: str) -> "subprocess.Popen[str]":
@@ -239,7 +239,7 @@ def _start(cluster: Path, root: Path, folder: Path, *options: str) -> "subproces
 
 
 def _wait(condition: Any) -> None:
-    deadline = time.monotonic() + LONG_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

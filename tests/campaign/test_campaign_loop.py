@@ -12,7 +12,7 @@ import pytest
 
 from campaign.runner.event_loop import CampaignEventLoop, in_daemon_thread
 
-LONG_S = 60.0
+TIMEOUT_S = 60.0
 
 
 async def beat(beats: list[float]) -> None:
@@ -33,7 +33,7 @@ async def begin(beats: list[float]) -> asyncio.Task[None]:
 
 def comes(beats: list[float], count: int) -> bool:
     """Whether so many more beats come, while this thread is busy."""
-    wanted, deadline = len(beats) + count, time.monotonic() + LONG_S
+    wanted, deadline = len(beats) + count, time.monotonic() + TIMEOUT_S
     while len(beats) < wanted and time.monotonic() < deadline:
         time.sleep(0.001)
     return len(beats) >= wanted
@@ -71,7 +71,7 @@ def test_what_is_interrupted_is_cancelled_and_tidies_up(loop: CampaignEventLoop)
     async def work() -> None:
         asyncio.get_running_loop().call_soon(interrupt)
         try:
-            await asyncio.sleep(LONG_S)
+            await asyncio.sleep(TIMEOUT_S)
         finally:
             await asyncio.sleep(0)
             tidied.append(True)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from recorded_campaign import invented
+from synthetic_campaign import write_campaign
 
 from campaign.admin import claims as claims_module
 from campaign.admin.claims import LAB, SMALL, agenda_name, papers, read_claims
@@ -92,7 +92,9 @@ def test_pending_lists_agendas_with_their_time_the_shortest_first(capsys: pytest
 
 
 def test_results_decide_and_pages_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = invented(tmp_path / "pmod-growth-small", {"default": 1.0, "pmod": 1.0, "matrix": 1.0}, repetitions=10)
+    folder = write_campaign(
+        tmp_path / "pmod-growth-small", {"default": 1.0, "pmod": 1.0, "matrix": 1.0}, repetitions=10
+    )
     for path in folder.glob("runs/*-pmod/run.json"):
         record = json.loads(path.read_text())
         record["measured"]["sink_tuples_per_s"] = 1500.0
@@ -118,7 +120,9 @@ def test_results_decide_and_pages_are_written(tmp_path: Path, capsys: pytest.Cap
 def test_what_suspect_runs_show_is_on_the_page_and_decides_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = invented(tmp_path / "pmod-growth-small", {"default": 1.0, "pmod": 1.0, "matrix": 1.0}, repetitions=10)
+    folder = write_campaign(
+        tmp_path / "pmod-growth-small", {"default": 1.0, "pmod": 1.0, "matrix": 1.0}, repetitions=10
+    )
     for path in folder.glob("runs/*/run.json"):
         record = json.loads(path.read_text()) | {"suspect": ["this host: 60% of all cores worked for others"]}
         record["measured"]["sink_tuples_per_s"] = 1500.0 if record["scheduler"] == "pmod" else 1000.0

@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-import guarding
+import cpu_guardian_programs
 import pytest
 from fake_kernel import FakeKernel, all_files
 from trees.processors import CPU, acpi_shared
@@ -39,7 +39,7 @@ def die_with_guardian(control: CpuControl) -> None:
 
 def test_clean_puts_back_what_an_agent_and_its_guardian_left(host: FakeKernel) -> None:
     before = all_files(host.root)
-    control = CpuControl(host, "a campaign", guarding.GUARDIAN)
+    control = CpuControl(host, "a campaign", cpu_guardian_programs.GUARDIAN)
     control.apply(CpuRequest(governor="performance", cores=3))
     die_with_guardian(control)
     outcome = clean(host)
@@ -50,7 +50,7 @@ def test_clean_puts_back_what_an_agent_and_its_guardian_left(host: FakeKernel) -
 
 
 def test_clean_leaves_a_campaign_alone_that_lives(host: FakeKernel) -> None:
-    with CpuControl(host, "campaign one of alice", guarding.GUARDIAN) as control:
+    with CpuControl(host, "campaign one of alice", cpu_guardian_programs.GUARDIAN) as control:
         control.set_governor("performance")
         outcome = clean(host)
         assert outcome.running == ["campaign one of alice (it has set this host's CPUs)"]
@@ -59,7 +59,7 @@ def test_clean_leaves_a_campaign_alone_that_lives(host: FakeKernel) -> None:
 
 
 def test_clean_reports_settings_that_it_cannot_restore(host: FakeKernel) -> None:
-    control = CpuControl(host, "a campaign", guarding.GUARDIAN)
+    control = CpuControl(host, "a campaign", cpu_guardian_programs.GUARDIAN)
     control.set_governor("performance")
     die_with_guardian(control)
     host.ignore(f"{CPU}/cpufreq/policy2/scaling_governor")
@@ -78,7 +78,7 @@ def test_a_spoilt_journal_is_a_failure_that_names_it(host: FakeKernel) -> None:
 
 def test_the_next_agent_puts_back_what_a_dead_one_left(host: FakeKernel, caplog: pytest.LogCaptureFixture) -> None:
     before = all_files(host.root)
-    control = CpuControl(host, "a campaign", guarding.GUARDIAN)
+    control = CpuControl(host, "a campaign", cpu_guardian_programs.GUARDIAN)
     control.set_governor("performance")
     _put_back_cpus(host)
     assert "held by a campaign" in caplog.text

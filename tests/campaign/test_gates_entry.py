@@ -35,63 +35,63 @@ FROM_FILE = "- {name: even, gates: {schedule: steps.yaml, part_tuples: 7}}"
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path) -> Path:
     (tmp_path / "three.yaml").write_text(CLUSTER)
     (tmp_path / "steps.yaml").write_text(STEPS)
     return tmp_path
 
 
-def plan(desk: Path, text: str) -> Plan:
-    (desk / "a.yaml").write_text(text)
-    document = read(desk / "a.yaml")
-    return plan_of(agenda_of(document), cluster_of(read(desk / "three.yaml")))
+def plan(workspace: Path, text: str) -> Plan:
+    (workspace / "a.yaml").write_text(text)
+    document = read(workspace / "a.yaml")
+    return plan_of(agenda_of(document), cluster_of(read(workspace / "three.yaml")))
 
 
 def gates(found: Plan, scheduler: str) -> Gates | None:
     return found.placed["wordcount", scheduler].gates
 
 
-def test_an_agenda_says_how_time_slots_overlap(desk: Path) -> None:
-    found = gates(plan(desk, AGENDA.replace("gates: {}", "gates: {overlap: transfer}")), "pipeline-linear")
+def test_an_agenda_says_how_time_slots_overlap(workspace: Path) -> None:
+    found = gates(plan(workspace, AGENDA.replace("gates: {}", "gates: {overlap: transfer}")), "pipeline-linear")
     assert found is not None
     assert found.overlap == "transfer"
     with pytest.raises(InputError, match=r"gates\.overlap: 'transfr' .*did you mean 'transfer'"):
-        plan(desk, AGENDA.replace("gates: {}", "gates: {overlap: transfr}"))
+        plan(workspace, AGENDA.replace("gates: {}", "gates: {overlap: transfr}"))
 
 
-def test_gates_are_off_by_default(desk: Path) -> None:
-    assert gates(plan(desk, AGENDA), "even") is None
-    assert gates(plan(desk, AGENDA.replace(", gates: {}", "")), "pipeline-linear") is None
+def test_gates_are_off_by_default(workspace: Path) -> None:
+    assert gates(plan(workspace, AGENDA), "even") is None
+    assert gates(plan(workspace, AGENDA.replace(", gates: {}", "")), "pipeline-linear") is None
 
 
 @pytest.mark.parametrize(("scheduler", "stages", "overlap"), [("pipeline-linear", 2, "none"), ("pmod", 1, "transfer")])
 def test_a_scheduler_that_gives_a_schedule_needs_no_other(
-    desk: Path, scheduler: str, stages: int, overlap: Literal["none", "transfer"]
+    workspace: Path, scheduler: str, stages: int, overlap: Literal["none", "transfer"]
 ) -> None:
-    found = plan(desk, AGENDA.replace("pipeline-linear", scheduler))
+    found = plan(workspace, AGENDA.replace("pipeline-linear", scheduler))
     answer = found.placed["wordcount", scheduler].answer.communication_schedule
     assert answer is not None
     expected = Gates(nodes=("n1", "n2", "n3"), steps=answer.steps, stages=stages, part_tuples=64, overlap=overlap)
     assert gates(found, scheduler) == expected
 
 
-def test_any_scheduler_can_follow_the_schedule_of_a_file_beside_the_agenda(desk: Path) -> None:
+def test_any_scheduler_can_follow_the_schedule_of_a_file_beside_the_agenda(workspace: Path) -> None:
     steps = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
     expected = Gates(nodes=("n3", "n1", "n2"), steps=steps, stages=2, part_tuples=7)
-    assert gates(plan(desk, AGENDA.replace("- even", FROM_FILE)), "even") == expected
+    assert gates(plan(workspace, AGENDA.replace("- even", FROM_FILE)), "even") == expected
 
 
-def test_a_resolved_agenda_holds_the_schedule_itself_and_is_planned_without_the_file(desk: Path) -> None:
-    first = plan(desk, AGENDA.replace("- even", FROM_FILE))
+def test_a_resolved_agenda_holds_the_schedule_itself_and_is_planned_without_the_file(workspace: Path) -> None:
+    first = plan(workspace, AGENDA.replace("- even", FROM_FILE))
     assert to_plain(first.agenda)["schedulers"][0]["gates"]["schedule"]["nodes"] == ("n3", "n1", "n2")
-    (desk / "steps.yaml").unlink()
-    again = plan(desk, dump_json(first.agenda))
+    (workspace / "steps.yaml").unlink()
+    again = plan(workspace, dump_json(first.agenda))
     assert again.agenda == first.agenda
     assert gates(again, "even") == gates(first, "even")
 
 
-def test_a_placement_without_a_lost_node_comes_with_its_own_schedule(desk: Path) -> None:
-    found = plan(desk, AGENDA)
+def test_a_placement_without_a_lost_node_comes_with_its_own_schedule(workspace: Path) -> None:
+    found = plan(workspace, AGENDA)
     run = next(run for run in found.runs if run.scheduler == "pipeline-linear")
     assert isinstance(run, Run)
     again = found.place_without(run, {"n2"}, {}).gates
@@ -127,11 +127,11 @@ def test_a_placement_without_a_lost_node_comes_with_its_own_schedule(desk: Path)
         ),
     ],
 )
-def test_a_wrong_schedule_is_refused_with_its_place(desk: Path, old: str, new: str, message: str) -> None:
+def test_a_wrong_schedule_is_refused_with_its_place(workspace: Path, old: str, new: str, message: str) -> None:
     assert old in STEPS
-    (desk / "steps.yaml").write_text(STEPS.replace(old, new, 1))
+    (workspace / "steps.yaml").write_text(STEPS.replace(old, new, 1))
     with pytest.raises(InputError, match=message):
-        plan(desk, AGENDA.replace("- even", FROM_FILE))
+        plan(workspace, AGENDA.replace("- even", FROM_FILE))
 
 
 @pytest.mark.parametrize(
@@ -156,18 +156,18 @@ def test_a_wrong_schedule_is_refused_with_its_place(desk: Path, old: str, new: s
         ),
     ],
 )
-def test_wrong_gates_are_refused_with_their_place(desk: Path, old: str, new: str, message: str) -> None:
+def test_wrong_gates_are_refused_with_their_place(workspace: Path, old: str, new: str, message: str) -> None:
     assert old in AGENDA
     with pytest.raises(InputError, match=message):
-        plan(desk, AGENDA.replace(old, new, 1))
+        plan(workspace, AGENDA.replace(old, new, 1))
 
 
-def test_a_move_to_a_node_that_has_no_part_in_the_schedule_is_refused(desk: Path) -> None:
-    (desk / "three.yaml").write_text("nodes: [{id: n1}, {id: n2}, {id: n3}, {id: n4, slots: 4}]")
+def test_a_move_to_a_node_that_has_no_part_in_the_schedule_is_refused(workspace: Path) -> None:
+    (workspace / "three.yaml").write_text("nodes: [{id: n1}, {id: n2}, {id: n3}, {id: n4, slots: 4}]")
     small = "params: {ackers: 0, workers: 3, parallelism: {spout: 1, split: 1, count: 1}}"
     text = AGENDA.replace("- even", FROM_FILE).replace("params: {ackers: 0}", small)
     text = text.replace("  - {name: pipeline-linear, gates: {}}\n", "")
     text += 'timeline:\n  - {at_s: 1, do: move, executor: "count[0]", to: n4}\n'
     with pytest.raises(InputError, match=r"a\.yaml:8: timeline\[0\]\.to: the communication schedule under even has no"):
-        plan(desk, text)
+        plan(workspace, text)
     assert parse(text)

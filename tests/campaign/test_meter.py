@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replaying import Replay
+from counter_replay import CounterReplay
 from trees import meters
 
 from campaign.commands.main import run
@@ -31,7 +31,7 @@ def test_a_square_wave_comes_back_through_a_turn_of_the_counter(
     # draw is not said: who turns the counter may be held up, and then makes up for it at once.
     size = 10_000_000_000
     root = meters.plant(tmp_path, meters.zone("intel-rapl:0", "package-0", raw_max=size - 1))
-    with Replay(root, {f"{RAPL}/energy_uj": (20.0, 80.0, 0.3, size)}, start_uj=size - 30_000_000) as replay:
+    with CounterReplay(root, {f"{RAPL}/energy_uj": (20.0, 80.0, 0.3, size)}, start_uj=size - 30_000_000) as replay:
         metered = _meter(capsys, "--sysfs", str(root), "--seconds", "2.6")
     (package,) = metered["domains"]
     least, most = replay.joules_between(f"{RAPL}/energy_uj", metered["start_ns"], metered["end_ns"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from observed_rounds import APART, SKEWED, applied, chain, nodes, observed, round_at
+from observed_rounds import SKEWED_RATES, SPREAD_PLACEMENT, chain, nodes, observed, past_revision, round_at
 from traced_runs import NAME, TracedRun
 
 from analysis.records import RunRecord
@@ -33,7 +33,7 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("cluster.yml").write_text(dump_yaml(CLUSTER))
     Path("topology.yml").write_text(dump_yaml(chain()))
-    return TracedRun(CLUSTER, APART, SKEWED).write(tmp_path / "campaign")
+    return TracedRun(CLUSTER, SPREAD_PLACEMENT, SKEWED_RATES).write(tmp_path / "campaign")
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -70,7 +70,7 @@ def test_an_observation_of_results_of_0_1_0(capsys: pytest.CaptureFixture[str]) 
 def test_a_written_file_is_read_by_place(campaign: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["traffic", "campaign", "-o", "observed.json", "--quiet"]) == 0
     assert capsys.readouterr().out == ""
-    assert load_traffic("observed.json", [chain()]).rate == pytest.approx(SKEWED, abs=0.01)
+    assert load_traffic("observed.json", [chain()]).rate == pytest.approx(SKEWED_RATES, abs=0.01)
     # Inside a worker, nothing is encoded.
     assert "bytes_per_s" not in Path("observed.json").read_text().partition('"to": "b[1]"')[0]
     for scheduler in ("t-storm", "p-scheduler", "aniello-online"):
@@ -90,7 +90,7 @@ def test_a_written_observation_is_read_by_revise(campaign: Path, capsys: pytest.
 
 
 def test_an_online_run_has_kept_what_its_scheduler_saw(campaign: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    windows = [observed(at_s, history=[applied(at_s - 1)], state={"b[0]": 7}) for at_s in (6, 11)]
+    windows = [observed(at_s, history=[past_revision(at_s - 1)], state={"b[0]": 7}) for at_s in (6, 11)]
     questions = [b"".join(question_in_pieces(n, round_at(seen), seen)) + b"}" for n, seen in enumerate(windows, 1)]
     kept = campaign / "runs" / NAME / "decisions.jsonl"
     kept.write_bytes(b"\n".join([b'{"scheduler": "matrix"}', questions[0], b'{"reset": "late"}', questions[1]]) + b"\n")

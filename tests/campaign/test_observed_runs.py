@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from observed_rounds import APART, SKEWED, chain, nodes
+from observed_rounds import SKEWED_RATES, SPREAD_PLACEMENT, chain, nodes
 from traced_runs import NAME, TracedRun
 
 from analysis.accounts import ComponentScaling
@@ -28,7 +28,7 @@ from scheduler.online.observation import (
 from scheduler.problem import Problem, Slot
 from workloads.traffic import Traffic
 
-RUN = TracedRun(nodes(cores=2), APART, SKEWED)
+RUN = TracedRun(nodes(cores=2), SPREAD_PLACEMENT, SKEWED_RATES)
 
 
 def finished(run: TracedRun, folder: Path) -> FinishedRun:
@@ -54,11 +54,11 @@ def test_constant_rates_come_out_of_any_part_of_a_run_whatever_nodes_clocks(
 ) -> None:
     run = finished(replace(RUN, offsets=offsets), tmp_path_factory.mktemp("run"))
     found = traffic(run, since_s, since_s + length_s)
-    assert found.rate == pytest.approx(SKEWED, abs=0.01)
+    assert found.rate == pytest.approx(SKEWED_RATES, abs=0.01)
     assert found.node_load == pytest.approx({"n1": 0.3, "n2": 0.3, "n3": 0.05}, abs=1e-4)
     assert {edge.source for edge in found.edges if not edge.bytes_per_s} == {"s[0]", "b[0]", "s[1]", "b[1]"}
     seen = observe(run, since_s + length_s, length_s)
-    assert seen.as_traffic.rate == pytest.approx(SKEWED, abs=0.01)
+    assert seen.as_traffic.rate == pytest.approx(SKEWED_RATES, abs=0.01)
     assert seen.source.due_per_s == pytest.approx(200, abs=0.01)
     assert seen.source.emitted_per_s == pytest.approx(200, abs=0.01)
     assert (seen.sink.per_s, seen.sink.p50_ms, seen.sink.p99_ms) == (pytest.approx(200, abs=0.01), 3, 3)
@@ -66,7 +66,7 @@ def test_constant_rates_come_out_of_any_part_of_a_run_whatever_nodes_clocks(
 
 @settings(max_examples=15, deadline=None)
 @given(
-    busy=st.fixed_dictionaries({name: st.floats(0, 30) for name in APART}),
+    busy=st.fixed_dictionaries({name: st.floats(0, 30) for name in SPREAD_PLACEMENT}),
     worker=st.floats(0, 150),
     base=st.floats(0, 50),
 )
@@ -74,7 +74,9 @@ def test_loads_of_executors_and_the_base_add_up_to_the_nodes_cpu(
     tmp_path_factory: pytest.TempPathFactory, busy: dict[str, float], worker: float, base: float
 ) -> None:
     # A worker uses no less than its executors do.
-    least = max(sum(busy[name] for name, slot in APART.items() if slot == place) for place in ("n1/0", "n2/0"))
+    least = max(
+        sum(busy[name] for name, slot in SPREAD_PLACEMENT.items() if slot == place) for place in ("n1/0", "n2/0")
+    )
     run = finished(replace(RUN, busy=busy, worker=worker + least, base=base), tmp_path_factory.mktemp("run"))
     seen = observe(run, 12, 6)
     for name in ("n1", "n2"):
@@ -107,7 +109,7 @@ def test_a_window_begins_two_seconds_after_a_move_and_has_the_new_place(tmp_path
     assert (after.since_s, after.complete, after.version, after.samples) == (10.25, False, 1, 5)
     moved = after.executors["b[0]"]
     assert (moved.node, moved.slot, moved.moved_s) == ("n2", 1, 8.25)
-    assert after.as_traffic.rate == pytest.approx(SKEWED, abs=0.01)
+    assert after.as_traffic.rate == pytest.approx(SKEWED_RATES, abs=0.01)
     # b[0] sends to k[0], which is on its node, by a worker of its own: counted in bytes now.
     assert next(e for e in after.traffic.edges if (e.source, e.destination) == ("b[0]", "k[0]")).bytes_per_s == 700
     with pytest.raises(InputError, match=r"no window ends at 9 s.*\(move of b\[0\]\) was at 8\.25 s.*--at"):
@@ -118,7 +120,9 @@ def test_a_window_begins_two_seconds_after_a_move_and_has_the_new_place(tmp_path
 @given(
     moves=st.lists(
         st.tuples(
-            st.integers(12, 60), st.sampled_from(sorted(APART)), st.sampled_from(["n1/0", "n1/1", "n2/1", "n3/0"])
+            st.integers(12, 60),
+            st.sampled_from(sorted(SPREAD_PLACEMENT)),
+            st.sampled_from(["n1/0", "n1/1", "n2/1", "n3/0"]),
         ),
         unique_by=lambda move: move[0],
         max_size=4,
@@ -131,17 +135,17 @@ def test_whatever_moves_windows_after_them_have_the_places_and_the_constant_rate
     run = finished(replace(RUN, moves=ordered), tmp_path_factory.mktemp("run"))
     seen = observe(run, 19)
     assert seen.since_s == max([2, *(at_s + 2 for at_s, _, _ in ordered)])
-    places = APART | {executor: target for _, executor, target in ordered}
+    places = SPREAD_PLACEMENT | {executor: target for _, executor, target in ordered}
     assert {name: f"{each.node}/{each.slot}" for name, each in seen.executors.items()} == places
-    assert seen.as_traffic.rate == pytest.approx(SKEWED, abs=0.01)
+    assert seen.as_traffic.rate == pytest.approx(SKEWED_RATES, abs=0.01)
     encoded = {(edge.source, edge.destination) for edge in seen.traffic.edges if edge.bytes_per_s is not None}
-    assert encoded == {(source, target) for source, target in SKEWED if places[source] != places[target]}
+    assert encoded == {(source, target) for source, target in SKEWED_RATES if places[source] != places[target]}
     for name in {slot.partition("/")[0] for slot in places.values()}:
         node = seen.nodes[name]
         loads = sum(executor.load for executor in seen.executors.values() if executor.node == name)
         assert loads / 200 + (node.base or 0) == pytest.approx(node.load, abs=1e-4)
     # Reports before moves cover parts of seconds, of which tuples are whole numbers.
-    assert traffic(run, 2, 19).rate == pytest.approx(SKEWED, abs=0.1 * len(ordered) + 0.01)
+    assert traffic(run, 2, 19).rate == pytest.approx(SKEWED_RATES, abs=0.1 * len(ordered) + 0.01)
 
 
 def test_without_a_length_a_window_is_all_since_the_last_change(tmp_path: Path) -> None:
@@ -199,7 +203,7 @@ def test_earlier_revisions_are_the_history_and_cut_windows(tmp_path: Path) -> No
 def test_traffic_of_a_part_with_a_move_is_the_mean_over_all_of_it(tmp_path: Path) -> None:
     run = finished(replace(RUN, moves=[(10.0, "b[0]", "n2/1")]), tmp_path)
     found = traffic(run, 5, 15)
-    assert found.rate == pytest.approx(SKEWED, abs=0.01)
+    assert found.rate == pytest.approx(SKEWED_RATES, abs=0.01)
     rates = {(edge.source, edge.destination): edge.bytes_per_s for edge in found.edges}
     # Half of the time inside a worker.
     assert rates["b[0]", "k[1]"] == pytest.approx(100, abs=1)
@@ -230,7 +234,7 @@ def test_an_observation_is_valid_input_of_revise(tmp_path: Path) -> None:
 def test_without_the_sensor_cpu_there_are_rates_and_no_loads(tmp_path: Path) -> None:
     run = finished(replace(RUN, has_cpu=False), tmp_path)
     found = traffic(run, 4, 10)
-    assert found.rate == pytest.approx(SKEWED, abs=0.01)
+    assert found.rate == pytest.approx(SKEWED_RATES, abs=0.01)
     assert (found.load, found.node_load) == ({}, {})
     with pytest.raises(InputError, match="loads are unknown: it was made without the sensor 'cpu'"):
         observe(run, 12, 6)

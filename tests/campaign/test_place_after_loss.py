@@ -9,9 +9,9 @@ import pytest
 import virtual_time
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Limits, run_spec
 from scripted_cluster import ScriptedCluster
-from scripted_workload import STEP_S, answer_tables, supplied
+from scripted_run import Limits, run_spec
+from scripted_workload import STEP_S, answer_tables, with_inputs
 
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.plan import Plan, plan_of
@@ -89,7 +89,7 @@ def test_a_run_that_loses_a_node_goes_on_where_its_survivors_are(scheduler: str,
     workload, topology, random = application.workload, application.topology, Random(1)  # noqa: S311 - repeatable
     inputs = workload.prepare(tmp_path)
     mover = next(name for name, slot in places.items() if slot.node == "n1")
-    course = ControlSettings(checkpoint_s=0.05, moves=(MovePlan(0.02, (MoveRequest(mover, "n3", 3),)),))
+    control = ControlSettings(checkpoint_s=0.05, moves=(MovePlan(0.02, (MoveRequest(mover, "n3", 3),)),))
     asked: list[tuple[Set[str], Mapping[str, Slot]]] = []
     placed: dict[str, Slot] = {}
 
@@ -98,10 +98,10 @@ def test_a_run_that_loses_a_node_goes_on_where_its_survivors_are(scheduler: str,
         placed.update(found.place_without(run, lost, before).places)
         return placed
 
-    async def playing() -> ScriptedCluster:
+    async def run_cluster() -> ScriptedCluster:
         rate = {"kind": "constant", "tuples_per_s": 2000}
         spec = run_spec(topology, [places[executor.name] for executor in topology.executors], rate=rate)
-        cluster = ScriptedCluster(spec, supplied(workload, inputs), Limits(), course, ("n1", "n2", "n3"), place)
+        cluster = ScriptedCluster(spec, with_inputs(workload, inputs), Limits(), control, ("n1", "n2", "n3"), place)
 
         async def running() -> None:
             started = await cluster.coordinator.start()
@@ -119,7 +119,7 @@ def test_a_run_that_loses_a_node_goes_on_where_its_survivors_are(scheduler: str,
             task.result()
         return cluster
 
-    cluster = virtual_time.run(playing())
+    cluster = virtual_time.run(run_cluster())
     before = places | {mover: Slot("n3", 3)}
     assert asked == [({"n2"}, before)]
     assert elsewhere(before, {"n2"}).items() <= placed.items()

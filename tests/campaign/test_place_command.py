@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from installing import millrace
+from package_install import millrace
 
 from campaign.commands.main import run
 from inventory.plugins import plugins

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from installing import millrace
+from package_install import millrace
 
 from campaign.commands.main import run
 

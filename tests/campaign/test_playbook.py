@@ -85,15 +85,15 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: Hosts) -> Path:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: Hosts) -> Path:
     """The folder that playbooks come from; `lab.yml` is an inventory of this host, which is read only once."""
     monkeypatch.setattr(playbook, "PLAYBOOKS", tmp_path)
     monkeypatch.setattr(hosts_commands, "read_hosts", lambda name: hosts if name == "lab.yml" else read_hosts(name))
     return tmp_path
 
 
-def write(desk: Path, name: str, *tasks: str) -> None:
-    (desk / f"{name}.yml").write_text(PLAY + "".join(f"    - {task}\n" for task in tasks))
+def write(workspace: Path, name: str, *tasks: str) -> None:
+    (workspace / f"{name}.yml").write_text(PLAY + "".join(f"    - {task}\n" for task in tasks))
 
 
 def millrace(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -119,8 +119,10 @@ def test_output_is_taken_apart() -> None:
     assert [line.split()[0] for line in outcome.recap] == ["n1"]
 
 
-def test_a_play_that_ends_well_shows_its_tasks_and_the_recap(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write(desk, "provision", "{name: Look, ansible.builtin.ping: }")
+def test_a_play_that_ends_well_shows_its_tasks_and_the_recap(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(workspace, "provision", "{name: Look, ansible.builtin.ping: }")
     status, out, err = millrace(capfd, "provision", "lab.yml")
     assert status == 0
     assert out.startswith("here ")
@@ -140,9 +142,14 @@ def test_a_play_that_ends_well_shows_its_tasks_and_the_recap(desk: Path, capfd: 
     ],
 )
 def test_failures_are_reported_with_their_exit_status(
-    desk: Path, capfd: pytest.CaptureFixture[str], task: str, options: tuple[str, ...], status: int, words: list[str]
+    workspace: Path,
+    capfd: pytest.CaptureFixture[str],
+    task: str,
+    options: tuple[str, ...],
+    status: int,
+    words: list[str],
 ) -> None:
-    write(desk, "provision", task)
+    write(workspace, "provision", task)
     got, out, err = millrace(capfd, "provision", "lab.yml", "--", *options)
     assert got == status
     for word in words:
@@ -150,27 +157,29 @@ def test_failures_are_reported_with_their_exit_status(
     assert "it broke" not in out
 
 
-def test_a_missing_key_is_a_line_per_host_that_says_what_to_do(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    missing = desk / "id_ed25519.pub"
+def test_a_missing_key_is_a_line_per_host_that_says_what_to_do(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    missing = workspace / "id_ed25519.pub"
     key = f"{{{{ lookup('file', '{missing}') }}}}"
-    write(desk, "provision", f'{{name: Keys, ansible.builtin.debug: {{msg: "{key}"}}}}')
+    write(workspace, "provision", f'{{name: Keys, ansible.builtin.debug: {{msg: "{key}"}}}}')
     status, _, err = millrace(capfd, "--quiet", "provision", "lab.yml")
     assert status == 1
     _, *lines = err.splitlines()
     assert lines == [
         "  Keys:",
         f"  here: this machine has no file '{missing}'; make it (a key: ssh-keygen -t ed25519), or name another one",
-        f"  see {desk}/provision.yml:4",
+        f"  see {workspace}/provision.yml:4",
     ]
 
 
-def test_check_shows_what_would_change_and_changes_nothing(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    copy = f"{{name: Copy, ansible.builtin.copy: {{content: new, dest: {desk}/file, mode: '0600'}}}}"
-    write(desk, "provision", copy)
+def test_check_shows_what_would_change_and_changes_nothing(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    copy = f"{{name: Copy, ansible.builtin.copy: {{content: new, dest: {workspace}/file, mode: '0600'}}}}"
+    write(workspace, "provision", copy)
     status, out, err = millrace(capfd, "--quiet", "provision", "lab.yml", "--check")
     assert (status, "changed=1" in out) == (0, True)
     assert "+new" in err
-    assert not (desk / "file").exists()
+    assert not (workspace / "file").exists()
 
 
 CHECKS = [
@@ -180,12 +189,16 @@ CHECKS = [
 
 
 @pytest.mark.parametrize("ok", [True, False])
-def test_verify_shows_requested_and_measured_values(desk: Path, capfd: pytest.CaptureFixture[str], ok: bool) -> None:
+def test_verify_shows_requested_and_measured_values(
+    workspace: Path, capfd: pytest.CaptureFixture[str], ok: bool
+) -> None:
     found = json.dumps({"ok": ok, "checks": CHECKS[: 1 if ok else 2]})
     keep = (
         f"ansible.builtin.copy: {{content: {json.dumps(found)}, dest: '{{{{ millrace_verify_file }}}}', mode: '0600'}}"
     )
-    write(desk, "verify", f"{{name: Measure, {keep}}}", *([] if ok else ["{ansible.builtin.fail: {msg: not all}}"]))
+    write(
+        workspace, "verify", f"{{name: Measure, {keep}}}", *([] if ok else ["{ansible.builtin.fail: {msg: not all}}"])
+    )
     status, out, err = millrace(capfd, "verify", "lab.yml", *(["--json"] if ok else []))
     assert status == (0 if ok else 1)
     if ok:
@@ -195,17 +208,17 @@ def test_verify_shows_requested_and_measured_values(desk: Path, capfd: pytest.Ca
         assert "here  there  rate   100    95.55  Mbit/s  NOT OK" in out
 
 
-def test_a_cluster_file_cannot_be_provisioned(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_file_cannot_be_provisioned(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
     status, _, err = millrace(capfd, "provision", "loopback")
     assert status == 2
     assert "loopback.yml: is a cluster file" in err
 
 
-def test_ctrl_c_ends_ansible_and_all_that_it_started(desk: Path, hosts: Hosts) -> None:
-    mark = desk / "begun"
-    write(desk, "provision", f"{{ansible.builtin.shell: 'echo $$ > {mark}; exec sleep 600'}}")
+def test_ctrl_c_ends_ansible_and_all_that_it_started(workspace: Path, hosts: Hosts) -> None:
+    mark = workspace / "begun"
+    write(workspace, "provision", f"{{ansible.builtin.shell: 'echo $$ > {mark}; exec sleep 600'}}")
     imports = "import campaign.admin.playbook as p, millrace.__main__, pathlib"
-    start = f"{imports}; p.PLAYBOOKS = pathlib.Path({str(desk)!r})"
+    start = f"{imports}; p.PLAYBOOKS = pathlib.Path({str(workspace)!r})"
     command = [sys.executable, "-c", f"{start}; millrace.__main__.main()", "provision", str(hosts.path)]
     process = subprocess.Popen(command, start_new_session=True)
     try:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conducting import MID, conduct
-from obedient import Obedient
+from coordinator_runs import MID, run_coordinator
+from fake_nodes import FakeNodes
 
 from agents.collected_traces import collect
 from agents.protocol import Progress, Start, Work
@@ -28,7 +28,7 @@ def test_the_next_start_has_the_highest_reported_counters_of_bolts() -> None:
         work = {"mid[0]": Work(emitted, processed, queued=0, busy_ns=0, blocked_ns=0)}
         return Progress(epoch=epoch, slot=1, at_ns=0, emitted=0, sunk=0, executors=work)
 
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
         nodes.coordinator.handle_report("n1", report(1, 70, 140))
         nodes.kill_worker(MID)
@@ -37,8 +37,8 @@ def test_the_next_start_has_the_highest_reported_counters_of_bolts() -> None:
         nodes.coordinator.handle_report("n1", report(2, 60, 120))
         nodes.kill_worker(MID)
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 6, kill)
-    started = [dict(message.spec.worked) for message in nodes.got(Start, "n1")]
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 6, kill)
+    started = [dict(message.spec.worked) for message in nodes.messages(Start, "n1")]
     assert started == [{}, {"mid[0]": (70, 140)}, {"mid[0]": (70, 140)}]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_campaign import invented
+from synthetic_campaign import write_campaign
 
 from analysis.results import load_campaign
 from campaign.commands import run as run_module
@@ -37,7 +37,7 @@ AGENDA = {
 def bundled(folder: Path, repetitions: int = 1, **keys: Any) -> Path:
     """Return the bundle of a campaign."""
     known: dict[str, Any] = {"agenda": AGENDA, "cluster": {"nodes": NODES}, "inventory": None}
-    campaign = invented(folder / "campaign", {"even": 1.0, "top-storm": 0.8}, repetitions, **(known | keys))
+    campaign = write_campaign(folder / "campaign", {"even": 1.0, "top-storm": 0.8}, repetitions, **(known | keys))
     (campaign / "report" / "tables").mkdir(parents=True)
     (campaign / "report" / "tables" / "runs.csv").write_text("run\n")
     write_bundle(campaign, folder / "a.tar.zst")
@@ -63,7 +63,7 @@ def test_each_finding_holds_or_not_or_is_undecided(tmp_path: Path) -> None:
         "few more": ({"even": 1.0, "top-storm": 1.5}, 2),
         "alone": ({"even": 1.0}, 2),
     }
-    campaigns = {name: load_campaign(invented(tmp_path / name, *shape)) for name, shape in shapes.items()}
+    campaigns = {name: load_campaign(write_campaign(tmp_path / name, *shape)) for name, shape in shapes.items()}
 
     def verdicts(before: str, after: str) -> dict[tuple[str, str], str]:
         rows = repeated_findings(campaigns[before], campaigns[after])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from observed_rounds import APART, SKEWED, applied, chain, nodes, observed
+from observed_rounds import SKEWED_RATES, SPREAD_PLACEMENT, chain, nodes, observed, past_revision
 
 from campaign.commands.main import run
 from inventory.cluster import ExistingWorker
@@ -21,7 +21,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("cluster.yml").write_text(dump_yaml(nodes()))
     Path("topology.yml").write_text(dump_yaml(chain()))
     Path("first.json").write_text(observation_json(observed(60)))
-    Path("second.json").write_text(observation_json(observed(70, history=[applied(61)])))
+    Path("second.json").write_text(observation_json(observed(70, history=[past_revision(61)])))
     return tmp_path
 
 
@@ -56,7 +56,7 @@ def test_one_scheduler_is_asked_about_all_observations_in_order(
 
 def bare(**executors: Any) -> dict[str, Any]:
     """An observation with only what a file must have."""
-    rates = [{"from": a, "to": b, "tuples_per_s": rate} for (a, b), rate in SKEWED.items()]
+    rates = [{"from": a, "to": b, "tuples_per_s": rate} for (a, b), rate in SKEWED_RATES.items()]
     return {"at_s": 60, "traffic": {"edges": rates}, "executors": executors, "nodes": {}}
 
 
@@ -73,15 +73,15 @@ def existing(places: Mapping[str, str]) -> None:
 
 
 def test_what_runs_where_may_be_said_by_the_cluster_file_alone(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    existing(APART)
-    Path("bare.json").write_text(json.dumps(bare(**{name: {"load": 10} for name in APART})))
+    existing(SPREAD_PLACEMENT)
+    Path("bare.json").write_text(json.dumps(bare(**{name: {"load": 10} for name in SPREAD_PLACEMENT})))
     assert revise("--observation", "bare.json", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [(move["executor"], move["from"]["node"]) for move in found["revision"]["moves"]] == [
         ("b[0]", "n1"),
         ("b[1]", "n2"),
     ]
-    existing({name: place for name, place in APART.items() if name != "k[0]"})
+    existing({name: place for name, place in SPREAD_PLACEMENT.items() if name != "k[0]"})
     assert revise("--observation", "bare.json") == 2
     assert "bare.json:1: executors.k[0]: runs nowhere: it has no 'node', and no worker" in capsys.readouterr().err
 
@@ -89,7 +89,7 @@ def test_what_runs_where_may_be_said_by_the_cluster_file_alone(files: Path, caps
 def test_a_topology_file_has_the_parallelism_that_is_wanted(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     existing({"s[0]": "n1/0", "b[1]": "n1/0", "s[1]": "n2/0", "k[0]": "n2/0", "b[0]": "n3/0", "k[1]": "n3/0"})
     Path("topology.yml").write_text(dump_yaml(chain(3, (3, 3, 3))))
-    Path("bare.json").write_text(json.dumps(bare(**{name: {} for name in APART})))
+    Path("bare.json").write_text(json.dumps(bare(**{name: {} for name in SPREAD_PLACEMENT})))
     assert revise("--observation", "bare.json", "--json", scheduler="pmod") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["revision"]["parallelism"] == {"s": 3, "b": 3, "k": 3}

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from er_stream_world import World, layered, named
-from observed_rounds import applied, nodes, observed, round_at
+from observed_rounds import nodes, observed, past_revision, round_at
+from simulated_cluster import SimulatedCluster, chain_topology, rates_of
 
 from campaign.commands.main import run
 from campaign.place.revise import Replay
@@ -44,29 +44,29 @@ def keep(path: Path, scheduler: SchedulerInFile, rounds: Rounds) -> list[Answer]
 
 def skewed() -> Rounds:
     """Windows of a chain whose first placement sends most tuples between nodes."""
-    first, second = observed(60), observed(120, history=[applied(61)])
+    first, second = observed(60), observed(120, history=[past_revision(61)])
     return [(round_at(first), first), (round_at(second), second)]
 
 
 def overloaded(windows: int = 12) -> Rounds:
     """Windows of a topology with an overloaded node, which er-stream changes; its memory decides when."""
-    topology = layered(("s", 2), ("b", 3), ("k", 2))
+    topology = chain_topology(("s", 2), ("b", 3), ("k", 2))
     names = [executor.name for executor in topology.executors]
-    world = World(
+    simulated = SimulatedCluster(
         nodes(4, slots=1, capacity=None, cores=1, frequencies_hz=(1_200_000_000, 2_400_000_000)),
         topology,
         dict(zip(names, ["n1", "n1", "n1", "n1", "n2", "n3", "n3"], strict=True)),
         dict(zip(names, [30.0, 25.0, 20.0, 17.0, 20.0, 10.0, 9.0], strict=True)),
-        named({"s0-b0": 200.0, "s1-b1": 150.0, "s0-b2": 40.0, "b0-k0": 90.0, "b1-k1": 80.0, "b2-k0": 30.0}),
+        rates_of({"s0-b0": 200.0, "s1-b1": 150.0, "s0-b2": 40.0, "b0-k0": 90.0, "b1-k1": 80.0, "b2-k0": 30.0}),
         delays=dict.fromkeys(names, 1e-4),
     )
     scheduler = SchedulerInFile("er-stream").make()
     rounds: list[tuple[Problem, Observation]] = []
     for _ in range(windows):
-        observation = world.window()
-        round_ = problem_at(world.problem, observation)
+        observation = simulated.window()
+        round_ = problem_at(simulated.problem, observation)
         rounds.append((round_, observation))
-        world.carry_out(scheduler.revise(round_, observation))
+        simulated.apply_revision(scheduler.revise(round_, observation))
     return rounds
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
-from valid import SCHEMAS, checked, faults
+from schema_validation import SCHEMAS, load_valid, schema_errors
 
 from campaign.agenda.agenda import agenda_of, builtin_agendas
 from campaign.commands import authoring
@@ -54,28 +54,28 @@ def test_properties_are_described_in_the_words_of_json() -> None:
 
 @pytest.mark.parametrize("path", builtin_agendas().values(), ids=lambda path: path.stem)
 def test_built_in_agendas_are_valid(path: Path) -> None:
-    assert faults("agenda", read(path).data) == []
+    assert schema_errors("agenda", read(path).data) == []
 
 
 @pytest.mark.parametrize("section", ["Cluster", "Topology", "Traffic"])
 def test_examples_of_the_documents_are_valid(section: str) -> None:
-    assert faults(section.lower(), example(section)) == []
+    assert schema_errors(section.lower(), example(section)) == []
 
 
 def test_shipped_clusters_and_topologies_are_valid() -> None:
-    assert faults("cluster", read(shipped_inventories()["loopback"]).data) == []
+    assert schema_errors("cluster", read(shipped_inventories()["loopback"]).data) == []
     for topology in (diamond(10), smart_home()):
-        assert faults("topology", json.loads(json.dumps(to_plain(topology)))) == []
+        assert schema_errors("topology", json.loads(json.dumps(to_plain(topology)))) == []
 
 
 def test_results_of_an_earlier_version_are_valid() -> None:
-    records = [checked("run", path) for path in KEPT.glob("runs/*/run.json")]
+    records = [load_valid("run", path) for path in KEPT.glob("runs/*/run.json")]
     assert {record["status"] for record in records} == {"ok", "failed"}
     for record in records:
-        assert faults("placement", record["placement"]) == []
-    agenda = checked("campaign", KEPT / "campaign.json")["agenda"]
-    assert faults("agenda", agenda) == []
-    checked("live", KEPT / "live.json")
+        assert schema_errors("placement", record["placement"]) == []
+    agenda = load_valid("campaign", KEPT / "campaign.json")["agenda"]
+    assert schema_errors("agenda", agenda) == []
+    load_valid("live", KEPT / "live.json")
 
 
 def test_the_state_of_a_campaign_is_valid(tmp_path: Path) -> None:
@@ -88,7 +88,10 @@ def test_the_state_of_a_campaign_is_valid(tmp_path: Path) -> None:
     state = LiveFile("race", 4, 1, 10.0)
     write_live(state.record(), tmp_path)
     assert (
-        faults("live", checked("live", tmp_path / "live.json") | {"flow": json.loads(json.dumps(to_plain(flow)))}) == []
+        schema_errors(
+            "live", load_valid("live", tmp_path / "live.json") | {"flow": json.loads(json.dumps(to_plain(flow)))}
+        )
+        == []
     )
 
 
@@ -117,8 +120,8 @@ AGENDA = {
 )
 def test_a_broken_agenda_is_invalid_where_it_is_refused(changes: dict[str, Any]) -> None:
     broken = {**AGENDA, **changes}
-    assert faults("agenda", AGENDA) == []
-    assert faults("agenda", broken)
+    assert schema_errors("agenda", AGENDA) == []
+    assert schema_errors("agenda", broken)
     with pytest.raises(InputError):
         agenda_of(parse(json.dumps(broken)))
 
@@ -144,9 +147,9 @@ def test_a_broken_agenda_is_invalid_where_it_is_refused(changes: dict[str, Any])
     ],
 )
 def test_a_broken_document_is_invalid(name: str, document: dict[str, Any]) -> None:
-    assert faults(name, document)
+    assert schema_errors(name, document)
 
 
 def test_keys_of_newer_results_are_valid() -> None:
     later = {"status": "ok", "workload": "w", "scheduler": "s", "repetition": 1, "factors": {"nodes": 4}}
-    assert faults("run", later) == []
+    assert schema_errors("run", later) == []

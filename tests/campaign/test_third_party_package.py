@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installing import install, millrace
+from package_install import install, millrace
 
 SAMPLE = Path(__file__).parents[1] / "sample_plugin"
 TOPOLOGY = "{id: t, workers: 2, components: [{id: a, kind: spout, parallelism: 6}]}"

@@ -22,7 +22,7 @@ from controller.nodes.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
 
 T = TypeVar("T")
-LONG_S = 60.0
+TIMEOUT_S = 60.0
 
 HELLO = '{"type": "hello", "version": %d, "pid": 1, "python": "3", "facts": {"clock": null}}'
 
@@ -43,7 +43,7 @@ class Pretender(LoopbackTransport):
 
 
 def run(step: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(step, LONG_S))
+    return asyncio.run(asyncio.wait_for(step, TIMEOUT_S))
 
 
 async def opened(transport: LoopbackTransport, gone: asyncio.Future[str]) -> tuple[AgentChannel, int]:

@@ -18,7 +18,7 @@ from inventory.errors import RunError
 pytestmark = pytest.mark.loopback
 
 T = TypeVar("T")
-LONG_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class Deadly(LoopbackTransport):
@@ -69,7 +69,7 @@ class Ears:
 
 
 def run(step: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(step, LONG_S))
+    return asyncio.run(asyncio.wait_for(step, TIMEOUT_S))
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.1])

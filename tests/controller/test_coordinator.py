@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import virtual_time
-from conducting import MID, SINK, conduct, parts
+from coordinator_runs import MID, SINK, answer_files, run_coordinator
+from fake_nodes import PLACES, FakeNodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from obedient import PLACES, Obedient
 
 from agents.protocol import (
     Abandon,
@@ -34,131 +34,131 @@ from inventory.times import NS
 
 
 def test_an_undisturbed_run_takes_its_checkpoints_and_ends() -> None:
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9)
-    assert [message.barrier for message in nodes.got(Prepare, "n3")] == [1, 2, 3, 4]
-    assert [message.complete for message in nodes.got(Prepare, "n3")] == [0, 1, 2, 3]
-    assert [subject for subject, _, _ in nodes.noted("checkpoint")] == ["1", "2", "3", "4"]
-    assert {detail for _, detail, _ in nodes.noted("checkpoint")} == {"bytes=30"}
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 9)
+    assert [message.barrier for message in nodes.messages(Prepare, "n3")] == [1, 2, 3, 4]
+    assert [message.complete for message in nodes.messages(Prepare, "n3")] == [0, 1, 2, 3]
+    assert [subject for subject, _, _ in nodes.events_of("checkpoint")] == ["1", "2", "3", "4"]
+    assert {detail for _, detail, _ in nodes.events_of("checkpoint")} == {"bytes=30"}
     assert nodes.coordinator.event_log.checkpoints == 4
-    kept = sorted(name for name in nodes.copies.files if name.startswith("checkpoints"))
+    kept = sorted(name for name in nodes.replicas.files if name.startswith("checkpoints"))
     assert kept == ["checkpoints/4/mid[0]", "checkpoints/4/sink[0]", "checkpoints/4/src[0]"]
-    assert parts(nodes) == ["settled at 1", "settled at 2", "settled at 3", "settled at 4", "last of epoch 1"]
+    assert answer_files(nodes) == ["settled at 1", "settled at 2", "settled at 3", "settled at 4", "last of epoch 1"]
     assert nodes.coordinator.positions == {"src[0]": 100}
-    assert len(nodes.got(Start)) == len(nodes.got(Stop)) == len(nodes.got(Finish)) == 3
+    assert len(nodes.messages(Start)) == len(nodes.messages(Stop)) == len(nodes.messages(Finish)) == 3
 
 
 def test_sources_start_at_the_same_time_on_all_clocks() -> None:
-    nodes = conduct(lambda: Obedient(ControlSettings()), 1)
-    at = {node: message.at_ns for node, message in nodes.said if isinstance(message, Go)}
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings()), 1)
+    at = {node: message.at_ns for node, message in nodes.sent if isinstance(message, Go)}
     assert at["n2"] - at["n1"] == 5 * NS
     assert at["n3"] - at["n1"] == -3 * NS
     assert at["n1"] > LEAD_NS
 
 
 def test_without_checkpoints_there_are_no_barriers_and_a_death_fails_the_run() -> None:
-    assert not conduct(lambda: Obedient(ControlSettings()), 20).got(Prepare)
+    assert not run_coordinator(lambda: FakeNodes(ControlSettings()), 20).messages(Prepare)
 
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         nodes.kill_worker(MID)
 
     with pytest.raises(RunFailedError, match=r"^node n1, slot 1: was killed \(and 2 more\)$"):
-        conduct(lambda: Obedient(ControlSettings()), 20, kill)
+        run_coordinator(lambda: FakeNodes(ControlSettings()), 20, kill)
 
 
 def test_a_barrier_refused_by_a_worker_is_abandoned_and_the_run_continues() -> None:
-    async def refuse(nodes: Obedient) -> None:
-        nodes.refuses = "not now"
+    async def refuse(nodes: FakeNodes) -> None:
+        nodes.refusal = "not now"
         await asyncio.sleep(3)
-        nodes.refuses = ""
+        nodes.refusal = ""
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 5, refuse)
-    assert [message.barrier for message in nodes.got(Abandon, "n1")] == [1]
-    assert [message.barrier for message in nodes.got(Cut, "n1")] == [2]
-    ((barrier, why, _),) = nodes.noted("barrier_abandoned")
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 5, refuse)
+    assert [message.barrier for message in nodes.messages(Abandon, "n1")] == [1]
+    assert [message.barrier for message in nodes.messages(Cut, "n1")] == [2]
+    ((barrier, why, _),) = nodes.events_of("barrier_abandoned")
     assert barrier == "1"
     assert "n1/0: not now" in why
 
 
 def test_a_barrier_is_abandoned_when_a_worker_is_not_ready_in_time() -> None:
-    async def ignore(nodes: Obedient) -> None:
-        nodes.mute.add(Prepare)
+    async def ignore(nodes: FakeNodes) -> None:
+        nodes.unanswered.add(Prepare)
         await asyncio.sleep(10)
-        nodes.mute.clear()
+        nodes.unanswered.clear()
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 35, ignore)
-    assert nodes.noted("barrier_abandoned")[0][:2] == ("1", "not ready within 30 s: n1/0, n1/1, n2/0")
-    assert nodes.noted("checkpoint")
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 35, ignore)
+    assert nodes.events_of("barrier_abandoned")[0][:2] == ("1", "not ready within 30 s: n1/0, n1/1, n2/0")
+    assert nodes.events_of("checkpoint")
 
 
 def test_a_checkpoint_without_replicas_is_incomplete_and_the_run_restarts_from_the_previous_one() -> None:
-    async def forget(nodes: Obedient) -> None:
-        keep = nodes.copies.replicate
+    async def forget(nodes: FakeNodes) -> None:
+        keep = nodes.replicas.replicate
 
         async def lazy(node: str, file: str, name: str) -> None:
             if name == "checkpoints/2/sink[0]":
                 raise RunError("no")
             await keep(node, file, name)
 
-        nodes.copies.replicate = lazy  # type: ignore[method-assign]
+        nodes.replicas.replicate = lazy  # type: ignore[method-assign]
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 8, forget)
-    assert [message.complete for message in nodes.got(Prepare, "n3")] == [0, 1, 1]
-    assert ("2", "no second copy of checkpoint 2: no", None) in nodes.noted("barrier_abandoned")
-    assert not any(name.startswith(("checkpoints/2", "answers/2")) for name in nodes.copies.files)
-    assert parts(nodes) == ["settled at 1", "settled at 3", "last of epoch 2"]
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 8, forget)
+    assert [message.complete for message in nodes.messages(Prepare, "n3")] == [0, 1, 1]
+    assert ("2", "no second copy of checkpoint 2: no", None) in nodes.events_of("barrier_abandoned")
+    assert not any(name.startswith(("checkpoints/2", "answers/2")) for name in nodes.replicas.files)
+    assert answer_files(nodes) == ["settled at 1", "settled at 3", "last of epoch 2"]
     assert nodes.coordinator.event_log.recoveries[0].cause == "no second copy of checkpoint 2: no"
 
 
 def test_a_stopped_run_ends_at_its_stop_positions_despite_failures() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(4.5)
-        nodes.mute.add(Drained)
+        nodes.unanswered.add(Drained)
         await asyncio.sleep(1.5)
         nodes.position = 777
-        nodes.mute.clear()
+        nodes.unanswered.clear()
         nodes.kill_worker(MID)
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 5, kill)
-    assert nodes.got(Start, "n1")[-1].spec.until == {"src[0]": 100}
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 5, kill)
+    assert nodes.messages(Start, "n1")[-1].spec.until == {"src[0]": 100}
     # Sources with a known end need not be told.
-    assert len(nodes.got(Stop, "n1")) == 1
+    assert len(nodes.messages(Stop, "n1")) == 1
     assert nodes.coordinator.positions == {"src[0]": 100}
-    assert parts(nodes)[-1] == "last of epoch 2"
+    assert answer_files(nodes)[-1] == "last of epoch 2"
 
 
 def test_a_run_can_be_stopped_during_a_recovery() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(4.5)
-        nodes.mute.add(Start)
+        nodes.unanswered.add(Start)
         nodes.kill_worker(MID)
         await asyncio.sleep(2)
-        nodes.mute.clear()
+        nodes.unanswered.clear()
         nodes.kill_worker(MID, epoch=2)
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 5, kill)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 5, kill)
     assert (nodes.epoch, nodes.coordinator.positions) == (3, {"src[0]": 100})
 
 
 def test_failures_after_the_complete_answer_change_nothing() -> None:
-    async def run() -> Obedient:
-        nodes = Obedient(ControlSettings(checkpoint_s=2))
+    async def run() -> FakeNodes:
+        nodes = FakeNodes(ControlSettings(checkpoint_s=2))
         async with nodes.coordinator as coordinator:
             await coordinator.start()
             await coordinator.stop()
             nodes.kill_worker(MID)
-            nodes.lose("n2")
+            nodes.lose_node("n2")
             await coordinator.finish()
         return nodes
 
     nodes = virtual_time.run(run())
     assert nodes.epoch == 1
-    assert parts(nodes) == ["last of epoch 1"]
+    assert answer_files(nodes) == ["last of epoch 1"]
 
 
 def test_timeouts_name_the_missing_workers() -> None:
     async def run() -> None:
-        nodes = Obedient(ControlSettings(checkpoint_s=2))
-        nodes.mute.add(Start)
+        nodes = FakeNodes(ControlSettings(checkpoint_s=2))
+        nodes.unanswered.add(Start)
         async with nodes.coordinator as coordinator:
             await coordinator.start()
 
@@ -168,8 +168,8 @@ def test_timeouts_name_the_missing_workers() -> None:
 
 def test_draining_continues_while_tuples_make_progress() -> None:
     async def run() -> None:
-        nodes = Obedient(ControlSettings())
-        nodes.mute.add(Drained)
+        nodes = FakeNodes(ControlSettings())
+        nodes.unanswered.add(Drained)
         async with nodes.coordinator as coordinator:
             await coordinator.start()
             await coordinator.stop()
@@ -190,7 +190,7 @@ def test_draining_continues_while_tuples_make_progress() -> None:
 
 def test_a_coordinator_that_is_left_early_leaves_no_tasks_running() -> None:
     async def run() -> set[asyncio.Task[Any]]:
-        nodes = Obedient(ControlSettings(checkpoint_s=0.05))
+        nodes = FakeNodes(ControlSettings(checkpoint_s=0.05))
         async with nodes.coordinator as coordinator:
             await coordinator.start()
             await asyncio.sleep(1.03)
@@ -232,28 +232,28 @@ PLANS = st.lists(
 def test_random_failures_never_break_the_protocol_and_the_run_ends(
     events: list[tuple[float, str, Slot]], plans: tuple[MovePlan, ...], checkpoint_s: float
 ) -> None:
-    async def disturb(nodes: Obedient) -> None:
+    async def disturb(nodes: FakeNodes) -> None:
         begun = asyncio.get_running_loop().time()
         for at_s, what, place in sorted(events, key=lambda event: event[0]):
             await asyncio.sleep(max(0.0, begun + at_s - asyncio.get_running_loop().time()))
             if what == "kill worker":
                 nodes.kill_worker(place)
-            elif what == "kill agent" and place.node not in nodes.dead:
+            elif what == "kill agent" and place.node not in nodes.unreachable:
                 nodes.kill_agent(place.node)
-            elif what == "lose" and not nodes.dead:
-                nodes.lose(place.node)
+            elif what == "lose" and not nodes.unreachable:
+                nodes.lose_node(place.node)
             elif what == "break link":
                 nodes.coordinator.handle_report(
                     place.node, Lost(epoch=nodes.epoch, slot=place.index, peer=SINK, reason="reset")
                 )
             else:
-                nodes.refuses = "not now"
+                nodes.refusal = "not now"
                 await asyncio.sleep(0.2)
-                nodes.refuses = ""
+                nodes.refusal = ""
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=checkpoint_s, moves=plans)), 12, disturb)
-    complete = [int(subject) for subject, _, _ in nodes.noted("checkpoint")]
-    assert parts(nodes) == [*(f"settled at {number}" for number in complete), f"last of epoch {nodes.epoch}"]
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=checkpoint_s, moves=plans)), 12, disturb)
+    complete = [int(subject) for subject, _, _ in nodes.events_of("checkpoint")]
+    assert answer_files(nodes) == [*(f"settled at {number}" for number in complete), f"last of epoch {nodes.epoch}"]
     asked = [wish.executor for plan in plans for wish in plan.requests]
     told = [move.executor for move in nodes.coordinator.event_log.moves]
     assert all(told.count(executor) <= asked.count(executor) for executor in PLACES)

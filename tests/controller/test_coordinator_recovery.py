@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from conducting import MID, SINK, START_S, conduct, parts
-from obedient import PLACES, Obedient, spec_of
+from coordinator_runs import MID, SINK, START_S, answer_files, run_coordinator
+from fake_nodes import PLACES, FakeNodes, spec_of
 
 from agents.protocol import (
     Connect,
@@ -30,7 +30,7 @@ from inventory.errors import RunError
 
 
 def test_a_killed_worker_starts_the_next_epoch_from_the_last_complete_checkpoint() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
         executors = {"src[0]": Work(emitted=130, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=130)}
         nodes.coordinator.handle_report(
@@ -44,23 +44,23 @@ def test_a_killed_worker_starts_the_next_epoch_from_the_last_complete_checkpoint
             "n1", Progress(epoch=1, slot=0, at_ns=0, emitted=135, sunk=0, executors=executors)
         )
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, kill)
-    first, second = nodes.got(Start, "n1")
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 9, kill)
+    first, second = nodes.messages(Start, "n1")
     assert (first.epoch, second.epoch, second.spec.restore) == (1, 2, 1)
-    assert [message.seen for message in nodes.got(Go, "n1")] == [{}, {"src[0]": 130}]
+    assert [message.seen for message in nodes.messages(Go, "n1")] == [{}, {"src[0]": 130}]
     assert second.spec.until == {}
     assert second.spec.executors == first.spec.executors
-    assert len({message.at_ns for message in nodes.got(Go, "n1")}) == 1
+    assert len({message.at_ns for message in nodes.messages(Go, "n1")}) == 1
     (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery.cause == "node n1, slot 1: was killed"
     assert (recovery.checkpoint, recovery.replayed_tuples) == (1, 35)
     # It ends where it had been, although it was restored at 100.
-    assert nodes.got(Stop, "n1")[-1].positions == {"src[0]": 135}
+    assert nodes.messages(Stop, "n1")[-1].positions == {"src[0]": 135}
     assert nodes.coordinator.positions == {"src[0]": 135}
     # It waits for other deaths a tenth of a second, and nodes answer at once.
     assert 0.1 < recovery.took_s < START_S
-    assert parts(nodes)[-1] == "last of epoch 2"
-    numbers = [message.barrier for message in nodes.got(Prepare, "n1")]
+    assert answer_files(nodes)[-1] == "last of epoch 2"
+    numbers = [message.barrier for message in nodes.messages(Prepare, "n1")]
     assert numbers == sorted(set(numbers))
 
 
@@ -70,7 +70,7 @@ def test_a_stop_names_the_highest_position_that_any_epoch_reached_wherever_it_wa
         work = Work(emitted=5, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=position)
         return Progress(epoch=epoch, slot=0, at_ns=0, emitted=5, sunk=0, executors={"src[0]": work})
 
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
         nodes.coordinator.handle_report("n1", report(1, 180))
         nodes.kill_worker(MID)
@@ -81,64 +81,64 @@ def test_a_stop_names_the_highest_position_that_any_epoch_reached_wherever_it_wa
         nodes.coordinator.handle_report("n1", report(2, 130))
         nodes.kill_worker(MID)
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=60)), 4.5, kill)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=60)), 4.5, kill)
     assert nodes.epoch == 3
-    assert nodes.got(Stop, "n1")[-1].positions == {"src[0]": 200}
+    assert nodes.messages(Stop, "n1")[-1].positions == {"src[0]": 200}
     assert nodes.coordinator.positions == {"src[0]": 200}
 
 
 def test_a_source_that_ends_before_what_it_had_reached_is_judged_by_what_it_had_reached() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         work = Work(emitted=500, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=500)
         nodes.coordinator.handle_report(
             "n1", Progress(epoch=1, slot=0, at_ns=0, emitted=5, sunk=0, executors={"src[0]": work})
         )
-        nodes.deaf_to_positions = True
+        nodes.ignores_positions = True
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 5, kill)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 5, kill)
     assert nodes.coordinator.positions == {"src[0]": 500}
 
 
 def test_an_error_reported_by_a_worker_fails_the_run_even_if_its_consequences_arrive_first() -> None:
-    async def fail(nodes: Obedient) -> None:
+    async def fail(nodes: FakeNodes) -> None:
         nodes.coordinator.handle_report("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
         await asyncio.sleep(0.5)
         nodes.coordinator.handle_report("n1", Failed(epoch=1, slot=1, reason="ValueError: no", log="/worker-1.log"))
 
     with pytest.raises(RunFailedError, match=r"^node n1, slot 1: ValueError: no \(and 1 more\)$") as caught:
-        conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, fail)
+        run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 9, fail)
     assert caught.value.failure.log == "/worker-1.log"
 
 
 def test_the_run_recovers_from_a_link_that_breaks_for_no_known_reason() -> None:
-    async def cut(nodes: Obedient) -> None:
+    async def cut(nodes: FakeNodes) -> None:
         nodes.coordinator.handle_report("n2", Lost(epoch=1, slot=0, peer=MID, reason="reset"))
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, cut)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 9, cut)
     (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery.cause == "node n2, slot 0: the link to slot 1 of n1 broke: reset"
 
 
 def test_late_reports_of_an_earlier_epoch_are_ignored() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         nodes.kill_worker(MID)
         await asyncio.sleep(3)
         nodes.kill_worker(SINK, epoch=1)
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, kill)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 9, kill)
     assert nodes.epoch == 2
 
 
 def test_a_failure_during_recovery_starts_the_next_epoch() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
-        nodes.mute.add(Start)
+        nodes.unanswered.add(Start)
         nodes.kill_worker(MID)
         await asyncio.sleep(5)
-        nodes.mute.clear()
+        nodes.unanswered.clear()
         nodes.kill_worker(SINK, epoch=2)
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 12, kill)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 12, kill)
     assert nodes.epoch == 3
     (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery.cause == "node n1, slot 1: was killed"
@@ -146,42 +146,42 @@ def test_a_failure_during_recovery_starts_the_next_epoch() -> None:
 
 
 def test_a_run_fails_when_recoveries_do_not_lead_to_a_checkpoint() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         while True:
             nodes.kill_worker(MID)
             await asyncio.sleep(1)
 
     with pytest.raises(RunFailedError, match=r"was killed; given up after 5 recoveries without a new checkpoint$"):
-        conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 60, kill)
+        run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 60, kill)
 
 
 def test_a_run_survives_a_link_that_is_refused_for_ten_seconds() -> None:
-    async def refuse(nodes: Obedient) -> None:
+    async def refuse(nodes: FakeNodes) -> None:
         await asyncio.sleep(5)
-        nodes.cut = True
+        nodes.links_refused = True
         nodes.kill_worker(MID)
         await asyncio.sleep(10)
-        nodes.cut = False
+        nodes.links_refused = False
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 40, refuse)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 40, refuse)
     (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery.took_s > 10
     assert nodes.epoch <= 1 + MOST_RECOVERIES
 
 
 def test_a_recovery_that_comes_long_after_the_last_one_is_not_delayed() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         for _ in range(MOST_RECOVERIES):
             await asyncio.sleep(20)
             nodes.kill_worker(MID)
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=1000)), 110, kill)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=1000)), 110, kill)
     assert len(nodes.coordinator.event_log.recoveries) == MOST_RECOVERIES
     assert all(recovery.took_s < START_S for recovery in nodes.coordinator.event_log.recoveries)
 
 
 def test_one_recovery_covers_failures_in_the_pause_before_it() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         nodes.kill_worker(MID)
         await asyncio.sleep(0.3)
         nodes.kill_worker(MID)
@@ -189,13 +189,13 @@ def test_one_recovery_covers_failures_in_the_pause_before_it() -> None:
         nodes.kill_agent("n2")
         nodes.kill_worker(PLACES["src[0]"])
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=1000)), 10, kill)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=1000)), 10, kill)
     assert len(nodes.coordinator.event_log.recoveries) == 2
     assert nodes.epoch == 3
 
 
 def test_an_error_reported_in_the_pause_before_a_recovery_fails_the_run() -> None:
-    async def fail(nodes: Obedient) -> None:
+    async def fail(nodes: FakeNodes) -> None:
         nodes.kill_worker(MID)
         await asyncio.sleep(0.3)
         nodes.kill_worker(MID)
@@ -203,44 +203,44 @@ def test_an_error_reported_in_the_pause_before_a_recovery_fails_the_run() -> Non
         nodes.coordinator.handle_report("n1", Failed(epoch=2, slot=0, reason="ValueError: no"))
 
     with pytest.raises(RunFailedError, match=r"^node n1, slot 0: ValueError: no$"):
-        conduct(lambda: Obedient(ControlSettings(checkpoint_s=1000)), 10, fail)
+        run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=1000)), 10, fail)
 
 
 def test_a_run_survives_any_number_of_failures_with_checkpoints_in_between() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         for _ in range(2 * MOST_RECOVERIES):
             nodes.kill_worker(MID)
             await asyncio.sleep(4)
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 45, kill)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 45, kill)
     assert len(nodes.coordinator.event_log.recoveries) == 2 * MOST_RECOVERIES
 
 
 def test_a_killed_agent_is_restarted_and_gets_its_snapshots_again() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
         nodes.disks["n2"].clear()
         nodes.kill_agent("n2")
         await nodes.coordinator.mark("measure_start")
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, kill)
-    assert nodes.got(Start, "n2")[-1].spec.restore == 1
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 9, kill)
+    assert nodes.messages(Start, "n2")[-1].spec.restore == 1
     assert nodes.coordinator.event_log.recoveries[0].cause == "node n2: the agent of n2 was killed"
-    assert not nodes.noted("node_lost")
+    assert not nodes.events_of("node_lost")
 
 
 def test_an_agent_killed_when_all_workers_have_just_connected_is_restarted() -> None:
-    async def kill(nodes: Obedient) -> None:
-        nodes.mute.add(Connect)
+    async def kill(nodes: FakeNodes) -> None:
+        nodes.unanswered.add(Connect)
         nodes.kill_worker(MID)
-        while nodes.got(Connect)[-1].epoch < 2:
+        while nodes.messages(Connect)[-1].epoch < 2:
             await asyncio.sleep(0.001)
         for place in PLACES.values():
             nodes.coordinator.handle_report(place.node, Connected(epoch=2, slot=place.index))
         nodes.kill_agent("n2")
-        nodes.mute.clear()
+        nodes.unanswered.clear()
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, kill)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 9, kill)
     assert nodes.epoch == 3
     # Rows that its worker may have written after the start of the sources do not count.
     assert [rows[:2] for rows in nodes.coordinator.unreported].count(("n2", 0)) == 2
@@ -249,44 +249,44 @@ def test_an_agent_killed_when_all_workers_have_just_connected_is_restarted() -> 
 def test_executors_of_a_lost_node_are_placed_again_and_the_node_may_return() -> None:
     back = MovePlan(20, (MoveRequest("mid[0]", "n2"),))
 
-    async def lose(nodes: Obedient) -> None:
+    async def lose(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
-        nodes.lose("n2")
+        nodes.lose_node("n2")
         await asyncio.sleep(10)
         assert nodes.coordinator.lost_nodes == {"n2"}
-        nodes.dead.clear()
+        nodes.unreachable.clear()
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, moves=(back,))), 25, lose)
-    started = nodes.got(Start, "n1")[-1].spec
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, moves=(back,))), 25, lose)
+    started = nodes.messages(Start, "n1")[-1].spec
     assert {executor.place.node for executor in started.executors} == {"n1", "n3"}
     assert nodes.disks["n3"]["r/checkpoints/1/mid[0]"] == "1"
-    assert [subject for subject, _, _ in nodes.noted("node_lost")] == ["n2"]
-    assert [subject for subject, _, _ in nodes.noted("node_returned")] == ["n2"]
+    assert [subject for subject, _, _ in nodes.events_of("node_lost")] == ["n2"]
+    assert [subject for subject, _, _ in nodes.events_of("node_returned")] == ["n2"]
     assert nodes.coordinator.lost_nodes == set()
     # It takes part in the epoch under way, so that executors can move to it.
     assert nodes.epoch == 2
-    assert [message.spec.workers[-1] for message in nodes.got(Grow, "n2")] == [Slot("n2", 0)]
+    assert [message.spec.workers[-1] for message in nodes.messages(Grow, "n2")] == [Slot("n2", 0)]
     assert nodes.coordinator.event_log.moves[0].target == "n2/0"
 
 
 def test_a_run_fails_when_there_is_no_placement_without_the_lost_nodes() -> None:
-    async def lose(nodes: Obedient) -> None:
-        nodes.lose("n2")
-        nodes.lose("n3")
+    async def lose(nodes: FakeNodes) -> None:
+        nodes.lose_node("n2")
+        nodes.lose_node("n3")
 
     with pytest.raises(RunError, match=r"^without n2, n3: two nodes are needed$"):
-        conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, lose)
+        run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 9, lose)
 
 
 def test_all_moves_of_a_plan_happen_at_one_barrier_after_new_workers_are_ready() -> None:
     plan = MovePlan(3, (MoveRequest("mid[0]", "n3", 1), MoveRequest("sink[0]", "n1")))
-    nodes = conduct(lambda: Obedient(ControlSettings(moves=(plan,))), 5)
-    (grow,) = nodes.got(Grow)
-    (prepare,) = nodes.got(Prepare, "n2")
-    at = [type(message) for node, message in nodes.said if node == "n3"]
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(moves=(plan,))), 5)
+    (grow,) = nodes.messages(Grow)
+    (prepare,) = nodes.messages(Prepare, "n2")
+    at = [type(message) for node, message in nodes.sent if node == "n3"]
     assert at.index(Grow) < at.index(Prepare)
     assert grow.spec.workers == prepare.workers == (*spec_of(PLACES).workers, Slot("n3", 1))
-    assert grow.at_ns == nodes.got(Go, "n3")[0].at_ns
+    assert grow.at_ns == nodes.messages(Go, "n3")[0].at_ns
     assert prepare.moves == (Move("mid[0]", Slot("n3", 1)), Move("sink[0]", Slot("n1", 0)))
     assert prepare.ports.keys() == {"n1/0", "n1/1", "n2/0", "n3/1"}
     first, second = nodes.coordinator.event_log.moves
@@ -297,18 +297,18 @@ def test_all_moves_of_a_plan_happen_at_one_barrier_after_new_workers_are_ready()
     assert {move.predicted_s for move in (first, second)} == {0.005}
     assert 3 < first.at_s < 3 + START_S
     assert (first.state_bytes, first.buffered_rows, first.cpu_ms) == (10, 3, 1.0)
-    assert [(name, value) for name, _, value in nodes.noted("move")] == [("mid[0]", 0.007), ("sink[0]", 0.007)]
+    assert [(name, value) for name, _, value in nodes.events_of("move")] == [("mid[0]", 0.007), ("sink[0]", 0.007)]
 
 
 def test_moved_executors_stay_in_their_new_slots_after_a_recovery() -> None:
     plan = MovePlan(3, (MoveRequest("mid[0]", "n3"),))
 
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(6)
         nodes.kill_worker(SINK)
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, moves=(plan,))), 9, kill)
-    spec = nodes.got(Start, "n1")[-1].spec
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, moves=(plan,))), 9, kill)
+    spec = nodes.messages(Start, "n1")[-1].spec
     assert [executor.place for executor in spec.executors] == [Slot("n1", 0), Slot("n3", 0), Slot("n2", 0)]
     assert spec.workers == (Slot("n1", 0), Slot("n2", 0), Slot("n3", 0))
 
@@ -318,14 +318,14 @@ def test_moves_interrupted_by_a_failure_are_abandoned_together(moment: str) -> N
     plan = MovePlan(3, (MoveRequest("mid[0]", "n3"), MoveRequest("sink[0]", "n1")))
     mute = {"growing": Grow, "preparing": Prepare, "passing": Cut}[moment]
 
-    async def kill(nodes: Obedient) -> None:
-        nodes.mute.add(mute)
+    async def kill(nodes: FakeNodes) -> None:
+        nodes.unanswered.add(mute)
         await asyncio.sleep(3.5)
         nodes.kill_worker(SINK)
-        nodes.mute.clear()
+        nodes.unanswered.clear()
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=60, moves=(plan,))), 9, kill)
-    assert nodes.got(Start, "n1")[-1].spec.executors == spec_of(PLACES).executors
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=60, moves=(plan,))), 9, kill)
+    assert nodes.messages(Start, "n1")[-1].spec.executors == spec_of(PLACES).executors
     assert [move.abandoned for move in nodes.coordinator.event_log.moves] == [
         "the run broke: node n2, slot 0: was killed"
     ] * 2
@@ -334,10 +334,10 @@ def test_moves_interrupted_by_a_failure_are_abandoned_together(moment: str) -> N
 def test_a_move_to_a_lost_node_is_abandoned() -> None:
     plan = MovePlan(10, (MoveRequest("mid[0]", "n2"),))
 
-    async def lose(nodes: Obedient) -> None:
-        nodes.lose("n2")
+    async def lose(nodes: FakeNodes) -> None:
+        nodes.lose_node("n2")
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, moves=(plan,))), 15, lose)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, moves=(plan,))), 15, lose)
     assert nodes.coordinator.event_log.moves == [
         ExecutorMove(executor="mid[0]", target="n2", at_s=10, abandoned="node n2 is lost")
     ]
@@ -345,5 +345,5 @@ def test_a_move_to_a_lost_node_is_abandoned() -> None:
 
 def test_moves_due_after_the_end_of_the_input_are_reported() -> None:
     plan = MovePlan(10, (MoveRequest("mid[0]", "n3/1"),))
-    nodes = conduct(lambda: Obedient(ControlSettings(moves=(plan,))), 5)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(moves=(plan,))), 5)
     assert nodes.coordinator.event_log.moves[0].abandoned == "the sources had ended"

@@ -5,8 +5,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from conducting import MID, conduct
-from obedient import PLACES, Obedient
+from coordinator_runs import MID, run_coordinator
+from fake_nodes import PLACES, FakeNodes
 
 from agents.protocol import Cut, Prepare, Slot
 from controller.coordinator.checkpoint_loop import ControlSettings
@@ -15,40 +15,42 @@ from controller.coordinator.timeline import NodeDown, NodeUp
 DOWN_S = 3.0
 
 
-def drain(during: Callable[[Obedient], Coroutine[Any, Any, None]] | None = None, node: str = "n2") -> Obedient:
+def drain(during: Callable[[FakeNodes], Coroutine[Any, Any, None]] | None = None, node: str = "n2") -> FakeNodes:
     """A run in which a node goes down after three seconds."""
-    return conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, events=(NodeDown(DOWN_S, node),))), 14, during)
+    return run_coordinator(
+        lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=(NodeDown(DOWN_S, node),))), 14, during
+    )
 
 
-def places(nodes: Obedient) -> dict[str, Slot]:
+def places(nodes: FakeNodes) -> dict[str, Slot]:
     return dict(nodes.coordinator._epoch_workers.places)
 
 
 def test_the_executors_of_a_drained_node_leave_it() -> None:
     nodes = drain()
     assert places(nodes) == PLACES | {"sink[0]": Slot("n1", 2)}
-    assert nodes.noted("timeline_node_down") == [("n2", "", None)]
+    assert nodes.events_of("timeline_node_down") == [("n2", "", None)]
     assert len(nodes.coordinator.event_log.moves) == 1
 
 
 def test_a_drain_that_is_refused_is_tried_again() -> None:
-    async def refuse(nodes: Obedient) -> None:
-        nodes.refuses = "not now"
+    async def refuse(nodes: FakeNodes) -> None:
+        nodes.refusal = "not now"
         await asyncio.sleep(DOWN_S + 2)
-        nodes.refuses = ""
+        nodes.refusal = ""
 
     nodes = drain(refuse)
     assert places(nodes)["sink[0]"] == Slot("n1", 2)
 
 
 def test_a_drain_that_a_failure_breaks_is_tried_again() -> None:
-    async def kill(nodes: Obedient) -> None:
-        while not any(prepare.moves for prepare in nodes.got(Prepare)):
+    async def kill(nodes: FakeNodes) -> None:
+        while not any(prepare.moves for prepare in nodes.messages(Prepare)):
             await asyncio.sleep(0.001)
-        nodes.mute.add(Cut)
+        nodes.unanswered.add(Cut)
         nodes.kill_worker(MID)
         await asyncio.sleep(0.5)
-        nodes.mute.clear()
+        nodes.unanswered.clear()
 
     nodes = drain(kill)
     assert len(nodes.coordinator.event_log.recoveries) == 1
@@ -56,9 +58,9 @@ def test_a_drain_that_a_failure_breaks_is_tried_again() -> None:
 
 
 def test_executors_of_a_drained_node_are_not_moved_to_a_lost_one() -> None:
-    async def lose(nodes: Obedient) -> None:
+    async def lose(nodes: FakeNodes) -> None:
         await asyncio.sleep(DOWN_S - 1)
-        nodes.lose("n2")
+        nodes.lose_node("n2")
 
     nodes = drain(lose, node="n1")
     assert {slot.node for slot in places(nodes).values()} == {"n3"}
@@ -68,16 +70,16 @@ def test_executors_of_a_drained_node_are_not_moved_to_a_lost_one() -> None:
 def test_a_node_that_returns_while_it_is_drained_stays_empty(up: bool) -> None:
     heard: list[tuple[str, str]] = []
 
-    async def lose(nodes: Obedient) -> None:
+    async def lose(nodes: FakeNodes) -> None:
         nodes.coordinator._membership._on_change = lambda what, node: heard.append((what, node))
         await asyncio.sleep(DOWN_S + 1)
-        nodes.lose("n2")
+        nodes.lose_node("n2")
         nodes.kill_worker(MID)
         await asyncio.sleep(2)
-        nodes.dead.clear()
+        nodes.unreachable.clear()
 
     events = (NodeDown(DOWN_S, "n2"), *([NodeUp(DOWN_S + 2.5, "n2")] if up else []))
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, events=events)), 16, lose)
-    assert nodes.noted("node_returned") == [("n2", "", None)]
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=events)), 16, lose)
+    assert nodes.events_of("node_returned") == [("n2", "", None)]
     assert heard == [("node_lost", "n2"), *([("node_returned", "n2")] if up else [])]
     assert "n2" not in {slot.node for slot in places(nodes).values()}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emulating import inventory_in, own_state, up
+from emulated_clusters import isolated_state, start_cluster, write_inventory
 
 from campaign.commands.options import operator_callbacks
 from campaign.display.terminal import Settings
@@ -26,13 +26,13 @@ def millrace(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with own_state(tmp_path_factory.mktemp("state")):
+    with isolated_state(tmp_path_factory.mktemp("state")):
         yield
 
 
 def test_a_command_reaches_a_node_of_a_cluster_that_is_up(tmp_path: Path) -> None:
-    inventory = inventory_in(tmp_path)
-    running = up(load_hosts(inventory))
+    inventory = write_inventory(tmp_path)
+    running = start_cluster(load_hosts(inventory))
     try:
         done = millrace("exec", str(inventory), "n2", "--", "sh", "-c", "cat; uname -n; exit 7", given="given\n")
     finally:
@@ -41,10 +41,10 @@ def test_a_command_reaches_a_node_of_a_cluster_that_is_up(tmp_path: Path) -> Non
 
 
 def test_nodes_whose_keys_are_made_after_the_check_can_be_reached(tmp_path: Path) -> None:
-    hosts = load_hosts(inventory_in(tmp_path))
+    hosts = load_hosts(write_inventory(tmp_path))
     reach = EmulatedBackend(hosts.cluster, hosts, "a test", operator_callbacks(Settings(quiet=True)))
     reach.check()
-    running = up(hosts)
+    running = start_cluster(hosts)
 
     async def open_all() -> None:
         async with reach:
@@ -63,7 +63,7 @@ def test_nodes_whose_keys_are_made_after_the_check_can_be_reached(tmp_path: Path
 
 
 def test_a_cluster_that_is_not_up_is_named(tmp_path: Path) -> None:
-    inventory = inventory_in(tmp_path)
+    inventory = write_inventory(tmp_path)
     done = millrace("exec", str(inventory), "n1", "--", "true")
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
@@ -72,6 +72,6 @@ def test_a_cluster_that_is_not_up_is_named(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_is_not_up_has_nothing_to_give_back(tmp_path: Path) -> None:
-    done = millrace("restore", str(inventory_in(tmp_path)))
+    done = millrace("restore", str(write_inventory(tmp_path)))
     assert done.returncode == 0, done.stderr
     assert "nothing to restore" in done.stderr

@@ -12,7 +12,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from emulating import MACHINES, host_state, hosts_in, inventory_in, left_of, on, own_state, said, up
+from emulated_clusters import (
+    MACHINES,
+    host_state,
+    isolated_state,
+    leftovers,
+    output_on,
+    run_on,
+    start_cluster,
+    write_hosts,
+    write_inventory,
+)
 
 from agents.sensors.kernel import group_cpu_ns
 from campaign.runner.clean import clean_all
@@ -29,11 +39,11 @@ from inventory.errors import InputError, UnfitError
 pytestmark = [pytest.mark.emulation, pytest.mark.timeout(180)]
 
 CPU = "/sys/devices/system/cpu"
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
+def wait_for(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         if holds():
             return True
@@ -43,7 +53,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 @pytest.fixture(scope="module", autouse=True)
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with own_state(tmp_path_factory.mktemp("state")) as folder:
+    with isolated_state(tmp_path_factory.mktemp("state")) as folder:
         yield folder
 
 
@@ -51,12 +61,12 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Description]:
     """Two nodes that are up; afterwards nothing of them is left, and the host is as it was."""
     before = host_state()
-    running = up(hosts_in(tmp_path_factory.mktemp("emulated")))
+    running = start_cluster(write_hosts(tmp_path_factory.mktemp("emulated")))
     description = running.description
-    assert left_of(description.network.prefix)
+    assert leftovers(description.network.prefix)
     yield description
     running.down()
-    assert left_of(description.network.prefix) == []
+    assert leftovers(description.network.prefix) == []
     assert description_in(Path(description.request.folder)) is None
     assert host_state() == before
 
@@ -70,43 +80,43 @@ def shares(cluster: Description) -> dict[str, float]:
 
 
 def test_a_node_has_its_own_name_address_processes_and_host_key(cluster: Description) -> None:
-    assert said(cluster, 1, "hostname; cat /etc/hostname").split() == ["n1", "n1"]
-    assert "10.77.0.2/24" in said(cluster, 2, "ip -o -4 addr show dev eth0")
-    assert "node_init" in said(cluster, 1, "tr '\\0' ' ' < /proc/1/cmdline")
-    keys = {said(cluster, node, "cat /etc/ssh/ssh_host_*_key.pub") for node in (1, 2)}
+    assert output_on(cluster, 1, "hostname; cat /etc/hostname").split() == ["n1", "n1"]
+    assert "10.77.0.2/24" in output_on(cluster, 2, "ip -o -4 addr show dev eth0")
+    assert "node_init" in output_on(cluster, 1, "tr '\\0' ' ' < /proc/1/cmdline")
+    keys = {output_on(cluster, node, "cat /etc/ssh/ssh_host_*_key.pub") for node in (1, 2)}
     assert len(keys) == 2
-    assert said(cluster, 1, "getent hosts n2").startswith("10.77.0.2")
+    assert output_on(cluster, 1, "getent hosts n2").startswith("10.77.0.2")
 
 
 def test_what_a_node_writes_stays_in_it(cluster: Description) -> None:
-    said(
+    output_on(
         cluster,
         1,
         "echo mine > /etc/millrace-test; useradd --create-home tester; touch /usr/bin/millrace-test; ls /root",
     )
-    assert said(cluster, 1, "cat /etc/millrace-test; id -un tester").split() == ["mine", "tester"]
-    assert on(cluster, 2, "test -e /etc/millrace-test || id tester").returncode != 0
+    assert output_on(cluster, 1, "cat /etc/millrace-test; id -un tester").split() == ["mine", "tester"]
+    assert run_on(cluster, 2, "test -e /etc/millrace-test || id tester").returncode != 0
     assert not Path("/etc/millrace-test").exists()
     assert not Path("/usr/bin/millrace-test").exists()
     assert "tester" not in Path("/etc/passwd").read_text()
 
 
 def test_nothing_of_roots_on_the_host_lets_anybody_in_or_out(cluster: Description) -> None:
-    assert said(cluster, 1, "ls -A ~/.ssh") == "authorized_keys"
-    assert len(said(cluster, 1, "cat ~/.ssh/authorized_keys").splitlines()) == 1
+    assert output_on(cluster, 1, "ls -A ~/.ssh") == "authorized_keys"
+    assert len(output_on(cluster, 1, "cat ~/.ssh/authorized_keys").splitlines()) == 1
     hosts_key = Path("/etc/ssh/ssh_host_ed25519_key.pub")
     if hosts_key.exists():
-        assert hosts_key.read_text().split()[1] not in said(cluster, 1, "cat /etc/ssh/*.pub")
+        assert hosts_key.read_text().split()[1] not in output_on(cluster, 1, "cat /etc/ssh/*.pub")
 
 
 def test_a_node_shows_the_machine_that_it_stands_for(cluster: Description) -> None:
-    seen = said(cluster, 1, "lscpu -p=cpu,socket; grep -c ^processor /proc/cpuinfo; grep MemTotal /proc/meminfo")
+    seen = output_on(cluster, 1, "lscpu -p=cpu,socket; grep -c ^processor /proc/cpuinfo; grep MemTotal /proc/meminfo")
     *table, processors, memory = [line for line in seen.splitlines() if not line.startswith("#")]
     assert table == ["0,0", "1,0", "2,1", "3,1"]
     assert processors == "4"
     assert memory.split()[1] == str(256 * 1024)
-    assert said(cluster, 2, "ls /sys/class/powercap") == "intel-rapl\nintel-rapl:0"
-    assert said(cluster, 1, "ls -d /sys/devices/system/cpu/cpu[0-9]* | wc -l") == "4"
+    assert output_on(cluster, 2, "ls /sys/class/powercap") == "intel-rapl\nintel-rapl:0"
+    assert output_on(cluster, 1, "ls -d /sys/devices/system/cpu/cpu[0-9]* | wc -l") == "4"
 
 
 def test_a_process_of_the_host_joins_the_network_and_the_group_of_a_node(cluster: Description) -> None:
@@ -136,46 +146,48 @@ def test_cores_off_and_slower_clocks_shrink_the_quota_at_once(cluster: Descripti
     folder = Path(cluster.request.folder)
     ask(folder, "limit")
     assert shares(cluster) == {"n1": 0.4, "n2": 0.24}
-    said(cluster, 1, f"echo 0 > {CPU}/cpu3/online; echo 0 > {CPU}/cpu2/online")
-    said(cluster, 1, f"echo powersave > {CPU}/cpufreq/policy1/scaling_governor")
+    output_on(cluster, 1, f"echo 0 > {CPU}/cpu3/online; echo 0 > {CPU}/cpu2/online")
+    output_on(cluster, 1, f"echo powersave > {CPU}/cpufreq/policy1/scaling_governor")
     # Core 0 at 3.0 of 3.0 GHz, core 1 at 1.2: 0.1 + 0.04.
-    assert eventually(lambda: shares(cluster)["n1"] == 0.14)
-    assert said(
+    assert wait_for(lambda: shares(cluster)["n1"] == 0.14)
+    assert output_on(
         cluster, 1, f"cat {CPU}/online; ls {CPU}/cpufreq; cat {CPU}/cpufreq/policy1/scaling_cur_freq"
     ).split() == [
         "0-1",
         *(f"policy{cpu}" for cpu in range(4)),
         "1200000",
     ]
-    assert said(cluster, 1, "grep -c ^processor /proc/cpuinfo") == "2"
-    said(cluster, 2, f"echo 0 > {CPU}/cpufreq/boost")
-    assert eventually(lambda: shares(cluster)["n2"] == 0.2)
-    said(cluster, 1, f"echo 1 > {CPU}/cpu2/online; echo 1 > {CPU}/cpu3/online")
-    said(cluster, 1, f"echo performance > {CPU}/cpufreq/policy1/scaling_governor")
-    said(cluster, 2, f"echo 1 > {CPU}/cpufreq/boost")
-    assert eventually(lambda: shares(cluster) == {"n1": 0.4, "n2": 0.24})
+    assert output_on(cluster, 1, "grep -c ^processor /proc/cpuinfo") == "2"
+    output_on(cluster, 2, f"echo 0 > {CPU}/cpufreq/boost")
+    assert wait_for(lambda: shares(cluster)["n2"] == 0.2)
+    output_on(cluster, 1, f"echo 1 > {CPU}/cpu2/online; echo 1 > {CPU}/cpu3/online")
+    output_on(cluster, 1, f"echo performance > {CPU}/cpufreq/policy1/scaling_governor")
+    output_on(cluster, 2, f"echo 1 > {CPU}/cpufreq/boost")
+    assert wait_for(lambda: shares(cluster) == {"n1": 0.4, "n2": 0.24})
 
 
 def test_a_node_sees_the_cpu_time_of_its_own_control_group_and_can_not_change_it(cluster: Description) -> None:
     def seen(node: int) -> float:
-        shown = said(cluster, node, "cat /sys/fs/cgroup/cpuacct/cpuacct.usage /sys/fs/cgroup/cpu.stat 2>&- || true")
+        shown = output_on(
+            cluster, node, "cat /sys/fs/cgroup/cpuacct/cpuacct.usage /sys/fs/cgroup/cpu.stat 2>&- || true"
+        )
         return int(shown.split()[1]) / 1e6 if shown.startswith("usage_usec") else int(shown) / 1e9
 
     before = [seen(1), seen(2)]
-    said(cluster, 1, "timeout 5 sh -c 'while :; do :; done' || true")
+    output_on(cluster, 1, "timeout 5 sh -c 'while :; do :; done' || true")
     group = group_of(cluster, "n1")
     low, high = group.cpu_seconds(), [seen(1), seen(2)]
     assert low <= high[0] <= group.cpu_seconds()
     # The host was busy for all of that time; the other node did nothing but answer.
     assert high[0] - before[0] > 4 * (high[1] - before[1]) > 0
-    assert on(cluster, 1, "echo 0 > /sys/fs/cgroup/cpuacct/cpuacct.usage || rm /sys/fs/cgroup/cpu.stat").returncode
+    assert run_on(cluster, 1, "echo 0 > /sys/fs/cgroup/cpuacct/cpuacct.usage || rm /sys/fs/cgroup/cpu.stat").returncode
 
 
 def test_invalid_values_are_restored_and_reported(cluster: Description) -> None:
     folder = Path(cluster.request.folder)
     before = len(ask(folder, "status").refused)
-    said(cluster, 2, f"echo banana > {CPU}/cpufreq/policy0/scaling_governor")
-    assert eventually(lambda: said(cluster, 2, f"cat {CPU}/cpufreq/policy0/scaling_governor") == "performance")
+    output_on(cluster, 2, f"echo banana > {CPU}/cpufreq/policy0/scaling_governor")
+    assert wait_for(lambda: output_on(cluster, 2, f"cat {CPU}/cpufreq/policy0/scaling_governor") == "performance")
     refused = ask(folder, "status").refused[before:]
     assert [(one.node, one.path, one.value) for one in refused] == [
         ("n2", f"{CPU}/cpufreq/policy0/scaling_governor", "banana")
@@ -184,8 +196,8 @@ def test_invalid_values_are_restored_and_reported(cluster: Description) -> None:
 
 def test_joules_advance_with_time_and_never_fall(cluster: Description) -> None:
     zone = "/sys/class/powercap/intel-rapl:1/energy_uj"
-    first = int(said(cluster, 1, f"cat {zone}"))
-    assert eventually(lambda: int(said(cluster, 1, f"cat {zone}")) > first)
+    first = int(output_on(cluster, 1, f"cat {zone}"))
+    assert wait_for(lambda: int(output_on(cluster, 1, f"cat {zone}")) > first)
 
 
 def test_quotas_and_limits_hold_and_come_off_while_a_node_is_provisioned(cluster: Description) -> None:
@@ -221,31 +233,31 @@ def test_a_node_that_gets_less_than_requested_is_reported(cluster: Description) 
 
 def test_a_node_that_takes_more_memory_than_it_has_loses_that_process_only(cluster: Description) -> None:
     ask(Path(cluster.request.folder), "limit")
-    assert said(cluster, 1, "python3 -c 'print(len(b\"1\" * (400 << 20)))'; echo ended by $?") == "ended by 137"
+    assert output_on(cluster, 1, "python3 -c 'print(len(b\"1\" * (400 << 20)))'; echo ended by $?") == "ended by 137"
 
 
 def test_a_full_disk_is_the_nodes_own(cluster: Description) -> None:
-    done = on(cluster, 2, "dd if=/dev/zero of=/var/filler bs=1M count=64")
+    done = run_on(cluster, 2, "dd if=/dev/zero of=/var/filler bs=1M count=64")
     assert "No space left" in done.stderr
-    said(cluster, 1, "dd if=/dev/zero of=/var/filler bs=1M count=8; rm /var/filler")
-    said(cluster, 2, "rm /var/filler; echo room > /var/room")
+    output_on(cluster, 1, "dd if=/dev/zero of=/var/filler bs=1M count=8; rm /var/filler")
+    output_on(cluster, 2, "rm /var/filler; echo room > /var/room")
 
 
 def test_an_ssh_server_that_is_killed_comes_back(cluster: Description) -> None:
-    on(cluster, 1, "kill -9 $(cat /proc/1/task/1/children | cut -d' ' -f1)")
-    assert eventually(lambda: on(cluster, 1, "true").returncode == 0)
+    run_on(cluster, 1, "kill -9 $(cat /proc/1/task/1/children | cut -d' ' -f1)")
+    assert wait_for(lambda: run_on(cluster, 1, "true").returncode == 0)
 
 
 def test_a_connection_that_is_kept_open_serves_no_node_of_another_cluster(cluster: Description, tmp_path: Path) -> None:
-    other = up(load_hosts(inventory_in(tmp_path, MACHINES[1:])))
+    other = start_cluster(load_hosts(write_inventory(tmp_path, MACHINES[1:])))
     try:
         kept = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "root@10.77.0.1"]
-        said(cluster, 1, "touch /run/first")
+        output_on(cluster, 1, "touch /run/first")
         for folder, status in ((cluster.request.folder, 0), (other.description.request.folder, 1)):
             command = [f"{folder}/ssh", *kept, "test -e /run/first"]
             run = partial(subprocess.run, command, check=False, timeout=30, stderr=subprocess.DEVNULL)
             # On a busy host a connection may fail, with 255.
-            assert eventually(lambda run=run, status=status: run().returncode == status)
+            assert wait_for(lambda run=run, status=status: run().returncode == status)
     finally:
         other.down()
 
@@ -253,8 +265,8 @@ def test_a_connection_that_is_kept_open_serves_no_node_of_another_cluster(cluste
 BRING_UP = """
 import sys, time
 from pathlib import Path
-from emulating import hosts_in, up
-cluster = up(hosts_in(Path(sys.argv[1])))
+from emulated_clusters import start_cluster, write_hosts
+cluster = start_cluster(write_hosts(Path(sys.argv[1])))
 if sys.argv[2] == "stay":
     cluster.stay()
 print(cluster.description.network.prefix, flush=True)
@@ -288,15 +300,15 @@ def test_a_kill_leaves_nothing_that_clean_does_not_find(
         first = identify(description.members["n1"].pid)
         if victim == "the daemon":
             os.kill(description.daemon.pid, signal.SIGKILL)
-            assert eventually(lambda: not description.daemon.is_alive())
+            assert wait_for(lambda: not description.daemon.is_alive())
             outcome = clean_all()
             assert outcome.failed == []
             assert not (tmp_path / "cluster").exists()
         starter.kill()
-    assert eventually(lambda: left_of(prefix) == [])
+    assert wait_for(lambda: leftovers(prefix) == [])
     assert first is not None
-    assert eventually(lambda: not first.is_alive())
-    assert eventually(lambda: not list(state_folder().glob("campaign-*")))
+    assert wait_for(lambda: not first.is_alive())
+    assert wait_for(lambda: not list(state_folder().glob("campaign-*")))
     assert clean_all().failed == []
 
 
@@ -304,17 +316,17 @@ def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    cluster = up(load_hosts(inventory_in(tmp_path, MACHINES[1:])))
+    cluster = start_cluster(load_hosts(write_inventory(tmp_path, MACHINES[1:])))
     cluster.stay()
     with pytest.raises(UnfitError, match="is running already"):
-        up(load_hosts(tmp_path / "emulated.yml"))
+        start_cluster(load_hosts(tmp_path / "emulated.yml"))
     prefix, folder = cluster.description.network.prefix, tmp_path / "cluster"
-    before = left_of(prefix)
+    before = leftovers(prefix)
     foreseen = clean_all(dry_run=True).done
-    assert left_of(prefix) == before
+    assert leftovers(prefix) == before
     (folder / "relay.log").write_text("something to say")
     done = clean_all().done
-    assert left_of(prefix) == []
+    assert leftovers(prefix) == []
     assert done == [*foreseen, f"log {folder}/daemon.log", f"log {folder}/relay.log"]
     told = "\n".join(done)
     for part in ("(node n1)", "control group", f"network namespace {prefix}-1", f"{folder} (up since"):
@@ -325,17 +337,17 @@ def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
 
 
 def test_using_a_cluster_of_another_process_shows_its_origin(cluster: Description, tmp_path: Path) -> None:
-    said: list[str] = []
-    assert use_running(load_hosts(Path(cluster.request.folder).parent / "emulated.yml"), said.append) == cluster
-    assert said == []
+    lines: list[str] = []
+    assert use_running(load_hosts(Path(cluster.request.folder).parent / "emulated.yml"), lines.append) == cluster
+    assert lines == []
     with brought_up(tmp_path, "go") as (starter, _):
-        found = use_running(load_hosts(tmp_path / "emulated.yml"), said.append)
-        (told,) = said
+        found = use_running(load_hosts(tmp_path / "emulated.yml"), lines.append)
+        (told,) = lines
         starter.kill()
     assert f"uses the emulated cluster in {tmp_path / 'cluster'} (up since 2" in told
     assert f"brought up by process {starter.pid} from {Path(__file__).parents[2]})" in told
     assert found is not None
-    assert eventually(lambda: left_of(found.network.prefix) == [])
+    assert wait_for(lambda: leftovers(found.network.prefix) == [])
 
 
 def test_a_cluster_of_another_version_is_not_brought_up_over(tmp_path: Path) -> None:
@@ -344,14 +356,14 @@ def test_a_cluster_of_another_version_is_not_brought_up_over(tmp_path: Path) -> 
     me = identify(os.getpid())
     (folder / "cluster.json").write_bytes(msgspec.json.encode({"daemon": me, "colour": "blue"}))
     with pytest.raises(UnfitError, match=f"another version of Millrace .* process {os.getpid()} keeps"):
-        up(load_hosts(inventory_in(tmp_path, MACHINES[1:])))
+        start_cluster(load_hosts(write_inventory(tmp_path, MACHINES[1:])))
 
 
 def test_a_cluster_of_more_cores_than_there_are_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     machine = {"cores": 64, "ghz": 3, "share_per_core": 1, "memory_mb": 128}
     assert unsupported_reason() is None
     with pytest.raises(InputError, match=r"need 256 cores of this host"):
-        up(load_hosts(inventory_in(tmp_path, [machine] * 4)))
+        start_cluster(load_hosts(write_inventory(tmp_path, [machine] * 4)))
     assert not (tmp_path / "cluster").exists()
 
 
@@ -365,7 +377,7 @@ def test_a_cluster_of_more_cores_than_there_are_is_refused_before_anything_is_ma
     ],
 )
 def test_a_wrong_machine_is_named_with_its_file_and_host(tmp_path: Path, change: dict[str, object], words: str) -> None:
-    inventory = inventory_in(tmp_path, [MACHINES[0] | change])
+    inventory = write_inventory(tmp_path, [MACHINES[0] | change])
     with pytest.raises(InputError, match=words) as fault:
         request_of(load_hosts(inventory))
     assert "emulated.yml:" in str(fault.value)
@@ -377,7 +389,7 @@ def test_clean_leaves_a_cluster_with_a_running_playbook_alone(cluster: Descripti
         (left,) = clean_all().running
         assert left.startswith(f"the emulated cluster in {cluster.request.folder} (up since ")
         assert f"this host is in use by pid {os.getpid()}" in left
-        assert said(cluster, 1, "echo up") == "up"
+        assert output_on(cluster, 1, "echo up") == "up"
         with (
             pytest.raises(UnfitError, match="in use by pid"),
             cluster_for_playbook("restore", hosts, False, False, print),

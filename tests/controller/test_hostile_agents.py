@@ -18,7 +18,7 @@ from controller.nodes.agent_channel import AgentChannel
 from controller.nodes.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
 
-LONG_S = 60.0
+TIMEOUT_S = 60.0
 SOON_S = 5.0
 """Timeouts allow for a machine five times slower; the report takes less than a second."""
 
@@ -79,7 +79,7 @@ class Pretender(LoopbackTransport):
 
 
 def run(step: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(step, LONG_S))
+    asyncio.run(asyncio.wait_for(step, TIMEOUT_S))
 
 
 async def opened(

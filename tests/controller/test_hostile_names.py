@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from hostile_names import NAMES, Ground
+from fake_nodes import PLACES, spec_of
+from hostile_names import NAMES, SandboxFolder
 from hypothesis import HealthCheck, given, settings
-from obedient import PLACES, spec_of
 from sshd import lab
 
 from agents.protocol import Drained, Profile, Stored
@@ -52,8 +52,8 @@ class Loopback:
     """Two nodes on this host, one of them hostile, and the controller's folders."""
 
     def __init__(self, folder: Path) -> None:
-        self.ground = Ground(folder)
-        inside = self.ground.inside
+        self.sandbox = SandboxFolder(folder)
+        inside = self.sandbox.inside
         self.transports = {node: LoopbackTransport(inside / "nodes" / node) for node in (NODE, OTHER)}
         self.copies = FolderReplicas(inside / "controller" / "copies", self.transports)
         self.answer = inside / "controller" / "answer"
@@ -62,11 +62,11 @@ class Loopback:
 
     def lay(self) -> None:
         """Have the node's files, and links that lead outside, as they were."""
-        nodes = self.ground.inside / "nodes"
-        links = {nodes / OTHER / "link": self.ground.outside}
+        nodes = self.sandbox.inside / "nodes"
+        links = {nodes / OTHER / "link": self.sandbox.outside}
         for name in ("r/answer", "r/checkpoints/1", "r/traces", "r/profiles"):
             folder = nodes / NODE / name
-            links |= {folder / "link": self.ground.outside, folder / "canary": self.ground.outside / "canary"}
+            links |= {folder / "link": self.sandbox.outside, folder / "canary": self.sandbox.outside / "canary"}
         for link, target in links.items():
             if not link.is_symlink():
                 shutil.rmtree(link, ignore_errors=True)
@@ -135,7 +135,7 @@ class Loopback:
             await self.store(*given_names)
             await self.drain(*given_names[2:])
         # What is behind the reports' checks holds, too.
-        controller = self.ground.inside / "controller"
+        controller = self.sandbox.inside / "controller"
         for node, transport in self.transports.items():
             for step in (
                 self.copies.replicate(node, name, "checkpoints/1/x"),
@@ -150,7 +150,7 @@ class Loopback:
 
 @pytest.fixture
 def loopback(tmp_path: Path) -> Iterator[Loopback]:
-    made = Loopback(tmp_path / "ground")
+    made = Loopback(tmp_path / "sandbox")
     with made.runner:
         yield made
 
@@ -159,7 +159,7 @@ def test_valid_names_are_accepted(loopback: Loopback) -> None:
     async def live() -> None:
         assert await loopback.store(EXECUTOR, f"r/checkpoints/1/{EXECUTOR}", "counts", "r/answer/x.arrow")
         assert await loopback.drain("counts", "r/answer/x.arrow")
-        assert (loopback.ground.inside / "nodes" / OTHER / f"r/checkpoints/1/{EXECUTOR}").read_bytes() == b"state"
+        assert (loopback.sandbox.inside / "nodes" / OTHER / f"r/checkpoints/1/{EXECUTOR}").read_bytes() == b"state"
 
     asyncio.run(live())
     found = pyarrow.parquet.read_table(loopback.answer / "counts")
@@ -201,14 +201,14 @@ def test_a_wrong_name_is_refused_with_what_was_expected(
 
 
 def test_links_and_what_is_no_file_are_not_collected(loopback: Loopback, tmp_path: Path) -> None:
-    secret = loopback.ground.outside / "secret.log"
+    secret = loopback.sandbox.outside / "secret.log"
     secret.write_text("secret")
-    logs = loopback.ground.inside / "nodes" / NODE / "logs"
+    logs = loopback.sandbox.inside / "nodes" / NODE / "logs"
     logs.mkdir()
     (logs / "linked.log").symlink_to(secret)
     (logs / "folder.log").mkdir()
     (logs / "agent.log").write_text("plain")
-    traces = loopback.ground.inside / "nodes" / NODE / "r/traces"
+    traces = loopback.sandbox.inside / "nodes" / NODE / "r/traces"
     (traces / "n2-0-0.trace").symlink_to("/dev/zero")
 
     async def live() -> None:
@@ -220,7 +220,7 @@ def test_links_and_what_is_no_file_are_not_collected(loopback: Loopback, tmp_pat
 
 
 def test_an_answer_of_other_columns_or_none_at_all_is_refused(loopback: Loopback) -> None:
-    folder = loopback.ground.inside / "nodes" / NODE / "r/answer"
+    folder = loopback.sandbox.inside / "nodes" / NODE / "r/answer"
     write_rows(folder / "wrong.arrow", EXECUTOR, {"word": "str", "count": "str"}, [("a", "1")])
     (folder / "torn.arrow").write_bytes((folder / "x.arrow").read_bytes()[:-50])
     for name, complaint in (("wrong", "has columns"), ("torn", "cannot be read")):
@@ -239,8 +239,8 @@ def test_rows_that_point_outside_their_buffers_are_refused_before_anybody_reads_
 
 def attack_loopback(loopback: Loopback, drawn: str) -> None:
     loopback.lay()
-    loopback.runner.run(loopback.attack(loopback.ground.name(drawn)))
-    loopback.ground.check()
+    loopback.runner.run(loopback.attack(loopback.sandbox.name(drawn)))
+    loopback.sandbox.check()
 
 
 @settings(SPOILT, max_examples=FEW)
@@ -314,17 +314,17 @@ class Ssh:
 
     def attack(self, drawn: str) -> None:
         """Fetch a file that the node calls that."""
-        ground = Ground(self.folder / "made" / "ground")
-        transport = SshTransport(self._lease, RemoteFiles(self._lease), "run", ground.inside)
+        sandbox = SandboxFolder(self.folder / "made" / "sandbox")
+        transport = SshTransport(self._lease, RemoteFiles(self._lease), "run", sandbox.inside)
 
         async def fetch() -> None:
             with suppress(MillraceError):
-                await asyncio.wait_for(transport.fetch(".", ground.name(drawn)), 60)
+                await asyncio.wait_for(transport.fetch(".", sandbox.name(drawn)), 60)
 
         self._runner.run(fetch())
-        ground.check()
-        self.fetched = [path.read_bytes() for path in ground.inside.iterdir() if path.is_file()]
-        shutil.rmtree(ground.inside.parent)
+        sandbox.check()
+        self.fetched = [path.read_bytes() for path in sandbox.inside.iterdir() if path.is_file()]
+        shutil.rmtree(sandbox.inside.parent)
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from conducting import MID, SINK, conduct
-from obedient import PAUSE_NS, PLACES, Obedient
-from scripted import run_spec
+from coordinator_runs import MID, SINK, run_coordinator
+from fake_nodes import PAUSE_NS, PLACES, FakeNodes
+from scripted_run import run_spec
 
 from agents.protocol import Abandon, Cut, Division, ExecutorSpec, Move, Precopy, Prepare, RunSpec, Slot, Start
 from controller.coordinator import barrier
@@ -22,24 +22,24 @@ from workloads.topology import Component, Input, Topology
 
 AT_S = 3.0
 NEW = Slot("n1", 3)
-"""Where `Obedient` puts executors that are added, while n1 is there."""
+"""Where `FakeNodes` puts executors that are added, while n1 is there."""
 
 
 def scale(
-    *sizes: int, seconds: float = 14, during: Callable[[Obedient], Coroutine[Any, Any, None]] | None = None
-) -> Obedient:
+    *sizes: int, seconds: float = 14, during: Callable[[FakeNodes], Coroutine[Any, Any, None]] | None = None
+) -> FakeNodes:
     """A run in which `mid` gets these numbers of executors, three seconds apart."""
     events = tuple(ScaleComponents(AT_S * at, ("mid",), size) for at, size in enumerate(sizes, 1))
-    return conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, events=events)), seconds, during)
+    return run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=events)), seconds, during)
 
 
-def places(nodes: Obedient) -> dict[str, Slot]:
+def places(nodes: FakeNodes) -> dict[str, Slot]:
     return dict(nodes.coordinator._epoch_workers.places)
 
 
-def prepared(nodes: Obedient) -> list[RunSpec]:
+def prepared(nodes: FakeNodes) -> list[RunSpec]:
     """The specifications behind the barriers of scalings."""
-    return [message.scaled for message in nodes.got(Prepare, "n1") if message.scaled is not None]
+    return [message.scaled for message in nodes.messages(Prepare, "n1") if message.scaled is not None]
 
 
 def test_a_component_gets_more_executors_and_then_fewer_in_one_epoch() -> None:
@@ -55,25 +55,25 @@ def test_a_component_gets_more_executors_and_then_fewer_in_one_epoch() -> None:
     assert (smaller.how, smaller.before, smaller.after, smaller.added) == ("live", 3, 2, {})
     assert larger.pause_s == pytest.approx(PAUSE_NS / 1e9)
     assert AT_S <= larger.at_s < 2 * AT_S <= smaller.at_s
-    assert [value for _, _, value in nodes.noted("scaled")] == [larger.pause_s, smaller.pause_s]
+    assert [value for _, _, value in nodes.events_of("scaled")] == [larger.pause_s, smaller.pause_s]
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_a_checkpoint_follows_a_scaling_and_the_one_before_is_divided_until_then(is_stored: bool) -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         log = nodes.coordinator.event_log
         while not log.scalings or (is_stored and log.checkpoints < 2):
             await asyncio.sleep(0.001)
         if not is_stored:
-            nodes.mute.add(Cut)
+            nodes.unanswered.add(Cut)
         nodes.kill_worker(SINK)
-        while len(nodes.got(Start, "n1")) < 2:
+        while len(nodes.messages(Start, "n1")) < 2:
             await asyncio.sleep(0.001)
-        nodes.mute.clear()
+        nodes.unanswered.clear()
 
     nodes = scale(2, during=kill)
-    _, second = [message.spec for message in nodes.got(Start, "n1")]
-    (scaling,) = [message for message in nodes.got(Prepare, "n1") if message.scaled is not None]
+    _, second = [message.spec for message in nodes.messages(Start, "n1")]
+    (scaling,) = [message for message in nodes.messages(Prepare, "n1") if message.scaled is not None]
     assert not scaling.store
     expected = (scaling.barrier + 1, {}) if is_stored else (scaling.barrier - 1, {"mid": Division(1)})
     assert (second.restore, dict(second.stored)) == expected
@@ -83,19 +83,19 @@ def test_a_checkpoint_follows_a_scaling_and_the_one_before_is_divided_until_then
 
 @pytest.mark.parametrize("step", [Precopy, Prepare, Cut])
 def test_a_scaling_that_a_failure_breaks_is_made_in_the_end(step: type) -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(AT_S - 0.5)
-        nodes.mute.add(step)
-        while not [message for message in nodes.got(Precopy) if message.scaled is not None]:
+        nodes.unanswered.add(step)
+        while not [message for message in nodes.messages(Precopy) if message.scaled is not None]:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.2)
         assert bool(prepared(nodes)) == (step is not Precopy)
         nodes.kill_worker(MID)
-        nodes.mute.clear()
+        nodes.unanswered.clear()
 
     nodes = scale(2, during=kill)
     assert len(nodes.coordinator.event_log.recoveries) == 1
-    _, second = [message.spec for message in nodes.got(Start, "n1")]
+    _, second = [message.spec for message in nodes.messages(Start, "n1")]
     assert [executor.component for executor in second.executors] == ["src", "mid", "sink"]
     assert [scaling.after for scaling in nodes.coordinator.event_log.scalings] == [2]
     assert "mid[1]" in places(nodes)
@@ -104,12 +104,12 @@ def test_a_scaling_that_a_failure_breaks_is_made_in_the_end(step: type) -> None:
 def test_copies_get_more_time_for_more_state() -> None:
     times: dict[type, float] = {}
 
-    async def watch(nodes: Obedient) -> None:
-        nodes.mute.add(Precopy)
+    async def watch(nodes: FakeNodes) -> None:
+        nodes.unanswered.add(Precopy)
         while not prepared(nodes):
             await asyncio.sleep(0.05)
             for kind in (Precopy, Prepare):
-                if any(message.scaled is not None for message in nodes.got(kind)):
+                if any(message.scaled is not None for message in nodes.messages(kind)):
                     times.setdefault(kind, asyncio.get_running_loop().time())
 
     # Three executors have stored 10 bytes each.
@@ -120,29 +120,29 @@ def test_copies_get_more_time_for_more_state() -> None:
 
 
 def test_a_refused_scaling_changes_nothing_and_is_tried_again() -> None:
-    async def refuse(nodes: Obedient) -> None:
-        nodes.refuses = "not now"
+    async def refuse(nodes: FakeNodes) -> None:
+        nodes.refusal = "not now"
         await asyncio.sleep(AT_S + 2)
         assert "mid[1]" not in places(nodes)
-        nodes.refuses = ""
+        nodes.refusal = ""
 
     nodes = scale(2, during=refuse)
-    assert nodes.got(Abandon)
+    assert nodes.messages(Abandon)
     assert "mid[1]" in places(nodes)
-    assert "not now" in nodes.noted("timeline_scale_failed")[0][1]
+    assert "not now" in nodes.events_of("timeline_scale_failed")[0][1]
     assert len(nodes.coordinator.event_log.scalings) == 1
 
 
 def test_moves_of_the_same_revision_share_the_barrier() -> None:
     results: list[Carried] = []
 
-    async def request(nodes: Obedient) -> None:
+    async def request(nodes: FakeNodes) -> None:
         await asyncio.sleep(2)
         moves = (Move("mid[0]", Slot("n3", 0)), Move("sink[0]", Slot("n3", 1)))
         scaling = Scaling({"mid": 2}, {"mid[1]": NEW})
         results.append(await nodes.coordinator._checkpoint_loop.carry(7, [moves], None, scaling))
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2)), 9, request)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 9, request)
     assert results == [Carried("done")]
     assert {name: place for name, place in places(nodes).items() if name != "src[0]"} == {
         "mid[0]": Slot("n3", 0),

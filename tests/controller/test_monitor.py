@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from observed_rounds import APART, SKEWED, nodes
+from observed_rounds import SKEWED_RATES, SPREAD_PLACEMENT, nodes
 from scripted_reports import SETTLE_S, ScriptedReports, observe, pass_time, slot, started
 
 from agents.protocol import PairSent, Progress
@@ -61,7 +61,7 @@ def test_a_full_window_has_the_rates_loads_and_power_of_the_run() -> None:
     assert found.complete
     assert (found.samples, found.sample_s, found.epoch, found.version) == (5, 1.0, 1, 1)
     assert found.since_s == 3
-    assert rates(found) == pytest.approx(SKEWED)
+    assert rates(found) == pytest.approx(SKEWED_RATES)
     assert {(edge.source, edge.destination) for edge in found.traffic.edges if edge.bytes_per_s is None} == {
         ("s[0]", "b[0]"),
         ("b[0]", "k[1]"),
@@ -119,7 +119,7 @@ def test_a_window_is_not_complete_before_it_is_full() -> None:
 def test_constant_rates_come_out_whatever_reports_are_lost(
     lost: list[list[bool]], kind: Any, jitter: list[float]
 ) -> None:
-    run = ScriptedReports(rates={pair: 1e6 * rate for pair, rate in SKEWED.items()})
+    run = ScriptedReports(rates={pair: 1e6 * rate for pair, rate in SKEWED_RATES.items()})
     monitor = started(run, Rhythm(window_s=1 if kind == "ewma" else 5, sample_s=1, average=kind))
     kept = [[False] * 4, *lost, [False] * 4]
     for number, gone in enumerate(kept):
@@ -136,17 +136,19 @@ def test_constant_rates_come_out_whatever_reports_are_lost(
 
 
 @example(  # reports have whole nanoseconds
-    busy=dict.fromkeys(APART, 0.0) | {"k[0]": 6e-8},
+    busy=dict.fromkeys(SPREAD_PLACEMENT, 0.0) | {"k[0]": 6e-8},
     others=0.0,
     transport=0.0,
-    places=dict.fromkeys(APART, "n1/0"),
+    places=dict.fromkeys(SPREAD_PLACEMENT, "n1/0"),
     kind="mean",
 )
 @given(
-    busy=st.fixed_dictionaries({name: st.floats(0, 60) for name in APART}),
+    busy=st.fixed_dictionaries({name: st.floats(0, 60) for name in SPREAD_PLACEMENT}),
     others=st.floats(0, 100),
     transport=st.floats(0, 50),
-    places=st.fixed_dictionaries({name: st.sampled_from(["n1/0", "n1/1", "n2/0", "n3/1"]) for name in APART}),
+    places=st.fixed_dictionaries(
+        {name: st.sampled_from(["n1/0", "n1/1", "n2/0", "n3/1"]) for name in SPREAD_PLACEMENT}
+    ),
     kind=st.sampled_from(["mean", "trimmed", "ewma"]),
 )
 def test_loads_and_base_add_up_to_the_cpu_of_the_node(
@@ -173,7 +175,7 @@ def test_no_sample_is_older_than_the_last_change(change_at: int, asked_after: in
     before = observe(monitor, run.at_s)
     run.move("b[0]", "n3/0")
     monitor.placed({"b[0]": slot("n3/0")}, run.at_s)
-    run.rates = {pair: 3 * rate for pair, rate in SKEWED.items()}
+    run.rates = {pair: 3 * rate for pair, rate in SKEWED_RATES.items()}
     pass_time(monitor, run, asked_after)
     found = observe(monitor, run.at_s)
     assert found.version == before.version + 1
@@ -215,12 +217,12 @@ def test_nothing_is_measured_while_a_change_settles(change: Callable[[Monitor, f
     change(monitor, run.at_s)
     run.rates, run.others = {}, 300.0
     pass_time(monitor, run, 2)
-    run.rates, run.others = SKEWED, 20.0
+    run.rates, run.others = SKEWED_RATES, 20.0
     pass_time(monitor, run, 3)
     found = observe(monitor, run.at_s)
     assert (found.samples, found.since_s) == (3, 10)
     assert found.nodes["n1"].load == pytest.approx(0.145)
-    assert rates(found) == pytest.approx(SKEWED)
+    assert rates(found) == pytest.approx(SKEWED_RATES)
 
 
 def test_what_a_moved_sender_sends_is_counted_where_it_is() -> None:
@@ -235,13 +237,13 @@ def test_what_a_moved_sender_sends_is_counted_where_it_is() -> None:
     pass_time(monitor, run, 7)
     found = observe(monitor, run.at_s)
     assert found.complete
-    assert rates(found) == pytest.approx(SKEWED)
+    assert rates(found) == pytest.approx(SKEWED_RATES)
 
 
 @given(
     steps=st.lists(
         st.tuples(
-            st.sampled_from(sorted(APART)),
+            st.sampled_from(sorted(SPREAD_PLACEMENT)),
             st.sampled_from(["n1/0", "n1/1", "n2/0", "n3/1"]),
             st.lists(st.sampled_from(["n1", "n2", "n3", ""]), max_size=9),
         ),
@@ -260,9 +262,11 @@ def test_rates_and_loads_are_right_after_any_moves_and_lost_reports(steps: Seque
     pass_time(monitor, run, 8)
     found = observe(monitor, run.at_s)
     assert found.complete
-    assert rates(found) == pytest.approx(SKEWED)
+    assert rates(found) == pytest.approx(SKEWED_RATES)
     assert {name: f"{e.node}/{e.slot}" for name, e in found.executors.items()} == run.places
-    assert {name: e.busy for name, e in found.executors.items()} == pytest.approx({n: run.points(n) for n in APART})
+    assert {name: e.busy for name, e in found.executors.items()} == pytest.approx(
+        {n: run.points(n) for n in SPREAD_PLACEMENT}
+    )
 
 
 def test_a_window_stays_as_it_was_while_further_reports_are_recorded() -> None:
@@ -312,16 +316,16 @@ def test_a_new_epoch_begins_with_its_own_totals_and_placement() -> None:
     monitor = started(run)
     pass_time(monitor, run, 10)
     late = run.progress("n1/0")
-    after = ScriptedReports(places={**APART, "b[0]": "n3/0"}, epoch=2, at_s=run.at_s)
+    after = ScriptedReports(places={**SPREAD_PLACEMENT, "b[0]": "n3/0"}, epoch=2, at_s=run.at_s)
     monitor.start_epoch(after.spec, run.at_s)
     monitor.record("n1", late, run.at_s + 3)
     pass_time(monitor, after, 4)
-    assert rates(observe(monitor, after.at_s)) == pytest.approx(SKEWED)
+    assert rates(observe(monitor, after.at_s)) == pytest.approx(SKEWED_RATES)
     pass_time(monitor, after, 3)
     found = observe(monitor, after.at_s)
     assert (found.complete, found.epoch) == (True, 2)
     assert (found.executors["b[0]"].moved_s, found.executors["s[0]"].moved_s) == (10.0, None)
-    assert rates(found) == pytest.approx(SKEWED)
+    assert rates(found) == pytest.approx(SKEWED_RATES)
 
 
 @pytest.mark.parametrize(("cores", "is_saturated"), [(3.92, True), (3.91, False)])

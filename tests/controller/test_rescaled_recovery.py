@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from rescaling import Rescaled
-from taxi_rows import row, written
+from rescaled_epochs import RescaledEpochs
+from taxi_rows import row, write_rows
 
 from inventory.errors import RunError
 from workloads.apps.wordcount import Count, WordCount, WordCountParams
@@ -49,7 +49,7 @@ def trips(folder: Path, step: tuple[float, float] = (5986, 4491.556)) -> Path:
         row(60 + 10 * k, ((k * k) % 7 + 1, 1), (k % 5 + 1, k % 3 + 1), f"taxi {k % 11}", f"{k % 9}.00", step=step)
         for k in range(1200)
     ]
-    return written(folder / "trips.csv", rows)
+    return write_rows(folder / "trips.csv", rows)
 
 
 def taxi(folder: Path) -> Workload:
@@ -65,7 +65,7 @@ def taxi_profit(folder: Path) -> Workload:
 
 def smart_home(folder: Path) -> Workload:
     lines = [f"{k},{1_377_986_400 + 2 * k},{k % 23},{k % 3 and 1},{k % 4},{k % 2},{k % 3}" for k in range(300)]
-    path = written(folder / "readings.csv", lines)
+    path = write_rows(folder / "readings.csv", lines)
     few = {"source": 2, "house": 2, "plug": 3, "sink": 2}
     slices = {"slices": [60, 120], "day_s": 360, "fill": "work"}
     return load_workload("smart-home", {"input": str(path), "parallelism": few, **slices})
@@ -84,8 +84,8 @@ ELASTIC: Mapping[str, tuple[Callable[[Path], Workload], tuple[str, ...]]] = {
 
 
 def test_word_counts_are_right_with_four_then_five_then_three_executors(tmp_path: Path) -> None:
-    run = Rescaled(wordcount(tmp_path), tmp_path / "inputs", 1)
-    verdict = run.play([{"count": 4}, {"count": 5}, {"count": 3}])
+    run = RescaledEpochs(wordcount(tmp_path), tmp_path / "inputs", 1)
+    verdict = run.run_epochs([{"count": 4}, {"count": 5}, {"count": 3}])
     assert verdict.passed, verdict.message
     assert verdict.checked > 10
     first, second, third = run.specs
@@ -104,8 +104,8 @@ def test_the_answer_is_right_whatever_the_numbers_of_executors_become(tmp_path: 
     for seed in range(2):
         random = Random(seed)  # noqa: S311 - repeatable
         epochs = [{component: random.randint(1, 5) for component in components} for _ in range(3)]
-        run = Rescaled(made(tmp_path), tmp_path / "inputs", seed)
-        verdict = run.play([{}, *epochs])
+        run = RescaledEpochs(made(tmp_path), tmp_path / "inputs", seed)
+        verdict = run.run_epochs([{}, *epochs])
         assert verdict.passed, (epochs, verdict.message)
         assert verdict.checked > 0
         assert any(spec.stored for spec in run.specs)
@@ -115,8 +115,8 @@ def test_rows_count_once_although_executors_that_had_processed_them_since_the_ch
     tmp_path: Path,
 ) -> None:
     for seed in range(3):
-        run = Rescaled(wordcount(tmp_path), tmp_path / "inputs", seed)
-        assert run.play([{"split": 4, "count": 4}, {"split": 2, "count": 2}]).passed
+        run = RescaledEpochs(wordcount(tmp_path), tmp_path / "inputs", seed)
+        assert run.run_epochs([{"split": 4, "count": 4}, {"split": 2, "count": 2}]).passed
         words = sum(count for _, count in run.answer()["counts"])
         assert run.counted == {"split": sum(run.positions.values()), "count": words}, seed
         assert words > 0
@@ -148,8 +148,8 @@ def rescaled_sources(folder: Path, name: str, seed: int) -> None:
         {SPOUTS[name]: size, **{each: random.randint(1, 3) for each in components if random.random() < 0.3}}
         for size in random.sample([1, 3, 4, 5], 3)
     ]
-    run = Rescaled(made(folder), folder / "inputs", seed, rate)
-    verdict = run.play([{}, *sizes])
+    run = RescaledEpochs(made(folder), folder / "inputs", seed, rate)
+    verdict = run.run_epochs([{}, *sizes])
     assert verdict.passed, (name, seed, sizes, run.cuts, verdict.message)
     assert verdict.checked > 0
     assert run.cuts
@@ -186,17 +186,19 @@ class Plain(WordCount):
 def test_sources_without_seek_keep_their_number(tmp_path: Path) -> None:
     workload = Plain(WordCountParams(**texts(tmp_path), parallelism={"spout": 2, "split": 2, "count": 2}))
     with pytest.raises(RunError, match=r"spout had 2 executors .* keeps that number: its spout has no seek\(\)"):
-        Rescaled(workload, tmp_path / "inputs", 1).play([{}, {"spout": 3}])
+        RescaledEpochs(workload, tmp_path / "inputs", 1).run_epochs([{}, {"spout": 3}])
 
 
 def test_sources_that_have_not_emitted_the_first_records_are_not_scaled(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"sources at \d+, \d+ have not emitted the first \d+ records"):
-        Rescaled(wordcount(tmp_path), tmp_path / "inputs", 5, RATES[2], aligns=False).play([{}, {"spout": 3}])
+        RescaledEpochs(wordcount(tmp_path), tmp_path / "inputs", 5, RATES[2], aligns=False).run_epochs(
+            [{}, {"spout": 3}]
+        )
 
 
 def test_nothing_is_divided_anew_if_the_numbers_stay(tmp_path: Path) -> None:
-    run = Rescaled(wordcount(tmp_path), tmp_path / "inputs", 2)
-    assert run.play([{}, {}, {}]).passed
+    run = RescaledEpochs(wordcount(tmp_path), tmp_path / "inputs", 2)
+    assert run.run_epochs([{}, {}, {}]).passed
     assert [spec.restore for spec in run.specs] == [0, 1, 2]
     assert [spec.stored for spec in run.specs] == [{}, {}, {}]
     assert len({str(spec.owners) for spec in run.specs}) == 1
@@ -272,5 +274,5 @@ def test_what_cannot_be_divided_keeps_its_number_of_executors(
     workload = With(WordCountParams(**texts(tmp_path), parallelism={"spout": 2, "split": 2, "count": 2}))
     workload.count, workload.inputs = count, (Input("split", grouping, ("word",) if grouping == "fields" else ()),)
     with pytest.raises(RunError, match=why):
-        Rescaled(workload, tmp_path / "inputs", 1).play([{}, sizes])
-    assert Rescaled(workload, tmp_path / "again", 1).play([{}, {}]).passed == (grouping == "fields")
+        RescaledEpochs(workload, tmp_path / "inputs", 1).run_epochs([{}, sizes])
+    assert RescaledEpochs(workload, tmp_path / "again", 1).run_epochs([{}, {}]).passed == (grouping == "fields")

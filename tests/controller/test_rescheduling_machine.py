@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace as replaced
-from observed_rounds import APART, chain, nodes, observed
+from observed_rounds import SPREAD_PLACEMENT, chain, nodes, observed
 
 from controller.coordinator.rescheduling import (
     Answered,
@@ -49,7 +49,7 @@ class Loop:
         self.machine = Rescheduling(RevisionSettings(**settings), rhythm, ends_s, Problem(nodes(), (chain(),)))
         self.version = self.epoch = 0
         self.drained: set[str] = set()
-        self.places = dict(APART)
+        self.places = dict(SPREAD_PLACEMENT)
 
     def window(self, at_s: float, **changes: Any) -> Observation:
         found = observed(at_s, self.places)

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace as replaced
-from observed_rounds import APART, chain, nodes, observed
+from observed_rounds import SPREAD_PLACEMENT, chain, nodes, observed
 
 from controller.coordinator.rescheduling import (
     DRAINED_S,
@@ -53,7 +53,7 @@ class Loops(RuleBasedStateMachine):
         self.machine = Rescheduling(self.settings, self.rhythm, ends_s, Problem(nodes(), (TOPOLOGY,)))
         self.ends_s, self.now_s, self.wait_s = ends_s, 0.0, 0.0
         self.version = self.epoch = 0
-        self.places = dict(APART)
+        self.places = dict(SPREAD_PLACEMENT)
         self.draining: dict[str, float] = {}
         self.question: Ask | None = None
         self.carried: Carry | None = None

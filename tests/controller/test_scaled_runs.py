@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conducting import MID, SINK, conduct
-from obedient import PLACES, Obedient
-from scripted_workload import play_with_faults
+from coordinator_runs import MID, SINK, run_coordinator
+from fake_nodes import PLACES, FakeNodes
+from scripted_workload import run_with_faults
 
 from agents.protocol import Connect, Cut, Division, Move, Prepare, Progress, RunSpec, Slot, Start, Work, Worked
 from controller.coordinator.barrier import AbandonedError, MovePlan, MoveRequest
@@ -22,28 +22,30 @@ from workloads.workload import load_workload
 
 AT_S = 3.0
 NEW = Slot("n1", 3)
-"""Where `Obedient` puts executors that are added, while n1 is there."""
+"""Where `FakeNodes` puts executors that are added, while n1 is there."""
 
 
 def scale(
     *sizes: int,
     seconds: float = 14,
-    during: Callable[[Obedient], Coroutine[Any, Any, None]] | None = None,
+    during: Callable[[FakeNodes], Coroutine[Any, Any, None]] | None = None,
     **settings: Any,
-) -> Obedient:
+) -> FakeNodes:
     """A run in which `mid` gets these numbers of executors by restarts, three seconds apart."""
     settings.setdefault("restart", RestartRules())
     events = tuple(ScaleComponents(AT_S * at, ("mid",), size) for at, size in enumerate(sizes, 1))
-    return conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, events=events, **settings)), seconds, during)
+    return run_coordinator(
+        lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=events, **settings)), seconds, during
+    )
 
 
-def places(nodes: Obedient) -> dict[str, Slot]:
+def places(nodes: FakeNodes) -> dict[str, Slot]:
     return dict(nodes.coordinator._epoch_workers.places)
 
 
-def started(nodes: Obedient) -> list[RunSpec]:
+def started(nodes: FakeNodes) -> list[RunSpec]:
     """The specifications of the epochs."""
-    return [message.spec for message in nodes.got(Start, "n1")]
+    return [message.spec for message in nodes.messages(Start, "n1")]
 
 
 def test_a_component_gets_more_executors_and_then_fewer_from_checkpoints() -> None:
@@ -61,9 +63,9 @@ def test_a_component_gets_more_executors_and_then_fewer_from_checkpoints() -> No
 
 def test_every_scaling_is_in_traces_and_in_the_record_of_the_run() -> None:
     nodes = scale(3, 2)
-    (up, _), (down, _) = [(detail, value) for subject, detail, value in nodes.noted("scaled") if subject == "mid"]
+    (up, _), (down, _) = [(detail, value) for subject, detail, value in nodes.events_of("scaled") if subject == "mid"]
     assert (up, down) == ("from=1 to=3 mid[1]=n1/3 mid[2]=n1/3", "from=3 to=2")
-    assert nodes.noted("timeline_scale") == [("mid", "", None)] * 2
+    assert nodes.events_of("timeline_scale") == [("mid", "", None)] * 2
     larger, smaller = nodes.coordinator.event_log.scalings
     assert (larger.component, larger.how, larger.before, larger.after) == ("mid", "restart", 1, 3)
     assert larger.added == {"mid[1]": "n1/3", "mid[2]": "n1/3"}
@@ -73,68 +75,68 @@ def test_every_scaling_is_in_traces_and_in_the_record_of_the_run() -> None:
 
 def test_several_components_are_scaled_by_one_restart() -> None:
     events = (ScaleComponents(AT_S, ("mid", "sink"), 2),)
-    nodes = conduct(lambda: Obedient(ControlSettings(events=events, restart=RestartRules())), 9)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(events=events, restart=RestartRules())), 9)
     assert nodes.epoch == 2
     assert places(nodes).keys() == PLACES.keys() | {"mid[1]", "sink[1]"}
     assert [each.component for each in nodes.coordinator.event_log.scalings] == ["mid", "sink"]
 
 
 def test_a_scaling_that_is_refused_is_tried_again() -> None:
-    async def refuse(nodes: Obedient) -> None:
-        nodes.refuses = "not now"
+    async def refuse(nodes: FakeNodes) -> None:
+        nodes.refusal = "not now"
         await asyncio.sleep(AT_S + 2)
-        nodes.refuses = ""
+        nodes.refusal = ""
 
     nodes = scale(2, during=refuse)
     assert "mid[1]" in places(nodes)
-    assert "not now" in nodes.noted("timeline_scale_failed")[0][1]
+    assert "not now" in nodes.events_of("timeline_scale_failed")[0][1]
     assert len(nodes.coordinator.event_log.scalings) == 1
 
 
 @pytest.mark.parametrize("while_it_halts", [True, False])
 def test_a_scaling_that_a_failure_breaks_is_finished_in_the_end(while_it_halts: bool) -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(AT_S)
         if while_it_halts:
-            while not any(prepare.halt for prepare in nodes.got(Prepare)):
+            while not any(prepare.halt for prepare in nodes.messages(Prepare)):
                 await asyncio.sleep(0.001)
-            nodes.mute.add(Cut)
+            nodes.unanswered.add(Cut)
             nodes.kill_worker(MID)
             await asyncio.sleep(0.5)
-            nodes.mute.clear()
+            nodes.unanswered.clear()
         else:
-            nodes.mute.add(Connect)
+            nodes.unanswered.add(Connect)
             while nodes.epoch == 1:
                 await asyncio.sleep(0.001)
             await asyncio.sleep(0.2)
             nodes.kill_worker(SINK)
-            nodes.mute.clear()
+            nodes.unanswered.clear()
 
     nodes = scale(2, during=kill)
     assert len(nodes.coordinator.event_log.recoveries) == 1
     # It is in the record, and in the traces, either way.
     assert [(each.before, each.after) for each in nodes.coordinator.event_log.scalings] == [(1, 2)]
-    assert [subject for subject, _, _ in nodes.noted("scaled")] == ["mid"]
+    assert [subject for subject, _, _ in nodes.events_of("scaled")] == ["mid"]
     assert "mid[1]" in places(nodes)
     last = started(nodes)[-1]
     assert [executor.component for executor in last.executors] == ["src", "mid", "mid", "sink"]
 
 
 def test_an_executor_that_was_added_is_placed_anew_when_its_node_is_lost() -> None:
-    async def lose(nodes: Obedient) -> None:
+    async def lose(nodes: FakeNodes) -> None:
         await asyncio.sleep(AT_S + 1)
-        nodes.lose("n1")
+        nodes.lose_node("n1")
 
     nodes = scale(2, during=lose)
-    assert nodes.noted("node_lost")
+    assert nodes.events_of("node_lost")
     assert {place.node for place in places(nodes).values()} == {"n2", "n3"}
     assert "mid[1]" in places(nodes)
 
 
 def test_executors_are_not_added_on_a_lost_node() -> None:
-    async def lose(nodes: Obedient) -> None:
+    async def lose(nodes: FakeNodes) -> None:
         await asyncio.sleep(AT_S - 1)
-        nodes.lose("n1")
+        nodes.lose_node("n1")
 
     assert places(scale(2, during=lose))["mid[1]"] == Slot("n2", 3)
 
@@ -143,13 +145,13 @@ def test_a_restart_follows_the_rules_of_revisions() -> None:
     nodes = scale(2, seconds=9, restart=RestartRules(wait_s=1.5, fresh=True))
     (scaling,) = nodes.coordinator.event_log.scalings
     assert scaling.pause_s > 1.5
-    assert [start.fresh for start in nodes.got(Start, "n1")] == [False, True]
+    assert [start.fresh for start in nodes.messages(Start, "n1")] == [False, True]
 
 
 def test_other_changes_that_wait_behind_a_scaling_are_abandoned() -> None:
     results: list[Carried] = []
 
-    async def request(nodes: Obedient) -> None:
+    async def request(nodes: FakeNodes) -> None:
         await asyncio.sleep(2)
         loop = nodes.coordinator._checkpoint_loop
         scaling = Scaling({"mid": 2}, {"mid[1]": NEW})
@@ -158,7 +160,7 @@ def test_other_changes_that_wait_behind_a_scaling_are_abandoned() -> None:
         )
         results.extend(found)
 
-    nodes = conduct(lambda: Obedient(ControlSettings(checkpoint_s=2, restart=RestartRules())), 9, request)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, restart=RestartRules())), 9, request)
     assert results == [Carried("done"), Carried("abandoned", "the numbers of executors have changed")]
     assert places(nodes)["mid[0]"] == MID
 
@@ -175,7 +177,7 @@ def test_an_executor_that_is_added_again_begins_with_new_counts() -> None:
         work = Work(emitted=processed, processed=processed, queued=0, busy_ns=0, blocked_ns=0)
         return Progress(epoch=epoch, slot=1, at_ns=0, emitted=0, sunk=0, executors={name: work})
 
-    async def count(nodes: Obedient) -> None:
+    async def count(nodes: FakeNodes) -> None:
         await asyncio.sleep(AT_S + 1)
         nodes.coordinator.handle_report("n1", report(2, "mid[0]", 70))
         nodes.coordinator.handle_report("n1", report(2, "mid[1]", 50))
@@ -215,7 +217,7 @@ def test_work_that_is_to_be_done_again_is_not_counted_twice_by_other_executors()
     ],
 )
 def test_slots_that_are_not_those_of_the_added_executors_are_refused(scaling: Scaling, why: str) -> None:
-    spec = Obedient(ControlSettings()).coordinator._spec
+    spec = FakeNodes(ControlSettings()).coordinator._spec
     assert rescaled(spec, Scaling()) is spec
     with pytest.raises(AbandonedError, match=why):
         rescaled(spec, scaling)
@@ -234,7 +236,7 @@ def test_words_are_counted_exactly_whatever_is_scaled_moved_and_killed(tmp_path:
         params = {"text": str(tmp_path / "text.txt"), "ackers": 0, "parallelism": few, "combine": combine}
         workload = load_workload("wordcount", params)
         rate = {"kind": "constant", "tuples_per_s": 300.0}
-        events, verdict = play_with_faults(workload, tmp_path / f"inputs{seed}", seed, rate, ("split", "count"))
+        events, verdict = run_with_faults(workload, tmp_path / f"inputs{seed}", seed, rate, ("split", "count"))
         assert verdict.passed, (seed, verdict.message)
         happened += events
     assert happened.keys() >= {"scaled live", "recovery", "move", "killed in a copy"}, happened

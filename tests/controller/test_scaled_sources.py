@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conducting import MID, conduct
+from coordinator_runs import MID, run_coordinator
+from fake_nodes import FakeNodes, spec_of
 from msgspec.structs import replace
-from obedient import Obedient, spec_of
-from scripted_workload import play_with_faults
+from scripted_workload import run_with_faults
 
 from agents.collected_traces import UnreportedRows
 from agents.protocol import Cut, Go, Prepare, Progress, Start, Stored, Work, Worked
@@ -41,20 +41,20 @@ def report(epoch: int, position: int, number: int = 0) -> Progress:
     return Progress(epoch=epoch, slot=0, at_ns=0, emitted=0, sunk=0, executors={"src[0]": work}, sources_from=number)
 
 
-def scaled_at(nodes: Obedient) -> Prepare:
+def scaled_at(nodes: FakeNodes) -> Prepare:
     """The barrier of the first scaling, for which sources halt and nothing is stored."""
-    prepare: Prepare = next(message for message in nodes.got(Prepare, "n1") if message.scaled is not None)
+    prepare: Prepare = next(message for message in nodes.messages(Prepare, "n1") if message.scaled is not None)
     assert prepare.halt
     assert not prepare.store
     return prepare
 
 
 def test_sources_are_scaled_while_the_topology_runs_behind_the_highest_record_of_all() -> None:
-    async def report_on_both_sides(nodes: Obedient) -> None:
+    async def report_on_both_sides(nodes: FakeNodes) -> None:
         nodes.records = 100
-        while not any(message.scaled is not None for message in nodes.got(Prepare)):
+        while not any(message.scaled is not None for message in nodes.messages(Prepare)):
             await asyncio.sleep(0.001)
-        nodes.mute.add(Cut)
+        nodes.unanswered.add(Cut)
         await asyncio.sleep(0.5)
         coordinator = nodes.coordinator
         coordinator.handle_report("n1", report(1, 99))
@@ -64,33 +64,33 @@ def test_sources_are_scaled_while_the_topology_runs_behind_the_highest_record_of
         coordinator.handle_report("n1", report(1, 57, number))
         coordinator.handle_report("n1", report(1, 101))
         assert coordinator._reported.sources.positions == {"src[0]": 101}
-        nodes.mute.clear()
-        cut = nodes.got(Cut, "n1")[-1]
+        nodes.unanswered.clear()
+        cut = nodes.messages(Cut, "n1")[-1]
         for node in ("n1", "n2", "n3"):
-            nodes._answer(node, cut)
+            nodes._reply(node, cut)
         nodes.position = 60
         await asyncio.sleep(0.5)
         coordinator.handle_report("n1", report(1, 4000))  # late, of an old one
         assert coordinator._reported.sources.positions == {"src[0]": 60, "src[1]": 60}
 
-    nodes = conduct(lambda: Obedient(settings(2)), 9, report_on_both_sides)
+    nodes = run_coordinator(lambda: FakeNodes(settings(2)), 9, report_on_both_sides)
     assert nodes.epoch == 1
     (scaling,) = nodes.coordinator.event_log.scalings
     assert (scaling.component, scaling.how, scaling.before, scaling.after) == ("src", "live", 1, 2)
-    assert [cut.records for cut in nodes.got(Cut, "n1") if cut.barrier == scaled_at(nodes).barrier] == [100]
+    assert [cut.records for cut in nodes.messages(Cut, "n1") if cut.barrier == scaled_at(nodes).barrier] == [100]
     assert nodes.coordinator.positions == {"src[0]": 60, "src[1]": 60}
 
 
 @pytest.mark.parametrize("dies", ["a worker", "an agent, which is away for longer than between two tries to scale"])
 def test_a_scaling_of_sources_that_no_checkpoint_follows_is_undone_by_a_recovery_and_made_again(dies: str) -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         nodes.records = 100
-        while not any(message.scaled is not None for message in nodes.got(Prepare)):
+        while not any(message.scaled is not None for message in nodes.messages(Prepare)):
             await asyncio.sleep(0.001)
-        nodes.mute.add(Stored)
-        while nodes.got(Prepare, "n1")[-1].barrier == scaled_at(nodes).barrier:
+        nodes.unanswered.add(Stored)
+        while nodes.messages(Prepare, "n1")[-1].barrier == scaled_at(nodes).barrier:
             await asyncio.sleep(0.001)
-        nodes.mute.add(Cut)
+        nodes.unanswered.add(Cut)
         await asyncio.sleep(0.2)
         coordinator = nodes.coordinator
         assert len(coordinator._epoch_workers.spouts) == 3
@@ -105,14 +105,14 @@ def test_a_scaling_of_sources_that_no_checkpoint_follows_is_undone_by_a_recovery
         while nodes.epoch == 1:
             await asyncio.sleep(0.001)
         coordinator.handle_report("n1", report(1, 70, number))  # late
-        nodes.mute.clear()
+        nodes.unanswered.clear()
 
-    nodes = conduct(lambda: Obedient(settings(3)), 14, kill)
-    second = nodes.got(Start, "n1")[1].spec
+    nodes = run_coordinator(lambda: FakeNodes(settings(3)), 14, kill)
+    second = nodes.messages(Start, "n1")[1].spec
     assert [name_of(executor) for executor in second.executors] == ["src[0]", "mid[0]", "sink[0]"]
     assert (second.restore, dict(second.stored), second.numbers) == (scaled_at(nodes).barrier - 1, {}, ())
     # Three had emitted 100 records of the checkpoint together, of which one has emitted 7 more.
-    assert nodes.got(Go, "n1")[-1].seen == {"src[0]": 107}
+    assert nodes.messages(Go, "n1")[-1].seen == {"src[0]": 107}
     (scaling,) = nodes.coordinator.event_log.scalings
     assert (scaling.how, scaling.before, scaling.after) == ("live", 1, 3)
     assert nodes.coordinator.positions.keys() == {"src[0]", "src[1]", "src[2]"}
@@ -143,47 +143,47 @@ def test_rows_behind_the_last_report_before_a_scaling_is_undone_do_not_count() -
 
 
 def test_sources_are_scaled_by_a_restart_behind_the_highest_record_of_all() -> None:
-    async def late(nodes: Obedient) -> None:
+    async def late(nodes: FakeNodes) -> None:
         nodes.records = 100
         await asyncio.sleep(AT_S + 1.5)
         assert nodes.epoch == 2
         nodes.coordinator.handle_report("n1", report(1, 99))
         nodes.position = 40
 
-    nodes = conduct(lambda: Obedient(restarting(3)), 9, late)
+    nodes = run_coordinator(lambda: FakeNodes(restarting(3)), 9, late)
     (scaling,) = nodes.coordinator.event_log.scalings
     assert (scaling.component, scaling.how, scaling.before, scaling.after) == ("src", "restart", 1, 3)
-    cuts = {cut.records for cut in nodes.got(Cut, "n1") if cut.epoch == 1}
+    cuts = {cut.records for cut in nodes.messages(Cut, "n1") if cut.epoch == 1}
     assert cuts == {0, 100}
-    assert {cut.records for cut in nodes.got(Cut, "n1") if cut.epoch == 2} == {0}
-    assert [go.seen for go in nodes.got(Go, "n1")] == [{}, {"src[0]": 34, "src[1]": 33, "src[2]": 33}]
+    assert {cut.records for cut in nodes.messages(Cut, "n1") if cut.epoch == 2} == {0}
+    assert [go.seen for go in nodes.messages(Go, "n1")] == [{}, {"src[0]": 34, "src[1]": 33, "src[2]": 33}]
     assert nodes.coordinator.positions == {"src[0]": 40, "src[1]": 40, "src[2]": 40}
 
 
-@pytest.mark.parametrize("course", [settings, restarting])
-def test_sources_whose_input_has_ended_keep_their_number(course: Callable[[int], ControlSettings]) -> None:
-    async def end(nodes: Obedient) -> None:
+@pytest.mark.parametrize("settings_of", [settings, restarting])
+def test_sources_whose_input_has_ended_keep_their_number(settings_of: Callable[[int], ControlSettings]) -> None:
+    async def end(nodes: FakeNodes) -> None:
         nodes.records = None
         await asyncio.sleep(0)
 
-    nodes = conduct(lambda: Obedient(course(3)), 6, end)
+    nodes = run_coordinator(lambda: FakeNodes(settings_of(3)), 6, end)
     assert nodes.coordinator.event_log.scalings == []
-    assert len(nodes.got(Start, "n1")) == 1
-    assert "the input of sources has ended: " in nodes.noted("timeline_scale_failed")[0][1]
+    assert len(nodes.messages(Start, "n1")) == 1
+    assert "the input of sources has ended: " in nodes.events_of("timeline_scale_failed")[0][1]
 
 
 def test_a_failure_in_the_start_behind_it_is_recovered_from_with_the_new_number() -> None:
-    async def kill(nodes: Obedient) -> None:
-        nodes.mute.add(Go)
+    async def kill(nodes: FakeNodes) -> None:
+        nodes.unanswered.add(Go)
         while nodes.epoch == 1:
             await asyncio.sleep(0.001)
         nodes.kill_worker(MID)
 
-    nodes = conduct(lambda: Obedient(restarting(3)), 9, kill)
-    second, third = [message.spec for message in nodes.got(Start, "n1")][1:]
+    nodes = run_coordinator(lambda: FakeNodes(restarting(3)), 9, kill)
+    second, third = [message.spec for message in nodes.messages(Start, "n1")][1:]
     assert (second.restore, second.stored) == (third.restore, third.stored)
     assert [len(spec.executors) for spec in (second, third)] == [5, 5]
-    assert nodes.got(Go, "n1")[-1].seen == {"src[0]": 34, "src[1]": 33, "src[2]": 33}
+    assert nodes.messages(Go, "n1")[-1].seen == {"src[0]": 34, "src[1]": 33, "src[2]": 33}
 
 
 def test_reports_of_earlier_epochs_are_of_other_shares() -> None:
@@ -201,7 +201,7 @@ def test_reports_of_earlier_epochs_are_of_other_shares() -> None:
         positions.rescale(3, {"src": 3}, positions.positions)
 
 
-def played(folder: Path, name: str, seeds: range, gated: bool = False) -> Counter[str]:
+def run_seeds(folder: Path, name: str, seeds: range, gated: bool = False) -> Counter[str]:
     (folder / "text.txt").write_text(TEXT)
     text = {"text": str(folder / "text.txt"), "ackers": 0}
     sizes, source = ({"spout": 2, "split": 2, "count": 3}, "spout") if name == "wordcount" else ({"read": 2}, "read")
@@ -210,7 +210,7 @@ def played(folder: Path, name: str, seeds: range, gated: bool = False) -> Counte
     for seed in seeds:
         workload = load_workload(name, {**text, "parallelism": sizes, **windows})
         elastic = (source, source, "count")
-        events, verdict = play_with_faults(workload, folder / f"inputs{seed}", seed, RATE, elastic, gated)
+        events, verdict = run_with_faults(workload, folder / f"inputs{seed}", seed, RATE, elastic, gated)
         assert verdict.passed, (seed, verdict.message)
         happened += events
     return happened
@@ -220,12 +220,12 @@ def played(folder: Path, name: str, seeds: range, gated: bool = False) -> Counte
 def test_answers_are_exact_when_workers_are_killed_at_any_step_of_a_scaling_of_sources(
     tmp_path: Path, name: str
 ) -> None:
-    happened = played(tmp_path, name, range(4))
+    happened = run_seeds(tmp_path, name, range(4))
     assert happened.keys() >= {"scaled live", "recovery"}, happened
 
 
 def test_answers_are_exact_when_sources_that_follow_a_schedule_are_scaled(tmp_path: Path) -> None:
-    happened = played(tmp_path, "wordcount", range(2, 3), gated=True)
+    happened = run_seeds(tmp_path, "wordcount", range(2, 3), gated=True)
     assert happened.keys() >= {"scaled live"}, happened
 
 
@@ -235,6 +235,6 @@ def test_answers_are_exact_when_sources_that_follow_a_schedule_are_scaled(tmp_pa
 )
 @pytest.mark.parametrize(("name", "gated"), [("wordcount", False), ("top-n", False), ("wordcount", True)])
 def test_answers_are_exact_in_many_more_orders(tmp_path: Path, name: str, gated: bool, seeds: range) -> None:
-    happened = played(tmp_path, name, seeds, gated)
+    happened = run_seeds(tmp_path, name, seeds, gated)
     assert happened.keys() >= {"scaled live", "recovery", "checkpoint" if gated else "move"}, happened
     assert happened["killed in a scaling"] or happened["killed in a restart"], happened

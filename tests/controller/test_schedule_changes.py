@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import virtual_time
+from fake_nodes import PLACES, spec_of
 from msgspec.structs import replace
-from obedient import PLACES, spec_of
 
 from agents.protocol import Gates, Grow, Message, Move, Schedule, Slot, SlotDone, TimeSlot
 from controller.coordinator.barrier import AbandonedError, _grow

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from conducting import MID, conduct, parts
-from obedient import Obedient
+from coordinator_runs import MID, answer_files, run_coordinator
+from fake_nodes import FakeNodes
 
 from agents.protocol import Prepare, Slot, Stop
 from controller.coordinator.barrier import MovePlan, MoveRequest
@@ -13,49 +13,49 @@ MOVE = MovePlan(3, (MoveRequest("mid[0]", "n3", 1),))
 COPY_S = 5.0
 
 
-def slow_copies(course: ControlSettings) -> Obedient:
+def slow_copies(settings: ControlSettings) -> FakeNodes:
     """Nodes whose snapshots take `COPY_S` to copy."""
-    nodes = Obedient(course)
-    replicate = nodes.copies.replicate
+    nodes = FakeNodes(settings)
+    replicate = nodes.replicas.replicate
 
     async def slowly(node: str, file: str, name: str) -> None:
         await asyncio.sleep(COPY_S)
         await replicate(node, file, name)
 
-    nodes.copies.replicate = slowly  # type: ignore[method-assign]
+    nodes.replicas.replicate = slowly  # type: ignore[method-assign]
     return nodes
 
 
 def test_a_move_does_not_wait_for_the_copies_of_a_checkpoint() -> None:
-    nodes = conduct(lambda: slow_copies(ControlSettings(checkpoint_s=2, moves=(MOVE,))), 14)
+    nodes = run_coordinator(lambda: slow_copies(ControlSettings(checkpoint_s=2, moves=(MOVE,))), 14)
     (move,) = nodes.coordinator.event_log.moves
     assert 3 <= move.at_s < 3.2
     kinds = [kind for kind, *_ in nodes.events if kind in {"checkpoint", "move"}]
     assert kinds[:2] == ["move", "checkpoint"]
-    ((first, _, took_s), *_) = nodes.noted("checkpoint")
+    ((first, _, took_s), *_) = nodes.events_of("checkpoint")
     assert (first, COPY_S < took_s < COPY_S + 6) == ("1", True)
 
 
 def test_a_checkpoint_waits_for_the_one_before() -> None:
-    nodes = conduct(lambda: slow_copies(ControlSettings(checkpoint_s=2)), 20)
-    assert [(message.barrier, message.complete) for message in nodes.got(Prepare, "n3")] == [(1, 0), (2, 1)]
-    assert len(parts(nodes)) == len(nodes.got(Prepare, "n3")) + 1
+    nodes = run_coordinator(lambda: slow_copies(ControlSettings(checkpoint_s=2)), 20)
+    assert [(message.barrier, message.complete) for message in nodes.messages(Prepare, "n3")] == [(1, 0), (2, 1)]
+    assert len(answer_files(nodes)) == len(nodes.messages(Prepare, "n3")) + 1
 
 
 def test_the_end_of_a_run_waits_for_the_copies() -> None:
-    nodes = conduct(lambda: slow_copies(ControlSettings(checkpoint_s=2)), 3)
-    assert parts(nodes) == ["settled at 1", "last of epoch 1"]
-    assert len(nodes.got(Stop)) == 3
+    nodes = run_coordinator(lambda: slow_copies(ControlSettings(checkpoint_s=2)), 3)
+    assert answer_files(nodes) == ["settled at 1", "last of epoch 1"]
+    assert len(nodes.messages(Stop)) == 3
 
 
 def test_a_failure_behind_a_move_restarts_in_the_new_slots_from_the_last_complete_checkpoint() -> None:
-    async def kill(nodes: Obedient) -> None:
+    async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(4)
         nodes.kill_worker(MID)
 
-    nodes = conduct(lambda: slow_copies(ControlSettings(checkpoint_s=2, moves=(MOVE,))), 20, kill)
+    nodes = run_coordinator(lambda: slow_copies(ControlSettings(checkpoint_s=2, moves=(MOVE,))), 20, kill)
     (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery.checkpoint == 0
     assert nodes._specs["n3"].executors[1].place == Slot("n3", 1)
-    assert not any(name.startswith(("checkpoints/1", "answers/1")) for name in nodes.copies.files)
-    assert parts(nodes)[0] == "settled at 3"
+    assert not any(name.startswith(("checkpoints/1", "answers/1")) for name in nodes.replicas.files)
+    assert answer_files(nodes)[0] == "settled at 3"

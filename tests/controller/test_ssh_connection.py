@@ -30,7 +30,7 @@ from inventory.errors import InputError, RunError, UnfitError
 pytestmark = pytest.mark.sshd
 
 T = TypeVar("T")
-LONG_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def connected(host: Host, use: Callable[[Connection], Awaitable[T]]) -> T:
         with ThreadPoolExecutor() as threads:
             connection = Connection(host, threads, settings_of(host))
             try:
-                return await asyncio.wait_for(use(connection), LONG_S)
+                return await asyncio.wait_for(use(connection), TIMEOUT_S)
             finally:
                 await connection.close()
 
@@ -101,7 +101,7 @@ def test_an_unknown_host_is_refused_with_the_command_that_accepts_it(nodes: Lab,
     )
     assert print_.stdout.split()[1] in message
     assert nodes.nodes["n1"].log.count("Accepted publickey") == logins
-    subprocess.run(shlex.split(message.partition("accept it: ")[2]), check=True, timeout=LONG_S, capture_output=True)
+    subprocess.run(shlex.split(message.partition("accept it: ")[2]), check=True, timeout=TIMEOUT_S, capture_output=True)
     assert connected(nodes.host("n1"), hello) == b"hello\n"
 
 
@@ -157,7 +157,7 @@ def test_the_configuration_of_openssh_counts_with_jump_hosts_and_included_files(
     _, way, _ = connected(with_config(nodes.host("n2"), config), lambda c: said(c, "echo $SSH_CONNECTION"))
     assert way.split()[2:] == [behind.address.encode(), str(behind.port).encode()]
     assert gate.log.count("Accepted publickey") == before + 1
-    deadline = time.monotonic() + LONG_S
+    deadline = time.monotonic() + TIMEOUT_S
     while len(gate.processes()) > 1:
         assert time.monotonic() < deadline, "a connection to the jump host was left open"
         time.sleep(0.02)
@@ -197,7 +197,7 @@ def test_a_host_that_rejects_connections_is_retried_and_then_given_up(
 ) -> None:
     monkeypatch.setattr(module, "PAUSE_S", 0.01)
     with socket.create_server(("127.0.0.2", 0)) as server:
-        server.settimeout(LONG_S)
+        server.settimeout(TIMEOUT_S)
         host = replace(nodes.host("n1"), ssh_port=server.getsockname()[1])
         met = 0
 
@@ -215,7 +215,7 @@ def test_a_host_that_rejects_connections_is_retried_and_then_given_up(
             turning = thread.submit(turn_away)
             with pytest.raises(RunError, match=r"node n1: ssh .* cannot be reached"):
                 connected(host, knock)
-            turning.result(LONG_S)
+            turning.result(TIMEOUT_S)
         assert met == module.TRIES
 
 
@@ -230,7 +230,7 @@ def millrace(nodes: Lab) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
             "exec",
             str(nodes.inventory),
         ]
-        return subprocess.run([*program, *arguments], input=given, capture_output=True, check=False, timeout=LONG_S)
+        return subprocess.run([*program, *arguments], input=given, capture_output=True, check=False, timeout=TIMEOUT_S)
 
     return run
 

@@ -30,7 +30,7 @@ from inventory.errors import RunError, UnfitError
 pytestmark = pytest.mark.sshd
 
 T = TypeVar("T")
-LONG_S = 100.0
+TIMEOUT_S = 100.0
 OURS, OTHERS = (f"campaign-{letter * 32}" for letter in "ab")
 
 
@@ -53,7 +53,7 @@ def kept(nodes: Lab, use: Callable[[NodeLease], Awaitable[T]], campaign: str = O
             connection = Connection(nodes.host("n1"), threads, settings_of(nodes.host("n1")))
             lease = NodeLease(connection, campaign, f"owner of {campaign}")
             try:
-                return await asyncio.wait_for(use(lease), LONG_S)
+                return await asyncio.wait_for(use(lease), TIMEOUT_S)
             finally:
                 await lease.close()
                 await connection.close()
@@ -171,7 +171,7 @@ def test_what_a_dead_campaign_left_is_removed_and_nothing_else(nodes: Lab, node:
             assert orphan.stdout is not None
             orphan.stdout.readline()
             kept(nodes, lambda lease: lease.open())
-            assert orphan.wait(LONG_S) == -signal.SIGTERM
+            assert orphan.wait(TIMEOUT_S) == -signal.SIGTERM
         finally:
             orphan.kill()
     assert not (node.work / OTHERS).exists()
@@ -208,7 +208,7 @@ def test_the_exit_status_of_a_remote_program_is_that_of_a_child(nodes: Lab, node
         program = await transport.start("agents")
         assert b'"hello"' in await program.read_line()
         agent = next(
-            p for p in node.started_here() if b"agents" in Path(f"/proc/{p}/cmdline").read_bytes().split(b"\0")
+            p for p in node.campaign_processes() if b"agents" in Path(f"/proc/{p}/cmdline").read_bytes().split(b"\0")
         )
         os.kill(agent, signal.SIGKILL)
         return await program.wait()
@@ -221,10 +221,10 @@ def test_a_controller_that_is_gone_leaves_no_process_and_a_free_node(nodes: Lab,
         transport = SshTransport(lease, RemoteFiles(lease), "run", tmp_path / "stage")
         program = await transport.start("agents")
         await program.read_line()
-        assert node.started_here()
+        assert node.campaign_processes()
         await lease.connection.close()
-        deadline = time.monotonic() + LONG_S
-        while node.started_here():
+        deadline = time.monotonic() + TIMEOUT_S
+        while node.campaign_processes():
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from nobody import Nobody, nobody
+from unprivileged_user import UnprivilegedUser, unprivileged_user
 
 from campaign.runner.clean import clean
 from controller.host.disk import find_state_folder, state_folder
@@ -50,24 +50,24 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def user() -> Iterator[Nobody]:
-    with nobody() as made:
+def user() -> Iterator[UnprivilegedUser]:
+    with unprivileged_user() as made:
         yield made
 
 
-def program(user: Nobody, code: str, *words: str, **changes: str | None) -> subprocess.Popen[str]:
+def program(user: UnprivilegedUser, code: str, *words: str, **changes: str | None) -> subprocess.Popen[str]:
     """A program of a user with nothing but a home folder, changed by these variables."""
     variables: Mapping[str, str | None] = {"XDG_STATE_HOME": None, "XDG_RUNTIME_DIR": None, **changes}
     given = [f"{name}={value}" for name, value in variables.items() if value is not None]
     return user.start(["env", *(f"-u{name}" for name in variables), *given, sys.executable, "-P", "-c", code, *words])
 
 
-def said(user: Nobody, code: str, *words: str, **changes: str | None) -> tuple[str, str]:
+def said(user: UnprivilegedUser, code: str, *words: str, **changes: str | None) -> tuple[str, str]:
     with program(user, code, *words, **changes) as child:
         return child.communicate(timeout=60)
 
 
-def test_a_second_campaign_is_refused_and_clean_finds_the_first_after_a_logout(user: Nobody) -> None:
+def test_a_second_campaign_is_refused_and_clean_finds_the_first_after_a_logout(user: UnprivilegedUser) -> None:
     session = user.folder / "session"
     session.mkdir()
     with program(user, HOLDER, XDG_RUNTIME_DIR=str(session)) as first:
@@ -93,7 +93,7 @@ def test_a_second_campaign_is_refused_and_clean_finds_the_first_after_a_logout(u
     assert list(folder.iterdir()) == []
 
 
-def test_a_home_that_cannot_be_written_is_an_error_which_names_the_way_out(user: Nobody) -> None:
+def test_a_home_that_cannot_be_written_is_an_error_which_names_the_way_out(user: UnprivilegedUser) -> None:
     _, err = said(user, CLEAN, "clean", HOME="/proc/none")
     assert err.startswith("millrace: /proc/none/.local/state/millrace/")
     assert "cannot be made: " in err

@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from emulated_desk import Desk, millrace
-from emulating import said
+from emulated_clusters import output_on
+from emulated_lab import EmulatedLab, millrace
 
 from inventory.reading import read_cluster
 
 pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.timeout(900)]
 
 
-def test_provisioned_nodes_are_what_was_asked_for(provisioned: Desk) -> None:
-    assert said(provisioned.description, 1, "cat /sys/devices/system/cpu/online") in ("0,2", "0-1")
+def test_provisioned_nodes_are_what_was_asked_for(provisioned: EmulatedLab) -> None:
+    assert output_on(provisioned.description, 1, "cat /sys/devices/system/cpu/online") in ("0,2", "0-1")
     policy = "/sys/devices/system/cpu/cpufreq/policy0"
-    assert said(provisioned.description, 2, f"cat {policy}/scaling_governor {policy}/scaling_max_freq").split() == [
+    assert output_on(
+        provisioned.description, 2, f"cat {policy}/scaling_governor {policy}/scaling_max_freq"
+    ).split() == [
         "schedutil",
         "2000000",
     ]
@@ -31,7 +33,7 @@ def test_provisioned_nodes_are_what_was_asked_for(provisioned: Desk) -> None:
     assert wrong == []
 
 
-def test_facts_order_the_nodes_by_their_computing_power(provisioned: Desk) -> None:
+def test_facts_order_the_nodes_by_their_computing_power(provisioned: EmulatedLab) -> None:
     cluster = read_cluster(provisioned.inventory).value
     power = {node.id: node.sockets * node.cores * (node.ghz or 0) for node in cluster.nodes}
     # n1 has two of its four cores on line at 3.0 GHz, n2 four at 2.0, n3 two at 3.4, n4 and n5 two at 2.4.
@@ -40,7 +42,7 @@ def test_facts_order_the_nodes_by_their_computing_power(provisioned: Desk) -> No
 
 
 @pytest.fixture(scope="module")
-def crossing(provisioned: Desk) -> Path:
+def crossing(provisioned: EmulatedLab) -> Path:
     """The folder of a run on all nodes."""
     done = provisioned.run(provisioned.agenda("crossing"))
     assert done.returncode == 0, done.stderr[-3000:]
@@ -48,7 +50,7 @@ def crossing(provisioned: Desk) -> Path:
     return run
 
 
-def test_a_campaign_crosses_the_nodes_and_its_answer_is_right(provisioned: Desk, crossing: Path) -> None:
+def test_a_campaign_crosses_the_nodes_and_its_answer_is_right(provisioned: EmulatedLab, crossing: Path) -> None:
     (record,) = provisioned.records("crossing")
     assert record["status"] == "ok"
     assert record["tier"] == 2

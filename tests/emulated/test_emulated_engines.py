@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet
 import pytest
-from emulated_desk import Desk, command, eventually
+from emulated_lab import EmulatedLab, command, wait_for
 
 from controller.host.cgroups import Group, find_hierarchy
 from engines.installation import unsupported_reason
@@ -37,14 +37,14 @@ def _engines() -> None:
         pytest.skip(reason)
 
 
-def group_of(desk: Desk, node: str) -> Group:
-    return Group(find_hierarchy(), desk.description.members[node].group)
+def group_of(lab: EmulatedLab, node: str) -> Group:
+    return Group(find_hierarchy(), lab.description.members[node].group)
 
 
-def javas_in(desk: Desk, node: str) -> list[int]:
+def javas_in(lab: EmulatedLab, node: str) -> list[int]:
     """Return the Java processes in the control group of a node."""
     found = []
-    for pid in map(int, group_of(desk, node).entrances[0].read_text().split()):
+    for pid in map(int, group_of(lab, node).entrances[0].read_text().split()):
         with suppress(psutil.NoSuchProcess):
             if psutil.Process(pid).name() == "java":
                 found.append(pid)
@@ -52,7 +52,9 @@ def javas_in(desk: Desk, node: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("engine", "processes"), [("storm", 3), pytest.param("flink", 1, marks=pytest.mark.flink)])
-def test_an_engine_runs_in_the_nodes_and_within_their_quotas(provisioned: Desk, engine: str, processes: int) -> None:
+def test_an_engine_runs_in_the_nodes_and_within_their_quotas(
+    provisioned: EmulatedLab, engine: str, processes: int
+) -> None:
     agenda = provisioned.agenda(
         engine,
         engine=engine,
@@ -73,19 +75,19 @@ def test_an_engine_runs_in_the_nodes_and_within_their_quotas(provisioned: Desk, 
     words = ("run", str(agenda), "--out", str(provisioned.results), "--accept-shortfall", "--no-report")
     with subprocess.Popen(command(*words), stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert eventually(lambda: all(javas_in(provisioned, node) for node in nodes))
+            assert wait_for(lambda: all(javas_in(provisioned, node) for node in nodes))
             assert {group_of(provisioned, node).memory_limit() for node in nodes} == {None}
-            assert eventually(lambda: provisioned.stage(engine) == "measuring", 120)
+            assert wait_for(lambda: provisioned.stage(engine) == "measuring", 120)
             assert {node: group_of(provisioned, node).memory_limit() for node in nodes} == limits
             for node in nodes:
                 network = provisioned.description.network.endpoint(node).path.stat().st_ino
                 there = [Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in javas_in(provisioned, node)]
                 assert len(there) == processes  # of Storm a Supervisor, and a worker with its log writer
                 assert set(there) == {network}
-            _, said = process.communicate(timeout=300)
+            _, output = process.communicate(timeout=300)
         finally:
             process.kill()
-    assert process.returncode == 0, said[-3000:]
+    assert process.returncode == 0, output[-3000:]
     assert {node: javas_in(provisioned, node) for node in nodes} == {"n1": [], "n2": []}
     assert {node: group_of(provisioned, node).memory_limit() for node in nodes} == limits
     (record,) = provisioned.records(engine)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from decided import decisions
-from emulated_desk import Desk, millrace
+from decision_log import decisions
+from emulated_lab import EmulatedLab, millrace
 
 from analysis.changes import mean_rows, revision_rows
 from analysis.results import load_campaign
@@ -39,7 +39,7 @@ two seconds after the revision, so that what has queued up is worked off, and la
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedLab]:
     """The cluster of the page's example; emulated nodes have energy counters that follow `millrace_power`."""
     folder = tmp_path_factory.mktemp("revisions")
     shipped = find_inventory("emulated").read_text().replace("/run/millrace/emulated", str(folder / "cluster"))
@@ -52,20 +52,20 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         assert done.returncode == 0, done.stderr[-3000:]
         description = description_in(folder / "cluster")
         assert description is not None
-        yield Desk(folder, inventory, description)
+        yield EmulatedLab(folder, inventory, description)
     finally:
         millrace("clean")
 
 
-def finished(desk: Desk, agenda: Path) -> dict[str, dict[str, Any]]:
+def finished(lab: EmulatedLab, agenda: Path) -> dict[str, dict[str, Any]]:
     """Run a campaign, and return the record of each scheduler; rates and overload show on a busy host, too."""
-    done = desk.run(agenda, "--accept-shortfall")
+    done = lab.run(agenda, "--accept-shortfall")
     assert done.returncode == 0, done.stderr[-3000:]
-    return {record["scheduler"]: record for record in desk.records(agenda.stem)}
+    return {record["scheduler"]: record for record in lab.records(agenda.stem)}
 
 
 @pytest.fixture(scope="module")
-def raced(nodes: Desk) -> dict[str, dict[str, Any]]:
+def raced(nodes: EmulatedLab) -> dict[str, dict[str, Any]]:
     agenda = nodes.folder / "gain.yaml"
     agenda.write_text(GAIN)
     return finished(nodes, agenda)
@@ -116,7 +116,7 @@ def test_over_slow_links_less_traffic_between_nodes_is_a_better_p95(
 
 
 @pytest.fixture(scope="module")
-def burst(nodes: Desk) -> dict[str, Any]:
+def burst(nodes: EmulatedLab) -> dict[str, Any]:
     agenda = nodes.agenda(
         "burst",
         warmup_s=2,
@@ -171,7 +171,7 @@ def test_what_a_revision_cost_in_energy_is_marked_as_modelled(burst: dict[str, A
     assert revision["expects"]["watts"] is not None
 
 
-def test_no_watt_of_a_model_is_shown_as_a_measured_one(nodes: Desk, burst: dict[str, Any]) -> None:
+def test_no_watt_of_a_model_is_shown_as_a_measured_one(nodes: EmulatedLab, burst: dict[str, Any]) -> None:
     folder = nodes.results / "burst" / "latest"
     campaign = load_campaign(folder.resolve())
     rows = [*revision_rows(campaign), *mean_rows(campaign)]
@@ -182,7 +182,7 @@ def test_no_watt_of_a_model_is_shown_as_a_measured_one(nodes: Desk, burst: dict[
     assert {(node["source"], node["modelled"]) for node in seen} == {("rapl", True)}
 
 
-def test_an_observation_of_the_run_marks_modelled_watts(nodes: Desk, burst: dict[str, Any]) -> None:
+def test_an_observation_of_the_run_marks_modelled_watts(nodes: EmulatedLab, burst: dict[str, Any]) -> None:
     done = millrace("observe", str((nodes.results / "burst" / "latest").resolve()), "--at", "10", "--window", "5")
     assert done.returncode == 0, done.stderr
     seen = yaml.safe_load(done.stdout)["nodes"].values()
@@ -191,7 +191,7 @@ def test_an_observation_of_the_run_marks_modelled_watts(nodes: Desk, burst: dict
 
 
 @pytest.fixture(scope="module")
-def slowed(nodes: Desk) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def slowed(nodes: EmulatedLab) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The record and the decisions of a run; n1 has the longest path, n2 a shorter one, with most of the records."""
     agenda = nodes.agenda(
         "slowed",

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from emulated_desk import Desk, millrace
-from emulating import inventory_in
+from emulated_clusters import write_inventory
+from emulated_lab import EmulatedLab, millrace
 from pmod_growth import AGENDA, NODES, check_changes_of_schedules, check_run, check_steps_and_moves
 
 from controller.emulation.description import description_in
@@ -15,18 +15,18 @@ MACHINE: dict[str, object] = {"cores": 1, "ghz": 3.0, "share_per_core": 0.25, "m
 
 
 def test_schedules_and_moves_are_those_of_the_paper(tmp_path: Path) -> None:
-    inventory = inventory_in(tmp_path, [MACHINE] * len(NODES), millrace_slots=2)
+    inventory = write_inventory(tmp_path, [MACHINE] * len(NODES), millrace_slots=2)
     try:
         done = millrace("provision", str(inventory))
         assert done.returncode == 0, done.stderr[-3000:]
         description = description_in(tmp_path / "cluster")
         assert description is not None
-        desk = Desk(tmp_path, inventory, description)
-        finished = desk.run(desk.agenda("growth", **AGENDA), "--accept-shortfall")
+        lab = EmulatedLab(tmp_path, inventory, description)
+        finished = lab.run(lab.agenda("growth", **AGENDA), "--accept-shortfall")
         assert finished.returncode == 0, finished.stderr[-3000:]
-        (run,) = desk.records("growth")
+        (run,) = lab.records("growth")
         check_run(run)
-        (folder,) = (desk.results / "growth" / "latest" / "runs").iterdir()
+        (folder,) = (lab.results / "growth" / "latest" / "runs").iterdir()
         check_steps_and_moves(folder)
         check_changes_of_schedules(folder)
     finally:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from emulating import host_state, inventory_in, left_of, said
+from emulated_clusters import host_state, leftovers, output_on, write_inventory
 
 from controller.emulation.description import Description, description_in
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.spark, py
 
 ROOT = Path(__file__).parents[2]
 MASTER = "10.77.0.1"
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 
 # A Spark worker with an executor needs more than the nodes of the shipped inventory have.
 MACHINE: dict[str, object] = {"cores": 2, "ghz": 3.0, "share_per_core": 0.45, "memory_mb": 4096}
@@ -62,7 +62,7 @@ def done(command: Sequence[str], **environment: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         cwd=ROOT,
         env={**os.environ, **environment},
     )
@@ -96,7 +96,7 @@ def folder() -> Iterator[Path]:
 def nodes(folder: Path) -> Iterator[tuple[Path, Description]]:
     """Two nodes that are provisioned, and their inventory."""
     before = host_state()
-    inventory = inventory_in(folder, MACHINES, **AS_AGENTS)
+    inventory = write_inventory(folder, MACHINES, **AS_AGENTS)
     millrace("provision", str(inventory))
     description = description_in(folder / "cluster")
     assert description is not None
@@ -104,7 +104,7 @@ def nodes(folder: Path) -> Iterator[tuple[Path, Description]]:
         yield inventory, description
     finally:
         millrace("clean")
-        assert left_of(description.network.prefix) == []
+        assert leftovers(description.network.prefix) == []
         assert host_state() == before
 
 
@@ -129,13 +129,13 @@ def test_agents_are_not_root_and_their_tuples_cross_the_nodes(nodes: tuple[Path,
     record = json.loads(path.read_text())
     assert (record["status"], record["verification"]["status"]) == ("ok", "passed")
     assert record["measured"]["hops"]["inter_node"] > 0
-    assert said(description, 1, "stat -c '%U:%G %a' /var/lib/millrace/work") == "millrace:millrace 2770"
-    assert said(description, 1, "stat -c %U /var/lib/millrace/work/.* | sort -u") in ("millrace", "millrace\nroot")
+    assert output_on(description, 1, "stat -c '%U:%G %a' /var/lib/millrace/work") == "millrace:millrace 2770"
+    assert output_on(description, 1, "stat -c %U /var/lib/millrace/work/.* | sort -u") in ("millrace", "millrace\nroot")
 
 
 def test_what_lies_on_the_nodes_comes_to_the_controller(nodes: tuple[Path, Description], folder: Path) -> None:
     inventory, description = nodes
-    said(description, 2, "echo left > /var/lib/millrace/work/left.log")
+    output_on(description, 2, "echo left > /var/lib/millrace/work/left.log")
     play("collect", inventory, "-e", f"millrace_collect_to={folder}/collected")
     with tarfile.open(folder / "collected" / "n2.tar.gz") as archive:
         log = archive.extractfile("./left.log")
@@ -167,7 +167,7 @@ def test_spark_on_both_nodes_writes_the_report(nodes: tuple[Path, Description], 
     )
     assert "even" in (campaign / "report" / "index.html").read_text()
     for node in (1, 2):
-        assert said(description, node, "ls /var/lib/millrace/spark/work | grep -c ^app-") == "1"
+        assert output_on(description, node, "ls /var/lib/millrace/spark/work | grep -c ^app-") == "1"
 
 
 def test_restoring_ends_spark_and_removes_the_user(nodes: tuple[Path, Description]) -> None:
@@ -176,7 +176,7 @@ def test_restoring_ends_spark_and_removes_the_user(nodes: tuple[Path, Descriptio
     # Nodes see the host's files, and a controller that has run as root has its state there.
     of_host = sum("millrace" in path.name for folder in ("/var/lib", "/opt") for path in Path(folder).iterdir())
     for node in (1, 2):
-        assert said(description, node, "ls /var/lib /opt | grep -c millrace || true") == str(of_host)
-        assert said(description, node, "ls /var/lib/millrace/*.json 2>/dev/null || true") == ""
-        assert said(description, node, "grep -c ^millrace: /etc/passwd || true") == "0"
-        assert said(description, node, "ps -e | grep -c java || true") == "0"
+        assert output_on(description, node, "ls /var/lib /opt | grep -c millrace || true") == str(of_host)
+        assert output_on(description, node, "ls /var/lib/millrace/*.json 2>/dev/null || true") == ""
+        assert output_on(description, node, "grep -c ^millrace: /etc/passwd || true") == "0"
+        assert output_on(description, node, "ps -e | grep -c java || true") == "0"

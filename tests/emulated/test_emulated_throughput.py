@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from emulated_desk import Desk, millrace
-from emulating import inventory_in
+from emulated_clusters import write_inventory
+from emulated_lab import EmulatedLab, millrace
 
 from controller.emulation.description import description_in
 
@@ -71,17 +71,17 @@ def test_throughput_is_as_unequal_as_the_nodes(tmp_path: Path) -> None:
     What the workers got of the host decides: an attempt that was not fair says nothing.
     """
     machine: dict[str, object] = {"cores": 1, "ghz": 3.0, "memory_mb": 768}
-    inventory = inventory_in(tmp_path, [machine | {"share_per_core": share} for share in (STRONG, WEAK)])
+    inventory = write_inventory(tmp_path, [machine | {"share_per_core": share} for share in (STRONG, WEAK)])
     done = millrace("provision", str(inventory))
     description = description_in(tmp_path / "cluster")
     attempts: list[Attempt] = []
     try:
         assert done.returncode == 0, done.stderr[-3000:]
         assert description is not None
-        desk = Desk(tmp_path, inventory, description)
-        begun = time.monotonic()
-        while len(attempts) < ATTEMPTS and time.monotonic() - begun < ENOUGH_S:
-            attempt = Attempt(*(alone(desk, node, len(attempts)) for node in (1, 2)))
+        lab = EmulatedLab(tmp_path, inventory, description)
+        start_until_measuring = time.monotonic()
+        while len(attempts) < ATTEMPTS and time.monotonic() - start_until_measuring < ENOUGH_S:
+            attempt = Attempt(*(alone(lab, node, len(attempts)) for node in (1, 2)))
             attempts.append(attempt)
             # However busy the host is, nobody gets more than the node is worth.
             assert attempt.strong.cores <= STRONG * (1 + NEAR)
@@ -95,32 +95,34 @@ def test_throughput_is_as_unequal_as_the_nodes(tmp_path: Path) -> None:
     pytest.fail(f"workers got what was asked for, and throughput is not as unequal: {attempts}")
 
 
-def alone(desk: Desk, node: int, attempt: int) -> Alone:
+def alone(lab: EmulatedLab, node: int, attempt: int) -> Alone:
     """Run on one node only."""
-    content = yaml.safe_load(desk.inventory.read_text())
+    content = yaml.safe_load(lab.inventory.read_text())
     for name, host in content["all"]["children"]["workers"]["hosts"].items():
         host["millrace_available"] = name == f"n{node}"
-    desk.inventory.write_text(yaml.safe_dump(content))
+    lab.inventory.write_text(yaml.safe_dump(content))
     params = {"workers": 1, "operators": 2, "tasks": 1, "cost_us": 200}
     workloads = [{"name": "linear", "params": params, "rate": {"kind": "max"}}]
-    agenda = desk.agenda(f"only-{node}-{attempt}", duration_s=8, sensors=["cpu"], workloads=workloads)
+    agenda = lab.agenda(f"only-{node}-{attempt}", duration_s=8, sensors=["cpu"], workloads=workloads)
     # What the host gives is judged by what the worker gets, not before the run.
-    finished = desk.run(agenda, "--accept-shortfall")
+    finished = lab.run(agenda, "--accept-shortfall")
     assert finished.returncode == 0, finished.stderr[-3000:]
-    (record,) = desk.records(agenda.stem)
-    (traces,) = (desk.results / agenda.stem / "latest" / "runs").glob("*/traces")
+    (record,) = lab.records(agenda.stem)
+    (traces,) = (lab.results / agenda.stem / "latest" / "runs").glob("*/traces")
     marks = [row["t_ns"] for row in rows_of(traces, "event") if row["kind"] in ("measure_start", "measure_end")]
-    begun, ended = min(marks), max(marks)
+    start_until_measuring, ended = min(marks), max(marks)
     samples = [(row["t_ns"], row["cores"]) for row in rows_of(traces, "cpu") if row["scope"] == "worker"]
     # Of each sample, as much as lies in the measured interval; a busy host takes them at uneven times.
     cpu_ns = sum(
-        cores * max(0, min(until, ended) - max(since, begun))
+        cores * max(0, min(until, ended) - max(since, start_until_measuring))
         for (since, _), (until, cores) in pairwise(sorted(samples))
     )
     processed = sum(row["processed"] for row in rows_of(traces, "throughput") if row["role"] == "sink")
     busy_ns = sum(row["busy_ns"] for row in rows_of(traces, "executor"))
     return Alone(
-        record["measured"]["throughput_tuples_per_s"], cpu_ns / (ended - begun), busy_ns / max(processed, 1) / 1000
+        record["measured"]["throughput_tuples_per_s"],
+        cpu_ns / (ended - start_until_measuring),
+        busy_ns / max(processed, 1) / 1000,
     )
 
 

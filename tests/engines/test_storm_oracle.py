@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 
 import pytest
-from storm_answers import JAVA, StormAnswer, asked, comparable, ours, rows_of
+from storm_answers import JAVA, StormAnswer, comparable, our_plan, query_storm, rows_of
 from storm_kinds import KINDS, round_of
 from storm_round import StormRound
 
@@ -80,7 +80,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Command]
 
 def differing(round_: StormRound, answer: StormAnswer) -> list[str]:
     """Return the topologies whose placements differ."""
-    plan = ours(round_)
+    plan = our_plan(round_)
     return [
         topology.id
         for topology in round_.problem.topologies
@@ -95,7 +95,7 @@ def test_placements_are_those_of_storm(
 ) -> None:
     seeds = range(request.config.getoption("oracle"))
     rounds = [round_of(kind, seed) for seed in seeds]
-    answers = asked(rounds, oracle("v1" if kind == "resource-aware 1.1" else "v2"))
+    answers = query_storm(rounds, oracle("v1" if kind == "resource-aware 1.1" else "v2"))
     assert sum(any(answer.assignments.values()) for answer in answers) > len(rounds) / 2
     lost = [answer.lost_an_executor(round_) for round_, answer in zip(rounds, answers, strict=True)]
     assert sum(lost) < len(rounds) / 3

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installing import install
-from valid import checked
+from package_install import install
+from schema_validation import load_valid
 
 from controller.host.process_identity import ProcessIdentity, marked
 
 MILLRACE = "from millrace.__main__ import main; main()"
-"""The whole command."""
+"""The complete command."""
 
 WITHOUT_REPORT = """\
 import click
@@ -28,10 +28,10 @@ from campaign.commands import run
 run.run_command.callback = click.pass_obj(lambda settings, no_report, **given: run.run_campaign(settings, **given)[0])
 main()
 """
-"""`millrace` whose `run` leaves out the report, which takes longer than the campaigns of most tests."""
+"""`millrace` whose `run` skips the report, which takes longer than most campaigns of tests."""
 
-LONG_S = 240.0
-"""How long a test waits for what must come; never what it measures."""
+TIMEOUT_S = 240.0
+"""Timeout of waits; never a measured quantity."""
 
 CLUSTER = """\
 nodes:
@@ -66,14 +66,16 @@ from millrace.__main__ import main
 
 main()
 """
-"""`millrace` on a machine where pyspark is not installed."""
+"""`millrace` on a machine without pyspark."""
 
 
-class Desk:
-    """An operator's desk: a folder with an agenda, and campaigns started from it.
+class Workspace:
+    """A folder with an agenda, and campaigns started from it.
 
     Attributes:
-        packages: folders of third-party packages that are installed there.
+        folder: working directory of the campaigns.
+        state, temporary: their state folder and their TMPDIR.
+        packages: folders of installed third-party packages.
     """
 
     whole, without_report, without_spark = MILLRACE, WITHOUT_REPORT, WITHOUT_SPARK
@@ -88,18 +90,18 @@ class Desk:
         self.packages: list[Path] = []
 
     def agenda(self, **changes: Any) -> str:
-        """Write an agenda, a changed `AGENDA`; return its file name."""
+        """Write an agenda, `AGENDA` with changes; return its file name."""
         (self.folder / "agenda.json").write_text(json.dumps({**AGENDA, **changes}))
         return "agenda.json"
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of what is started from here."""
+        """Environment of started processes."""
         own = {"XDG_STATE_HOME": str(self.state), "TMPDIR": str(self.temporary)}
         return {**os.environ, **own, **({"PYTHONPATH": ":".join(map(str, self.packages))} if self.packages else {})}
 
     def start(self, *arguments: str, program: str = WITHOUT_REPORT, **options: Any) -> subprocess.Popen[str]:
-        """Start `millrace` with these arguments; it leads a session of its own, as under a terminal."""
+        """Start `millrace` with these arguments in a session of its own, as under a terminal."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process: subprocess.Popen[str] = subprocess.Popen(
             [sys.executable, "-P", "-c", program, *arguments],
@@ -114,20 +116,20 @@ class Desk:
 
     def run(self, *arguments: str, program: str = WITHOUT_REPORT) -> "Outcome":
         """Run `millrace` to its end."""
-        return self.end_of(self.start(*arguments, program=program))
+        return self.wait_for_end(self.start(*arguments, program=program))
 
-    def end_of(self, process: subprocess.Popen[str], seconds: float = LONG_S) -> "Outcome":
+    def wait_for_end(self, process: subprocess.Popen[str], seconds: float = TIMEOUT_S) -> "Outcome":
         """Wait for a started `millrace`."""
         out, err = process.communicate(timeout=seconds)
         return Outcome(process.returncode, out, err)
 
     @property
     def campaign(self) -> Path:
-        """The latest campaign's folder."""
+        """Folder of the latest campaign."""
         return (self.folder / "results" / "short" / "latest").resolve()
 
     def live(self) -> dict[str, Any]:
-        """What the campaign under way says of itself; empty before it says anything."""
+        """Return the live status of the running campaign; empty before there is one."""
         try:
             found: dict[str, Any] = json.loads((self.campaign / "live.json").read_text())
         except FileNotFoundError:
@@ -135,8 +137,8 @@ class Desk:
         return found
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for what must come."""
-        deadline = time.monotonic() + LONG_S
+        """Wait for a condition."""
+        deadline = time.monotonic() + TIMEOUT_S
         while not condition():
             if time.monotonic() > deadline:
                 pytest.fail(f"{what} did not come; live: {self.live()}")
@@ -149,38 +151,38 @@ class Desk:
         )
 
     def processes(self, role: str = "") -> list[ProcessIdentity]:
-        """What runs from this desk: agents, workers, controllers; with `role` only those that are shown as such."""
+        """Return processes started from this workspace; with `role` only those with that process title."""
         return self.programs(f"millrace-{role}") if role else marked(f"XDG_STATE_HOME={self.state}".encode())
 
     def programs(self, name: str) -> list[ProcessIdentity]:
-        """What runs from this desk and is shown by that name."""
+        """Return processes started from this workspace with that process title."""
         return [process for process in self.processes() if _name(process) == name]
 
     def workers(self) -> list[ProcessIdentity]:
-        """The workers that run from this desk."""
+        """Return the workers started from this workspace."""
         return self.processes("worker")
 
-    def wait_for_silence(self) -> None:
-        """Wait until nothing runs any more that was started from here."""
+    def wait_until_no_process(self) -> None:
+        """Wait until all processes started from this workspace have ended."""
         self.wait_for(lambda: not self.processes(), "the end of all processes")
 
     def state_files(self) -> list[Path]:
-        """State files and locks of this desk's campaigns."""
+        """Return state files and locks of this workspace's campaigns."""
         return list(self.state.glob("millrace/*/*"))
 
     def results(self) -> dict[str, dict[str, Any]]:
-        """Run -> its run.json; all records are valid by their JSON Schemas."""
+        """Return run -> its run.json; check all records against their JSON Schemas."""
         for name in ("campaign", "live"):
-            checked(name, self.campaign / f"{name}.json")
-        return {path.parent.name: checked("run", path) for path in sorted(self.campaign.glob("runs/*/run.json"))}
+            load_valid(name, self.campaign / f"{name}.json")
+        return {path.parent.name: load_valid("run", path) for path in sorted(self.campaign.glob("runs/*/run.json"))}
 
     @staticmethod
-    def doubts(run: dict[str, Any]) -> list[str]:
-        """Return why a run is suspect, except that other tests use this host at the same time."""
+    def suspect_reasons(run: dict[str, Any]) -> list[str]:
+        """Return why a run is suspect, without the load of other tests on this host."""
         return [reason for reason in run["suspect"] if not reason.startswith("this host: ")]
 
     def close(self) -> None:
-        """End what a failed test has left."""
+        """Kill processes that a failed test has left."""
         for process in self._started:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
@@ -188,7 +190,7 @@ class Desk:
 
 
 class Outcome:
-    """How `millrace` ended."""
+    """Exit status and output of `millrace`."""
 
     def __init__(self, status: int, out: str, err: str) -> None:
         self.status, self.out, self.err = status, out, err
@@ -205,16 +207,16 @@ def _name(process: ProcessIdentity) -> str:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path)
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    made = Workspace(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """A desk that all tests of a file use, for campaigns that they only look at."""
-    made = Desk(tmp_path_factory.mktemp("desk"))
+def shared_workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    """A workspace that all tests of a file share, for campaigns that they only read."""
+    made = Workspace(tmp_path_factory.mktemp("workspace"))
     yield made
     made.close()
 

@@ -1,4 +1,4 @@
-"""Strangers at the data ports of a run, from before its workers are linked until its end: counted, and of no effect."""
+"""Attacks on the data ports of a run, from before its workers are linked until its end: counted, without effect."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import attacker
 import psutil
 import pytest
-from ground import Play, ground, kill, place_of
+from loopback_agents import ControlledRun, kill, loopback_agents, slot_of
 
 from agents.protocol import Connect, Message
 from controller.coordinator.checkpoint_loop import ControlSettings
@@ -37,7 +37,7 @@ def attack(ports: list[tuple[str, int, int]], **secrets: Any) -> subprocess.Pope
 
 
 def made(attackers: list[subprocess.Popen[str]]) -> Counter[str]:
-    """What attackers have done, once they have."""
+    """Return the attempts of attackers, once they have ended."""
     done: Counter[str] = Counter()
     for process in attackers:
         said, _ = process.communicate(timeout=60)
@@ -47,38 +47,38 @@ def made(attackers: list[subprocess.Popen[str]]) -> Counter[str]:
 
 
 async def run_under_attack(folder: Path) -> tuple[Counter[str], Counter[str]]:
-    """One run with a recovery, attacked from the beginning of both epochs; what was tried, and what was refused."""
+    """Run with a recovery, under attack from the start of both epochs; return attempts and rejected connections."""
     (folder / "text.txt").write_text("to be or not to be\nthat is the question\n\nto die to sleep\n" * 20)
     params = {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
     attackers: dict[int, subprocess.Popen[str]] = {}
-    begun: list[Play] = []
+    begun: list[ControlledRun] = []
 
-    def watch(way: str, _node: str, message: Message) -> None:
-        """Ports are public knowledge from `Connect` on: workers are linked while they are attacked."""
-        if way == "told" and isinstance(message, Connect) and message.epoch not in attackers:
+    def on_message(direction: str, _node: str, message: Message) -> None:
+        """Start an attack at `Connect`, when ports become known: workers are linked under attack."""
+        if direction == "sent" and isinstance(message, Connect) and message.epoch not in attackers:
             spec = begun[0].spec
             targets = [
-                (spec.addresses[place_of(at).node], port, spec.workers.index(place_of(at)))
+                (spec.addresses[slot_of(at).node], port, spec.workers.index(slot_of(at)))
                 for at, port in message.ports.items()
             ]
             attackers[message.epoch] = attack(targets, key=spec.key, run=spec.run, now=message.epoch)
 
-    async with ground(folder) as agents:
-        rate, course = {"kind": "constant", "tuples_per_s": 5000.0}, ControlSettings(checkpoint_s=0.3)
-        async with agents.run(load_workload("wordcount", params), PLACES, rate, course, watch) as play:
-            begun.append(play)
-            source_start = await play.coordinator.start()
-            await play.coordinator.wait_until(source_start + 700_000_000)
-            kill(next(iter(play.workers.values())))
-            await play.until(lambda: len(attackers) == 2, "the second epoch")
+    async with loopback_agents(folder) as agents:
+        rate, settings = {"kind": "constant", "tuples_per_s": 5000.0}, ControlSettings(checkpoint_s=0.3)
+        async with agents.run(load_workload("wordcount", params), PLACES, rate, settings, on_message) as run:
+            begun.append(run)
+            source_start = await run.coordinator.start()
+            await run.coordinator.wait_until(source_start + 700_000_000)
+            kill(next(iter(run.workers.values())))
+            await run.until(lambda: len(attackers) == 2, "the second epoch")
             done = await asyncio.to_thread(made, list(attackers.values()))
-            verdict = await play.end()
+            verdict = await run.end()
             assert verdict.passed, verdict.message
             assert verdict.checked > 0
-            # The killed worker, and nothing else, broke the run.
-            (recovery,) = play.coordinator.event_log.recoveries
+            # Only the killed worker caused a recovery.
+            (recovery,) = run.coordinator.event_log.recoveries
             assert "SIGKILL" in recovery.cause
-            traces = play.traces()
+            traces = run.traces()
     rows = [row for row in traces["event"].to_pylist() if row["kind"] == "refused_connection"]
     assert {row["node"] for row in rows} == {"n1", "n2"}
     refused: Counter[str] = Counter()
@@ -90,7 +90,7 @@ async def run_under_attack(folder: Path) -> tuple[Counter[str], Counter[str]]:
 def test_no_attack_has_an_effect_but_to_be_counted_with_its_reason(tmp_path: Path) -> None:
     done, refused = asyncio.run(run_under_attack(tmp_path))
     assert done.keys() == set(attacker.KINDS)
-    # What a killed worker had counted since its last report is gone with it.
+    # Counts of a killed worker since its last report are lost.
     assert done.total() / 2 < refused.total() <= done.total()
     assert refused.keys() >= {
         "not this protocol",
@@ -102,23 +102,23 @@ def test_no_attack_has_an_effect_but_to_be_counted_with_its_reason(tmp_path: Pat
     assert len(refused) < 12
 
 
-def listening(desk: Any) -> list[tuple[str, int, int]]:
-    """Every data port of a campaign under way, as a port scan finds them."""
+def listening(workspace: Any) -> list[tuple[str, int, int]]:
+    """Return every data port of a running campaign, as a port scan finds them."""
     found = []
-    for worker in desk.workers():
+    for worker in workspace.workers():
         for entry in psutil.Process(worker.pid).net_connections("tcp4"):
             if entry.status == psutil.CONN_LISTEN:
                 found.append((entry.laddr.ip, entry.laddr.port, len(found)))
     return found
 
 
-def test_run_json_tells_how_many_strangers_a_campaign_turned_away(desk: Any) -> None:
-    campaign = desk.start("run", desk.agenda(schedulers=["even"], duration_s=2.5))
-    desk.wait_for(lambda: len(listening(desk)) == 2, "the workers' data ports")
-    done = made([attack(listening(desk))])
-    outcome = desk.end_of(campaign)
+def test_run_json_tells_how_many_strangers_a_campaign_turned_away(workspace: Any) -> None:
+    campaign = workspace.start("run", workspace.agenda(schedulers=["even"], duration_s=2.5))
+    workspace.wait_for(lambda: len(listening(workspace)) == 2, "the workers' data ports")
+    done = made([attack(listening(workspace))])
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
-    (run,) = desk.results().values()
+    (run,) = workspace.results().values()
     assert (run["status"], run["attempt"], run["verification"]["status"]) == ("ok", 1, "passed")
     measured = run["measured"]
     assert (measured["recoveries"], measured["saturated"]) == ([], False)

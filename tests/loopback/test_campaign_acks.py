@@ -13,33 +13,33 @@ PARAMS = {"workers": 2, "ackers": 2, "parallelism": {"spout": 2, "split": 2, "co
 RATE = {"kind": "constant", "tuples_per_s": 200}
 
 
-def campaign(desk: Any, timeline: list[dict[str, Any]], **changes: Any) -> str:
-    (desk.folder / "text.txt").write_text("to be\nor not\nto be\n")
+def campaign(workspace: Any, timeline: list[dict[str, Any]], **changes: Any) -> str:
+    (workspace.folder / "text.txt").write_text("to be\nor not\nto be\n")
     workloads = [{"name": "wordcount", "params": PARAMS | {"text": "text.txt"}, "rate": RATE}]
     common = {"workloads": workloads, "schedulers": ["even"], "checkpoint_s": 1, "timeline": timeline}
-    return str(desk.agenda(**{"acks": True, **common, **changes}))
+    return str(workspace.agenda(**{"acks": True, **common, **changes}))
 
 
-def traced(desk: Any, name: str, table: str) -> list[dict[str, Any]]:
-    path: Path = desk.campaign / "runs" / name / "traces" / f"{table}.parquet"
+def traced(workspace: Any, name: str, table: str) -> list[dict[str, Any]]:
+    path: Path = workspace.campaign / "runs" / name / "traces" / f"{table}.parquet"
     rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
     return rows
 
 
-def counted(desk: Any, name: str) -> Counter[str]:
+def counted(workspace: Any, name: str) -> Counter[str]:
     """What spout executors emitted, and what all others processed."""
     found = Counter[str]()
-    for row in traced(desk, name, "throughput"):
+    for row in traced(workspace, name, "throughput"):
         found[row["executor"]] += row["emitted"] if row["role"] == "spout" else row["processed"]
     return found
 
 
-def check_trees(desk: Any, name: str) -> None:
+def check_trees(workspace: Any, name: str) -> None:
     """Each source was told once about each of its records, and ackers got one tuple for each processed row."""
-    executors, components = counted(desk, name), Counter[str]()
+    executors, components = counted(workspace, name), Counter[str]()
     for executor, count in executors.items():
         components[executor.partition("[")[0]] += count
-    words = pyarrow.parquet.read_table(desk.campaign / "runs" / name / "answer" / "counts")["count"].to_pylist()
+    words = pyarrow.parquet.read_table(workspace.campaign / "runs" / name / "answer" / "counts")["count"].to_pylist()
     # Every line has two words.
     records = sum(words) // 2
     assert records > 0
@@ -48,47 +48,47 @@ def check_trees(desk: Any, name: str) -> None:
     assert components == {component: share * records for component, share in expected.items()}
 
 
-def test_every_record_is_acknowledged_once_also_when_a_worker_is_killed(desk: Any) -> None:
+def test_every_record_is_acknowledged_once_also_when_a_worker_is_killed(workspace: Any) -> None:
     event = {"at_s": 1.5, "do": "kill", "worker": "n1/0"}
-    outcome = desk.run("run", campaign(desk, [event], warmup_s=1, duration_s=3))
+    outcome = workspace.run("run", campaign(workspace, [event], warmup_s=1, duration_s=3))
     assert outcome.status == 0, outcome
-    ((name, run),) = desk.results().items()
+    ((name, run),) = workspace.results().items()
     assert run["verification"]["status"] == "passed"
     assert len(run["measured"]["recoveries"]) == 1
-    check_trees(desk, name)
+    check_trees(workspace, name)
 
 
 @pytest.mark.long
-def test_sources_of_a_lost_node_are_acknowledged_where_they_are_next(desk: Any) -> None:
+def test_sources_of_a_lost_node_are_acknowledged_where_they_are_next(workspace: Any) -> None:
     event = {"at_s": 1.5, "do": "kill", "agent": "n2", "for_s": 60}
-    outcome = desk.run("run", campaign(desk, [event], warmup_s=1, duration_s=3))
+    outcome = workspace.run("run", campaign(workspace, [event], warmup_s=1, duration_s=3))
     assert outcome.status == 0, outcome
-    ((name, run),) = desk.results().items()
+    ((name, run),) = workspace.results().items()
     assert run["verification"]["status"] == "passed"
     assert len(run["measured"]["recoveries"]) == 1
-    assert {row["node"] for row in traced(desk, name, "throughput")} == {"n1"}
+    assert {row["node"] for row in traced(workspace, name, "throughput")} == {"n1"}
     # The node's last rows are lost, but those of both, because they are in the same worker.
-    found = counted(desk, name)
+    found = counted(workspace, name)
     for at in (0, 1):
         assert found[f"__acked[{at}]"] == pytest.approx(found[f"spout[{at}]"], rel=0.02)
 
 
 @pytest.mark.sail
 @pytest.mark.long
-def test_acknowledgements_are_traffic_and_change_no_other_figure(desk: Any) -> None:
+def test_acknowledgements_are_traffic_and_change_no_other_figure(workspace: Any) -> None:
     changes = {"warmup_s": 1, "duration_s": 5, "repetitions": 2, "report": {"engine": "sail"}}
     found = []
     for acks in (False, True):
-        outcome = desk.run("run", campaign(desk, [], acks=acks, **changes), program=desk.whole)
+        outcome = workspace.run("run", campaign(workspace, [], acks=acks, **changes), program=workspace.whole)
         assert outcome.status == 0, outcome
-        page = (desk.campaign / "report" / "index.html").read_text()
+        page = (workspace.campaign / "report" / "index.html").read_text()
         assert ("Why the ackers are idle" in page, "<h3>Acknowledgements</h3>" in page) == (not acks, acks)
-        name = next(iter(desk.results()))
-        streams = {(row["stream"], row["hop"]) for row in traced(desk, name, "channel")}
+        name = next(iter(workspace.results()))
+        streams = {(row["stream"], row["hop"]) for row in traced(workspace, name, "channel")}
         assert (("__ack_ack", "inter_node") in streams) == acks
-        found.append(desk.results()[name]["measured"])
+        found.append(workspace.results()[name]["measured"])
         if acks:
-            check_trees(desk, name)
+            check_trees(workspace, name)
     without, with_acks = found
     for metric in ("source_tuples_per_s", "sink_tuples_per_s", "throughput_tuples_per_s"):
         assert with_acks[metric] == pytest.approx(without[metric], rel=0.05)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
-from replaying import Replay
+from counter_replay import CounterReplay
 from trees import meters
 
 from agents.power.reader import ROOT_VARIABLE
@@ -22,12 +22,12 @@ UNIT = 61e-6
 
 class Raced(NamedTuple):
     folder: Path
-    replay: Replay
+    replay: CounterReplay
     results: dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def raced(shared_desk: Any, tmp_path_factory: pytest.TempPathFactory) -> Raced:
+def raced(shared_workspace: Any, tmp_path_factory: pytest.TempPathFactory) -> Raced:
     """Two schedulers on a machine whose package draws 30 W and 90 W in turns and whose memory 4 W.
 
     The counters turn over on the way. Nothing is said of what zones can draw: who turns them may be held up, and then
@@ -37,21 +37,23 @@ def raced(shared_desk: Any, tmp_path_factory: pytest.TempPathFactory) -> Raced:
     root = meters.plant(tmp_path_factory.mktemp("root"), files)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(ROOT_VARIABLE, str(root))
-        with Replay(
+        with CounterReplay(
             root, {PACKAGE: (30.0, 90.0, 0.1, TURN_UJ), MEMORY: (4.0, 4.0, 1.0, TURN_UJ)}, TURN_UJ - 100_000_000
         ) as replay:
-            agenda = shared_desk.agenda(sensors=["cpu", "power"], idle={"settle_s": 0.2, "measure_s": 1.2})
-            outcome = shared_desk.run("run", agenda)
+            agenda = shared_workspace.agenda(sensors=["cpu", "power"], idle={"settle_s": 0.2, "measure_s": 1.2})
+            outcome = shared_workspace.run("run", agenda)
     assert outcome.status == 0, outcome
-    results = shared_desk.results()
+    results = shared_workspace.results()
     assert {run["scheduler"] for run in results.values()} == {"even", "top-storm"}
-    return Raced(shared_desk.campaign / "runs", replay, results)
+    return Raced(shared_workspace.campaign / "runs", replay, results)
 
 
 @pytest.fixture(scope="module")
-def report(shared_desk: Any, raced: Raced) -> Path:
+def report(shared_workspace: Any, raced: Raced) -> Path:
     """The folder of its report."""
-    outcome = shared_desk.run("report", str(raced.folder.parent), "--engine", "sail", program=shared_desk.whole)
+    outcome = shared_workspace.run(
+        "report", str(raced.folder.parent), "--engine", "sail", program=shared_workspace.whole
+    )
     assert outcome.status == 0, outcome
     return raced.folder.parent / "report"
 

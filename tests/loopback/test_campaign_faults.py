@@ -17,40 +17,40 @@ pytestmark = pytest.mark.loopback
 FIRST, SECOND = "001-wordcount-even-r1", "002-wordcount-top-storm-r1"
 
 
-def finish(desk: Any) -> None:
+def finish(workspace: Any) -> None:
     """Resume, and find the campaign complete."""
-    outcome = desk.run("run", "--resume", "results/short/latest")
+    outcome = workspace.run("run", "--resume", "results/short/latest")
     assert outcome.status == 0, outcome
-    results = desk.results()
+    results = workspace.results()
     assert list(results) == [FIRST, SECOND]
     assert {run["status"] for run in results.values()} == {"ok"}
     assert {run["verification"]["status"] for run in results.values()} == {"passed"}
-    assert sorted(path.name for path in (desk.campaign / "runs").iterdir()) == [FIRST, SECOND]
-    assert not list(desk.temporary.iterdir())
-    assert not desk.state_files()
+    assert sorted(path.name for path in (workspace.campaign / "runs").iterdir()) == [FIRST, SECOND]
+    assert not list(workspace.temporary.iterdir())
+    assert not workspace.state_files()
 
 
-def written(desk: Any, run: str) -> int:
+def written(workspace: Any, run: str) -> int:
     """When a run's result was written."""
-    when: int = (desk.campaign / "runs" / run / "run.json").stat().st_mtime_ns
+    when: int = (workspace.campaign / "runs" / run / "run.json").stat().st_mtime_ns
     return when
 
 
-def agents_run(desk: Any) -> bool:
-    return len(desk.processes("agent")) == 2
+def agents_run(workspace: Any) -> bool:
+    return len(workspace.processes("agent")) == 2
 
 
-def workers_run(desk: Any) -> bool:
-    return bool(desk.workers())
+def workers_run(workspace: Any) -> bool:
+    return bool(workspace.workers())
 
 
-def second_run_is_measured(desk: Any) -> bool:
-    live = desk.live()
+def second_run_is_measured(workspace: Any) -> bool:
+    live = workspace.live()
     return (live.get("number"), live.get("stage")) == (2, "measuring")
 
 
-def first_run_is_collected(desk: Any) -> bool:
-    return (desk.campaign / "runs" / f"{FIRST}.partial" / "answer").is_dir()
+def first_run_is_collected(workspace: Any) -> bool:
+    return (workspace.campaign / "runs" / f"{FIRST}.partial" / "answer").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -63,140 +63,140 @@ def first_run_is_collected(desk: Any) -> bool:
     ],
 )
 def test_a_killed_campaign_leaves_no_process_and_is_completed_by_resume(
-    desk: Any, moment: Callable[[Any], bool]
+    workspace: Any, moment: Callable[[Any], bool]
 ) -> None:
-    campaign = desk.start("run", desk.agenda())
-    desk.wait_for(lambda: moment(desk), moment.__name__)
+    campaign = workspace.start("run", workspace.agenda())
+    workspace.wait_for(lambda: moment(workspace), moment.__name__)
     campaign.kill()
     campaign.communicate()
-    desk.wait_for_silence()
-    done = {run: written(desk, run) for run in desk.results()}
+    workspace.wait_until_no_process()
+    done = {run: written(workspace, run) for run in workspace.results()}
     assert (moment is second_run_is_measured) == (FIRST in done)
-    finish(desk)
-    assert all(written(desk, run) == when for run, when in done.items())
+    finish(workspace)
+    assert all(written(workspace, run) == when for run, when in done.items())
 
 
 @pytest.mark.parametrize(
     "victims",
     [
-        pytest.param(lambda desk: desk.processes("agent"), id="agent", marks=pytest.mark.long),
-        pytest.param(lambda desk: desk.workers(), id="worker", marks=pytest.mark.long),
+        pytest.param(lambda workspace: workspace.processes("agent"), id="agent", marks=pytest.mark.long),
+        pytest.param(lambda workspace: workspace.workers(), id="worker", marks=pytest.mark.long),
     ],
 )
 def test_a_run_whose_process_is_killed_is_tried_again(
-    desk: Any, victims: Callable[[Any], list[ProcessIdentity]]
+    workspace: Any, victims: Callable[[Any], list[ProcessIdentity]]
 ) -> None:
-    campaign = desk.start("run", desk.agenda(checkpoint_s=0, on_failure={"retry": 1}))
-    desk.wait_for_stage(1, "measuring")
-    os.kill(victims(desk)[0].pid, signal.SIGKILL)
-    outcome = desk.end_of(campaign)
+    campaign = workspace.start("run", workspace.agenda(checkpoint_s=0, on_failure={"retry": 1}))
+    workspace.wait_for_stage(1, "measuring")
+    os.kill(victims(workspace)[0].pid, signal.SIGKILL)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
     assert "was killed by SIGKILL" in outcome.err
     assert "retrying" in outcome.err
-    results = desk.results()
+    results = workspace.results()
     assert [results[run]["attempt"] for run in (FIRST, SECOND)] == [2, 1]
     assert results[FIRST]["verification"]["status"] == "passed"
-    logs = desk.campaign / "runs" / FIRST / "logs"
+    logs = workspace.campaign / "runs" / FIRST / "logs"
     assert {path.name for path in (logs / "attempt-1").iterdir()} == {"n1", "n2"}
-    assert not desk.processes()
+    assert not workspace.processes()
 
 
 @pytest.mark.long
-def test_a_run_that_finally_failed_does_not_end_the_campaign_and_is_done_by_resume(desk: Any) -> None:
-    campaign = desk.start("run", desk.agenda(checkpoint_s=0))
-    desk.wait_for_stage(1, "measuring")
-    os.kill(desk.workers()[-1].pid, signal.SIGKILL)
-    outcome = desk.end_of(campaign)
+def test_a_run_that_finally_failed_does_not_end_the_campaign_and_is_done_by_resume(workspace: Any) -> None:
+    campaign = workspace.start("run", workspace.agenda(checkpoint_s=0))
+    workspace.wait_for_stage(1, "measuring")
+    os.kill(workspace.workers()[-1].pid, signal.SIGKILL)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 1, outcome
-    failed, ok = (desk.results()[run] for run in (FIRST, SECOND))
+    failed, ok = (workspace.results()[run] for run in (FIRST, SECOND))
     assert (failed["status"], ok["status"]) == ("failed", "ok")
     assert "was killed by SIGKILL" in failed["reason"]
     assert failed["verification"]["status"] == "none"
     assert failed["measured"] is None
     log = failed["reason"].rpartition("log: ")[2]
-    assert (desk.campaign / "runs" / FIRST / log).exists()
-    before = written(desk, SECOND)
-    finish(desk)
-    assert written(desk, SECOND) == before
+    assert (workspace.campaign / "runs" / FIRST / log).exists()
+    before = written(workspace, SECOND)
+    finish(workspace)
+    assert written(workspace, SECOND) == before
 
 
 @pytest.mark.long
-def test_a_failure_stops_the_campaign_when_the_agenda_says_so(desk: Any) -> None:
-    campaign = desk.start("run", desk.agenda(checkpoint_s=0, on_failure={"then": "stop"}))
-    desk.wait_for_stage(1, "measuring")
-    os.kill(desk.workers()[0].pid, signal.SIGKILL)
-    outcome = desk.end_of(campaign)
+def test_a_failure_stops_the_campaign_when_the_agenda_says_so(workspace: Any) -> None:
+    campaign = workspace.start("run", workspace.agenda(checkpoint_s=0, on_failure={"then": "stop"}))
+    workspace.wait_for_stage(1, "measuring")
+    os.kill(workspace.workers()[0].pid, signal.SIGKILL)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 1, outcome
-    assert [desk.results()[run]["status"] for run in (FIRST, SECOND)] == ["failed", "skipped"]
-    finish(desk)
+    assert [workspace.results()[run]["status"] for run in (FIRST, SECOND)] == ["failed", "skipped"]
+    finish(workspace)
 
 
-def test_ctrl_c_once_finishes_the_run_and_stops(desk: Any) -> None:
-    campaign = desk.start("run", desk.agenda())
-    desk.wait_for_stage(1, "measuring")
+def test_ctrl_c_once_finishes_the_run_and_stops(workspace: Any) -> None:
+    campaign = workspace.start("run", workspace.agenda())
+    workspace.wait_for_stage(1, "measuring")
     campaign.send_signal(signal.SIGINT)
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 130, outcome
-    assert f"millrace run --resume results/short/{desk.campaign.name}" in outcome.err
-    assert [run["status"] for run in desk.results().values()] == ["ok"]
-    assert not desk.processes()
-    before = written(desk, FIRST)
-    finish(desk)
-    assert written(desk, FIRST) == before
+    assert f"millrace run --resume results/short/{workspace.campaign.name}" in outcome.err
+    assert [run["status"] for run in workspace.results().values()] == ["ok"]
+    assert not workspace.processes()
+    before = written(workspace, FIRST)
+    finish(workspace)
+    assert written(workspace, FIRST) == before
 
 
 @pytest.mark.parametrize(
     "signals", [(signal.SIGINT, signal.SIGINT), pytest.param((signal.SIGTERM,), marks=pytest.mark.long)]
 )
-def test_ctrl_c_twice_or_a_request_to_end_stops_at_once(desk: Any, signals: tuple[signal.Signals, ...]) -> None:
-    campaign = desk.start("run", desk.agenda(duration_s=3600))
-    desk.wait_for_stage(1, "measuring")
+def test_ctrl_c_twice_or_a_request_to_end_stops_at_once(workspace: Any, signals: tuple[signal.Signals, ...]) -> None:
+    campaign = workspace.start("run", workspace.agenda(duration_s=3600))
+    workspace.wait_for_stage(1, "measuring")
     for number in signals[:-1]:
         campaign.send_signal(number)
         # Until it is handled, a second one like it would be one with it; other lines may come before.
         assert any("interrupted" in line for line in iter(campaign.stderr.readline, ""))
     campaign.send_signal(signals[-1])
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 130, outcome
-    assert not desk.results()
-    assert not list((desk.campaign / "runs").iterdir())
-    assert not desk.processes()
-    assert not list(desk.temporary.iterdir())
-    assert desk.live()["stage"] == "interrupted"
+    assert not workspace.results()
+    assert not list((workspace.campaign / "runs").iterdir())
+    assert not workspace.processes()
+    assert not list(workspace.temporary.iterdir())
+    assert workspace.live()["stage"] == "interrupted"
 
 
-def test_ctrl_c_before_the_first_run_stops_at_once(desk: Any) -> None:
-    campaign = desk.start("run", desk.agenda())
-    desk.wait_for(lambda: any(path.suffix == ".jsonl" for path in desk.state_files()), "the state file")
+def test_ctrl_c_before_the_first_run_stops_at_once(workspace: Any) -> None:
+    campaign = workspace.start("run", workspace.agenda())
+    workspace.wait_for(lambda: any(path.suffix == ".jsonl" for path in workspace.state_files()), "the state file")
     for _ in range(2):
         campaign.send_signal(signal.SIGINT)
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 130, outcome
     assert "Traceback" not in outcome.err
-    assert not desk.processes()
-    assert not list(desk.temporary.iterdir())
+    assert not workspace.processes()
+    assert not list(workspace.temporary.iterdir())
 
 
 @pytest.mark.long
-def test_a_second_campaign_is_refused_and_told_who_is_first(desk: Any) -> None:
-    agenda = desk.agenda(duration_s=3600)
-    first = desk.start("run", agenda)
-    desk.wait_for_stage(1, "measuring")
-    folder = desk.campaign
-    second = desk.run("run", agenda)
+def test_a_second_campaign_is_refused_and_told_who_is_first(workspace: Any) -> None:
+    agenda = workspace.agenda(duration_s=3600)
+    first = workspace.start("run", agenda)
+    workspace.wait_for_stage(1, "measuring")
+    folder = workspace.campaign
+    second = workspace.run("run", agenda)
     assert second.status == 3
     assert f"pid {first.pid} of" in second.err
     assert str(folder) in second.err
-    assert desk.run("run", "--resume", str(folder)).status == 3
-    assert desk.campaign == folder
+    assert workspace.run("run", "--resume", str(folder)).status == 3
+    assert workspace.campaign == folder
     first.send_signal(signal.SIGTERM)
-    assert desk.end_of(first).status == 130
+    assert workspace.wait_for_end(first).status == 130
 
 
 @pytest.fixture
-def tiny(desk: Any) -> Any:
+def tiny(workspace: Any) -> Any:
     """A results folder on a file system that holds little more than one run."""
-    folder = desk.folder / "results"
+    folder = workspace.folder / "results"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)], check=True)
     yield folder
@@ -205,37 +205,37 @@ def tiny(desk: Any) -> Any:
 
 @pytest.mark.root
 @pytest.mark.long
-def test_a_disk_that_fills_up_keeps_what_is_complete_and_is_said_once(desk: Any, tiny: Path) -> None:
+def test_a_disk_that_fills_up_keeps_what_is_complete_and_is_said_once(workspace: Any, tiny: Path) -> None:
     filler = tiny / "filler"
-    campaign = desk.start("run", desk.agenda())
-    desk.wait_for_stage(2, "measuring")
+    campaign = workspace.start("run", workspace.agenda())
+    workspace.wait_for_stage(2, "measuring")
     with filler.open("wb", buffering=0) as file:
         try:
             while True:
                 file.write(bytes(512))
         except OSError:
             pass
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 3, outcome
     assert outcome.err.count("is full; finished runs are kept. Make room, then: millrace run --resume") == 1
     assert "Traceback" not in outcome.err
-    assert list(desk.results()) == [FIRST]
-    assert [path.name for path in (desk.campaign / "runs").iterdir()] == [FIRST]
-    assert not desk.processes()
-    before = written(desk, FIRST)
+    assert list(workspace.results()) == [FIRST]
+    assert [path.name for path in (workspace.campaign / "runs").iterdir()] == [FIRST]
+    assert not workspace.processes()
+    before = written(workspace, FIRST)
     filler.unlink()
-    finish(desk)
-    assert written(desk, FIRST) == before
+    finish(workspace)
+    assert written(workspace, FIRST) == before
 
 
 @pytest.mark.root
-def test_a_full_disk_at_the_start_leaves_nothing(desk: Any, tiny: Path) -> None:
+def test_a_full_disk_at_the_start_leaves_nothing(workspace: Any, tiny: Path) -> None:
     (tiny / "filler").write_bytes(bytes(600 * 1024))
-    outcome = desk.run("run", desk.agenda())
+    outcome = workspace.run("run", workspace.agenda())
     assert outcome.status == 3, outcome
     assert "is full" in outcome.err
     assert [path.name for path in tiny.iterdir()] == ["filler"]
-    assert not list(desk.temporary.iterdir())
+    assert not list(workspace.temporary.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -253,49 +253,51 @@ def test_a_full_disk_at_the_start_leaves_nothing(desk: Any, tiny: Path) -> None:
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_is_touched(
-    desk: Any, changes: dict[str, Any], status: int, message: str
+    workspace: Any, changes: dict[str, Any], status: int, message: str
 ) -> None:
-    (desk.folder / "none.yaml").write_text("nodes: [{id: n1, slots: 0, ghz: 1, flops_per_cycle: 1}]")
-    (desk.folder / "elsewhere.yaml").write_text("nodes: [{id: n1, address: 192.0.2.7, ghz: 1, flops_per_cycle: 1}]")
-    outcome = desk.run("run", desk.agenda(**changes))
+    (workspace.folder / "none.yaml").write_text("nodes: [{id: n1, slots: 0, ghz: 1, flops_per_cycle: 1}]")
+    (workspace.folder / "elsewhere.yaml").write_text(
+        "nodes: [{id: n1, address: 192.0.2.7, ghz: 1, flops_per_cycle: 1}]"
+    )
+    outcome = workspace.run("run", workspace.agenda(**changes))
     assert outcome.status == status, outcome
     assert message in outcome.err
     assert len(outcome.err.splitlines()) == 1
-    assert not (desk.folder / "results").exists()
-    assert not desk.state_files()
-    assert not list(desk.temporary.iterdir())
+    assert not (workspace.folder / "results").exists()
+    assert not workspace.state_files()
+    assert not list(workspace.temporary.iterdir())
 
 
 @pytest.mark.parametrize("text", ["missing.txt", "binary.txt", "folder"])
-def test_a_text_that_cannot_be_read_is_refused_before_anything_is_touched(desk: Any, text: str) -> None:
-    (desk.folder / "binary.txt").write_bytes(b"text\xff\xfe\n")
-    (desk.folder / "folder").mkdir()
+def test_a_text_that_cannot_be_read_is_refused_before_anything_is_touched(workspace: Any, text: str) -> None:
+    (workspace.folder / "binary.txt").write_bytes(b"text\xff\xfe\n")
+    (workspace.folder / "folder").mkdir()
     workload = {"name": "wordcount", "params": {"text": text}, "rate": {"kind": "max"}}
-    outcome = desk.run("run", desk.agenda(inventory="loopback", workloads=[workload]))
+    outcome = workspace.run("run", workspace.agenda(inventory="loopback", workloads=[workload]))
     assert outcome.status == 2, outcome
     assert text in outcome.err
     assert len(outcome.err.splitlines()) == 1
-    assert not (desk.folder / "results").exists()
-    assert not list(desk.temporary.iterdir())
+    assert not (workspace.folder / "results").exists()
+    assert not list(workspace.temporary.iterdir())
 
 
-def test_an_agenda_without_a_name_or_a_folder_is_asked_for(desk: Any) -> None:
-    outcome = desk.run("run")
+def test_an_agenda_without_a_name_or_a_folder_is_asked_for(workspace: Any) -> None:
+    outcome = workspace.run("run")
     assert outcome.status == 2
     assert "give an agenda, or --resume" in outcome.err
-    outcome = desk.run("run", "--resume", ".")
+    outcome = workspace.run("run", "--resume", ".")
     assert outcome.status == 2
     assert "holds no campaign.json" in outcome.err
 
 
 @pytest.mark.long
-def test_every_result_document_is_valid_json_at_every_moment(desk: Any) -> None:
-    campaign = desk.start("run", desk.agenda(schedulers=["even"]))
-    desk.wait_for(lambda: bool(desk.live()), "live.json")
+def test_every_result_document_is_valid_json_at_every_moment(workspace: Any) -> None:
+    campaign = workspace.start("run", workspace.agenda(schedulers=["even"]))
+    workspace.wait_for(lambda: bool(workspace.live()), "live.json")
     seen = 0
     while campaign.poll() is None:
         # os.walk passes over a folder that gets its final name meanwhile, where rglob fails.
-        for path in [Path(folder, name) for folder, _, names in os.walk(desk.campaign) for name in names]:
+        for path in [Path(folder, name) for folder, _, names in os.walk(workspace.campaign) for name in names]:
             if path.suffix != ".json":
                 continue
             try:
@@ -304,5 +306,5 @@ def test_every_result_document_is_valid_json_at_every_moment(desk: Any) -> None:
                 continue  # a partial folder has just got its name
             assert isinstance(json.loads(text), dict)
             seen += 1
-    assert desk.end_of(campaign).status == 0
+    assert workspace.wait_for_end(campaign).status == 0
     assert seen > 0

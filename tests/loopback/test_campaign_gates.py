@@ -24,20 +24,20 @@ def slots(run: Path) -> dict[int, list[dict[str, Any]]]:
     return {epoch: sorted(rows, key=lambda row: row["number"]) for epoch, rows in found.items()}
 
 
-def test_runs_follow_schedules_through_a_kill_and_answer_right(desk: Any) -> None:
-    (desk.folder / "steps.json").write_text(json.dumps(SCHEDULE))
+def test_runs_follow_schedules_through_a_kill_and_answer_right(workspace: Any) -> None:
+    (workspace.folder / "steps.json").write_text(json.dumps(SCHEDULE))
     schedulers = [
         {"name": "pipeline-linear", "gates": {"part_tuples": 32}},
         {"name": "even", "gates": {"schedule": "steps.json"}},
     ]
-    campaign = desk.start("run", desk.agenda(schedulers=schedulers, duration_s=3, checkpoint_s=0.3))
-    desk.wait_for_stage(1, "measuring")
+    campaign = workspace.start("run", workspace.agenda(schedulers=schedulers, duration_s=3, checkpoint_s=0.3))
+    workspace.wait_for_stage(1, "measuring")
     kept = "millrace-*/001-*/.controller/copies/checkpoints/*"
-    desk.wait_for(lambda: any(desk.temporary.glob(kept)), "a checkpoint")
-    os.kill(desk.workers()[0].pid, signal.SIGKILL)
-    outcome = desk.end_of(campaign)
+    workspace.wait_for(lambda: any(workspace.temporary.glob(kept)), "a checkpoint")
+    os.kill(workspace.workers()[0].pid, signal.SIGKILL)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
-    results = desk.results()
+    results = workspace.results()
     assert {(run["status"], run["attempt"], run["verification"]["status"]) for run in results.values()} == {
         ("ok", 1, "passed")
     }
@@ -45,12 +45,12 @@ def test_runs_follow_schedules_through_a_kill_and_answer_right(desk: Any) -> Non
     assert results[LINEAR]["gates"]["part_tuples"] == 32
     assert results[EVEN]["gates"] == {**SCHEDULE, "part_tuples": 64}
 
-    by_epoch = slots(desk.campaign / "runs" / LINEAR)
+    by_epoch = slots(workspace.campaign / "runs" / LINEAR)
     assert sorted(by_epoch) == [1, 2]
     for epoch in by_epoch.values():
         assert [row["number"] for row in epoch] == list(range(len(epoch)))
         assert [row["steps"] for row in epoch[:3]] == ["0 -", "1 0", "0 1"]
-    (last,) = slots(desk.campaign / "runs" / EVEN).values()
+    (last,) = slots(workspace.campaign / "runs" / EVEN).values()
     assert {row["steps"] for row in last} == {"0", "1"}
     for row in last:
         assert row["tuples"] <= 64 * row["parts"]
@@ -60,5 +60,5 @@ def test_runs_follow_schedules_through_a_kill_and_answer_right(desk: Any) -> Non
     assert any(row["queued_bytes"] for row in last)
     # Nothing is left in an outbox when a run is over, and all that was sent went through a gate.
     assert last[-1]["waiting"] == 0
-    channels = pyarrow.parquet.read_table(desk.campaign / "runs" / EVEN / "traces" / "channel.parquet")
+    channels = pyarrow.parquet.read_table(workspace.campaign / "runs" / EVEN / "traces" / "channel.parquet")
     assert sum(row["tuples"] for row in last) == sum(channels["tuples"].to_pylist())

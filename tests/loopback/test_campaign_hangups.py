@@ -23,53 +23,53 @@ def ignored_hangup() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def nothing_is_left(desk: Any) -> bool:
+def nothing_is_left(workspace: Any) -> bool:
     left = [
-        *desk.processes(),
-        *desk.state_files(),
-        *desk.temporary.iterdir(),
-        *desk.folder.glob("results/*/*/runs/*.partial"),
+        *workspace.processes(),
+        *workspace.state_files(),
+        *workspace.temporary.iterdir(),
+        *workspace.folder.glob("results/*/*/runs/*.partial"),
     ]
     assert not left, left
     return True
 
 
 @pytest.mark.parametrize("stage", ["preparing", "measuring"])
-def test_a_hangup_is_like_a_request_to_end(desk: Any, stage: str) -> None:
-    campaign = desk.start("run", desk.agenda(duration_s=3600), preexec_fn=default_hangup)
+def test_a_hangup_is_like_a_request_to_end(workspace: Any, stage: str) -> None:
+    campaign = workspace.start("run", workspace.agenda(duration_s=3600), preexec_fn=default_hangup)
     if stage == "preparing":
-        desk.wait_for(lambda: any(path.suffix == ".jsonl" for path in desk.state_files()), "the state file")
+        workspace.wait_for(lambda: any(path.suffix == ".jsonl" for path in workspace.state_files()), "the state file")
     else:
-        desk.wait_for_stage(1, stage)
+        workspace.wait_for_stage(1, stage)
     # The end of a session brings both; what comes while it tidies up does not disturb it.
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
         campaign.send_signal(number)
         time.sleep(0.05)
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 130, outcome
     assert "Traceback" not in outcome.err
-    assert nothing_is_left(desk)
+    assert nothing_is_left(workspace)
 
 
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
-def test_a_request_to_end_while_reporting_says_what_it_does(desk: Any, number: signal.Signals) -> None:
-    campaign = desk.start("run", desk.agenda(**BRIEF), program=desk.whole, preexec_fn=default_hangup)
+def test_a_request_to_end_while_reporting_says_what_it_does(workspace: Any, number: signal.Signals) -> None:
+    campaign = workspace.start("run", workspace.agenda(**BRIEF), program=workspace.whole, preexec_fn=default_hangup)
     assert campaign.stderr is not None
     while "report:" not in campaign.stderr.readline():
         pass
     campaign.send_signal(number)
-    outcome = desk.end_of(campaign)
-    folder = f"results/short/{desk.campaign.name}"
+    outcome = workspace.wait_for_end(campaign)
+    folder = f"results/short/{workspace.campaign.name}"
     assert outcome.status == 130, outcome
     complete = f"The results are complete in {folder}; later: millrace report {folder}"
     assert f"stopped before the report was complete. {complete}\n" in outcome.err
     assert outcome.err.endswith("\ninterrupted\n")
-    assert desk.live()["stage"] == "finished"
-    assert [run["status"] for run in desk.results().values()] == ["ok"]
-    assert not (desk.campaign / "report").exists()
-    assert nothing_is_left(desk)
+    assert workspace.live()["stage"] == "finished"
+    assert [run["status"] for run in workspace.results().values()] == ["ok"]
+    assert not (workspace.campaign / "report").exists()
+    assert nothing_is_left(workspace)
 
 
 AT_CLEAN_UP = """\
@@ -107,25 +107,25 @@ loop.suppress = be_asked
     ],
     ids=["before", "during"],
 )
-def test_a_request_to_end_after_the_last_run_leaves_the_report_out(desk: Any, moment: str, said: str) -> None:
-    outcome = desk.run("run", desk.agenda(**BRIEF), program=moment + desk.whole)
+def test_a_request_to_end_after_the_last_run_leaves_the_report_out(workspace: Any, moment: str, said: str) -> None:
+    outcome = workspace.run("run", workspace.agenda(**BRIEF), program=moment + workspace.whole)
     assert outcome.status == 130, outcome
     assert said in outcome.err
-    assert [run["status"] for run in desk.results().values()] == ["ok"]
-    assert not (desk.campaign / "report").exists()
-    assert nothing_is_left(desk)
+    assert [run["status"] for run in workspace.results().values()] == ["ok"]
+    assert not (workspace.campaign / "report").exists()
+    assert nothing_is_left(workspace)
 
 
 @pytest.mark.long
-def test_a_hangup_that_is_ignored_from_the_beginning_stays_ignored(desk: Any) -> None:
-    campaign = desk.start("run", desk.agenda(**BRIEF), preexec_fn=ignored_hangup)
+def test_a_hangup_that_is_ignored_from_the_beginning_stays_ignored(workspace: Any) -> None:
+    campaign = workspace.start("run", workspace.agenda(**BRIEF), preexec_fn=ignored_hangup)
     while campaign.poll() is None:
         # Its whole session is hung up, workers and agents included.
         os.killpg(campaign.pid, signal.SIGHUP)
         time.sleep(0.05)
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
-    assert nothing_is_left(desk)
+    assert nothing_is_left(workspace)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_hangup_that_is_ignored_from_the_beginning_stays_ignored(desk: Any) ->
         pytest.param("reader gone", marks=pytest.mark.long),
     ],
 )
-def test_progress_that_nobody_takes_does_not_end_a_campaign(desk: Any, kind: str) -> None:
+def test_progress_that_nobody_takes_does_not_end_a_campaign(workspace: Any, kind: str) -> None:
     read, write = os.pipe()
     options: dict[str, Any] = {"stderr": write}
     if kind == "closed":
@@ -154,20 +154,22 @@ def test_progress_that_nobody_takes_does_not_end_a_campaign(desk: Any, kind: str
             except BlockingIOError:
                 break
         os.set_blocking(write, True)
-    outcome = desk.end_of(desk.start("run", desk.agenda(**BRIEF), **options))
+    outcome = workspace.wait_for_end(workspace.start("run", workspace.agenda(**BRIEF), **options))
     assert outcome.status == 0, outcome
-    assert f"results: results/short/{desk.campaign.name}" in outcome.out
-    assert [run["verification"]["status"] for run in desk.results().values()] == ["passed"]
-    assert nothing_is_left(desk)
+    assert f"results: results/short/{workspace.campaign.name}" in outcome.out
+    assert [run["verification"]["status"] for run in workspace.results().values()] == ["passed"]
+    assert nothing_is_left(workspace)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["reader gone", "full"])
-def test_results_that_nobody_takes_do_not_keep_the_report_from_being_made(desk: Any, kind: str) -> None:
+def test_results_that_nobody_takes_do_not_keep_the_report_from_being_made(workspace: Any, kind: str) -> None:
     read, write = os.pipe()
     os.close(read)
     out = write if kind == "reader gone" else os.open("/dev/full", os.O_WRONLY)
-    outcome = desk.end_of(desk.start("run", desk.agenda(**BRIEF), program=desk.without_spark, stdout=out))
+    outcome = workspace.wait_for_end(
+        workspace.start("run", workspace.agenda(**BRIEF), program=workspace.without_spark, stdout=out)
+    )
     assert outcome.status == 3, outcome
     assert outcome.err.count("standard output cannot be written: No space left on device") == (kind == "full")
     assert "Spark is not installed" in outcome.err or "no Java" in outcome.err
@@ -177,18 +179,18 @@ def test_results_that_nobody_takes_do_not_keep_the_report_from_being_made(desk: 
 @pytest.mark.spark
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("turn", range(200))
-def test_two_hundred_requests_to_end_at_random_moments_leave_nothing(desk: Any, turn: int) -> None:
+def test_two_hundred_requests_to_end_at_random_moments_leave_nothing(workspace: Any, turn: int) -> None:
     draw = random.Random(turn)  # noqa: S311
     numbers = [draw.choice((signal.SIGHUP, signal.SIGTERM)) for _ in range(draw.randint(1, 3))]
-    campaign = desk.start("run", desk.agenda(**BRIEF), program=desk.whole, preexec_fn=default_hangup)
+    campaign = workspace.start("run", workspace.agenda(**BRIEF), program=workspace.whole, preexec_fn=default_hangup)
     # Before that, nothing is there that could be left, and Python has not come to our handlers.
-    desk.wait_for(lambda: bool(desk.state_files()) or campaign.poll() is not None, "the state file")
+    workspace.wait_for(lambda: bool(workspace.state_files()) or campaign.poll() is not None, "the state file")
     time.sleep(draw.random() * 12)
     for number in numbers:
         campaign.send_signal(number)
         time.sleep(draw.random() * 0.1)
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status in (0, 130), outcome
     assert "Traceback" not in outcome.err
     assert "Exception ignored" not in outcome.err
-    assert nothing_is_left(desk)
+    assert nothing_is_left(workspace)

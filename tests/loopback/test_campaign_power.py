@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from replaying import Replay
+from counter_replay import CounterReplay
 from trees import meters
 
 from agents.power.reader import ROOT_VARIABLE
@@ -29,17 +29,19 @@ def at(samples: list[dict], t_ns: int) -> tuple[float, float]:
     return after["joules"], after["bound_joules"] + (after["t_ns"] - t_ns) / 1e9 * 100
 
 
-def test_a_run_on_metered_nodes_has_the_energy_that_the_counters_counted(desk, tmp_path, monkeypatch) -> None:
+def test_a_run_on_metered_nodes_has_the_energy_that_the_counters_counted(workspace, tmp_path, monkeypatch) -> None:
     files = {
         **meters.zone("intel-rapl:0", "package-0", TURN_UJ - 1),
         **meters.zone("intel-rapl:0:0", "dram", TURN_UJ - 1),
     }
     root = meters.plant(tmp_path / "root", files)
     monkeypatch.setenv(ROOT_VARIABLE, str(root))
-    with Replay(root, {PACKAGE: (20.0, 80.0, 0.3, TURN_UJ), MEMORY: (2.0, 6.0, 0.5, TURN_UJ)}) as replay:
-        outcome = desk.run("run", desk.agenda(sensors=["cpu", "power"], schedulers=["even"], idle={"measure_s": 0}))
+    with CounterReplay(root, {PACKAGE: (20.0, 80.0, 0.3, TURN_UJ), MEMORY: (2.0, 6.0, 0.5, TURN_UJ)}) as replay:
+        outcome = workspace.run(
+            "run", workspace.agenda(sensors=["cpu", "power"], schedulers=["even"], idle={"measure_s": 0})
+        )
     assert outcome.status == 0, outcome
-    (run,) = desk.campaign.glob("runs/*")
+    (run,) = workspace.campaign.glob("runs/*")
     assert json.loads((run / "run.json").read_text())["status"] == "ok"
     events, power = rows(run, "event"), rows(run, "power")
     for node in ("n1", "n2"):
@@ -60,11 +62,11 @@ def test_a_run_on_metered_nodes_has_the_energy_that_the_counters_counted(desk, t
     assert "wrap" in flags
 
 
-def test_a_run_on_nodes_without_a_meter_says_so_and_has_no_energy(desk, tmp_path, monkeypatch) -> None:
+def test_a_run_on_nodes_without_a_meter_says_so_and_has_no_energy(workspace, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
-    outcome = desk.run("run", desk.agenda(sensors=["power"], schedulers=["even"], duration_s=0.5))
+    outcome = workspace.run("run", workspace.agenda(sensors=["power"], schedulers=["even"], duration_s=0.5))
     assert outcome.status == 0, outcome
-    (run,) = desk.campaign.glob("runs/*")
+    (run,) = workspace.campaign.glob("runs/*")
     assert rows(run, "power") == []
     absent = [row for row in rows(run, "event") if row["kind"] == "sensor_absent"]
     assert {(row["node"], row["subject"], row["value"]) for row in absent} == {
@@ -77,7 +79,7 @@ def test_a_run_on_nodes_without_a_meter_says_so_and_has_no_energy(desk, tmp_path
 @pytest.mark.sail
 @pytest.mark.long
 def test_a_campaign_that_nothing_meters_follows_its_model_and_the_report_says_by_which_parameters(
-    desk, tmp_path, monkeypatch
+    workspace, tmp_path, monkeypatch
 ) -> None:
     root = meters.plant(
         tmp_path / "root",
@@ -85,10 +87,10 @@ def test_a_campaign_that_nothing_meters_follows_its_model_and_the_report_says_by
     )
     (root / "proc").symlink_to("/proc")
     monkeypatch.setenv(ROOT_VARIABLE, str(root))
-    agenda = desk.agenda(sensors=["cpu", "power"], schedulers=["even"], report={"engine": "sail"})
-    outcome = desk.run("run", agenda, program=desk.whole)
+    agenda = workspace.agenda(sensors=["cpu", "power"], schedulers=["even"], report={"engine": "sail"})
+    outcome = workspace.run("run", agenda, program=workspace.whole)
     assert outcome.status == 0, outcome
-    (folder,) = desk.campaign.glob("runs/*")
+    (folder,) = workspace.campaign.glob("runs/*")
     run = json.loads((folder / "run.json").read_text())
     energy = run["measured"]["energy"]
     assert (energy["sources"], energy["modelled"]) == (["model"], True)
@@ -97,8 +99,8 @@ def test_a_campaign_that_nothing_meters_follows_its_model_and_the_report_says_by
     assert energy["idle_joules"] is None
     # Nothing is measured without workers either, so that nobody waits for it.
     assert energy["machines"][0]["idle"]["before"]["reason"] == "its energy follows a model, and nothing is measured"
-    report = desk.campaign / "report"
-    assert f"report: results/short/{desk.campaign.name}/report/index.html" in outcome.out
+    report = workspace.campaign / "report"
+    assert f"report: results/short/{workspace.campaign.name}/report/index.html" in outcome.out
     html = (report / "index.html").read_text()
     words = "It follows a model (P = 6 W + 9 W (f/f_ref)^2.4 u, calibrated, +-5.0%) and was not measured"
     assert words in unescape(html)

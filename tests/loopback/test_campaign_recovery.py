@@ -21,21 +21,21 @@ RUN = "001-wordcount-even-r1"
 CHECKPOINT_S = 0.3
 
 
-def checkpoint(desk: Any) -> int:
+def checkpoint(workspace: Any) -> int:
     """The last checkpoint of which the controller has copies; 0 without any."""
-    folders = desk.temporary.glob(f"millrace-*/{RUN}.1/.controller/copies/checkpoints/*")
+    folders = workspace.temporary.glob(f"millrace-*/{RUN}.1/.controller/copies/checkpoints/*")
     return max((int(folder.name) for folder in folders), default=0)
 
 
-def wait_for_checkpoints(desk: Any, count: int) -> None:
+def wait_for_checkpoints(workspace: Any, count: int) -> None:
     """Let the run go on until so many more were made."""
-    wanted = checkpoint(desk) + count
-    desk.wait_for(lambda: checkpoint(desk) >= wanted, f"checkpoint {wanted}")
+    wanted = checkpoint(workspace) + count
+    workspace.wait_for(lambda: checkpoint(workspace) >= wanted, f"checkpoint {wanted}")
 
 
-def events(desk: Any) -> list[dict[str, Any]]:
+def events(workspace: Any) -> list[dict[str, Any]]:
     """What the controller wrote into the traces."""
-    rows = pyarrow.parquet.read_table(desk.campaign / "runs" / RUN / "traces" / "event.parquet").to_pylist()
+    rows = pyarrow.parquet.read_table(workspace.campaign / "runs" / RUN / "traces" / "event.parquet").to_pylist()
     return [row for row in rows if row["node"] == ""]
 
 
@@ -45,9 +45,9 @@ def done(folder: Path, role: str, column: str) -> int:
     return sum(row[column] for row in rows if row["role"] == role)
 
 
-def lose(desk: Any, folder: Path) -> Path:
+def lose(workspace: Any, folder: Path) -> Path:
     """Kill the agent of a node, and its workers, while the folder goes away; return where the folder is then."""
-    agent = next(p for p in desk.processes("agent") if Path(f"/proc/{p.pid}/cwd").readlink() == folder)
+    agent = next(p for p in workspace.processes("agent") if Path(f"/proc/{p.pid}/cwd").readlink() == folder)
     node = [agent.pid, *(child.pid for child in psutil.Process(agent.pid).children(recursive=True))]
     # Stopped first: a worker that stores a checkpoint would make the folder again, and the agent would start in it.
     for pid in node:
@@ -58,36 +58,36 @@ def lose(desk: Any, folder: Path) -> Path:
     return away
 
 
-def conclude(desk: Any, campaign: Any) -> dict[str, Any]:
+def conclude(workspace: Any, campaign: Any) -> dict[str, Any]:
     """Wait for the end; nothing may be wrong or left."""
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
-    (run,) = desk.results().values()
+    (run,) = workspace.results().values()
     assert (run["status"], run["attempt"], run["verification"]["status"]) == ("ok", 1, "passed")
-    assert not desk.processes()
-    assert not list(desk.temporary.iterdir())
+    assert not workspace.processes()
+    assert not list(workspace.temporary.iterdir())
     return dict(run["measured"])
 
 
 @pytest.mark.long
-def test_killed_workers_and_agents_cost_time_and_no_tuple_while_executors_move(desk: Any) -> None:
+def test_killed_workers_and_agents_cost_time_and_no_tuple_while_executors_move(workspace: Any) -> None:
     timeline = [
         {"at_s": 1, "do": "move", "executor": "count[0]", "to": "n2/1"},
         {"at_s": 1, "do": "move", "executor": "spout[1]", "to": "n1"},
     ]
     # One word a line, so that the answer says how many lines there were.
-    (desk.folder / "text.txt").write_text("to\nbe\nor\nnot\n")
+    (workspace.folder / "text.txt").write_text("to\nbe\nor\nnot\n")
     params = {"text": "text.txt", "workers": 2, "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
     workload = {"name": "wordcount", "params": params, "rate": {"kind": "constant", "tuples_per_s": 300}}
     changes = {"workloads": [workload], "timeline": timeline, "duration_s": 9, "checkpoint_s": CHECKPOINT_S}
-    campaign = desk.start("run", desk.agenda(schedulers=["even"], **changes))
-    desk.wait_for_stage(1, "measuring")
-    desk.wait_for(lambda: len(desk.workers()) == 3, "the worker for the executor that moves")
-    wait_for_checkpoints(desk, 2)
-    os.kill(desk.workers()[0].pid, signal.SIGKILL)
-    wait_for_checkpoints(desk, 2)
-    os.kill(desk.processes("agent")[0].pid, signal.SIGKILL)
-    measured = conclude(desk, campaign)
+    campaign = workspace.start("run", workspace.agenda(schedulers=["even"], **changes))
+    workspace.wait_for_stage(1, "measuring")
+    workspace.wait_for(lambda: len(workspace.workers()) == 3, "the worker for the executor that moves")
+    wait_for_checkpoints(workspace, 2)
+    os.kill(workspace.workers()[0].pid, signal.SIGKILL)
+    wait_for_checkpoints(workspace, 2)
+    os.kill(workspace.processes("agent")[0].pid, signal.SIGKILL)
+    measured = conclude(workspace, campaign)
     assert [move["executor"] for move in measured["moves"]] == ["count[0]", "spout[1]"]
     assert [(move["from"], move["to"]) for move in measured["moves"]] == [("n1/0", "n2/1"), ("n2/0", "n1/0")]
     assert all(move["pause_s"] > 0 and move["state_bytes"] > 0 for move in measured["moves"])
@@ -107,11 +107,11 @@ def test_killed_workers_and_agents_cost_time_and_no_tuple_while_executors_move(d
     figures = [measured[f"{name}_tuples_per_s"] / 300 for name in ("source", "sink", "throughput")]
     figures.append(sum(measured["hops"].values()) / (2 * 300 * 9))
     assert measured["incomplete"] or figures == pytest.approx([1] * 4, rel=NEAR), measured
-    (run,) = desk.results().values()
-    assert desk.doubts(run) == doubts_from_recoveries(measured["recoveries"], measured["incomplete"])
+    (run,) = workspace.results().values()
+    assert workspace.suspect_reasons(run) == doubts_from_recoveries(measured["recoveries"], measured["incomplete"])
     # Every line stands in the traces once: as emitted, or, after a recovery, as replayed. Only what workers had written
     # down and their agent had not passed on when it was killed counts as emitted twice: a second's lines at most.
-    folder = desk.campaign / "runs" / RUN
+    folder = workspace.campaign / "runs" / RUN
     answer = pyarrow.parquet.read_table(folder / "answer" / "counts")
     for counted in (
         done(folder, "spout", "emitted"),
@@ -119,27 +119,27 @@ def test_killed_workers_and_agents_cost_time_and_no_tuple_while_executors_move(d
         done(folder, "sink", "processed"),
     ):
         assert 0 <= counted - sum(answer["count"].to_pylist()) <= 300
-    kinds = Counter(event["kind"] for event in events(desk))
+    kinds = Counter(event["kind"] for event in events(workspace))
     assert (kinds["move"], kinds["recovery"], kinds["checkpoint"]) == (2, 2, measured["checkpoints"])
 
 
 @pytest.mark.long
-def test_a_lost_nodes_work_is_done_by_the_others_and_the_node_may_return(desk: Any) -> None:
-    campaign = desk.start("run", desk.agenda(schedulers=["even"], duration_s=12, checkpoint_s=CHECKPOINT_S))
-    desk.wait_for_stage(1, "measuring")
-    wait_for_checkpoints(desk, 2)
-    (folder,) = desk.temporary.glob(f"millrace-*/{RUN}.1/n2")
-    away = lose(desk, folder)
-    wait_for_checkpoints(desk, 2)
-    assert len(desk.processes("agent")) == 1
+def test_a_lost_nodes_work_is_done_by_the_others_and_the_node_may_return(workspace: Any) -> None:
+    campaign = workspace.start("run", workspace.agenda(schedulers=["even"], duration_s=12, checkpoint_s=CHECKPOINT_S))
+    workspace.wait_for_stage(1, "measuring")
+    wait_for_checkpoints(workspace, 2)
+    (folder,) = workspace.temporary.glob(f"millrace-*/{RUN}.1/n2")
+    away = lose(workspace, folder)
+    wait_for_checkpoints(workspace, 2)
+    assert len(workspace.processes("agent")) == 1
     away.rename(folder)
-    desk.wait_for(lambda: len(desk.processes("agent")) == 2, "the agent of the node that is back")
-    measured = conclude(desk, campaign)
+    workspace.wait_for(lambda: len(workspace.processes("agent")) == 2, "the agent of the node that is back")
+    measured = conclude(workspace, campaign)
     (recovery,) = measured["recoveries"]
     assert "the agent of n2 was killed by SIGKILL" in recovery["cause"]
-    told = {event["kind"]: event["subject"] for event in events(desk)}
+    told = {event["kind"]: event["subject"] for event in events(workspace)}
     assert (told["node_lost"], told["node_returned"]) == ("n2", "n2")
-    rows = pyarrow.parquet.read_table(desk.campaign / "runs" / RUN / "traces" / "throughput.parquet").to_pylist()
+    rows = pyarrow.parquet.read_table(workspace.campaign / "runs" / RUN / "traces" / "throughput.parquet").to_pylist()
     last = {row["executor"]: (row["t_ns"], row["node"]) for row in sorted(rows, key=lambda row: row["t_ns"])}
     assert {node for _, node in last.values()} == {"n1"}
 
@@ -161,21 +161,21 @@ Even.place = place
 
 
 @pytest.mark.long
-def test_a_scheduler_that_never_answers_after_a_loss_is_told_of_and_ended_with_the_campaign(desk: Any) -> None:
-    agenda = desk.agenda(schedulers=["even"], duration_s=60, checkpoint_s=CHECKPOINT_S)
-    campaign = desk.start("run", agenda, program=NEVER_WITHOUT_A_NODE + desk.without_report)
-    desk.wait_for_stage(1, "measuring")
-    (folder,) = desk.temporary.glob(f"millrace-*/{RUN}.1/n2")
-    lose(desk, folder)
+def test_a_scheduler_that_never_answers_after_a_loss_is_told_of_and_ended_with_the_campaign(workspace: Any) -> None:
+    agenda = workspace.agenda(schedulers=["even"], duration_s=60, checkpoint_s=CHECKPOINT_S)
+    campaign = workspace.start("run", agenda, program=NEVER_WITHOUT_A_NODE + workspace.without_report)
+    workspace.wait_for_stage(1, "measuring")
+    (folder,) = workspace.temporary.glob(f"millrace-*/{RUN}.1/n2")
+    lose(workspace, folder)
     said = [""]
     while "is still deciding" not in said[-1]:
         said.append(campaign.stderr.readline())
-        assert said[-1], f"the campaign has ended: {said} {desk.end_of(campaign)} {desk.results()}"
+        assert said[-1], f"the campaign has ended: {said} {workspace.wait_for_end(campaign)} {workspace.results()}"
     assert said[-1] == "millrace: the scheduler 'even' is still deciding, Ctrl-C ends it\n"
     for _ in range(2):
         campaign.send_signal(signal.SIGINT)
         said.append(campaign.stderr.readline())
     assert said[-1] == "stopping now\n"
-    assert desk.end_of(campaign).status == 130
-    desk.wait_for_silence()
-    assert not list(desk.temporary.iterdir())
+    assert workspace.wait_for_end(campaign).status == 130
+    workspace.wait_until_no_process()
+    assert not list(workspace.temporary.iterdir())

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet
 import pytest
-from nobody import Nobody, nobody
+from unprivileged_user import UnprivilegedUser, unprivileged_user
 
 from controller.emulation.network import NetworkPlan, new_prefix, probe_kernel
 from controller.emulation.unprivileged import LinksReply, LinksRequest
@@ -64,20 +64,20 @@ AGENDA = {
 
 
 @pytest.fixture
-def user() -> Iterator[Nobody]:
-    with nobody() as made:
-        if reason := made.lacks():
+def user() -> Iterator[UnprivilegedUser]:
+    with unprivileged_user() as made:
+        if reason := made.namespace_error():
             pytest.skip(f"users have no namespaces of their own here: {reason}")
         (made.folder / "net.yml").write_text(INVENTORY)
         yield made
 
 
-def campaign(user: Nobody, **changes: Any) -> list[str]:
+def campaign(user: UnprivilegedUser, **changes: Any) -> list[str]:
     (user.folder / "agenda.json").write_text(json.dumps({**AGENDA, **changes}))
     return [sys.executable, "-P", "-c", CAMPAIGN, "run", "agenda.json", "--out", "results"]
 
 
-def left(user: Nobody) -> list[int]:
+def left(user: UnprivilegedUser) -> list[int]:
     return [process.pid for process in marked(f"XDG_STATE_HOME={user.state}".encode())]
 
 
@@ -88,7 +88,7 @@ def wait(condition: Callable[[], Any], what: str) -> None:
         time.sleep(0.05)
 
 
-def test_a_campaign_gets_its_links_and_says_that_it_has_no_more(user: Nobody) -> None:
+def test_a_campaign_gets_its_links_and_says_that_it_has_no_more(user: UnprivilegedUser) -> None:
     with user.start(campaign(user)) as child:
         _, said = child.communicate(timeout=120)
     assert child.returncode == 0, said
@@ -111,7 +111,7 @@ def test_a_campaign_gets_its_links_and_says_that_it_has_no_more(user: Nobody) ->
     assert list(user.state.glob("millrace/*/*")) == []
 
 
-def test_a_killed_campaign_leaves_no_process(user: Nobody) -> None:
+def test_a_killed_campaign_leaves_no_process(user: UnprivilegedUser) -> None:
     with user.start(campaign(user, duration_s=100)) as child:
         wait(lambda: len(left(user)) > 4, "the start of workers")
         os.killpg(child.pid, signal.SIGKILL)
@@ -119,7 +119,7 @@ def test_a_killed_campaign_leaves_no_process(user: Nobody) -> None:
     wait(lambda: not left(user), "the end of all processes")
 
 
-def kept(user: Nobody, *links: Link, before: Sequence[str] = ()) -> Any:
+def kept(user: UnprivilegedUser, *links: Link, before: Sequence[str] = ()) -> Any:
     child = user.start([*before, sys.executable, "-P", "-m", "controller.emulation.unprivileged"])
     wish = LinksRequest(NetworkPlan(new_prefix(), ("n1", "n2"), links), str(user.folder / "relay.log"))
     assert child.stdin is not None
@@ -128,7 +128,7 @@ def kept(user: Nobody, *links: Link, before: Sequence[str] = ()) -> Any:
     return child
 
 
-def test_delays_need_a_kernel_or_a_device_and_are_not_left_out(user: Nobody) -> None:
+def test_delays_need_a_kernel_or_a_device_and_are_not_left_out(user: UnprivilegedUser) -> None:
     others_may = Path("/dev/net/tun").exists() and Path("/dev/net/tun").stat().st_mode & 0o006 == 0o006
     with kept(user, Link("n1", "n2", 100, 1)) as child:
         answer = msgspec.json.decode(child.stdout.readline(), type=LinksReply)
@@ -141,7 +141,7 @@ def test_delays_need_a_kernel_or_a_device_and_are_not_left_out(user: Nobody) -> 
     assert not left(user)
 
 
-def test_a_host_that_forbids_such_namespaces_is_named_as_such(user: Nobody) -> None:
+def test_a_host_that_forbids_such_namespaces_is_named_as_such(user: UnprivilegedUser) -> None:
     forbid = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
     with kept(user, before=["unshare", "--user", "--map-root-user", "sh", "-ec", forbid, "sh"]) as child:
         answer = msgspec.json.decode(child.stdout.readline(), type=LinksReply)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from decided import QUICK
+from decision_log import FAST_ONLINE
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
@@ -18,22 +18,22 @@ def rows(folder: Path, table: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def gated(shared_desk: Any) -> Any:
-    """A desk with a finished campaign: n2 comes, a worker dies, n1 goes, with and without an online scheduler."""
+def gated(shared_workspace: Any) -> Any:
+    """A workspace with a finished campaign: n2 comes, a worker dies, n1 goes, with and without an online scheduler."""
     timeline = [
         {"at_s": 3, "do": "node_up", "node": "n2"},
         {"at_s": 6.95, "do": "kill", "worker": "n1/0"},
         {"at_s": 7, "do": "node_down", "node": "n1"},
     ]
-    online = {**QUICK, "replan": {"every_s": 4, "min_gain_percent": 90}}
+    online = {**FAST_ONLINE, "replan": {"every_s": 4, "min_gain_percent": 90}}
     schedulers = [
         {"name": "pmod", "label": "static", "gates": {"part_tuples": 32}},
         {"name": "pmod", "label": "replanned", "gates": {"part_tuples": 32}, "online": online},
     ]
-    agenda = shared_desk.agenda(duration_s=13, checkpoint_s=1, schedulers=schedulers, timeline=timeline)
-    outcome = shared_desk.run("run", agenda)
+    agenda = shared_workspace.agenda(duration_s=13, checkpoint_s=1, schedulers=schedulers, timeline=timeline)
+    outcome = shared_workspace.run("run", agenda)
     assert outcome.status == 0, outcome
-    return shared_desk
+    return shared_workspace
 
 
 @pytest.mark.parametrize("label", LABELS)

@@ -6,7 +6,7 @@ It decides by CPU time. All executors together need a fifth of a core, so that t
 from typing import Any
 
 import pytest
-from decided import decisions
+from decision_log import decisions
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
@@ -18,10 +18,10 @@ RUN = "001-linear-ds2-r1"
 
 
 @pytest.fixture(scope="module")
-def raced(shared_desk: Any) -> Any:
-    """A desk with a finished campaign of one run."""
+def raced(shared_workspace: Any) -> Any:
+    """A workspace with a finished campaign of one run."""
     online = {"window_s": WINDOW_S, "first_s": WINDOW_S, "ask_s": WINDOW_S, "revision": {"settle_s": 1}}
-    agenda = shared_desk.agenda(
+    agenda = shared_workspace.agenda(
         warmup_s=1,
         duration_s=DURATION_S,
         checkpoint_s=2,
@@ -36,9 +36,9 @@ def raced(shared_desk: Any) -> Any:
         timeline=[{"at_s": STEP_S, "do": "rate", "tuples_per_s": 2 * RATE}],
         sensors=["cpu"],
     )
-    outcome = shared_desk.run("run", agenda)
+    outcome = shared_workspace.run("run", agenda)
     assert outcome.status == 0, outcome
-    return shared_desk
+    return shared_workspace
 
 
 def test_bolts_get_the_executors_that_the_doubled_rate_needs_in_three_steps(raced: Any) -> None:

@@ -11,15 +11,15 @@ pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def elastic(shared_desk: Any) -> Path:
+def elastic(shared_workspace: Any) -> Path:
     """Folder of the run."""
     nodes = [{"id": name, "address": f"127.0.0.{at}", "slots": 2} for at, name in enumerate(NODES, 2)]
-    (shared_desk.folder / "six.json").write_text(json.dumps({"nodes": nodes}))
-    outcome = shared_desk.run("run", shared_desk.agenda(inventory="six.json", **AGENDA))
+    (shared_workspace.folder / "six.json").write_text(json.dumps({"nodes": nodes}))
+    outcome = shared_workspace.run("run", shared_workspace.agenda(inventory="six.json", **AGENDA))
     assert outcome.status == 0, outcome
-    ((name, run),) = shared_desk.results().items()
+    ((name, run),) = shared_workspace.results().items()
     check_run(run)
-    folder: Path = shared_desk.campaign / "runs" / name
+    folder: Path = shared_workspace.campaign / "runs" / name
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Operators of a third party that fail at a checkpoint: the run ends within a second, and names the cause."""
+"""Third-party operators that fail at a checkpoint: the run fails within a second, with the cause."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 import faulty_workload
 import pytest
 from faulty_workload import Faulty, FaultyParams
-from ground import ground, kill, place_of
+from loopback_agents import kill, loopback_agents, slot_of
 
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.failures import RunFailedError
@@ -28,12 +28,12 @@ DEEDS = {
     "source none": rf"source\[\d\]: snapshot\(\) of Counting returned NoneType, expected bytes {NOTED}",
     "sink raise": rf"sink\[0\] failed: ValueError: no state today {NOTED}",
     "sink exit": rf"sink\[0\] failed: SystemExit: 3 {NOTED}",
-    "source odd": rf"source\[\d\] failed: Odd: nothing that anybody expects {NOTED}",
+    "source odd": rf"source\[\d\] failed: UnexpectedError: nothing that anybody expects {NOTED}",
     "sink settle exit": rf"sink\[0\] failed: SystemExit: 3 {NOTED}",
-    "sink settle odd": r"cannot be stored: sink\[0\]: the answer does not follow {'sum': 'int'}: Odd: no row",
+    "sink settle odd": r"cannot be stored: sink\[0\]: the answer does not follow {'sum': 'int'}: Unexpected\w+: no row",
     "sink restore": rf"sink\[0\] failed: KeyError: 'state' {NOTED}",
 }
-"""What a component does -> the reason of the run."""
+"""Action of a component -> failure reason of the run."""
 
 
 @pytest.fixture
@@ -43,31 +43,31 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
 
 
-async def play_all(folder: Path) -> dict[str, tuple[str, float]]:
-    """Deed -> reason of the run, and how long it took from the deed until the run had failed."""
+async def run_all(folder: Path) -> dict[str, tuple[str, float]]:
+    """Return action -> (failure reason of the run, seconds from the action until the failure)."""
     found: dict[str, tuple[str, float]] = {}
-    async with ground(folder) as agents:
-        for deed in DEEDS:
+    async with loopback_agents(folder) as agents:
+        for action in DEEDS:
             clock = folder / "clock"
             clock.unlink(missing_ok=True)
-            workload = Faulty(FaultyParams(deed, str(clock)))
-            async with agents.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=0.2)) as play:
-                await play.coordinator.start()
-                if deed.endswith("restore"):
-                    await play.until(lambda play=play: play.coordinator.event_log.checkpoints > 0, "a checkpoint")
-                    kill(play.workers[place_of("n2/0")])
+            workload = Faulty(FaultyParams(action, str(clock)))
+            async with agents.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=0.2)) as run:
+                await run.coordinator.start()
+                if action.endswith("restore"):
+                    await run.until(lambda run=run: run.coordinator.event_log.checkpoints > 0, "a checkpoint")
+                    kill(run.workers[slot_of("n2/0")])
                 with pytest.raises(RunFailedError) as failed:
-                    await asyncio.wait_for(play.coordinator.wait_until(time.monotonic_ns() + 60 * 10**9), 60)
+                    await asyncio.wait_for(run.coordinator.wait_until(time.monotonic_ns() + 60 * 10**9), 60)
                 done_s = json.loads(clock.read_text().splitlines()[0])
-                found[deed] = str(failed.value), time.monotonic() - done_s
-                play.notes.close()
+                found[action] = str(failed.value), time.monotonic() - done_s
+                run.event_writer.close()
     return found
 
 
 @pytest.mark.usefixtures("installed")
 def test_whatever_an_operator_does_at_a_checkpoint_its_run_fails_within_a_second_and_names_it(tmp_path: Path) -> None:
-    found = asyncio.run(play_all(tmp_path))
-    for deed, expected in DEEDS.items():
-        reason, took_s = found[deed]
-        assert re.search(expected, reason), (deed, reason)
-        assert took_s < WITHIN_S, (deed, took_s)
+    found = asyncio.run(run_all(tmp_path))
+    for action, expected in DEEDS.items():
+        reason, took_s = found[action]
+        assert re.search(expected, reason), (action, reason)
+        assert took_s < WITHIN_S, (action, took_s)

@@ -42,8 +42,8 @@ def flink() -> None:
         pytest.skip(f"Flink's jars cannot be fetched here: {error}")
 
 
-def javas(desk: Any, main: str) -> list[ProcessIdentity]:
-    return [process for process in desk.processes() if main in command_of(process)]
+def javas(workspace: Any, main: str) -> list[ProcessIdentity]:
+    return [process for process in workspace.processes() if main in command_of(process)]
 
 
 def command_of(process: ProcessIdentity) -> str:
@@ -70,11 +70,11 @@ def others_work() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("others_work")
-def test_wordcount_runs_where_two_placements_say_and_is_suspect_while_others_work(desk: Any) -> None:
-    agenda = desk.agenda(engine="flink", workloads=[WORKLOAD], factors=PACKED, schedulers=["even"], duration_s=3)
-    outcome = desk.run("run", agenda)
+def test_wordcount_runs_where_two_placements_say_and_is_suspect_while_others_work(workspace: Any) -> None:
+    agenda = workspace.agenda(engine="flink", workloads=[WORKLOAD], factors=PACKED, schedulers=["even"], duration_s=3)
+    outcome = workspace.run("run", agenda)
     assert outcome.status == 0, outcome
-    packed, spread = desk.results().values()
+    packed, spread = workspace.results().values()
     for run in (packed, spread):
         assert (run["status"], run["verification"]["status"]) == ("ok", "passed"), run
         assert (run["engine"]["name"], run["engine"]["release"]) == ("flink", "2.3.0")
@@ -90,7 +90,7 @@ def test_wordcount_runs_where_two_placements_say_and_is_suspect_while_others_wor
         assert 0 < measured["latency_ms"]["p50"] <= measured["latency_ms"]["p95"]
     assert packed["measured"]["hops"]["inter_node"] == 0 < spread["measured"]["hops"]["inter_node"]
     assert packed["engine"]["cost"]["inter_node_edges"] == 0 < spread["engine"]["cost"]["inter_node_edges"]
-    (last,) = desk.campaign.glob("runs/002-*/traces")
+    (last,) = workspace.campaign.glob("runs/002-*/traces")
     channels = pyarrow.parquet.read_table(last / "channel.parquet").to_pylist()
     places = spread["engine"]["places"]
     assert {(row["source"], row["target"]) for row in channels} <= {(a, b) for a in places for b in places}
@@ -100,26 +100,26 @@ def test_wordcount_runs_where_two_placements_say_and_is_suspect_while_others_wor
         assert row["hop"] == hop
     busy = pyarrow.parquet.read_table(last / "executor.parquet").to_pylist()
     assert {row["executor"] for row in busy if row["busy_ns"]} == set(places)
-    desk.wait_for_silence()
+    workspace.wait_until_no_process()
 
 
-def test_killed_processes_are_reported_and_the_campaign_goes_on(desk: Any) -> None:
-    agenda = desk.agenda(
+def test_killed_processes_are_reported_and_the_campaign_goes_on(workspace: Any) -> None:
+    agenda = workspace.agenda(
         engine="flink", workloads=[WORKLOAD], repetitions=2, schedulers=["even"], duration_s=3, on_failure={"retry": 1}
     )
-    process = desk.start("run", agenda)
+    process = workspace.start("run", agenda)
     for number, main in enumerate((TASK_MANAGER, JOB_MANAGER), 1):
-        desk.wait_for_stage(number, "measuring")
-        victim = javas(desk, main)[0]
+        workspace.wait_for_stage(number, "measuring")
+        victim = javas(workspace, main)[0]
         assert_nothing_outside_can_connect(victim)
         os.kill(victim.pid, signal.SIGKILL)
-        desk.wait_for(lambda victim=victim: not victim.is_alive(), "the end of the killed process")
-    outcome = desk.end_of(process)
+        workspace.wait_for(lambda victim=victim: not victim.is_alive(), "the end of the killed process")
+    outcome = workspace.wait_for_end(process)
     assert outcome.status == 0, outcome
-    assert [(run["status"], run["attempt"]) for run in desk.results().values()] == [("ok", 2), ("ok", 2)]
+    assert [(run["status"], run["attempt"]) for run in workspace.results().values()] == [("ok", 2), ("ok", 2)]
     assert "the TaskManager of n" in outcome.err
     assert "the JobManager ended by signal 9" in outcome.err
-    desk.wait_for_silence()
+    workspace.wait_until_no_process()
 
 
 def assert_nothing_outside_can_connect(process: ProcessIdentity) -> None:

@@ -35,30 +35,30 @@ def fill(folder: Path, but: int = 0) -> Path:
     return filler
 
 
-def test_a_full_disk_of_temporary_files_is_not_taken_for_that_of_results(desk: Any) -> None:
-    with small_disk(desk.temporary):
-        campaign = desk.start("run", desk.agenda(schedulers=["even"]))
-        desk.wait_for_stage(1, "measuring")
-        filler = fill(desk.temporary)
-        outcome = desk.end_of(campaign)
+def test_a_full_disk_of_temporary_files_is_not_taken_for_that_of_results(workspace: Any) -> None:
+    with small_disk(workspace.temporary):
+        campaign = workspace.start("run", workspace.agenda(schedulers=["even"]))
+        workspace.wait_for_stage(1, "measuring")
+        filler = fill(workspace.temporary)
+        outcome = workspace.wait_for_end(campaign)
         assert outcome.status == 3, outcome
         [line] = [line for line in outcome.err.splitlines() if not line.startswith("this host is busy")]
-        assert line.startswith(f"millrace: the disk of {desk.temporary}/millrace-campaign-")
+        assert line.startswith(f"millrace: the disk of {workspace.temporary}/millrace-campaign-")
         assert "is full; finished runs are kept. Make room, then: millrace run --resume results/short/" in line
         filler.unlink()
-        assert desk.run("run", "--resume", "results/short/latest").status == 0
+        assert workspace.run("run", "--resume", "results/short/latest").status == 0
 
 
-def test_a_disk_of_temporary_files_with_too_little_room_for_the_inputs_is_named(desk: Any) -> None:
-    with small_disk(desk.temporary):
-        fill(desk.temporary, but=40_000)
-        outcome = desk.run("run", desk.agenda(schedulers=["even"]))
+def test_a_disk_of_temporary_files_with_too_little_room_for_the_inputs_is_named(workspace: Any) -> None:
+    with small_disk(workspace.temporary):
+        fill(workspace.temporary, but=40_000)
+        outcome = workspace.run("run", workspace.agenda(schedulers=["even"]))
         assert outcome.status == 3, outcome
         [line] = outcome.err.splitlines()
-        assert line.startswith(f"millrace: {desk.temporary}/")
+        assert line.startswith(f"millrace: {workspace.temporary}/")
         assert line.endswith("No space left on device")
-        assert [path.name for path in desk.temporary.iterdir()] == ["filler"]
-    assert not (desk.folder / "results").exists()
+        assert [path.name for path in workspace.temporary.iterdir()] == ["filler"]
+    assert not (workspace.folder / "results").exists()
 
 
 def test_a_fault_that_names_no_file_is_that_of_the_disk_which_is_full(tmp_path: Path) -> None:

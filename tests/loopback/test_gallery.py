@@ -26,12 +26,12 @@ def test_every_agenda_is_on_the_page_with_its_question() -> None:
 @pytest.mark.parametrize(
     ("name", "runs", "table"), [("own-topology", 4, "ranking"), ("load-step", 2, "windows"), ("lost-worker", 2, "runs")]
 )
-def test_three_of_the_gallery_run_and_have_a_report(name: str, runs: int, table: str, desk: Any) -> None:
-    outcome = desk.run("run", f"gallery/{name}", "--repetitions", "1", "--no-report", program=desk.whole)
+def test_three_of_the_gallery_run_and_have_a_report(name: str, runs: int, table: str, workspace: Any) -> None:
+    outcome = workspace.run("run", f"gallery/{name}", "--repetitions", "1", "--no-report", program=workspace.whole)
     assert outcome.status == 0, outcome
-    outcome = desk.run("report", f"results/{name}/latest", "--engine", "sail", program=desk.whole)
+    outcome = workspace.run("report", f"results/{name}/latest", "--engine", "sail", program=workspace.whole)
     assert outcome.status == 0, outcome
-    report = desk.folder / "results" / name / "latest" / "report"
+    report = workspace.folder / "results" / name / "latest" / "report"
     rows = (report / "tables" / "runs.csv").read_text().splitlines()
     assert len(rows) == 1 + runs
     assert all(",ok,true," in row for row in rows[1:])

@@ -44,7 +44,7 @@ def entry(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def outcome(desk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def outcome(workspace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     site = tmp_path / "site"
     information = site / "rude-1.0.dist-info"
     information.mkdir(parents=True)
@@ -52,13 +52,13 @@ def outcome(desk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (information / "entry_points.txt").write_text("[millrace.workloads]\nrude = rude:Rude\n")
     (site / "rude.py").write_text(RUDE)
     monkeypatch.setenv("PYTHONPATH", str(site))
-    agenda = desk.agenda(workloads=[entry("rude"), entry("exclamation")], schedulers=["even"], checkpoint_s=0)
-    return desk.run("run", agenda, program=OPEN_TO_ALL + desk.without_report)
+    agenda = workspace.agenda(workloads=[entry("rude"), entry("exclamation")], schedulers=["even"], checkpoint_s=0)
+    return workspace.run("run", agenda, program=OPEN_TO_ALL + workspace.without_report)
 
 
 @pytest.mark.long
 def test_what_an_operator_says_steers_no_terminal_and_is_bounded_and_nobody_else_may_write_results(
-    desk: Any, outcome: Any
+    workspace: Any, outcome: Any
 ) -> None:
     assert outcome.status == 1, outcome
     lines = outcome.err.splitlines()
@@ -66,17 +66,17 @@ def test_what_an_operator_says_steers_no_terminal_and_is_bounded_and_nobody_else
     # Its line break makes no line; the other run is the only one that is said to be ok.
     assert len([line for line in lines if re.match(r"run \d/\d \S+ ok in", line)]) == 1
     assert max(map(len, lines)) <= MOST
-    (rude,) = (run for name, run in desk.results().items() if "rude" in name)
+    (rude,) = (run for name, run in workspace.results().items() if "rude" in name)
     assert rude["status"] == "failed"
     assert len(rude["reason"]) <= MOST
     assert "ValueError: \\x1b]0;title\\x07\\x9b2J\\nrun 1/1" in rude["reason"]
     assert "; log: logs/attempt-1" in rude["reason"]
-    files = [path for path in desk.campaign.rglob("*") if not path.is_symlink()]
+    files = [path for path in workspace.campaign.rglob("*") if not path.is_symlink()]
     logs = [path for path in files if path.suffix == ".log" and path.is_file()]
     assert logs
     for path in logs:
         assert not STEERS.search(path.read_text(encoding="utf-8")), path
         assert path.stat().st_size < 100_000
     assert any(path.suffix == ".parquet" for path in files)
-    assert not [path for path in [desk.campaign, *files] if path.stat().st_mode & stat.S_IWOTH]
+    assert not [path for path in [workspace.campaign, *files] if path.stat().st_mode & stat.S_IWOTH]
     assert len(json.dumps(rude)) < 50_000

@@ -1,4 +1,4 @@
-"""A process that lives and does nothing any more is lost like one that has died: it is recovered from, exactly."""
+"""A hung process counts as lost: the run recovers exactly."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ground import Play, ground
+from loopback_agents import ControlledRun, loopback_agents
 
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.host.process_identity import ProcessIdentity
@@ -28,16 +28,16 @@ PLACES = {
 }
 
 
-async def stop_and_recover(play: Play, process: ProcessIdentity | None) -> dict[str, Any]:
-    """Stop a process for good once a checkpoint is complete; return what the journal says of the recovery."""
-    journal = play.coordinator.event_log
+async def stop_and_recover(run: ControlledRun, process: ProcessIdentity | None) -> dict[str, Any]:
+    """Stop a process for good after a checkpoint; return the record of the recovery."""
+    journal = run.coordinator.event_log
     made, recoveries = journal.checkpoints, len(journal.recoveries)
-    await play.until(lambda: journal.checkpoints > made, "a checkpoint")
+    await run.until(lambda: journal.checkpoints > made, "a checkpoint")
     assert process is not None
     assert process.is_alive()
     os.kill(process.pid, signal.SIGSTOP)
     try:
-        await play.until(lambda: len(journal.recoveries) > recoveries, "the recovery")
+        await run.until(lambda: len(journal.recoveries) > recoveries, "the recovery")
         assert not process.is_alive()
     finally:
         with suppress(ProcessLookupError):
@@ -45,21 +45,24 @@ async def stop_and_recover(play: Play, process: ProcessIdentity | None) -> dict[
     return journal.recoveries[-1]
 
 
-async def play_it(folder: Path) -> None:
+async def run_it(folder: Path) -> None:
     (folder / "text.txt").write_text("to be or not to be\nthat is the question\n\nto die to sleep\n" * 20)
     params = {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
     workload = load_workload("wordcount", params)
-    async with ground(folder) as on, on.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=CHECKPOINT_S)) as play:
-        await play.coordinator.start()
-        place, worker = next((place, process) for place, process in play.workers.items() if place.index == 1)
-        recovery = await stop_and_recover(play, worker)
+    async with (
+        loopback_agents(folder) as on,
+        on.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=CHECKPOINT_S)) as run,
+    ):
+        await run.coordinator.start()
+        place, worker = next((place, process) for place, process in run.workers.items() if place.index == 1)
+        recovery = await stop_and_recover(run, worker)
         assert f"node {place.node}, slot 1: worker 1 (process {worker.pid if worker else 0}) hangs" in recovery.cause
-        recovery = await stop_and_recover(play, on.agent_processes["n2"])
+        recovery = await stop_and_recover(run, on.agent_processes["n2"])
         assert "the agent of n2 has been silent for" in recovery.cause
-        verdict = await play.end()
+        verdict = await run.end()
         assert verdict.passed, verdict.message
         assert verdict.checked > 0
-        events = play.traces()["event"].to_pylist()
+        events = run.traces()["event"].to_pylist()
     assert [row["subject"] for row in events if row["kind"] == "worker_failed" and "hangs" in row["detail"]] == [
         "worker 1"
     ]
@@ -67,4 +70,4 @@ async def play_it(folder: Path) -> None:
 
 
 def test_a_stopped_worker_and_a_stopped_agent_are_recovered_from_and_the_answer_is_exact(tmp_path: Path) -> None:
-    asyncio.run(play_it(tmp_path))
+    asyncio.run(run_it(tmp_path))

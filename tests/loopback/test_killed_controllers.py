@@ -36,36 +36,38 @@ STRUCK: Sequence[Sequence[str]] = ((), ("worker",), ("server", "worker"), ("serv
 """What is killed within half a second before the controller."""
 
 
-def left_behind(desk: Any, struck: Sequence[str], at_s: float | None, before_s: float) -> str:
+def left_behind(workspace: Any, struck: Sequence[str], at_s: float | None, before_s: float) -> str:
     """Kill a controller; return what is there when it must be gone, if any.
 
     Args:
-        desk: where its campaign is started.
+        workspace: where its campaign is started.
         struck: what is killed before.
         at_s: when, after its first agent has begun; None: when tuples flow.
         before_s: how long before.
     """
-    campaign = desk.start("run", desk.agenda(**CHANGES))
+    campaign = workspace.start("run", workspace.agenda(**CHANGES))
     if at_s is None:
-        desk.wait_for_stage(1, "measuring")
+        workspace.wait_for_stage(1, "measuring")
     else:
-        desk.wait_for(lambda: len(desk.processes()) > 1, "a process of an agent")
+        workspace.wait_for(lambda: len(workspace.processes()) > 1, "a process of an agent")
         time.sleep(at_s)
     # What dies by itself meanwhile is not there to be killed.
     with suppress(psutil.NoSuchProcess):
-        node = [child for agent in desk.processes("agent")[:1] for child in psutil.Process(agent.pid).children()]
+        node = [child for agent in workspace.processes("agent")[:1] for child in psutil.Process(agent.pid).children()]
         for role in struck:
             for process in [child for child in node if child.name() == f"millrace-{role}"][:1]:
                 process.kill()
     time.sleep(before_s if struck else 0)
-    assert campaign.poll() is None, desk.end_of(campaign)
+    assert campaign.poll() is None, workspace.wait_for_end(campaign)
     campaign.kill()
     campaign.wait()
     began_s = time.monotonic()
-    while left := desk.processes():
+    while left := workspace.processes():
         if time.monotonic() - began_s > PROMISED_S:
-            shown = {process.pid: name for name in ("agent", "server", "worker") for process in desk.processes(name)}
-            desk.wait_for_silence()
+            shown = {
+                process.pid: name for name in ("agent", "server", "worker") for process in workspace.processes(name)
+            }
+            workspace.wait_until_no_process()
             took_s = time.monotonic() - began_s
             return f"{struck} at {at_s}, {before_s:.2f} s before: {[shown.get(p.pid) for p in left]} for {took_s:.1f} s"
         time.sleep(0.02)
@@ -74,16 +76,16 @@ def left_behind(desk: Any, struck: Sequence[str], at_s: float | None, before_s: 
 
 
 @pytest.mark.parametrize("struck", [(), ("server", "worker")], ids=["alone", "after server and worker"])
-def test_nothing_is_left_two_seconds_after_the_controller_was_killed(desk: Any, struck: Sequence[str]) -> None:
-    assert not left_behind(desk, struck, None, 0.4)
+def test_nothing_is_left_two_seconds_after_the_controller_was_killed(workspace: Any, struck: Sequence[str]) -> None:
+    assert not left_behind(workspace, struck, None, 0.4)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_nothing_is_left_of_200_controllers_killed_at_random_moments(desk: Any) -> None:
+def test_nothing_is_left_of_200_controllers_killed_at_random_moments(workspace: Any) -> None:
     random = Random(SEED)  # noqa: S311 - moments of kills, repeatable
     found = [
-        left_behind(desk, random.choice(STRUCK), random.uniform(0, LATEST_S), random.uniform(0, 0.5))
+        left_behind(workspace, random.choice(STRUCK), random.uniform(0, LATEST_S), random.uniform(0, 0.5))
         for _ in range(200)
     ]
     assert not [left for left in found if left]

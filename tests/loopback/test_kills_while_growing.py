@@ -1,6 +1,6 @@
-"""Workers and agents are killed in every phase of scalings, by a restart and live, and of moves copied ahead.
+"""Kills of workers and agents in every phase of scalings (by restart and live) and of moves with pre-copied state.
 
-Whatever dies when, the answer is exact, traces count the same records, and what was wanted is done in the end.
+The answer is always exact, traces count the same records, and the requested change is made in the end.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from ground import LONG_S, Ground, Play, ground, kill
+from loopback_agents import TIMEOUT_S, ControlledRun, LoopbackAgents, kill, loopback_agents
 
 from agents.protocol import (
     Connected,
@@ -45,7 +45,7 @@ SEED = 20_261_123
 CHECKPOINT_S = 0.7
 RATE = {"kind": "constant", "tuples_per_s": 8000.0}
 WORDS, WORD_BYTES = 8000, 200
-"""So much state that it is copied in several pieces."""
+"""Enough state to be copied in several pieces."""
 
 SIZES = {"spout": 2, "split": 2, "count": 2}
 PLACES = {
@@ -57,7 +57,7 @@ PLACES = {
     "count[1]": "n2/0",
 }
 LARGE, SMALL = "count[0]", "spout[1]"
-"""Two executors that move together, with state that is copied in pieces, and with state that is not."""
+"""Two executors that move together: one with state copied in pieces, one without."""
 
 FIRST_S, EVERY_S = 1.2, 1.0
 MOVES = tuple(
@@ -71,7 +71,7 @@ def scalings(component: str) -> tuple[ScaleComponents, ...]:
 
 
 class Barrier:
-    """What has been heard of the last barrier and of the last start."""
+    """Messages about the last barrier and the last start."""
 
     def __init__(self) -> None:
         self.prepared: Prepare | None = None
@@ -81,7 +81,7 @@ class Barrier:
         self.moved: set[str] = set()
         self.moves_done = self.passed = 0
         self.secures = False
-        """Whether this is the checkpoint behind a live scaling."""
+        """Whether this is the checkpoint after a live scaling."""
 
     @property
     def halts(self) -> bool:
@@ -103,7 +103,7 @@ class Barrier:
     def scaled(self) -> bool:
         return self.start is not None and bool(self.start.spec.stored)
 
-    def watch(self, way: str, node: str, message: Message) -> None:
+    def on_message(self, direction: str, node: str, message: Message) -> None:
         match message:
             case Start() if self.start is None or message.epoch > self.start.epoch:
                 self.start, self.prepared, self.listening = message, None, set()
@@ -127,67 +127,71 @@ class Barrier:
 Phase = Callable[[Barrier, str, Message], bool]
 
 
-def halting(kind: type[Message], way: str) -> Phase:
-    return lambda b, said, message: b.halts and said == way and isinstance(message, kind)
+def halting(kind: type[Message], expected: str) -> Phase:
+    return lambda b, direction, message: b.halts and direction == expected and isinstance(message, kind)
 
 
-def restarting(kind: type[Message], way: str) -> Phase:
-    return lambda b, said, message: b.scaled and said == way and isinstance(message, kind) and b.prepared is None
+def restarting(kind: type[Message], expected: str) -> Phase:
+    return lambda b, direction, message: (
+        b.scaled and direction == expected and isinstance(message, kind) and b.prepared is None
+    )
 
 
-def moving(kind: type[Message], way: str) -> Phase:
-    return lambda b, said, message: b.moves and said == way and isinstance(message, kind)
+def moving(kind: type[Message], expected: str) -> Phase:
+    return lambda b, direction, message: b.moves and direction == expected and isinstance(message, kind)
 
 
 SCALING: Mapping[str, Phase] = {
-    "halt": halting(Prepare, "told"),
-    "halted": halting(Ready, "heard"),
-    "cut": halting(Cut, "told"),
-    "storing": halting(Stored, "heard"),
-    "passed": halting(Passed, "heard"),
-    "restart": restarting(Start, "told"),
-    "restoring": restarting(Listening, "heard"),
-    "connected": restarting(Connected, "heard"),
-    "go": restarting(Go, "told"),
+    "halt": halting(Prepare, "sent"),
+    "halted": halting(Ready, "received"),
+    "cut": halting(Cut, "sent"),
+    "storing": halting(Stored, "received"),
+    "passed": halting(Passed, "received"),
+    "restart": restarting(Start, "sent"),
+    "restoring": restarting(Listening, "received"),
+    "connected": restarting(Connected, "received"),
+    "go": restarting(Go, "sent"),
 }
-"""Phases of a scaling by a restart. `restoring`: a worker has its state, those that are killed have not."""
+"""Phases of a scaling by restart. `restoring`: one worker has its state; only workers without state are killed."""
 
 
-def live(kind: type[Message], way: str) -> Phase:
-    return lambda b, said, message: b.scales_live and said == way and isinstance(message, kind)
+def live(kind: type[Message], expected: str) -> Phase:
+    return lambda b, direction, message: b.scales_live and direction == expected and isinstance(message, kind)
 
 
 LIVE: Mapping[str, Phase] = {
-    "live prepare": live(Prepare, "told"),
-    "live ready": live(Ready, "heard"),
-    "live cut": live(Cut, "told"),
-    "live moved": live(Moved, "heard"),
-    "live passed": live(Passed, "heard"),
-    # All have passed, and the last complete checkpoint is from before.
-    "live scaled": lambda b, said, message: b.scales_live and b.passed == b.workers and said == "heard",
+    "live prepare": live(Prepare, "sent"),
+    "live ready": live(Ready, "received"),
+    "live cut": live(Cut, "sent"),
+    "live moved": live(Moved, "received"),
+    "live passed": live(Passed, "received"),
+    # All workers have passed; the last complete checkpoint is older.
+    "live scaled": lambda b, direction, message: b.scales_live and b.passed == b.workers and direction == "received",
 }
-"""Phases of a scaling while the topology runs."""
+"""Phases of a live scaling."""
 
 SECURING: Mapping[str, Phase] = {
-    "securing": lambda b, said, message: b.secures and said == "told" and isinstance(message, Cut),
-    "secured in part": lambda b, said, message: b.secures and said == "heard" and isinstance(message, Stored),
+    "securing": lambda b, direction, message: b.secures and direction == "sent" and isinstance(message, Cut),
+    "secured in part": lambda b, direction, message: (
+        b.secures and direction == "received" and isinstance(message, Stored)
+    ),
 }
-"""Phases of the checkpoint behind a scaling of sources, before which that is not done."""
+"""Phases of the checkpoint after a scaling of sources, which completes it."""
 
 MOVING: Mapping[str, Phase] = {
-    "growing": lambda _, said, message: said == "told" and isinstance(message, Grow),
-    "copy": lambda _, said, message: said == "told" and isinstance(message, Precopy),
-    # The worker to which both move has requested the first piece, and the last one has not arrived.
+    "growing": lambda _, direction, message: direction == "sent" and isinstance(message, Grow),
+    "copy": lambda _, direction, message: direction == "sent" and isinstance(message, Precopy),
+    # The target of both moves has requested the first piece; the last one has not arrived.
     "pieces": lambda b, _, message: isinstance(message, Precopied) and b.copied == {SMALL},
     "copied": lambda b, _, message: isinstance(message, Precopied) and LARGE in b.copied,
-    "prepare": moving(Prepare, "told"),
-    "ready": moving(Ready, "heard"),
-    "barrier": moving(Cut, "told"),
-    # It has its state; the rest of the copied state is on its way.
+    "prepare": moving(Prepare, "sent"),
+    "ready": moving(Ready, "received"),
+    "barrier": moving(Cut, "sent"),
+    # One executor has its state; the rest is in transit.
     "remainder": lambda b, _, message: isinstance(message, Moved) and b.moved == {SMALL},
     "moved": lambda b, _, message: isinstance(message, Moved) and LARGE in b.moved,
-    "after": lambda b, said, message: (
-        said == "told" and isinstance(message, Prepare) and message.store and b.moves_done > 0
+    "after": lambda b, direction, message: (
+        direction == "sent" and isinstance(message, Prepare) and message.store and b.moves_done > 0
     ),
 }
 """Phases of a move."""
@@ -195,8 +199,8 @@ MOVING: Mapping[str, Phase] = {
 WORKER, AGENT, SOURCE, TARGET = "a worker", "an agent", "the worker it leaves", "the worker it moves to"
 
 
-class Blow(NamedTuple):
-    """Who is killed, in which phase of a scaling of a component, or of a move; `down`: of that to fewer executors."""
+class Fault(NamedTuple):
+    """What is killed in which phase of a scaling or of a move; `down`: in the scaling to fewer executors."""
 
     phase: str
     victim: str
@@ -208,32 +212,32 @@ class Blow(NamedTuple):
         return self.phase in SCALING | LIVE | SECURING
 
     @property
-    def may_be_unheard(self) -> bool:
-        """Who dies behind its last report of the epoch, and before it hears of the next one, is replaced with that."""
+    def may_be_unnoticed(self) -> bool:
+        """A process killed between its last report of an epoch and the next start is replaced by that start."""
         return self.phase in ("storing", "passed", "restart")
 
 
-BLOWS: Sequence[Blow] = (
+FAULTS: Sequence[Fault] = (
     *(
-        Blow(phase, victim, (at + turn) % 2 == 1)
+        Fault(phase, victim, (at + turn) % 2 == 1)
         for at, phase in enumerate(SCALING)
         for turn, victim in enumerate((WORKER, AGENT))
     ),
-    *(Blow(phase, victim) for phase in MOVING for victim in (WORKER, AGENT)),
-    *(Blow(phase, victim) for phase in ("pieces", "remainder") for victim in (SOURCE, TARGET)),
+    *(Fault(phase, victim) for phase in MOVING for victim in (WORKER, AGENT)),
+    *(Fault(phase, victim) for phase in ("pieces", "remainder") for victim in (SOURCE, TARGET)),
 )
 FEW = (
-    Blow("restoring", WORKER),
-    Blow("cut", AGENT, down=True),
-    Blow("pieces", SOURCE),
-    Blow("remainder", TARGET),
-    Blow("live scaled", WORKER, component="spout"),
-    Blow("secured in part", AGENT, down=True, component="spout"),
+    Fault("restoring", WORKER),
+    Fault("cut", AGENT, down=True),
+    Fault("pieces", SOURCE),
+    Fault("remainder", TARGET),
+    Fault("live scaled", WORKER, component="spout"),
+    Fault("secured in part", AGENT, down=True, component="spout"),
 )
 
 
 class Outcome(NamedTuple):
-    """Records, by the answer, the sources in the end, and traces at both ends; recoveries, and events in order."""
+    """Records in the answer, at the sources' final positions and in traces at both ends; recoveries; events."""
 
     answered: int
     positions: int
@@ -243,32 +247,32 @@ class Outcome(NamedTuple):
     events: Sequence[Mapping[str, Any]]
 
 
-class Striker:
-    """Kills once, when the phase comes."""
+class FaultInjector:
+    """Kills once, in the fault's phase."""
 
-    def __init__(self, agents: Ground, blow: Blow, random: Random) -> None:
-        self._agents, self._blow, self._random = agents, blow, random
-        self._phase = (SCALING | LIVE | SECURING | MOVING)[blow.phase]
+    def __init__(self, agents: LoopbackAgents, fault: Fault, random: Random) -> None:
+        self._agents, self._fault, self._random = agents, fault, random
+        self._phase = (SCALING | LIVE | SECURING | MOVING)[fault.phase]
         self._barrier = Barrier()
         self._where: dict[str, Slot] = {}
-        self.play: Play | None = None
-        self.struck = False
+        self.run: ControlledRun | None = None
+        self.injected = False
 
-    def watch(self, way: str, node: str, message: Message) -> None:
-        play = self.play
-        if play is None or getattr(message, "epoch", play.spec.epoch) < play.spec.epoch:  # of an earlier run
+    def on_message(self, direction: str, node: str, message: Message) -> None:
+        run = self.run
+        if run is None or getattr(message, "epoch", run.spec.epoch) < run.spec.epoch:  # of an earlier run
             return
-        self._barrier.watch(way, node, message)
-        if self._blow.down and not play.noted["timeline_scale"]:
+        self._barrier.on_message(direction, node, message)
+        if self._fault.down and not run.event_counts["timeline_scale"]:
             return
-        if not self.struck and self._phase(self._barrier, way, message):
-            self.struck = True
-            play.note("killed", self._blow.phase, self._strike(play), None)
+        if not self.injected and self._phase(self._barrier, direction, message):
+            self.injected = True
+            run.note("killed", self._fault.phase, self._inject(run), None)
 
-    def _strike(self, play: Play) -> str:
-        workers = {slot: process for slot, process in play.workers.items() if process and process.is_alive()}
-        slots = sorted(self._slots(play, workers))
-        if self._blow.victim == AGENT:
+    def _inject(self, run: ControlledRun) -> str:
+        workers = {slot: process for slot, process in run.workers.items() if process and process.is_alive()}
+        slots = sorted(self._slots(run, workers))
+        if self._fault.victim == AGENT:
             node = self._random.choice(sorted({slot.node for slot in slots}))
             self._agents.kill_agent(node)
             return node
@@ -276,47 +280,47 @@ class Striker:
         kill(workers[slot])
         return f"{slot.node}/{slot.index}"
 
-    def _slots(self, play: Play, workers: Mapping[Slot, ProcessIdentity]) -> Iterable[Slot]:
-        places = play.coordinator._epoch_workers.places
-        if self._blow.victim in (SOURCE, TARGET):
+    def _slots(self, run: ControlledRun, workers: Mapping[Slot, ProcessIdentity]) -> Iterable[Slot]:
+        places = run.coordinator._epoch_workers.places
+        if self._fault.victim in (SOURCE, TARGET):
             source = places[LARGE]
-            here = source if self._blow.victim == SOURCE else Slot("n2", 1) if source.node == "n1" else Slot("n1", 0)
+            here = source if self._fault.victim == SOURCE else Slot("n2", 1) if source.node == "n1" else Slot("n1", 0)
             return [here]
-        if self._blow.phase == "restoring":
+        if self._fault.phase == "restoring":
             return workers.keys() - self._barrier.listening
         return workers.keys()
 
 
-async def act(agents: Ground, workload: Workload, blow: Blow, random: Random) -> Outcome:
-    """One run, in which whoever is to die does so; its verdict must be right."""
-    striker = Striker(agents, blow, random)
-    events = scalings(blow.component)
-    changes: dict[str, Any] = {"events": events} if blow.scales else {"moves": MOVES}
-    if blow.phase in SCALING:
+async def run_with_fault(agents: LoopbackAgents, workload: Workload, fault: Fault, random: Random) -> Outcome:
+    """Run once with a fault; the verdict must be positive."""
+    injector = FaultInjector(agents, fault, random)
+    events = scalings(fault.component)
+    changes: dict[str, Any] = {"events": events} if fault.scales else {"moves": MOVES}
+    if fault.phase in SCALING:
         changes["restart"] = RestartRules()
-    course = ControlSettings(checkpoint_s=CHECKPOINT_S, **changes)
-    async with agents.run(workload, PLACES, RATE, course, striker.watch) as play:
-        striker.play = play
-        coordinator = play.coordinator
+    settings = ControlSettings(checkpoint_s=CHECKPOINT_S, **changes)
+    async with agents.run(workload, PLACES, RATE, settings, injector.on_message) as run:
+        injector.run = run
+        coordinator = run.coordinator
         await coordinator.start()
         log = coordinator.event_log
-        await play.until(lambda: striker.struck, f"{blow}")
-        await play.until(lambda: bool(log.recoveries) or blow.may_be_unheard, f"the recovery of {blow}")
-        if blow.scales:
-            await play.until(lambda: play.noted["timeline_scale"] == len(events), f"the scalings of {blow}")
-            scaled = [name for name in coordinator._epoch_workers.places if blow.component in name]
-            assert scaled == [f"{blow.component}[{at}]" for at in range(2)], blow
+        await run.until(lambda: injector.injected, f"{fault}")
+        await run.until(lambda: bool(log.recoveries) or fault.may_be_unnoticed, f"the recovery of {fault}")
+        if fault.scales:
+            await run.until(lambda: run.event_counts["timeline_scale"] == len(events), f"the scalings of {fault}")
+            scaled = [name for name in coordinator._epoch_workers.places if fault.component in name]
+            assert scaled == [f"{fault.component}[{at}]" for at in range(2)], fault
         else:
             made = sum(not move.abandoned for move in log.moves)
-            await play.until(lambda: sum(not move.abandoned for move in log.moves) > made, f"a move behind {blow}")
+            await run.until(lambda: sum(not move.abandoned for move in log.moves) > made, f"a move behind {fault}")
         checkpoints = log.checkpoints
-        await play.until(lambda: log.checkpoints > checkpoints, f"a checkpoint behind {blow}")
-        verdict = await asyncio.wait_for(play.end(), LONG_S)
-        assert verdict.passed, (blow, verdict.message)
-        traces = play.traces()
+        await run.until(lambda: log.checkpoints > checkpoints, f"a checkpoint behind {fault}")
+        verdict = await asyncio.wait_for(run.end(), TIMEOUT_S)
+        assert verdict.passed, (fault, verdict.message)
+        traces = run.traces()
         throughput = traces["throughput"]
         return Outcome(
-            answered=sum(count for _, count in play.answer["counts"]),
+            answered=sum(count for _, count in run.answer["counts"]),
             positions=sum(coordinator.positions.values()),
             emitted=total(throughput, "spout", "emitted"),
             processed=total(throughput, "sink", "processed"),
@@ -326,67 +330,67 @@ async def act(agents: Ground, workload: Workload, blow: Blow, random: Random) ->
 
 
 def total(throughput: pa.Table, role: str, column: str) -> int:
-    """Sum of a column over the executors of a role."""
+    """Return the sum of a column over the executors of a role."""
     found: int = pc.sum(throughput.filter(pc.equal(throughput["role"], role))[column]).as_py()
     return found
 
 
-async def act_all(folder: Path, blows: Iterable[Blow]) -> list[tuple[Blow, Outcome]]:
+async def run_all(folder: Path, faults: Iterable[Fault]) -> list[tuple[Fault, Outcome]]:
     # One word per line, so that every record is counted once.
     (folder / "text.txt").write_text("".join(f"{at:0{WORD_BYTES}}\n" for at in range(WORDS)))
     workload = load_workload("wordcount", {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": SIZES})
     random = Random(SEED)  # noqa: S311 - it must be repeatable
     found = []
-    async with ground(folder) as agents:
-        for blow in blows:
-            found.append((blow, await act(agents, workload, blow, random)))
-            print(blow, found[-1][1][:5], flush=True)
+    async with loopback_agents(folder) as agents:
+        for fault in faults:
+            found.append((fault, await run_with_fault(agents, workload, fault, random)))
+            print(fault, found[-1][1][:5], flush=True)
     return found
 
 
-def check(found: Sequence[tuple[Blow, Outcome]]) -> None:
-    """Records are the same everywhere, and traces show the phases in which was killed."""
-    for blow, outcome in found:
-        assert set(outcome[:4]) == {outcome.answered}, (blow, outcome[:4])
-        assert outcome.answered > 0, blow
-    for blow, outcome in found:
+def check(found: Sequence[tuple[Fault, Outcome]]) -> None:
+    """Check that all counts of records agree, and that traces show the phases of the kills."""
+    for fault, outcome in found:
+        assert set(outcome[:4]) == {outcome.answered}, (fault, outcome[:4])
+        assert outcome.answered > 0, fault
+    for fault, outcome in found:
         kinds = [row["kind"] for row in outcome.events if row["node"] == ""]
-        assert kinds.count("killed") == 1, blow
+        assert kinds.count("killed") == 1, fault
         before = Counter(kinds[: kinds.index("killed")])
-        assert outcome.recoveries or blow.may_be_unheard, blow
-        assert before["recovery"] == 0, blow
-        if blow.scales:
-            assert (before["scaled"], before["timeline_scale"]) == (blow.down, blow.down), blow
-        elif blow.phase != "after":
-            assert before["move"] == 0, blow
+        assert outcome.recoveries or fault.may_be_unnoticed, fault
+        assert before["recovery"] == 0, fault
+        if fault.scales:
+            assert (before["scaled"], before["timeline_scale"]) == (fault.down, fault.down), fault
+        elif fault.phase != "after":
+            assert before["move"] == 0, fault
 
 
 @pytest.mark.long
 def test_kills_while_topologies_grow_and_shrink_leave_answers_exact(tmp_path: Path) -> None:
-    check(asyncio.run(act_all(tmp_path, FEW)))
+    check(asyncio.run(run_all(tmp_path, FEW)))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_whoever_is_killed_in_whichever_phase_of_growth_answers_are_exact(tmp_path: Path) -> None:
-    assert {blow.phase for blow in BLOWS} == SCALING.keys() | MOVING.keys()
-    check(asyncio.run(act_all(tmp_path, BLOWS)))
+    assert {fault.phase for fault in FAULTS} == SCALING.keys() | MOVING.keys()
+    check(asyncio.run(run_all(tmp_path, FAULTS)))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_whoever_is_killed_in_whichever_phase_of_a_live_scaling_answers_are_exact(tmp_path: Path) -> None:
-    blows = [Blow(phase, victim, down) for phase in LIVE for victim in (WORKER, AGENT) for down in (False, True)]
-    check(asyncio.run(act_all(tmp_path, blows)))
+    faults = [Fault(phase, victim, down) for phase in LIVE for victim in (WORKER, AGENT) for down in (False, True)]
+    check(asyncio.run(run_all(tmp_path, faults)))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_whoever_is_killed_in_whichever_phase_of_a_scaling_of_sources_answers_are_exact(tmp_path: Path) -> None:
-    blows = [
-        Blow(phase, victim, down, "spout")
+    faults = [
+        Fault(phase, victim, down, "spout")
         for phase in LIVE | SECURING
         for victim in (WORKER, AGENT)
         for down in (False, True)
     ]
-    check(asyncio.run(act_all(tmp_path, blows)))
+    check(asyncio.run(run_all(tmp_path, faults)))

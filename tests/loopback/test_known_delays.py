@@ -1,7 +1,7 @@
-"""What the histograms say is what happened: a sink that notes when it was done with each record is the judge.
+"""Latency histograms are compared with a sink's own log of processing times.
 
-The truth of a record is when the sink was done with it less when it was due, by the rate alone. However busy the
-machine is, both sides have seen the same run.
+The true latency of a record is its time in the log minus its due time, which follows from the rate alone. Both sides
+have seen the same run, however busy the machine is.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from ground import Ground, ground
-from known import Known, Params, installed
+from known_delay_workload import KnownDelays, Params, install_workload
+from loopback_agents import LoopbackAgents, loopback_agents
 
 from agents.worker.executors.executor import SAMPLES_PER_S, percentile
 from controller.coordinator.checkpoint_loop import ControlSettings
@@ -23,18 +23,18 @@ pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 ATTEMPTS = 3
 PER_S = SAMPLES_PER_S
-"""Records per second, few enough for every one to be sampled once the rate is known."""
+"""Records per second, few enough for all of them to be sampled once the rate is known."""
 
 PLACES = {"source[0]": "n1/0", "relay[0]": "n2/0", "sink[0]": "n2/1"}
 FIRST_S = 1.8
-"""Until then the rate is not known, and few records are sampled."""
+"""Before, the rate is unknown and few records are sampled."""
 
 
 class Seen(NamedTuple):
-    """Latencies in ns, of what the sink was done with from some moment on.
+    """Latencies in ns of the records that the sink processed after a time.
 
-    `histogram` is what was measured, as (bucket, count); `truth` what the sink noted of every record; `seconds` is how
-    long the sources went on after that moment.
+    `histogram` is measured, as (bucket, count); `truth` is from the sink's log; `seconds` is how long the sources
+    continued after that time.
     """
 
     histogram: list[tuple[int, int]]
@@ -42,32 +42,32 @@ class Seen(NamedTuple):
     seconds: float
 
     def at(self, share: float) -> tuple[int, int]:
-        """A percentile of both."""
+        """Return a percentile of both."""
         measured = percentile(self.histogram, share)
         assert measured is not None
         return measured, self.truth[min(len(self.truth) - 1, int(share * len(self.truth)))]
 
     def above(self, value_ns: int) -> tuple[float, float]:
-        """The share that is larger, of both."""
+        """Return the share of larger latencies, of both."""
         counted = sum(count for _, count in self.histogram)
         measured = sum(count for value, count in self.histogram if value > value_ns) / counted
         return measured, sum(value > value_ns for value in self.truth) / len(self.truth)
 
 
-async def measured(agents: Ground, seconds: float, **params: object) -> Seen:
-    """Run for so long; return what was seen from `FIRST_S` on."""
+async def measured(agents: LoopbackAgents, seconds: float, **params: object) -> Seen:
+    """Run for some seconds; return latencies from `FIRST_S` on."""
     notes = agents.folder / "notes"
     notes.mkdir(exist_ok=True)
-    workload = Known(Params(notes=str(notes), **params))
+    workload = KnownDelays(Params(notes=str(notes), **params))
     rate = {"kind": "constant", "tuples_per_s": float(PER_S)}
-    async with agents.run(workload, PLACES, rate, ControlSettings()) as play:
-        start_ns = await play.coordinator.start()
-        await play.coordinator.wait_until(start_ns + round(seconds * NS))
-        verdict = await play.end()
+    async with agents.run(workload, PLACES, rate, ControlSettings()) as run:
+        start_ns = await run.coordinator.start()
+        await run.coordinator.wait_until(start_ns + round(seconds * NS))
+        verdict = await run.end()
         assert verdict.passed, verdict.message
-        table = play.traces()["latency"].to_pylist()
+        table = run.traces()["latency"].to_pylist()
     done = json.loads((notes / "done.json").read_text())
-    # What the sink was done with after it had written its histogram down is in those that it wrote later.
+    # Records processed after a histogram was written are in later histograms.
     since = min(row["t_ns"] for row in table if row["t_ns"] > start_ns + FIRST_S * NS)
     histogram: Counter[int] = Counter()
     for row in table:
@@ -78,25 +78,25 @@ async def measured(agents: Ground, seconds: float, **params: object) -> Seen:
     return Seen(sorted(histogram.items()), sorted(truth), seconds - (since - start_ns) / NS)
 
 
-def prove(folder: Path, monkeypatch: pytest.MonkeyPatch, scene: Callable[[Ground], object]) -> None:
-    """Play a scene; one that the host was too busy for is played again, on other agents."""
-    monkeypatch.setenv("PYTHONPATH", str(installed(folder / "site")))
+def prove(folder: Path, monkeypatch: pytest.MonkeyPatch, scene: Callable[[LoopbackAgents], object]) -> None:
+    """Run a scene; run it again on other agents if the host was too busy."""
+    monkeypatch.setenv("PYTHONPATH", str(install_workload(folder / "site")))
 
-    async def play(attempt: int) -> None:
-        async with ground(folder / str(attempt)) as agents:
+    async def run(attempt: int) -> None:
+        async with loopback_agents(folder / str(attempt)) as agents:
             await scene(agents)
 
     why = ""
     for attempt in range(ATTEMPTS):
         try:
-            return asyncio.run(play(attempt))
+            return asyncio.run(run(attempt))
         except AssertionError as fault:
             why = str(fault)
     pytest.skip(f"host busy: {why[:200]}")
 
 
 def close(pair: tuple[int, int]) -> None:
-    """Within 5 % or 200 us."""
+    """Return whether two values are within 5 % or 200 us."""
     found, true = pair
     assert abs(found - true) <= max(0.05 * true, 200_000), pair
 
@@ -104,14 +104,14 @@ def close(pair: tuple[int, int]) -> None:
 def test_percentiles_are_those_of_the_delays_that_the_sink_itself_has_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # More than half of every second is slept away: some records wait for others, as in any queue.
+    # The sink sleeps for more than half of the time: some records wait for others, as in any queue.
     sleeps = (*[0.5] * 16, 4.0, 4.0, 30.0, 0.0)
 
-    async def scene(agents: Ground) -> None:
+    async def scene(agents: LoopbackAgents) -> None:
         seen = await measured(agents, 4.2, sleeps_ms=sleeps)
         for share in (0.5, 0.9, 0.99):
             close(seen.at(share))
-        # It is a delay, and not the noise of the machine, that was found.
+        # The result is the delay, and not noise of the machine.
         assert seen.at(0.99)[1] > 25_000_000
 
     prove(tmp_path, monkeypatch, scene)
@@ -120,13 +120,13 @@ def test_percentiles_are_those_of_the_delays_that_the_sink_itself_has_measured(
 def test_a_stall_of_two_seconds_is_in_the_latency_of_all_that_was_due_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene(agents: Ground) -> None:
+    async def scene(agents: LoopbackAgents) -> None:
         seen = await measured(agents, 6.0, stall_at=3 * PER_S, stall_s=2.0)
         found, true = seen.above(NS)
-        # Of the records that were due within the stall, those of its first second had to wait for more than one.
+        # Of the records due within the stall, those of its first second waited for more than a second.
         assert true == pytest.approx(1.0 / seen.seconds, rel=0.15)
         assert found == pytest.approx(true, rel=0.05)
-        # A measurement that waits for each answer before it goes on would have found one late record of thousands.
+        # A measurement with coordinated omission would have found one late record of thousands.
         assert found > 0.7 * PER_S / len(seen.truth)
         close(seen.at(0.99))
 

@@ -17,28 +17,30 @@ PARAMS = {"workers": 2, "ackers": 0, "parallelism": {"spout": 2, "split": 2, "co
 
 
 @pytest.fixture(scope="module")
-def raced(shared_desk: Any) -> Any:
-    """A desk with a finished campaign of two runs, of which the second has a move, and the topology file."""
+def raced(shared_workspace: Any) -> Any:
+    """A workspace with a finished campaign of two runs, of which the second has a move, and the topology file."""
     topology = load_workload("wordcount", PARAMS).topology()
-    (shared_desk.folder / "topology.yaml").write_text(dump_yaml(topology))
+    (shared_workspace.folder / "topology.yaml").write_text(dump_yaml(topology))
     rate = {"kind": "constant", "tuples_per_s": TUPLES_PER_S}
     workloads = [{"name": "wordcount", "label": each, "params": PARAMS, "rate": rate} for each in ("still", "moved")]
     timeline = [{"at_s": 0.7, "do": "move", "executor": "count[0]", "to": "n2/1", "workload": "moved"}]
-    agenda = shared_desk.agenda(warmup_s=1, duration_s=5, workloads=workloads, schedulers=["even"], timeline=timeline)
-    outcome = shared_desk.run("run", agenda)
+    agenda = shared_workspace.agenda(
+        warmup_s=1, duration_s=5, workloads=workloads, schedulers=["even"], timeline=timeline
+    )
+    outcome = shared_workspace.run("run", agenda)
     assert outcome.status == 0, outcome
-    return shared_desk
+    return shared_workspace
 
 
-def written(desk: Any, *words: str) -> dict[str, Any]:
-    outcome = desk.run(*words, "--output", "written.json")
+def written(workspace: Any, *words: str) -> dict[str, Any]:
+    outcome = workspace.run(*words, "--output", "written.json")
     assert (outcome.status, outcome.out) == (0, ""), outcome
-    document: dict[str, Any] = json.loads((desk.folder / "written.json").read_text())
+    document: dict[str, Any] = json.loads((workspace.folder / "written.json").read_text())
     return document
 
 
-def printed(desk: Any, *words: str) -> dict[str, Any]:
-    outcome = desk.run(*words, "--cluster", "two.yaml", "--topology", "topology.yaml", "--json")
+def printed(workspace: Any, *words: str) -> dict[str, Any]:
+    outcome = workspace.run(*words, "--cluster", "two.yaml", "--topology", "topology.yaml", "--json")
     assert outcome.status == 0, outcome
     document: dict[str, Any] = json.loads(outcome.out)
     return document

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from decided import decisions, measured_on, outcomes, table
+from decision_log import decisions, nodes_over_time, outcomes, table
 
 pytestmark = [pytest.mark.long, pytest.mark.loopback]
 
@@ -35,10 +35,10 @@ def carousel(label: str, rhythm: Mapping[str, Any], **revision: Any) -> dict[str
 
 
 @pytest.fixture(scope="module")
-def raced(shared_desk: Any, sample_plugin: Path) -> Any:
-    """A desk with a finished campaign, whose sources end after ten seconds, with the same tuples in every run."""
-    shared_desk.packages.append(sample_plugin)
-    agenda = shared_desk.agenda(
+def raced(shared_workspace: Any, sample_plugin: Path) -> Any:
+    """A workspace with a finished campaign, whose sources end after ten seconds, with the same tuples in every run."""
+    shared_workspace.packages.append(sample_plugin)
+    agenda = shared_workspace.agenda(
         warmup_s=1,
         duration_s=12,
         checkpoint_s=1,
@@ -57,15 +57,15 @@ def raced(shared_desk: Any, sample_plugin: Path) -> Any:
             carousel("new", OFTEN, how="restart", processes="new", wait_s=WAIT_S),
         ],
     )
-    outcome = shared_desk.run("run", agenda)
+    outcome = shared_workspace.run("run", agenda)
     assert outcome.status == 0, outcome
-    assert not shared_desk.processes()
-    assert not list(shared_desk.temporary.iterdir())
-    return shared_desk
+    assert not shared_workspace.processes()
+    assert not list(shared_workspace.temporary.iterdir())
+    return shared_workspace
 
 
-def folder(desk: Any, run: str) -> Path:
-    return Path(desk.campaign) / "runs" / run
+def folder(workspace: Any, run: str) -> Path:
+    return Path(workspace.campaign) / "runs" / run
 
 
 @pytest.mark.parametrize("name", [LIVE, KEPT, NEW])
@@ -85,7 +85,7 @@ def test_every_revision_is_carried_out_and_the_answer_stays_exact(raced: Any, na
     for each, move in zip(done, moves, strict=True):
         assert each["at_s"] <= each["begun_s"] <= move["at_s"] <= each["ended_s"]
         assert (each["moves"], each["reason"], each["message"]) == (1, "cut", "")
-    seen = measured_on(folder(raced, name), run)
+    seen = nodes_over_time(folder(raced, name), run)
     for move in moves:
         assert any(node == move["to"].split("/")[0] and at_s >= move["at_s"] for at_s, node in seen[move["executor"]])
     # One that is abandoned has a cost, too: its barrier was begun.
@@ -159,7 +159,7 @@ def test_a_shadow_decides_the_same_and_leaves_the_run_as_a_static_one(raced: Any
     ][:4]
     for name, run in ((STATIC, static), (SHADOW, shadow)):
         assert (run["measured"]["moves"], run["measured"]["revision_costs"]) == ([], [])
-        assert {node for found in measured_on(folder(raced, name), run).values() for _, node in found} == {"n1"}
+        assert {node for found in nodes_over_time(folder(raced, name), run).values() for _, node in found} == {"n1"}
     assert shadow["placement"]["topologies"] == static["placement"]["topologies"]
     assert not (folder(raced, STATIC) / "decisions.jsonl").exists()
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from decided import QUICK, decision_lines, outcomes
+from decision_log import FAST_ONLINE, decision_lines, outcomes
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 FAULTS = ("hang", "die", "nowhere")
 WRONG = ("rubbish", "text", "bug")
-ONLINE = QUICK | {"ask_s": 1, "revision": {"settle_s": 0.5, "deadline_s": 1.5}}
+ONLINE = FAST_ONLINE | {"ask_s": 1, "revision": {"settle_s": 0.5, "deadline_s": 1.5}}
 
 
 def faulty(fault: str, **changes: Any) -> dict[str, Any]:
@@ -20,27 +20,27 @@ def faulty(fault: str, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def raced(shared_desk: Any, sample_plugin: Path) -> Any:
-    """A desk with a finished campaign: one run for each of `FAULTS`; the scheduler that hangs does so once.
+def raced(shared_workspace: Any, sample_plugin: Path) -> Any:
+    """A workspace with a finished campaign: one run for each of `FAULTS`; the scheduler that hangs does so once.
 
     Runs that failed have no metrics; their revisions are beside these.
     """
-    return race(shared_desk, sample_plugin, FAULTS)
+    return race(shared_workspace, sample_plugin, FAULTS)
 
 
-def race(desk: Any, sample_plugin: Path, faults: Sequence[str]) -> Any:
-    desk.packages.append(sample_plugin)
+def race(workspace: Any, sample_plugin: Path, faults: Sequence[str]) -> Any:
+    workspace.packages.append(sample_plugin)
     schedulers = [faulty(fault, **({"times": 1} if fault == "hang" else {})) for fault in faults]
-    outcome = desk.run("run", desk.agenda(duration_s=14, schedulers=schedulers))
+    outcome = workspace.run("run", workspace.agenda(duration_s=14, schedulers=schedulers))
     assert outcome.status == 1, outcome
-    assert not desk.processes()
-    assert not list(desk.temporary.iterdir())
-    return desk
+    assert not workspace.processes()
+    assert not list(workspace.temporary.iterdir())
+    return workspace
 
 
-def run_of(desk: Any, fault: str) -> tuple[Path, dict[str, Any]]:
-    (name,) = (name for name in desk.results() if f"-{fault}-" in name)
-    return desk.campaign / "runs" / name, desk.results()[name]
+def run_of(workspace: Any, fault: str) -> tuple[Path, dict[str, Any]]:
+    (name,) = (name for name in workspace.results() if f"-{fault}-" in name)
+    return workspace.campaign / "runs" / name, workspace.results()[name]
 
 
 def test_a_scheduler_that_is_late_once_is_made_anew_and_the_run_goes_on(raced: Any) -> None:
@@ -74,9 +74,9 @@ def test_a_run_fails_when_its_scheduler_dies_for_the_third_time(raced: Any) -> N
     assert "the scheduler's process died" in run["revisions"][-1]["message"]
 
 
-def failed(desk: Any, fault: str, reason: str) -> list[dict[str, Any]]:
+def failed(workspace: Any, fault: str, reason: str) -> list[dict[str, Any]]:
     """Check that the run failed for this reason at its second decision; return its decisions."""
-    folder, run = run_of(desk, fault)
+    folder, run = run_of(workspace, fault)
     assert run["status"] == "failed"
     assert reason in run["reason"]
     kept = [each for each in decision_lines(folder) if "reset" not in each]
@@ -89,14 +89,14 @@ def test_a_wrong_answer_fails_the_run_at_once_with_its_fault(raced: Any) -> None
     assert reason in failed(raced, "nowhere", reason)[1]["error"]
 
 
-def test_what_is_no_answer_fails_the_run_at_once_with_its_fault(desk: Any, sample_plugin: Path) -> None:
-    race(desk, sample_plugin, WRONG)
-    assert "error" not in failed(desk, "rubbish", "the scheduler's process wrote rubbish: ")[1]
-    assert "it returned a str, a Revision or None" in failed(desk, "text", "gave a wrong answer:")[1]["error"]
+def test_what_is_no_answer_fails_the_run_at_once_with_its_fault(workspace: Any, sample_plugin: Path) -> None:
+    race(workspace, sample_plugin, WRONG)
+    assert "error" not in failed(workspace, "rubbish", "the scheduler's process wrote rubbish: ")[1]
+    assert "it returned a str, a Revision or None" in failed(workspace, "text", "gave a wrong answer:")[1]["error"]
     code = (sample_plugin / "sample_online.py").read_text()
     line = 1 + code[: code.index("raise ValueError")].count("\n")
     where = f"raised ValueError: nothing works after 1 turns ({sample_plugin}/sample_online.py:{line})"
-    assert where in failed(desk, "bug", where)[1]["error"]
+    assert where in failed(workspace, "bug", where)[1]["error"]
 
 
 def test_decisions_with_faults_are_made_again(raced: Any) -> None:
@@ -105,44 +105,48 @@ def test_decisions_with_faults_are_made_again(raced: Any) -> None:
     assert again.status == 0, again
 
 
-def hanging(desk: Any, duration_s: float) -> Any:
+def hanging(workspace: Any, duration_s: float) -> Any:
     """Start a campaign whose scheduler hangs, and wait until it does."""
     scheduler = faulty("hang") | {"online": ONLINE | {"revision": {"settle_s": 0.5, "deadline_s": 600}}}
-    campaign = desk.start("run", desk.agenda(duration_s=duration_s, schedulers=[scheduler]))
-    desk.wait_for(lambda: "hangs" in written(desk, "logs/scheduler.log"), "the decision that hangs")
+    campaign = workspace.start("run", workspace.agenda(duration_s=duration_s, schedulers=[scheduler]))
+    workspace.wait_for(lambda: "hangs" in written(workspace, "logs/scheduler.log"), "the decision that hangs")
     return campaign
 
 
-def ended(desk: Any, campaign: Any) -> None:
+def ended(workspace: Any, campaign: Any) -> None:
     """Wait until the interrupted campaign ends; nothing may be left."""
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 130, outcome
     assert "Traceback" not in outcome.err
-    assert not desk.processes()
-    assert not desk.state_files()
-    assert not list(desk.temporary.iterdir())
+    assert not workspace.processes()
+    assert not workspace.state_files()
+    assert not list(workspace.temporary.iterdir())
 
 
-def test_a_run_whose_scheduler_never_answers_is_finished_after_an_interrupt(desk: Any, sample_plugin: Path) -> None:
-    desk.packages.append(sample_plugin)
-    campaign = hanging(desk, 8)
+def test_a_run_whose_scheduler_never_answers_is_finished_after_an_interrupt(
+    workspace: Any, sample_plugin: Path
+) -> None:
+    workspace.packages.append(sample_plugin)
+    campaign = hanging(workspace, 8)
     campaign.send_signal(signal.SIGINT)
-    ended(desk, campaign)
-    (run,) = desk.results().values()
+    ended(workspace, campaign)
+    (run,) = workspace.results().values()
     assert (run["status"], run["verification"]["status"], outcomes(run)) == ("ok", "passed", ["done"])
 
 
-def test_a_second_interrupt_ends_a_campaign_at_once_while_its_scheduler_decides(desk: Any, sample_plugin: Path) -> None:
-    desk.packages.append(sample_plugin)
-    campaign = hanging(desk, 3600)
+def test_a_second_interrupt_ends_a_campaign_at_once_while_its_scheduler_decides(
+    workspace: Any, sample_plugin: Path
+) -> None:
+    workspace.packages.append(sample_plugin)
+    campaign = hanging(workspace, 3600)
     campaign.send_signal(signal.SIGINT)
     while "a second interrupt stops at once" not in campaign.stderr.readline():
         pass
     campaign.send_signal(signal.SIGINT)
-    ended(desk, campaign)
+    ended(workspace, campaign)
 
 
-def written(desk: Any, name: str) -> str:
+def written(workspace: Any, name: str) -> str:
     """Return the text of a file in the folder of the only run, which may be under way."""
-    found = list(desk.folder.glob(f"results/*/*/runs/*/{name}"))
+    found = list(workspace.folder.glob(f"results/*/*/runs/*/{name}"))
     return found[0].read_text() if found else ""

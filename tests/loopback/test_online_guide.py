@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from decided import decisions, outcomes
-from installing import install_guide
+from decision_log import decisions, outcomes
+from package_install import install_guide
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
@@ -17,12 +17,12 @@ nodes:
 """
 
 
-def test_it_moves_the_busiest_executor_of_an_overloaded_node(desk: Any, tmp_path: Path) -> None:
+def test_it_moves_the_busiest_executor_of_an_overloaded_node(workspace: Any, tmp_path: Path) -> None:
     work = tmp_path / "guide"
     work.mkdir()
-    desk.packages.append(install_guide(PAGE.read_text(), work))
-    (desk.folder / "small.yaml").write_text(CLUSTER)
-    agenda = desk.agenda(
+    workspace.packages.append(install_guide(PAGE.read_text(), work))
+    (workspace.folder / "small.yaml").write_text(CLUSTER)
+    agenda = workspace.agenda(
         inventory="small.yaml",
         duration_s=44,
         workloads=[
@@ -34,11 +34,11 @@ def test_it_moves_the_busiest_executor_of_an_overloaded_node(desk: Any, tmp_path
         ],
         schedulers=[{"name": "unloader", "online": {}}],
     )
-    outcome = desk.run("run", agenda)
+    outcome = workspace.run("run", agenda)
     assert outcome.status == 0, outcome
-    ((name, run),) = desk.results().items()
+    ((name, run),) = workspace.results().items()
     assert (run["status"], run["verification"]["status"]) == ("ok", "passed")
-    first, *later = (each["observation"] for each in decisions(desk.campaign / "runs" / name))
+    first, *later = (each["observation"] for each in decisions(workspace.campaign / "runs" / name))
     assert 30 <= first["at_s"] < 32
     assert first["at_s"] - first["since_s"] == pytest.approx(10, abs=0.5)
     assert all(seen["at_s"] >= first["at_s"] + 9 for seen in later)

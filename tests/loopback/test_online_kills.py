@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from decided import QUICK, decisions, outcomes
+from decision_log import FAST_ONLINE, decisions, outcomes
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
@@ -22,26 +22,30 @@ THINK_S = 1.5
 
 
 def agenda(
-    desk: Any, sample_plugin: Path, think_s: float = THINK_S, online: Mapping[str, Any] = QUICK, **changes: Any
+    workspace: Any,
+    sample_plugin: Path,
+    think_s: float = THINK_S,
+    online: Mapping[str, Any] = FAST_ONLINE,
+    **changes: Any,
 ) -> str:
-    desk.packages.append(sample_plugin)
+    workspace.packages.append(sample_plugin)
     scheduler = {"name": "sample-carousel", "params": {"think_s": think_s, "initial": "even"}, "online": online}
-    return str(desk.agenda(checkpoint_s=0.5, schedulers=[scheduler], **changes))
+    return str(workspace.agenda(checkpoint_s=0.5, schedulers=[scheduler], **changes))
 
 
-def conclude(desk: Any, campaign: Any) -> dict[str, Any]:
+def conclude(workspace: Any, campaign: Any) -> dict[str, Any]:
     """Wait for the end; nothing may be wrong or left, and decisions, outcomes and moves must agree."""
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
-    (run,) = desk.results().values()
+    (run,) = workspace.results().values()
     assert (run["status"], run["attempt"], run["verification"]["status"]) == ("ok", 1, "passed"), run["reason"]
-    assert not desk.processes()
-    assert not desk.state_files()
-    assert not list(desk.temporary.iterdir())
+    assert not workspace.processes()
+    assert not workspace.state_files()
+    assert not list(workspace.temporary.iterdir())
     measured: dict[str, Any] = run["measured"]
     revisions = measured["revisions"]
     assert set(outcomes(run)) <= OUTCOMES, revisions
-    answered = [each["number"] for each in decisions(desk.campaign / "runs" / RUN)]
+    answered = [each["number"] for each in decisions(workspace.campaign / "runs" / RUN)]
     assert [each["number"] for each in revisions] == answered[: len(revisions)]
     assert len(answered) - len(revisions) <= 1  # the last answer may come with the end
     done = {each["number"]: each["moves"] for each in revisions if each["outcome"] == "done"}
@@ -56,12 +60,14 @@ def conclude(desk: Any, campaign: Any) -> dict[str, Any]:
     return measured
 
 
-def test_kills_of_the_timeline_make_open_decisions_stale_and_cost_no_tuple(desk: Any, sample_plugin: Path) -> None:
+def test_kills_of_the_timeline_make_open_decisions_stale_and_cost_no_tuple(workspace: Any, sample_plugin: Path) -> None:
     timeline = [
         {"at_s": 3.9, "do": "kill", "worker": "n1/0"},
         {"at_s": 8.9, "do": "kill", "agent": "n2", "for_s": 1},
     ]
-    measured = conclude(desk, desk.start("run", agenda(desk, sample_plugin, timeline=timeline, duration_s=17)))
+    measured = conclude(
+        workspace, workspace.start("run", agenda(workspace, sample_plugin, timeline=timeline, duration_s=17))
+    )
     worker, agent = measured["recoveries"]
     assert "was killed by SIGKILL" in worker["cause"]
     assert "the agent of n2 was killed by SIGKILL" in agent["cause"]
@@ -70,16 +76,16 @@ def test_kills_of_the_timeline_make_open_decisions_stale_and_cost_no_tuple(desk:
     assert found["stale"]["message"] == "the topology was restarted meanwhile"
 
 
-def test_a_kill_breaks_a_revision_that_is_carried_out(desk: Any, sample_plugin: Path) -> None:
-    campaign = desk.start("run", agenda(desk, sample_plugin, duration_s=12))
+def test_a_kill_breaks_a_revision_that_is_carried_out(workspace: Any, sample_plugin: Path) -> None:
+    campaign = workspace.start("run", agenda(workspace, sample_plugin, duration_s=12))
     log, kept = (f"results/*/*/runs/*/{name}" for name in ("logs/scheduler.log", "decisions.jsonl"))
-    desk.wait_for(lambda: any(path.read_text() for path in desk.folder.glob(log)), "a question")
-    victim = desk.workers()[0].pid
+    workspace.wait_for(lambda: any(path.read_text() for path in workspace.folder.glob(log)), "a question")
+    victim = workspace.workers()[0].pid
     os.kill(victim, signal.SIGSTOP)  # so that no barrier can be passed
-    desk.wait_for(lambda: "cut" in next(desk.folder.glob(kept)).read_text(), "an answer")
+    workspace.wait_for(lambda: "cut" in next(workspace.folder.glob(kept)).read_text(), "an answer")
     time.sleep(0.3)
     os.kill(victim, signal.SIGKILL)
-    measured = conclude(desk, campaign)
+    measured = conclude(workspace, campaign)
     first, *later = measured["revisions"]
     assert (first["outcome"], len(measured["recoveries"])) == ("broken", 1)
     assert "was killed by SIGKILL" in first["message"]
@@ -87,25 +93,25 @@ def test_a_kill_breaks_a_revision_that_is_carried_out(desk: Any, sample_plugin: 
     assert not [move for move in measured["moves"] if move["revision"] == first["number"]]
 
 
-def test_a_worker_and_an_agent_are_killed_while_a_restart_is_under_way(desk: Any, sample_plugin: Path) -> None:
+def test_a_worker_and_an_agent_are_killed_while_a_restart_is_under_way(workspace: Any, sample_plugin: Path) -> None:
     # The sources are halted for two seconds, in which the kill comes.
     rules = {"settle_s": 0.5, "how": "restart", "processes": "new", "wait_s": 2}
-    online = QUICK | {"window_s": 1, "first_s": 2.5, "revision": rules}
-    campaign = desk.start("run", agenda(desk, sample_plugin, think_s=0, online=online, duration_s=26))
+    online = FAST_ONLINE | {"window_s": 1, "first_s": 2.5, "revision": rules}
+    campaign = workspace.start("run", agenda(workspace, sample_plugin, think_s=0, online=online, duration_s=26))
 
     def wait_for_halt(number: int) -> None:
         begun = {"reason": "cut", "outcome": None, "number": number}
-        desk.wait_for(
-            lambda: any(begun.items() <= each.items() for each in desk.live().get("decisions", ())),
+        workspace.wait_for(
+            lambda: any(begun.items() <= each.items() for each in workspace.live().get("decisions", ())),
             f"restart {number}",
         )
         time.sleep(0.2)
 
     wait_for_halt(1)
-    os.kill(desk.workers()[0].pid, signal.SIGKILL)
+    os.kill(workspace.workers()[0].pid, signal.SIGKILL)
     wait_for_halt(2)
-    os.kill(desk.processes("agent")[-1].pid, signal.SIGKILL)
-    measured = conclude(desk, campaign)
+    os.kill(workspace.processes("agent")[-1].pid, signal.SIGKILL)
+    measured = conclude(workspace, campaign)
     first, second, *later = measured["revisions"]
     assert [each["outcome"] for each in (first, second)] == ["broken", "broken"]
     assert "was killed by SIGKILL" in first["message"]
@@ -117,7 +123,7 @@ def test_a_worker_and_an_agent_are_killed_while_a_restart_is_under_way(desk: Any
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_kills_at_any_moment_leave_the_answer_exact(desk: Any, sample_plugin: Path, seed: int) -> None:
+def test_kills_at_any_moment_leave_the_answer_exact(workspace: Any, sample_plugin: Path, seed: int) -> None:
     random = Random(seed)  # noqa: S311 - moments of kills, repeatable
     at_s, timeline = 3.0, list[dict[str, Any]]()
     while at_s < 28:
@@ -126,7 +132,7 @@ def test_kills_at_any_moment_leave_the_answer_exact(desk: Any, sample_plugin: Pa
             what = {"agent": "n2", "for_s": random.uniform(0.1, 2)}  # never n1, so that a node is left
         timeline.append({"at_s": at_s, "do": "kill", **what})
         at_s += random.uniform(1.5, 4)
-    campaign = desk.start("run", agenda(desk, sample_plugin, think_s=0.4, timeline=timeline, duration_s=34))
-    measured = conclude(desk, campaign)
+    campaign = workspace.start("run", agenda(workspace, sample_plugin, think_s=0.4, timeline=timeline, duration_s=34))
+    measured = conclude(workspace, campaign)
     assert len(measured["recoveries"]) >= 3
     assert "done" in {each["outcome"] for each in measured["revisions"]}

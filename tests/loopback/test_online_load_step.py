@@ -7,7 +7,7 @@ nodes are small, and so is the work, so that barriers are passed in time on a bu
 from typing import Any
 
 import pytest
-from decided import decisions
+from decision_log import decisions
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
@@ -29,12 +29,12 @@ nodes:
 
 
 @pytest.fixture(scope="module")
-def raced(shared_desk: Any) -> Any:
-    """A desk with a finished campaign of one run."""
-    (shared_desk.folder / "three.yaml").write_text(CLUSTER)
+def raced(shared_workspace: Any) -> Any:
+    """A workspace with a finished campaign of one run."""
+    (shared_workspace.folder / "three.yaml").write_text(CLUSTER)
     params = {"operators": 3, "tasks": 2, "workers": 3, "cost_us": 3000}
     rules = {"window_s": WINDOW_S, "first_s": 4, "ask_s": 3, "revision": {"settle_s": 1}}
-    agenda = shared_desk.agenda(
+    agenda = shared_workspace.agenda(
         inventory="three.yaml",
         warmup_s=1,
         duration_s=44,
@@ -45,9 +45,9 @@ def raced(shared_desk: Any) -> Any:
         schedulers=[{"name": "er-stream", "params": {"B": BOUND}, "online": rules}],
         timeline=[{"at_s": STEP_S, "do": "rate", "tuples_per_s": AFTER_PER_S}],
     )
-    outcome = shared_desk.run("run", agenda)
+    outcome = shared_workspace.run("run", agenda)
     assert outcome.status == 0, outcome
-    return shared_desk
+    return shared_workspace
 
 
 def test_the_victim_moves_in_two_windows_and_a_second_and_relieves_its_node(raced: Any) -> None:

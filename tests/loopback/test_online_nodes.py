@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from decided import QUICK, decisions, measured_on, outcomes
+from decision_log import FAST_ONLINE, decisions, nodes_over_time, outcomes
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
@@ -15,25 +15,25 @@ EXECUTORS = {f"{name}[{at}]" for name in ("spout", "split", "count") for at in (
 
 
 @pytest.fixture(scope="module")
-def raced(shared_desk: Any, sample_plugin: Path) -> Any:
-    """A desk with a finished campaign: n2 comes, then n1 goes, under a static and two online schedulers."""
-    shared_desk.packages.append(sample_plugin)
+def raced(shared_workspace: Any, sample_plugin: Path) -> Any:
+    """A workspace with a finished campaign: n2 comes, then n1 goes, under a static and two online schedulers."""
+    shared_workspace.packages.append(sample_plugin)
     timeline = [
         {"at_s": UP_S, "do": "node_up", "node": "n2"},
         {"at_s": DOWN_S, "do": "node_down", "node": "n1"},
     ]
-    schedulers: list[Any] = ["even", *({"name": name, "online": QUICK} for name in SCHEDULERS[1:])]
-    agenda = shared_desk.agenda(duration_s=14, checkpoint_s=1, schedulers=schedulers, timeline=timeline)
-    outcome = shared_desk.run("run", agenda)
+    schedulers: list[Any] = ["even", *({"name": name, "online": FAST_ONLINE} for name in SCHEDULERS[1:])]
+    agenda = shared_workspace.agenda(duration_s=14, checkpoint_s=1, schedulers=schedulers, timeline=timeline)
+    outcome = shared_workspace.run("run", agenda)
     assert outcome.status == 0, outcome
-    assert not shared_desk.processes()
-    assert not list(shared_desk.temporary.iterdir())
-    return shared_desk
+    assert not shared_workspace.processes()
+    assert not list(shared_workspace.temporary.iterdir())
+    return shared_workspace
 
 
-def run_of(desk: Any, scheduler: str) -> tuple[Path, dict[str, Any]]:
+def run_of(workspace: Any, scheduler: str) -> tuple[Path, dict[str, Any]]:
     name = f"{SCHEDULERS.index(scheduler) + 1:03}-wordcount-{scheduler}-r1"
-    return desk.campaign / "runs" / name, desk.results()[name]
+    return workspace.campaign / "runs" / name, workspace.results()[name]
 
 
 def events(folder: Path) -> list[tuple[str, str]]:
@@ -48,7 +48,7 @@ def test_a_node_is_withheld_until_it_comes_and_empty_after_it_has_gone(raced: An
     assert (run["status"], run["verification"]["status"], run["attempt"]) == ("ok", "passed", 1)
     assert run["measured"]["recoveries"] == []
     assert events(folder) == [("timeline_node_up", "n2"), ("timeline_node_down", "n1")]
-    where = measured_on(folder, run)
+    where = nodes_over_time(folder, run)
     assert where.keys() == EXECUTORS
     moves = run["measured"]["moves"]
     last = {move["executor"]: move for move in moves}

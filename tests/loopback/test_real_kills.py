@@ -1,6 +1,6 @@
-"""Real processes are killed at every phase of a run, again and again on the same agents; every answer is exact.
+"""Kills of real processes in every phase of a run, repeatedly on the same agents; every answer is exact.
 
-A stop is an event like a kill: it may come at any moment of a recovery.
+A stop is an event like a kill: it may occur at any time of a recovery.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from ground import LONG_S, Ground, Play, ground, kill
+from loopback_agents import TIMEOUT_S, ControlledRun, LoopbackAgents, kill, loopback_agents
 
 from agents.protocol import (
     Connect,
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.loopback
 
 SEED = 20_240_117
 MARKER = "MILLRACE_TEST_OF_KILLS"
-"""In the environment of all that is started here."""
+"""Environment variable of all processes that these tests start."""
 
 CHECKPOINT_S = 0.15
 RATE = {"kind": "constant", "tuples_per_s": 3000.0}
@@ -64,70 +64,70 @@ MOVES = (
 
 
 class Moment(NamedTuple):
-    """Something that the controller says or hears, and what the barrier under way is for."""
+    """A message that the controller sends or receives, and the purpose of the current barrier."""
 
-    way: str
+    direction: str
     node: str
     message: Message
     is_first_epoch: bool
     prepared: Prepare | None
 
 
-def first(kind: type[Message], way: str, *, again: bool = False) -> Callable[[Moment], bool]:
-    """The first message of its kind; `again`: in an epoch that mends something."""
-    return lambda m: m.way == way and isinstance(m.message, kind) and m.is_first_epoch is not again
+def first(kind: type[Message], direction: str, *, again: bool = False) -> Callable[[Moment], bool]:
+    """Return a phase: the first message of a kind; `again`: in an epoch of a recovery."""
+    return lambda m: m.direction == direction and isinstance(m.message, kind) and m.is_first_epoch is not again
 
 
-def barrier(kind: type[Message], way: str, *, store: bool) -> Callable[[Moment], bool]:
-    """The first message of its kind about a checkpoint, or about moves."""
+def barrier(kind: type[Message], direction: str, *, store: bool) -> Callable[[Moment], bool]:
+    """Return a phase: the first message of a kind about a checkpoint, or about moves."""
 
     def found(m: Moment) -> bool:
         about = m.prepared is not None and m.prepared.store is store
-        return about and m.way == way and isinstance(m.message, kind)
+        return about and m.direction == direction and isinstance(m.message, kind)
 
     return found
 
 
 def positions(message: Message) -> Mapping[str, int]:
-    """How far sources have come, by what a worker reports."""
+    """Return the positions of sources in a worker's report."""
     works = message.executors.items() if isinstance(message, Progress) else ()
     return {name: work.position for name, work in works if work.position is not None}
 
 
 PHASES: Mapping[str, Callable[[Moment], bool]] = {
-    "start": first(Listening, "heard"),
-    "connect: told": first(Connect, "told"),
-    "connect: done": first(Connected, "heard"),
-    "go": first(Go, "told"),
-    "progress": lambda m: m.way == "heard" and any(positions(m.message).values()),
-    "checkpoint: prepare": barrier(Prepare, "told", store=True),
-    "checkpoint: ready": barrier(Ready, "heard", store=True),
-    "checkpoint: cut": barrier(Cut, "told", store=True),
-    "checkpoint: stored": barrier(Stored, "heard", store=True),
-    "checkpoint: passed": barrier(Passed, "heard", store=True),
-    "move: grow": first(Grow, "told"),
-    "copy: told": first(Precopy, "told"),
-    "copy: done": first(Precopied, "heard"),
-    "move: prepare": barrier(Prepare, "told", store=False),
-    "move: ready": barrier(Ready, "heard", store=False),
-    "move: cut": barrier(Cut, "told", store=False),
-    "move: moved": barrier(Moved, "heard", store=False),
-    "move: passed": barrier(Passed, "heard", store=False),
-    "recovery: start": first(Start, "told", again=True),
-    "recovery: listening": first(Listening, "heard", again=True),
-    "recovery: connected": first(Connected, "heard", again=True),
-    "recovery: go": first(Go, "told", again=True),
-    "drain: stop": lambda m: m.way == "told" and isinstance(m.message, Stop),
-    "drain: stopped": lambda m: m.way == "heard" and isinstance(m.message, Stopped),
-    "drain: drained": lambda m: m.way == "heard" and isinstance(m.message, Drained),
-    "finish": lambda m: m.way == "told" and isinstance(m.message, Finish),
+    "start": first(Listening, "received"),
+    "connect: sent": first(Connect, "sent"),
+    "connect: done": first(Connected, "received"),
+    "go": first(Go, "sent"),
+    "progress": lambda m: m.direction == "received" and any(positions(m.message).values()),
+    "checkpoint: prepare": barrier(Prepare, "sent", store=True),
+    "checkpoint: ready": barrier(Ready, "received", store=True),
+    "checkpoint: cut": barrier(Cut, "sent", store=True),
+    "checkpoint: stored": barrier(Stored, "received", store=True),
+    "checkpoint: passed": barrier(Passed, "received", store=True),
+    "move: grow": first(Grow, "sent"),
+    "copy: sent": first(Precopy, "sent"),
+    "copy: done": first(Precopied, "received"),
+    "move: prepare": barrier(Prepare, "sent", store=False),
+    "move: ready": barrier(Ready, "received", store=False),
+    "move: cut": barrier(Cut, "sent", store=False),
+    "move: moved": barrier(Moved, "received", store=False),
+    "move: passed": barrier(Passed, "received", store=False),
+    "recovery: start": first(Start, "sent", again=True),
+    "recovery: listening": first(Listening, "received", again=True),
+    "recovery: connected": first(Connected, "received", again=True),
+    "recovery: go": first(Go, "sent", again=True),
+    "drain: stop": lambda m: m.direction == "sent" and isinstance(m.message, Stop),
+    "drain: stopped": lambda m: m.direction == "received" and isinstance(m.message, Stopped),
+    "drain: drained": lambda m: m.direction == "received" and isinstance(m.message, Drained),
+    "finish": lambda m: m.direction == "sent" and isinstance(m.message, Finish),
 }
 
 MOVING = ("copy", "move")
-"""What the names of the phases of a move begin with."""
+"""Prefixes of the phases of a move."""
 
 LAST = ("drain", "finish")
-"""What the names of the phases at a run's end begin with."""
+"""Prefixes of the phases at the end of a run."""
 
 ONE, TWO, ALL, AGENT, AGENTS, MIXED = "a worker", "two workers", "all workers", "an agent", "all agents", "one of each"
 STOP = "nothing, but the run is stopped"
@@ -135,7 +135,7 @@ STOP = "nothing, but the run is stopped"
 SCENES: Sequence[Sequence[tuple[str, str]]] = (
     [("start", ONE)],
     [("start", AGENT)],
-    [("connect: told", TWO)],
+    [("connect: sent", TWO)],
     [("connect: done", ONE)],
     [("go", ONE)],
     [("go", AGENTS)],
@@ -146,8 +146,8 @@ SCENES: Sequence[Sequence[tuple[str, str]]] = (
     [("checkpoint: stored", AGENT)],
     [("checkpoint: passed", MIXED)],
     [("move: grow", ONE)],
-    [("copy: told", ONE)],
-    [("copy: told", AGENT)],
+    [("copy: sent", ONE)],
+    [("copy: sent", AGENT)],
     [("copy: done", TWO)],
     [("move: prepare", TWO)],
     [("move: ready", TWO)],
@@ -168,83 +168,85 @@ SCENES: Sequence[Sequence[tuple[str, str]]] = (
     [("finish", AGENT)],
     [("checkpoint: passed", TWO)],
 )
-"""What is killed when, one list per run; whatever a run leaves of the agents, the next one begins with."""
+"""Scenes: what is killed in which phase, one list per run; each run starts with the agents that the last one left."""
 
 
 class Killer:
-    """Waits for the phases of a scene, one after the other, and kills at once when one comes."""
+    """Waits for the phases of a scene, one after the other, and kills immediately."""
 
-    def __init__(self, ground: Ground, scene: Sequence[tuple[str, str]], random: Random) -> None:
-        self._ground, self._random = ground, random
+    def __init__(self, agents: LoopbackAgents, scene: Sequence[tuple[str, str]], random: Random) -> None:
+        self._agents, self._random = agents, random
         self._left = list(scene)
         self._prepared: Prepare | None = None
         self._stopping: asyncio.Task[None] | None = None
-        self.play: Play | None = None
+        self.run: ControlledRun | None = None
         self.reached: Counter[str] = Counter()
 
     @property
     def done(self) -> bool:
         return not self._left
 
-    def watch(self, way: str, node: str, message: Message) -> None:
-        play = self.play
-        if play is None:  # an agent's report of the time before the run
+    def on_message(self, direction: str, node: str, message: Message) -> None:
+        run = self.run
+        if run is None:  # an agent's report from before the run
             return
         if isinstance(message, Prepare):
             self._prepared = message
-        if isinstance(message, Start) and way == "told":
+        if isinstance(message, Start) and direction == "sent":
             self._prepared = None
-        epoch = getattr(message, "epoch", play.spec.epoch)
-        if epoch >= play.spec.epoch:
+        epoch = getattr(message, "epoch", run.spec.epoch)
+        if epoch >= run.spec.epoch:
             self.reached |= Counter(positions(message))
-        if not self._left or epoch < play.spec.epoch:
+        if not self._left or epoch < run.spec.epoch:
             return
         phase, victims = self._left[0]
-        if PHASES[phase](Moment(way, node, message, epoch == play.spec.epoch, self._prepared)):
+        if PHASES[phase](Moment(direction, node, message, epoch == run.spec.epoch, self._prepared)):
             self._left.pop(0)
             number = str(self._prepared.barrier) if self._prepared and phase.startswith("checkpoint") else ""
-            play.note("killed", phase, number, None)
+            run.note("killed", phase, number, None)
             if victims == STOP:
-                self._stopping = asyncio.create_task(play.coordinator.stop())
+                self._stopping = asyncio.create_task(run.coordinator.stop())
             else:
-                self._kill(play, victims)
+                self._kill(run, victims)
 
-    def _kill(self, play: Play, victims: str) -> None:
-        workers = [process for process in play.workers.values() if process is not None and process.is_alive()]
-        agents = sorted(self._ground.agent_processes)
+    def _kill(self, run: ControlledRun, victims: str) -> None:
+        workers = [process for process in run.workers.values() if process is not None and process.is_alive()]
+        agents = sorted(self._agents.agent_processes)
         self._random.shuffle(workers)
         for process in workers[: {ONE: 1, TWO: 2, ALL: len(workers), MIXED: 1}.get(victims, 0)]:
             kill(process)
         for node in self._random.sample(agents, {AGENT: 1, MIXED: 1, AGENTS: len(agents)}.get(victims, 0)):
-            self._ground.kill_agent(node)
+            self._agents.kill_agent(node)
 
 
-async def act(ground: Ground, workload: Workload, scene: Sequence[tuple[str, str]], random: Random) -> list[Any]:
-    """Play one scene to its end; return the events of its traces in order of time."""
-    killer = Killer(ground, scene, random)
+async def run_scene(
+    agents: LoopbackAgents, workload: Workload, scene: Sequence[tuple[str, str]], random: Random
+) -> list[Any]:
+    """Run one scene to its end; return the events of its traces in order of time."""
+    killer = Killer(agents, scene, random)
     moves = MOVES if any(phase.startswith(MOVING) for phase, _ in scene) else ()
-    course = ControlSettings(checkpoint_s=CHECKPOINT_S, moves=moves)
-    async with ground.run(workload, PLACES, RATE, course, killer.watch) as play:
-        killer.play = play
-        await play.coordinator.start()
+    settings = ControlSettings(checkpoint_s=CHECKPOINT_S, moves=moves)
+    async with agents.run(workload, PLACES, RATE, settings, killer.on_message) as run:
+        killer.run = run
+        await run.coordinator.start()
         at_the_end, stopped = scene[-1][0].startswith(LAST), scene[-1][1] == STOP
-        journal = play.coordinator.event_log
-        await play.until(lambda: at_the_end or (killer.done and bool(journal.recoveries)), f"the recovery of {scene}")
+        journal = run.coordinator.event_log
+        await run.until(lambda: at_the_end or (killer.done and bool(journal.recoveries)), f"the recovery of {scene}")
         wishes = sum(len(plan.requests) for plan in moves)
-        await play.until(lambda: len(journal.moves) >= wishes, f"all moves of {scene}")
+        await run.until(lambda: len(journal.moves) >= wishes, f"all moves of {scene}")
         made = journal.checkpoints
-        await play.until(lambda: stopped or journal.checkpoints > made + at_the_end, f"a checkpoint behind {scene}")
-        verdict = await asyncio.wait_for(play.end(), LONG_S)
-        assert all(play.coordinator.positions[name] >= at for name, at in killer.reached.items()), scene
+        await run.until(lambda: stopped or journal.checkpoints > made + at_the_end, f"a checkpoint behind {scene}")
+        verdict = await asyncio.wait_for(run.end(), TIMEOUT_S)
+        assert all(run.coordinator.positions[name] >= at for name, at in killer.reached.items()), scene
         assert killer.done, scene
         assert verdict.passed, (scene, verdict.message)
         assert verdict.checked > 0
-        assert sum(play.coordinator.positions.values()) > 0
-        return sorted(play.traces()["event"].to_pylist(), key=lambda row: row["t_ns"])
+        assert sum(run.coordinator.positions.values()) > 0
+        return sorted(run.traces()["event"].to_pylist(), key=lambda row: row["t_ns"])
 
 
 def check(scene: Sequence[tuple[str, str]], events: Sequence[Mapping[str, Any]]) -> None:
-    """The traces show the phases in which was killed, and what came of it."""
+    """Check that traces show the phases of the kills and the recoveries."""
     ours = [row for row in events if row["node"] == ""]
     struck = [at for at, row in enumerate(ours) if row["kind"] == "killed"]
     assert [ours[at]["subject"] for at in struck] == [phase for phase, _ in scene]
@@ -255,22 +257,22 @@ def check(scene: Sequence[tuple[str, str]], events: Sequence[Mapping[str, Any]])
             assert number not in done
         if phase.startswith("recovery"):
             assert at > struck[0]
-        # Whoever has drained before it is killed leaves nothing to recover: under load that may be everybody.
+        # A worker that has drained before the kill needs no recovery; under load that may be every worker.
         if not phase.startswith(LAST):
             assert any(row["kind"] == "recovery" and row["value"] > 0 for row in ours[at:]), (scene, ours)
 
 
-async def play_all(folder: Path) -> Counter[str]:
-    # So many words that the state is copied in several pieces.
+async def run_all(folder: Path) -> Counter[str]:
+    # Enough words for the state to be copied in several pieces.
     lines = "".join(f"to be {' '.join(f'or{at}-{word}' for word in range(20))}\n\nthat is\n" for at in range(1000))
     (folder / "text.txt").write_text(lines)
     params = {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
     workload = load_workload("wordcount", params)
     random = Random(SEED)  # noqa: S311 - it must be repeatable
     kinds: Counter[str] = Counter()
-    async with ground(folder) as agents:
+    async with loopback_agents(folder) as agents:
         for scene in SCENES:
-            events = await act(agents, workload, scene, random)
+            events = await run_scene(agents, workload, scene, random)
             check(scene, events)
             kinds.update(row["kind"] for row in events)
             kinds.update(row["subject"] for row in events if row["kind"] == "killed")
@@ -283,13 +285,13 @@ def test_whoever_is_killed_in_whichever_phase_the_answer_is_exact_and_the_agents
 ) -> None:
     assert {phase for scene in SCENES for phase, _ in scene} == PHASES.keys()
     monkeypatch.setenv(MARKER, str(tmp_path))
-    kinds = asyncio.run(play_all(tmp_path))
+    kinds = asyncio.run(run_all(tmp_path))
     assert kinds.keys() >= PHASES.keys()
     assert kinds["killed"] == sum(map(len, SCENES))
     assert kinds["recovery"] >= sum(not scene[-1][0].startswith(LAST) for scene in SCENES)
     assert kinds["worker_failed"] > 0
     assert kinds["move"] >= sum(any(phase.startswith(MOVING) for phase, _ in scene) for scene in SCENES)
-    give_up = time.monotonic() + LONG_S
+    give_up = time.monotonic() + TIMEOUT_S
     while left := marked(f"{MARKER}={tmp_path}".encode()):
         assert time.monotonic() < give_up, left
         time.sleep(0.1)

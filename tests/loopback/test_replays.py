@@ -24,20 +24,20 @@ NEAR = 0.01
 """How far figures may be off."""
 
 
-def agenda(desk: Any, **changes: Any) -> str:
+def agenda(workspace: Any, **changes: Any) -> str:
     """One word a line, so that all rates are that of the sources."""
-    (desk.folder / "text.txt").write_text("to\nbe\nor\nnot\n")
+    (workspace.folder / "text.txt").write_text("to\nbe\nor\nnot\n")
     params = {"text": "text.txt", "workers": 2, "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
     workload = {"name": "wordcount", "params": params, "rate": {"kind": "constant", "tuples_per_s": RATE}}
-    return str(desk.agenda(workloads=[workload], schedulers=["even"], **changes))
+    return str(workspace.agenda(workloads=[workload], schedulers=["even"], **changes))
 
 
-def strike(desk: Any, number: int, after_s: float, role: str = "worker") -> None:
+def strike(workspace: Any, number: int, after_s: float, role: str = "worker") -> None:
     """Kill a worker or an agent of run `number` so long after the measured interval has begun."""
-    desk.wait_for_stage(number, "measuring")
-    begun = time.monotonic() - desk.live()["stage_elapsed_s"]
+    workspace.wait_for_stage(number, "measuring")
+    begun = time.monotonic() - workspace.live()["stage_elapsed_s"]
     time.sleep(max(0.0, begun + after_s - time.monotonic()))
-    os.kill(desk.processes(role)[0].pid, signal.SIGKILL)
+    os.kill(workspace.processes(role)[0].pid, signal.SIGKILL)
 
 
 def off_by(measured: dict[str, Any], seconds: float) -> float:
@@ -58,32 +58,34 @@ def totals(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.long
-def test_figures_are_without_replays_or_marked_incomplete_and_the_run_is_suspect(desk: Any) -> None:
-    campaign = desk.start("run", agenda(desk, repetitions=2, duration_s=6, checkpoint_s=2))
-    desk.wait_for_stage(1, "measuring")
+def test_figures_are_without_replays_or_marked_incomplete_and_the_run_is_suspect(workspace: Any) -> None:
+    campaign = workspace.start("run", agenda(workspace, repetitions=2, duration_s=6, checkpoint_s=2))
+    workspace.wait_for_stage(1, "measuring")
     copies = "millrace-*/001-*/.controller/copies/checkpoints/1"
-    desk.wait_for(lambda: bool(list(desk.temporary.glob(copies))), "the first checkpoint")
+    workspace.wait_for(lambda: bool(list(workspace.temporary.glob(copies))), "the first checkpoint")
     # Before the second one, so that much comes again; and not while workers report, about 1.7 s behind the first.
     time.sleep(1.3)
-    os.kill(desk.workers()[0].pid, signal.SIGKILL)
+    os.kill(workspace.workers()[0].pid, signal.SIGKILL)
     # Too late to catch up.
-    strike(desk, 2, 5.3)
-    outcome = desk.end_of(campaign)
+    strike(workspace, 2, 5.3)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
-    caught_up, cut_short = desk.results().values()
+    caught_up, cut_short = workspace.results().values()
     measured = caught_up["measured"]
     assert measured["recoveries"][0]["replayed_tuples"] > RATE / 4
     # A machine that is too slow for this may leave too much on its way when the interval ends.
     assert measured["incomplete"] or off_by(measured, 6) < NEAR, measured
-    assert desk.doubts(caught_up) == doubts_from_recoveries(measured["recoveries"], measured["incomplete"])
-    folder = desk.campaign / "runs" / "001-wordcount-even-r1"
+    assert workspace.suspect_reasons(caught_up) == doubts_from_recoveries(
+        measured["recoveries"], measured["incomplete"]
+    )
+    folder = workspace.campaign / "runs" / "001-wordcount-even-r1"
     lines = sum(pyarrow.parquet.read_table(folder / "answer" / "counts")["count"].to_pylist())
     counted = totals(folder)
     assert counted.pop("channel") == pytest.approx(lines, abs=SECONDS)
     assert counted == {"spout": lines, "bolt": lines, "sink": lines}
     why = cut_short["measured"]["incomplete"]
     assert why, cut_short["measured"]
-    assert desk.doubts(cut_short) == [f"1 recovery, figures incomplete: {why}"]
+    assert workspace.suspect_reasons(cut_short) == [f"1 recovery, figures incomplete: {why}"]
     first, second = (line for line in outcome.err.splitlines() if " ok in " in line)
     assert ", 1 recovery" in first
     assert second.endswith(f", 1 recovery, figures incomplete: {why}")
@@ -91,15 +93,15 @@ def test_figures_are_without_replays_or_marked_incomplete_and_the_run_is_suspect
 
 @pytest.mark.soak
 @pytest.mark.timeout(2400)
-def test_figures_of_many_runs_are_within_one_percent_or_marked_incomplete(desk: Any) -> None:
+def test_figures_of_many_runs_are_within_one_percent_or_marked_incomplete(workspace: Any) -> None:
     repetitions, seconds = SOAK_RUNS, 10
     random = Random(SEED)  # noqa: S311 - it must be repeatable
-    campaign = desk.start("run", agenda(desk, repetitions=repetitions, duration_s=seconds, checkpoint_s=2))
+    campaign = workspace.start("run", agenda(workspace, repetitions=repetitions, duration_s=seconds, checkpoint_s=2))
     for number in range(1, repetitions + 1):
-        strike(desk, number, random.uniform(0.0, seconds - 0.5), random.choice(["worker", "worker", "agent"]))
-    assert desk.end_of(campaign).status == 0
+        strike(workspace, number, random.uniform(0.0, seconds - 0.5), random.choice(["worker", "worker", "agent"]))
+    assert workspace.wait_for_end(campaign).status == 0
     complete = 0
-    for name, run in desk.results().items():
+    for name, run in workspace.results().items():
         measured = run["measured"]
         assert measured["recoveries"], name
         assert run["suspect"], name

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from decided import QUICK, decisions, measured_on
+from decision_log import FAST_ONLINE, decisions, nodes_over_time
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
@@ -15,8 +15,8 @@ SOURCE_SIZES = ((4.0, 3), (8.0, 1))
 SCHEDULERS: list[Any] = [
     "even",
     {"name": "even", "label": KILLED},
-    {"name": "matrix", "online": QUICK},
-    {"name": "sample-breathing", "params": {"component": "split", "initial": "even"}, "online": QUICK},
+    {"name": "matrix", "online": FAST_ONLINE},
+    {"name": "sample-breathing", "params": {"component": "split", "initial": "even"}, "online": FAST_ONLINE},
     {"name": "even", "label": SOURCES},
 ]
 WORKLOAD = {
@@ -27,12 +27,12 @@ WORKLOAD = {
 
 
 @pytest.fixture(scope="module")
-def raced(shared_desk: Any, sample_plugin: Path) -> Any:
-    """A desk with a finished campaign.
+def raced(shared_workspace: Any, sample_plugin: Path) -> Any:
+    """A workspace with a finished campaign.
 
     A static run, one with a kill in a scaling, two with online schedulers, and one whose sources are scaled.
     """
-    shared_desk.packages.append(sample_plugin)
+    shared_workspace.packages.append(sample_plugin)
     # Events of one time happen as listed: the worker dies while the barrier is prepared.
     timeline: list[dict[str, Any]] = [{"at_s": SIZES[1][0], "do": "kill", "worker": "n1/0", "scheduler": KILLED}]
     timeline += [
@@ -44,19 +44,19 @@ def raced(shared_desk: Any, sample_plugin: Path) -> Any:
     timeline += [
         {"at_s": at_s, "do": "scale", "component": "spout", "to": to, "scheduler": SOURCES} for at_s, to in SOURCE_SIZES
     ]
-    agenda = shared_desk.agenda(
+    agenda = shared_workspace.agenda(
         duration_s=12, checkpoint_s=1, workloads=[WORKLOAD], schedulers=SCHEDULERS, timeline=timeline, sensors=["cpu"]
     )
-    outcome = shared_desk.run("run", agenda)
+    outcome = shared_workspace.run("run", agenda)
     assert outcome.status == 0, outcome
-    assert not shared_desk.processes()
-    assert not list(shared_desk.temporary.iterdir())
-    return shared_desk
+    assert not shared_workspace.processes()
+    assert not list(shared_workspace.temporary.iterdir())
+    return shared_workspace
 
 
-def run_of(desk: Any, number: int) -> tuple[Path, dict[str, Any]]:
-    name = next(name for name in desk.results() if name.startswith(f"{number:03}-"))
-    return desk.campaign / "runs" / name, desk.results()[name]
+def run_of(workspace: Any, number: int) -> tuple[Path, dict[str, Any]]:
+    name = next(name for name in workspace.results() if name.startswith(f"{number:03}-"))
+    return workspace.campaign / "runs" / name, workspace.results()[name]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -82,7 +82,7 @@ def test_counts_are_exact_with_four_then_five_then_four_executors(raced: Any, nu
 def test_an_added_executor_works_while_it_is_there(raced: Any, number: int) -> None:
     folder, run = run_of(raced, number)
     first, second, third = run["measured"]["scalings"]
-    reported = [at_s for at_s, _ in measured_on(folder, run)["count[4]"]]
+    reported = [at_s for at_s, _ in nodes_over_time(folder, run)["count[4]"]]
     assert min(reported) > first["at_s"]
     assert any(first["at_s"] < at_s < second["at_s"] + second["pause_s"] for at_s in reported)
     assert max(reported) > third["at_s"]
@@ -131,7 +131,7 @@ def test_sources_are_scaled_live_and_emit_every_record_once(raced: Any) -> None:
     assert len(measured["recoveries"]) == 1
     # The rate is that of the agenda, however many sources share it.
     assert measured["due_tuples_per_s"] == pytest.approx(300, rel=0.05)
-    times = {name: [at_s for at_s, _ in rows] for name, rows in measured_on(folder, run).items()}
+    times = {name: [at_s for at_s, _ in rows] for name, rows in nodes_over_time(folder, run).items()}
     larger, smaller = measured["scalings"]
     assert min(times["spout[2]"]) > larger["at_s"]
     assert max(times["spout[2]"]) < smaller["at_s"] + smaller["pause_s"] + 0.5

@@ -1,4 +1,4 @@
-"""Ten minutes at 80 % of what the topology can take, with checkpoints, and half an hour of moves: no process grows."""
+"""Ten minutes at 80 % of the highest rate, with checkpoints, and half an hour of moves: no process grows."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from ground import Ground, Play, ground
+from loopback_agents import ControlledRun, LoopbackAgents, loopback_agents
 
 from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
@@ -33,15 +33,15 @@ MOVED_MINUTES = 30
 MOVE_EVERY_S = 5.0
 MOST_KB_PER_MINUTE_MOVED = 10.0
 TEXT = "to be or not to be that is the question\nwhether tis nobler in the mind to suffer\n"
-"""So few words that what is counted does not grow."""
+"""Few words, so that the counts do not grow."""
 
 
-def anonymous_mb(agents: Ground, play: Play) -> dict[str, float]:
-    """Anonymous memory (heap, stacks) of all workers and agents.
+def anonymous_mb(agents: LoopbackAgents, run: ControlledRun) -> dict[str, float]:
+    """Return anonymous memory (heap, stacks) of all workers and agents.
 
-    Not all that is resident: pages of libraries come and go with what else the machine does, and a leak is not there.
+    Other resident memory, pages of libraries, varies with the load of the machine and shows no leaks.
     """
-    processes = {f"{place.node}/{place.index}": process for place, process in play.workers.items()}
+    processes = {f"{place.node}/{place.index}": process for place, process in run.workers.items()}
     processes |= {f"agent of {node}": process for node, process in agents.agent_processes.items()}
     return {name: anonymous_kb(process.pid) / 1e3 for name, process in processes.items() if process is not None}
 
@@ -52,46 +52,46 @@ def anonymous_kb(pid: int) -> int:
 
 
 def growth_per_minute(values: Sequence[float]) -> float:
-    """Growth of values that were read every `EVERY_S`: the median over pieces of three minutes.
+    """Return the growth of values read every `EVERY_S`: the median over pieces of three minutes.
 
-    A leak is in most pieces. One burst, when another program held the machine up, raises the heap once, and is in one.
+    A leak is in most pieces. A burst, while another program delayed the machine, raises the heap once.
     """
     piece = 180 // EVERY_S
     return median(_slope_per_minute(values[at : at + piece]) for at in range(0, len(values) - piece + 1, piece))
 
 
 def _slope_per_minute(values: Sequence[float]) -> float:
-    """Growth by least squares."""
+    """Return the growth by least squares."""
     n = len(values)
     mean_at, mean = (n - 1) / 2, sum(values) / n
     above = sum((at - mean_at) * (value - mean) for at, value in enumerate(values))
     return above / sum((at - mean_at) ** 2 for at in range(n)) * 60 / EVERY_S
 
 
-async def capacity(agents: Ground, workload: Workload, seconds: float) -> float:
-    """Records per second that go through when the sources never wait."""
-    async with agents.run(workload, PLACES, {"kind": "max"}, ControlSettings(checkpoint_s=CHECKPOINT_S)) as play:
-        start_ns = await play.coordinator.start()
-        await play.coordinator.wait_until(start_ns + round(seconds * NS))
-        assert (await play.end()).passed
-        return sum(play.coordinator.positions.values()) / seconds
+async def capacity(agents: LoopbackAgents, workload: Workload, seconds: float) -> float:
+    """Return the records per second of a run whose sources never wait."""
+    async with agents.run(workload, PLACES, {"kind": "max"}, ControlSettings(checkpoint_s=CHECKPOINT_S)) as run:
+        start_ns = await run.coordinator.start()
+        await run.coordinator.wait_until(start_ns + round(seconds * NS))
+        assert (await run.end()).passed
+        return sum(run.coordinator.positions.values()) / seconds
 
 
 async def soak(folder: Path) -> tuple[float, dict[str, list[float]], int]:
-    """The rate, memory over time by process, and how many checkpoints were made."""
+    """Return the rate, memory over time by process, and the number of checkpoints."""
     workload = load_workload("wordcount", {"ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}})
     memory: dict[str, list[float]] = {}
-    async with ground(folder) as agents:
+    async with loopback_agents(folder) as agents:
         per_s = SHARE * await capacity(agents, workload, 15)
         rate = {"kind": "constant", "tuples_per_s": per_s}
-        async with agents.run(workload, PLACES, rate, ControlSettings(checkpoint_s=CHECKPOINT_S)) as play:
-            start_ns = await play.coordinator.start()
+        async with agents.run(workload, PLACES, rate, ControlSettings(checkpoint_s=CHECKPOINT_S)) as run:
+            start_ns = await run.coordinator.start()
             for at in range(1, MINUTES * 60 // EVERY_S + 1):
-                await play.coordinator.wait_until(start_ns + at * EVERY_S * NS)
-                for name, held in anonymous_mb(agents, play).items():
+                await run.coordinator.wait_until(start_ns + at * EVERY_S * NS)
+                for name, held in anonymous_mb(agents, run).items():
                     memory.setdefault(name, []).append(held)
-            assert (await play.end()).passed
-            return per_s, memory, play.coordinator.event_log.checkpoints
+            assert (await run.end()).passed
+            return per_s, memory, run.coordinator.event_log.checkpoints
 
 
 @pytest.mark.timeout(1500)
@@ -106,7 +106,7 @@ def test_memory_is_flat_in_the_second_half(tmp_path: Path) -> None:
 
 
 def moves(until_s: float) -> tuple[MovePlan, ...]:
-    """One executor after the other, to the other node and back."""
+    """Return moves of one executor after the other, to the other node and back."""
     places, plans = dict(PLACES), []
     for at in range(1, int(until_s / MOVE_EVERY_S)):
         name = list(places)[at % len(places)]
@@ -116,21 +116,21 @@ def moves(until_s: float) -> tuple[MovePlan, ...]:
 
 
 async def soak_with_moves(folder: Path) -> tuple[dict[str, list[float]], int]:
-    """Memory over time by process, and how many moves came about."""
+    """Return memory over time by process, and the number of moves."""
     (folder / "text.txt").write_text(TEXT)
     parallelism = {"spout": 2, "split": 2, "count": 2}
     workload = load_workload("wordcount", {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": parallelism})
     memory: dict[str, list[float]] = {}
     rate = {"kind": "constant", "tuples_per_s": 1000.0}
-    course = ControlSettings(checkpoint_s=CHECKPOINT_S, moves=moves(60 * MOVED_MINUTES))
-    async with ground(folder) as agents, agents.run(workload, PLACES, rate, course) as play:
-        start_ns = await play.coordinator.start()
+    settings = ControlSettings(checkpoint_s=CHECKPOINT_S, moves=moves(60 * MOVED_MINUTES))
+    async with loopback_agents(folder) as agents, agents.run(workload, PLACES, rate, settings) as run:
+        start_ns = await run.coordinator.start()
         for at in range(1, MOVED_MINUTES * 60 // EVERY_S + 1):
-            await play.coordinator.wait_until(start_ns + at * EVERY_S * NS)
-            for name, held in anonymous_mb(agents, play).items():
+            await run.coordinator.wait_until(start_ns + at * EVERY_S * NS)
+            for name, held in anonymous_mb(agents, run).items():
                 memory.setdefault(name, []).append(held)
-        assert (await play.end()).passed
-        return memory, sum("pause_s" in move for move in play.coordinator.event_log.moves)
+        assert (await run.end()).passed
+        return memory, sum("pause_s" in move for move in run.coordinator.event_log.moves)
 
 
 @pytest.mark.timeout(60 * MOVED_MINUTES + 600)

@@ -11,7 +11,7 @@ from sshd import Lab, lab
 
 pytestmark = [pytest.mark.loopback, pytest.mark.sshd]
 
-LONG_S = 100.0
+TIMEOUT_S = 100.0
 RUN = "001-wordcount-even-r1"
 
 
@@ -22,18 +22,18 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module")
-def done(shared_desk: Any, nodes: Lab) -> Any:
+def done(shared_workspace: Any, nodes: Lab) -> Any:
     """A campaign that was run to its end; `outcome` says how, `logins` how often each node was logged in to."""
-    agenda = shared_desk.agenda(inventory=str(nodes.inventory), schedulers=["even"])
+    agenda = shared_workspace.agenda(inventory=str(nodes.inventory), schedulers=["even"])
     before = logins(nodes)
-    shared_desk.outcome = shared_desk.run("run", agenda)
-    assert shared_desk.outcome.status == 0, shared_desk.outcome
-    shared_desk.logins = {name: count - before[name] for name, count in logins(nodes).items()}
-    return shared_desk
+    shared_workspace.outcome = shared_workspace.run("run", agenda)
+    assert shared_workspace.outcome.status == 0, shared_workspace.outcome
+    shared_workspace.logins = {name: count - before[name] for name, count in logins(nodes).items()}
+    return shared_workspace
 
 
 def wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + LONG_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come"
         time.sleep(0.05)
@@ -45,14 +45,14 @@ def logins(nodes: Lab) -> dict[str, int]:
 
 
 def nothing_runs(nodes: Lab) -> bool:
-    return not any(node.started_here() for node in nodes.nodes.values())
+    return not any(node.campaign_processes() for node in nodes.nodes.values())
 
 
-def start(desk: Any, nodes: Lab, **changes: Any) -> Any:
+def start(workspace: Any, nodes: Lab, **changes: Any) -> Any:
     """A campaign whose only run is being measured."""
     given = {"inventory": str(nodes.inventory), "schedulers": ["even"], "duration_s": 10, "checkpoint_s": 1}
-    campaign = desk.start("run", desk.agenda(**given | changes))
-    desk.wait_for_stage(1, "measuring")
+    campaign = workspace.start("run", workspace.agenda(**given | changes))
+    workspace.wait_for_stage(1, "measuring")
     return campaign
 
 
@@ -84,72 +84,74 @@ def test_what_was_begun_over_ssh_is_resumed_over_ssh(done: Any, nodes: Lab) -> N
     assert logins(nodes)["n1"] > before
 
 
-def test_nodes_that_cannot_be_used_are_all_named_before_anything_is_written(desk: Any, nodes: Lab) -> None:
+def test_nodes_that_cannot_be_used_are_all_named_before_anything_is_written(workspace: Any, nodes: Lab) -> None:
     before = nodes.known_hosts.read_text()
     nodes.known_hosts.write_text(nodes.nodes["n2"].known_host)
     try:
-        outcome = desk.run("run", desk.agenda(inventory=str(nodes.inventory)))
+        outcome = workspace.run("run", workspace.agenda(inventory=str(nodes.inventory)))
     finally:
         nodes.known_hosts.write_text(before)
     assert outcome.status == 3, outcome
     assert outcome.err.count("is not known") == 2
     lines = [line.strip().removeprefix("millrace: ") for line in outcome.err.splitlines()]
     assert {"node n1:", "node n3:"} <= {line[:8] for line in lines}
-    assert not (desk.folder / "results").exists()
-    assert not list(desk.temporary.iterdir())
+    assert not (workspace.folder / "results").exists()
+    assert not list(workspace.temporary.iterdir())
 
 
 @pytest.mark.long
-def test_a_controller_that_is_killed_leaves_no_process_on_any_node(desk: Any, nodes: Lab) -> None:
-    campaign = start(desk, nodes, duration_s=3600)
+def test_a_controller_that_is_killed_leaves_no_process_on_any_node(workspace: Any, nodes: Lab) -> None:
+    campaign = start(workspace, nodes, duration_s=3600)
     assert not nothing_runs(nodes)
     campaign.kill()
     campaign.communicate()
     wait(lambda: nothing_runs(nodes), "the end of agents and workers")
-    desk.wait_for_silence()
+    workspace.wait_until_no_process()
 
 
 @pytest.mark.long
-def test_a_cut_of_five_seconds_is_survived_and_nothing_is_lost(desk: Any, nodes: Lab) -> None:
-    campaign = start(desk, nodes)
+def test_a_cut_of_five_seconds_is_survived_and_nothing_is_lost(workspace: Any, nodes: Lab) -> None:
+    campaign = start(workspace, nodes)
     cut = nodes.nodes["n2"]
     cut.signal(signal.SIGSTOP)
     time.sleep(5)
     cut.signal(signal.SIGCONT)
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
-    record = desk.results()[RUN]
+    record = workspace.results()[RUN]
     assert record["verification"]["status"] == "passed"
     assert record["measured"]["recoveries"] == []
 
 
 @pytest.mark.long
-def test_the_run_goes_on_when_the_sshd_of_a_node_is_killed(desk: Any, nodes: Lab) -> None:
-    campaign = start(desk, nodes)
+def test_the_run_goes_on_when_the_sshd_of_a_node_is_killed(workspace: Any, nodes: Lab) -> None:
+    campaign = start(workspace, nodes)
     struck = nodes.nodes["n2"]
     struck.kill()
-    wait(lambda: not struck.started_here(), "the end of what ran there")
+    wait(lambda: not struck.campaign_processes(), "the end of what ran there")
     struck.start()
-    outcome = desk.end_of(campaign)
+    outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
-    record = desk.results()[RUN]
+    record = workspace.results()[RUN]
     assert record["verification"]["status"] == "passed"
     assert len(record["measured"]["recoveries"]) >= 1
     assert nothing_runs(nodes)
 
 
 @pytest.mark.long
-def test_a_node_that_is_cut_off_for_good_stops_by_itself_and_the_run_goes_on_elsewhere(desk: Any, nodes: Lab) -> None:
-    campaign = start(desk, nodes)
+def test_a_node_that_is_cut_off_for_good_stops_by_itself_and_the_run_goes_on_elsewhere(
+    workspace: Any, nodes: Lab
+) -> None:
+    campaign = start(workspace, nodes)
     cut = nodes.nodes["n1"]
     cut.signal(signal.SIGSTOP)
     try:
-        wait(lambda: not cut.started_here(), "the end of what ran there")
-        outcome = desk.end_of(campaign)
+        wait(lambda: not cut.campaign_processes(), "the end of what ran there")
+        outcome = workspace.wait_for_end(campaign)
     finally:
         cut.signal(signal.SIGCONT)
     assert outcome.status == 0, outcome
-    record = desk.results()[RUN]
+    record = workspace.results()[RUN]
     assert record["verification"]["status"] == "passed"
     assert "has been silent for" in record["measured"]["recoveries"][0]["cause"]
     assert nothing_runs(nodes)
@@ -157,23 +159,25 @@ def test_a_node_that_is_cut_off_for_good_stops_by_itself_and_the_run_goes_on_els
 
 @pytest.mark.root
 @pytest.mark.long
-def test_nodes_with_clocks_of_their_own_give_latencies_with_a_bound(desk: Any, tmp_path_factory: Any) -> None:
-    ahead_s = 5000
-    with lab(tmp_path_factory.mktemp("clocks"), ahead_s={"n2": ahead_s}) as nodes:
-        outcome = desk.run("run", desk.agenda(inventory=str(nodes.inventory), schedulers=["even"], duration_s=5))
+def test_nodes_with_clocks_of_their_own_give_latencies_with_a_bound(workspace: Any, tmp_path_factory: Any) -> None:
+    clock_offset_s = 5000
+    with lab(tmp_path_factory.mktemp("clocks"), clock_offset_s={"n2": clock_offset_s}) as nodes:
+        outcome = workspace.run(
+            "run", workspace.agenda(inventory=str(nodes.inventory), schedulers=["even"], duration_s=5)
+        )
     assert outcome.status == 0, outcome
-    record = desk.results()[RUN]
+    record = workspace.results()[RUN]
     (apart,) = record["clocks"]
     assert (apart["node"], apart["to"]) == ("n1", "n2")
     clock = record["nodes"]["n2"]["clock"]
-    assert abs(clock["offset_ns"] - ahead_s * 10**9) <= clock["bound_ns"] == apart["bound_ns"]
+    assert abs(clock["offset_ns"] - clock_offset_s * 10**9) <= clock["bound_ns"] == apart["bound_ns"]
     assert record["nodes"]["n1"]["clock"] == {"offset_ns": 0, "bound_ns": 0}
     latency = record["measured"]["latency_ms"]
     assert latency["bound"] == round(apart["bound_ns"] / 1e6, 3) > 0
     # Without the offset they would be 5000 s, or 0.
     assert latency["max"] is None or latency["bound"] < latency["max"] < 1e6
-    rows = pyarrow.parquet.read_table(desk.campaign / "runs" / RUN / "traces" / "clock.parquet").to_pylist()
+    rows = pyarrow.parquet.read_table(workspace.campaign / "runs" / RUN / "traces" / "clock.parquet").to_pylist()
     measured = [row for row in rows if row["offset_ns"] is not None]
     assert {row["node"] for row in measured} == {"n2"}
     assert len(measured) >= 2
-    assert all(abs(row["offset_ns"] - ahead_s * 10**9) <= row["bound_ns"] for row in measured)
+    assert all(abs(row["offset_ns"] - clock_offset_s * 10**9) <= row["bound_ns"] for row in measured)

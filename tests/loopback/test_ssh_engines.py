@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.loopback, pytest.mark.sshd]
 
 storm, flink = pytest.mark.storm, pytest.mark.flink
 
-AHEAD_S = 5000 if os.geteuid() == 0 else 0
+CLOCK_OFFSET_S = 5000 if os.geteuid() == 0 else 0
 """How much the clock of n2 shows more than that of this host; only root can shift it."""
 
 WORKLOAD = {
@@ -48,27 +48,27 @@ def installed() -> Callable[[str], None]:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with lab(tmp_path_factory.mktemp("lab"), ahead_s={"n2": AHEAD_S}) as made:
+    with lab(tmp_path_factory.mktemp("lab"), clock_offset_s={"n2": CLOCK_OFFSET_S}) as made:
         document = yaml.safe_load(made.inventory.read_text())
         document["workers"]["vars"]["millrace_closed_network"] = "127.0.0.0/8"
         made.inventory.write_text(yaml.safe_dump(document))
         yield made
 
 
-def agenda_of(desk: Any, nodes: Lab, engine: str, **changes: Any) -> str:
+def agenda_of(workspace: Any, nodes: Lab, engine: str, **changes: Any) -> str:
     given = {"inventory": str(nodes.inventory), "workloads": [WORKLOAD], "schedulers": ["even"], "duration_s": 3}
-    name: str = desk.agenda(engine=engine, **given | changes)
+    name: str = workspace.agenda(engine=engine, **given | changes)
     return name
 
 
-def nothing_is_left(desk: Any, nodes: Lab) -> bool:
-    return not desk.processes() and not any(node.started_here() for node in nodes.nodes.values())
+def nothing_is_left(workspace: Any, nodes: Lab) -> bool:
+    return not workspace.processes() and not any(node.campaign_processes() for node in nodes.nodes.values())
 
 
 def running(nodes: Lab, node: str, main: str) -> list[int]:
     """Return the Java processes of a node whose command contains `main`."""
     found = []
-    for pid in nodes.nodes[node].started_here():
+    for pid in nodes.nodes[node].campaign_processes():
         with suppress(psutil.Error):
             command = psutil.Process(pid).cmdline()
             if main in " ".join(command) and command[0].endswith("java"):
@@ -82,7 +82,7 @@ def listening(pid: int) -> set[str]:
     return {each.laddr.ip.removeprefix("::ffff:") for each in sockets if each.status == psutil.CONN_LISTEN}
 
 
-def check_run(desk: Any, run: dict[str, Any], engine: str) -> None:
+def check_run(workspace: Any, run: dict[str, Any], engine: str) -> None:
     assert (run["status"], run["verification"]["status"]) == ("ok", "passed"), run
     assert run["engine"]["name"] == engine
     measured = run["measured"]
@@ -92,71 +92,73 @@ def check_run(desk: Any, run: dict[str, Any], engine: str) -> None:
     # Without the offset they would be 5000 s, or 0.
     assert bound_ms < measured["latency_ms"]["p95"] < 5000
     clock = run["nodes"]["n2"]["clock"]
-    assert abs(clock["offset_ns"] - AHEAD_S * 10**9) <= clock["bound_ns"]
-    traces = desk.campaign / "runs" / list(desk.results())[-1] / "traces"
+    assert abs(clock["offset_ns"] - CLOCK_OFFSET_S * 10**9) <= clock["bound_ns"]
+    traces = workspace.campaign / "runs" / list(workspace.results())[-1] / "traces"
     cpu = pyarrow.parquet.read_table(traces / "cpu.parquet").to_pylist()
     assert {row["node"] for row in cpu if row["scope"] == "worker" and row["cores"]} == {"n1", "n2"}
 
 
 @storm
 def test_storm_runs_on_machines_with_clocks_of_their_own_and_leaves_only_its_jars(
-    desk: Any, nodes: Lab, installed: Callable[[str], None]
+    workspace: Any, nodes: Lab, installed: Callable[[str], None]
 ) -> None:
     installed("storm")
-    outcome = desk.run("run", agenda_of(desk, nodes, "storm"))
+    outcome = workspace.run("run", agenda_of(workspace, nodes, "storm"))
     assert outcome.status == 0, outcome
-    (run,) = desk.results().values()
-    check_run(desk, run, "storm")
+    (run,) = workspace.results().values()
+    check_run(workspace, run, "storm")
     (topology,) = run["placement"]["topologies"].values()
     asked = {entry["executor"]: f"{entry['node']}/{entry['slot']}" for entry in topology["assignments"]}
     assert run["engine"]["places"] == asked
-    logs = {path.name for path in (desk.campaign / "runs" / "001-wordcount-even-r1" / "logs").iterdir()}
+    logs = {path.name for path in (workspace.campaign / "runs" / "001-wordcount-even-r1" / "logs").iterdir()}
     assert {"master-daemon.log", "n1-daemon.log", "n2-daemon.log"} < logs
     assert sum(name.endswith("worker.log") for name in logs) == 2
-    assert nothing_is_left(desk, nodes)
-    assert not list(desk.temporary.iterdir())
+    assert nothing_is_left(workspace, nodes)
+    assert not list(workspace.temporary.iterdir())
     for node in nodes.nodes.values():
         assert sorted(path.name for path in node.work.iterdir()) == [".lock", "engines"]
 
 
 @storm
 def test_what_is_killed_on_a_machine_is_named_and_nothing_is_left_there(
-    desk: Any, nodes: Lab, installed: Callable[[str], None]
+    workspace: Any, nodes: Lab, installed: Callable[[str], None]
 ) -> None:
     installed("storm")
-    process = desk.start("run", agenda_of(desk, nodes, "storm", repetitions=2, duration_s=60))
-    desk.wait_for_stage(1, "measuring")
+    process = workspace.start("run", agenda_of(workspace, nodes, "storm", repetitions=2, duration_s=60))
+    workspace.wait_for_stage(1, "measuring")
     os.kill(running(nodes, "n2", "daemon.supervisor.Supervisor")[0], signal.SIGKILL)
-    desk.wait_for_stage(2, "opening executors")
+    workspace.wait_for_stage(2, "opening executors")
     process.send_signal(signal.SIGINT)
     time.sleep(1)  # two signals at once are one
     process.send_signal(signal.SIGINT)
-    outcome = desk.end_of(process)
+    outcome = workspace.wait_for_end(process)
     assert outcome.status == 130, outcome
     assert "the Supervisor of n2 ended by signal 9" in outcome.err + outcome.out
-    assert nothing_is_left(desk, nodes)
-    assert not list(Path(desk.temporary).iterdir())
+    assert nothing_is_left(workspace, nodes)
+    assert not list(Path(workspace.temporary).iterdir())
 
 
 @flink
 def test_flink_runs_on_machines_and_leaves_nothing_when_its_taskmanager_or_the_controller_is_killed(
-    desk: Any, nodes: Lab, installed: Callable[[str], None]
+    workspace: Any, nodes: Lab, installed: Callable[[str], None]
 ) -> None:
     installed("flink")
-    process = desk.start("run", agenda_of(desk, nodes, "flink", repetitions=2, order="sequential", duration_s=5))
-    desk.wait_for_stage(1, "measuring")
+    process = workspace.start(
+        "run", agenda_of(workspace, nodes, "flink", repetitions=2, order="sequential", duration_s=5)
+    )
+    workspace.wait_for_stage(1, "measuring")
     manager = running(nodes, "n2", "TaskManagerRunner")[0]
     assert listening(manager) == {nodes.nodes["n2"].address}
     os.kill(manager, signal.SIGKILL)
-    outcome = desk.end_of(process)
+    outcome = workspace.wait_for_end(process)
     assert outcome.status == 1, outcome
-    failed, run = desk.results().values()
+    failed, run = workspace.results().values()
     assert failed["status"] == "failed"
     assert failed["reason"].startswith("the TaskManager of n2, slot ")
-    check_run(desk, run, "flink")
-    assert nothing_is_left(desk, nodes)
-    process = desk.start("run", agenda_of(desk, nodes, "flink"))
-    desk.wait_for(lambda: bool(running(nodes, "n1", "TaskManagerRunner")), "a TaskManager on n1")
+    check_run(workspace, run, "flink")
+    assert nothing_is_left(workspace, nodes)
+    process = workspace.start("run", agenda_of(workspace, nodes, "flink"))
+    workspace.wait_for(lambda: bool(running(nodes, "n1", "TaskManagerRunner")), "a TaskManager on n1")
     process.kill()
-    desk.end_of(process)
-    desk.wait_for(lambda: nothing_is_left(desk, nodes), "the end of all processes")
+    workspace.wait_for_end(process)
+    workspace.wait_for(lambda: nothing_is_left(workspace, nodes), "the end of all processes")

@@ -37,8 +37,8 @@ def _storm() -> None:
         pytest.skip(f"Storm's jars cannot be fetched here: {error}")
 
 
-def workload(desk: Any, **changes: Any) -> dict[str, Any]:
-    (desk.folder / "text.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+def workload(workspace: Any, **changes: Any) -> dict[str, Any]:
+    (workspace.folder / "text.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
     params = {"text": "text.txt", "workers": 2, "ackers": 0, "parallelism": {"spout": 2, "split": 3, "count": 2}}
     return {
         "name": "wordcount",
@@ -60,28 +60,28 @@ def interfaces(pid: int) -> set[str]:
     return {line.partition(":")[0].strip() for line in lines}
 
 
-def test_storm_places_as_told_counts_every_word_and_leaves_nothing(desk: Any) -> None:
+def test_storm_places_as_told_counts_every_word_and_leaves_nothing(workspace: Any) -> None:
     sizes = {"text": "text.txt", "workers": 2, "ackers": 0, "parallelism": {"word": 2, "exclaim1": 2, "exclaim2": 2}}
     exclaim = {"name": "exclamation", "params": sizes, "rate": {"kind": "constant", "tuples_per_s": 300}}
-    agenda = desk.agenda(
+    agenda = workspace.agenda(
         engine="storm",
-        workloads=[workload(desk), exclaim],
+        workloads=[workload(workspace), exclaim],
         schedulers=["even", "local-search"],
         duration_s=2,
         **{"except": [{"workload": "exclamation", "scheduler": "local-search"}]},
     )
-    process = desk.start("run", agenda)
-    desk.wait_for_stage(1, "measuring")
-    storm = [each.pid for each in desk.processes() if psutil.Process(each.pid).name() == "java"]
+    process = workspace.start("run", agenda)
+    workspace.wait_for_stage(1, "measuring")
+    storm = [each.pid for each in workspace.processes() if psutil.Process(each.pid).name() == "java"]
     assert len(storm) >= 5  # Nimbus, two Supervisors, two workers
     assert all(interfaces(pid) == {"lo"} for pid in storm)
     ours = Path("/proc/self/ns/net").stat().st_ino
     assert all(Path(f"/proc/{pid}/ns/net").stat().st_ino != ours for pid in storm)
-    outcome = desk.end_of(process)
+    outcome = workspace.wait_for_end(process)
     assert outcome.status == 0, outcome
     nodes = {}
-    for name, run in desk.results().items():
-        folder = desk.campaign / "runs" / name
+    for name, run in workspace.results().items():
+        folder = workspace.campaign / "runs" / name
         assert run["verification"]["status"] == "passed", run["verification"]
         if run["workload"] == "wordcount":
             assert run["verification"]["checked"] == len({word for line in LINES for word in line.split()})
@@ -118,10 +118,10 @@ def test_storm_places_as_told_counts_every_word_and_leaves_nothing(desk: Any) ->
         assert list((folder / "logs").glob("n*-worker.log"))
     assert len(nodes["even"]) == 2
     assert len(nodes["local-search"]) == 1
-    traffic = desk.run("traffic", str(desk.campaign), "--run", "001-wordcount-even-r1")
+    traffic = workspace.run("traffic", str(workspace.campaign), "--run", "001-wordcount-even-r1")
     assert json.loads(traffic.out)["edges"], traffic
-    assert not desk.processes()
-    assert not list(desk.temporary.iterdir())
+    assert not workspace.processes()
+    assert not list(workspace.temporary.iterdir())
 
 
 KILLED = {
@@ -131,9 +131,9 @@ KILLED = {
 }
 
 
-def killed(desk: Any, what: str) -> None:
+def killed(workspace: Any, what: str) -> None:
     """Send SIGKILL to a process of Storm on node n1."""
-    for identity in desk.processes():
+    for identity in workspace.processes():
         command = psutil.Process(identity.pid).cmdline()
         here = what == "Nimbus" or any("n1" in re.split(r"[=/:]", each) for each in command)
         is_log_writer = any("LogWriter" in each for each in command)
@@ -149,34 +149,34 @@ def executors_of(run: dict[str, Any]) -> set[str]:
     return {each["executor"] for each in assigned}
 
 
-def test_a_killed_process_fails_its_run_and_the_campaign_goes_on(desk: Any) -> None:
-    agenda = desk.agenda(
+def test_a_killed_process_fails_its_run_and_the_campaign_goes_on(workspace: Any) -> None:
+    agenda = workspace.agenda(
         engine="storm",
         acks=True,
-        workloads=[workload(desk, ackers=1)],
+        workloads=[workload(workspace, ackers=1)],
         schedulers=["even"],
         repetitions=4,
         duration_s=6,
         warmup_s=1,
     )
-    process = desk.start("run", agenda)
+    process = workspace.start("run", agenda)
     for number, what in enumerate(KILLED, 1):
-        desk.wait_for_stage(number, "measuring")
-        killed(desk, what)
-    outcome = desk.end_of(process)
+        workspace.wait_for_stage(number, "measuring")
+        killed(workspace, what)
+    outcome = workspace.wait_for_end(process)
     assert outcome.status == 1, outcome
-    *failed, last = desk.results().values()
+    *failed, last = workspace.results().values()
     for run, (_, reason) in zip(failed, KILLED.values(), strict=True):
         assert run["status"] == "failed"
         assert reason in run["reason"]
     assert last["status"] == "ok", last["reason"]
     assert last["verification"]["status"] == "passed"
     assert last["engine"]["places"].keys() == executors_of(last) - {"__acker[0]"}
-    assert not desk.processes()
-    assert not list(desk.temporary.iterdir())
+    assert not workspace.processes()
+    assert not list(workspace.temporary.iterdir())
 
 
-def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(desk: Any) -> None:
+def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(workspace: Any) -> None:
     declared = {
         "source": "declared",
         "operation_ns": 1.0,
@@ -203,17 +203,19 @@ def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(desk: 
             "end": {"operations": 1_000},
         },
     }
-    (desk.folder / "load.json").write_text(json.dumps(declared))
+    (workspace.folder / "load.json").write_text(json.dumps(declared))
     entry = {
         "name": "replay",
         "params": {"load": "load.json"},
         "rate": {"kind": "constant", "tuples_per_s": 100},
     }
-    outcome = desk.run("run", desk.agenda(engine="storm", workloads=[entry], schedulers=["even"], duration_s=4))
+    outcome = workspace.run(
+        "run", workspace.agenda(engine="storm", workloads=[entry], schedulers=["even"], duration_s=4)
+    )
     assert outcome.status == 0, outcome
-    made = desk.run("load", str(desk.campaign), "-o", "found.json")
+    made = workspace.run("load", str(workspace.campaign), "-o", "found.json")
     assert made.status == 0, made
-    found = json.loads((desk.folder / "found.json").read_text())
+    found = json.loads((workspace.folder / "found.json").read_text())
     work = found["components"]["work"]
     assert work["outputs"]["default"]["selectivity"] == pytest.approx(2.5, rel=0.05)
     assert work["outputs"]["default"]["keys"] == [pytest.approx(0.75, abs=0.06), pytest.approx(0.25, abs=0.06)] or (
@@ -224,17 +226,17 @@ def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(desk: 
     assert 400_000 < work["operations"] < 5_000_000
 
 
-def test_ctrl_c_twice_and_a_killed_controller_leave_no_process_of_storm(desk: Any) -> None:
-    agenda = desk.agenda(engine="storm", workloads=[workload(desk)], schedulers=["even"])
+def test_ctrl_c_twice_and_a_killed_controller_leave_no_process_of_storm(workspace: Any) -> None:
+    agenda = workspace.agenda(engine="storm", workloads=[workload(workspace)], schedulers=["even"])
     for number, times in ((signal.SIGINT, 2), (signal.SIGKILL, 1)):
-        process = desk.start("run", agenda)
-        desk.wait_for(lambda: len(desk.programs("java")) >= 3, "Storm")
+        process = workspace.start("run", agenda)
+        workspace.wait_for(lambda: len(workspace.programs("java")) >= 3, "Storm")
         for _ in range(times):
             process.send_signal(number)
             time.sleep(1)  # two signals at once are one
-        outcome = desk.end_of(process)
+        outcome = workspace.wait_for_end(process)
         assert outcome.status == (130 if number == signal.SIGINT else -number), outcome
-        desk.wait_for_silence()
+        workspace.wait_until_no_process()
 
 
 WITHOUT_STORM = """\
@@ -246,8 +248,10 @@ main()
 """
 
 
-def test_without_storm_a_campaign_is_refused_before_it_starts(desk: Any) -> None:
-    outcome = desk.run("run", desk.agenda(engine="storm", workloads=[workload(desk)]), program=WITHOUT_STORM)
+def test_without_storm_a_campaign_is_refused_before_it_starts(workspace: Any) -> None:
+    outcome = workspace.run(
+        "run", workspace.agenda(engine="storm", workloads=[workload(workspace)]), program=WITHOUT_STORM
+    )
     assert outcome.status == 3, outcome
     assert "Apache Storm is not installed; millrace engine storm installs it" in outcome.err
-    assert not (desk.folder / "results").exists()
+    assert not (workspace.folder / "results").exists()

@@ -18,7 +18,7 @@ import pytest
 
 pytestmark = pytest.mark.loopback
 
-LONG_S = 60.0
+TIMEOUT_S = 60.0
 ALTERNATE, ORDINARY = b"\x1b[?1049h", b"\x1b[?1049l"
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -43,11 +43,11 @@ main()
 
 
 @pytest.fixture(scope="module")
-def running(shared_desk: Any) -> Any:
-    """A desk with a campaign that is measuring, and goes on longer than the tests need."""
-    shared_desk.start("run", shared_desk.agenda(schedulers=["even"], duration_s=300))
-    shared_desk.wait_for(lambda: _flows(shared_desk.live()), "a flow")
-    return shared_desk
+def running(shared_workspace: Any) -> Any:
+    """A workspace with a campaign that is measuring, and goes on longer than the tests need."""
+    shared_workspace.start("run", shared_workspace.agenda(schedulers=["even"], duration_s=300))
+    shared_workspace.wait_for(lambda: _flows(shared_workspace.live()), "a flow")
+    return shared_workspace
 
 
 def _flows(live: Any) -> bool:
@@ -58,8 +58,8 @@ def _flows(live: Any) -> bool:
 class Terminal:
     """`millrace` on a terminal of its own."""
 
-    def __init__(self, desk: Any, lines: int, columns: int, *arguments: str) -> None:
-        environment = {**desk.environment, "TERM": "xterm-256color"}
+    def __init__(self, workspace: Any, lines: int, columns: int, *arguments: str) -> None:
+        environment = {**workspace.environment, "TERM": "xterm-256color"}
         for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
             environment.pop(name, None)
         go, ready = os.pipe()
@@ -68,8 +68,8 @@ class Terminal:
             try:
                 os.close(ready)
                 os.read(go, 1)
-                os.chdir(desk.folder)
-                os.execve(sys.executable, [sys.executable, "-P", "-c", desk.whole, *arguments], environment)  # noqa: S606
+                os.chdir(workspace.folder)
+                os.execve(sys.executable, [sys.executable, "-P", "-c", workspace.whole, *arguments], environment)  # noqa: S606
             finally:
                 os._exit(70)
         os.close(go)
@@ -86,7 +86,7 @@ class Terminal:
 
     def expect(self, pattern: str) -> str:
         """Wait until `pattern` has been drawn since the last call; return what was drawn until then."""
-        deadline = time.monotonic() + LONG_S
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             text = self.said.decode(errors="replace")
             plain = SEQUENCE.sub("", text)
@@ -98,7 +98,7 @@ class Terminal:
 
     def end(self) -> tuple[int, bytes]:
         """Its exit status, and all that it said since the last `expect`."""
-        deadline = time.monotonic() + LONG_S
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -230,35 +230,35 @@ def test_a_campaign_that_is_killed_is_said_to_have_died(running: Any, terminal: 
 
 
 @pytest.mark.long
-def test_a_campaign_whose_report_is_being_made_is_not_finished_yet(desk: Any) -> None:
-    outcome = desk.run("run", desk.agenda(schedulers=["even"]), program=TELLS_ITS_STAGE)
+def test_a_campaign_whose_report_is_being_made_is_not_finished_yet(workspace: Any) -> None:
+    outcome = workspace.run("run", workspace.agenda(schedulers=["even"]), program=TELLS_ITS_STAGE)
     assert outcome.status == 0, outcome
     assert "running reporting" in outcome.out
-    assert desk.live()["stage"] == "finished"
-    outcome = desk.run("top", program=desk.whole)
+    assert workspace.live()["stage"] == "finished"
+    outcome = workspace.run("top", program=workspace.whole)
     assert "the campaign has ended" in outcome.out
 
 
 @pytest.mark.long
-def test_decisions_and_revisions_are_shown_as_they_happen(desk: Any) -> None:
+def test_decisions_and_revisions_are_shown_as_they_happen(workspace: Any) -> None:
     online = {"window_s": 2, "first_s": 3, "ask_s": 2, "revision": {"settle_s": 0.5}}
     entry = {"name": "i-scheduler", "params": {"initial": "even"}, "online": online}
-    process = desk.start("run", desk.agenda(schedulers=[entry], duration_s=15, checkpoint_s=2))
-    desk.wait_for(lambda: desk.live().get("decisions") or process.poll() is not None, "a decision")
-    shown = desk.run("top", program=desk.whole)
+    process = workspace.start("run", workspace.agenda(schedulers=[entry], duration_s=15, checkpoint_s=2))
+    workspace.wait_for(lambda: workspace.live().get("decisions") or process.poll() is not None, "a decision")
+    shown = workspace.run("top", program=workspace.whole)
     assert re.search(r"^decision 1 at [3-9]\.\d s, after .* s: ", shown.out, re.MULTILINE), shown
-    ended = desk.end_of(process)
+    ended = workspace.wait_for_end(process)
     assert ended.status == 0, ended
-    (run,) = desk.results().values()
+    (run,) = workspace.results().values()
     revised = [each for each in run["measured"]["revisions"] if each["outcome"] != "no"]
     assert [each["outcome"] for each in revised][:1] == ["done"]
     lines = [line for line in ended.err.splitlines() if line.startswith("revision")]
     assert [int(line.split()[1].rstrip(":")) for line in lines] == [each["number"] for each in revised]
     assert re.fullmatch(r"revision \d+: cut, \d+ moves?, done in \S+ s", lines[0])
-    assert desk.live()["decisions"] == []
+    assert workspace.live()["decisions"] == []
 
 
-def test_without_a_campaign_it_is_the_users_error(desk: Any) -> None:
-    outcome = desk.run("top", program=desk.whole)
+def test_without_a_campaign_it_is_the_users_error(workspace: Any) -> None:
+    outcome = workspace.run("top", program=workspace.whole)
     assert outcome.status == 2
     assert "none in results/" in outcome.err

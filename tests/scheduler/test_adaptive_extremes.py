@@ -2,7 +2,7 @@
 
 import pytest
 from problems import chain
-from watched import again, seen
+from traffic_rounds import repeated_round, traffic_of
 
 from inventory.cluster import Cluster, Node
 from scheduler.problem import Problem
@@ -22,10 +22,12 @@ CLUSTERS = {
 
 TRAFFICS = {
     "none": Traffic(),
-    "with itself": seen({"a[0] a[0]": 5}),
-    "enormous": seen({"a[0] b[0]": 1.7e308, "a[1] b[1]": 1.7e308, "a[0] b[1]": 1e-300}, {"a[0]": 1e308, "b[0]": 1e308}),
-    "tiny": seen({"a[0] b[0]": 5e-324}, {"a[0]": 5e-324}),
-    "idle": seen({"a[0] b[0]": 0}, dict.fromkeys(["a[0]", "a[1]", "b[0]", "b[1]", "b[2]"], 0.0)),
+    "with itself": traffic_of({"a[0] a[0]": 5}),
+    "enormous": traffic_of(
+        {"a[0] b[0]": 1.7e308, "a[1] b[1]": 1.7e308, "a[0] b[1]": 1e-300}, {"a[0]": 1e308, "b[0]": 1e308}
+    ),
+    "tiny": traffic_of({"a[0] b[0]": 5e-324}, {"a[0]": 5e-324}),
+    "idle": traffic_of({"a[0] b[0]": 0}, dict.fromkeys(["a[0]", "a[1]", "b[0]", "b[1]", "b[2]"], 0.0)),
 }
 
 
@@ -41,5 +43,5 @@ def test_there_is_an_answer_and_it_can_be_carried_out(name: str, cluster: str, t
         assert (placement.status, placement.assignments) == ("failed", {})
     elif name != "d-storm":  # the only one here with hard limits
         assert placement.status == "placed"
-    following = scheduler.place(again(problem, plan))
+    following = scheduler.place(repeated_round(problem, plan))
     assert len(following.placements["t"].assignments) == len(placement.assignments)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from partitioning import cluster, w
+from partitioning_problems import cluster, w
 
 from inventory.cluster import Cluster, Node
 from inventory.errors import InputError

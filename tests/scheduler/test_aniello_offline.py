@@ -3,10 +3,10 @@
 from math import ceil, floor
 
 import pytest
-from histories import Rounds, histories, play
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
+from scheduling_rounds import Rounds, place_rounds, round_histories
 
 from inventory.cluster import Cluster, ExistingWorker
 from scheduler.algorithms.aniello.packing import between, most_executors, most_workers, nodes_wanted
@@ -211,9 +211,9 @@ def test_groups_are_those_of_the_rules_written_plainly(
         assert named == plainly(topology, workers, most, epsilon)
 
 
-@given(histories(), params)
+@given(round_histories(), params)
 def test_complete_topologies_stay_in_any_course(rounds: Rounds, given_params: AnielloOfflineParams) -> None:
-    for problem, plan in play(rounds, lambda problem: place(problem, given_params)):
+    for problem, plan in place_rounds(rounds, lambda problem: place(problem, given_params)):
         assert not plan.freed
         assert not plan.migrations
         assert len(plan.placements) == len(problem.topologies)

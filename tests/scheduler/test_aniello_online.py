@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from watched import ControlSettings, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
+from traffic_rounds import (
+    RoundSequence,
+    by_slot,
+    node_by_executor,
+    place_sequence,
+    reversed_order,
+    round_sequences,
+    traffic_of,
+    workers_per_node,
+)
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
@@ -35,7 +44,7 @@ def phase_one(problem: Problem, workers: int, **knobs: float) -> list[list[str]]
 
 
 def test_busy_pairs_share_workers() -> None:
-    problem = Problem(nodes_of(x=4), (chain(2, 2),), seen(RATES))
+    problem = Problem(nodes_of(x=4), (chain(2, 2),), traffic_of(RATES))
     # M = 2: the third pair finds both workers full and stays apart.
     assert phase_one(problem, 2) == [["a[0]", "b[1]"], ["a[1]", "b[0]"]]
 
@@ -43,14 +52,14 @@ def test_busy_pairs_share_workers() -> None:
 def test_both_executors_of_a_pair_may_change_their_worker() -> None:
     # M = 3. a[0]-b[0] and a[1]-b[1] are opened apart; then a[0]-b[1] pulls b[1] over, which costs 4 and saves 4 + 3.
     problem = Problem(
-        nodes_of(x=4), (chain(2, 3),), seen({"a[0] b[0]": 9, "a[1] b[1]": 4, "a[0] b[1]": 3, "b[1] a[0]": 2})
+        nodes_of(x=4), (chain(2, 3),), traffic_of({"a[0] b[0]": 9, "a[1] b[1]": 4, "a[0] b[1]": 3, "b[1] a[0]": 2})
     )
     assert phase_one(problem, 2) == [["a[0]", "b[0]", "b[1]"], ["a[1]"]]
 
 
 def test_the_load_of_a_worker_is_limited_by_gamma() -> None:
     loads = {"a[0]": 30.0, "b[1]": 30.0, "a[1]": 10.0, "b[0]": 10.0}
-    problem = Problem(nodes_of(x=4), (chain(2, 2),), seen(RATES, loads))
+    problem = Problem(nodes_of(x=4), (chain(2, 2),), traffic_of(RATES, loads))
     # 80 points, two workers, gamma 1: at most 40 each.
     assert phase_one(problem, 2, gamma=1.0) == [["a[0]", "a[1]"], ["b[0]", "b[1]"]]
     assert phase_one(problem, 2, gamma=1.5) == [["a[0]", "b[1]"], ["a[1]", "b[0]"]]
@@ -58,7 +67,7 @@ def test_the_load_of_a_worker_is_limited_by_gamma() -> None:
 
 def test_load_gives_way_before_an_executor_is_left_out() -> None:
     loads = {"a[0]": 50.0, "b[0]": 1.0, "b[1]": 1.0}
-    problem = Problem(nodes_of(x=4), (chain(1, 2),), seen({"a[0] b[0]": 9, "a[0] b[1]": 1}, loads))
+    problem = Problem(nodes_of(x=4), (chain(1, 2),), traffic_of({"a[0] b[0]": 9, "a[0] b[1]": 1}, loads))
     # 52 points, two workers: 26 each, and a[0] has 50.
     assert phase_one(problem, 2, gamma=1.0) == [["a[0]", "b[0]"], ["b[1]"]]
     published = AnielloOnlineParams(gamma=1.0, as_published=True)
@@ -68,56 +77,58 @@ def test_load_gives_way_before_an_executor_is_left_out() -> None:
 
 
 def test_empty_workers_get_the_executor_that_is_missed_least() -> None:
-    problem = Problem(nodes_of(x=4), (chain(2, 2),), seen({"a[0] b[0]": 5, "a[1] b[1]": 4}))
+    problem = Problem(nodes_of(x=4), (chain(2, 2),), traffic_of({"a[0] b[0]": 5, "a[1] b[1]": 4}))
     assert phase_one(problem, 3, alfa=1.0) == [["a[0]", "b[0]"], ["b[1]"], ["a[1]"]]
 
 
 def test_loads_and_rates_are_whole_numbers() -> None:
-    problem = Problem(nodes_of(x=4), (chain(1, 1),), seen({"a[0] b[0]": 5.9}, {"a[0]": 3.7}))
+    problem = Problem(nodes_of(x=4), (chain(1, 1),), traffic_of({"a[0] b[0]": 5.9}, {"a[0]": 3.7}))
     (stats,) = stats_of(problem, False)
     assert (stats.load, stats.pairs) == ((3, 10), ((0, 1, 5),))
 
 
 def test_workers_spread_over_as_many_nodes_as_beta_wants() -> None:
-    problem = Problem(nodes_of(x=2, y=2), (chain(2, 2, workers=2),), seen(RATES))
+    problem = Problem(nodes_of(x=2, y=2), (chain(2, 2, workers=2),), traffic_of(RATES))
     plan = place(problem)
     assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]", "b[1]"], ("y", 0): ["a[1]", "b[0]"]}
     assert plan.details["inter_node"] == {"now": 90 + 80, "plan": 10}
     packed = place(problem, AnielloOnlineParams(beta=0.0))
-    assert set(on_nodes(packed).values()) == {"x"}
+    assert set(node_by_executor(packed).values()) == {"x"}
     assert packed.details["inter_node"]["plan"] == 0
 
 
 def test_beta_halfway_uses_half_of_the_nodes() -> None:
     # Three workers, three nodes. beta 1: u = 3, k = 1. beta 0.5: u = 1 + ceil(0.5 * 2) = 2, k = 2.
-    rates = seen({"a[0] b[0]": 9, "b[0] c[0]": 8})
+    rates = traffic_of({"a[0] b[0]": 9, "b[0] c[0]": 8})
     problem = Problem(nodes_of(x=4, y=4, z=4), (chain(1, 1, 1, workers=3),), rates)
-    assert len(set(on_nodes(place(problem)).values())) == 3
-    assert on_nodes(place(problem, AnielloOnlineParams(beta=0.5))) == {"a[0]": "x", "b[0]": "x", "c[0]": "y"}
+    assert len(set(node_by_executor(place(problem)).values())) == 3
+    assert node_by_executor(place(problem, AnielloOnlineParams(beta=0.5))) == {"a[0]": "x", "b[0]": "x", "c[0]": "y"}
 
 
 def test_workers_that_huddle_on_too_few_nodes_are_spread_where_it_costs_least() -> None:
     # Four workers on three nodes: u = 3, k = 2. a-b and c-d each fill a node; z is left, and c costs 8, a or b 9.
-    rates = seen({"a[0] b[0]": 9, "b[0] c[0]": 1, "c[0] d[0]": 8})
+    rates = traffic_of({"a[0] b[0]": 9, "b[0] c[0]": 1, "c[0] d[0]": 8})
     plan = place(Problem(nodes_of(x=4, y=4, z=4), (chain(1, 1, 1, 1, workers=4),), rates))
-    assert on_nodes(plan) == {"a[0]": "x", "b[0]": "x", "c[0]": "z", "d[0]": "y"}
+    assert node_by_executor(plan) == {"a[0]": "x", "b[0]": "x", "c[0]": "z", "d[0]": "y"}
     assert plan.details["inter_node"]["plan"] == 9
 
 
 def test_a_node_takes_no_more_load_than_it_holds() -> None:
     cluster = Cluster((Node(id="x", cpu=15.0), Node(id="y", cpu=100.0)))
-    plan = place(Problem(cluster, (chain(2, 2, workers=2),), seen(RATES)), AnielloOnlineParams(beta=0.0))
-    assert set(on_nodes(plan).values()) == {"y"}
+    plan = place(Problem(cluster, (chain(2, 2, workers=2),), traffic_of(RATES)), AnielloOnlineParams(beta=0.0))
+    assert set(node_by_executor(plan).values()) == {"y"}
     params = AnielloOnlineParams(beta=0.0, gamma=9.0, as_published=True)
     assert set(
-        on_nodes(place(Problem(cluster, (chain(1, 1, workers=2),), seen({"a[0] b[0]": 1})), params)).values()
+        node_by_executor(
+            place(Problem(cluster, (chain(1, 1, workers=2),), traffic_of({"a[0] b[0]": 1})), params)
+        ).values()
     ) == {"y"}
     # One worker at a time fits into x, and the published code forgets the load of what is there already.
     cluster = Cluster((Node(id="x", cpu=25.0), Node(id="y", cpu=25.0)))
     params = AnielloOnlineParams(beta=0.0, delta=1.0, gamma=9.0, as_published=True)
-    apart = Problem(cluster, (chain(2, 2, workers=2),), seen({"a[0] b[1]": 90, "a[1] b[0]": 80}))
-    assert set(on_nodes(place(apart, params)).values()) == {"x"}
-    assert set(on_nodes(place(apart, AnielloOnlineParams(beta=0.0, delta=1.0))).values()) == {"x", "y"}
+    apart = Problem(cluster, (chain(2, 2, workers=2),), traffic_of({"a[0] b[1]": 90, "a[1] b[0]": 80}))
+    assert set(node_by_executor(place(apart, params)).values()) == {"x"}
+    assert set(node_by_executor(place(apart, AnielloOnlineParams(beta=0.0, delta=1.0))).values()) == {"x", "y"}
 
 
 def running() -> Cluster:
@@ -126,7 +137,7 @@ def running() -> Cluster:
 
 
 def test_a_plan_is_applied_when_it_saves_enough() -> None:
-    plan = place(Problem(running(), (chain(2, 2, workers=2),), seen(RATES)))
+    plan = place(Problem(running(), (chain(2, 2, workers=2),), traffic_of(RATES)))
     assert (plan.details["applied"], plan.details["reason"]) == (True, "less traffic between nodes")
     assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]", "b[1]"], ("y", 0): ["a[1]", "b[0]"]}
     assert {(move.executor.name, move.target.node) for move in plan.migrations} == {("b[0]", "y"), ("b[1]", "x")}
@@ -136,7 +147,8 @@ def test_a_plan_is_applied_when_it_saves_enough() -> None:
 def test_the_gain_is_compared_in_whole_tuples(improvement: float, applied: bool) -> None:
     # 170 now, 10 in the plan: floor(170 * 5.9 %) = 10, floor(170 * 5.8 %) = 9.
     plan = place(
-        Problem(running(), (chain(2, 2, workers=2),), seen(RATES)), AnielloOnlineParams(traffic_improvement=improvement)
+        Problem(running(), (chain(2, 2, workers=2),), traffic_of(RATES)),
+        AnielloOnlineParams(traffic_improvement=improvement),
     )
     assert plan.details["applied"] == applied
     assert bool(plan.freed) == applied
@@ -147,7 +159,8 @@ def test_a_plan_is_applied_when_it_relieves_an_overloaded_node() -> None:
     nodes = (Node(id="x", cpu=100.0), Node(id="y", cpu=200.0))
     cluster = Cluster(nodes, existing=running().existing)
     plan = place(
-        Problem(cluster, (chain(2, 2, workers=2),), seen(RATES, loads)), AnielloOnlineParams(traffic_improvement=100.0)
+        Problem(cluster, (chain(2, 2, workers=2),), traffic_of(RATES, loads)),
+        AnielloOnlineParams(traffic_improvement=100.0),
     )
     assert plan.details["reason"] == "an overloaded node is relieved"
 
@@ -156,7 +169,7 @@ def test_topologies_that_were_not_observed_stay_and_wait_for_even() -> None:
     existing = (*running().existing, ExistingWorker("u", "x", 1, ("q[0]",)))
     cluster = Cluster(nodes_of(x=2, y=2).nodes, existing=existing)
     other = Topology("u", (Component("q", "spout", 3),), workers=2)
-    plan = place(Problem(cluster, (chain(2, 2, workers=2), other), seen(RATES)))
+    plan = place(Problem(cluster, (chain(2, 2, workers=2), other), traffic_of(RATES)))
     assert [worker.topology for worker in plan.freed] == ["t", "t"]
     assert by_slot(plan.placements["u"]) == {("x", 1): ["q[0]"], ("y", 1): ["q[1]", "q[2]"]}
 
@@ -168,7 +181,7 @@ def test_nothing_observed_is_a_round_of_even() -> None:
 
 
 def test_executors_without_traffic_join_workers_with_room() -> None:
-    problem = Problem(nodes_of(x=2), (chain(1, 1, workers=2, ackers=2),), seen({"a[0] b[0]": 5}))
+    problem = Problem(nodes_of(x=2), (chain(1, 1, workers=2, ackers=2),), traffic_of({"a[0] b[0]": 5}))
     assert by_slot(place(problem).placements["t"]) == {
         ("x", 0): ["__acker[0]", "b[0]"],
         ("x", 1): ["__acker[1]", "a[0]"],
@@ -179,7 +192,7 @@ def test_executors_without_traffic_join_workers_with_room() -> None:
 
 def test_as_published_topologies_mix_by_task_number() -> None:
     other = Topology("u", (Component("c", "spout", 2), Component("d", "bolt", inputs=(Input("c"),))), workers=2)
-    both = Problem(nodes_of(x=9), (chain(1, 1, workers=2), other), seen({"a[0] b[0]": 5, "c[0] d[0]": 7}))
+    both = Problem(nodes_of(x=9), (chain(1, 1, workers=2), other), traffic_of({"a[0] b[0]": 5, "c[0] d[0]": 7}))
     assert [stats.pairs for stats in stats_of(both, False)] == [((0, 1, 5),), ((0, 2, 7),)]
     # Task 2 does not exist in t: incomplete stats. In u the rates of t count as its own.
     assert [(s.topology.id, s.pairs) for s in stats_of(both, True)] == [("u", ((0, 1, 5), (0, 2, 7)))]
@@ -272,9 +285,9 @@ def test_workers_keep_to_gamma_unless_an_executor_finds_no_room(problem: Problem
             assert strict == groups
 
 
-@given(courses(unwatched=False), params | published)
-def test_a_rejected_plan_changes_nothing_in_any_course(course: ControlSettings, chosen: AnielloOnlineParams) -> None:
-    for problem, plan in watch(course, lambda problem: place(problem, chosen)):
+@given(round_sequences(unobserved=False), params | published)
+def test_a_rejected_plan_changes_nothing_in_any_course(sequence: RoundSequence, chosen: AnielloOnlineParams) -> None:
+    for problem, plan in place_sequence(sequence, lambda problem: place(problem, chosen)):
         live = {node.id for node in problem.cluster.available}
         ran = {(w.topology, name): (w.node, w.slot) for w in problem.existing for name in w.executors if w.node in live}
         if not plan.details["applied"]:
@@ -293,4 +306,4 @@ def test_a_rejected_plan_changes_nothing_in_any_course(course: ControlSettings, 
 
 @given(problems(cycles=True, observed=True), params)
 def test_the_order_in_which_things_are_listed_changes_nothing(problem: Problem, chosen: AnielloOnlineParams) -> None:
-    assert place(listed_backwards(problem), chosen).placements == place(problem, chosen).placements
+    assert place(reversed_order(problem), chosen).placements == place(problem, chosen).placements

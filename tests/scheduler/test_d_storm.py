@@ -6,7 +6,17 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from watched import ControlSettings, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
+from traffic_rounds import (
+    RoundSequence,
+    by_slot,
+    node_by_executor,
+    place_sequence,
+    repeated_round,
+    reversed_order,
+    round_sequences,
+    traffic_of,
+    workers_per_node,
+)
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.d_storm import DStorm, DStormParams
@@ -31,14 +41,14 @@ GRAPH = Topology(
         Component("c", "bolt", cpu=40.0, memory_mb=100.0, inputs=(Input("b"),)),
     ),
 )
-RATES = seen({"a[0] b[0]": 10, "b[1] c[0]": 30})
+RATES = traffic_of({"a[0] b[0]": 10, "b[1] c[0]": 30})
 
 
 def test_the_best_node_is_filled_by_size_and_traffic() -> None:
     # y has 2/3 of the CPU and half of the memory, x the rest. On y: a .3, b .2, c .15; then b[0] + 10/40. b[1] does
     # not fit beside them (60 of 40 left), c[0] does.
     plan = place(Problem(PAIR, (GRAPH,), RATES))
-    assert on_nodes(plan) == {"a[0]": "y", "b[0]": "y", "c[0]": "y", "b[1]": "x"}
+    assert node_by_executor(plan) == {"a[0]": "y", "b[0]": "y", "c[0]": "y", "b[1]": "x"}
     assert plan.details == {"topologies": {"t": {"opened": [1, 0], "order": [0, 1, 3, 2]}}}
 
 
@@ -47,16 +57,16 @@ def test_the_weights_change_the_order() -> None:
     plan = place(Problem(PAIR, (GRAPH,), RATES), DStormParams(a1=0.0))
     assert plan.details["topologies"]["t"]["order"] == [0, 1, 3, 2]
     # With size alone c[0] is last, and only fits because b[1] does not.
-    plan = place(Problem(PAIR, (GRAPH,), seen({"a[0] b[1]": 10})), DStormParams(a2=0.0, a3=0.0))
+    plan = place(Problem(PAIR, (GRAPH,), traffic_of({"a[0] b[1]": 10})), DStormParams(a2=0.0, a3=0.0))
     assert plan.details["topologies"]["t"]["order"] == [0, 1, 3, 2]
-    plan = place(Problem(PAIR, (GRAPH,), seen({"a[0] b[1]": 10})))
+    plan = place(Problem(PAIR, (GRAPH,), traffic_of({"a[0] b[1]": 10})))
     assert plan.details["topologies"]["t"]["order"] == [0, 2, 3, 1]
 
 
 def test_traffic_to_nodes_before_counts_against_an_executor() -> None:
     # x and y hold two executors each. b[0] talks to x, so b[1] is preferred on y although its start task is later.
     cluster = Cluster(tuple(Node(id=name, cpu=20.0) for name in "xyz"))
-    rates = seen({"a[0] a[1]": 9, "a[0] b[0]": 5})
+    rates = traffic_of({"a[0] a[1]": 9, "a[0] b[0]": 5})
     assert place(Problem(cluster, (chain(2, 3),), rates)).details["topologies"]["t"]["order"] == [0, 1, 3, 4, 2]
     without = place(Problem(cluster, (chain(2, 3),), rates), DStormParams(a3=0.0))
     assert without.details["topologies"]["t"]["order"] == [0, 1, 2, 3, 4]
@@ -64,7 +74,7 @@ def test_traffic_to_nodes_before_counts_against_an_executor() -> None:
 
 def test_memory_is_as_hard_as_cpu() -> None:
     cluster = Cluster((Node(id="x", memory_mb=300.0), Node(id="y", memory_mb=256.0)))
-    assert Counter(on_nodes(place(Problem(cluster, (chain(4),)))).values()) == {"x": 2, "y": 2}
+    assert Counter(node_by_executor(place(Problem(cluster, (chain(4),)))).values()) == {"x": 2, "y": 2}
 
 
 def test_a_topology_that_does_not_fit_fails_as_a_whole_and_the_others_do_not() -> None:
@@ -73,13 +83,13 @@ def test_a_topology_that_does_not_fit_fails_as_a_whole_and_the_others_do_not() -
     assert plan.placements["u"] == Placement(
         {}, "failed", "no node is left: 1 executors do not fit, the first is a[2] with load 10 and 128 MB"
     )
-    assert on_nodes(plan) == {"a[0]": "x", "a[1]": "x"}
+    assert node_by_executor(plan) == {"a[0]": "x", "a[1]": "x"}
 
 
 def test_a_running_topology_that_fits_no_longer_keeps_what_it_runs() -> None:
     existing = (ExistingWorker("t", "x", 1, ("a[0]", "a[1]")),)
     cluster = Cluster((Node(id="x", cpu=100.0),), existing=existing)
-    plan = place(Problem(cluster, (chain(2),), seen({}, {"a[0]": 60.0, "a[1]": 60.0})))
+    plan = place(Problem(cluster, (chain(2),), traffic_of({}, {"a[0]": 60.0, "a[1]": 60.0})))
     assert by_slot(plan.placements["t"]) == {("x", 1): ["a[0]", "a[1]"]}
     assert plan.placements["t"].status == "placed"
     assert "the first is a[1] with load 60" in plan.placements["t"].message
@@ -89,7 +99,7 @@ def test_a_running_topology_that_fits_no_longer_keeps_what_it_runs() -> None:
 def test_scattered_executors_are_consolidated() -> None:
     existing = (ExistingWorker("t", "x", 0, ("a[0]",)), ExistingWorker("t", "y", 0, ("b[0]",)))
     cluster = Cluster(nodes_of(x=1, y=1).nodes, existing=existing)
-    plan = place(Problem(cluster, (chain(1, 1, workers=2),), seen({"a[0] b[0]": 5})))
+    plan = place(Problem(cluster, (chain(1, 1, workers=2),), traffic_of({"a[0] b[0]": 5})))
     assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]", "b[0]"]}
     assert [worker.node for worker in plan.freed] == ["y"]
 
@@ -97,7 +107,7 @@ def test_scattered_executors_are_consolidated() -> None:
 def test_without_traffic_every_communicating_pair_counts_one_and_pairs_are_not_listed() -> None:
     cluster = Cluster(tuple(Node(id=name, cpu=20_000.0, memory_mb=1e6) for name in "xyz"))
     plan = place(Problem(cluster, (chain(2000, 2000),)))
-    assert Counter(on_nodes(plan).values()) == {"x": 2000, "y": 2000}
+    assert Counter(node_by_executor(plan).values()) == {"x": 2000, "y": 2000}
     # Half of both sides goes to each node: a source is preferred only until its partners pull more.
     sources = Counter(slot.node for e, slot in plan.placements["t"].assignments.items() if e.component == "a")
     assert sources == {"x": 1000, "y": 1000}
@@ -149,12 +159,12 @@ def test_it_is_what_the_rules_say_worked_out_slowly(problem: Problem, params: DS
         alone = Problem(cluster, alone.topologies, type(problem.traffic)(edges, problem.traffic.load))
     plan = place(alone, params)
     if plan.placements[alone.topologies[0].id].status == "placed":
-        assert on_nodes(plan) == slowly(alone, params)
+        assert node_by_executor(plan) == slowly(alone, params)
 
 
-@given(courses(), weights)
-def test_limits_hold_in_any_course(course: ControlSettings, params: DStormParams) -> None:
-    for problem, plan in watch(course, lambda problem: place(problem, params)):
+@given(round_sequences(), weights)
+def test_limits_hold_in_any_course(sequence: RoundSequence, params: DStormParams) -> None:
+    for problem, plan in place_sequence(sequence, lambda problem: place(problem, params)):
         loads, carried = Loads(problem), Counter[str]()
         for topology in problem.topologies:
             placement = plan.placements[topology.id]
@@ -172,11 +182,11 @@ def test_limits_hold_in_any_course(course: ControlSettings, params: DStormParams
 def test_once_carried_out_a_plan_for_one_topology_stays(problem: Problem) -> None:
     alone = Problem(problem.cluster, problem.topologies[:1], problem.traffic)
     plan = place(alone)
-    following = place(again(alone, plan))
+    following = place(repeated_round(alone, plan))
     assert not following.freed
     assert following.placements == plan.placements
 
 
 @given(problems(cycles=True, observed=True))
 def test_the_order_in_which_things_are_listed_changes_nothing(problem: Problem) -> None:
-    assert place(listed_backwards(problem)).placements == place(problem).placements
+    assert place(reversed_order(problem)).placements == place(problem).placements

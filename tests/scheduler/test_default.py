@@ -3,9 +3,9 @@
 from collections import Counter
 
 import msgspec
-from histories import Rounds, after, histories, play
 from hypothesis import given
 from problems import chain, nodes_of, problems
+from scheduling_rounds import Rounds, next_round, place_rounds, round_histories
 
 from inventory.cluster import Cluster, ExistingWorker
 from scheduler.algorithms.default import Default
@@ -104,9 +104,9 @@ def test_without_running_workers_it_is_even(problem: Problem) -> None:
     assert place(fresh).placements == Checked(Even, EvenParams()).place(fresh).placements
 
 
-@given(histories())
+@given(round_histories())
 def test_in_any_course_complete_topologies_stay_and_nobody_is_placed_by_halves(rounds: Rounds) -> None:
-    for problem, plan in play(rounds, place):
+    for problem, plan in place_rounds(rounds, place):
         live = {node.id for node in problem.cluster.available}
         for topology in problem.topologies:
             placement = plan.placements[topology.id]
@@ -115,17 +115,17 @@ def test_in_any_course_complete_topologies_stay_and_nobody_is_placed_by_halves(r
             ran = [w for w in problem.existing if w.topology == topology.id and w.node in live]
             if len(ran) >= topology.workers and sum(len(w.executors) for w in ran) == len(topology.executors):
                 assert not [worker for worker in plan.freed if worker.topology == topology.id]
-        again = place(after(problem, plan))
+        again = place(next_round(problem, plan))
         settled = {
             t.id for t in problem.topologies if len(set(plan.placements[t.id].assignments.values())) == t.workers
         }
         assert not settled & {worker.topology for worker in again.freed}
 
 
-@given(histories())
+@given(round_histories())
 def test_a_topology_alone_is_split_evenly_once_it_was_touched(rounds: Rounds) -> None:
-    cluster, topologies, course = rounds
-    for problem, plan in play((cluster, topologies[:1], [(away, 1) for away, _ in course]), place):
+    cluster, topologies, steps = rounds
+    for problem, plan in place_rounds((cluster, topologies[:1], [(away, 1) for away, _ in steps]), place):
         slots = Counter(plan.placements[topologies[0].id].assignments.values())
         free = sum(node.slots for node in problem.cluster.available)
         others = sum(w.topology == "other" and problem.cluster.by_id[w.node].available for w in problem.existing)

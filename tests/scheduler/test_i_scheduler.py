@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from partitioning import APPLICATIONS, MICRO, cluster, rounds, used, w
+from partitioning_problems import APPLICATIONS, MICRO, cluster, executors_per_node, rounds, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.i_scheduler import IScheduler, ISchedulerParams, find_threshold
@@ -123,7 +123,7 @@ def test_later_topologies_get_what_earlier_ones_leave() -> None:
     plan = place(problem)
     assert plan.placements["linear-6"].status == "placed"
     assert plan.placements["star-10"].status == "failed"
-    assert max(used(problem, plan).values()) == 6
+    assert max(executors_per_node(problem, plan).values()) == 6
 
 
 def test_a_second_round_releases_workers_that_change() -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 import pytest
-from histories import Rounds, after, histories, play
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of
+from scheduling_rounds import Rounds, next_round, place_rounds, round_histories
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
@@ -132,7 +132,7 @@ def test_a_name_that_nobody_bears_is_refused() -> None:
         place(Problem(nodes_of(a=2), (chain(2),)), {"tt": 1})
 
 
-@given(histories(), st.integers(1, 3), st.sampled_from(["t", "tu"]))
+@given(round_histories(), st.integers(1, 3), st.sampled_from(["t", "tu"]))
 def test_isolated_hosts_are_never_shared_and_good_hosts_never_change(rounds: Rounds, count: int, isolated: str) -> None:
     known = {topology.id for topology in rounds[1]}
 
@@ -140,7 +140,7 @@ def test_isolated_hosts_are_never_shared_and_good_hosts_never_change(rounds: Rou
         present = {t.id for t in problem.topologies} | {w.topology for w in problem.existing}
         return place(problem, {name: count for name in isolated if name in known & present})
 
-    for problem, plan in play(rounds, ask):
+    for problem, plan in place_rounds(rounds, ask):
         mine = {t.id for t in problem.topologies if t.id in isolated}
         lacking = [name for name in mine if plan.placements[name].status != "placed"]
         for topology in problem.topologies:
@@ -151,7 +151,7 @@ def test_isolated_hosts_are_never_shared_and_good_hosts_never_change(rounds: Rou
                 assert len(here) <= count
             else:
                 assert not lacking or not here
-        again = ask(after(problem, plan))
+        again = ask(next_round(problem, plan))
         for name in mine - set(lacking):
             assert again.placements[name].assignments == plan.placements[name].assignments
         assert not [worker for worker in again.freed if worker.topology in mine - set(lacking)]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from partitioning import cluster, rounds
+from partitioning_problems import cluster, rounds
 
 from scheduler.partitioning import lagrange
 from scheduler.partitioning.bounds import Density

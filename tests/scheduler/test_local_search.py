@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
-from partitioning import APPLICATIONS, MICRO, cluster, least_w, rounds, used, w
+from partitioning_problems import APPLICATIONS, MICRO, cluster, executors_per_node, minimum_w, rounds, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
@@ -30,7 +30,7 @@ MIXED = [8, 16, 24, 32, 48]
 
 
 def keeps_capacities(problem: Problem, plan: Plan) -> bool:
-    counts = used(problem, plan)
+    counts = executors_per_node(problem, plan)
     return all(counts[node.id] <= (node.capacity or 0) for node in problem.cluster.nodes)
 
 
@@ -46,7 +46,7 @@ def test_published_benchmarks_are_solved_optimally(problem: Problem) -> None:
 @settings(deadline=None, max_examples=60)
 @given(rounds())
 def test_small_rounds_are_placed_if_they_can_be_and_never_below_the_optimum(problem: Problem) -> None:
-    plan, least = SEARCH.place(problem), least_w(problem)
+    plan, least = SEARCH.place(problem), minimum_w(problem)
     assert plan.placements["t"].status == ("failed" if least is None else "placed")
     if least is not None:
         assert keeps_capacities(problem, plan)

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from watched import ControlSettings, again, by_slot, courses, listed_backwards, on_nodes, seen, watch
+from traffic_rounds import (
+    RoundSequence,
+    by_slot,
+    node_by_executor,
+    place_sequence,
+    repeated_round,
+    reversed_order,
+    round_sequences,
+    traffic_of,
+)
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.matrix import Matrix, MatrixParams
@@ -28,9 +37,9 @@ def in_racks(**racks: str) -> Cluster:
 
 def test_tasks_join_their_partners_until_the_tolerance_is_reached() -> None:
     # Mean 20, tolerance 10: three tasks of 10 fit on the first node, the one with the smallest rate is left.
-    rates = seen({"a[0] b[0]": 50, "a[1] b[1]": 20, "a[0] b[1]": 30})
+    rates = traffic_of({"a[0] b[0]": 50, "a[1] b[1]": 20, "a[0] b[1]": 30})
     plan = place(Problem(nodes_of(x=2, y=2), (chain(2, 2),), rates))
-    assert on_nodes(plan) == {"a[0]": "x", "b[0]": "x", "b[1]": "x", "a[1]": "y"}
+    assert node_by_executor(plan) == {"a[0]": "x", "b[0]": "x", "b[1]": "x", "a[1]": "y"}
     assert plan.details == {"cost": 20.0, "mean_load": 20.0, "tolerance": 10.0, "moved": []}
 
 
@@ -39,25 +48,25 @@ def test_the_same_rack_is_nearer_than_another() -> None:
     cluster = in_racks(b="far", m="near", z="near")
     existing = (ExistingWorker("t", "m", 0, ("a[0]",)),)
     problem = Problem(
-        Cluster(cluster.nodes, existing=existing), (chain(1, 1, 1),), seen({"a[0] b[0]": 9, "a[0] c[0]": 5})
+        Cluster(cluster.nodes, existing=existing), (chain(1, 1, 1),), traffic_of({"a[0] b[0]": 9, "a[0] c[0]": 5})
     )
     plan = place(problem, 0.0)
-    assert on_nodes(plan) == {"a[0]": "m", "b[0]": "z", "c[0]": "b"}
+    assert node_by_executor(plan) == {"a[0]": "m", "b[0]": "z", "c[0]": "b"}
     assert plan.details["cost"] == 9 * 1 + 5 * 2
 
 
 def test_loads_that_stay_far_below_the_mean_are_filled_up() -> None:
     # Greedy filling leaves 30, 30, 0; the last node is 20 below the mean of 20, more than the tolerance of 10.
-    rates = seen({"a[0] a[1]": 7, "a[0] a[2]": 6, "a[3] a[4]": 2, "a[3] a[5]": 2})
+    rates = traffic_of({"a[0] a[1]": 7, "a[0] a[2]": 6, "a[3] a[4]": 2, "a[3] a[5]": 2})
     plan = place(Problem(nodes_of(x=1, y=1, z=1), (chain(6),), rates))
-    assert Counter(on_nodes(plan).values()) == {"x": 2, "y": 3, "z": 1}
+    assert Counter(node_by_executor(plan).values()) == {"x": 2, "y": 3, "z": 1}
     assert plan.details["moved"] == [2]
 
 
 def test_what_runs_stays_and_what_waits_is_placed_by_the_same_rule() -> None:
     existing = (ExistingWorker("t", "y", 1, ("a[0]",)), ExistingWorker("t", "y", 0, ("b[1]",)))
     cluster = Cluster(nodes_of(x=2, y=2).nodes, existing=existing)
-    plan = place(Problem(cluster, (chain(1, 2),), seen({"a[0] b[0]": 5})), 100.0)
+    plan = place(Problem(cluster, (chain(1, 2),), traffic_of({"a[0] b[0]": 5})), 100.0)
     assert by_slot(plan.placements["t"]) == {("y", 0): ["b[0]", "b[1]"], ("y", 1): ["a[0]"]}
     assert not plan.freed
 
@@ -65,9 +74,9 @@ def test_what_runs_stays_and_what_waits_is_placed_by_the_same_rule() -> None:
 def test_a_node_that_joins_takes_over_the_cheapest_tasks() -> None:
     existing = (ExistingWorker("t", "x", 0, ("a[0]", "a[1]", "a[2]", "a[3]")),)
     cluster = Cluster(nodes_of(x=1, y=1).nodes, existing=existing)
-    rates = seen({"a[0] a[1]": 9, "a[1] a[2]": 9, "a[2] a[3]": 4})
+    rates = traffic_of({"a[0] a[1]": 9, "a[1] a[2]": 9, "a[2] a[3]": 4})
     plan = place(Problem(cluster, (chain(4),), rates))
-    assert on_nodes(plan) == {"a[0]": "x", "a[1]": "x", "a[2]": "x", "a[3]": "y"}
+    assert node_by_executor(plan) == {"a[0]": "x", "a[1]": "x", "a[2]": "x", "a[3]": "y"}
     assert [(move.executor.name, move.target.node) for move in plan.migrations] == [("a[3]", "y")]
     assert [worker.node for worker in plan.freed] == ["x"]
     assert plan.details["moved"] == [3]
@@ -76,18 +85,18 @@ def test_a_node_that_joins_takes_over_the_cheapest_tasks() -> None:
 def test_tasks_of_a_dead_node_find_a_new_home_and_nobody_else_moves() -> None:
     nodes = (Node(id="x"), Node(id="y", available=False), Node(id="z"))
     existing = (ExistingWorker("t", "x", 0, ("a[0]",)), ExistingWorker("t", "y", 0, ("b[0]",)))
-    plan = place(Problem(Cluster(nodes, existing=existing), (chain(1, 1),), seen({"a[0] b[0]": 5})), 0.0)
-    assert on_nodes(plan) == {"a[0]": "x", "b[0]": "z"}
+    plan = place(Problem(Cluster(nodes, existing=existing), (chain(1, 1),), traffic_of({"a[0] b[0]": 5})), 0.0)
+    assert node_by_executor(plan) == {"a[0]": "x", "b[0]": "z"}
     assert not plan.migrations
 
 
 def test_without_traffic_linked_tasks_count_one_and_pairs_are_not_listed() -> None:
     cluster = in_racks(x="r", y="r", z="s")
     plan = place(Problem(cluster, (chain(1500, 1500),)))
-    homes = on_nodes(plan)
+    homes = node_by_executor(plan)
     assert max(Counter(homes.values()).values()) - min(Counter(homes.values()).values()) <= 2
     small = Problem(cluster, (chain(2, 2),))
-    homes = on_nodes(place(small))
+    homes = node_by_executor(place(small))
     hops = {pair: 0 if pair[0] == pair[1] else 1 if "z" not in pair else 2 for pair in product("xyz", repeat=2)}
     pairs = [(f"a[{i}]", f"b[{j}]") for i, j in product(range(2), repeat=2)]
     assert place(small).details["cost"] == sum(hops[homes[one], homes[other]] for one, other in pairs)
@@ -113,9 +122,9 @@ def _loads_of(problem: Problem, plan: Plan) -> dict[str, int]:
     return carried
 
 
-@given(courses(), tolerances)
-def test_only_what_waited_or_was_handed_on_changes_its_slot(course: ControlSettings, tolerance: float | None) -> None:
-    for problem, plan in watch(course, lambda problem: place(problem, tolerance)):
+@given(round_sequences(), tolerances)
+def test_only_what_waited_or_was_handed_on_changes_its_slot(sequence: RoundSequence, tolerance: float | None) -> None:
+    for problem, plan in place_sequence(sequence, lambda problem: place(problem, tolerance)):
         executors = [(t.id, e) for t in problem.topologies for e in t.executors]
         moved = {executors[number] for number in plan.details["moved"]}
         assert len(moved) == len(plan.details["moved"])
@@ -145,7 +154,7 @@ def test_loads_are_within_the_tolerance_where_every_node_has_room_for_every_topo
 def test_the_cost_is_that_of_the_matrices(problem: Problem, watched: bool) -> None:
     alone = Problem(problem.cluster, problem.topologies, problem.traffic if watched else None)
     plan = place(alone)
-    homes, racks = on_nodes(plan), {node.id: node.rack for node in problem.cluster.nodes}
+    homes, racks = node_by_executor(plan), {node.id: node.rack for node in problem.cluster.nodes}
     rates: Counter[tuple[str, str]] = Counter()
     if watched and problem.traffic is not None:
         for pair, rate in problem.traffic.rate.items():
@@ -161,12 +170,12 @@ def test_the_cost_is_that_of_the_matrices(problem: Problem, watched: bool) -> No
 
 @given(problems(cycles=True, observed=True))
 def test_the_order_in_which_things_are_listed_changes_nothing(problem: Problem) -> None:
-    assert place(listed_backwards(problem)).placements == place(problem).placements
+    assert place(reversed_order(problem)).placements == place(problem).placements
 
 
 @given(problems(cycles=True, observed=True))
 def test_nothing_more_moves_once_loads_are_level(problem: Problem) -> None:
     plan = place(problem, 1000.0)
-    following = place(again(problem, plan), 1000.0)
+    following = place(repeated_round(problem, plan), 1000.0)
     assert following.placements == plan.placements
     assert not following.freed

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 import pytest
-from histories import Rounds, histories, play
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from problems import chain, nodes_of
+from scheduling_rounds import Rounds, place_rounds, round_histories
 
 from inventory.cluster import Cluster, ExistingWorker
 from inventory.errors import InputError
@@ -143,12 +143,12 @@ def test_spread_components_go_one_to_a_node_and_the_last_worker_takes_the_rest()
         place(Problem(nodes_of(a=2), (topology(4, workers=1),)), spread={"t": ("bb",)})
 
 
-@given(histories(), st.integers(0, 3))
+@given(round_histories(), st.integers(0, 3))
 def test_pools_keep_their_limits_and_user_nodes_are_never_shared(rounds: Rounds, most: int) -> None:
     def ask(problem: Problem) -> Plan:
         return place(problem, {"alice": most}, {"t": ("s",)})
 
-    for problem, plan in play(rounds, ask):
+    for problem, plan in place_rounds(rounds, ask):
         nodes = {t.id: {slot.node for slot in plan.placements[t.id].assignments.values()} for t in problem.topologies}
         pooled = [t for t in problem.topologies if plan.placements[t.id].message.startswith("Scheduled Isolated")]
         assert len(set().union(*(nodes[t.id] for t in pooled))) <= most

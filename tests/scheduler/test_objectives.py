@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
-from partitioning import APPLICATIONS, MICRO, cluster, rounds
+from partitioning_problems import APPLICATIONS, MICRO, cluster, rounds
 from problems import chain
 
 from inventory.cluster import Cluster, ExistingWorker, Network, NetworkLink
@@ -83,9 +83,9 @@ def _value(
 ) -> float:
     rates = _rates(problem)
     if objective == "busiest-node":
-        used = set(where.values())
+        executors_per_node = set(where.values())
         full = {node.id: node.capacity or 0.0 for node in problem.cluster.nodes}
-        return max(list(where.values()).count(node) / full[node] if full[node] else inf for node in used)
+        return max(list(where.values()).count(node) / full[node] if full[node] else inf for node in executors_per_node)
     total, links = 0.0, dict[frozenset[str], float]()
     for (a, b), rate in rates.items():
         if where[a] != where[b]:

@@ -2,7 +2,7 @@
 
 import pytest
 from hypothesis import given, settings
-from partitioning import APPLICATIONS, MICRO, cluster, least_w, rounds, used, w
+from partitioning_problems import APPLICATIONS, MICRO, cluster, executors_per_node, minimum_w, rounds, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.optimal import Optimal, OptimalParams
@@ -28,7 +28,7 @@ def test_published_benchmarks_are_proven(problem: Problem) -> None:
     assert plan.details["lower_bound"] == w(problem, plan)
     assert all(
         count <= (node.capacity or 0)
-        for node, count in zip(problem.cluster.nodes, used(problem, plan).values(), strict=True)
+        for node, count in zip(problem.cluster.nodes, executors_per_node(problem, plan).values(), strict=True)
     )
 
 
@@ -36,7 +36,7 @@ def test_published_benchmarks_are_proven(problem: Problem) -> None:
 @given(rounds())
 def test_it_equals_trying_everything(problem: Problem) -> None:
     plan = OPTIMAL.place(problem)
-    least = least_w(problem)
+    least = minimum_w(problem)
     if least is None:
         assert plan.placements["t"].status == "failed"
         return

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from watched import ControlSettings, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
+from traffic_rounds import (
+    RoundSequence,
+    by_slot,
+    node_by_executor,
+    place_sequence,
+    repeated_round,
+    reversed_order,
+    round_sequences,
+    traffic_of,
+    workers_per_node,
+)
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
@@ -24,7 +34,9 @@ def place(problem: Problem, target: float = 0.8) -> Plan:
     return Checked(PScheduler, PSchedulerParams(target)).place(problem)
 
 
-FOUR = seen({"a[0] b[1]": 90, "a[1] b[0]": 80, "a[0] a[1]": 5}, dict.fromkeys(["a[0]", "a[1]", "b[0]", "b[1]"], 40.0))
+FOUR = traffic_of(
+    {"a[0] b[1]": 90, "a[1] b[0]": 80, "a[0] a[1]": 5}, dict.fromkeys(["a[0]", "a[1]", "b[0]", "b[1]"], 40.0)
+)
 
 
 def test_the_number_of_nodes_follows_from_the_load() -> None:
@@ -32,9 +44,9 @@ def test_the_number_of_nodes_follows_from_the_load() -> None:
     cluster = Cluster(tuple(Node(id=name, cpu=100.0) for name in "wxyz"))
     plan = place(Problem(cluster, (chain(2, 2),), FOUR))
     assert plan.details == {"topologies": {"t": {"nodes": [0, 1], "cut": 5.0}}}
-    assert on_nodes(plan) == {"a[0]": "w", "b[1]": "w", "a[1]": "x", "b[0]": "x"}
-    assert len(set(on_nodes(place(Problem(cluster, (chain(2, 2),), FOUR), 0.5)).values())) == 4
-    assert len(set(on_nodes(place(Problem(cluster, (chain(2, 2),), FOUR), 0.1)).values())) == 4
+    assert node_by_executor(plan) == {"a[0]": "w", "b[1]": "w", "a[1]": "x", "b[0]": "x"}
+    assert len(set(node_by_executor(place(Problem(cluster, (chain(2, 2),), FOUR), 0.5)).values())) == 4
+    assert len(set(node_by_executor(place(Problem(cluster, (chain(2, 2),), FOUR), 0.1)).values())) == 4
 
 
 def test_workers_are_shared_by_the_nodes_and_split_by_traffic() -> None:
@@ -49,14 +61,14 @@ def test_workers_are_shared_by_the_nodes_and_split_by_traffic() -> None:
 def test_the_largest_part_goes_to_the_node_with_most_free_capacity() -> None:
     cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=150.0)))
     loads = {"a[0]": 90.0, "a[1]": 20.0, "b[0]": 20.0}
-    plan = place(Problem(cluster, (chain(2, 1),), seen({"a[1] b[0]": 9}, loads)), 0.8)
-    assert on_nodes(plan) == {"a[0]": "y", "a[1]": "x", "b[0]": "x"}
+    plan = place(Problem(cluster, (chain(2, 1),), traffic_of({"a[1] b[0]": 9}, loads)), 0.8)
+    assert node_by_executor(plan) == {"a[0]": "y", "a[1]": "x", "b[0]": "x"}
 
 
 def test_what_others_use_is_not_free() -> None:
     existing = (ExistingWorker("o", "x", 0, ("q[0]",)),)
     cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=100.0)), existing=existing)
-    assert on_nodes(place(Problem(cluster, (chain(1),), seen({"a[0] a[0]": 1})))) == {"a[0]": "y"}
+    assert node_by_executor(place(Problem(cluster, (chain(1),), traffic_of({"a[0] a[0]": 1})))) == {"a[0]": "y"}
 
 
 def test_without_observed_traffic_it_says_so() -> None:
@@ -65,7 +77,7 @@ def test_without_observed_traffic_it_says_so() -> None:
 
 
 def test_a_topology_without_a_slot_says_so() -> None:
-    plan = place(Problem(nodes_of(x=1), (chain(1, name="u"), chain(1, name="v")), seen({})))
+    plan = place(Problem(nodes_of(x=1), (chain(1, name="u"), chain(1, name="v")), traffic_of({})))
     assert plan.placements["u"].status == "placed"
     assert (plan.placements["v"].status, plan.placements["v"].message) == ("failed", "no free slot: 1 executors wait")
 
@@ -78,14 +90,14 @@ def test_alone_on_equal_nodes_it_uses_as_many_as_the_formula_says(problem: Probl
     plan = place(alone, target)
     total = sum(int(Loads(alone).of(topology, e)) for e in topology.executors)
     wanted = min(max(ceil(total / (100 * Fraction(str(target)))), 1), len(nodes), len(topology.executors))
-    assert len(set(on_nodes(plan).values())) == wanted
+    assert len(set(node_by_executor(plan).values())) == wanted
     share = ceil(topology.workers / wanted)
     assert max(workers_per_node(plan.placements[topology.id]).values()) <= share
 
 
-@given(courses(unwatched=False), targets)
-def test_every_topology_with_a_slot_is_placed_whole_in_any_course(course: ControlSettings, target: float) -> None:
-    for problem, plan in watch(course, lambda problem: place(problem, target)):
+@given(round_sequences(unobserved=False), targets)
+def test_every_topology_with_a_slot_is_placed_whole_in_any_course(sequence: RoundSequence, target: float) -> None:
+    for problem, plan in place_sequence(sequence, lambda problem: place(problem, target)):
         for topology in problem.topologies:
             placement = plan.placements[topology.id]
             assert placement.status in ("placed", "failed")
@@ -100,11 +112,11 @@ def test_every_topology_with_a_slot_is_placed_whole_in_any_course(course: Contro
 def test_once_carried_out_a_plan_for_one_topology_stays(problem: Problem) -> None:
     alone = Problem(problem.cluster, problem.topologies[:1], problem.traffic)
     plan = place(alone)
-    following = place(again(alone, plan))
+    following = place(repeated_round(alone, plan))
     assert following.placements == plan.placements
     assert not following.freed
 
 
 @given(problems(cycles=True, observed=True))
 def test_the_order_in_which_things_are_listed_changes_nothing(problem: Problem) -> None:
-    assert place(listed_backwards(problem)).placements == place(problem).placements
+    assert place(reversed_order(problem)).placements == place(problem).placements

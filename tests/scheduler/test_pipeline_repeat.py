@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from installing import millrace
+from package_install import millrace
 
 CLUSTER = """
 nodes: [{id: n2, slots: 3}, {id: n1, slots: 4, ports: [4, 3, 2, 1]}, {id: n3, slots: 9}, {id: n4, slots: 9}]

@@ -4,10 +4,10 @@ from fractions import Fraction
 from math import sqrt
 
 import pytest
-from histories import Rounds, after, histories, play, shared_clusters, tenants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from scheduling_rounds import Rounds, next_round, place_rounds, round_histories, shared_clusters, tenant_topologies
 
 from inventory.cluster import Cluster, ExistingWorker, Network, Node
 from scheduler.algorithms.r_storm import RStorm, RStormParams, breadth_first
@@ -201,7 +201,7 @@ def plainly(problem: Problem, params: RStormParams) -> dict[str, tuple[str, int]
 
 
 @settings(deadline=None)
-@given(shared_clusters(), tenants("t"), st.sampled_from(VARIANTS), st.booleans())
+@given(shared_clusters(), tenant_topologies("t"), st.sampled_from(VARIANTS), st.booleans())
 def test_agrees_with_the_rules_written_plainly(cluster: Cluster, topology: Topology, variant: str, busy: bool) -> None:
     places = [(node.id, index) for node in cluster.nodes for index in range(node.slots)]
     existing = tuple(ExistingWorker("other", *slot, ("x[0]", "x[1]")) for slot in places[: 1 if busy else 0])
@@ -214,10 +214,10 @@ def test_agrees_with_the_rules_written_plainly(cluster: Cluster, topology: Topol
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@given(rounds=histories())
+@given(rounds=round_histories())
 @settings(deadline=None)
 def test_in_any_course_memory_and_the_codes_cpu_are_never_exceeded(variant: str, rounds: Rounds) -> None:
-    for problem, plan in play(rounds, lambda problem: place(problem, variant)):
+    for problem, plan in place_rounds(rounds, lambda problem: place(problem, variant)):
         assert plan.freed == []
         cpu: dict[str, Fraction] = {}
         memory: dict[str, Fraction] = {}
@@ -231,6 +231,6 @@ def test_in_any_course_memory_and_the_codes_cpu_are_never_exceeded(variant: str,
         assert variant == "rstorm_paper" or all(
             total <= Fraction(repr(by_id[node].cpu_points)) for node, total in cpu.items()
         )
-        again = place(after(problem, plan), variant)
+        again = place(next_round(problem, plan), variant)
         placed = {name for name, placement in plan.placements.items() if placement.status == "placed"}
         assert all(again.placements[name].assignments == plan.placements[name].assignments for name in placed)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace as with_params
 
-from histories import after
+from scheduling_rounds import next_round
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.resource_aware import Guarantee, ResourceAware, ResourceAwareParams
@@ -25,7 +25,7 @@ def topology(name: str, executors: int = 1, cpu: float = 100.0, user: str = "u",
 
 def beside(problem: Problem, *newcomers: Topology, params: ResourceAwareParams = PARAMS) -> Plan:
     """Place `newcomers` while the topologies of `problem` run as they are placed."""
-    running = Problem(after(problem, place(problem, params)).cluster, problem.topologies + newcomers)
+    running = Problem(next_round(problem, place(problem, params)).cluster, problem.topologies + newcomers)
     return place(running, params)
 
 

@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 import pytest
-from histories import shared_clusters, tenants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from scheduling_rounds import shared_clusters, tenant_topologies
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.r_storm import RStorm, RStormParams
@@ -83,7 +83,7 @@ def first_fit(problem: Problem) -> dict[str, tuple[str, int]] | None:
 
 
 @settings(deadline=None)
-@given(shared_clusters(), tenants("t"), st.booleans())
+@given(shared_clusters(), tenant_topologies("t"), st.booleans())
 def test_engine_1_1_agrees_with_its_rules_written_plainly(cluster: Cluster, topology: Topology, busy: bool) -> None:
     places = [(node.id, index) for node in cluster.nodes for index in range(node.slots)]
     existing = tuple(ExistingWorker("other", *slot, ("x[0]",)) for slot in places[: 1 if busy else 0])

@@ -3,11 +3,11 @@
 from dataclasses import replace as with_params
 
 import pytest
-from histories import shared_clusters, tenants
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from ras_plain import Plain
+from ras_brute_force import BruteForceStrategy
+from scheduling_rounds import shared_clusters, tenant_topologies
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.resource_aware import ResourceAware, ResourceAwareParams
@@ -26,7 +26,7 @@ def place(problem: Problem, params: ResourceAwareParams | None = None) -> Plan:
 @st.composite
 def attempts(draw: st.DrawFn) -> tuple[Problem, ResourceAwareParams]:
     """One topology, partly running, beside another one, and any parameters of engine 2.3."""
-    cluster, topology = draw(shared_clusters()), draw(tenants("t"))
+    cluster, topology = draw(shared_clusters()), draw(tenant_topologies("t"))
     names = [component.id for component in topology.components]
     constraints = Constraints(
         tuple(draw(st.lists(st.tuples(st.sampled_from(names), st.sampled_from(names)), max_size=2))),
@@ -71,7 +71,7 @@ def test_every_strategy_agrees_with_its_rules_written_plainly(case: tuple[Proble
         order = by_severity(topology, waits)
     elif params.order_by_proximity:
         order = by_proximity(topology, waits)
-    plain = Plain(problem, params, ackers_last(order))
+    plain = BruteForceStrategy(problem, params, ackers_last(order))
     placement = place(problem, params).placements["t"]
     if placement.message.startswith(("Failed", "Not enough")) and "Cannot schedule by" not in placement.message:
         event("refused without a search")

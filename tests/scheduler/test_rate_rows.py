@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from msgspec.structs import replace as replaced
-from partitioning import cluster
+from partitioning_problems import cluster
 
 from scheduler.partitioning import instance as instance_module
 from scheduler.partitioning.instance import Instance, instance_of

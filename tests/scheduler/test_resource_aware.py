@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 import pytest
-from histories import Rounds, after, histories, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scheduling_rounds import Rounds, next_round, place_rounds, round_histories
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
@@ -30,7 +30,7 @@ def topology(
 def running(problem: Problem, *names: str, params: ResourceAwareParams | None = None) -> Problem:
     """The same round with the topologies `names` running as they would be placed without the others."""
     alone = replace_topologies(problem, [t for t in problem.topologies if t.id in names])
-    return Problem(after(alone, place(alone, params)).cluster, problem.topologies)
+    return Problem(next_round(alone, place(alone, params)).cluster, problem.topologies)
 
 
 def replace_topologies(problem: Problem, topologies: list[Topology]) -> Problem:
@@ -207,11 +207,11 @@ ENGINES = st.one_of(
 
 
 @settings(deadline=None)
-@given(histories(), ENGINES)
+@given(round_histories(), ENGINES)
 def test_in_any_course_nothing_is_over_capacity_and_topologies_are_whole(
     rounds: Rounds, params: ResourceAwareParams
 ) -> None:
-    for problem, plan in play(rounds, lambda problem: place(problem, params)):
+    for problem, plan in place_rounds(rounds, lambda problem: place(problem, params)):
         assert set(plan.details["scheduling_order"]) <= {t.id for t in problem.topologies}
         used = {node.id: [Fraction(0), Fraction(0)] for node in problem.cluster.available}
         freed = {(worker.node, worker.slot) for worker in plan.freed}
@@ -240,13 +240,13 @@ def test_in_any_course_nothing_is_over_capacity_and_topologies_are_whole(
 
 
 @settings(deadline=None)
-@given(histories(), ENGINES)
+@given(round_histories(), ENGINES)
 def test_a_round_that_placed_everybody_is_followed_by_one_that_changes_nothing(
     rounds: Rounds, params: ResourceAwareParams
 ) -> None:
-    for problem, plan in play(rounds, lambda problem: place(problem, params)):
+    for problem, plan in place_rounds(rounds, lambda problem: place(problem, params)):
         if set(statuses(plan).values()) == {"placed"}:
-            again = place(after(problem, plan), params)
+            again = place(next_round(problem, plan), params)
             assert again.freed == []
             assert {n: p.assignments for n, p in again.placements.items()} == {
                 n: p.assignments for n, p in plan.placements.items()

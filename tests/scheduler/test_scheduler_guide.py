@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from installing import install_guide, millrace
+from package_install import install_guide, millrace
 
 from millrace import __all__ as millrace_names
 

@@ -7,7 +7,17 @@ from math import ceil, floor
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from watched import ControlSettings, again, by_slot, courses, listed_backwards, on_nodes, seen, watch, workers_per_node
+from traffic_rounds import (
+    RoundSequence,
+    by_slot,
+    node_by_executor,
+    place_sequence,
+    repeated_round,
+    reversed_order,
+    round_sequences,
+    traffic_of,
+    workers_per_node,
+)
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.t_storm import TStorm, TStormParams
@@ -23,7 +33,7 @@ def place(problem: Problem, gamma: float = 1.0) -> Plan:
     return Checked(TStorm, TStormParams(gamma)).place(problem)
 
 
-RATES = seen({"a[0] b[0]": 100, "a[1] b[1]": 80, "a[0] b[1]": 10})
+RATES = traffic_of({"a[0] b[0]": 100, "a[1] b[1]": 80, "a[0] b[1]": 10})
 
 
 def test_busy_executors_go_first_and_join_their_partners() -> None:
@@ -34,39 +44,39 @@ def test_busy_executors_go_first_and_join_their_partners() -> None:
 
 
 def test_a_larger_gamma_uses_fewer_nodes() -> None:
-    assert set(on_nodes(place(Problem(nodes_of(x=2, y=2), (chain(2, 2),), RATES), 2.0)).values()) == {"x"}
+    assert set(node_by_executor(place(Problem(nodes_of(x=2, y=2), (chain(2, 2),), RATES), 2.0)).values()) == {"x"}
 
 
 def test_gamma_is_taken_as_the_decimal_it_is_written_as() -> None:
     # 1.15 of an even share of 20 is 23; the float product is a little less.
-    problem = Problem(nodes_of(x=1, y=1, z=1), (chain(60),), seen({"a[0] a[1]": 0}))
+    problem = Problem(nodes_of(x=1, y=1, z=1), (chain(60),), traffic_of({"a[0] a[1]": 0}))
     assert place(problem, 1.15).details["most_executors"] == 23
 
 
 def test_without_rates_nodes_fill_by_load_then_id() -> None:
-    plan = place(Problem(nodes_of(y=1, x=1), (chain(3),), seen({}, {"a[0]": 50.0, "a[1]": 20.0})))
-    assert on_nodes(plan) == {"a[0]": "x", "a[1]": "y", "a[2]": "y"}
+    plan = place(Problem(nodes_of(y=1, x=1), (chain(3),), traffic_of({}, {"a[0]": 50.0, "a[1]": 20.0})))
+    assert node_by_executor(plan) == {"a[0]": "x", "a[1]": "y", "a[2]": "y"}
 
 
 def test_a_node_takes_no_more_load_than_it_holds() -> None:
     cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=100.0)))
     loads = {"a[0]": 60.0, "a[1]": 60.0, "b[0]": 30.0, "b[1]": 30.0}
-    plan = place(Problem(cluster, (chain(2, 2),), seen({"a[0] a[1]": 9, "a[0] b[0]": 5}, loads)), 2.0)
-    assert on_nodes(plan) == {"a[0]": "x", "a[1]": "y", "b[0]": "x", "b[1]": "y"}
+    plan = place(Problem(cluster, (chain(2, 2),), traffic_of({"a[0] a[1]": 9, "a[0] b[0]": 5}, loads)), 2.0)
+    assert node_by_executor(plan) == {"a[0]": "x", "a[1]": "y", "b[0]": "x", "b[1]": "y"}
 
 
 def test_when_nothing_fits_the_count_gives_way_before_the_load() -> None:
     # The third exceeds the count of 2 on x; the fourth fits nowhere and goes to y, which is emptier (0 of 5 points).
     cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=5.0)))
-    plan = place(Problem(cluster, (chain(4),), seen({}, dict.fromkeys(["a[0]", "a[1]", "a[2]", "a[3]"], 30.0))))
-    assert on_nodes(plan) == {"a[0]": "x", "a[1]": "x", "a[2]": "x", "a[3]": "y"}
+    plan = place(Problem(cluster, (chain(4),), traffic_of({}, dict.fromkeys(["a[0]", "a[1]", "a[2]", "a[3]"], 30.0))))
+    assert node_by_executor(plan) == {"a[0]": "x", "a[1]": "x", "a[2]": "x", "a[3]": "y"}
     assert plan.details["over_limit"] == [2]
     assert plan.details["over_capacity"] == [3]
 
 
 def test_two_topologies_share_nodes_and_never_slots_and_the_loser_says_so() -> None:
     one, other = chain(2, name="u"), chain(2, name="v")
-    plan = place(Problem(nodes_of(x=1), (one, other), seen({})))
+    plan = place(Problem(nodes_of(x=1), (one, other), traffic_of({})))
     assert by_slot(plan.placements["u"]) == {("x", 0): ["a[0]", "a[1]"]}
     assert plan.placements["v"].status == "failed"
     assert plan.placements["v"].message == "no free slot: 2 executors wait"
@@ -75,7 +85,7 @@ def test_two_topologies_share_nodes_and_never_slots_and_the_loser_says_so() -> N
 def test_load_of_other_rounds_counts() -> None:
     existing = (ExistingWorker("o", "x", 0, ("q[0]",)),)
     cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=100.0)), existing=existing)
-    assert on_nodes(place(Problem(cluster, (chain(1),), seen({}, {"q[0]": 95.0})))) == {"a[0]": "y"}
+    assert node_by_executor(place(Problem(cluster, (chain(1),), traffic_of({}, {"q[0]": 95.0})))) == {"a[0]": "y"}
 
 
 def test_without_traffic_it_is_even_with_one_worker_per_node() -> None:
@@ -91,9 +101,9 @@ def test_without_traffic_waiting_executors_open_further_nodes_only() -> None:
     assert plan.placements["t"].message == "no free slot on a node without a worker of it: 2 executors wait"
 
 
-@given(courses(), gammas)
-def test_limits_hold_in_any_course(course: ControlSettings, gamma: float) -> None:
-    for problem, plan in watch(course, lambda problem: place(problem, gamma)):
+@given(round_sequences(), gammas)
+def test_limits_hold_in_any_course(sequence: RoundSequence, gamma: float) -> None:
+    for problem, plan in place_sequence(sequence, lambda problem: place(problem, gamma)):
         for topology in problem.topologies:
             placement = plan.placements[topology.id]
             if problem.traffic is not None:
@@ -149,17 +159,17 @@ def plainly(problem: Problem, gamma: float) -> dict[str, str]:
 @given(problems(cycles=True, observed=True), gammas)
 def test_it_is_what_the_rules_say_with_all_nodes_examined(problem: Problem, gamma: float) -> None:
     fresh = Problem(Cluster(problem.cluster.nodes), problem.topologies, problem.traffic)
-    assert on_nodes(place(fresh, gamma)) == plainly(fresh, gamma)
+    assert node_by_executor(place(fresh, gamma)) == plainly(fresh, gamma)
 
 
 @given(problems(cycles=True, observed=True), gammas)
 def test_once_carried_out_the_plan_stays(problem: Problem, gamma: float) -> None:
     plan = place(problem, gamma)
-    following = place(again(problem, plan), gamma)
+    following = place(repeated_round(problem, plan), gamma)
     assert not following.freed
     assert following.placements == plan.placements
 
 
 @given(problems(cycles=True, observed=True))
 def test_the_order_in_which_things_are_listed_changes_nothing(problem: Problem) -> None:
-    assert place(listed_backwards(problem)).placements == place(problem).placements
+    assert place(reversed_order(problem)).placements == place(problem).placements

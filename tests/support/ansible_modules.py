@@ -1,4 +1,4 @@
-"""Modules of our playbooks, run as Ansible runs them on a host: a process, arguments as JSON, an answer as JSON."""
+"""Run the project's Ansible modules as Ansible does: in a process, with arguments and result as JSON."""
 
 import importlib
 import json
@@ -24,7 +24,15 @@ runpy.run_path(sys.argv[2], run_name="__main__")
 def run_module(
     name: str, arguments: Mapping[str, Any], check: bool = False, inside: Sequence[str] = (), path: str | None = None
 ) -> dict[str, Any]:
-    """What a module answers; `check`: in Ansible's check mode; `inside`: a command that it is run by."""
+    """Return a module's result.
+
+    Args:
+        name: name of the module.
+        arguments: its arguments.
+        check: run it in Ansible's check mode.
+        inside: command that starts it, for example in a namespace.
+        path: PATH of the process; None keeps that of the test.
+    """
     (file,) = [*ANSIBLE.glob(f"library/{name}.py"), *ANSIBLE.glob(f"roles/*/library/{name}.py")]
     options = {"_ansible_check_mode": check, "_ansible_diff": True, "_ansible_remote_tmp": "/tmp"}  # noqa: S108
     done = subprocess.run(
@@ -42,7 +50,7 @@ def run_module(
 
 
 def module_utils(name: str) -> ModuleType:
-    """What our modules share, imported as they import it."""
+    """Import shared code of the modules, as they import it."""
     import ansible.module_utils
 
     folder = str(ANSIBLE / "module_utils")
@@ -52,7 +60,7 @@ def module_utils(name: str) -> ModuleType:
 
 
 def plugin(kind: str, name: str) -> ModuleType:
-    """One of our plug-ins, as `kind` (`action_plugins`, `lookup_plugins`) and its name."""
+    """Import a plug-in by its kind (`action_plugins`, `lookup_plugins`) and name."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     spec = spec_from_file_location(f"ansible_{kind}_{name}", ANSIBLE / kind / f"{name}.py")

@@ -1,4 +1,4 @@
-"""Operators of rows as operators of columns, which do the same by converting each batch."""
+"""Column operators made from row operators by converting every batch."""
 
 from collections.abc import Mapping
 
@@ -11,24 +11,24 @@ from workloads.operators import Batch, Bolt, Operator, Row, Spout
 
 Outputs = Mapping[str, Mapping[str, str]]
 
-WAYS = ("columns", "derived", "either")
-"""Columns only; with the parents of all rows; columns, and small batches as rows."""
+COLUMN_MODES = ("columns", "derived", "either")
+"""Columns only; columns with the parents of all rows; columns, with small batches as rows."""
 
 
-def as_columns(operator: Operator, outputs: Outputs, way: str) -> Operator:
-    """The operator with another class, that of a column operator."""
+def as_columns(operator: Operator, outputs: Outputs, mode: str) -> Operator:
+    """Return the operator as a column operator."""
     kind = type(operator)
     base = ColumnBolt if isinstance(operator, Bolt) else ColumnSpout
     method = "process" if base is ColumnBolt else "next_batch"
     inner = getattr(kind, method)
-    made = {"dictionaries": way == "columns", "derives": way == "derived"}
+    made = {"dictionaries": mode == "columns", "derives": mode == "derived"}
 
     def columns_of(stream: str, rows: list[Row]) -> pa.RecordBatch:
         return batch_of(outputs[stream], rows, f"{kind.__name__}, {stream}")
 
     def process_columns(self: Bolt, batch: ColumnBatch) -> ColumnsEmitted:
         rows = rows_of(batch.columns)
-        if way != "derived":
+        if mode != "derived":
             emitted = inner(self, Batch(batch.source, batch.stream, rows))
             return {stream: columns_of(stream, list(found)) for stream, found in emitted.items()}
         derived: dict[str, list[Row]] = {}
@@ -46,7 +46,7 @@ def as_columns(operator: Operator, outputs: Outputs, way: str) -> Operator:
         return columns_of("default", list(inner(self, limit)))
 
     made |= {"process_columns": process_columns} if base is ColumnBolt else {"next_columns": next_columns}
-    if way != "either":
+    if mode != "either":
         made[method] = getattr(base, method)
-    operator.__class__ = type(f"{way.title()}{kind.__name__}", (kind, base), made)
+    operator.__class__ = type(f"{mode.title()}{kind.__name__}", (kind, base), made)
     return operator

@@ -1,7 +1,7 @@
-"""Somebody who means no good to data ports: `python attacker.py SPEC`, SPEC in JSON; prints what it did as JSON.
+"""Attacks on data ports: `python attacker.py SPEC`, with SPEC in JSON; prints the number of attempts per kind as JSON.
 
-`ports`: [address, port, worker's number] of each target. `seconds`: how long. `seed`. `key`, `run`, `now`: with these,
-of the run and the epoch under way, handshakes are made as somebody may have recorded them; without, there are none.
+`ports`: (address, port, worker number) of each target. `seconds`: duration. `seed`. `key`, `run` and `now` (the current
+epoch) enable attacks with recorded handshakes; without them there are none.
 """
 
 import json
@@ -30,26 +30,26 @@ KINDS = (
     "burst",
     *RECORDED,
 )
-MOST_IDLE = 500
-MOST_CONNECTIONS = 2_000
+MAX_IDLE = 500
+MAX_CONNECTIONS = 2_000
 
 
 class Attacker:
-    """All kinds of attacks, one after the other; connections are bounded."""
+    """Random attacks, one after the other, with a bounded number of connections."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
         self.random = random.Random(spec["seed"])  # noqa: S311 - it must be repeatable
-        self.done: Counter[str] = Counter()
+        self.attempts: Counter[str] = Counter()
         self.idle: list[socket.socket] = []
         self.kinds = [*KINDS] if "key" in spec else [kind for kind in KINDS if kind not in RECORDED]
 
     def attack(self, until: float) -> None:
-        while time.monotonic() < until and self.done.total() < MOST_CONNECTIONS:
+        while time.monotonic() < until and self.attempts.total() < MAX_CONNECTIONS:
             kind = self.random.choice(self.kinds)
             address, port, worker = self.random.choice(self.spec["ports"])
             for _ in range(40 if kind in ("burst", "idle") else 1):
-                # Ports close when an epoch ends, and that is not for us to mind.
+                # Ports close when an epoch ends; errors are expected.
                 with suppress(OSError):
                     self.once(kind, (address, port), worker)
         for sock in self.idle:
@@ -57,18 +57,18 @@ class Attacker:
 
     def once(self, kind: str, target: tuple[str, int], worker: int) -> None:
         sock = socket.create_connection(target, 2)
-        self.done[kind] += 1
+        self.attempts[kind] += 1
         sock.settimeout(2)
         opening = self.opening(kind, worker)
         if opening:
             sock.sendall(opening)
         if kind in ("replayed", "proof of another"):
-            # The answer is worth nothing to somebody without the key.
+            # Without the key the reply is useless.
             sock.recv(64)
             sock.sendall(self.proof(worker))
         if kind in ("idle", "half a hello", "guessed"):
             self.idle.append(sock)
-            if len(self.idle) > MOST_IDLE:
+            if len(self.idle) > MAX_IDLE:
                 self.idle.pop(0).close()
             return
         if kind == "reset":
@@ -76,7 +76,7 @@ class Attacker:
         sock.close()
 
     def opening(self, kind: str, worker: int) -> bytes:
-        stranger = self.random.randrange(64)
+        number = self.random.randrange(64)
         match kind:
             case "random" | "burst":
                 return self.random.randbytes(self.random.randrange(200))
@@ -85,13 +85,13 @@ class Attacker:
             case "half a magic":
                 return MAGIC[:2]
             case "half a hello":
-                return Connector(b"", "", 1, stranger, worker).hello()[:20]
+                return Connector(b"", "", 1, number, worker).hello()[:20]
             case "lengths":
                 header = frame.HEADER.pack(frame.DATA, 0, 0, 1, 0, 1, 2**32 - 1, 2**32 - 1)
-                return self.random.choice([header, Connector(b"", "", 1, stranger, worker).hello() + header * 9])
+                return self.random.choice([header, Connector(b"", "", 1, number, worker).hello() + header * 9])
             case "guessed":
-                # Right in all that can be guessed.
-                return Connector(b"", "", self.spec.get("now", 1), stranger, worker).hello()
+                # Correct in every field that can be guessed.
+                return Connector(b"", "", self.spec.get("now", 1), number, worker).hello()
             case "older":
                 return self.recorded(worker, self.spec["now"] - 1)[0]
             case "replayed" | "proof of another":
@@ -99,12 +99,12 @@ class Attacker:
         return b""
 
     def recorded(self, worker: int, epoch: int) -> tuple[bytes, bytes]:
-        """Both messages of a connector in a whole, valid handshake of an epoch, as the wire would have shown them."""
+        """Return both messages of the connector in a valid handshake of an epoch, as recorded from the wire."""
         key, run = bytes.fromhex(self.spec["key"]), self.spec["run"]
         peer = (worker + 1) % 3
-        opened, asked = Connector(key, run, epoch, peer, worker), Acceptor(key, run, epoch, worker)
-        hello = opened.hello()
-        return hello, opened.receive(asked.receive(hello))
+        connector, acceptor = Connector(key, run, epoch, peer, worker), Acceptor(key, run, epoch, worker)
+        hello = connector.hello()
+        return hello, connector.receive(acceptor.receive(hello))
 
     def proof(self, worker: int) -> bytes:
         return self.recorded(worker, self.spec["now"])[1]
@@ -113,7 +113,7 @@ class Attacker:
 def main() -> None:
     attacker = Attacker(json.loads(sys.argv[1]))
     attacker.attack(time.monotonic() + attacker.spec["seconds"])
-    print(json.dumps(attacker.done))
+    print(json.dumps(attacker.attempts))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Both ends of a channel, between workers or within one, and all that goes through it, for tests."""
+"""Both ends of a channel, between workers or within one, and everything that passes through it."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from unittest import mock
 
 import pytest
-from scripted import Pipe
+from scripted_run import Pipe
 
 from agents.worker.channels import channel
 from agents.worker.channels.channel import (
@@ -39,44 +39,44 @@ def batches_of(rows: int, nbytes: int = channel.BATCH_BYTES) -> Iterator[None]:
 
 
 @dataclass
-class Ends:
-    """Both ends of a channel, the pipes between them, and what has happened so far."""
+class ChannelEnds:
+    """Both ends of a channel, the pipes between them, and what has been sent and received so far."""
 
     outgoing: Outgoing
     incoming: Incoming
     flush_timer: FlushTimer
     queue: deque[Delivery]
     window: Window
-    there: Pipe = field(default_factory=lambda: Pipe(EPOCH))
-    back: Pipe = field(default_factory=lambda: Pipe(EPOCH))
-    added: list[tuple[tuple, int | None]] = field(default_factory=list)
-    got: list[tuple[tuple, int | None]] = field(default_factory=list)
-    sent: list[tuple[int, Mark]] = field(default_factory=list)
-    marks: list[tuple[int, Mark]] = field(default_factory=list)
+    forward: Pipe = field(default_factory=lambda: Pipe(EPOCH))
+    backward: Pipe = field(default_factory=lambda: Pipe(EPOCH))
+    sent_rows: list[tuple[tuple, int | None]] = field(default_factory=list)
+    received_rows: list[tuple[tuple, int | None]] = field(default_factory=list)
+    sent_marks: list[tuple[int, Mark]] = field(default_factory=list)
+    received_marks: list[tuple[int, Mark]] = field(default_factory=list)
     consumed: int = 0
     credited: tuple[int, int] = (0, 0)
-    """`sent` and `marks` are marks with the number of rows before them, as they went in and as they came out."""
+    """`sent_marks` and `received_marks` hold (number of rows before the mark, mark)."""
 
     def add(self, count: int, size: int, stamp: int | None) -> None:
-        first = len(self.added)
+        first = len(self.sent_rows)
         rows = [(first + at, bytes(size)) for at in range(count)]
-        self.added += [(row, stamp) for row in rows]
+        self.sent_rows += [(row, stamp) for row in rows]
         self.outgoing.add(rows, [] if stamp is None else [(at, stamp) for at in range(count)])
 
     def mark(self, mark: Mark) -> None:
-        self.sent.append((len(self.added), mark))
+        self.sent_marks.append((len(self.sent_rows), mark))
         self.outgoing.mark(mark)
 
     def next_mark(self, mark: Barrier | Tick) -> None:
-        """Send a mark with a number beyond those of all before."""
-        self.mark(mark._replace(number=len(self.sent) + 1))
+        """Send a mark with a number greater than those of all marks before."""
+        self.mark(mark._replace(number=len(self.sent_marks) + 1))
 
     @property
-    def ends(self) -> int:
-        return sum(isinstance(mark, End) for _, mark in self.marks)
+    def end_marks(self) -> int:
+        return sum(isinstance(mark, End) for _, mark in self.received_marks)
 
-    def carry(self, nbytes: int) -> None:
-        for received in self.there.carry(nbytes):
+    def transfer(self, nbytes: int) -> None:
+        for received in self.forward.transfer(nbytes):
             assert (received.sender, received.receiver, received.stream) == KEY
             assert isinstance(self.incoming, RemoteIncoming)
             if received.kind == frame.DATA:
@@ -84,8 +84,8 @@ class Ends:
             else:
                 self.incoming.deliver_mark(mark_of(received))
 
-    def carry_back(self, nbytes: int) -> None:
-        for received in self.back.carry(nbytes):
+    def transfer_back(self, nbytes: int) -> None:
+        for received in self.backward.transfer(nbytes):
             assert received.kind == frame.CREDIT
             assert (received.sender, received.receiver, received.stream) == KEY
             self.credited = (self.credited[0] + received.count, self.credited[1] + received.length)
@@ -98,12 +98,12 @@ class Ends:
         assert source is self.incoming
         if mark is not None:
             assert (rows, stamps, nbytes) == ((), (), 0)
-            self.marks.append((len(self.got), mark))
+            self.received_marks.append((len(self.received_rows), mark))
             return True
-        assert self.ends == 0
+        assert self.end_marks == 0
         stamp_of = dict(stamps)
         assert len(stamp_of) == len(stamps)
-        self.got += [(row, stamp_of.get(at)) for at, row in enumerate(rows)]
+        self.received_rows += [(row, stamp_of.get(at)) for at, row in enumerate(rows)]
         self.consumed += len(rows)
         self.incoming.consumed(len(rows), nbytes)
         return True
@@ -113,11 +113,11 @@ class Ends:
         self.flush_timer.flush_old()
 
     def check(self) -> None:
-        """What must hold at every moment."""
+        """Check the invariants, which hold at every moment."""
         out = self.outgoing
-        assert self.got == self.added[: len(self.got)]
-        assert self.marks == self.sent[: len(self.marks)]
-        assert out.tuples + len(out.pending) == len(self.added)
+        assert self.received_rows == self.sent_rows[: len(self.received_rows)]
+        assert self.received_marks == self.sent_marks[: len(self.received_marks)]
+        assert out.tuples + len(out.pending) == len(self.sent_rows)
         assert out.tuples - self.consumed <= self.window[0]
         assert out._credit_rows >= 0
         if out.blocked:
@@ -127,29 +127,29 @@ class Ends:
             assert out.tuples - self.credited[0] <= self.window[0]
 
     def settle(self) -> None:
-        """Let everything flow that can flow."""
+        """Transfer and consume until nothing moves."""
         while True:
-            before = (len(self.got), len(self.marks), len(self.there), len(self.back))
-            self.carry(1 << 30)
+            before = (len(self.received_rows), len(self.received_marks), len(self.forward), len(self.backward))
+            self.transfer(1 << 30)
             while self.consume():
                 self.check()
-            self.carry_back(1 << 30)
-            if before == (len(self.got), len(self.marks), len(self.there), len(self.back)):
+            self.transfer_back(1 << 30)
+            if before == (len(self.received_rows), len(self.received_marks), len(self.forward), len(self.backward)):
                 return
 
 
-def remote(rows: int, nbytes: int) -> Ends:
+def remote(rows: int, nbytes: int) -> ChannelEnds:
     flush_timer, queue, window = FlushTimer(), deque[Delivery](), Window(rows, nbytes)
-    there, back = Pipe(EPOCH), Pipe(EPOCH)
+    forward, backward = Pipe(EPOCH), Pipe(EPOCH)
     codec = Codec(SCHEMA)
-    outgoing = RemoteOutgoing(KEY, 1, window, flush_timer, codec, EPOCH, there)
-    incoming = RemoteIncoming(KEY, NAMES, queue, window, codec, EPOCH, back)
-    return Ends(outgoing, incoming, flush_timer, queue, window, there, back)
+    outgoing = RemoteOutgoing(KEY, 1, window, flush_timer, codec, EPOCH, forward)
+    incoming = RemoteIncoming(KEY, NAMES, queue, window, codec, EPOCH, backward)
+    return ChannelEnds(outgoing, incoming, flush_timer, queue, window, forward, backward)
 
 
-def local(rows: int, nbytes: int) -> Ends:
+def local(rows: int, nbytes: int) -> ChannelEnds:
     flush_timer, queue, window = FlushTimer(), deque[Delivery](), Window(rows, nbytes)
-    return Ends(*local_channel(KEY, 0, NAMES, queue, window, flush_timer), flush_timer, queue, window)
+    return ChannelEnds(*local_channel(KEY, 0, NAMES, queue, window, flush_timer), flush_timer, queue, window)
 
 
-BOTH = pytest.mark.parametrize("ends_of", [remote, local])
+BOTH_KINDS = pytest.mark.parametrize("ends_of", [remote, local])

@@ -24,20 +24,20 @@ Stream = tuple[Mapping[str, str], list[Row]]
 
 @st.composite
 def streams(draw: st.DrawFn, most: int = 30) -> Stream:
-    """A schema and some rows."""
+    """Draw a schema and rows."""
     kinds = draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
     rows = draw(st.lists(st.tuples(*(VALUES[kind] for kind in kinds)), min_size=1, max_size=most))
     return {f"f{at}": kind for at, kind in enumerate(kinds)}, rows
 
 
 class Encoders:
-    """Encoders of columns that go on from batch to batch."""
+    """Dictionary encoders that keep their dictionaries from batch to batch."""
 
     def __init__(self) -> None:
         self._of: dict[str, DictionaryEncoder] = {}
 
     def encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with its str and bytes columns encoded by dictionaries that grow."""
+        """Return the batch with its str and bytes columns encoded by growing dictionaries."""
         return pa.RecordBatch.from_arrays([*map(self._encoded, batch.schema, batch.columns)], names=batch.schema.names)
 
     def _encoded(self, field: pa.Field, column: pa.Array) -> pa.Array:
@@ -56,16 +56,16 @@ def in_chunks(
     encoded: Sequence[bool],
     encoders: Encoders | None = None,
 ) -> Columns:
-    """The rows as columns that begin anew at each cut; str and bytes of chunk i have a dictionary if `encoded[i]`.
+    """Return the rows as columns, with a new chunk at each cut.
 
-    Every other dictionary is that of all rows, so that it has entries without a row in its chunk; with `encoders`, all
-    grow from chunk to chunk.
+    Columns of str and bytes in chunk i have a dictionary if `encoded[i]`. Every other dictionary is that of all rows
+    and therefore has entries without a row in its chunk; with `encoders`, all dictionaries grow from chunk to chunk.
     """
     borders = [0, *sorted(cut for cut in set(cuts) if 0 < cut < len(rows)), len(rows)]
     whole = batch_of(schema, rows)
     chunks = []
     for at, (start, stop) in enumerate(pairwise(borders)):
-        # A slice of a larger batch, whose buffers begin elsewhere.
+        # A slice of a larger batch, whose buffers start elsewhere.
         chunk = whole.slice(start, stop - start)
         if encoded[at % len(encoded)] and encoders is not None:
             chunk = encoders.encoded(chunk)
@@ -76,13 +76,13 @@ def in_chunks(
 
 
 def with_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with all str and bytes columns dictionary-encoded."""
+    """Return the batch with all str and bytes columns dictionary-encoded."""
     columns = [column.dictionary_encode() if is_text(column) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def is_text(column: pa.Array) -> bool:
-    """Whether it is a plain column of str or bytes."""
+    """Return whether it is a plain column of str or bytes."""
     return bool(pa.types.is_string(column.type) or pa.types.is_binary(column.type))
 
 
@@ -90,6 +90,6 @@ CUTS = st.lists(st.integers(0, 30), max_size=3)
 ENCODED = st.lists(st.booleans(), min_size=1, max_size=3)
 
 
-def exactly(rows: Sequence[Row]) -> list[list[tuple[type, str]]]:
-    """Rows with the types of their fields and the bits of their floats, for 1 == 1.0 == True and 0.0 == -0.0."""
+def exact_values(rows: Sequence[Row]) -> list[list[tuple[type, str]]]:
+    """Return rows with field types and float bits, because 1 == 1.0 == True and 0.0 == -0.0."""
     return [[(type(value), value.hex() if isinstance(value, float) else repr(value)) for value in row] for row in rows]

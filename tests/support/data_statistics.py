@@ -1,4 +1,4 @@
-"""Statistics of raw data, by names that docs/reference/generators.md uses; they know nothing of generators."""
+"""Statistics of raw data, under the names of docs/reference/generators.md; independent of the generators."""
 
 import gzip
 from collections import Counter
@@ -16,7 +16,7 @@ TRIP = [
 
 
 def of_readings(path: Path) -> dict[str, float]:
-    """The start of a recording of smart plugs."""
+    """Return statistics of the start of a recording of smart plugs."""
     rows = pd.read_csv(path, header=None, names=READING)
     plug = ["house", "household", "plug"]
     load = rows[rows.property == 1]
@@ -39,7 +39,7 @@ def of_readings(path: Path) -> dict[str, float]:
 
 
 def of_minutes(on: "np.ndarray[tuple[int, int], np.dtype[np.bool_]]") -> dict[str, float]:
-    """Which plug (column) draws power in which minute (row), over twelve hours."""
+    """Return statistics of `on[minute, plug]`: whether a plug draws power, over twelve hours."""
     share = on.mean(axis=0)
     spells = {True: [], False: []}
     for plug in on[:, (share > 0) & (share < 1)].T:
@@ -55,7 +55,7 @@ def of_minutes(on: "np.ndarray[tuple[int, int], np.dtype[np.bool_]]") -> dict[st
 
 
 def minutes_of(path: Path) -> "np.ndarray[tuple[int, int], np.dtype[np.bool_]]":
-    """The same of a recording that has about one reading a minute."""
+    """Return `on[minute, plug]` of a recording with about one reading a minute, for `of_minutes`."""
     rows = pd.read_csv(path, header=None, names=READING)
     rows["at"] = rows.groupby(["household", "plug"]).cumcount()
     table = rows.pivot_table(index="at", columns=["household", "plug"], values="value")
@@ -63,7 +63,7 @@ def minutes_of(path: Path) -> "np.ndarray[tuple[int, int], np.dtype[np.bool_]]":
 
 
 def of_trips(path: Path) -> dict[str, float]:
-    """The start of a recording of taxi trips, on cells of 500 m."""
+    """Return statistics of the start of a recording of taxi trips, on cells of 500 m."""
     rows = pd.read_csv(path, header=None, names=TRIP, parse_dates=["pickup", "dropoff"])
     x = {end: np.floor((rows[f"{end}_x"] + 74.913585) / 0.005986 + 0.5) + 1 for end in ("from", "to")}
     y = {end: np.floor((41.474937 - rows[f"{end}_y"]) / 0.004491556 + 0.5) + 1 for end in ("from", "to")}
@@ -106,7 +106,7 @@ def of_trips(path: Path) -> dict[str, float]:
 
 
 def of_lines(path: Path) -> dict[str, float]:
-    """Text."""
+    """Return statistics of a text."""
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     text = raw.decode("utf-8-sig")
     lines, words = text.splitlines(), text.split()

@@ -1,7 +1,6 @@
-"""The kernel behind the CPU files of a tree: it refuses, clamps, rounds and ignores as drivers do.
+"""Fake kernel behind the CPU files of a tree: it refuses, clamps, rounds and ignores values as drivers do.
 
-All of its state is in the tree, so that a process that goes on after another was killed finds the machine as that
-one left it.
+All of its state is in the tree, so that another process finds the machine as a killed process left it.
 """
 
 import errno
@@ -18,11 +17,11 @@ from agents.host_files import HostFiles
 
 
 class FakeKernel(HostFiles):
-    """The files of a tree that `trees.processors` built.
+    """Files of a tree that `trees.processors` built.
 
     Args:
         root: the tree.
-        before_write: called before every write with its number (from 0) and path; what it raises, the write raises.
+        before_write: called before every write with its number (from 0) and path; the write raises what it raises.
     """
 
     def __init__(self, root: Path, before_write: Callable[[int, str], None] = lambda number, path: None) -> None:
@@ -71,13 +70,13 @@ class FakeKernel(HostFiles):
             raise _fault(errno.EACCES, path)
 
     def ignore(self, *paths: str) -> None:
-        """From now on writes of these files succeed without effect, in every process."""
+        """From now on, accept writes of these files without effect, in every process."""
         (self.root / "ignored").write_text("\n".join(paths))
 
     def boot(self) -> None:
-        """Make what follows from which CPUs are on: topology, masks and policies."""
+        """Create the files that depend on which CPUs are online: topology, masks and policies."""
         for name in self.kernel["policies"]:
-            # A policy that kernels keep was made when its CPUs were on.
+            # Kernels that keep policies created them while their CPUs were online.
             if self._working(name) or self.kernel["keeps_policies"]:
                 self._make_policy(name)
         self._describe()
@@ -209,14 +208,14 @@ class FakeKernel(HostFiles):
         self._hold(name)
 
     def _begin(self, name: str) -> None:
-        """The governor userspace begins with the clock that it finds; what it held before is forgotten."""
+        """Start the governor userspace at the current clock; the clock that it held before is forgotten."""
         if (self.root / CPU / f"cpufreq/{name}/scaling_setspeed").exists():
             self._held(name).write_text(self._text(f"cpufreq/{name}/scaling_max_freq"))
             self._put(f"cpufreq/{name}/scaling_setspeed", "<unsupported>")
             self._hold(name)
 
     def _hold(self, name: str) -> None:
-        """The governor userspace keeps to its clock as far as the limits let it, and shows what came of it."""
+        """Set the clock of the governor userspace within the limits, and show the result."""
         if self._text(f"cpufreq/{name}/scaling_governor") == "userspace" and self._held(name).exists():
             low, high = (int(self._text(f"cpufreq/{name}/scaling_{end}_freq")) for end in ("min", "max"))
             speed = min(max(int(self._held(name).read_text()), low), high)
@@ -272,14 +271,14 @@ class FakeKernel(HostFiles):
 
 
 def readable_files(root: Path) -> dict[str, str]:
-    """`all_files` without the policies that a kernel keeps, but does not show, while their CPUs are off."""
+    """Return `all_files` without policies that a kernel keeps but hides while their CPUs are offline."""
     kernel = FakeKernel(root)
     dark = [f"/{name}/" for name in kernel.kernel["policies"] if not kernel._working(name)]
     return {path: text for path, text in all_files(root).items() if not any(name in path for name in dark)}
 
 
 def all_files(root: Path) -> dict[str, str]:
-    """Everything below /sys of a tree, which is what must be the same again."""
+    """Return all files below /sys of a tree, by path, to compare with an earlier state."""
     return {
         str(path.relative_to(root)): path.read_text().strip()
         for path in sorted((root / "sys").rglob("*"))

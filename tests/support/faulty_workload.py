@@ -1,4 +1,4 @@
-"""A third party's workload whose operators do, at their checkpoints, what its parameter `deed` says."""
+"""Third-party workload whose operators fail at their checkpoints, as its parameter `action` says."""
 
 import json
 import sys
@@ -15,59 +15,59 @@ from workloads.workload import PreparedInput, Verdict
 NAME = "faulty"
 
 
-class Odd(BaseException):
-    """Nothing that anybody expects."""
+class UnexpectedError(BaseException):
+    """Exception that nothing handles."""
 
 
-class Unruly:
-    """Cannot be turned into a value of any type, nor into rows."""
+class NotIterable:
+    """Value that cannot be converted to any type, nor to rows."""
 
     def __iter__(self) -> Any:
-        raise Odd("no row")
+        raise UnexpectedError("no row")
 
 
 def install(site: Path) -> None:
-    """Make `site` a folder for PYTHONPATH in which this workload is installed."""
+    """Write the metadata that make `site`, a folder for PYTHONPATH, an installation of this workload."""
     info = site / f"{NAME}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[millrace.workloads]\n{NAME} = {__name__}:Faulty\n")
 
 
-class _Doer:
-    """Does a deed of its component, and notes when."""
+class _FaultyOperator:
+    """Performs the action of its component, and logs the time."""
 
     def open(self, context: Context) -> None:
-        component, _, self.deed = context.params["deed"].partition(" ")
+        component, _, self.action = context.params["action"].partition(" ")
         self.mine = component == context.component
         self.clock = Path(context.params["clock"])
         self.next, self.step = context.index, context.parallelism
 
-    def _do(self, deed: str) -> bool:
-        """Whether `deed` is to be done now."""
-        if not self.mine or self.deed != deed:
+    def _is_due(self, action: str) -> bool:
+        """Return whether `action` is due now; log the time if so."""
+        if not self.mine or self.action != action:
             return False
         with self.clock.open("a") as file:
             file.write(json.dumps(time.monotonic()) + "\n")
         return True
 
     def snapshot(self) -> Any:
-        if self._do("none"):
+        if self._is_due("none"):
             return None
-        if self._do("raise"):
+        if self._is_due("raise"):
             raise ValueError("no state today")
-        if self._do("exit"):
+        if self._is_due("exit"):
             sys.exit(3)
-        if self._do("odd"):
-            raise Odd("nothing that anybody expects")
+        if self._is_due("odd"):
+            raise UnexpectedError("nothing that anybody expects")
         return b"1"
 
     def restore(self, state: bytes) -> None:
-        if self._do("restore"):
+        if self._is_due("restore"):
             raise KeyError("state")
 
 
-class Counting(_Doer, Spout):
+class Counting(_FaultyOperator, Spout):
     """Emits 0, 1, 2, ..."""
 
     def next_batch(self, limit: int) -> Sequence[Row]:
@@ -76,8 +76,8 @@ class Counting(_Doer, Spout):
         return rows
 
 
-class Sink(_Doer, Bolt):
-    """Takes them, and settles what `deed` says."""
+class Sink(_FaultyOperator, Bolt):
+    """Accepts rows, and settles what `action` says."""
 
     answer_table: ClassVar[str] = "total"
     answer_schema: ClassVar[Mapping[str, str]] = {"sum": "int"}
@@ -86,9 +86,9 @@ class Sink(_Doer, Bolt):
         return NOTHING
 
     def settled(self) -> Iterable[Any]:
-        if self._do("settle exit"):
+        if self._is_due("settle exit"):
             sys.exit(3)
-        return [Unruly()] if self._do("settle odd") else ()
+        return [NotIterable()] if self._is_due("settle odd") else ()
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,11 @@ class FaultyParams:
     """Parameters of `faulty`.
 
     Attributes:
-        deed: component and what it does.
-        clock: file that gets the time of each deed.
+        action: component and its action.
+        clock: file that gets the time of each action.
     """
 
-    deed: str = ""
+    action: str = ""
     clock: str = ""
 
 

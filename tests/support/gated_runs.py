@@ -1,7 +1,6 @@
-"""Runs that follow communication schedules, which may change, and a gatekeeper who checks all that leaves.
+"""Runs with communication schedules, which may change, and a checker of everything that passes the gates.
 
-The coordinator, its slot clock and the tasks of all workers are the real ones; wires, disks, processes and time are
-scripted.
+The coordinator, its slot clock and the tasks of all workers are real; links, disks, processes and time are scripted.
 """
 
 import asyncio
@@ -13,11 +12,11 @@ from typing import Any, Literal
 from unittest import mock
 
 import virtual_time
-from exact import ExactLedger
+from exactly_once_oracle import ExactlyOnceOracle
 from msgspec.structs import replace
-from scripted import Limits, run_spec
+from random_topologies import describe_run, random_topology
 from scripted_cluster import ScriptedCluster
-from topologies import described, random_topology
+from scripted_run import Limits, run_spec
 
 from agents.protocol import Gates, Move, Schedule, Slot, TimeSlot
 from agents.worker.channels.channel import Incoming, Outgoing
@@ -33,18 +32,18 @@ from workloads.operators import STEP_NS
 from workloads.topology import Topology
 
 STEP_S = 0.001
-PATIENCE_S = 900.0
-"""Virtual time after which a run is stuck."""
+TIMEOUT_S = 900.0
+"""Virtual time after which a run counts as stuck."""
 
 
 def level_of(topology: Topology, component: str) -> int:
-    """Links on the longest path to a component."""
+    """Return the number of links on the longest path to a component."""
     inputs = topology.component[component].inputs
     return max((level_of(topology, entry.source) + 1 for entry in inputs), default=0)
 
 
 def random_gates(random: Random, topology: Topology, nodes: Sequence[str]) -> Gates:
-    """A schedule in which every pair of nodes has its turn once a round, in any order, with idle steps or without."""
+    """Return a random schedule with one step per round for every pair of nodes, with or without idle steps."""
     size = len(nodes)
     rows, columns, labels = (random.sample(range(size), size) for _ in range(3))
     steps: list[tuple[int | None, ...]] = [tuple(labels[(row + column) % size] for column in columns) for row in rows]
@@ -55,8 +54,8 @@ def random_gates(random: Random, topology: Topology, nodes: Sequence[str]) -> Ga
     return Gates(nodes=tuple(nodes), steps=tuple(steps), stages=stages, part_tuples=parts, overlap=overlap)
 
 
-class Gatekeeper:
-    """Watches everything that leaves: it must be the turn of its node, and one part per pair."""
+class GateChecker:
+    """Checks what leaves: its step must be active, and a pair of executors sends at most one part per slot."""
 
     def __init__(self, topology: Topology, marks: bool) -> None:
         """`marks`: whether there are barriers and ticks, for which rows of earlier slots may wait."""
@@ -66,12 +65,12 @@ class Gatekeeper:
         self._first: dict[EpochTasks, int] = {}
         """Time slot that counts as slot 0 of the schedule."""
         self._left: Counter[tuple[EpochTasks, int, int, int]] = Counter()
-        self.on_the_way = self.changes = self.overlapped = 0
+        self.in_flight = self.changes = self.overlapped = 0
         self.pairs: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Stand at all gates."""
+    def checking(self) -> Iterator[None]:
+        """Check all gates within the block."""
         handle_command, release, deliver = EpochTasks.handle_command, Gated.release, Incoming.deliver
         follow = EpochTasks.follow
         checker = self
@@ -83,7 +82,7 @@ class Gatekeeper:
             assert command.number == checker._last.get(tasks, command.number - 1) + 1, "a time slot was left out"
             overlaps = tasks.plan.spec.gates.overlap == "transfer"
             if tasks.epoch == 1 and command.number > max(checker._last.values(), default=-1):
-                assert not checker.on_the_way, "a time slot began before the last one was over"
+                assert not checker.in_flight, "a time slot began before the last one was over"
                 bolts = [bolt for other in checker._last for bolt in other.registry.bolts]
                 idle = all(bolt.router.blocked or not bolt.inputs.rows for bolt in bolts)
                 checker.overlapped += overlaps and not idle
@@ -111,7 +110,7 @@ class Gatekeeper:
             return rows
 
         def arriving(channel: Incoming, rows: Sequence[Any], *rest: Any) -> None:
-            checker.on_the_way -= len(rows)
+            checker.in_flight -= len(rows)
             deliver(channel, rows, *rest)
 
         with (
@@ -150,14 +149,14 @@ class Gatekeeper:
         pair = channel.id.sender, channel.id.receiver
         self._left[tasks, number, *pair] += rows
         assert self._left[tasks, number, *pair] <= tasks.plan.spec.gates.part_tuples, "more than a part in one slot"
-        self.on_the_way += rows
+        self.in_flight += rows
         if rows:
             names = [tasks.plan.executors[at].name for at in pair]
             self.pairs[tasks.epoch, number].add((names[0], names[1]))
 
 
 class GatedRun:
-    """A topology, its placement and its schedule, and what happens to it."""
+    """A topology, its placement and its schedule, with faults, moves and changes of the schedule."""
 
     def __init__(self, random: Random, seed: int, *, disturbed: bool, changing: bool = False) -> None:
         topology = random_topology(random)
@@ -165,9 +164,9 @@ class GatedRun:
         slots = [Slot(node, slot) for node in self.nodes for slot in range(2)]
         self.places = [random.choice(slots) for _ in topology.executors]
         records = random.choice([300, 300, 100, 40, 0])
-        self.ledger = ExactLedger(topology, records, self.places, tick_every=random.choice([0, 0, 5]))
+        self.oracle = ExactlyOnceOracle(topology, records, self.places, tick_every=random.choice([0, 0, 5]))
         self.gates = random_gates(random, topology, self.nodes)
-        self.limits = Limits.drawn(random)
+        self.limits = Limits.random(random)
         self.rate = random.choice([{"kind": "max"}, {"kind": "constant", "tuples_per_s": 1e9 / STEP_NS}])
         self.stop_ns = random.choice([0, 100_000_000, 10**12])
         names = [executor.name for executor in topology.executors]
@@ -184,22 +183,22 @@ class GatedRun:
                 for _ in range(random.choice([1, 2]))
             ]
         self.changes: list[float] = []
-        """When the schedule changes, and with it the nodes in use."""
+        """Times at which the schedule changes, and with it the nodes in use."""
         if changing:
             self.changes = sorted(random.uniform(0.0, 0.2) for _ in range(random.choice([1, 2, 4])))
         self.checkpoint_s = 0.0 if not disturbed and random.random() < 0.3 else 0.05
         self.seed = seed
         self.outcomes: Counter[str] = Counter()
         self.kill_when: Literal["", "requested", "sent"] = ""
-        """Kill a worker when a change of the schedule has been requested, or sent and not received by all."""
+        """Kill a worker when a change of the schedule is requested, or sent and not yet received by all."""
         self.restart: RestartRules | None = None
 
     def __repr__(self) -> str:
-        return described(self, "gates", "rate", "limits", "faults", "moves", "changes", "checkpoint_s", "stop_ns")
+        return describe_run(self, "gates", "rate", "limits", "faults", "moves", "changes", "checkpoint_s", "stop_ns")
 
-    async def play(self) -> ScriptedCluster:
+    async def execute(self) -> ScriptedCluster:
         random = Random(self.seed)  # noqa: S311 - it must be repeatable
-        topology = self.ledger.topology
+        topology = self.oracle.topology
 
         def left_of(lost: Set[str]) -> list[str]:
             return [node for node in self.nodes if node not in lost]
@@ -212,8 +211,8 @@ class GatedRun:
 
         spec = replace(run_spec(topology, self.places, self.seed, rate=self.rate), gates=self.gates)
         moves = tuple(sorted(self.moves, key=lambda plan: plan.at_s))
-        course = ControlSettings((), self.checkpoint_s, moves, restart=self.restart)
-        cluster = ScriptedCluster(spec, self.ledger.operator, self.limits, course, self.nodes, place, gates)
+        settings = ControlSettings((), self.checkpoint_s, moves, restart=self.restart)
+        cluster = ScriptedCluster(spec, self.oracle.operator, self.limits, settings, self.nodes, place, gates)
         faults = list(self.faults)
         async with cluster.coordinator as coordinator:
             running = asyncio.create_task(_conduct(coordinator, self.stop_ns))
@@ -229,7 +228,7 @@ class GatedRun:
                     self.kill_when = ""
                     _break(cluster, "worker", random)
                 cluster.step(random, random.choice([0, 3_000_000]))
-                assert loop.time() < PATIENCE_S, "stuck"
+                assert loop.time() < TIMEOUT_S, "stuck"
             running.result()
             changing.cancel()
         return cluster
@@ -253,7 +252,7 @@ class GatedRun:
             )
             waves = [moves] if any(move.to != workers.places[move.executor] for move in moves) else []
             waves = [tuple(move for move in wave if move.to != workers.places[move.executor]) for wave in waves]
-            gates = random_gates(random, self.ledger.topology, nodes)
+            gates = random_gates(random, self.oracle.topology, nodes)
             schedule = CommunicationSchedule(gates.nodes, gates.steps, gates.stages)
             number = None if self.restart is None else 1
             carried = await cluster.coordinator._checkpoint_loop.carry(number, waves, schedule)
@@ -288,7 +287,7 @@ def _break(cluster: ScriptedCluster, what: str, random: Random) -> None:
 
 
 def check_measures(record: SlotRecord) -> None:
-    """Check what a record says of stages, buffers and nodes."""
+    """Check the stages, buffers and nodes of a record."""
     assert sum(int(pair.rpartition("=")[2]) for pair in record.node_parts.split()) == record.parts
     assert record.queued_rows >= record.waiting
     assert (record.queued_bytes > 0) == (record.queued_rows > 0)
@@ -296,14 +295,14 @@ def check_measures(record: SlotRecord) -> None:
     assert record.packed_ns is None or record.processed_ns is not None
 
 
-def play(run: GatedRun) -> tuple[ScriptedCluster, Gatekeeper]:
-    """Play it and check its answer and its time slots."""
-    marks = bool(run.moves or run.changes or run.checkpoint_s or run.ledger.tick_every)
-    checker = Gatekeeper(run.ledger.topology, marks)
-    with run.limits.applied(), checker.watching():
-        cluster = virtual_time.run(run.play())
-    run.ledger.positions = cluster.coordinator.positions
-    run.ledger.check_answer(cluster.answer())
+def run_and_check(run: GatedRun) -> tuple[ScriptedCluster, GateChecker]:
+    """Execute a run; check its answer and its time slots."""
+    marks = bool(run.moves or run.changes or run.checkpoint_s or run.oracle.tick_every)
+    checker = GateChecker(run.oracle.topology, marks)
+    with run.limits.applied(), checker.checking():
+        cluster = virtual_time.run(run.execute())
+    run.oracle.positions = cluster.coordinator.positions
+    run.oracle.check_answer(cluster.answer())
     by_epoch: dict[int, list[int]] = defaultdict(list)
     for record in cluster.slots:
         by_epoch[record.epoch].append(record.number)

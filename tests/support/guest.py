@@ -1,11 +1,11 @@
-"""A guest: a whole machine in a process, with a kernel of its own, reached over SSH on a port of 127.0.0.1.
+"""Virtual machine with a kernel of its own, reached over SSH on a port of 127.0.0.1.
 
-Its processors are emulated (qemu's TCG), so that it is the same machine on every host, and slow. It has two cores of
-two siblings, clocks that can be set, and a disk that keeps what is written until the process ends. What it has besides
-is its `Hardware`.
+Its processors are emulated (qemu's TCG); it is therefore the same machine on every host, and slow. It has two cores
+with two threads each, adjustable clocks, and a disk that keeps writes until the process ends. The rest is its
+`Hardware`.
 
-On busy hosts a start may come to a halt half-way: then the reset button is pressed. About one in twenty did while the
-kernel trusted the processors' counter of cycles (TSC), which it measures in passing; now it is told not to.
+On busy hosts a boot may hang; the machine is then reset. One boot in twenty hung while the kernel trusted the
+processor's time stamp counter (TSC), which it calibrates at boot; `tsc=unstable` disables that.
 """
 
 import os
@@ -26,33 +26,33 @@ from guest_image import Image
 from inventory.parent_death import end_with
 
 ADDRESS = "127.0.0.1"
-LISTENS = "Server listening on 0.0.0.0 port 22."
-"""What its SSH server says once per start of the machine."""
+LISTENING_MESSAGE = "Server listening on 0.0.0.0 port 22."
+"""Message of its SSH server, once per boot."""
 
 COMMAND_S, END_S = 300.0, 20.0
-"""How long it may take to do what it is told, and to end; a host that is busy is slow."""
+"""Timeouts of a command and of the shutdown; a busy host is slow."""
 
-KERNEL_WORDS = "console=ttyS0 loglevel=4 net.ifnames=0 panic=1 mitigations=off tsc=unstable"
+KERNEL_ARGUMENTS = "console=ttyS0 loglevel=4 net.ifnames=0 panic=1 mitigations=off tsc=unstable"
 
 STARTS = 4
-"""How often it may try to."""
+"""Maximum number of boot attempts."""
 
 
 class Hardware(NamedTuple):
-    """In what guests differ, besides their images.
+    """Differences between guests in addition to their images.
 
     Attributes:
-        memory_mb: its memory, in units of 1024**2 bytes.
-        start_s: how long it may take to start.
-        words: what its kernel is told besides.
-        reaches_out: whether it reaches what its host reaches; else only its SSH server leads to it.
-        devices: what it has besides, as qemu's arguments.
+        memory_mb: memory, in units of 1024**2 bytes.
+        start_s: timeout of a boot.
+        kernel_arguments: additional kernel arguments.
+        has_internet: whether it reaches what its host reaches; otherwise only its SSH server is reachable.
+        devices: additional devices, as qemu arguments.
     """
 
     memory_mb: int = 512
     start_s: float = 120.0
-    words: tuple[str, ...] = ()
-    reaches_out: bool = False
+    kernel_arguments: tuple[str, ...] = ()
+    has_internet: bool = False
     devices: tuple[str, ...] = ()
 
 
@@ -63,15 +63,15 @@ class Guest:
     """A running guest.
 
     Args:
-        image: what it is made of.
+        image: its image.
         folder: for its log, its inventories and the sockets of SSH connections; a short path.
-        hardware: what it is made with.
+        hardware: its hardware.
     """
 
     def __init__(self, image: Image, folder: Path, hardware: Hardware = SMALL) -> None:
         self._folder = folder
         self._hardware = hardware
-        # Another run of the tests may remove the image once it is out of date.
+        # Another test run may remove an outdated image.
         self._key = Path(shutil.copy(image.key, folder))
         self._log = folder / "console.log"
         self._known_hosts = folder / "known_hosts"
@@ -79,18 +79,18 @@ class Guest:
             self.port: int = probe.getsockname()[1]
         self._known_hosts.write_text(f"[{ADDRESS}]:{self.port} {image.host_key}\n")
         self._log.touch()
-        with (folder / "qemu.log").open("wb") as said:
+        with (folder / "qemu.log").open("wb") as output:
             self._process = subprocess.Popen(
                 self._command(image),
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 preexec_fn=end_with(os.getpid()),
             )
         self._starts = 0
 
     def wait_until_up(self) -> None:
-        """Wait until it has started once more and can be logged in to."""
+        """Wait for one more boot until it accepts logins."""
         self._starts += 1
         for _ in range(STARTS - 1):
             if self._is_up_in_time():
@@ -100,44 +100,44 @@ class Guest:
 
     @property
     def console(self) -> str:
-        """Everything that its kernel and its first process have said."""
+        """Output of its kernel and its first process."""
         return self._log.read_text(errors="replace")
 
     def ssh(self, command: str, content: bytes = b"", seconds: float = COMMAND_S) -> subprocess.CompletedProcess[bytes]:
-        """Have root's shell do something, `content` being its standard input."""
+        """Run a shell command as root, with `content` as its standard input."""
         return subprocess.run([*self._ssh(), command], input=content, capture_output=True, check=False, timeout=seconds)
 
-    def says(self, command: str, content: bytes = b"", seconds: float = COMMAND_S) -> str:
-        """What such a command prints; it must succeed."""
+    def output_of(self, command: str, content: bytes = b"", seconds: float = COMMAND_S) -> str:
+        """Return the output of a command that must succeed."""
         done = self.ssh(command, content, seconds)
         assert done.returncode == 0, f"{command}: {done.returncode}: {done.stderr.decode()}"
         return done.stdout.decode().strip()
 
     def write(self, path: str, value: str) -> str:
-        """Write to a file as a kernel's file is written to, and return what was refused; empty when nothing was."""
+        """Write to a file of the kernel with one write call; return the error message, empty on success."""
         program = f"import os; os.write(os.open({path!r}, os.O_WRONLY), {value.encode()!r})"
         done = self.ssh(f"python3 -c {shlex.quote(program)}")
         return done.stderr.decode().strip().rpartition("\n")[2] if done.returncode else ""
 
     def read(self, *paths: str) -> dict[str, str]:
-        """The lines of files, by path; patterns of the shell are welcome, files that cannot be read are left out."""
-        lines = self.says(f"grep -rs . {' '.join(paths)} || true").splitlines()
+        """Return the lines of files by path; shell patterns are allowed, unreadable files are left out."""
+        lines = self.output_of(f"grep -rs . {' '.join(paths)} || true").splitlines()
         return dict(line.partition(":")[::2] for line in lines)
 
     def restart(self) -> None:
-        """Press the machine's reset button, with all that is written safe on its disk."""
-        self.says("sync")
+        """Reset the machine after flushing its disk."""
+        self.output_of("sync")
         self.reset()
 
     def reset(self) -> None:
-        """Press the machine's reset button, whatever it is doing."""
+        """Reset the machine immediately."""
         self._hang_up()
         self._reset()
         self.wait_until_up()
 
     def _is_up_in_time(self) -> bool:
         deadline = time.monotonic() + self._hardware.start_s
-        while self.console.count(LISTENS) < self._starts:
+        while self.console.count(LISTENING_MESSAGE) < self._starts:
             assert self._process.poll() is None, (self._folder / "qemu.log").read_text()
             if time.monotonic() > deadline:
                 return False
@@ -148,15 +148,15 @@ class Guest:
         with socket.socket(socket.AF_UNIX) as monitor:
             monitor.connect(str(self._folder / "monitor"))
             monitor.sendall(b"system_reset\n")
-            # It greets, repeats the command and prompts again once that is done.
-            said = b""
-            while said.count(b"(qemu)") < 2:
+            # The monitor greets, echoes the command, and prompts again once it is executed.
+            output = b""
+            while output.count(b"(qemu)") < 2:
                 part = monitor.recv(4096)
                 assert part, "the guest has ended"
-                said += part
+                output += part
 
     def end(self) -> None:
-        """End it; nothing remains."""
+        """Shut it down; no process remains."""
         self._hang_up()
         self._process.terminate()
         try:
@@ -165,8 +165,8 @@ class Guest:
             self._process.kill()
             self._process.wait()
 
-    def reached_by(self) -> dict[str, object]:
-        """The variables of Ansible by which it is reached, but for the user."""
+    def ansible_variables(self) -> dict[str, object]:
+        """Return the Ansible variables of its SSH connection, without the user."""
         return {
             "ansible_host": ADDRESS,
             "ansible_port": self.port,
@@ -177,10 +177,10 @@ class Guest:
         }
 
     def inventory(self, **variables: object) -> Path:
-        """An inventory of this one machine, with what is asked of it."""
+        """Write an inventory of this machine with the given variables."""
         root = {"ansible_user": "root", "millrace_user": "root", "millrace_service_manager": "none"}
         path = self._folder / "guest.yml"
-        path.write_text(yaml.safe_dump({"workers": {"hosts": {"guest": self.reached_by() | root | variables}}}))
+        path.write_text(yaml.safe_dump({"workers": {"hosts": {"guest": self.ansible_variables() | root | variables}}}))
         return path
 
     def _ssh(self) -> list[str]:
@@ -192,15 +192,15 @@ class Guest:
             "ControlPersist": "60",
             "ControlPath": f"{self._folder}/%C",
         }
-        words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        return ["ssh", "-F", "none", "-i", str(self._key), *words, "-p", str(self.port), f"root@{ADDRESS}"]
+        kernel_arguments = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        return ["ssh", "-F", "none", "-i", str(self._key), *kernel_arguments, "-p", str(self.port), f"root@{ADDRESS}"]
 
     def _hang_up(self) -> None:
-        """End the connections that wait for a next command: a machine that starts anew knows nothing of them."""
+        """Close persistent connections, which a restarted machine does not know."""
         subprocess.run([*self._ssh(), "-O", "exit"], capture_output=True, check=False, timeout=COMMAND_S)
 
     def _command(self, made: Image) -> list[str]:
-        restrict = "off" if self._hardware.reaches_out else "on"
+        restrict = "off" if self._hardware.has_internet else "on"
         return [
             "qemu-system-x86_64",
             *("-accel", "tcg,thread=single", "-cpu", "Skylake-Client-v3"),
@@ -208,7 +208,7 @@ class Guest:
             *("-nodefaults", "-display", "none", "-serial", f"file:{self._log}"),
             *("-monitor", f"unix:{self._folder}/monitor,server=on,wait=off"),
             *("-kernel", str(made.kernel), "-initrd", str(made.initramfs)),
-            *("-append", " ".join([KERNEL_WORDS, *self._hardware.words])),
+            *("-append", " ".join([KERNEL_ARGUMENTS, *self._hardware.kernel_arguments])),
             *("-drive", f"file={made.disk},if=virtio,format=raw,snapshot=on"),
             *("-netdev", f"user,id=net,restrict={restrict},hostfwd=tcp:{ADDRESS}:{self.port}-:22"),
             *("-device", "virtio-net-pci,netdev=net,romfile="),
@@ -219,7 +219,7 @@ class Guest:
 
 @contextmanager
 def guest(image: Image, hardware: Hardware = SMALL) -> Iterator[Guest]:
-    """A guest that is up; it ends with the block, and with this process whatever ends that."""
+    """Start a guest; it ends with the block, and with this process."""
     with tempfile.TemporaryDirectory(prefix="millrace-vm-") as folder:
         made = Guest(image, Path(folder), hardware)
         try:

@@ -1,4 +1,4 @@
-"""The CPUs of a guest: what its kernel says of them, and the program `agents.cpu` that sets them there."""
+"""CPUs of a guest: files of its kernel, and the program `agents.cpu` that sets them there."""
 
 import json
 import shlex
@@ -28,43 +28,43 @@ with CpuControl(HostFiles(), "the campaign of alice") as control:
     print("held" if answer.ok else answer.to_document(), flush=True)
     time.sleep(3600)
 """
-"""A campaign's part on a node: it sets CPUs and holds them."""
+"""What a campaign does on a node: set CPUs and hold them."""
 
 
 class GuestCpus:
-    """The CPUs of a guest that is up."""
+    """CPUs of a running guest."""
 
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
         archive = plugin("lookup_plugins", "millrace_archive").archive()
-        # Out of its archive the program starts faster: Python keeps what it has compiled.
-        guest.says(f"cat >{FOLDER}.zip; python3 -m zipfile -e {FOLDER}.zip {FOLDER}", archive)
+        # Unpacked, the program starts faster: Python caches the bytecode.
+        guest.output_of(f"cat >{FOLDER}.zip; python3 -m zipfile -e {FOLDER}.zip {FOLDER}", archive)
 
     def settings(self) -> dict[str, str]:
-        """What the kernel's files say; those of a core that is off are left out."""
+        """Return the kernel's settings; those of offline cores are left out."""
         return {path.removeprefix(f"{CPU}/"): value for path, value in self._guest.read(*FILES).items()}
 
     def online(self) -> str:
-        """The kernel's list of CPUs on line."""
-        return self._guest.says(f"cat {CPU}/online")
+        """Return the kernel's list of online CPUs."""
+        return self._guest.output_of(f"cat {CPU}/online")
 
-    def ask(self, verb: str, status: int = 0, **request: Any) -> dict[str, Any]:
-        """The program's answer to one request, which must end with this exit status."""
+    def run(self, verb: str, status: int = 0, **request: Any) -> dict[str, Any]:
+        """Run the program with one request; return its answer and check its exit status."""
         done = self._guest.ssh(f"{PYTHON} -m agents.cpu {verb}", json.dumps(request).encode())
         assert done.returncode == status, (done.stdout.decode(), done.stderr.decode())
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
     def hold(self, **settings: Any) -> int:
-        """Set CPUs as a campaign does, in a process that holds them; its id."""
+        """Set CPUs in a process that holds them, as a campaign does; return its process id."""
         program = shlex.quote(HOLDER % settings)
-        pid = self._guest.says(f"{PYTHON} -c {program} >/run/holder.log 2>&1 </dev/null & echo $!")
-        assert self.eventually("test -s /run/holder.log"), "nothing is set"
-        assert self._guest.says("cat /run/holder.log") == "held"
+        pid = self._guest.output_of(f"{PYTHON} -c {program} >/run/holder.log 2>&1 </dev/null & echo $!")
+        assert self.wait_for("test -s /run/holder.log"), "nothing is set"
+        assert self._guest.output_of("cat /run/holder.log") == "held"
         return int(pid)
 
-    def eventually(self, command: str, seconds: float = 120) -> bool:
-        """Whether a command succeeds before long."""
+    def wait_for(self, command: str, seconds: float = 120) -> bool:
+        """Return whether a command succeeds before the timeout."""
         deadline = time.monotonic() + seconds
         while self._guest.ssh(command).returncode:
             if time.monotonic() > deadline:

@@ -1,6 +1,7 @@
-"""The image of a guest: kernel, first file system, disk, tables of its firmware, and the keys that open it.
+"""Image of a guest: kernel, initramfs, disk, firmware tables and SSH keys.
 
-It is built once from packages of Debian, in a folder of the user's cache, and again when these or this recipe change.
+It is built from Debian packages, cached in the user's cache folder, and rebuilt when the packages or this recipe
+change.
 """
 
 import fcntl
@@ -14,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from guest_packages import NAMES, Apt, program_path, run_told
+from guest_packages import NAMES, Apt, program_path, run_checked
 
 RECIPE = Path(__file__).parent / "guest"
-"""Files that go into the image as they are, or compiled."""
+"""Files that are copied or compiled into the image."""
 
 RECIPES = (Path(__file__), Path(__file__).with_name("guest_packages.py"))
-"""Programs whose change makes an image out of date."""
+"""Programs whose change makes an image outdated."""
 
 MODULES = (
     "virtio_pci",
@@ -32,10 +33,10 @@ MODULES = (
     "cpufreq_powersave",
     "cpufreq_userspace",
 )
-"""Kernel modules that are loaded at the start, those that they need before them."""
+"""Kernel modules that are loaded at boot, after those that they depend on."""
 
 DISK_SIZE = "512M"
-"""Of which most is a hole in the file."""
+"""Most of the file is a hole."""
 
 ACCOUNTS = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nsshd:x:101:65534::/run/sshd:/usr/sbin/nologin\n",
@@ -45,28 +46,28 @@ ACCOUNTS = {
 
 
 class Image(NamedTuple):
-    """A folder with everything that qemu and SSH need."""
+    """Folder with everything that qemu and SSH need."""
 
     folder: Path
 
     @property
     def kernel(self) -> Path:
-        """The kernel."""
+        """Kernel image."""
         return self.folder / "kernel"
 
     @property
     def initramfs(self) -> Path:
-        """What the kernel starts with."""
+        """Initramfs."""
         return self.folder / "initramfs"
 
     @property
     def disk(self) -> Path:
-        """Its root, a raw ext4; guests write to copies."""
+        """Root disk, raw ext4; guests write to snapshots."""
         return self.folder / "disk"
 
     @property
     def tables(self) -> Path:
-        """What its firmware says of its processors."""
+        """Firmware tables with the processors' clocks."""
         return self.folder / "clocks.aml"
 
     @property
@@ -76,30 +77,30 @@ class Image(NamedTuple):
 
     @property
     def release(self) -> str:
-        """Its kernel's version, as `uname -r` has it."""
+        """Kernel release, as in `uname -r`."""
         return (self.folder / "release").read_text()
 
     @property
     def host_key(self) -> str:
-        """Public key of its SSH server."""
+        """Public key of the SSH server."""
         return " ".join((self.folder / "host_key.pub").read_text().split()[:2])
 
 
 def image() -> Image:
-    """A small image, of packages that are unpacked and not installed: its first process is a shell script."""
+    """Return the small image: packages unpacked but not installed, a shell script as the first process."""
     return cached("guest", NAMES, [*RECIPES, RECIPE], _build)
 
 
 def cached(
     kind: str, packages: Sequence[str], recipe: Sequence[Path], build: Callable[[Apt, Path, Image], None]
 ) -> Image:
-    """An image from the user's cache, built if it is not there; older ones of its kind go.
+    """Return an image from the user's cache; build it if it is missing, and remove older ones of its kind.
 
     Args:
         kind: name of its folder.
-        packages: of Debian, what it is made of: it is built anew when there are newer ones,
-        recipe: and when these files, or files in these folders, change.
-        build: makes it, of these packages, with a new folder for its root, in a folder that is there.
+        packages: Debian packages; newer versions trigger a rebuild.
+        recipe: files, or folders of files, whose changes trigger a rebuild.
+        build: builds it from the packages, with a new folder for the root, in an existing folder.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millrace" / kind
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -120,7 +121,7 @@ def cached(
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Two test runs of one user build one after the other."""
+    """Lock the folder, so that two test runs of one user build one after the other."""
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -138,7 +139,7 @@ def _build(apt: Apt, root: Path, made: Image) -> None:
     (modules,) = (root / "lib" / "modules").iterdir()
     subprocess.run([str(busybox), "depmod", "-b", str(root), modules.name], check=True, timeout=60)
     make_boot(root, made)
-    # All modules that are needed are in the kernel's first file system.
+    # The initramfs contains all required modules.
     shutil.rmtree(root / "lib" / "modules")
     shutil.rmtree(root / "boot")
     for name, text in ACCOUNTS.items():
@@ -154,10 +155,10 @@ def _build(apt: Apt, root: Path, made: Image) -> None:
 
 
 def make_boot(root: Path, made: Image) -> None:
-    """All of an image but its disk: keys, tables, kernel and what that starts with, from the packages in a root."""
+    """Make everything but the disk: keys, firmware tables, kernel and initramfs, from the packages in a root."""
     for name in ("key", "host_key"):
-        run_told(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "guest", "-f", str(made.folder / name)])
-    run_told(["iasl", "-p", str(made.tables.with_suffix("")), str(RECIPE / "clocks.asl")])
+        run_checked(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "guest", "-f", str(made.folder / name)])
+    run_checked(["iasl", "-p", str(made.tables.with_suffix("")), str(RECIPE / "clocks.asl")])
     (kernel,) = (root / "boot").glob("vmlinuz-*")
     release = kernel.name.removeprefix("vmlinuz-")
     shutil.copy(kernel, made.kernel)
@@ -166,14 +167,14 @@ def make_boot(root: Path, made: Image) -> None:
 
 
 def make_disk(root: Path, made: Image, size: str) -> None:
-    """The disk of an image: a file system with everything that is in a root."""
+    """Make the disk: a file system with the contents of a root."""
     program = program_path("mkfs.ext4")
     assert program is not None
-    run_told([program, "-q", "-E", "root_owner=0:0", "-d", str(root), str(made.disk), size])
+    run_checked([program, "-q", "-E", "root_owner=0:0", "-d", str(root), str(made.disk), size])
 
 
 def _initramfs(root: Path, release: str) -> bytes:
-    """What mounts the disk: a shell, the modules, and the script that loads them."""
+    """Return the initramfs: a shell, the modules, and the script that loads them and mounts the disk."""
     folder = root / "lib" / "modules" / release
     modules = _in_order((folder / "modules.dep").read_text())
     files = {
@@ -189,7 +190,7 @@ def _initramfs(root: Path, release: str) -> bytes:
 
 
 def _in_order(dependencies: str) -> list[str]:
-    """Files of the modules, each after those that it needs; `dependencies` is what depmod writes."""
+    """Return module files, each after those that it depends on; `dependencies` is the output of depmod."""
     lines = (line.split() for line in dependencies.splitlines())
     needed = {first.removesuffix(":"): rest for first, *rest in lines}
     path_of = {Path(path).name.partition(".")[0]: path for path in needed}
@@ -207,7 +208,7 @@ def _in_order(dependencies: str) -> list[str]:
 
 
 def _entry(name: str, mode: int, content: bytes = b"", device: tuple[int, int] = (0, 0)) -> bytes:
-    """One file of a cpio archive in the format that kernels read (newc), owned by root."""
+    """Return one file of a cpio archive in the kernel's format (newc), owned by root."""
     path = name.encode() + b"\0"
     numbers = (0, mode, 0, 0, 1, 0, len(content), 0, 0, *device, len(path), 0)
     head = b"070701" + b"".join(b"%08x" % number for number in numbers) + path

@@ -1,4 +1,4 @@
-"""A lab: two whole Debians, with a network between them that nobody else is on."""
+"""Lab of two Debian machines with a private network between them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,21 +11,21 @@ from guest import Guest, Hardware
 from guest_image import Image
 
 ADDRESSES = {"n1": "10.9.8.1", "n2": "10.9.8.2"}
-"""Of the nodes, in the network between them; files of the image give them to the machines by their MAC addresses."""
+"""Addresses in the private network; files of the image assign them by MAC address."""
 
-FOUND = Path(__file__).with_name("debian_found.sh")
-"""What a shell does to say what a machine is like."""
+STATE_SCRIPT = Path(__file__).with_name("debian_state.sh")
+"""Shell script that prints the state of a machine."""
 
 START_S = 900.0
-"""It takes 20 s of one core's time to start, and a host may have many other things to do."""
+"""A boot takes 20 s of CPU time on one core, and the host may be busy."""
 
 
 class Lab:
-    """Two guests that are up.
+    """Two running guests.
 
     Attributes:
-        folder: for inventories and what lies beside them.
-        nodes: the machines, by name.
+        folder: folder of inventories and related files.
+        nodes: machines by name.
         key: the operator's public key.
     """
 
@@ -34,16 +34,17 @@ class Lab:
         self.nodes = nodes
         self.key = key
 
-    def found(self) -> dict[str, list[str]]:
-        """What the machines are like, by name."""
+    def state(self) -> dict[str, list[str]]:
+        """Return the state of the machines, by name."""
         return {
-            name: sorted(node.says("bash -s", FOUND.read_bytes()).splitlines()) for name, node in self.nodes.items()
+            name: sorted(node.output_of("bash -s", STATE_SCRIPT.read_bytes()).splitlines())
+            for name, node in self.nodes.items()
         }
 
     def inventory(self, variables: Mapping[str, object], **of_nodes: Mapping[str, object]) -> Path:
-        """An inventory of the two, with what is asked of both, and of each."""
+        """Write an inventory of both machines, with common variables and variables per node."""
         hosts = {
-            name: {**node.reached_by(), "millrace_address": ADDRESSES[name], **of_nodes.get(name, {})}
+            name: {**node.ansible_variables(), "millrace_address": ADDRESSES[name], **of_nodes.get(name, {})}
             for name, node in self.nodes.items()
         }
         path = self.folder / "lab.yml"
@@ -57,19 +58,19 @@ def _hardware(name: str, folder: Path) -> Hardware:
     ends = f"local.type=unix,local.path={folder}/{name}.lan,remote.type=unix,remote.path={folder}/{other}.lan"
     mac = f"52:54:00:4d:52:{int(ADDRESSES[name].rpartition('.')[2]):02x}"
     return Hardware(
-        # On the first there are a Spark master, a worker, its executor and a driver at a time, each with a JVM.
+        # n1 runs a Spark master, a worker, its executor and a driver at a time, each with a JVM.
         memory_mb=2560,
         start_s=START_S,
-        # What the system logs comes to the console, too, its SSH server's words among it.
-        words=(f"systemd.hostname={name}", "systemd.journald.forward_to_console=1"),
-        reaches_out=True,
+        # The system log, including the SSH server's messages, goes to the console, too.
+        kernel_arguments=(f"systemd.hostname={name}", "systemd.journald.forward_to_console=1"),
+        has_internet=True,
         devices=("-netdev", f"dgram,id=lan,{ends}", "-device", f"virtio-net-pci,netdev=lan,mac={mac},romfile="),
     )
 
 
 @contextmanager
 def lab(image: Image) -> Iterator[Lab]:
-    """Two guests that are up, with all of their services started; they end with the block."""
+    """Start two guests with all of their services; they end with the block."""
     with TemporaryDirectory(prefix="millrace-lab-") as place, ExitStack() as ending:
         folder = Path(place)
         nodes = {}
@@ -79,5 +80,5 @@ def lab(image: Image) -> Iterator[Lab]:
             ending.callback(nodes[name].end)
         for node in nodes.values():
             node.wait_until_up()
-            node.says("systemctl is-system-running --wait")
+            node.output_of("systemctl is-system-running --wait")
         yield Lab(folder, nodes, image.key.with_suffix(".pub").read_text().strip())

@@ -1,6 +1,6 @@
-"""Debian packages for a guest: found and fetched by the apt of this machine, unpacked and not installed.
+"""Debian packages for a guest, downloaded by apt of this machine; unpacked, not installed.
 
-The machine's own sources, proxies and keys are used, and nothing of its state is touched: no root is needed.
+The machine's sources, proxies and keys are used and its state is not changed; no root is needed.
 """
 
 import platform
@@ -25,7 +25,7 @@ NAMES = (
     "python3",
     "sed",
 )
-"""What is in a guest; what these depend on comes with them."""
+"""Packages of a guest; their dependencies are added."""
 
 PROGRAMS = {
     "qemu-system-x86_64": "qemu-system-x86",
@@ -37,14 +37,14 @@ PROGRAMS = {
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
 }
-"""Program -> Debian's package of it."""
+"""Program -> its Debian package."""
 
-UNREAD = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/cache")
+UNUSED_FOLDERS = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/cache")
 """Folders that no program of a guest reads."""
 
 
-def why_not(programs: Mapping[str, str] = PROGRAMS) -> str | None:
-    """Why no guest can be built here with these programs (program -> package), or None."""
+def unsupported_reason(programs: Mapping[str, str] = PROGRAMS) -> str | None:
+    """Return why no guest can be built on this host with these programs (program -> package), or None."""
     if platform.machine() != "x86_64":
         return f"a guest is an x86-64 machine, this is {platform.machine()}"
     missing = [program for program in programs if program_path(program) is None]
@@ -56,16 +56,16 @@ def why_not(programs: Mapping[str, str] = PROGRAMS) -> str | None:
 
 
 def program_path(name: str) -> str | None:
-    """Where a program is; file systems are made by programs that only root has in its path."""
+    """Return the path of a program; some are only in the path of root."""
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
 
 
 class Apt:
-    """This machine's apt with a state of its own, in which nothing is installed.
+    """apt of this machine with an empty state of its own.
 
     Args:
-        folder: for what it keeps and fetches; empty, and gone afterwards.
-        names: the packages; what these depend on comes with them.
+        folder: empty folder for state and downloads; temporary.
+        names: packages; their dependencies are added.
     """
 
     def __init__(self, folder: Path, names: Sequence[str] = NAMES) -> None:
@@ -75,16 +75,16 @@ class Apt:
         (folder / "status").touch()
 
     def listed(self) -> list[str]:
-        """What would be fetched, a line per file with its digest; the same until the distribution has newer ones."""
+        """Return the files to download, a line per file with its digest; new versions change it."""
         said = self._install("--print-uris")
         return sorted(line for line in said.splitlines() if line.startswith("'"))
 
     def unpack(self, root: Path) -> None:
-        """Fetch the packages and unpack them into a new folder."""
+        """Download the packages and unpack them into a new folder."""
         self._install("--download-only")
         for package in sorted((self._folder / "archives").glob("*.deb")):
             subprocess.run(["dpkg", "-x", str(package), str(root)], check=True, timeout=300)
-        for name in UNREAD:
+        for name in UNUSED_FOLDERS:
             shutil.rmtree(root / name, ignore_errors=True)
 
     def _install(self, option: str) -> str:
@@ -96,11 +96,11 @@ class Apt:
             "APT::Install-Recommends": "false",
         }
         words = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-        return run_told(["apt-get", "-q", "-y", *words, option, "install", *self._names])
+        return run_checked(["apt-get", "-q", "-y", *words, option, "install", *self._names])
 
 
-def run_told(command: Sequence[str], seconds: float = 600) -> str:
-    """What a command prints; its errors are told when it fails."""
+def run_checked(command: Sequence[str], seconds: float = 600) -> str:
+    """Return the output of a command that must succeed; an error shows its output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
     assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout

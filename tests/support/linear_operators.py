@@ -1,4 +1,4 @@
-"""Operators with constant costs and selectivities, as an online scheduler sees them run."""
+"""Operators with constant costs and selectivities, observed as an online scheduler observes them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ class LinearRun:
     """A topology that runs as fast as its busiest executor, worker or node allows.
 
     Attributes:
-        topology: the topology with the parallelism that runs.
+        topology: the topology with its current parallelism.
         cluster: its nodes.
         slots: executor -> slot.
         due_per_s: tuples/s that are due at each spout.
         cost_s: component -> CPU seconds per tuple.
-        selectivity: component -> tuples that it sends on each of its links per tuple.
+        selectivity: component -> tuples sent on each of its links per tuple.
         version: changes so far.
     """
 
@@ -44,7 +44,7 @@ class LinearRun:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Tuples/s of each component at the rate that is due."""
+        """Tuples/s of each component at the due rate."""
         found: dict[str, float] = {}
         for name in self.topology.order:
             component = self.topology.component[name]
@@ -60,14 +60,14 @@ class LinearRun:
 
     @property
     def points(self) -> dict[Executor, float]:
-        """CPU points of each executor at the rate that is due."""
+        """CPU points of each executor at the due rate."""
         rates = self.rates
         size = {component.id: component.parallelism for component in self.topology.components}
         return {e: 100 * rates[e.component] * self.cost_s[e.component] / size[e.component] for e in self.slots}
 
     @property
-    def highest(self) -> float:
-        """Highest load of a worker, as a share of a core, or of a node, at the rate that is due."""
+    def peak_load(self) -> float:
+        """Highest load of a worker (share of a core) or of a node, at the due rate."""
         workers: dict[Slot, float] = {}
         nodes: dict[str, float] = {}
         for executor, points in self.points.items():
@@ -79,8 +79,8 @@ class LinearRun:
 
     @property
     def share(self) -> float:
-        """Share of the rate that is due at which it runs."""
-        return 1 / max(1.0, self.highest)
+        """Achieved share of the due rate."""
+        return 1 / max(1.0, self.peak_load)
 
     def observe(self, at_s: float) -> Observation:
         """Return a complete window that ends at `at_s`."""
@@ -116,11 +116,11 @@ class LinearRun:
         )
 
     def problem(self) -> Problem:
-        """Return the round without what runs."""
+        """Return the round without running workers."""
         return Problem(self.cluster, (self.topology,))
 
     def apply(self, revision: Revision) -> None:
-        """Carry out a revision."""
+        """Apply a revision."""
         self.topology = resized(self.topology, revision.parallelism)
         for move in revision.moves:
             assert self.slots[move.executor] == move.source
@@ -129,7 +129,7 @@ class LinearRun:
         self.slots = {e: self.slots.get(e) or revision.added[e] for e in self.topology.executors}
         self.version += revision.changes
 
-    def without(self, node: str) -> None:
+    def remove_node(self, node: str) -> None:
         """Make a node unavailable."""
         nodes = tuple(replace(each, available=each.available and each.id != node) for each in self.cluster.nodes)
         self.cluster = replace(self.cluster, nodes=nodes)

@@ -1,4 +1,4 @@
-"""All workers of a run as far as they are links: real sockets, stepped in turn in one thread."""
+"""Link layer of all workers of a run: real sockets, stepped in turn in one thread."""
 
 import selectors
 import socket
@@ -15,7 +15,7 @@ EPOCH = 4
 
 @dataclass
 class Member:
-    """One worker's mesh, and the links that it has got."""
+    """One worker's mesh, and its established links."""
 
     number: int
     selector: selectors.BaseSelector
@@ -56,7 +56,7 @@ class Members(list[Member]):
             member.mesh.connect({peer: self[peer].address for peer in member.peers})
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Step until it is so; a test that waits in vain for ten seconds has failed."""
+        """Step until a condition holds; fail the test after ten seconds."""
         give_up = time.monotonic() + 10
         while not done():
             assert time.monotonic() < give_up, [(member.mesh.rejected, member.lost) for member in self]
@@ -70,7 +70,7 @@ class Members(list[Member]):
 
 @contextmanager
 def meshes() -> Iterator[Members]:
-    """No workers at first; all are closed in the end."""
+    """Return an initially empty set of workers; all are closed at the end."""
     members = Members()
     yield members
     for member in members:
@@ -80,15 +80,15 @@ def meshes() -> Iterator[Members]:
         member.selector.close()
 
 
-def stranger(member: Member) -> socket.socket:
+def connect_raw(member: Member) -> socket.socket:
     sock = socket.create_connection(member.address, 5)
     sock.settimeout(5)
     return sock
 
 
-def refused(member: Member) -> int:
+def rejected_count(member: Member) -> int:
     return sum(member.mesh.rejected.values())
 
 
-def pending(member: Member) -> int:
+def pending_count(member: Member) -> int:
     return len(member.selector.get_map()) - 1

@@ -1,4 +1,4 @@
-"""Running topologies as online schedulers see them, for tests."""
+"""Observations of running topologies, as online schedulers get them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from scheduler.online.observation import (
 from scheduler.problem import Problem
 from workloads.topology import Component, Input, Topology
 
-SKEWED = {
+SKEWED_RATES = {
     ("s[0]", "b[0]"): 10.0,
     ("s[0]", "b[1]"): 90.0,
     ("s[1]", "b[0]"): 80.0,
@@ -27,14 +27,14 @@ SKEWED = {
     ("b[1]", "k[0]"): 40.0,
     ("b[1]", "k[1]"): 70.0,
 }
-"""Rates of a chain s, b, k with two executors each."""
+"""Rates of a chain s, b, k with two executors each, in tuples/s."""
 
-APART = {"s[0]": "n1/0", "b[0]": "n1/0", "k[1]": "n1/0", "s[1]": "n2/0", "b[1]": "n2/0", "k[0]": "n2/0"}
-"""Its placement: 310 of 400 tuples/s between nodes, where 90 are possible."""
+SPREAD_PLACEMENT = {"s[0]": "n1/0", "b[0]": "n1/0", "k[1]": "n1/0", "s[1]": "n2/0", "b[1]": "n2/0", "k[0]": "n2/0"}
+"""Placement of the chain with 310 of 400 tuples/s between nodes; the optimum is 90."""
 
 
 def chain(workers: int = 2, sizes: Sequence[int] = (2, 2, 2)) -> Topology:
-    """A chain s -> b -> k."""
+    """Return a chain s -> b -> k."""
     spout = Component("s", "spout", sizes[0])
     b = Component("b", "bolt", sizes[1], inputs=(Input("s", "shuffle"),))
     k = Component("k", "bolt", sizes[2], inputs=(Input("b", "shuffle"),))
@@ -42,14 +42,14 @@ def chain(workers: int = 2, sizes: Sequence[int] = (2, 2, 2)) -> Topology:
 
 
 def nodes(count: int = 3, **changes: Any) -> Cluster:
-    """Equal nodes n1, n2, ... for three executors each."""
+    """Return equal nodes n1, n2, ... for three executors each."""
     return Cluster(tuple(Node(id=f"n{at + 1}", **{"slots": 2, "capacity": 3.0, **changes}) for at in range(count)))
 
 
 def observed(
     at_s: float,
-    places: Mapping[str, str] = APART,
-    rates: Mapping[tuple[str, str], float] = SKEWED,
+    places: Mapping[str, str] = SPREAD_PLACEMENT,
+    rates: Mapping[tuple[str, str], float] = SKEWED_RATES,
     *,
     load: Mapping[str, float] = {},
     base: float = 0.0,
@@ -58,7 +58,7 @@ def observed(
     history: Sequence[PastRevision] = (),
     state: Mapping[str, int] = {},
 ) -> Observation:
-    """A complete window that ends at `at_s`; executors have 10 points unless `load` says otherwise."""
+    """Return a complete window that ends at `at_s`; executors have 10 CPU points unless `load` differs."""
     cluster = nodes() if cluster is None else cluster
     executors = {
         name: ObservedExecutor(
@@ -90,10 +90,10 @@ def observed(
 
 
 def round_at(observation: Observation, topology: Topology | None = None, cluster: Cluster | None = None) -> Problem:
-    """The round of a scheduler that is asked about `observation`."""
+    """Return the round that a scheduler gets with `observation`."""
     return problem_at(Problem(cluster or nodes(), (topology or chain(),)), observation)
 
 
-def applied(at_s: float, outcome: str = "done") -> PastRevision:
-    """A revision that took effect."""
+def past_revision(at_s: float, outcome: str = "done") -> PastRevision:
+    """Return a past revision."""
     return PastRevision(at_s=at_s, reason="cut", outcome=outcome)  # type: ignore[arg-type]

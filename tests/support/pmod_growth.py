@@ -1,6 +1,6 @@
 """`pmod` in a run that grows from four tasks to five on six nodes, loses a node and gets it back.
 
-The steps are those of the worked example of its paper and of its changeover from six nodes to five.
+The steps are those of the worked example in its paper and of its changeover from six nodes to five.
 """
 
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
-from decided import QUICK, decisions
+from decision_log import FAST_ONLINE, decisions
 
 NODES = [f"n{at}" for at in range(1, 7)]
 
@@ -23,7 +23,7 @@ AGENDA: Mapping[str, Any] = {
             "rate": {"kind": "constant", "tuples_per_s": 200},
         }
     ],
-    "schedulers": [{"name": "pmod", "gates": {"part_tuples": 32}, "online": QUICK}],
+    "schedulers": [{"name": "pmod", "gates": {"part_tuples": 32}, "online": FAST_ONLINE}],
     "timeline": [
         {"at_s": 4, "do": "scale", "component": ["spout", "split", "count"], "to": 5},
         {"at_s": 9, "do": "node_down", "node": "n6"},
@@ -31,21 +31,21 @@ AGENDA: Mapping[str, Any] = {
     ],
     "sensors": ["cpu"],
 }
-"""Agenda of the run, without an inventory of the nodes `NODES` with two slots each."""
+"""Agenda of the run, without the inventory of the nodes `NODES` with two slots each."""
 
-FOLLOWED = (
+EXPECTED_STEPS = (
     "012345 501234 450123 345012 234501 123450",
     "024135 135024 240351 351240 402513 513402",
     "01234 40123 34012 23401 12340",
 )
 """Steps at the start, with five tasks, and on five nodes."""
 
-CHANGEOVERS = (FOLLOWED[1], "01234- 1234-0 234-01 34-012 4-0123 -01234", "01234 12345 23450 34501 45012 50123")
-"""Who sends to whom, in which step, between old and new tasks: of t 4 -> 5, N 6 -> 5 and N 5 -> 6."""
+CHANGEOVERS = (EXPECTED_STEPS[1], "01234- 1234-0 234-01 34-012 4-0123 -01234", "01234 12345 23450 34501 45012 50123")
+"""Steps between old and new tasks, for t 4 -> 5, N 6 -> 5 and N 5 -> 6."""
 
 
 def check_run(run: Mapping[str, Any]) -> None:
-    """The run is right, and no process was lost."""
+    """Check that the answer is correct and that no process was lost."""
     assert (run["status"], run["verification"]["status"], run["attempt"]) == ("ok", "passed", 1)
     assert run["measured"]["recoveries"] == []
 
@@ -61,13 +61,13 @@ def _text(steps: Sequence[Sequence[int | None]]) -> str:
 
 
 def check_steps_and_moves(folder: Path) -> None:
-    """Steps are those of the paper, and only executors of a lost node move."""
+    """Check that the steps are those of the paper, and that only executors of the lost node move."""
     run: Mapping[str, Any] = json.loads((folder / "run.json").read_text())
-    asked = decisions(folder)
+    decided = decisions(folder)
     done = {each["number"]: each for each in run["measured"]["revisions"] if each["outcome"] == "done"}
-    revised = [each for each in asked if each["number"] in done]
+    revised = [each for each in decided if each["number"] in done]
     assert [each["answer"]["revision"]["reason"] for each in revised] == ["schedule", "nodes", "schedule"]
-    assert tuple(_text(each["observation"]["schedule"]["steps"]) for each in revised) == FOLLOWED
+    assert tuple(_text(each["observation"]["schedule"]["steps"]) for each in revised) == EXPECTED_STEPS
     assert tuple(_text(each["answer"]["details"]["sm"]) for each in revised) == CHANGEOVERS
     sizes = [tuple(each["answer"]["details"][name] for name in "NtQs") for each in revised]
     assert sizes == [(6, 4, 6, 5), (6, 5, 5, 5), (5, 5, 6, 5)]
@@ -87,7 +87,7 @@ def check_steps_and_moves(folder: Path) -> None:
 
 
 def check_changes_of_schedules(folder: Path) -> None:
-    """Schedules change at the end of a round, and begin with their first step; nothing starts again."""
+    """Check that schedules change at the end of a round and begin with their first step, without a restart."""
     changes = [row for row in _table(folder, "event") if row["kind"] == "schedule"]
     assert [row["detail"] for row in changes] == [
         "nodes=n1,n2,n3,n4,n5,n6 steps=6 stages=1",

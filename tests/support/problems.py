@@ -1,4 +1,4 @@
-"""Random scheduling rounds for property tests, and short ways to write clusters and topologies down."""
+"""Random scheduling rounds for property tests, and short constructors of clusters and topologies."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,12 @@ GROUPINGS = ("shuffle", "fields", "global", "all", "direct", "local-or-shuffle")
 
 
 def nodes_of(**slots: int) -> Cluster:
-    """`nodes_of(a=2, b=4)`: nodes with so many slots, all of the same hardware."""
+    """Return nodes with numbers of slots and equal hardware, as in `nodes_of(a=2, b=4)`."""
     return Cluster(tuple(Node(id=name, slots=count, ghz=1.0, flops_per_cycle=4) for name, count in slots.items()))
 
 
 def chain(*parallelism: int, workers: int = 1, name: str = "t", ackers: int = 0) -> Topology:
-    """A linear topology a -> b -> ..., shuffle everywhere, and ackers at the end."""
+    """Return a linear topology a -> b -> ... with shuffle groupings, and ackers at the end."""
     ids = [chr(ord("a") + at) for at in range(len(parallelism))]
     components = [
         Component(
@@ -33,7 +33,7 @@ def chain(*parallelism: int, workers: int = 1, name: str = "t", ackers: int = 0)
 
 @st.composite
 def topologies(draw: st.DrawFn, name: str = "t", most_components: int = 5, cycles: bool = False) -> Topology:
-    """Components in an order that is neither alphabetical nor topological; ids unlike those of another name."""
+    """Draw a topology; components are neither in alphabetical nor in topological order, ids start with the name."""
     size = draw(st.integers(1, most_components))
     ids = [f"{name}{letter}" for letter in draw(st.permutations("abcdeXY_"))[:size]]
     upstream = {own: ids[: at if not cycles else size] for at, own in enumerate(ids)}
@@ -58,7 +58,7 @@ def topologies(draw: st.DrawFn, name: str = "t", most_components: int = 5, cycle
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """Nodes in no order, with unequal hardware, sometimes with named ports, sometimes not available."""
+    """Draw nodes in any order, with unequal hardware, sometimes with named ports, sometimes unavailable."""
     nodes: list[Node] = []
     for name in draw(st.lists(st.sampled_from(["n1", "n10", "n2", "a", "Z", "m"]), min_size=1, unique=True)):
         slots = draw(st.integers(0, 4))
@@ -81,7 +81,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 @st.composite
 def problems(draw: st.DrawFn, cycles: bool = False, observed: bool = False) -> Problem:
-    """One to three topologies, some of whose workers run already, beside workers of another round."""
+    """Draw one to three topologies, some of whose workers run already, beside workers of another round."""
     cluster = draw(clusters())
     count = draw(st.integers(1, 3))
     graphs = [draw(topologies(name, cycles=cycles)) for name in draw(st.permutations("tuv"))[:count]]
@@ -103,7 +103,7 @@ def problems(draw: st.DrawFn, cycles: bool = False, observed: bool = False) -> P
 
 @st.composite
 def traffic(draw: st.DrawFn, graphs: Sequence[Topology]) -> Traffic:
-    """Rates between executors of one topology, linked or not; whole numbers, so that sums are exact."""
+    """Draw rates between executors of one topology, linked or not; integers, so that sums are exact."""
     edges: list[Edge] = []
     load: dict[str, float] = {}
     for graph in graphs:

@@ -1,4 +1,4 @@
-"""A recorded tree with scripted values and errors, on a clock that goes only when it is told to."""
+"""Recorded tree with scripted values and errors, on a clock that a test advances."""
 
 import errno
 import os
@@ -8,39 +8,41 @@ from pathlib import Path
 from agents.power.reader import MeteredHost
 
 Script = Callable[[float], "str | bytes | OSError"]
-"""Seconds since the beginning, sleep included -> what the file says then."""
+"""Seconds since the start, suspended time included -> content of the file."""
 
-LOOK_NS = 700
-"""What one look at a clock costs."""
+CLOCK_READ_NS = 700
+"""Cost of reading a clock."""
 
 
 def fault(number: int) -> OSError:
-    """An error as the kernel gives it."""
+    """Return an error as the kernel raises it."""
     return OSError(number, os.strerror(number))
 
 
 DENIED = fault(errno.EACCES)
 
 
-def counting(joules: Callable[[float], float], unit_uj: float, start_units: int = 0, bits: int | None = 32) -> Script:
-    """A powercap counter: whole units of a register that turns over, shown in whole microjoules."""
+def rapl_counter(
+    joules: Callable[[float], float], unit_uj: float, start_units: int = 0, bits: int | None = 32
+) -> Script:
+    """Return a powercap counter: a wrapping register of whole units, shown in whole microjoules."""
 
-    def say(seconds: float) -> str:
+    def value_at(seconds: float) -> str:
         units = start_units + int(joules(seconds) * 1e6 / unit_uj)
         if bits is not None:
             units %= 2**bits
         return str(units * round(unit_uj * 1000) // 1000)
 
-    return say
+    return value_at
 
 
-def steady(watts: float) -> Callable[[float], float]:
-    """The joules of a constant power."""
+def constant_power(watts: float) -> Callable[[float], float]:
+    """Return the energy of a constant power, in joules."""
     return lambda seconds: watts * seconds
 
 
-def square(low: float, high: float, half_s: float) -> Callable[[float], float]:
-    """The joules of a power that is `low` and `high` in turns, `half_s` each."""
+def square_wave(low: float, high: float, half_s: float) -> Callable[[float], float]:
+    """Return the energy of a power that alternates between `low` and `high` every `half_s` seconds, in joules."""
 
     def joules(seconds: float) -> float:
         whole, rest = divmod(seconds, 2 * half_s)
@@ -49,27 +51,18 @@ def square(low: float, high: float, half_s: float) -> Callable[[float], float]:
     return joules
 
 
-def steps(table: Mapping[float, "str | OSError"]) -> Script:
-    """What holds from each moment on."""
-
-    def say(seconds: float) -> str | OSError:
-        return table[max(moment for moment in table if moment <= seconds)]
-
-    return say
-
-
-class Recorded(MeteredHost):
-    """A tree below `root`; files with a script say what it says, all others what is in them."""
+class RecordedHost(MeteredHost):
+    """Tree below `root`; files with a script have scripted contents, all others their own."""
 
     def __init__(
         self, root: Path, scripts: Mapping[str, Script] | None = None, sleeps: Sequence[tuple[float, float]] = ()
     ) -> None:
-        """Begin at second 0.
+        """Start at second 0.
 
         Args:
-            root: with at least an empty file for everything that a script speaks for.
+            root: tree with at least an empty file for every script.
             scripts: path -> script; `perf CONFIG CPU` is an event.
-            sleeps: (when, how long): moments of the monotonic clock at which the host is suspended.
+            sleeps: (when, how long): times of the monotonic clock at which the host is suspended.
         """
         super().__init__(root)
         self.scripts = dict(scripts or {})
@@ -78,7 +71,7 @@ class Recorded(MeteredHost):
 
     @property
     def seconds(self) -> float:
-        """True time since the beginning."""
+        """True time since the start."""
         return self._boot_ns() / 1e9
 
     def _boot_ns(self) -> int:
@@ -88,27 +81,27 @@ class Recorded(MeteredHost):
     def read(self, path: str) -> str:
         if path not in self.scripts:
             return super().read(path)
-        said = self.scripts[path](self.seconds)
-        if isinstance(said, OSError):
-            raise said
-        return said.decode() if isinstance(said, bytes) else said
+        value = self.scripts[path](self.seconds)
+        if isinstance(value, OSError):
+            raise value
+        return value.decode() if isinstance(value, bytes) else value
 
-    def meter(self, path: str, is_replaced: bool = False) -> "Scripted":
+    def meter(self, path: str, is_replaced: bool = False) -> "ScriptedFile":
         self.read(path)
-        return Scripted(self, path)
+        return ScriptedFile(self, path)
 
-    def perf_event(self, kind: int, config: int, cpu: int) -> "Scripted":
+    def perf_event(self, kind: int, config: int, cpu: int) -> "ScriptedFile":
         key = f"perf {config} {cpu}"
         if key not in self.scripts:
             raise fault(errno.ENODEV)
-        return Scripted(self, key)
+        return ScriptedFile(self, key)
 
     def monotonic_ns(self) -> int:
-        self._now_ns += LOOK_NS
+        self._now_ns += CLOCK_READ_NS
         return self._now_ns
 
     def boottime_ns(self) -> int:
-        self._now_ns += LOOK_NS
+        self._now_ns += CLOCK_READ_NS
         return self._boot_ns()
 
     def wait(self, seconds: float) -> None:
@@ -118,18 +111,18 @@ class Recorded(MeteredHost):
         self.wait(seconds)
 
 
-class Scripted:
-    """One file of a recorded host, open."""
+class ScriptedFile:
+    """An open file of a recorded host."""
 
-    def __init__(self, host: Recorded, path: str) -> None:
+    def __init__(self, host: RecordedHost, path: str) -> None:
         self._host, self._path = host, path
 
     def read(self) -> bytes:
         script = self._host.scripts.get(self._path)
-        said = self._host.read(self._path) if script is None else script(self._host.seconds)
-        if isinstance(said, OSError):
-            raise said
-        return said if isinstance(said, bytes) else f"{said}\n".encode()
+        value = self._host.read(self._path) if script is None else script(self._host.seconds)
+        if isinstance(value, OSError):
+            raise value
+        return value if isinstance(value, bytes) else f"{value}\n".encode()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""

@@ -1,6 +1,6 @@
-"""Scenarios: a topology, its placement, and what is killed, cut, moved and stopped when, in virtual time.
+"""Scenarios in virtual time: a topology, its placement, and kills, cut links, moves and stops at random times.
 
-The coordinator and the tasks of all workers are the real ones; wires, disks, processes and time are scripted.
+The coordinator and the tasks of all workers are real; links, disks, processes and time are scripted.
 """
 
 import asyncio
@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Set
 from random import Random
 
 import virtual_time
-from as_columns import WAYS
-from exact import ExactLedger
-from scripted import Limits, run_spec
+from as_columns import COLUMN_MODES
+from exactly_once_oracle import ExactlyOnceOracle
+from random_topologies import describe_run, random_topology
 from scripted_cluster import PHASES, ScriptedCluster
-from topologies import described, random_topology
+from scripted_run import Limits, run_spec
 
 from agents.protocol import RunSpec, Slot
 from controller.coordinator.barrier import MovePlan, MoveRequest
@@ -25,38 +25,38 @@ from workloads.operators import STEP_NS
 NODES = ("n1", "n2", "n3")
 STEP_S = 0.001
 CHECKPOINT_S = 0.05
-PATIENCE_S = 600.0
-"""Virtual time after which a scenario is stuck."""
+TIMEOUT_S = 600.0
+"""Virtual time after which a scenario counts as stuck."""
 
 
 RARE = ("in a move", "in a copy") * 3
-"""Phases that most runs do not come to are drawn more often."""
+"""Phases that most runs do not reach are drawn more often."""
 
 
 class Scenario:
-    """A topology, its placement, and what is done to it when.
+    """A topology, its placement, and what happens to it at which times.
 
     Attributes:
-        step_s: virtual time between two moments at which something happens.
+        step_s: virtual time between two steps.
     """
 
     step_s = STEP_S
 
     def __init__(self, random: Random, seed: int) -> None:
-        """Draw it from `random`; `seed` decides the order of all that happens."""
+        """Draw a scenario from `random`; `seed` determines the order of all steps."""
         topology = random_topology(random)
         slots = [Slot(node, slot) for node in NODES for slot in range(2)]
         self.places = [random.choice(slots[: random.randint(1, 6)]) for _ in topology.executors]
         records = random.choice([300, 150, 40, 7, 0])
-        apis = {component.id: random.choice([None, None, *WAYS]) for component in topology.components}
-        self.ledger = ExactLedger(
+        apis = {component.id: random.choice([None, None, *COLUMN_MODES]) for component in topology.components}
+        self.oracle = ExactlyOnceOracle(
             topology,
             records,
             self.places,
             tick_every=random.choice([0, 0, 3, 10]),
             columns={component: way for component, way in apis.items() if way is not None},
         )
-        self.limits = Limits.drawn(random)
+        self.limits = Limits.random(random)
         self.rate = random.choice([{"kind": "max"}, {"kind": "constant", "tuples_per_s": 1e9 / STEP_NS}])
         names = [executor.name for executor in topology.executors]
         self.moves = [
@@ -69,7 +69,7 @@ class Scenario:
             )
             for _ in range(random.choice([1, 2, 3]))
         ]
-        # At this time or later: at once, or when the run comes to this phase.
+        # From this time on: at once, or when the run reaches this phase.
         self.faults = [
             (
                 round(random.uniform(0.0, 0.2), 3),
@@ -88,18 +88,18 @@ class Scenario:
         self.stop = asyncio.Event()
 
     def __repr__(self) -> str:
-        return described(self, "rate", "limits", "faults", "moves", "stop_ns")
+        return describe_run(self, "rate", "limits", "faults", "moves", "stop_ns")
 
-    async def play(self) -> ScriptedCluster:
-        """From start to finish."""
+    async def execute(self) -> ScriptedCluster:
+        """Run from start to finish; return the cluster."""
         random = self.random
-        spec = run_spec(self.ledger.topology, self.places, self.seed, rate=self.rate)
+        spec = run_spec(self.oracle.topology, self.places, self.seed, rate=self.rate)
 
         def place(lost: Set[str], _places: Mapping[str, Slot]) -> Mapping[str, Slot]:
             left = [node for node in NODES if node not in lost]
             if not left:
                 raise RunError("no node is left")
-            return {e.name: Slot(random.choice(left), random.randint(0, 1)) for e in self.ledger.topology.executors}
+            return {e.name: Slot(random.choice(left), random.randint(0, 1)) for e in self.oracle.topology.executors}
 
         cluster = self.cluster(spec, place)
         faults = list(self.faults)
@@ -115,16 +115,16 @@ class Scenario:
                 if random.random() < 0.01:
                     self._bring_back(cluster)
                 cluster.step(random, random.choice([0, 0, 3_000_000]))
-                assert loop.time() < PATIENCE_S, "stuck"
+                assert loop.time() < TIMEOUT_S, "stuck"
             running.result()
         return cluster
 
     def cluster(
         self, spec: RunSpec, place: Callable[[Set[str], Mapping[str, Slot]], Mapping[str, Slot]]
     ) -> ScriptedCluster:
-        """The nodes, and how they are controlled."""
-        course = ControlSettings((), CHECKPOINT_S, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
-        return ScriptedCluster(spec, self.ledger.operator, self.limits, course, NODES, place)
+        """Return the nodes and their coordinator."""
+        settings = ControlSettings((), CHECKPOINT_S, tuple(sorted(self.moves, key=lambda plan: plan.at_s)))
+        return ScriptedCluster(spec, self.oracle.operator, self.limits, settings, NODES, place)
 
     async def _run(self, coordinator: Coordinator) -> None:
         started = await coordinator.start()
@@ -158,29 +158,29 @@ class Scenario:
                 cluster.return_node(name)
 
 
-def play(scenario: Scenario) -> Counter[str]:
-    """Play a scenario and check its answer; return what happened in it."""
+def run_and_check(scenario: Scenario) -> Counter[str]:
+    """Execute a scenario and check its answer; return the number of events and phases, by name."""
     with scenario.limits.applied():
-        cluster = virtual_time.run(scenario.play())
+        cluster = virtual_time.run(scenario.execute())
     positions = cluster.coordinator.positions
     assert {name: at for name, at in cluster.reached.items() if at > positions[name]} == {}, positions
-    scenario.ledger.positions = positions
-    scenario.ledger.check_answer(cluster.answer())
+    scenario.oracle.positions = positions
+    scenario.oracle.check_answer(cluster.answer())
     check_traces(scenario, cluster)
     return Counter(kind for kind, *_ in cluster.events) + scenario.phases
 
 
 def check_traces(scenario: Scenario, cluster: ScriptedCluster) -> None:
-    """Traces have every record once where it is emitted, and no row that reached a bolt is missing.
+    """Check that traces have every emitted record once, and all rows that reached a bolt.
 
-    Shuffled rows may be dealt otherwise after a recovery. Those that an executor gets more than before count as new
-    ones, while others get less than they have counted already.
+    Shuffled rows may be routed differently after a recovery. An executor that gets more than before counts them as new,
+    while another one gets less than it has counted already.
     """
     emitted, processed = cluster.traced()
     positions = cluster.coordinator.positions
     assert {name: emitted[name] for name in positions} == positions
-    ledger = scenario.ledger
-    for component in ledger.topology.components:
+    oracle = scenario.oracle
+    for component in oracle.topology.components:
         if component.kind == "bolt":
             rows = sum(processed[f"{component.id}[{index}]"] for index in range(component.parallelism))
-            assert rows >= sum(ledger.received(component.id).values()), component.id
+            assert rows >= sum(oracle.received(component.id).values()), component.id

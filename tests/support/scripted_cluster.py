@@ -1,7 +1,7 @@
-"""A cluster of scripted nodes under the real control: what happens, and when, the test chooses.
+"""Cluster of scripted nodes under a real coordinator; a test chooses what happens, and when.
 
-Agents here do no more than start and end workers of `scripted`; everything that decides is real: the coordinator of
-`controller.coordinator`, and the shares of the workers. Time is that of the event loop, which is virtual.
+Agents here only start and end workers of `scripted_run`; the coordinator and the workers' tasks are real. Time is that
+of the event loop, which is virtual.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 from problems import nodes_of
-from scripted import CHUNKS, Limits, ScriptedRun
 from scripted_disk import Disk
+from scripted_run import CHUNKS, Limits, ScriptedRun
 
 from agents.protocol import (
     Drained,
@@ -51,11 +51,11 @@ from workloads.topology import Topology
 
 _STEADY = ("while steady", "in a checkpoint", "in a copy", "in a move")
 PHASES = ("while starting", *_STEADY, "in a recovery", "while draining")
-"""When something can be killed."""
+"""Phases in which something can be killed."""
 
 
 class ScriptedNode:
-    """A node: its agent, its disk, and the pipes between agent and controller."""
+    """A node: its agent, its disk, and the queues between agent and controller."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -65,13 +65,13 @@ class ScriptedNode:
         self.epoch = 0
         self.vitals_s = 0.0
         self.dead: set[Slot] = set()
-        """Workers that have died in this epoch: their agent leaves their places empty until the next start."""
+        """Workers that died in this epoch; the agent does not replace them until the next start."""
         self.commands: deque[Message] = deque()
         self.reports: deque[Report] = deque()
 
 
-class Copies:
-    """Second copies in memory; see `controller.coordinator.interfaces.ReplicaStore`."""
+class Replicas:
+    """Replicas in memory; see `controller.coordinator.interfaces.ReplicaStore`."""
 
     def __init__(self, nodes: Mapping[str, ScriptedNode]) -> None:
         self._nodes = nodes
@@ -95,7 +95,7 @@ class Copies:
 
 
 class _Throughput:
-    """Rows of the traces of one slot: time, executor, rows emitted and processed."""
+    """Trace rows of one slot: time, executor, rows emitted and processed."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, str, int, int]] = []
@@ -110,7 +110,7 @@ class ScriptedCluster:
     """Nodes, their workers, and the coordinator that controls them.
 
     Attributes:
-        reached: spout executor -> highest position that the coordinator has heard of, in whichever epoch.
+        reached: spout executor -> highest position reported to the coordinator, in any epoch.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class ScriptedCluster:
         spec: RunSpec,
         operator: Callable[[str], Operator],
         limits: Limits,
-        course: ControlSettings,
+        settings: ControlSettings,
         nodes: Iterable[str],
         place: Callable[[Set[str], Mapping[str, Slot]], Mapping[str, Slot]],
         gates: Callable[[Set[str]], Gates | None] = lambda _lost: None,
@@ -126,7 +126,7 @@ class ScriptedCluster:
     ) -> None:
         self.nodes = {name: ScriptedNode(name) for name in nodes}
         self.run = ScriptedRun(operator, limits)
-        self.copies = Copies(self.nodes)
+        self.replicas = Replicas(self.nodes)
         self.events: list[tuple[str, str, str, float | None]] = []
         self.slots: list[SlotRecord] = []
         self.reached: Counter[str] = Counter()
@@ -136,28 +136,28 @@ class ScriptedCluster:
         self._place = place
         bolts = [operator(c["id"]) for c in spec.topology["components"] if c["kind"] == "bolt"]
 
-        async def placing(lost: Set[str], places: Mapping[str, Slot], _traffic: object) -> Assignment:
+        async def place_lost(lost: Set[str], places: Mapping[str, Slot], _traffic: object) -> Assignment:
             return Assignment(self._place(lost, places), gates(lost))
 
         topology = msgspec.convert(spec.topology, Topology)
         environment = Environment(
             nodes=frozenset(self.nodes),
-            send=self._tell,
+            send=self._send,
             restart=self._restart,
             supply=self._supply,
-            place=placing,
+            place=place_lost,
             offset=lambda node: Offset(0, 0),
-            replicas=self.copies,
+            replicas=self.replicas,
             note=lambda *event: self.events.append(event),
             note_slot=self.slots.append,
             enlarge=partial(slots_of_added, Problem(nodes_of(**dict.fromkeys(self.nodes, 2)), (topology,))),
             tables={table.answer_table for bolt in bolts for table in bolt.tables()},
         )
-        self.coordinator = Coordinator(spec, environment, course, online)
+        self.coordinator = Coordinator(spec, environment, settings, online)
 
-    # --- what the control can do ---------------------------------------------------------------------------
+    # --- environment of the coordinator --------------------------------------------------------------------
 
-    async def _tell(self, node: str, message: Message) -> None:
+    async def _send(self, node: str, message: Message) -> None:
         if not self.nodes[node].up:
             raise RunError(f"the agent of {node} is gone")
         self.nodes[node].commands.append(message)
@@ -176,10 +176,10 @@ class ScriptedCluster:
         if not self.nodes[name].reachable:
             raise RunError(f"{name} cannot be reached")
 
-    # --- what agents do ------------------------------------------------------------------------------------
+    # --- agents --------------------------------------------------------------------------------------------
 
     def command(self, name: str) -> bool:
-        """Let an agent act on the next command of the controller."""
+        """Let an agent handle the next command of the controller."""
         node = self.nodes[name]
         if not node.up or not node.commands:
             return False
@@ -189,11 +189,11 @@ class ScriptedCluster:
                 self._end_workers(name)
                 node.epoch = spec.epoch
                 node.dead.clear()
-                self._begin(node, spec, [place for place in spec.workers if place.node == name])
+                self._start_workers(node, spec, [place for place in spec.workers if place.node == name])
             case Grow(spec=spec, at_ns=at_ns, seen=seen, first_slot=first) if spec.epoch == node.epoch:
                 there = self.run.workers.keys() | node.dead
                 new = [place for place in spec.workers if place.node == name and place not in there]
-                self._begin(node, spec, new)
+                self._start_workers(node, spec, new)
                 for place in new:
                     self.run.workers[place].tasks.connect({})
                     self.run.workers[place].tasks.linked()
@@ -211,7 +211,7 @@ class ScriptedCluster:
         return True
 
     def report(self, name: str) -> bool:
-        """Let the controller hear one thing from a node."""
+        """Deliver one report of a node to the controller."""
         node = self.nodes[name]
         for place in self._places(name):
             worker = self.run.workers[place]
@@ -240,21 +240,21 @@ class ScriptedCluster:
         self.reached |= Counter(found)
 
     def progress(self, place: Slot) -> bool:
-        """Let a worker report how far it is."""
+        """Let a worker report its progress."""
         worker = self.run.workers.get(place)
         if worker is not None:
             now_ns = round(asyncio.get_running_loop().time() * NS)
             worker.reports.append(self._reporters[place].report(now_ns))
         return worker is not None
 
-    def _before(self, place: Slot, message: Message) -> None:
-        """Let a worker report its last rows before it says that it is done with something, as real ones do."""
+    def _report_progress_before(self, place: Slot, message: Message) -> None:
+        """Let a worker report its last rows before it reports completion, as real workers do."""
         if isinstance(message, Passed | Stopped | Drained):
             self.progress(place)
 
-    def _begin(self, node: ScriptedNode, spec: RunSpec, places: Iterable[Slot]) -> None:
+    def _start_workers(self, node: ScriptedNode, spec: RunSpec, places: Iterable[Slot]) -> None:
         for place in places:
-            tasks = self.run.add(spec, place, node.disk, self._before).tasks
+            tasks = self.run.add(spec, place, node.disk, self._report_progress_before).tasks
             traces: Any = self._traces[place]
             self._reporters[place] = MetricsReporter(tasks, traces, place.index)
             self._halted.discard(place)
@@ -267,10 +267,10 @@ class ScriptedCluster:
         for place in self._places(name):
             self.run.remove(place)
 
-    # --- what goes wrong -----------------------------------------------------------------------------------
+    # --- faults --------------------------------------------------------------------------------------------
 
     def kill_worker(self, place: Slot) -> None:
-        """kill -9 of a worker: its agent and its peers will notice."""
+        """Kill a worker; its agent and its peers report it."""
         if place not in self.run.workers:
             return
         node = self.nodes[place.node]
@@ -281,7 +281,7 @@ class ScriptedCluster:
         node.reports.append(Failed(epoch=epoch, slot=place.index, reason="was killed by SIGKILL", died=True))
 
     def kill_agent(self, name: str) -> None:
-        """kill -9 of an agent, which its workers do not survive."""
+        """Kill an agent, and with it its workers."""
         node = self.nodes[name]
         if not node.up:
             return
@@ -294,26 +294,26 @@ class ScriptedCluster:
         self.coordinator.handle_agent_gone(name, "its agent was killed by SIGKILL")
 
     def lose_node(self, name: str) -> None:
-        """A node and everything stored on it is gone."""
+        """Lose a node and everything stored on it."""
         self.nodes[name].reachable = False
         self.kill_agent(name)
         self.nodes[name].disk.files.clear()
 
     def return_node(self, name: str) -> None:
-        """A node is there again, with an empty disk."""
+        """Bring a node back, with an empty disk."""
         self.nodes[name].reachable = True
 
     def cut_link(self, place: Slot, other: Slot) -> None:
-        """The connection between two workers breaks, and both live on."""
+        """Break the connection between two workers, which keep running."""
         for here, there in ((place, other), (other, place)):
-            self._lose(here, there)
+            self._report_lost_link(here, there)
 
     def _break_links(self, dead: Slot) -> None:
         for place in list(self.run.workers):
             if place != dead and self.run.are_linked(place, dead):
-                self._lose(place, dead)
+                self._report_lost_link(place, dead)
 
-    def _lose(self, here: Slot, there: Slot) -> None:
+    def _report_lost_link(self, here: Slot, there: Slot) -> None:
         worker = self.run.workers.get(here)
         if worker is None or worker.tasks.drained:
             return
@@ -322,12 +322,12 @@ class ScriptedCluster:
 
     @property
     def restarts(self) -> bool:
-        """Whether sources halt for a restart, or the topology starts again."""
+        """Whether sources halt for a restart, or the topology restarts."""
         return self.coordinator._restart is not None or any(spout._halted for spout in self.run.spouts)
 
     @property
     def phase(self) -> str:
-        """What the run is doing; one of `PHASES`."""
+        """Current phase of the run; one of `PHASES`."""
         shares = [worker.tasks for worker in self.run.workers.values()]
         pending = [tasks._pending for tasks in shares if tasks._pending is not None]
         if self.coordinator._broken is not None:
@@ -344,10 +344,10 @@ class ScriptedCluster:
             return "in a copy"
         return "while draining" if self.coordinator._stop_requested else "while steady"
 
-    # --- what happens --------------------------------------------------------------------------------------
+    # --- steps ---------------------------------------------------------------------------------------------
 
     def step(self, random: Random, by_ns: int) -> bool:
-        """Everything that can happen does so once, in random order; return whether anything came of it."""
+        """Perform every possible action once, in random order; return whether one had an effect."""
         run = self.run
         chunk = random.choice(CHUNKS)
         run.now_ns = max(run.now_ns, round(asyncio.get_running_loop().time() * NS))
@@ -355,7 +355,7 @@ class ScriptedCluster:
         for place in list(run.workers):
             for action, given in ((run.turn_all, (random,)), (run.age, (by_ns,)), (run.store, ())):
                 actions.append(partial(self._guarded, place, action, *given))
-        actions += [partial(run.carry, *ends, chunk) for ends in list(run.pipes)]
+        actions += [partial(run.transfer, *ends, chunk) for ends in list(run.pipes)]
         if random.random() < 0.1:
             actions += [partial(self.progress, place) for place in run.workers]
         for name in self.nodes:
@@ -364,15 +364,17 @@ class ScriptedCluster:
         return sum(action() for action in actions) > 0
 
     def _guarded(self, place: Slot, action: Callable[..., bool], *given: object) -> bool:
-        """Do it unless the worker has ended meanwhile."""
+        """Perform an action unless the worker has ended meanwhile."""
         return place in self.run.workers and place not in self._halted and action(place, *given)
 
     def answer(self) -> list[AnswerRows]:
-        """The parts of the answer that the coordinator has found in the end."""
-        return [part for part in (self.copies.files[part.name] for part in self.coordinator.answer) if part is not None]
+        """Return the parts of the answer that the coordinator has at the end."""
+        return [
+            part for part in (self.replicas.files[part.name] for part in self.coordinator.answer) if part is not None
+        ]
 
     def traced(self) -> tuple[Counter[str], Counter[str]]:
-        """Rows that executors have emitted and processed by their traces, by name; replays do not count."""
+        """Return rows that executors emitted and processed according to their traces, by name, without replays."""
         emitted, processed = Counter[str](), Counter[str]()
         lost = self.coordinator.unreported
         for place, traces in self._traces.items():

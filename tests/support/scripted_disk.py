@@ -1,4 +1,4 @@
-"""A node's disk in memory: snapshots and parts of answers, there when the test says so."""
+"""Disk of a node in memory; a test decides when writes complete."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -12,31 +12,31 @@ from agents.worker.task_graph.interfaces import AnswerRows
 _FOLDER = NodeFolder(Path()).run("scripted")
 
 LAST = f"{_FOLDER.answers}/999999999-"
-"""How names of parts of answers begin that no checkpoint settled: they are behind all barriers."""
+"""Prefix of answer parts that no checkpoint settles; they sort after all barriers."""
 
 
 def _barrier_of(name: str) -> int:
-    """Of a snapshot, or of a part of an answer."""
+    """Return the barrier of a snapshot or of an answer part."""
     below = Path(name).relative_to(_FOLDER.path)
     return int(below.parts[1].partition("-")[0])
 
 
 class Disk:
-    """The files of a node, in memory, by name: snapshots and parts of answers."""
+    """Files of a node in memory, by name: snapshots and answer parts."""
 
     def __init__(self) -> None:
         self.files: dict[str, Snapshot | AnswerRows] = {}
 
 
-class Shelf:
-    """A worker's way to its disk; what it stores is there when the test says so."""
+class ScriptedStore:
+    """A worker's store on its node's disk; a test decides when writes complete."""
 
     def __init__(self, disk: Disk) -> None:
         self.files = disk.files
         self._coming: deque[tuple[int, str, Snapshot, Sequence[AnswerRows]]] = deque()
 
     def read(self, barrier: int, executor: str) -> Snapshot:
-        """See `interfaces.Store.read`; what is read has been bytes in between."""
+        """See `interfaces.Store.read`; the snapshot is encoded and decoded on the way."""
         kept = self.files[str(_FOLDER.snapshot(barrier, executor))]
         assert isinstance(kept, Snapshot)
         return Snapshot.read(b"".join(kept.pieces()))
@@ -57,7 +57,7 @@ class Shelf:
         return {answer.table: (name,)}
 
     def work(self, tasks: EpochTasks) -> bool:
-        """Let the disk do one thing; return whether there was one."""
+        """Complete one write; return whether there was one."""
         if not self._coming:
             return False
         barrier, executor, snapshot, settled = self._coming.popleft()

@@ -1,11 +1,11 @@
-"""Reports of a run whose rates and loads a test chooses, as its workers and agents would send them."""
+"""Reports of workers and agents of a run with chosen rates and loads."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from observed_rounds import APART, SKEWED, chain, nodes
-from scripted import run_spec
+from observed_rounds import SKEWED_RATES, SPREAD_PLACEMENT, chain, nodes
+from scripted_run import run_spec
 
 from agents.protocol import PairSent, Progress, RunSpec, Slot, Vitals, Work
 from controller.coordinator.monitor import Monitor
@@ -22,27 +22,27 @@ Keep = Callable[[str, Progress | Vitals], bool]
 
 
 def slot(text: str) -> Slot:
-    """`n1/0` as a slot."""
+    """Parse a slot such as `n1/0`."""
     node, _, index = text.partition("/")
     return Slot(node, int(index))
 
 
 @dataclass
 class ScriptedReports:
-    """A running chain s -> b -> k: `rates` per pair, CPU points per executor, of transport per worker, and of others.
+    """A running chain s -> b -> k: rates per pair, and CPU points per executor, of transport per worker, and of others.
 
-    `advance` lets time pass; `reports` are what everybody says then. Numbers are totals, as workers count them.
+    `advance` lets time pass; `reports` yields the current reports. Numbers are totals, as workers count them.
     """
 
     topology: Topology = field(default_factory=chain)
-    places: dict[str, str] = field(default_factory=lambda: dict(APART))
-    rates: Mapping[tuple[str, str], float] = field(default_factory=lambda: dict(SKEWED))
+    places: dict[str, str] = field(default_factory=lambda: dict(SPREAD_PLACEMENT))
+    rates: Mapping[tuple[str, str], float] = field(default_factory=lambda: dict(SKEWED_RATES))
     busy: Mapping[str, float] = field(default_factory=dict)
     transport: float = 8.0
     others: float = 20.0
     watts: float | None = 30.0
     due: Mapping[str, float] = field(default_factory=dict)
-    ahead_s: float = 1000.0
+    clock_offset_s: float = 1000.0
     epoch: int = 1
     at_s: float = 0.0
 
@@ -54,15 +54,15 @@ class ScriptedReports:
 
     @property
     def spec(self) -> RunSpec:
-        """The run as it was started."""
+        """Specification of the run at its start."""
         return run_spec(self.topology, [slot(self.places[e.name]) for e in self.topology.executors], epoch=self.epoch)
 
     def points(self, name: str) -> float:
-        """CPU points of an executor's own thread."""
+        """Return the CPU points of an executor."""
         return self.busy.get(name, 10.0)
 
     def advance(self, seconds: float) -> None:
-        """Let all work for so long."""
+        """Advance time, with all executors working."""
         self.at_s += seconds
         self._joules += (self.watts or 0.0) * seconds
         for name, per_s in self.due.items():
@@ -78,12 +78,12 @@ class ScriptedReports:
         return self._executors.setdefault(self.places[name], {}).setdefault(name, Counter())
 
     def move(self, name: str, to: str) -> None:
-        """Move an executor, whose totals begin at 0 there; the old worker keeps those of its pairs."""
+        """Move an executor; its totals restart at 0, those of its pairs stay at the old worker."""
         self._executors.get(self.places[name], {}).pop(name, None)
         self.places[name] = to
 
     def progress(self, worker: str) -> Progress:
-        """The report of a worker."""
+        """Return the report of a worker."""
         sinks = {e.name for e in self.topology.executors if e.component == "k"}
         works = self._executors.get(worker, {})
         number = {e.name: at for at, e in enumerate(self.topology.executors)}
@@ -94,7 +94,7 @@ class ScriptedReports:
         return Progress(
             epoch=self.epoch,
             slot=slot(worker).index,
-            at_ns=round((self.at_s + self.ahead_s) * S),
+            at_ns=round((self.at_s + self.clock_offset_s) * S),
             emitted=0,
             sunk=sum(round(works[name]["processed"]) for name in works if name in sinks),
             latency_p50_ns=5_000_000,
@@ -117,14 +117,14 @@ class ScriptedReports:
         )
 
     def vitals(self, node: str) -> Vitals:
-        """The report of an agent."""
+        """Return the report of an agent."""
         workers: dict[int, float] = {}
         for name, place in self.places.items():
             if slot(place).node == node:
                 workers[slot(place).index] = (
                     workers.get(slot(place).index, self.transport / 100) + self.points(name) / 100
                 )
-        at_ns = round((self.at_s + self.ahead_s) * S)
+        at_ns = round((self.at_s + self.clock_offset_s) * S)
         is_metered = self.watts is not None
         return Vitals(
             epoch=self.epoch,
@@ -138,7 +138,7 @@ class ScriptedReports:
         )
 
     def reports(self) -> Iterator[tuple[str, Progress | Vitals]]:
-        """(node, report) of every worker and every node in use."""
+        """Yield (node, report) of every worker and of every node in use."""
         for worker in sorted(set(self.places.values())):
             yield slot(worker).node, self.progress(worker)
         for node in sorted({slot(place).node for place in self.places.values()}):
@@ -150,14 +150,14 @@ def everything(_node: str, _report: Progress | Vitals) -> bool:
 
 
 def started(run: ScriptedReports, rhythm: Rhythm = FIVE, settle_s: float = SETTLE_S) -> Monitor:
-    """A monitor of a run that starts."""
+    """Return a monitor of a run that starts."""
     monitor = Monitor(rhythm, nodes(), settle_s)
     monitor.start_epoch(run.spec, run.at_s)
     return monitor
 
 
 def pass_time(monitor: Monitor, run: ScriptedReports, seconds: int, keep: Keep = everything) -> None:
-    """Let seconds pass, and record the reports of each that `keep` keeps."""
+    """Advance second by second, and record those reports that `keep` accepts."""
     for _ in range(seconds):
         run.advance(1.0)
         for node, report in run.reports():
@@ -166,5 +166,5 @@ def pass_time(monitor: Monitor, run: ScriptedReports, seconds: int, keep: Keep =
 
 
 def observe(monitor: Monitor, at_s: float) -> Observation:
-    """The observation of the window that ends at `at_s`."""
+    """Return the observation of the window that ends at `at_s`."""
     return monitor.conclude(monitor.window(at_s).observe())

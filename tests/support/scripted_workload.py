@@ -1,4 +1,4 @@
-"""A workload on the scripted data plane: its own operators, any interleaving, and kills and moves at any moment."""
+"""Workloads on the scripted data plane: real operators, random interleaving, and kills and moves at any time."""
 
 import asyncio
 from collections import Counter
@@ -12,9 +12,9 @@ from unittest import mock
 import msgspec
 import virtual_time
 from gated_runs import random_gates
-from scripted import Limits, run_spec, scripted_run
 from scripted_cluster import ScriptedCluster
 from scripted_disk import LAST
+from scripted_run import Limits, run_spec, scripted_run
 
 from agents.protocol import Gates, Slot
 from agents.worker.task_graph.interfaces import AnswerRows
@@ -29,11 +29,11 @@ from workloads.workload import PreparedInput, Verdict, Workload
 
 NODES = ("n1", "n2", "n3")
 STEP_S = 0.001
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 
 
-def supplied(workload: Workload, inputs: Sequence[PreparedInput]) -> Callable[[str], Operator]:
-    """The workload's operators, which find their prepared inputs."""
+def with_inputs(workload: Workload, inputs: Sequence[PreparedInput]) -> Callable[[str], Operator]:
+    """Return a factory of the workload's operators with their prepared inputs."""
     paths = {entry.name: str(entry.path) for entry in inputs}
 
     def made(component: str) -> Operator:
@@ -49,7 +49,7 @@ def supplied(workload: Workload, inputs: Sequence[PreparedInput]) -> Callable[[s
     return made
 
 
-def _drawn(random: Random) -> Limits:
+def _random_limits(random: Random) -> Limits:
     return Limits(
         batch_rows=random.randint(1, 9),
         batch_bytes=random.choice([60, 2000, 100_000]),
@@ -68,29 +68,36 @@ def answer_tables(parts: Sequence[AnswerRows]) -> Mapping[str, Sequence[Row]]:
     return tables
 
 
-def play(
+def run_workload(
     workload: Workload, folder: Path, seed: int, workers: int | None = None
 ) -> tuple[Mapping[str, Sequence[Row]], Verdict]:
-    """Run to the end of the input, in some order, in so many workers or some; the answer, and the verdict on it."""
+    """Run to the end of the input in random order; return the answer and its verdict.
+
+    Args:
+        workload: the workload.
+        folder: folder of its prepared inputs.
+        seed: seed of the order.
+        workers: maximum number of workers; None: random.
+    """
     inputs = workload.prepare(folder)
     random = Random(seed)  # noqa: S311 - it must be repeatable
     topology = workload.topology()
     slots = [Slot(node, slot) for node in NODES for slot in range(2)][: workers or random.randint(1, 6)]
     spec = run_spec(topology, [random.choice(slots) for _ in topology.executors])
-    with scripted_run(spec, supplied(workload, inputs), _drawn(random)) as run:
+    with scripted_run(spec, with_inputs(workload, inputs), _random_limits(random)) as run:
         run.run([], seed)
         positions = [spout.position for spout in sorted(run.spouts, key=lambda spout: spout.executor.index)]
         parts = [
             part
             for worker in run.workers.values()
-            for name, part in worker.shelf.files.items()
+            for name, part in worker.store.files.items()
             if name.startswith(LAST) and isinstance(part, AnswerRows)
         ]
     answer = answer_tables(parts)
     return answer, workload.compare(answer, workload.reference(positions, inputs))
 
 
-def play_with_faults(
+def run_with_faults(
     workload: Workload,
     folder: Path,
     seed: int,
@@ -99,10 +106,10 @@ def play_with_faults(
     gated: bool = False,
     workers: int = 6,
 ) -> tuple[Counter[str], Verdict]:
-    """Run with checkpoints, moves and kills, and perhaps a stop before the end; what happened, and the verdict.
+    """Run with checkpoints, moves, kills and perhaps an early stop; return the events by kind, and the verdict.
 
-    Components in `elastic` get other numbers of executors on the way, and workers are killed at any step of that. With
-    `gated` the run follows a communication schedule. It begins in at most so many workers, 1 to 6.
+    Components in `elastic` are scaled while workers are killed at any step of that. With `gated` the run follows a
+    communication schedule. It starts in at most `workers` workers, 1 to 6.
     """
     inputs = workload.prepare(folder)
     random = Random(seed)  # noqa: S311 - it must be repeatable
@@ -122,7 +129,7 @@ def play_with_faults(
     stop_ns = random.choice([random.randint(0, 400_000_000), 10**12])
 
     if elastic:
-        stop_ns = random.randint(400_000_000, 700_000_000)  # of sources without an end, too
+        stop_ns = random.randint(400_000_000, 700_000_000)  # also for sources without an end
         kills = kills[: random.choice([0, 1, 3])]
     scalings = [
         ScaleComponents(round(at_s, 3), (random.choice(elastic),), random.randint(1, 5))
@@ -137,17 +144,17 @@ def play_with_faults(
         left = [slot for slot in slots if slot.node not in lost]
         return {name: random.choice(left) for name in places}
 
-    happened: Counter[str] = Counter()
+    events: Counter[str] = Counter()
 
-    async def playing() -> ScriptedCluster:
+    async def run_cluster() -> ScriptedCluster:
         spec = run_spec(topology, [random.choice(first_slots) for _ in names], rate=rate)
 
         def gates(lost: Set[str]) -> Gates | None:
             return random_gates(random, topology, [node for node in NODES if node not in lost]) if gated else None
 
         spec = msgspec.structs.replace(spec, gates=gates(set()))
-        course = ControlSettings(checkpoint_s=0.05, moves=tuple(moves), events=tuple(scalings))
-        cluster = ScriptedCluster(spec, supplied(workload, inputs), limits, course, NODES, place, gates)
+        settings = ControlSettings(checkpoint_s=0.05, moves=tuple(moves), events=tuple(scalings))
+        cluster = ScriptedCluster(spec, with_inputs(workload, inputs), limits, settings, NODES, place, gates)
 
         async def running() -> None:
             started = await cluster.coordinator.start()
@@ -165,21 +172,21 @@ def play_with_faults(
                     cluster.kill_worker(random.choice(list(cluster.run.workers)))
                 phase = "in a restart" if cluster.restarts else cluster.phase
                 if scaling_kills and cluster.run.workers and phase in ("in a copy", "in a scaling", "in a restart"):
-                    # At a step of the copy, of the barrier, or of the start behind it, that was drawn.
+                    # At a random step of the copy, of the barrier, or of the restart after it.
                     scaling_kills[-1] -= 1
                     if scaling_kills[-1] < 0:
                         scaling_kills.pop()
-                        happened[f"killed {phase}"] += 1
+                        events[f"killed {phase}"] += 1
                         cluster.kill_worker(random.choice(list(cluster.run.workers)))
                 cluster.step(random, random.choice([0, 0, 3_000_000]))
-                assert loop.time() < PATIENCE_S, "stuck"
+                assert loop.time() < TIMEOUT_S, "stuck"
             task.result()
         return cluster
 
-    limits = _drawn(random)
-    # Scalings that a kill prevents are tried again before the stop.
+    limits = _random_limits(random)
+    # Scalings that a kill prevents are retried before the stop.
     with limits.applied(), mock.patch.object(timeline, "RETRY_S", 0.03):
-        cluster = virtual_time.run(playing())
+        cluster = virtual_time.run(run_cluster())
     found = cluster.coordinator.positions
     after = resized(topology, sizes_of(found))
     positions = [found[executor.name] for executor in after.executors if executor.name in found]
@@ -191,6 +198,6 @@ def play_with_faults(
         of_sources = sum(rows for name, rows in emitted.items() if Executor.named(name).component in spouts)
         assert of_sources == sum(found.values()), cluster.events
     verdict = workload.compare(answer_tables(cluster.answer()), workload.reference(positions, inputs))
-    happened.update(kind for kind, *_ in cluster.events)
-    happened.update(f"scaled {scaling.how}" for scaling in cluster.coordinator.event_log.scalings)
-    return happened, verdict
+    events.update(kind for kind, *_ in cluster.events)
+    events.update(f"scaled {scaling.how}" for scaling in cluster.coordinator.event_log.scalings)
+    return events, verdict

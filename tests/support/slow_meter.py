@@ -1,7 +1,6 @@
-"""A machine whose load is that of a calibration alone, and an operator's program that meters it late.
+"""A machine whose only load is a calibration, and an external meter program that lags.
 
-CPU times in the tree are those of the processes of `agents.power.load` that work for it, however busy the real machine
-is besides.
+CPU times in the tree are those of the processes of `agents.power.load` that work for it, independent of the real load.
 """
 
 import json
@@ -23,13 +22,13 @@ from agents.sensors.kernel import process_cpu_ns
 
 NS = 1_000_000_000
 PERIOD_S = 0.015
-SPEAKS_EVERY, LOOKS_EVERY, HELD = 2, 20, 400
+REPORT_EVERY, SCAN_EVERY, HISTORY = 2, 20, 400
 MEAN_NS = NS // 20
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def machine(root: Path, lag_s: float, idle_watts: float, watts: float) -> Path:
-    """Plant the tree of the machine: it draws `watts` for every busy CPU."""
+    """Write the tree of the machine, which draws `watts` for every busy CPU."""
     command = [sys.executable, __file__, str(lag_s), str(idle_watts), str(watts)]
     settings = {"external": {"command": command, "silence_s": 20.0}}
     cpus = len(os.sched_getaffinity(0))
@@ -38,7 +37,7 @@ def machine(root: Path, lag_s: float, idle_watts: float, watts: float) -> Path:
 
 
 def load_curve(unit_ns: int, cpus: int = 2) -> Curve:
-    """CPU seconds of `pulses` from 0 on."""
+    """Return the CPU seconds of `pulses` from 0 on."""
     points = [(0, 0.0)]
     for share, units in pulses():
         t_ns, level = points[-1]
@@ -49,7 +48,7 @@ def load_curve(unit_ns: int, cpus: int = 2) -> Curve:
 def meter_curve(
     load: Curve, unit_ns: int, lag_s: float, period_s: float, noise_watts: float, seed: int, watts: float = 30.0
 ) -> Curve:
-    """What a late meter makes of a load, read at uneven distances: 40 W, and so much per busy CPU."""
+    """Return the energy curve of a lagging meter with uneven sampling intervals: 40 W, and `watts` per busy CPU."""
     random = Random(seed)  # noqa: S311 - it need not be secret
     moments = [-2 * NS]
     while moments[-1] < (PULSES + 2) * unit_ns:
@@ -67,7 +66,7 @@ def meter_curve(
 
 
 def _loads(root: str) -> Iterator[int]:
-    """Ids of the processes that load the machine of this tree."""
+    """Yield ids of the processes that load the machine of this tree."""
     ours = f"{ROOT_VARIABLE}={root}".encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -77,7 +76,7 @@ def _loads(root: str) -> Iterator[int]:
                     yield int(folder.name)
 
 
-def _live(lag_s: float, idle_watts: float, watts: float) -> None:
+def _run(lag_s: float, idle_watts: float, watts: float) -> None:
     root = os.environ[ROOT_VARIABLE]
     stat, fresh = Path(root, "proc/stat"), Path(root, f"proc/stat.{os.getpid()}")
     before = {int(line.split()[0][3:]): int(line.split()[1]) for line in stat.read_text().split("\n") if line}
@@ -86,7 +85,7 @@ def _live(lag_s: float, idle_watts: float, watts: float) -> None:
     points = [(time.monotonic_ns(), 0.0)]
     while True:
         time.sleep(PERIOD_S)
-        if len(points) % LOOKS_EVERY == 0:
+        if len(points) % SCAN_EVERY == 0:
             now_ns |= dict.fromkeys(set(_loads(root)) - now_ns.keys(), 0)
         now_ns = {process: process_cpu_ns(process) or spent_ns for process, spent_ns in now_ns.items()}
         busy_s = sum(spent_ns - begun_ns.get(process, 0) for process, spent_ns in now_ns.items()) / NS
@@ -94,12 +93,12 @@ def _live(lag_s: float, idle_watts: float, watts: float) -> None:
         ticks = round(busy_s * TICKS / len(before))
         fresh.write_text("".join(f"cpu{cpu} {ticks + old} 0 0 0 0 0 0 0 0 0\n" for cpu, old in before.items()))
         fresh.rename(stat)
-        if len(points) % SPEAKS_EVERY:
+        if len(points) % REPORT_EVERY:
             continue
         then_ns = points[-1][0] - round(lag_s * NS)
-        used_s = Curve(points[-HELD:]).between(then_ns - MEAN_NS, then_ns) * NS / MEAN_NS
+        used_s = Curve(points[-HISTORY:]).between(then_ns - MEAN_NS, then_ns) * NS / MEAN_NS
         print(json.dumps({"t": time.time(), "watts": idle_watts + watts * used_s}), flush=True)
 
 
 if __name__ == "__main__":
-    _live(*map(float, sys.argv[1:]))
+    _run(*map(float, sys.argv[1:]))

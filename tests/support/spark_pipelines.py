@@ -1,8 +1,7 @@
-"""Pipelines inside the test's own process, on one Spark session for all tests."""
+"""Pipelines in the test process, on one Spark session for all tests."""
 
 import csv
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ Row = tuple[str | None, ...]
 
 
 def session() -> SparkSession:
-    """Two cores, and Java's quick start: data in tests are small."""
+    """Return a session with two cores and fast Java start-up, for small data."""
     os.environ.update(spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"})
     builder = SparkSession.builder.master("local[2]").appName("tests")
     settings = {
@@ -36,14 +35,14 @@ def session() -> SparkSession:
 
 
 class Pipelines:
-    """Runs pipelines as the job does, but on the session that is there."""
+    """Runs pipelines as the job does, on the existing session."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark, self._folder = spark, folder
         self._count = 0
 
     def __call__(self, name: str, source: Path | str, *params: str, kind: Any = "csv", stream: bool = False) -> Path:
-        """Run one; return the folder of its output."""
+        """Run a pipeline; return the folder of its output."""
         self._count += 1
         output = self._folder / f"output-{self._count}"
 
@@ -58,15 +57,10 @@ class Pipelines:
 
 
 def table(output: Path, name: str) -> list[Row]:
-    """The rows of a table written as CSV, in order, without its header; NULL is None."""
+    """Return the rows of a CSV table in order, without the header; NULL is None."""
     rows: list[Row] = []
     for part in sorted((output / name).glob("part-*")):
         with part.open(newline="") as file:
             _, *lines = csv.reader(file)
             rows += [tuple(None if field == "NULL" else field for field in line) for line in lines]
     return rows
-
-
-def forget(output: Path) -> None:
-    """Remove an output."""
-    shutil.rmtree(output, ignore_errors=True)

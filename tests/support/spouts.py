@@ -1,10 +1,10 @@
-"""Spout executors for tests, with rates, records with times, and what must come of them."""
+"""Spout executors for tests: rates, records with times, and the expected output."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from executor_harness import CountingSpout, Downstream
 from hypothesis import strategies as st
-from turns import Below, Count
 
 from agents.worker.channels.channel import Barrier, End, Mark, Tick
 from agents.worker.executors.executor import RunningExecutor, Snapshot
@@ -16,12 +16,12 @@ from workloads.topology import Executor
 
 S = 1_000_000_000
 
-MOST = SpoutExecutor.MAX_ROWS
+MAX_ROWS = SpoutExecutor.MAX_ROWS
 
 
-def spout_of(spout: Spout, rate: Rate, below: Below, index: int = 0, of: int = 1) -> SpoutExecutor:
+def spout_of(spout: Spout, rate: Rate, downstream: Downstream, index: int = 0, of: int = 1) -> SpoutExecutor:
     clock = source_clock(rate, spout, index, of, 0)
-    return SpoutExecutor(index, Executor("s", index), spout, below.router, clock, 0)
+    return SpoutExecutor(index, Executor("s", index), spout, downstream.router, clock, 0)
 
 
 RATES: st.SearchStrategy[Rate] = st.one_of(
@@ -35,18 +35,18 @@ RATES: st.SearchStrategy[Rate] = st.one_of(
 )
 
 
-class Recorded(Count):
-    """Emits (0,), (1,), ..., each with a time of its own."""
+class TimedSpout(CountingSpout):
+    """Spout that emits (0,), (1,), ..., each with a recorded time."""
 
     recorded = True
 
     def __init__(self, times: Sequence[int], tick_ns: int) -> None:
         super().__init__(len(times), tick_ns)
-        self.times = Times(times)
+        self.times = RecordedTimes(times)
 
 
-class Times:
-    """A recording in memory."""
+class RecordedTimes:
+    """Recorded times in memory."""
 
     def __init__(self, times: Sequence[int]) -> None:
         self._times = times
@@ -58,8 +58,8 @@ class Times:
         return bisect_right(self._times, elapsed_ns)
 
 
-def expected(times: Sequence[int], tick_ns: int) -> list[int | str]:
-    """What a spout emits of records at these stream times: numbers of records, and ticks, in order."""
+def expected_output(times: Sequence[int], tick_ns: int) -> list[int | str]:
+    """Return the expected output for records at these stream times: numbers of records, and ticks, in order."""
     found: list[int | str] = []
     tick = 1
     for record, time_ns in enumerate(times):
@@ -72,8 +72,8 @@ def expected(times: Sequence[int], tick_ns: int) -> list[int | str]:
     return [*found, "end"]
 
 
-def shown(arrived: Sequence[Row | Mark]) -> list[int | str]:
-    """What has arrived, in the terms of `expected`."""
+def describe_output(arrived: Sequence[Row | Mark]) -> list[int | str]:
+    """Return what has arrived, in the notation of `expected_output`."""
     names = {Tick: "tick", Barrier: "barrier"}
     return [
         "end"
@@ -86,8 +86,8 @@ def shown(arrived: Sequence[Row | Mark]) -> list[int | str]:
 
 
 @st.composite
-def ticking(draw: st.DrawFn) -> tuple[Rate, Spout, list[int], int, int]:
-    """Rate, spout, the stream times of its records, its index and how many it is one of."""
+def ticking_spouts(draw: st.DrawFn) -> tuple[Rate, Spout, list[int], int, int]:
+    """Draw a rate, a spout, the stream times of its records, its index and the number of spouts."""
     of = draw(st.integers(1, 3))
     index = draw(st.integers(0, of - 1))
     count = draw(st.integers(0, 40))
@@ -95,16 +95,16 @@ def ticking(draw: st.DrawFn) -> tuple[Rate, Spout, list[int], int, int]:
     kind = draw(st.sampled_from(["max", "constant", "replay", "recorded at max", "recorded at a rate"]))
     rate = Constant(1e9 / STEP_NS) if kind in ("constant", "recorded at a rate") else Max()
     if kind in ("max", "constant"):
-        return rate, Count(count, tick_ns), [(at * of + index) * STEP_NS for at in range(count)], index, of
+        return rate, CountingSpout(count, tick_ns), [(at * of + index) * STEP_NS for at in range(count)], index, of
     gaps = draw(st.lists(st.sampled_from([0, 1, STEP_NS, 25 * STEP_NS]), min_size=count, max_size=count))
     times = [sum(gaps[: at + 1]) for at in range(count)]
     if kind == "replay":
         rate = Replay(draw(st.sampled_from([1.0, 2.0, 0.3])))
-    return rate, Recorded(times, tick_ns), times, index, of
+    return rate, TimedSpout(times, tick_ns), times, index, of
 
 
-class Passing:
-    """A spout executor, and what it was at the barriers that it passed."""
+class BarrierRecorder:
+    """Spout executor, with its snapshots at the barriers that it passed."""
 
     def __init__(self, running: SpoutExecutor) -> None:
         self.running = running

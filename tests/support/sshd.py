@@ -1,4 +1,4 @@
-"""Real sshds on 127.0.0.x, each a node of its own with its host key, work folder and installed environment."""
+"""Real SSH servers on 127.0.0.x, each a node with its host key, work folder and installed environment."""
 
 import getpass
 import os
@@ -40,17 +40,17 @@ LogLevel VERBOSE
 
 
 class Sshd:
-    """One sshd, and the node behind it.
+    """One SSH server, and the node behind it.
 
     Attributes:
-        ahead_s: what its monotonic clock is to show more than that of this host.
-        home, work: where the node's environment is, and where agents have their folders.
-        modules: what lies here can be imported on the node.
+        ahead_s: offset of its monotonic clock from that of this host.
+        home, work: folders of the node's environment, and of agents.
+        modules: folder on the node's Python path.
     """
 
     def __init__(self, name: str, address: str, folder: Path, keys: Path) -> None:
         self.name, self.address, self.folder = name, address, folder
-        self.ahead_s = 0
+        self.clock_offset_s = 0
         folder.mkdir()
         with socket.create_server((address, 0)) as probe:
             self.port = probe.getsockname()[1]
@@ -66,15 +66,15 @@ class Sshd:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Listen."""
+        """Start the server and wait until it listens."""
         assert PROGRAM is not None
         if os.geteuid() == 0:
-            # Without this one, which systems make at boot, an sshd of root does not start.
+            # An sshd of root does not start without this folder, which systems create at boot.
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         log = (self.folder / "sshd.log").open("ab")
         with log:
             self._process = subprocess.Popen(
-                [*self._shifted, PROGRAM, "-D", "-e", "-f", str(self.folder / "sshd_config")],
+                [*self._clock_shift, PROGRAM, "-D", "-e", "-f", str(self.folder / "sshd_config")],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
             )
@@ -85,9 +85,9 @@ class Sshd:
         raise AssertionError((self.folder / "sshd.log").read_text())
 
     @property
-    def _shifted(self) -> list[str]:
-        """What gives the node a monotonic clock of its own; needs root."""
-        return ["unshare", "--time", "--monotonic", str(self.ahead_s), "--"] if self.ahead_s else []
+    def _clock_shift(self) -> list[str]:
+        """Command prefix that shifts the node's monotonic clock; needs root."""
+        return ["unshare", "--time", "--monotonic", str(self.clock_offset_s), "--"] if self.clock_offset_s else []
 
     @property
     def known_host(self) -> str:
@@ -96,11 +96,11 @@ class Sshd:
 
     @property
     def log(self) -> str:
-        """What it has said."""
+        """Output of the server."""
         return (self.folder / "sshd.log").read_text()
 
     def processes(self) -> list[psutil.Process]:
-        """It, and its processes for connections, but not what runs over them."""
+        """Return the server and its connection processes, without the programs that run over them."""
         if self._process is None or self._process.poll() is not None:
             return []
         listener = psutil.Process(self._process.pid)
@@ -112,24 +112,24 @@ class Sshd:
         return found
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and its processes for connections."""
+        """Send a signal to the server and its connection processes."""
         for process in self.processes():
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 
     def kill(self) -> None:
-        """End it and all connections at once."""
+        """Kill the server and all connections."""
         self.signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
 
-    def started_here(self) -> list[int]:
-        """What runs on the node for a campaign."""
+    def campaign_processes(self) -> list[int]:
+        """Return ids of processes that run on the node for a campaign."""
         return [process.pid for process in marked(f"{WORK}={self.work}".encode())]
 
 
 class Lab:
-    """Some nodes behind sshds, the key that opens them, and the inventory of them all."""
+    """Several nodes behind SSH servers, their key and their inventory."""
 
     def __init__(self, folder: Path, addresses: Sequence[str]) -> None:
         self.folder = folder
@@ -166,34 +166,34 @@ class Lab:
 
     @cached_property
     def hosts(self) -> Hosts:
-        """The inventory, read once: Ansible takes its time."""
+        """The inventory, loaded once, because Ansible is slow."""
         return load_hosts(self.inventory)
 
     def host(self, name: str) -> Host:
-        """One node, as the inventory describes it."""
+        """Return a node of the inventory."""
         return self.hosts.by_name[name]
 
 
 @contextmanager
 def lab(
-    folder: Path, addresses: Sequence[str] = ("127.0.0.2", "127.0.0.3"), ahead_s: Mapping[str, int] | None = None
+    folder: Path, addresses: Sequence[str] = ("127.0.0.2", "127.0.0.3"), clock_offset_s: Mapping[str, int] | None = None
 ) -> Iterator[Lab]:
-    """A lab whose sshds run; nothing of it runs afterwards. `ahead_s` shifts monotonic clocks of nodes."""
+    """Start a lab; everything ends with the block. `ahead_s` shifts monotonic clocks of nodes."""
     made = Lab(folder, addresses)
     try:
         for name, node in made.nodes.items():
-            node.ahead_s = (ahead_s or {}).get(name, 0)
+            node.clock_offset_s = (clock_offset_s or {}).get(name, 0)
             node.start()
         yield made
     finally:
         for node in made.nodes.values():
             node.signal(signal.SIGCONT)
             node.kill()
-            for pid in node.started_here():
+            for pid in node.campaign_processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
 
 def keygen(path: Path) -> None:
-    """Make a key pair."""
+    """Generate a key pair."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)

@@ -1,7 +1,7 @@
-"""Random scheduling rounds for the resource-aware scheduler of Storm 1.1 and ours.
+"""Random scheduling rounds for the resource-aware schedulers of Storm 1.1 and Millrace.
 
 As in `storm_rounds`, names and ports are chosen so that Storm's hash maps iterate in ascending order: here the map of a
-node's slots, whose keys are texts such as `a:6704`. Then Storm's answer is determined slot for slot.
+node's slots, with keys such as `a:6704`. Storm's answer is then determined slot for slot.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ STRATEGY = "org.apache.storm.scheduler.resource.strategies.scheduling.DefaultRes
 
 
 def _bucket(text: str) -> int:
-    """Return where Java's smallest hash map keeps `text`."""
+    """Return the bucket of `text` in Java's smallest hash map."""
     code = 0
     for letter in text:
         code = (31 * code + ord(letter)) % 2**32
@@ -27,7 +27,7 @@ def _bucket(text: str) -> int:
 
 
 def _with_ports_in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return nodes with other ports, in the same order, of which Storm's maps are sorted."""
+    """Return nodes with ports in the same order for which Storm's maps are sorted."""
     found = []
     for node in nodes:
         ports = [0] * node.slots
@@ -56,7 +56,7 @@ def _graphs(draw: Random) -> list[Topology]:
 
 
 def _complete(draw: Random, nodes: Sequence[Node], graphs: Sequence[Topology]) -> list[ExistingWorker]:
-    """Workers with all executors of some of the topologies, as far as there is room. Only those can be evicted."""
+    """Return workers with all executors of some topologies, as far as there is room; only those can be evicted."""
     live = [node for node in nodes if node.available]
     cpu = {node.id: node.demand_points for node in live}
     memory = {node.id: node.memory_mb for node in live}
@@ -84,7 +84,7 @@ def _complete(draw: Random, nodes: Sequence[Node], graphs: Sequence[Topology]) -
 
 
 def resource_aware_1_1(draw: Random) -> StormRound:
-    """Full clusters and guarantees are frequent, so that topologies are evicted."""
+    """Return a round; full clusters and guarantees are frequent, so that topologies are evicted."""
     nodes = _with_ports_in_order(cluster(draw, resources=True, shared_hosts=draw.random() < 0.3))
     graphs = _graphs(draw)
     pools: dict[str, dict[str, float]] = {}

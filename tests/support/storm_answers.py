@@ -1,8 +1,8 @@
-"""Storm's answers to scheduling rounds, and what is compared with ours.
+"""Storm's answers to scheduling rounds, and the part of them that is compared with Millrace's.
 
-`even`, `default` and the `resource-aware` of Storm 1.1 are compared slot for slot. Of the others, Storm leaves to hash
-maps which slot of a node, or which of the executors of a component, it takes: workers are compared by node or host, and
-by executors or components.
+`even`, `default` and the `resource-aware` of Storm 1.1 are compared slot for slot. With the others, Storm's hash maps
+decide which slot of a node, or which executor of a component, is taken: workers are compared by node or host, and by
+executors or components.
 """
 
 import json
@@ -21,7 +21,7 @@ from scheduler.registry import make_scheduler
 from workloads.topology import Topology
 
 JAVA = Path(__file__).parent / "storm_oracle"
-"""Sources of the driver; a subfolder has those for one version of Storm."""
+"""Sources of the driver; subfolders are for one version of Storm each."""
 
 Row = tuple[int, str, int]
 """Task, node and port of an executor."""
@@ -47,7 +47,7 @@ class StormAnswer:
         )
 
 
-def asked(rounds: Sequence[StormRound], command: Sequence[str]) -> list[StormAnswer]:
+def query_storm(rounds: Sequence[StormRound], command: Sequence[str]) -> list[StormAnswer]:
     """Return Storm's answers; `command` starts the oracle."""
     lines = "".join(json.dumps(round_.as_json()) + "\n" for round_ in rounds)
     done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=280)
@@ -60,7 +60,7 @@ def asked(rounds: Sequence[StormRound], command: Sequence[str]) -> list[StormAns
     ]
 
 
-def ours(round_: StormRound) -> Plan:
+def our_plan(round_: StormRound) -> Plan:
     return make_scheduler(round_.scheduler, plain_parameters(round_.params, "round")).place(round_.problem)
 
 
@@ -75,7 +75,7 @@ def rows_of(round_: StormRound, plan: Plan, topology: Topology) -> list[Row]:
 
 
 def comparable(round_: StormRound, topology: Topology, rows: Sequence[Row]) -> Any:
-    """Return what of a topology's assignments the definition of its scheduler determines."""
+    """Return the part of a topology's assignments that the definition of its scheduler determines."""
     workers: dict[tuple[str, int], list[int]] = defaultdict(list)
     for task, node, port in rows:
         workers[node, port].append(task)

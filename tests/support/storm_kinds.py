@@ -16,7 +16,7 @@ KINDS: Mapping[str, Any] = {
     **{f"resource-aware {name}": (lambda draw, name=name: resource_aware(draw, name)) for name in STRATEGIES},
     "resource-aware 1.1": resource_aware_1_1,
 }
-"""Scheduler, with its strategy or engine -> maker of random rounds."""
+"""Scheduler, with its strategy or engine -> generator of random rounds."""
 
 
 def round_of(kind: str, seed: int) -> StormRound:

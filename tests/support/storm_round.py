@@ -1,4 +1,4 @@
-"""Scheduling rounds in the form in which Storm gets them: executors as tasks, slots as ports."""
+"""Scheduling rounds in Storm's form: executors as tasks, slots as ports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ PORTS = range(6704, 6720)
 
 @dataclass(frozen=True)
 class StormRound:
-    """A round, the parameters of our scheduler, and the settings of Storm's that mean the same."""
+    """A round, the parameters of Millrace's scheduler, and the equivalent settings of Storm."""
 
     scheduler: str
     problem: Problem
@@ -22,7 +22,7 @@ class StormRound:
     topology_conf: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the round as the oracle reads it. Dead nodes and what ran there are left out."""
+        """Return the round in the oracle's input format, without dead nodes and their workers."""
         problem = self.problem
         return {
             "scheduler": self.scheduler,
@@ -93,5 +93,5 @@ def port_of(node: Node, slot: int) -> int:
 
 
 def tasks(topology: Topology) -> dict[Executor, int]:
-    """Executor -> Storm's task: from 1, by component id and index."""
+    """Return executor -> Storm's task: from 1, by component id and index."""
     return {executor: task for task, executor in enumerate(sorted(topology.executors), 1)}

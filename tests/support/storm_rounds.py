@@ -1,8 +1,8 @@
-"""Random scheduling rounds that Storm 2.8's own schedulers and ours can both answer.
+"""Random scheduling rounds that the schedulers of Storm 2.8 and Millrace can both answer.
 
 Names have one letter and ports are chosen so that Storm's hash maps iterate in ascending order (see
-`storm_oracle/Rounds.java`): of sets of ports, or of the workers of a topology. Demands are whole numbers, so that sums
-are exact in both.
+`storm_oracle/Rounds.java`): sets of ports, and the workers of a topology. Demands are integers, so that sums are exact
+in both.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ Workers = list[ExistingWorker]
 
 
 def _bucket(node: str, port: int) -> int:
-    """Return where Java's smallest hash map keeps the worker slot of a node with a name of one letter."""
+    """Return the bucket of a worker slot in Java's smallest hash map; the node's name has one letter."""
     code = ord(node) + 13 * port
     return (code ^ code >> 16) % 16
 
 
 def with_ports_in_order(nodes: Sequence[Node], existing: Workers) -> tuple[Node, ...]:
-    """Return nodes with other ports, in the same order, of which Storm's maps of a topology's workers are sorted.
+    """Return nodes with ports in the same order for which Storm's maps of a topology's workers are sorted.
 
     Maps of at most twelve workers have sixteen buckets; the ports of workers lead to ascending ones.
     """
@@ -54,7 +54,7 @@ def with_ports_in_order(nodes: Sequence[Node], existing: Workers) -> tuple[Node,
 def cluster(
     draw: Random, resources: bool = False, shared_hosts: bool = False, least_slots: int = 0
 ) -> tuple[Node, ...]:
-    """One to seven nodes in no order, one in eight of them dead."""
+    """Return one to seven nodes in random order; one in eight is dead."""
     names = draw.sample("abcdefgh", draw.randint(1, 7))
     nodes = []
     for name in names:
@@ -79,7 +79,7 @@ def cluster(
 
 
 def topology(draw: Random, name: str, resources: bool = False, most: int = 4) -> Topology:
-    """One to five components, without cycles; a spout is the first in the order of ids or not."""
+    """Return a topology of one to five components without cycles; the first id may belong to a bolt."""
     ids = draw.sample("abcdefghij", draw.randint(1, 5))
     components: list[Component] = []
     for at, own in enumerate(ids):
@@ -112,17 +112,17 @@ def topology(draw: Random, name: str, resources: bool = False, most: int = 4) ->
 
 
 def without_ackers(graph: Topology) -> Topology:
-    """Return a topology without the component whose name has a hash code that is not the smallest of all."""
+    """Return a topology without ackers, whose name does not have the smallest hash code."""
     return replace(graph, components=tuple(component for component in graph.components if component.id != ACKER))
 
 
 def running(
     draw: Random, nodes: Sequence[Node], topologies: Sequence[Topology], alone: bool = False, share: float = 0.5
 ) -> Workers:
-    """Workers of some of the topologies, anywhere; with some executors in no worker.
+    """Return workers of some topologies on any nodes; some executors are in no worker.
 
     Args:
-        draw: the source of chance.
+        draw: random generator.
         nodes: nodes of the cluster.
         topologies: topologies of the round.
         alone: topologies do not share nodes.
@@ -169,7 +169,7 @@ def default(draw: Random) -> StormRound:
 
 
 def isolation(draw: Random) -> StormRound:
-    """Some topologies with machines of their own; some of these run already as they would be placed."""
+    """Return a round with isolated topologies, some of which run already as they would be placed."""
     nodes = cluster(draw, shared_hosts=True)
     graphs = []
     for name in "abc"[: draw.randint(1, 3)]:
@@ -185,7 +185,7 @@ def isolation(draw: Random) -> StormRound:
 
 
 def multitenant(draw: Random) -> StormRound:
-    nodes = cluster(draw, least_slots=1)  # Storm lends nodes without slots, ours leaves them out
+    nodes = cluster(draw, least_slots=1)  # Storm lends nodes without slots, Millrace leaves them out
     graphs = []
     for name in "abc"[: draw.randint(1, 3)]:
         graph = without_ackers(topology(draw, name))
@@ -277,7 +277,7 @@ def resource_aware(draw: Random, strategy: str) -> StormRound:
 
 
 def fitting(existing: Workers, nodes: Sequence[Node], graphs: Sequence[Topology], least_cpu: float = 0.0) -> Workers:
-    """Leave out executors for which their node, or the heap of their worker, has no room: Storm never placed those."""
+    """Leave out executors that do not fit on their node or in the heap of their worker: Storm never placed those."""
     by_id = {graph.id: graph for graph in graphs}
     cpu = {node.id: node.demand_points for node in nodes}
     memory = {node.id: node.memory_mb for node in nodes}

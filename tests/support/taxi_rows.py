@@ -1,4 +1,4 @@
-"""Raw rows of taxi trips, made by hand."""
+"""Hand-made raw rows of taxi trips."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ def row(
     tip: str = "0.00",
     step: tuple[int, int] = (5986, 4491.556),
 ) -> str:
-    """A trip of one minute that ends so many seconds after midnight, between the centres of cells of 500 m."""
+    """Return a one-minute trip that ends at a second after midnight, between the centres of cells of 500 m."""
     return raw(
         medallion=medallion,
         pickup=at(dropoff - 60),
@@ -36,14 +36,14 @@ def raw(
     fare: str = "1.00",
     tip: str = "0.00",
 ) -> str:
-    """The 17 fields, as they are given."""
+    """Return a row of the 17 fields as given."""
     return ",".join(
         [medallion, licence, pickup, dropoff, "60", "1", *points, "CSH", fare, "0.5", "0.5", tip, "0", "2.00"]
     )
 
 
 def at(seconds: int) -> str:
-    """A time so many seconds after midnight."""
+    """Return the time so many seconds after midnight."""
     return str(START + timedelta(seconds=seconds))
 
 
@@ -52,7 +52,7 @@ def _centre(cell: tuple[int, int], step: tuple[float, float]) -> tuple[str, str]
     return f"{-74.913585 + (cell[0] - 1) * east / 1e6:.6f}", f"{41.474937 - (cell[1] - 1) * south / 1e6:.6f}"
 
 
-def written(path: Path, rows: Iterable[str]) -> Path:
-    """The rows as a file."""
+def write_rows(path: Path, rows: Iterable[str]) -> Path:
+    """Write rows to a file; return its path."""
     path.write_text("".join(line + "\n" for line in rows))
     return path

@@ -1,4 +1,4 @@
-"""A server of the time for guests: this host's clock, by the protocol that chrony asks it with (NTP, RFC 5905)."""
+"""NTP server for guests, with this host's clock (RFC 5905)."""
 
 import socket
 import struct
@@ -17,23 +17,23 @@ HEAD = struct.pack("!BBbbII4s", VERSION << 3 | SERVER, STRATUM, POLL, PRECISION,
 
 
 def _stamp() -> bytes:
-    """The time as NTP writes it: 2**-32 s since 1900."""
+    """Return the time in NTP format: units of 2**-32 s since 1900."""
     return struct.pack("!Q", (time.time_ns() + SINCE_1900_S * 10**9 << 32) // 10**9 & (1 << 64) - 1)
 
 
 def _serve(socket_: socket.socket) -> None:
     while True:
-        question, sender = socket_.recvfrom(1024)
-        if not question:
+        request, sender = socket_.recvfrom(1024)
+        if not request:
             return
-        came = _stamp()
-        asked = question[40:48]
-        socket_.sendto(HEAD + came + asked + came + _stamp(), sender)
+        received = _stamp()
+        originate = request[40:48]
+        socket_.sendto(HEAD + received + originate + received + _stamp(), sender)
 
 
 @contextmanager
 def time_server() -> Iterator[str]:
-    """A server that answers while the block lasts; what chrony is told of it, address and port."""
+    """Run a server within the block; yield its address and port in chrony's format."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]

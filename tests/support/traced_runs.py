@@ -1,4 +1,4 @@
-"""Finished runs whose traces are computed: constant rates and loads, and executors that move."""
+"""Finished runs with computed traces: constant rates and loads, and executors that move."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,17 +36,17 @@ class TracedRun:
         cluster: its nodes.
         places: executor -> `node/slot` at the start.
         rates: tuples per second between two executors; a tuple has 10 bytes.
-        busy: CPU points of executors; 1 without an entry.
+        busy: CPU points of executors; default 1.
         worker: CPU points of every worker.
         base: CPU points of every node outside the workers.
-        offsets: seconds by which nodes' clocks are ahead of the controller's.
+        offsets: offsets of nodes' clocks from the controller's, in seconds.
         moves: (time, executor, `node/slot`), in order.
-        recoveries: times at which the run was recovered, after 0.1 s.
-        revisions: decisions, as in `run.json`; those that were begun are events, too.
-        scalings: changes of the numbers of executors, as in `run.json`.
-        silent: workers without rows after a time.
-        until: when the sources stopped; the measured interval begins after 2 s and ends 1 s earlier.
-        has_cpu: whether the sensor `cpu` was on.
+        recoveries: times at which a recovery of 0.1 s ends.
+        revisions: decisions, as in `run.json`; those that began are events, too.
+        scalings: changes of parallelism, as in `run.json`.
+        silent: worker -> time after which it has no rows.
+        until: time at which the sources stop; the measured interval begins after 2 s and ends 1 s earlier.
+        has_cpu: whether the sensor `cpu` is on.
     """
 
     cluster: Cluster
@@ -118,7 +118,7 @@ class TracedRun:
         for number, (begin_s, end_s) in enumerate(pairwise(edges)):
             if number:
                 places[self.moves[number - 1][1]] = _slot(self.moves[number - 1][2])
-            # Reports come once a second, and before a move.
+            # Workers report once a second, and before a move.
             moments = [begin_s, *(s for s in range(int(begin_s) + 1, self.until + 1) if s < end_s), end_s]
             for since_s, at_s in pairwise(moments):
                 for slot in set(places.values()):

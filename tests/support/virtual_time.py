@@ -1,9 +1,9 @@
-"""An event loop whose time passes only while everybody waits, and then at once.
+"""Event loop with virtual time, which passes only while all tasks wait, and then at once.
 
     async def main(): await asyncio.sleep(3600)
     run(main())
 
-The order in which tasks run depends on nothing but the program, so that a run with it can be repeated exactly.
+The order of tasks depends only on the program; a run can be repeated exactly.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Selector(selectors.SelectSelector):
-    """Lets time pass in place of waiting."""
+    """Selector that advances time instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,14 +32,14 @@ class _Selector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The loop; `time` begins at 0."""
+    """The event loop; `time` starts at 0."""
 
     def __init__(self) -> None:
         self._virtual = _Selector()
         super().__init__(self._virtual)
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
-        """Do the work of a thread at once; it takes no virtual time."""
+        """Run a thread's work immediately; it takes no virtual time."""
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))
@@ -48,11 +48,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return done
 
     def time(self) -> float:
-        """Virtual seconds."""
+        """Return virtual seconds."""
         return self._virtual.now
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Like `asyncio.run`, in virtual time."""
+    """Run a coroutine like `asyncio.run`, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)

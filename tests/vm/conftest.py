@@ -1,6 +1,6 @@
 """One guest for all tests that need a kernel, and one lab for those that need Debian.
 
-Every test of the guest leaves its CPUs as it found them.
+Every test of the guest restores its CPU settings.
 """
 
 from collections.abc import Iterator
@@ -20,20 +20,20 @@ def machine() -> Iterator[Guest]:
 
 
 @pytest.fixture(scope="session")
-def program(machine: Guest) -> GuestCpus:
+def guest_cpus(machine: Guest) -> GuestCpus:
     return GuestCpus(machine)
 
 
 @pytest.fixture
-def cpus(program: GuestCpus) -> Iterator[GuestCpus]:
-    found = program.settings()
-    yield program
-    assert program.settings() == found
+def cpus(guest_cpus: GuestCpus) -> Iterator[GuestCpus]:
+    found = guest_cpus.settings()
+    yield guest_cpus
+    assert guest_cpus.settings() == found
 
 
 @pytest.fixture(scope="module", name="lab")
-def two_debians() -> Iterator[Lab]:
-    reason = debian_image.why_not()
+def debian_lab() -> Iterator[Lab]:
+    reason = debian_image.unsupported_reason()
     if reason:
         pytest.skip(reason)
     with lab(debian_image.debian_image()) as made:

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import debian_image
-import guest_zones
+import guest_powercap
 import pytest
 import yaml
-from emulated_desk import ROOT, changes, command, eventually, millrace
+from emulated_lab import ROOT, changes, command, millrace, wait_for
 from guest import Guest
 from guest_lab import ADDRESSES, Lab
 from time_server import time_server
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
 
-PATIENCE_S = 2400.0
+TIMEOUT_S = 2400.0
 RATE_MBIT, DELAY_MS = 8, 40
 CPU_SHARE, MEMORY_MB = 0.5, 512
 SLICE = "/sys/fs/cgroup/user.slice/user-$(id -u millrace).slice"
@@ -106,12 +106,12 @@ def inventory(lab: Lab) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def bare(lab: Lab) -> dict[str, list[str]]:
     """What the machines were like before anything was done to them."""
-    return lab.found()
+    return lab.state()
 
 
 def played(verb: str, inventory: Path, *words: str) -> dict[str, int]:
     """How many tasks have changed something, by host; all must have succeeded."""
-    done = millrace(verb, str(inventory), *words, seconds=PATIENCE_S)
+    done = millrace(verb, str(inventory), *words, seconds=TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     recaps = [line.split() for line in done.stdout.splitlines() if " changed=" in line]
     return {words[0]: int(words[3].partition("=")[2]) for words in recaps}
@@ -119,12 +119,12 @@ def played(verb: str, inventory: Path, *words: str) -> dict[str, int]:
 
 def as_agent(inventory: Path, node: str, program: str) -> subprocess.CompletedProcess[str]:
     """Run a Python program as agents run: over a connection of the agents' user."""
-    return millrace("exec", str(inventory), node, "--", "python3", "-c", program, seconds=PATIENCE_S)
+    return millrace("exec", str(inventory), node, "--", "python3", "-c", program, seconds=TIMEOUT_S)
 
 
 def counted(node: Guest, file: str, key: str) -> int:
     """A counter of the slice in which agents are."""
-    return int(node.says(f"sed -n 's/^{key} //p' {SLICE}/{file}"))
+    return int(node.output_of(f"sed -n 's/^{key} //p' {SLICE}/{file}"))
 
 
 def spark_workers(lab: Lab) -> str:
@@ -134,7 +134,7 @@ def spark_workers(lab: Lab) -> str:
 
 def verified(inventory: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """Every check by its node and subject."""
-    done = millrace("verify", str(inventory), "--json", seconds=PATIENCE_S)
+    done = millrace("verify", str(inventory), "--json", seconds=TIMEOUT_S)
     answer = json.loads(done.stdout)
     print(yaml.safe_dump(answer["checks"]))
     assert answer["ok"], done.stderr[-3000:]
@@ -143,7 +143,7 @@ def verified(inventory: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_what_would_change_is_told_and_nothing_does(lab: Lab, bare: dict[str, list[str]], inventory: Path) -> None:
     assert min(played("provision", inventory, "--check").values()) > 5
-    assert changes(bare, lab.found()) == []
+    assert changes(bare, lab.state()) == []
 
 
 def test_a_machine_that_was_reset_in_the_middle_is_given_back(
@@ -155,16 +155,14 @@ def test_a_machine_that_was_reset_in_the_middle_is_given_back(
     for line in half.stderr:
         if "clock : Install chrony" in line:
             break
-    assert eventually(
-        lambda: half.poll() is not None or lab.nodes["n2"].ssh("pgrep -x dpkg").returncode == 0, PATIENCE_S
-    )
+    assert wait_for(lambda: half.poll() is not None or lab.nodes["n2"].ssh("pgrep -x dpkg").returncode == 0, TIMEOUT_S)
     assert half.poll() is None
     lab.nodes["n2"].reset()
-    half.communicate(timeout=PATIENCE_S)
+    half.communicate(timeout=TIMEOUT_S)
     assert half.returncode not in (None, 0)
-    assert lab.nodes["n2"].says("ls /var/lib/millrace") == "pre_state.json"
+    assert lab.nodes["n2"].output_of("ls /var/lib/millrace") == "pre_state.json"
     played("restore", inventory)
-    assert changes(bare, lab.found()) == []
+    assert changes(bare, lab.state()) == []
 
 
 def test_provisioned_once_and_for_all(lab: Lab, bare: dict[str, list[str]], inventory: Path) -> None:
@@ -172,11 +170,14 @@ def test_provisioned_once_and_for_all(lab: Lab, bare: dict[str, list[str]], inve
     # On a busy host FLOPs may be measured better the second time: the index then keeps them, which is a change.
     assert set(played("provision", inventory, "--", "--skip-tags", "index").values()) == {0}
     for node in lab.nodes.values():
-        assert node.says("systemctl is-enabled chrony; systemctl is-active chrony").split() == ["enabled", "active"]
-        assert "netem" in node.says("tc qdisc show dev eth1")
-        assert "netem" not in node.says("tc qdisc show dev eth0")
-    assert lab.nodes["n1"].says("cat /sys/devices/system/cpu/online") == "0-3"
-    assert lab.nodes["n2"].says("cat /sys/devices/system/cpu/online") == "0-1"
+        assert node.output_of("systemctl is-enabled chrony; systemctl is-active chrony").split() == [
+            "enabled",
+            "active",
+        ]
+        assert "netem" in node.output_of("tc qdisc show dev eth1")
+        assert "netem" not in node.output_of("tc qdisc show dev eth0")
+    assert lab.nodes["n1"].output_of("cat /sys/devices/system/cpu/online") == "0-3"
+    assert lab.nodes["n2"].output_of("cat /sys/devices/system/cpu/online") == "0-1"
 
 
 def test_what_was_asked_for_is_measured(inventory: Path) -> None:
@@ -194,17 +195,17 @@ def test_what_was_asked_for_is_measured(inventory: Path) -> None:
 def test_agents_get_no_more_than_their_limits(lab: Lab, inventory: Path) -> None:
     node = lab.nodes["n1"]
     where = as_agent(inventory, "n1", "print(open('/proc/self/cgroup').read())")
-    assert f"/user.slice/user-{node.says('id -u millrace')}.slice/" in where.stdout, where.stderr
+    assert f"/user.slice/user-{node.output_of('id -u millrace')}.slice/" in where.stdout, where.stderr
     killed = as_agent(inventory, "n1", OVER)
     assert killed.returncode != 0
     assert killed.stdout == ""
-    assert "Memory cgroup out of memory" in node.says("dmesg")
+    assert "Memory cgroup out of memory" in node.output_of("dmesg")
     # The slice and its counters are there as long as the user has a session.
     holding = subprocess.Popen(
         command("exec", str(inventory), "n1", "--", "sleep", "600"), stdout=subprocess.DEVNULL, cwd=ROOT
     )
     try:
-        assert eventually(lambda: node.ssh("pgrep -u millrace sleep").returncode == 0, PATIENCE_S)
+        assert wait_for(lambda: node.ssh("pgrep -u millrace sleep").returncode == 0, TIMEOUT_S)
         before = counted(node, "cpu.stat", "nr_throttled")
         assert as_agent(inventory, "n1", BURN).returncode == 0
         assert counted(node, "cpu.stat", "nr_throttled") > before
@@ -233,7 +234,7 @@ def test_a_campaign_crosses_the_slow_link(lab: Lab, inventory: Path) -> None:
     }
     agenda.write_text(yaml.safe_dump(content))
     results = lab.folder / "results"
-    done = millrace("run", str(agenda), "--out", str(results), seconds=PATIENCE_S)
+    done = millrace("run", str(agenda), "--out", str(results), seconds=TIMEOUT_S)
     assert done.returncode == 0, done.stderr[-4000:]
     (path,) = (results / "crossing" / "latest" / "runs").glob("*/run.json")
     record = json.loads(path.read_text())
@@ -247,24 +248,24 @@ def test_a_campaign_crosses_the_slow_link(lab: Lab, inventory: Path) -> None:
 
 
 def test_energy_counters_are_given_to_agents_when_the_kernel_makes_them(lab: Lab, inventory: Path) -> None:
-    reason = guest_zones.why_not()
+    reason = guest_powercap.unsupported_reason()
     if reason:
         pytest.skip(reason)
     node = lab.nodes["n2"]
     # As when the driver of a processor is loaded late: udev runs the rule that is there by now.
-    node.says(
+    node.output_of(
         "cat >/run/zones.ko; insmod /run/zones.ko; udevadm settle",
-        guest_zones.zones_module(debian_image.debian_image()).read_bytes(),
+        guest_powercap.zones_module(debian_image.debian_image()).read_bytes(),
     )
     counter = "/sys/class/powercap/intel-rapl:0/energy_uj"
-    assert node.says(f"stat -Lc '%G %a' {counter}") == "millrace 440"
+    assert node.output_of(f"stat -Lc '%G %a' {counter}") == "millrace 440"
     read = as_agent(inventory, "n2", f"print(int(open('{counter}').read()))")
     assert int(read.stdout) > 0, read.stderr
 
 
 def test_groups_of_emulated_nodes_hold_under_version_2(lab: Lab) -> None:
-    said = lab.nodes["n1"].says("/opt/millrace/venv/bin/python -P -", GROUPS.encode())
-    found = json.loads(said)
+    output = lab.nodes["n1"].output_of("/opt/millrace/venv/bin/python -P -", GROUPS.encode())
+    found = json.loads(output)
     assert found["version"] == 2
     # Never more than the limit; a slow start of what is measured is part of its time.
     assert 0.02 < found["share"] <= 0.25 * 1.1
@@ -277,41 +278,41 @@ def test_groups_of_emulated_nodes_hold_under_version_2(lab: Lab) -> None:
 def test_what_a_restart_undoes_is_done_again_and_all_else_has_stayed(lab: Lab, inventory: Path) -> None:
     node = lab.nodes["n2"]
     node.restart()
-    node.says("systemctl is-system-running --wait")
-    assert node.says("systemctl is-active chrony") == "active"
-    assert "netem" not in node.says("tc qdisc show dev eth1")
-    assert node.says("cat /sys/devices/system/cpu/online") == "0-3"
-    limits = node.says("systemctl show user-$(id -u millrace).slice -p MemoryMax -p CPUQuotaPerSecUSec")
+    node.output_of("systemctl is-system-running --wait")
+    assert node.output_of("systemctl is-active chrony") == "active"
+    assert "netem" not in node.output_of("tc qdisc show dev eth1")
+    assert node.output_of("cat /sys/devices/system/cpu/online") == "0-3"
+    limits = node.output_of("systemctl show user-$(id -u millrace).slice -p MemoryMax -p CPUQuotaPerSecUSec")
     assert f"MemoryMax={MEMORY_MB << 20}" in limits.splitlines()
     changed = played("provision", inventory, "--", "--tags", "limits,network,cpu,cpufreq")
     assert changed["n1"] == 0
     assert changed["n2"] == 3
-    assert node.says("cat /sys/devices/system/cpu/online") == "0-1"
+    assert node.output_of("cat /sys/devices/system/cpu/online") == "0-1"
 
 
 def test_spark_is_a_service_that_comes_back_with_the_machine(lab: Lab, inventory: Path) -> None:
     play = [sys.executable, "-P", "-m", "ansible", "playbook", "-i", str(inventory), "ansible/spark.yml"]
     for changed in (True, False):
-        done = subprocess.run(play, capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=ROOT)
+        done = subprocess.run(play, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, cwd=ROOT)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
         assert (done.stdout.count("changed=0 ") == len(lab.nodes)) != changed
     both = " ".join(ADDRESSES.values())
-    assert eventually(lambda: spark_workers(lab) == both, PATIENCE_S)
+    assert wait_for(lambda: spark_workers(lab) == both, TIMEOUT_S)
     node = lab.nodes["n2"]
     node.restart()
-    assert eventually(lambda: node.ssh("systemctl is-active millrace-spark-worker").returncode == 0, PATIENCE_S)
+    assert wait_for(lambda: node.ssh("systemctl is-active millrace-spark-worker").returncode == 0, TIMEOUT_S)
     # The master hears of the worker that is gone by its connection, and of the one that has come by itself.
-    assert eventually(lambda: spark_workers(lab) == both, PATIENCE_S)
+    assert wait_for(lambda: spark_workers(lab) == both, TIMEOUT_S)
     submit = "SPARK_CONF_DIR=/var/lib/millrace/spark/conf $(echo /opt/millrace/spark-*)/bin/spark-submit"
     words = f"--master spark://{ADDRESSES['n1']}:7077 --executor-memory 512m --driver-memory 512m"
     local = f"--conf spark.driver.host={ADDRESSES['n1']} --conf spark.pyspark.python=/opt/millrace/venv/bin/python"
-    lab.nodes["n1"].says("cat >/run/job.py", JOB.encode())
-    said = lab.nodes["n1"].says(f"{submit} {words} {local} /run/job.py", seconds=PATIENCE_S)
-    assert said.endswith("ran on n1 n2")
+    lab.nodes["n1"].output_of("cat >/run/job.py", JOB.encode())
+    output = lab.nodes["n1"].output_of(f"{submit} {words} {local} /run/job.py", seconds=TIMEOUT_S)
+    assert output.endswith("ran on n1 n2")
 
 
 def test_given_back_as_they_were_found(lab: Lab, bare: dict[str, list[str]], inventory: Path) -> None:
     lab.nodes["n1"].reset()
     played("restore", inventory)
-    assert changes(bare, lab.found()) == []
+    assert changes(bare, lab.state()) == []
     assert set(played("restore", inventory).values()) == {0}

@@ -19,7 +19,7 @@ def by_hand(machine: Guest, cpus: GuestCpus) -> Iterator[Callable[..., None]]:
     def write(**values: str) -> None:
         for path, value in values.items():
             file = f"{CPU}/{path}"
-            kept.setdefault(file, machine.says(f"cat {file}"))
+            kept.setdefault(file, machine.output_of(f"cat {file}"))
             assert machine.write(file, value) == ""
 
     yield write
@@ -28,7 +28,7 @@ def by_hand(machine: Guest, cpus: GuestCpus) -> Iterator[Callable[..., None]]:
 
 
 def test_facts_are_those_of_the_kernel(cpus: GuestCpus) -> None:
-    facts = cpus.ask("facts")["facts"]
+    facts = cpus.run("facts")["facts"]
     assert (facts["sockets"], facts["cores"], facts["threads"]) == (1, 2, 4)
     assert facts["cores_of_sockets"] == {"0": [[0, 1], [2, 3]]}
     assert facts["driver"] == "acpi-cpufreq"
@@ -41,39 +41,39 @@ def test_facts_are_those_of_the_kernel(cpus: GuestCpus) -> None:
 
 def test_what_is_applied_is_in_the_kernels_files_and_comes_back_once(cpus: GuestCpus) -> None:
     found = cpus.settings()
-    before = cpus.ask("facts")["before"]
+    before = cpus.run("facts")["before"]
     settings = {"cores": 1, "governor": "powersave", "min_ghz": 1.2, "max_ghz": 1.8}
-    planned = cpus.ask("plan", requested=settings)
+    planned = cpus.run("plan", requested=settings)
     assert planned["changed"]
     assert cpus.settings() == found
-    applied = cpus.ask("apply", requested=settings, before=before)
+    applied = cpus.run("apply", requested=settings, before=before)
     assert applied["ok"]
     now = cpus.settings()
     assert cpus.online() == "0-1"
     assert now["cpufreq/policy0/scaling_governor"] == "powersave"
     assert now["cpufreq/policy0/scaling_max_freq"] == "1800000"
-    assert not cpus.ask("apply", requested=settings, before=applied["before"])["changed"]
-    assert cpus.ask("restore", before=applied["before"])["changed"]
+    assert not cpus.run("apply", requested=settings, before=applied["before"])["changed"]
+    assert cpus.run("restore", before=applied["before"])["changed"]
     assert cpus.settings() == found
-    assert not cpus.ask("restore", before=applied["before"])["changed"]
+    assert not cpus.run("restore", before=applied["before"])["changed"]
 
 
 def test_a_clock_is_fixed_below_the_range_in_force_and_above_it(cpus: GuestCpus) -> None:
-    before = cpus.ask("facts")["before"]
+    before = cpus.run("facts")["before"]
     for ghz in (1.8, 3.0, 1.2):
-        assert cpus.ask("apply", requested={"min_ghz": ghz, "max_ghz": ghz}, before=before)["ok"]
+        assert cpus.run("apply", requested={"min_ghz": ghz, "max_ghz": ghz}, before=before)["ok"]
         limits = {value for path, value in cpus.settings().items() if path.endswith("_freq")}
         assert limits == {str(round(ghz * 1_000_000))}
-    assert cpus.ask("restore", before=before)["ok"]
+    assert cpus.run("restore", before=before)["ok"]
 
 
 def test_a_core_whose_clock_was_set_by_hand_comes_back_with_it(cpus: GuestCpus, by_hand: Callable[..., None]) -> None:
     by_hand(**{"cpufreq/policy2/scaling_governor": "conservative", "cpufreq/policy2/scaling_max_freq": "2400000"})
     set_by_hand = cpus.settings()
-    before = cpus.ask("facts")["before"]
-    applied = cpus.ask("apply", requested={"cores": 1, "governor": "performance"}, before=before)
+    before = cpus.run("facts")["before"]
+    applied = cpus.run("apply", requested={"cores": 1, "governor": "performance"}, before=before)
     assert applied["ok"]
-    assert cpus.ask("restore", before=applied["before"])["ok"]
+    assert cpus.run("restore", before=applied["before"])["ok"]
     assert cpus.settings() == set_by_hand
 
 
@@ -83,11 +83,11 @@ def test_a_clock_that_is_held_by_hand_comes_back_with_its_governor(
     by_hand(**{"cpufreq/policy2/scaling_governor": "userspace"})
     held = f"{CPU}/cpufreq/policy2/scaling_setspeed"
     assert machine.write(held, "1800000") == ""
-    before = cpus.ask("facts")["before"]
-    applied = cpus.ask("apply", requested={"cores": 1, "governor": "performance"}, before=before)
+    before = cpus.run("facts")["before"]
+    applied = cpus.run("apply", requested={"cores": 1, "governor": "performance"}, before=before)
     assert applied["ok"]
-    assert cpus.ask("restore", before=applied["before"])["ok"]
-    assert machine.says(f"cat {held}") == "1800000"
+    assert cpus.run("restore", before=applied["before"])["ok"]
+    assert machine.output_of(f"cat {held}") == "1800000"
 
 
 def test_a_core_that_was_off_goes_off_again_and_keeps_its_clock(
@@ -97,12 +97,12 @@ def test_a_core_that_was_off_goes_off_again_and_keeps_its_clock(
     on = cpus.settings()
     by_hand(**{"cpu3/online": "0", "cpu2/online": "0"})
     off = cpus.settings()
-    before = cpus.ask("facts")["before"]
-    applied = cpus.ask("apply", requested={"cores": 2, "governor": "powersave", "max_ghz": 2.4}, before=before)
+    before = cpus.run("facts")["before"]
+    applied = cpus.run("apply", requested={"cores": 2, "governor": "powersave", "max_ghz": 2.4}, before=before)
     assert applied["ok"]
     assert cpus.online() == "0-3"
     assert cpus.settings()["cpufreq/policy2/scaling_governor"] == "powersave"
-    assert cpus.ask("restore", before=applied["before"])["ok"]
+    assert cpus.run("restore", before=applied["before"])["ok"]
     assert cpus.settings() == off
     for cpu in (2, 3):
         assert machine.write(f"{CPU}/cpu{cpu}/online", "1") == ""
@@ -110,16 +110,16 @@ def test_a_core_that_was_off_goes_off_again_and_keeps_its_clock(
 
 
 def test_siblings_go_with_smt_and_come_back_with_it(cpus: GuestCpus) -> None:
-    before = cpus.ask("facts")["before"]
-    applied = cpus.ask("apply", requested={"smt": False, "governor": "performance"}, before=before)
+    before = cpus.run("facts")["before"]
+    applied = cpus.run("apply", requested={"smt": False, "governor": "performance"}, before=before)
     assert applied["ok"]
     assert cpus.online() == "0,2"
-    facts = cpus.ask("facts", before=applied["before"])["facts"]
+    facts = cpus.run("facts", before=applied["before"])["facts"]
     assert (facts["cores_online"], facts["smt"]) == (2, "off")
-    applied = cpus.ask("apply", requested={"smt": False, "cores": 1}, before=applied["before"])
+    applied = cpus.run("apply", requested={"smt": False, "cores": 1}, before=applied["before"])
     assert applied["ok"]
     assert cpus.online() == "0"
-    assert cpus.ask("restore", before=applied["before"])["ok"]
+    assert cpus.run("restore", before=applied["before"])["ok"]
     assert cpus.online() == "0-3"
 
 
@@ -132,18 +132,18 @@ def test_the_kernel_refuses_nonsense_and_restore_says_so(machine: Guest, cpus: G
         f"{CPU}/smt/control": "perhaps",
     }.items():
         assert "Invalid argument" in machine.write(file, value), file
-    before = cpus.ask("facts")["before"]
+    before = cpus.run("facts")["before"]
     spoilt = {**before["values"], f"{policy[1:]}/scaling_governor": "banana"}
-    answer = cpus.ask("restore", status=1, before={**before, "values": spoilt})
+    answer = cpus.run("restore", status=1, before={**before, "values": spoilt})
     (told,) = (setting for setting in answer["settings"] if setting["ok"] is False)
     assert told["asked"] == "banana"
     assert told["reason"] == "writing 'banana': Invalid argument"
 
 
 def test_the_impossible_is_refused_before_anything_is_written(cpus: GuestCpus) -> None:
-    before = cpus.ask("facts")["before"]
+    before = cpus.run("facts")["before"]
     settings = {"cores": 3, "governor": "ondemnd", "max_ghz": 9, "turbo": False}
-    answer = cpus.ask("apply", status=3, requested=settings, before=before)
+    answer = cpus.run("apply", status=3, requested=settings, before=before)
     assert {refusal["what"] for refusal in answer["refused"]} == {"cores", "governor", "max_ghz", "turbo"}
     assert not answer["changed"]
 
@@ -152,34 +152,34 @@ def test_kill_9_of_a_campaign_has_its_guardian_put_everything_back(machine: Gues
     found = cpus.settings()
     holder = cpus.hold(cores=1, governor="powersave", max_ghz=1.8)
     assert cpus.online() == "0-1"
-    held = cpus.ask("restore", status=3)["error"]
+    held = cpus.run("restore", status=3)["error"]
     assert "the campaign of alice" in held
-    machine.says(f"kill -9 {holder}")
-    assert cpus.eventually(f"! test -e {JOURNAL}")
+    machine.output_of(f"kill -9 {holder}")
+    assert cpus.wait_for(f"! test -e {JOURNAL}")
     assert cpus.settings() == found
 
 
 def test_when_the_guardian_is_killed_too_the_next_who_comes_puts_back(machine: Guest, cpus: GuestCpus) -> None:
     found = cpus.settings()
     holder = cpus.hold(cores=1, governor="powersave")
-    machine.says(f"pkill -9 -f '[a]gents.cpu.control'; kill -9 {holder}")
+    machine.output_of(f"pkill -9 -f '[a]gents.cpu.control'; kill -9 {holder}")
     assert cpus.settings() != found
-    assert cpus.ask("restore")["changed"]
+    assert cpus.run("restore")["changed"]
     assert cpus.settings() == found
-    machine.says(f"! test -e {JOURNAL}")
+    machine.output_of(f"! test -e {JOURNAL}")
 
 
 def test_after_a_restart_of_the_machine_nothing_is_put_back(machine: Guest, cpus: GuestCpus) -> None:
     found = cpus.settings()
-    before = cpus.ask("facts")["before"]
-    cpus.ask("apply", requested={"cores": 1, "governor": "powersave"}, before=before)
+    before = cpus.run("facts")["before"]
+    cpus.run("apply", requested={"cores": 1, "governor": "powersave"}, before=before)
     cpus.hold(max_ghz=1.8)
     machine.restart()
     assert cpus.settings() == found
-    machine.says(f"! test -e {JOURNAL}")
+    machine.output_of(f"! test -e {JOURNAL}")
     # What the operator has set since is the operator's.
     file = f"{CPU}/cpufreq/policy0/scaling_governor"
     assert machine.write(file, "performance") == ""
-    assert not cpus.ask("restore", before=before)["changed"]
-    assert machine.says(f"cat {file}") == "performance"
+    assert not cpus.run("restore", before=before)["changed"]
+    assert machine.output_of(f"cat {file}") == "performance"
     assert machine.write(file, found["cpufreq/policy0/scaling_governor"]) == ""

@@ -6,7 +6,7 @@ import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
-import guest_zones
+import guest_powercap
 import pytest
 from guest import Guest
 from guest_image import image
@@ -42,31 +42,31 @@ def packages() -> bytes:
 
 @pytest.fixture(scope="module")
 def meters(machine: Guest) -> Guest:
-    reason = guest_zones.why_not()
+    reason = guest_powercap.unsupported_reason()
     if reason:
         pytest.skip(reason)
     ours = sysconfig.get_python_version()
-    theirs = machine.says("python3 -c 'import sysconfig; print(sysconfig.get_python_version())'")
+    theirs = machine.output_of("python3 -c 'import sysconfig; print(sysconfig.get_python_version())'")
     if ours != theirs:
         pytest.skip(f"the guest's Python is {theirs}, ours {ours}: its libraries cannot be sent")
-    module = guest_zones.zones_module(image())
-    machine.says("cat >/run/zones.ko; busybox insmod /run/zones.ko", module.read_bytes())
-    machine.says(f"mkdir -p {FOLDER}; busybox tar -x -C {FOLDER}", packages())
+    module = guest_powercap.zones_module(image())
+    machine.output_of("cat >/run/zones.ko; busybox insmod /run/zones.ko", module.read_bytes())
+    machine.output_of(f"mkdir -p {FOLDER}; busybox tar -x -C {FOLDER}", packages())
     return machine
 
 
 def test_zones_of_the_kernel_are_found_and_metered(meters: Guest) -> None:
-    said = json.loads(meters.says(f"PYTHONPATH={FOLDER} python3 -P - 3", METER.encode()))
+    said = json.loads(meters.output_of(f"PYTHONPATH={FOLDER} python3 -P - 3", METER.encode()))
     assert said["probe"]["status"] == "ok"
     assert said["zones"] == [["package-0", "package", None, True], ["dram/package-0", "dram", None, True]]
     metered = said["metered"]
     seconds = (metered["end_ns"] - metered["start_ns"]) / 1e9
     assert {domain["domain"]: domain["source"] for domain in metered["domains"]} == dict.fromkeys(
-        guest_zones.WATTS, "rapl"
+        guest_powercap.WATTS, "rapl"
     )
     for domain in metered["domains"]:
-        known = guest_zones.WATTS[domain["domain"]] * seconds
+        known = guest_powercap.WATTS[domain["domain"]] * seconds
         assert abs(domain["joules"] - known) <= domain["bound_joules"]
     total = metered["total"]
-    assert abs(total["joules"] - sum(guest_zones.WATTS.values()) * seconds) <= total["bound_joules"]
+    assert abs(total["joules"] - sum(guest_powercap.WATTS.values()) * seconds) <= total["bound_joules"]
     assert total["source"] == "rapl"

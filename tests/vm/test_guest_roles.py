@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
 MILLRACE = "from millrace.__main__ import main; main()"
 ROLES = ("--", "--tags", "cpu,cpufreq")
 STATE = "/var/lib/millrace"
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 WISH: dict[str, Any] = {
     "millrace_cores": 1,
     "millrace_governor": "powersave",
@@ -26,7 +26,7 @@ WISH: dict[str, Any] = {
 
 def millrace(verb: str, inventory: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", MILLRACE, verb, str(inventory), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
 
 
 def changed(done: subprocess.CompletedProcess[str]) -> int:
@@ -61,7 +61,7 @@ def test_provisioned_verified_and_restored(machine: Guest, cpus: GuestCpus) -> N
 
     assert changed(millrace("restore", inventory)) > 0
     assert cpus.settings() == found
-    machine.says(f"! test -e {STATE}")
+    machine.output_of(f"! test -e {STATE}")
 
 
 def test_what_cannot_be_is_refused_with_what_can(machine: Guest, cpus: GuestCpus) -> None:
@@ -74,7 +74,7 @@ def test_what_cannot_be_is_refused_with_what_can(machine: Guest, cpus: GuestCpus
     assert "did you mean 'powersave'" in said
     assert "millrace_turbo: on: neither intel_pstate/no_turbo nor cpufreq/boost exists" in said
     assert cpus.settings() == found
-    machine.says(f"! test -e {STATE}")
+    machine.output_of(f"! test -e {STATE}")
 
 
 def test_after_a_restart_of_the_machine_it_is_provisioned_anew(machine: Guest, cpus: GuestCpus) -> None:
@@ -84,10 +84,10 @@ def test_after_a_restart_of_the_machine_it_is_provisioned_anew(machine: Guest, c
     machine.restart()
     # The kernel has begun with its own settings; what was kept on the disk is of the former start.
     assert cpus.settings() == found
-    assert machine.says(f"ls {STATE}") == "pre_state.json"
+    assert machine.output_of(f"ls {STATE}") == "pre_state.json"
     assert changed(millrace("provision", inventory, *ROLES)) == 2
     assert cpus.online() == "0-1"
     machine.restart()
     assert changed(millrace("restore", inventory)) == 0
     assert cpus.settings() == found
-    machine.says(f"! test -e {STATE}")
+    machine.output_of(f"! test -e {STATE}")

@@ -1,4 +1,4 @@
-"""A cluster in one thread: runs a workload's own operators in a random order, with random batches."""
+"""A cluster in one thread: runs a workload's operators in random order, with random batches."""
 
 import random
 from collections import deque
@@ -16,21 +16,21 @@ from workloads.workload import GROUP, Answer, PreparedInput, Workload
 
 
 class Simulation:
-    """Executors of one topology; `step` does something that a real cluster could do next."""
+    """Executors of one topology; `step` performs a random action that a real cluster could perform next."""
 
     def __init__(self, workload: Workload, inputs: Sequence[PreparedInput], seed: int) -> None:
         self.workload, self.inputs = workload, inputs
         self.random = random.Random(seed)  # noqa: S311  a repeatable order, no secret
         self.topology = workload.topology()
         self.executors = [e for e in self.topology.executors if e.component != ACKER]
-        self.operators = {executor: self._opened(executor) for executor in self.executors}
+        self.operators = {executor: self._open(executor) for executor in self.executors}
         self.positions = dict.fromkeys((e for e in self.executors if self._is_spout(e)), 0)
         self.queues: dict[Executor, deque[Batch]] = {e: deque() for e in self.executors}
 
     def _is_spout(self, executor: Executor) -> bool:
         return self.topology.component[executor.component].kind == "spout"
 
-    def _opened(self, executor: Executor) -> Operator:
+    def _open(self, executor: Executor) -> Operator:
         operator = self.workload.operator(executor.component)
         parallelism = self.topology.component[executor.component].parallelism
         inputs = {entry.name: str(entry.path) for entry in self.inputs}
@@ -38,18 +38,18 @@ class Simulation:
         return operator
 
     def step(self) -> None:
-        """Let a random executor emit, process one batch, or be restored from its own snapshot."""
+        """Let a random executor emit, process one batch, or restore its own snapshot."""
         executor = self.random.choice(self.executors)
         operator = self.operators[executor]
         if self.random.random() < 0.1:
-            again = self._opened(executor)
+            again = self._open(executor)
             again.restore(operator.snapshot())
             operator.close()
             self.operators[executor] = again
         elif isinstance(operator, Spout):
             rows = operator.next_batch(self.random.randint(1, 40))
             self.positions[executor] += len(rows)
-            self._deal(executor, "default", rows)
+            self._route(executor, "default", rows)
         else:
             self._process(executor)
 
@@ -58,9 +58,9 @@ class Simulation:
         if self.queues[executor]:
             assert isinstance(operator, Bolt)
             for stream, rows in operator.process(self.queues[executor].popleft()).items():
-                self._deal(executor, stream, rows)
+                self._route(executor, stream, rows)
 
-    def _deal(self, sender: Executor, stream: str, rows: Sequence[Row]) -> None:
+    def _route(self, sender: Executor, stream: str, rows: Sequence[Row]) -> None:
         declared = self.topology.component[sender.component].outputs
         assert declared is not None
         assert stream in declared
@@ -69,14 +69,14 @@ class Simulation:
         for source, destination, entry in self.topology.links():
             if (source.id, entry.stream) == (sender.component, stream):
                 subscriber = self.workload.operator(destination.id)
-                # Some rows are sampled, and go past.
+                # Some rows are sampled, and bypass combining.
                 cut = self.random.randint(0, len(rows)) if isinstance(subscriber, Combining) else 0
                 combined = [*subscriber.combine(rows[:cut]), *rows[cut:]] if cut else rows
-                parts = self._parts(entry, fields, combined, destination.parallelism)
+                parts = self._split(entry, fields, combined, destination.parallelism)
                 for index, part in enumerate(parts):
                     self._queue(Executor(destination.id, index), sender.component, stream, part)
 
-    def _parts(self, entry: Input, fields: list[str], rows: Sequence[Row], parallelism: int) -> list[list[Row]]:
+    def _split(self, entry: Input, fields: list[str], rows: Sequence[Row], parallelism: int) -> list[list[Row]]:
         parts: list[list[Row]] = [[] for _ in range(parallelism)]
         route = KeyRouter(first_owners(parallelism))
         places = [fields.index(name) for name in entry.fields]
@@ -92,7 +92,7 @@ class Simulation:
             rows = rows[cut:]
 
     def answer(self) -> Answer:
-        """Drain the topology and collect the sinks' answers."""
+        """Drain the topology; return the sinks' answers."""
         while any(self.queues.values()):
             for executor in self.executors:
                 self._process(executor)
@@ -106,7 +106,7 @@ class Simulation:
 
 
 @pytest.fixture(scope="session")
-def simulated() -> Callable[[Workload, Sequence[PreparedInput], int, int], tuple[Answer, Answer]]:
+def simulate() -> Callable[[Workload, Sequence[PreparedInput], int, int], tuple[Answer, Answer]]:
     """Run a workload for some steps; return its answer and its reference."""
 
     def run(workload: Workload, inputs: Sequence[PreparedInput], seed: int, steps: int) -> tuple[Answer, Answer]:
@@ -119,16 +119,16 @@ def simulated() -> Callable[[Workload, Sequence[PreparedInput], int, int], tuple
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], None]]:
-    """Install a package with one workload, as an installer would: `installed(name, source, name of the class)`."""
+def install_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], None]]:
+    """Install a package with one workload, as an installer would: `installed(name, source, class name)`."""
 
-    def install(name: str, source: str, made: str) -> None:
+    def install(name: str, source: str, class_name: str) -> None:
         folder = tmp_path / name
         info = folder / f"{name}_package-1.0.dist-info"
         info.mkdir(parents=True)
         (folder / f"{name}_package.py").write_text(source)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-package\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {name}_package:{made}\n")
+        (info / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {name}_package:{class_name}\n")
         monkeypatch.syspath_prepend(folder)
         plugins.cache_clear()
 
@@ -138,7 +138,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
 @pytest.fixture(scope="session")
 def spark() -> Any:
-    """One Spark session for all tests of pipelines: it takes seconds to start."""
+    """One Spark session for all tests of pipelines, because it takes seconds to start."""
     from spark_pipelines import session
 
     return session()

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_workload import play_with_faults
-from taxi_rows import row, written
+from scripted_workload import run_with_faults
+from taxi_rows import row, write_rows
 
 from inventory.errors import InputError
 from workloads import columns as column_operators
@@ -91,14 +91,12 @@ def test_the_answer_is_right_with_any_mixture_of_rows_and_columns_under_kills_mo
         text = {"input": str(tmp_path / "readings.csv")}
     if name == "taxi":
         trips = [row(60 + 9 * at, (at * at % 7 + 1, 1), (at % 5 + 1, at % 3 + 1)) for at in range(600)]
-        text = {"input": str(written(tmp_path / "trips.csv", trips))}
+        text = {"input": str(write_rows(tmp_path / "trips.csv", trips))}
     for seed in range(1 if case in ("wordcount combined", "random-dag") else 2):
         workload: Any = Mixed(name, {**CASES[case], **text}, random.Random(seed))  # noqa: S311 - it must be repeatable
         # Otherwise the small batches of these runs would nearly all be rows.
         with mock.patch.object(column_operators, "rows_below", return_value=(0, 3)[seed % 2]):
-            events, verdict = play_with_faults(
-                workload, tmp_path / "inputs", seed, RATES.get(name, RATE), ELASTIC[name]
-            )
+            events, verdict = run_with_faults(workload, tmp_path / "inputs", seed, RATES.get(name, RATE), ELASTIC[name])
         assert verdict.passed, (seed, verdict.message)
         happened += events
     assert happened["checkpoint"]

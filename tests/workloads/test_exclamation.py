@@ -37,21 +37,21 @@ def test_the_sink_answers_with_the_digest_of_what_it_made_also_after_a_restore(w
 
 @given(words=WORDS, seed=st.integers(0, 2**32), steps=st.integers(0, 120))
 @settings(deadline=None, max_examples=40)
-def test_any_course_of_a_run_gives_the_reference_answer(tmp_path_factory, simulated, words, seed, steps):
+def test_any_course_of_a_run_gives_the_reference_answer(tmp_path_factory, simulate, words, seed, steps):
     folder = tmp_path_factory.mktemp("run")
     (folder / "text.txt").write_bytes(" ".join(words).encode())
     workload = load_workload("exclamation", {"text": str(folder / "text.txt"), "parallelism": {"word": 3}})
-    answer, reference = simulated(workload, workload.prepare(folder), seed, steps)
+    answer, reference = simulate(workload, workload.prepare(folder), seed, steps)
     verdict = workload.compare(answer, reference)
     assert verdict.passed, verdict.message
     assert verdict.checked == 1
 
 
-def test_real_books_in_the_default_split(shared_data, tmp_path, simulated):
+def test_real_books_in_the_default_split(shared_data, tmp_path, simulate):
     workload = load_workload("exclamation", {"text": str(shared_data / "text" / "moby-dick.txt.gz")})
     inputs = workload.prepare(tmp_path)
     assert inputs[0].records == 215829
-    answer, reference = simulated(workload, inputs, 3, 3000)
+    answer, reference = simulate(workload, inputs, 3, 3000)
     assert workload.compare(answer, reference).passed
     assert len(answer["exclaimed"]) == 2
 

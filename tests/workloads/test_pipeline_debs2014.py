@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import debs2014_plain as plain
+import debs2014_brute_force as brute_force
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -43,7 +43,7 @@ def plain_plans(spark: Any) -> Iterator[None]:
     spark.conf.set("spark.sql.codegen.wholeStage", "true")
 
 
-def frame(spark: Any, query: Any, readings: Sequence[plain.Reading]) -> Any:
+def frame(spark: Any, query: Any, readings: Sequence[brute_force.Reading]) -> Any:
     """Accepted rows as the pipelines' reader gives them: a hundred reduced together, as if in stretches."""
     house, household, plug = ([reading.plug[at] for reading in readings] for at in range(3))
     columns = [
@@ -62,7 +62,7 @@ def rows_of(table: Any) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.toArrow().columns), strict=True))
 
 
-def in_one_go(spark: Any, query: QueryParams, readings: Sequence[plain.Reading]) -> dict[str, list[Any]]:
+def in_one_go(spark: Any, query: QueryParams, readings: Sequence[brute_force.Reading]) -> dict[str, list[Any]]:
     """The tables for accepted rows."""
     from workloads.pipelines.debs2014_loads import Loads
     from workloads.pipelines.pipeline import Known, Piece
@@ -72,11 +72,11 @@ def in_one_go(spark: Any, query: QueryParams, readings: Sequence[plain.Reading])
     return {name: rows_of(table) for name, table in loads.advanced(Known(), piece).tables.items()}
 
 
-def expected(readings: Sequence[plain.Reading], query: QueryParams) -> dict[str, list[tuple[Any, ...]]]:
-    return plain.answer(readings, query.lengths, query.day_s, query.fill)
+def expected(readings: Sequence[brute_force.Reading], query: QueryParams) -> dict[str, list[tuple[Any, ...]]]:
+    return brute_force.answer(readings, query.lengths, query.day_s, query.fill)
 
 
-def drawn(seed: int, count: int) -> list[plain.Reading]:
+def drawn(seed: int, count: int) -> list[brute_force.Reading]:
     """Readings with gaps, several in a second, resets of counters, and plug ids that repeat."""
     random = Random(seed)  # noqa: S311 - it must be repeatable
     now, readings = B - 70, []
@@ -85,7 +85,7 @@ def drawn(seed: int, count: int) -> list[plain.Reading]:
         name = random.randrange(2), random.randrange(2), random.randrange(2)
         is_load = random.random() < 0.6
         value = random.choice([0.0, 5.5, 100 * random.random()]) if is_load else round(seq / 100 % 3, 3)
-        readings.append(plain.Reading(seq, now, value, is_load, name))
+        readings.append(brute_force.Reading(seq, now, value, is_load, name))
     return readings
 
 
@@ -97,12 +97,12 @@ def drawn(seed: int, count: int) -> list[plain.Reading]:
     ],
 )
 def test_a_real_extract_in_one_go(spark: Any, shared_data: Path, file: str, query: QueryParams) -> None:
-    readings, _ = plain.valid_readings(plain.lines_of(shared_data / "debs2014" / file))
-    plain.check_same(in_one_go(spark, query, readings), expected(readings, query))
+    readings, _ = brute_force.valid_readings(brute_force.lines_of(shared_data / "debs2014" / file))
+    brute_force.check_same(in_one_go(spark, query, readings), expected(readings, query))
 
 
 def test_readings_of_work_alone_say_nothing(spark: Any) -> None:
-    assert in_one_go(spark, QueryParams(), [plain.Reading(0, B + 5, 1.0, False, (0, 0, 0))]) == {
+    assert in_one_go(spark, QueryParams(), [brute_force.Reading(0, B + 5, 1.0, False, (0, 0, 0))]) == {
         "house": [],
         "plug": [],
     }
@@ -127,13 +127,13 @@ def test_batch_stream_and_agents_give_the_same_rows_and_counts_from_raw_parts(
     lines[100:100] = [b"10,%d,5,1,0,0,0" % (B - 80)]
     for number, (begin, end) in enumerate([(0, 90), (90, 91), (91, len(lines))]):
         (parts / f"part-{number}.csv").write_bytes(b"\r\n".join(lines[begin:end]) + b"\r\n")
-    readings, quarantined = plain.valid_readings(lines)
+    readings, quarantined = brute_force.valid_readings(lines)
     query = QueryParams(slices=(60, 120), day_s=360, fill="work")
     right = expected(readings, query)
     params = ("slices=60,120", "day_s=360", "fill=work")
     for stream in (False, True):
         output = Pipelines(spark, tmp_path / f"{stream}")("debs2014-q1", parts, *params, kind="parquet", stream=stream)
-        plain.check_same({name: in_folder(output / name) for name in right}, right)
+        brute_force.check_same({name: in_folder(output / name) for name in right}, right)
         summary = json.loads((output / "summary.json").read_text())
         assert summary == {"rows_read": len(lines), "quarantined": quarantined}
     given = {"input": str(parts), "slices": [60, 120], "day_s": 360, "fill": "work", "parallelism": {"source": 2}}
@@ -141,10 +141,10 @@ def test_batch_stream_and_agents_give_the_same_rows_and_counts_from_raw_parts(
     inputs = workload.prepare(tmp_path / "prepared")
     assert inputs[0].quarantined == quarantined
     half = inputs[0].records // 2
-    plain.check_same(workload.reference([inputs[0].records - half, half], inputs), right)
+    brute_force.check_same(workload.reference([inputs[0].records - half, half], inputs), right)
 
 
-def raw(reading: plain.Reading) -> bytes:
+def raw(reading: brute_force.Reading) -> bytes:
     house, household, plug = reading.plug
     return f"{reading.seq},{reading.ts},{reading.value},{int(reading.is_load)},{plug},{household},{house}".encode()
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import debs2015_plain as plain
+import debs2015_brute_force as brute_force
 import psutil
 import pytest
 
@@ -34,8 +34,8 @@ def trips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(trips: Path) -> list[tuple[str | None, ...]]:
-    valid, _ = plain.valid_trips(plain.lines_of(trips), 300)
-    return [tuple(None if f is None else str(f) for f in row) for row in plain.frequent_snapshots(valid)]
+    valid, _ = brute_force.valid_trips(brute_force.lines_of(trips), 300)
+    return [tuple(None if f is None else str(f) for f in row) for row in brute_force.frequent_snapshots(valid)]
 
 
 def leftovers(folder: Path) -> list[str]:

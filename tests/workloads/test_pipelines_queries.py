@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import debs2015_plain as plain
+import debs2015_brute_force as brute_force
 import pyarrow as pa
 import pytest
 from pyarrow import csv
@@ -33,8 +33,8 @@ pytestmark = [
 
 SIDES = {"debs2015-q1": 300, "debs2015-q2": 600}
 EXPECTED = {
-    "debs2015-q1": (plain.frequent_snapshots, plain.frequent_changes),
-    "debs2015-q2": (plain.profitable_snapshots, plain.profitable_changes),
+    "debs2015-q1": (brute_force.frequent_snapshots, brute_force.frequent_changes),
+    "debs2015-q2": (brute_force.profitable_snapshots, brute_force.profitable_changes),
 }
 
 
@@ -62,7 +62,15 @@ def sparse(rows: int, seed: int) -> list[bytes]:
         late = now - {230: 60, 290: 4000}.get(len(made), 0)
         start, end = ((random.randrange(3), random.randrange(2)) for _ in "ab")
         places = [f"{value:.6f}" for x, y in (start, end) for value in (-74 + 0.003 * x, 40.7 + 0.00225 * y)]
-        fields = [f"M{random.randrange(6)}", "L", plain._date(now - 600), plain._date(late), "600", "1", *places]
+        fields = [
+            f"M{random.randrange(6)}",
+            "L",
+            brute_force._date(now - 600),
+            brute_force._date(late),
+            "600",
+            "1",
+            *places,
+        ]
         fields += [
             "CSH",
             f"{random.randrange(-4, 12) / 4}",
@@ -81,7 +89,7 @@ def sparse(rows: int, seed: int) -> list[bytes]:
 def check(query: str, lines: Sequence[bytes], output: Path, period_s: int, tables: Sequence[str]) -> None:
     from spark_pipelines import table
 
-    trips, quarantined = plain.valid_trips(lines, SIDES[query])
+    trips, quarantined = brute_force.valid_trips(lines, SIDES[query])
     summary = json.loads((output / "summary.json").read_text())
     assert summary == {"rows_read": len(lines), "quarantined": quarantined}
     assert sorted(path.name for path in output.iterdir()) == sorted(["summary.json", *tables])
@@ -152,7 +160,7 @@ def test_lines_from_a_socket_are_answered_when_it_is_closed(pipelines: Any) -> N
 def test_prepare_puts_rows_in_order_and_says_what_was_wrong(pipelines: Any, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    lines = [line for line in sparse(600, 14) if len(plain.valid_trips([line], 300)[0]) == 1]
+    lines = [line for line in sparse(600, 14) if len(brute_force.valid_trips([line], 300)[0]) == 1]
     in_order = sorted(lines, key=lambda line: line.split(b",")[3])
     shuffled = [*Random(1).sample(in_order, len(in_order)), b"", b"nonsense", in_order[0].replace(b"M", b"\xff", 1)]  # noqa: S311
     topology = tmp_path / "topology.yml"
@@ -204,14 +212,14 @@ def test_prepare_puts_rows_in_order_and_says_what_was_wrong(pipelines: Any, tmp_
 
 def test_what_prepare_wrote_is_answered_as_the_rows_it_was_made_of(pipelines: Any, tmp_path: Path) -> None:
     lines = sparse(500, 15)
-    quarantined = plain.valid_trips(lines, 300)[1]
+    quarantined = brute_force.valid_trips(lines, 300)[1]
     assert quarantined["out_of_order"] > 0
     (tmp_path / "in").write_bytes(b"\n".join(lines))
     output = pipelines("prepare", tmp_path / "in", kind="parquet")
     again = pipelines("debs2015-q1", output / "recording", "answer=changes")
     malformed = quarantined["malformed"]
     in_order = sorted(lines, key=lambda line: line.split(b",")[3])
-    kept = [line for line in in_order if plain.valid_trips([line], 300)[1]["malformed"] == 0]
+    kept = [line for line in in_order if brute_force.valid_trips([line], 300)[1]["malformed"] == 0]
     assert len(lines) - len(kept) == malformed
     check("debs2015-q1", kept, again, 60, ("changes",))
 

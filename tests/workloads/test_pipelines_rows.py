@@ -8,10 +8,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from brute_force_recordings import classify_rows
+from edge_case_rows import COORDINATES, DATES, EDGE_CASES, READING, TRIP, lines
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from odd_rows import DATES, ODD, PLACES, READING, TRIP, lines
-from plain_recordings import plain_rows
 
 from inventory.errors import InputError
 from workloads.recordings.prepare import prepare
@@ -53,7 +53,7 @@ def taken(spark: Any, source: Path, schema: Schema, grid: Grid | None, folder: P
 
 
 def check(spark: Any, content: bytes, schema: Schema, grid: Grid | None, folder: Path) -> None:
-    rows, bad, count = plain_rows([content], schema.name, grid.side if grid else 300)
+    rows, bad, count = classify_rows([content], schema.name, grid.side if grid else 300)
     folder = folder / os.urandom(8).hex()
     folder.mkdir()
     (folder / "file").write_bytes(content)
@@ -72,7 +72,7 @@ def _any_order(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=list(SCHEMAS))
 def test_every_odd_field_in_every_place_is_what_it_is_row_by_row(schema: Schema, spark: Any, tmp_path: Path) -> None:
     row = READING if schema is DEBS2014 else TRIP
-    odd = dict.fromkeys([*ODD, *PLACES, *(DATES if schema is DEBS2015 else ())])
+    odd = dict.fromkeys([*EDGE_CASES, *COORDINATES, *(DATES if schema is DEBS2015 else ())])
     made = [[*row[:at], field, *row[at + 1 :]] for at in range(len(row)) for field in odd]
     content = "".join(",".join(fields) + "\n" for fields in [row, *made]).encode()
     check(spark, content, schema, CELLS_500_M if schema is DEBS2015 else None, tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from workloads.pipelines import spark_session
 from workloads.pipelines.spark_session import Watch
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 class Spark:
@@ -33,7 +33,7 @@ class Spark:
 
 def heard(lines: "Queue[str]", wanted: str) -> bool:
     """Whether a line comes at last."""
-    while lines.get(timeout=PATIENCE_S) != wanted:
+    while lines.get(timeout=TIMEOUT_S) != wanted:
         pass
     return True
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from plain_recordings import plain_rows
+from brute_force_recordings import classify_rows
 
 from inventory.errors import InputError, UnfitError
 from workloads.recordings import raw_files
@@ -67,7 +67,7 @@ def test_parts_are_read_by_their_first_valid_time_then_by_name_however_they_are_
         (folder / noise).write_text("noise")
     (folder / "empty.csv").write_text("")
     found = prepare(folder, DEBS2014, kept)
-    rows, bad, count = plain_rows([content.encode() for content in contents], "debs2014")
+    rows, bad, count = classify_rows([content.encode() for content in contents], "debs2014")
     assert rows_of(found) == rows
     assert found.quarantined == bad == {"malformed": 2, "outlier": 0, "out_of_order": 0}
     assert found.origin == f"{folder} (debs2014, 5 files, {count} rows)"

@@ -11,10 +11,10 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from brute_force_recordings import classify_rows
+from edge_case_rows import COORDINATES, DATES, EDGE_CASES, READING, TRIP, lines
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from odd_rows import DATES, ODD, PLACES, READING, TRIP, lines
-from plain_recordings import plain_rows
 
 from inventory.errors import InputError
 from workloads.recordings import raw_files as parts
@@ -45,7 +45,7 @@ def prepared(path: Path, schema: Schema, grid: Grid | None = None) -> tuple[Prep
 
 
 def check(content: bytes, block: int, schema: Schema, grid: Grid | None) -> None:
-    rows, bad, count = plain_rows([content], schema.name, grid.side if grid else 300)
+    rows, bad, count = classify_rows([content], schema.name, grid.side if grid else 300)
     with (
         TemporaryDirectory() as folder,
         patch.object(parts, "BLOCK_BYTES", block),
@@ -82,7 +82,7 @@ def test_every_odd_field_in_every_place_is_what_it_is_row_by_row(schema: Schema)
     made = [
         [*row[:at], odd, *row[at + 1 :]]
         for at in range(len(row))
-        for odd in dict.fromkeys([*ODD, *PLACES, *(DATES if schema is DEBS2015 else ())])
+        for odd in dict.fromkeys([*EDGE_CASES, *COORDINATES, *(DATES if schema is DEBS2015 else ())])
     ]
     content = "".join(",".join(fields) + "\n" for fields in [row, *made]).encode()
     for block in (400, 5000, 1 << 20):
@@ -147,12 +147,12 @@ def test_the_real_extracts_have_the_bad_rows_that_were_counted_in_them(shared_da
     raw = gzip.decompress(trips.read_bytes())
     for grid in (CELLS_500_M, CELLS_250_M):
         found = prepare(trips, DEBS2015, tmp_path, grid)
-        rows, bad, _ = plain_rows([raw], "debs2015", grid.side)
+        rows, bad, _ = classify_rows([raw], "debs2015", grid.side)
         assert found.quarantined == bad == {"malformed": 0, "outlier": 178, "out_of_order": 0}
         assert list(zip(*Recording(found.path).take(20_000), strict=True)) == rows
     plugs = shared_data / "debs2014" / "all-houses-first10000.csv.gz"
     found = prepare(plugs, DEBS2014, tmp_path)
-    rows, bad, _ = plain_rows([gzip.decompress(plugs.read_bytes())], "debs2014")
+    rows, bad, _ = classify_rows([gzip.decompress(plugs.read_bytes())], "debs2014")
     assert found.quarantined == bad
     assert list(zip(*Recording(found.path).take(20_000), strict=True)) == rows
 

@@ -9,14 +9,14 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-import debs2014_plain as plain
+import debs2014_brute_force as brute_force
 import pytest
 import virtual_time
-from examples import one_in
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scripted import Limits, run_spec
+from hypothesis_examples import one_in
 from scripted_cluster import ScriptedCluster
+from scripted_run import Limits, run_spec
 
 from agents.protocol import Slot
 from controller.coordinator.barrier import MovePlan, MoveRequest
@@ -55,13 +55,13 @@ def by_hand(folder: Path, readings: Sequence[Reading], **params: Any) -> dict[st
     workload = made(path, parallelism={"source": 1}, **params)
     inputs = workload.prepare(folder / "prepared")
     answer = workload.reference([inputs[0].records], inputs)
-    plain.check_same(answer, expected(workload, path.read_bytes().splitlines()))
+    brute_force.check_same(answer, expected(workload, path.read_bytes().splitlines()))
     return {table: sorted((row[0] - B, row[1], row[2] - B, *row[3:]) for row in rows) for table, rows in answer.items()}
 
 
 def expected(workload: SmartHome, lines: Sequence[bytes]) -> dict[str, list[tuple[Any, ...]]]:
     query = workload.params
-    return plain.answer(plain.valid_readings(lines)[0], query.lengths, query.day_s, query.fill)
+    return brute_force.answer(brute_force.valid_readings(lines)[0], query.lengths, query.day_s, query.fill)
 
 
 # --- the query's rules, one by one -------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Played:
             MovePlan(round(random.uniform(0, 0.1), 3), (MoveRequest(random.choice(names), random.choice(NODES), None),))
             for _ in range(2)
         ]
-        course = ControlSettings((), 0.03, tuple(sorted(moves, key=lambda plan: plan.at_s)))
+        control = ControlSettings((), 0.03, tuple(sorted(moves, key=lambda plan: plan.at_s)))
 
         def place(lost: Set[str], _places: Mapping[str, Slot]) -> Mapping[str, Slot]:
             left = [node for node in NODES if node not in lost]
@@ -250,7 +250,7 @@ class Played:
 
         # Slow enough that something can happen to it.
         spec = run_spec(self.topology, places, rate={"kind": "constant", "tuples_per_s": 60})
-        cluster = ScriptedCluster(spec, self.operator, self.limits, course, NODES, place)
+        cluster = ScriptedCluster(spec, self.operator, self.limits, control, NODES, place)
         kills = sorted(random.uniform(0, 0.15) for _ in range(2))
         stop_ns = random.choice([random.randrange(200_000_000), 10**12])
         async with cluster.coordinator as session:
@@ -306,7 +306,7 @@ def test_however_it_is_dealt_killed_and_moved_the_answer_is_that_of_brute_force(
     lines = [
         line for at, line in enumerate(source.read_bytes().splitlines()) if at // sources < positions[at % sources]
     ]
-    plain.check_same(answer, expected(workload, lines))
+    brute_force.check_same(answer, expected(workload, lines))
     verdict = workload.compare(answer, workload.reference(positions, played.inputs))
     assert verdict.passed, verdict.message
     assert verdict.checked == sum(map(len, answer.values()))
@@ -322,7 +322,7 @@ def test_half_a_day_of_a_real_house_is_that_of_brute_force(shared_data: Path, tm
     inputs = workload.prepare(tmp_path)
     assert (inputs[0].records, sum(inputs[0].quarantined.values())) == (73_974, 0)
     answer = workload.reference([24_658] * 3, inputs)
-    plain.check_same(answer, expected(workload, plain.lines_of(source)))
+    brute_force.check_same(answer, expected(workload, brute_force.lines_of(source)))
     assert max(row[-1] for row in answer["plug"]) == 6
 
 
@@ -331,7 +331,7 @@ def test_all_houses_with_work_filled_in(shared_data: Path, tmp_path: Path) -> No
     workload = made(source, fill="work", parallelism={"source": 1})
     inputs = workload.prepare(tmp_path)
     answer = workload.reference([inputs[0].records], inputs)
-    plain.check_same(answer, expected(workload, plain.lines_of(source)))
+    brute_force.check_same(answer, expected(workload, brute_force.lines_of(source)))
     assert len({row[3] for row in answer["house"]}) == 40
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Limits, run_spec, scripted_run
+from scripted_run import Limits, run_spec, scripted_run
 
 from agents.protocol import Slot
 from inventory.errors import InputError

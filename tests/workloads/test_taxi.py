@@ -5,12 +5,12 @@ from collections import Counter
 from unittest import mock
 
 import pytest
-from debs2015_plain import frequent_changes, frequent_snapshots, lines_of, valid_trips
-from examples import one_in
+from debs2015_brute_force import frequent_changes, frequent_snapshots, lines_of, valid_trips
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_workload import play, play_with_faults
-from taxi_rows import at, raw, row, written
+from hypothesis_examples import one_in
+from scripted_workload import run_with_faults, run_workload
+from taxi_rows import at, raw, row, write_rows
 
 from agents.worker.executors.columns import ColumnBoltExecutor
 from inventory.errors import InputError
@@ -34,8 +34,8 @@ def taxi(path, **params):
 
 def answers(tmp_path, rows, **params):
     """Snapshots and changes (without delays) of a run on several tasks, which equal those of brute force."""
-    path = written(tmp_path / "trips.csv", rows)
-    answer, verdict = play(taxi(path, **params), tmp_path / "inputs", seed=1)
+    path = write_rows(tmp_path / "trips.csv", rows)
+    answer, verdict = run_workload(taxi(path, **params), tmp_path / "inputs", seed=1)
     assert verdict.passed, verdict.message
     trips, _ = valid_trips(lines_of(path), 300)
     snapshots = sorted(answer["snapshots"])
@@ -110,7 +110,7 @@ def test_bad_rows_are_counted_by_class_and_move_no_time(tmp_path):
         row(69, C, C),
         row(2000, A, C),
     ]
-    path = written(tmp_path / "trips.csv", rows)
+    path = write_rows(tmp_path / "trips.csv", rows)
     (prepared,) = taxi(path).prepare(tmp_path / "inputs")
     assert prepared.quarantined == {"malformed": 6, "outlier": 1, "out_of_order": 1}
     assert prepared.quarantined == valid_trips(lines_of(path), 300)[1]
@@ -151,10 +151,10 @@ def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
     for gap, start, end in gaps:
         seconds += gap
         rows.append(row(seconds, start, end))
-    path = written(folder / "trips.csv", rows)
+    path = write_rows(folder / "trips.csv", rows)
     workload = taxi(path, period_s=period_s, parallelism=dict.fromkeys(FEW, of), api=api)
     with mock.patch.object(column_operators, "rows_below", return_value=seed % 3):
-        answer, verdict = play(workload, folder / "inputs", seed)
+        answer, verdict = run_workload(workload, folder / "inputs", seed)
     assert verdict.passed, verdict.message
     trips, _ = valid_trips(lines_of(path), 300)
     assert sorted(answer["snapshots"]) == frequent_snapshots(trips, period_s)
@@ -164,13 +164,13 @@ def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
 @pytest.mark.long
 def test_kills_moves_and_stops_change_no_answer(tmp_path):
     rows = [row(60 + 4 * k, ((k * k) % 7 + 1, 1), (k % 5 + 1, k % 3 + 1)) for k in range(900)]
-    path = written(tmp_path / "trips.csv", rows)
+    path = write_rows(tmp_path / "trips.csv", rows)
     happened = Counter()
     for seed in range(8):
         api = ("columns", "columns", "rows")[seed % 3]
         rate = {"kind": "replay", "speedup": 9000} if seed % 2 else {"kind": "max"}
         with mock.patch.object(column_operators, "rows_below", return_value=0):
-            events, verdict = play_with_faults(taxi(path, api=api), tmp_path / "inputs", seed, rate)
+            events, verdict = run_with_faults(taxi(path, api=api), tmp_path / "inputs", seed, rate)
         assert verdict.passed, verdict.message
         happened.update(events)
     assert happened.keys() >= {"checkpoint", "recovery", "move"}, happened
@@ -184,17 +184,17 @@ def test_ticks_inside_batches_give_the_answers_of_brute_force(tmp_path_factory, 
     for gap, start, end in gaps:
         seconds += gap
         rows.append(row(seconds, start, end))
-    path = written(folder / "trips.csv", rows)
+    path = write_rows(folder / "trips.csv", rows)
     parallelism = {"parse": of[0], "route": of[0], "count": of[1], "rank": of[1]}
     workload = taxi(path, period_s=period_s, parallelism=parallelism, api="columns")
     with mock.patch.object(column_operators, "rows_below", return_value=0):
-        _, verdict = play(workload, folder / "inputs", seed, workers=1)
+        _, verdict = run_workload(workload, folder / "inputs", seed, workers=1)
     assert verdict.passed, verdict.message
 
 
 def test_ticks_inside_batches_survive_kills_and_moves(tmp_path):
     rows = [row(60 + 9 * k, ((k * k) % 7 + 1, 1), (k % 5 + 1, k % 3 + 1)) for k in range(600)]
-    path = written(tmp_path / "trips.csv", rows)
+    path = write_rows(tmp_path / "trips.csv", rows)
     whole, happened = Counter(), Counter()
     process = ColumnBoltExecutor._process_with_ticks
 
@@ -209,7 +209,7 @@ def test_ticks_inside_batches_survive_kills_and_moves(tmp_path):
             mock.patch.object(column_operators, "rows_below", return_value=0),
             mock.patch.object(ColumnBoltExecutor, "_process_with_ticks", counted),
         ):
-            events, verdict = play_with_faults(
+            events, verdict = run_with_faults(
                 workload, tmp_path / "inputs", seed, {"kind": "replay", "speedup": 40_000}, workers=1
             )
         assert verdict.passed, verdict.message
@@ -220,17 +220,17 @@ def test_ticks_inside_batches_survive_kills_and_moves(tmp_path):
 
 def test_gates_change_no_answer_of_columns(tmp_path):
     rows = [row(60 + 7 * k, ((k * k) % 7 + 1, 1), (k % 5 + 1, k % 3 + 1)) for k in range(200)]
-    path = written(tmp_path / "trips.csv", rows)
+    path = write_rows(tmp_path / "trips.csv", rows)
     with mock.patch.object(column_operators, "rows_below", return_value=0):
         rate = {"kind": "replay", "speedup": 9000}
-        _, verdict = play_with_faults(taxi(path, api="columns"), tmp_path / "inputs", 3, rate, gated=True)
+        _, verdict = run_with_faults(taxi(path, api="columns"), tmp_path / "inputs", 3, rate, gated=True)
     assert verdict.passed, verdict.message
 
 
 @pytest.mark.parametrize("answer", ["snapshots", "changes"])
 def test_only_the_answer_that_is_asked_for_is_there(tmp_path, answer):
-    path = written(tmp_path / "trips.csv", [row(60, A, B), row(61, B, A)])
-    tables, verdict = play(taxi(path, answer=answer), tmp_path / "inputs", 3)
+    path = write_rows(tmp_path / "trips.csv", [row(60, A, B), row(61, B, A)])
+    tables, verdict = run_workload(taxi(path, answer=answer), tmp_path / "inputs", 3)
     assert verdict.passed
     assert list(tables) == [answer]
 
@@ -281,8 +281,8 @@ def test_real_trips_give_the_answers_of_brute_force(shared_data, tmp_path):
     assert reference["snapshots"] == frequent_snapshots(trips)
     assert len(reference["changes"]) == 589
     with gzip.open(source, "rt") as file:
-        first = written(tmp_path / "first.csv", [next(file).rstrip() for _ in range(2000)])
-    answer, verdict = play(taxi(first), tmp_path, 5)
+        first = write_rows(tmp_path / "first.csv", [next(file).rstrip() for _ in range(2000)])
+    answer, verdict = run_workload(taxi(first), tmp_path, 5)
     assert verdict.passed, verdict.message
     trips, _ = valid_trips(lines_of(first), 300)
     assert [line[:-1] for line in sorted(answer["changes"])] == frequent_changes(trips)
@@ -319,7 +319,7 @@ def test_an_input_that_is_not_there_is_refused(tmp_path):
 
 
 def test_a_wrong_row_of_either_table_is_found_and_a_delay_is_none(tmp_path):
-    path = written(tmp_path / "trips.csv", [row(60, A, B), row(61, B, A)])
+    path = write_rows(tmp_path / "trips.csv", [row(60, A, B), row(61, B, A)])
     workload = taxi(path)
     reference = workload.reference([1, 1], workload.prepare(tmp_path / "inputs"))
     assert workload.compare(reference, reference).passed

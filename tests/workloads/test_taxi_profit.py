@@ -6,12 +6,12 @@ from fractions import Fraction
 from unittest import mock
 
 import pytest
-from debs2015_plain import lines_of, profitable_changes, profitable_snapshots, valid_trips
-from examples import one_in
+from debs2015_brute_force import lines_of, profitable_changes, profitable_snapshots, valid_trips
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_workload import play, play_with_faults
-from taxi_rows import at, raw, row, written
+from hypothesis_examples import one_in
+from scripted_workload import run_with_faults, run_workload
+from taxi_rows import at, raw, row, write_rows
 
 from workloads import columns as column_operators
 from workloads.taxi.areas import best, shown
@@ -32,8 +32,8 @@ def taxi_profit(path, **params):
 
 def answers(tmp_path, rows, **params):
     """Snapshots and changes (without delays) of a run on several tasks, which equal those of brute force."""
-    path = written(tmp_path / "trips.csv", rows)
-    answer, verdict = play(taxi_profit(path, **params), tmp_path / "inputs", seed=1)
+    path = write_rows(tmp_path / "trips.csv", rows)
+    answer, verdict = run_workload(taxi_profit(path, **params), tmp_path / "inputs", seed=1)
     assert verdict.passed, verdict.message
     trips, _ = valid_trips(lines_of(path), 600)
     snapshots = sorted(answer["snapshots"], key=lambda line: line[0])
@@ -148,7 +148,7 @@ def test_losses_are_listed_behind_everything_else(tmp_path):
 def test_the_grid_of_250_m_leaves_other_trips_out_than_that_of_500_m(tmp_path):
     # Cells are counted from the centre of the first, so that the last of 600 small ones ends behind the last of 300.
     beyond = raw(points=(f"{-74.913585 + 599.25 * 0.002993:.6f}", "40.7", "-74.0", "40.7"))
-    path = written(tmp_path / "trips.csv", [ride(60, A, A), beyond])
+    path = write_rows(tmp_path / "trips.csv", [ride(60, A, A), beyond])
     prepared = {
         name: load_workload(name, {"input": str(path)}).prepare(tmp_path / "inputs")[0]
         for name in ("taxi", "taxi-profit")
@@ -182,11 +182,11 @@ def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
     for gap, start, end, medallion, fare in drawn:
         seconds += gap
         rows.append(ride(seconds, start, end, medallion, fare))
-    path = written(folder / "trips.csv", rows)
+    path = write_rows(folder / "trips.csv", rows)
     workload = taxi_profit(path, period_s=period_s, parallelism=dict.fromkeys(FEW, of), api=api)
     with mock.patch.object(column_operators, "rows_below", return_value=seed % 3):
         # In one worker, ticks travel inside batches.
-        answer, verdict = play(workload, folder / "inputs", seed, workers=1 if seed % 2 else None)
+        answer, verdict = run_workload(workload, folder / "inputs", seed, workers=1 if seed % 2 else None)
     assert verdict.passed, verdict.message
     trips, _ = valid_trips(lines_of(path), 600)
     assert sorted(answer["snapshots"], key=lambda line: line[0]) == profitable_snapshots(trips, period_s)
@@ -199,13 +199,13 @@ def test_kills_moves_and_stops_change_no_answer(tmp_path):
     rows = [
         ride(60 + 6 * k, ((k * k) % 17 + 1, 1), (k % 15 + 1, 1), f"T{k * k % 23}", fare=str(k % 7)) for k in range(700)
     ]
-    path = written(tmp_path / "trips.csv", rows)
+    path = write_rows(tmp_path / "trips.csv", rows)
     happened = Counter()
     for seed in range(8):
         api = ("columns", "columns", "rows")[seed % 3]
         rate = {"kind": "replay", "speedup": 10_000} if seed % 2 else {"kind": "max"}
         with mock.patch.object(column_operators, "rows_below", return_value=0):
-            events, verdict = play_with_faults(taxi_profit(path, api=api), tmp_path / "inputs", seed, rate)
+            events, verdict = run_with_faults(taxi_profit(path, api=api), tmp_path / "inputs", seed, rate)
         assert verdict.passed, verdict.message
         happened.update(events)
     assert happened.keys() >= {"checkpoint", "recovery", "move"}, happened
@@ -235,8 +235,8 @@ def test_real_trips_give_the_answers_of_brute_force(shared_data, tmp_path):
     inputs = workload.prepare(tmp_path)
     assert workload.reference([len(trips) // 2] * 2, inputs)["snapshots"] == profitable_snapshots(trips)
     with gzip.open(source, "rt") as file:
-        first = written(tmp_path / "first.csv", [next(file).rstrip() for _ in range(600)])
-    answer, verdict = play(taxi_profit(first), tmp_path, 5)
+        first = write_rows(tmp_path / "first.csv", [next(file).rstrip() for _ in range(600)])
+    answer, verdict = run_workload(taxi_profit(first), tmp_path, 5)
     assert verdict.passed, verdict.message
     trips, _ = valid_trips(lines_of(first), 600)
     assert [line[:-1] for line in sorted(answer["changes"], key=lambda line: line[0])] == profitable_changes(trips)
@@ -250,7 +250,7 @@ def test_the_default_topology_has_the_sizes_of_frequent_routes():
 
 @pytest.mark.parametrize("answer", ["snapshots", "changes"])
 def test_only_the_answer_that_is_asked_for_is_there(tmp_path, answer):
-    path = written(tmp_path / "trips.csv", [ride(60, A, A), ride(61, B, B)])
-    tables, verdict = play(taxi_profit(path, answer=answer), tmp_path / "inputs", 3)
+    path = write_rows(tmp_path / "trips.csv", [ride(60, A, A), ride(61, B, B)])
+    tables, verdict = run_workload(taxi_profit(path, answer=answer), tmp_path / "inputs", 3)
     assert verdict.passed
     assert list(tables) == [answer]

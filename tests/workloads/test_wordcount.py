@@ -74,22 +74,22 @@ def test_a_snapshot_is_not_touched_by_what_follows():
     combine=st.booleans(),
 )
 @settings(deadline=None, max_examples=60)
-def test_any_course_of_a_run_gives_the_reference_answer(tmp_path_factory, simulated, lines, seed, steps, combine):
+def test_any_course_of_a_run_gives_the_reference_answer(tmp_path_factory, simulate, lines, seed, steps, combine):
     folder = tmp_path_factory.mktemp("run")
     (folder / "text.txt").write_bytes("\n".join(lines).encode())
     parallelism = {"spout": 3, "split": 2, "count": 4}
     params = {"text": str(folder / "text.txt"), "parallelism": parallelism, "combine": combine}
     workload = load_workload("wordcount", params)
-    answer, reference = simulated(workload, workload.prepare(folder), seed, steps)
+    answer, reference = simulate(workload, workload.prepare(folder), seed, steps)
     verdict = workload.compare(answer, reference)
     assert verdict.passed, verdict.message
     assert verdict.checked == len(answer.get("counts", ()))
 
 
 @pytest.mark.parametrize("parallelism", [{}, {"spout": 1, "split": 1, "count": 1}])
-def test_the_default_text_in_the_default_split(tmp_path, simulated, parallelism):
+def test_the_default_text_in_the_default_split(tmp_path, simulate, parallelism):
     workload = load_workload("wordcount", {"parallelism": parallelism})
-    answer, reference = simulated(workload, workload.prepare(tmp_path), 7, 3000)
+    answer, reference = simulate(workload, workload.prepare(tmp_path), 7, 3000)
     assert workload.compare(answer, reference).passed
     assert sum(count for _, count in answer["counts"]) > 1000
 

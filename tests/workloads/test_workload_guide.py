@@ -11,29 +11,29 @@ GUIDE = Path(__file__).parents[2] / "docs" / "add-a-workload.md"
 
 
 @pytest.fixture
-def lengths(installed):
+def lengths(install_workload):
     """The guide's workload, installed as the guide says."""
     text = GUIDE.read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     registered = re.search(r'\[project\.entry-points\."millrace\.workloads"\]\n(\w+) = "[\w.]+:(\w+)"', text)
     assert registered is not None
     name, made = registered.groups()
-    installed(name, code, made)
+    install_workload(name, code, made)
     return name
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_guide_s_workload_gives_its_reference_answer(lengths, simulated, tmp_path, seed):
+def test_the_guide_s_workload_gives_its_reference_answer(lengths, simulate, tmp_path, seed):
     workload = load_workload(lengths, {"parallelism": {"tally": 3}})
-    answer, reference = simulated(workload, workload.prepare(tmp_path / "inputs"), seed, 400)
+    answer, reference = simulate(workload, workload.prepare(tmp_path / "inputs"), seed, 400)
     verdict = workload.compare(answer, reference)
     assert verdict.passed, verdict.message
     assert verdict.checked > 5
 
 
-def test_a_wrong_answer_to_the_guide_s_workload_is_found(lengths, simulated, tmp_path):
+def test_a_wrong_answer_to_the_guide_s_workload_is_found(lengths, simulate, tmp_path):
     workload = load_workload(lengths, {})
-    answer, reference = simulated(workload, workload.prepare(tmp_path / "inputs"), 4, 400)
+    answer, reference = simulate(workload, workload.prepare(tmp_path / "inputs"), 4, 400)
     (length, lines), *others = answer["lengths"]
     wrong = {"lengths": [(length, lines + 1), *others]}
     assert f"({length},) = ({lines + 1},), the reference has ({lines},)" in workload.compare(wrong, reference).message

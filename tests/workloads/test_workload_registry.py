@@ -99,17 +99,17 @@ class Made(WordCount):
 """
 
 
-def test_a_package_s_workload_that_lacks_a_method_or_cannot_be_imported_is_refused(installed):
-    installed("halfway", HALFWAY, "Made")
-    installed("broken", "import no_such_module", "Made")
+def test_a_package_s_workload_that_lacks_a_method_or_cannot_be_imported_is_refused(install_workload):
+    install_workload("halfway", HALFWAY, "Made")
+    install_workload("broken", "import no_such_module", "Made")
     with pytest.raises(UnfitError, match=r"the workload 'halfway' \(halfway_package\) lacks part of the interface"):
         load_workload("halfway", {})
     with pytest.raises(UnfitError, match=r"the workload 'broken' .* cannot be loaded: No module named"):
         load_workload("broken", {})
 
 
-def test_a_package_s_workload_with_a_cycle_is_refused(installed):
-    installed("round", ROUND, "Made")
+def test_a_package_s_workload_with_a_cycle_is_refused(install_workload):
+    install_workload("round", ROUND, "Made")
     with pytest.raises(InputError, match=r"'round' has a cycle: [ab] -> [ab] -> [ab]"):
         load_workload("round", {})
 

@@ -88,7 +88,7 @@ def test_slots_are_added_before_executors() -> None:
     observation = run.observe(10.0)
     assert ready.revise(problem_at(run.problem(), observation), observation) == revision
     run.apply(revision)
-    assert run.highest <= 0.8
+    assert run.peak_load <= 0.8
     assert len(set(run.slots.values())) == 3
     assert steps(run) == 0
 
@@ -100,7 +100,7 @@ def test_what_is_not_needed_any_more_is_given_back() -> None:
     run.due_per_s = 40.0
     assert ask(run).parallelism == {"c1": 3}
     assert steps(run) == 1
-    assert run.highest <= 0.8
+    assert run.peak_load <= 0.8
 
 
 def test_selectivity_carries_the_rate_on() -> None:
@@ -147,7 +147,7 @@ def test_it_stays_within_what_it_may_use() -> None:
 
 def test_executors_leave_a_lost_node_also_without_a_complete_window() -> None:
     run = started(chain(1, 5), LARGE, 100.0, [0.003, 0.015])
-    run.without("n1")
+    run.remove_node("n1")
     observation = replace(run.observe(10.0), complete=False)
     revision = make_online_scheduler("ds2", None).revise(problem_at(run.problem(), observation), observation)
     assert revision is not None
@@ -235,7 +235,7 @@ def test_three_steps_are_all_it_needs_and_then_it_rests(run: LinearRun) -> None:
     taken = steps(run)
     assert taken <= 3
     assert run.share >= 0.95
-    assert run.highest <= 0.8 * 1.05 + 1e-9
+    assert run.peak_load <= 0.8 * 1.05 + 1e-9
     assert steps(run) == 0
 
 

@@ -1,9 +1,9 @@
 """Executors leave overloaded nodes, to reliable nodes that have room, their neighbours' nodes first."""
 
 import pytest
-from er_stream_world import World, layered, named
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from simulated_cluster import SimulatedCluster, chain_topology, rates_of
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.online.overload import Neighbours, Relief, relieve, vacate
@@ -16,14 +16,14 @@ def nodes(**reliability: float | None) -> Cluster:
     return Cluster(tuple(Node(id=name, cpu=100, slots=8, reliability=r) for name, r in reliability.items()))
 
 
-def published(s0: float = 25.0) -> World:
+def published(s0: float = 25.0) -> SimulatedCluster:
     """Spouts s, bolts b and k; n2 is at 91 %."""
-    return World(
+    return SimulatedCluster(
         nodes=nodes(n1=0.90, n2=0.95, n3=0.97, n4=0.80),
-        topology=layered(("s", 2), ("b", 2), ("k", 2)),
+        topology=chain_topology(("s", 2), ("b", 2), ("k", 2)),
         places={"s[0]": "n1", "b[0]": "n1", "s[1]": "n2", "b[1]": "n2", "k[0]": "n2", "k[1]": "n3"},
         points={"s[0]": s0, "b[0]": 36, "s[1]": 21, "b[1]": 32, "k[0]": 36, "k[1]": 60},
-        rates=named(
+        rates=rates_of(
             {
                 "s0-b0": 300,
                 "s0-b1": 200,
@@ -38,26 +38,26 @@ def published(s0: float = 25.0) -> World:
     )
 
 
-def two_at_once() -> World:
+def two_at_once() -> SimulatedCluster:
     """n1 is at 90 %, n2 at 89 %."""
     parts = [Component(id=name, kind="spout" if name in "ac" else "bolt", inputs=inputs) for name, inputs in (
         ("a", ()), ("b", (Input("a"),)), ("c", ()), ("d", (Input("c"),)), ("e", (Input("a"), Input("c")))
     )]  # fmt: skip
-    return World(
+    return SimulatedCluster(
         nodes=nodes(n1=0.90, n2=0.90, n3=0.97, n4=0.80),
         topology=Topology(id="t", components=tuple(parts)),
         places={"a[0]": "n1", "b[0]": "n1", "c[0]": "n2", "d[0]": "n2", "e[0]": "n3"},
         points={"a[0]": 50, "b[0]": 38, "c[0]": 46, "d[0]": 41, "e[0]": 30},
-        rates=named({"a-e": 200, "a-b": 50, "c-d": 60, "c-e": 100}),
+        rates=rates_of({"a-e": 200, "a-b": 50, "c-d": 60, "c-e": 100}),
     )
 
 
 def decide(
-    world: World, most: int = 1, held: tuple[str, ...] = (), bound: float = 0.85
+    simulated: SimulatedCluster, most: int = 1, held: tuple[str, ...] = (), bound: float = 0.85
 ) -> tuple[list[Relief], PredictedLoads]:
-    loads = world.predicted(bound)
+    loads = simulated.predicted(bound)
     held_ones = {Executor.named(name) for name in held}
-    return relieve(world.topology, loads, world.by_number, most, held_ones), loads
+    return relieve(simulated.topology, loads, simulated.by_number, most, held_ones), loads
 
 
 def outcome(found: Relief) -> tuple[object, ...]:
@@ -67,17 +67,17 @@ def outcome(found: Relief) -> tuple[object, ...]:
 
 
 def test_the_executor_with_the_least_local_traffic_goes_to_its_neighbours_node() -> None:
-    world = published()
-    assert world.cut == 920
-    (found,), loads = decide(world)
+    simulated = published()
+    assert simulated.cut == 920
+    (found,), loads = decide(simulated)
     assert outcome(found) == ("n2", "s[1]", 120, "local", "n1", 0.90)
     assert found.load == pytest.approx(0.91)
     assert found.target
     assert found.target.load == pytest.approx(0.84)
     assert loads.load["n1"] == pytest.approx(0.84)
     assert loads.load["n2"] == pytest.approx(0.70)
-    world.places["s[1]"] = "n1"
-    assert world.cut == 860
+    simulated.places["s[1]"] = "n1"
+    assert simulated.cut == 860
     assert found.account == {
         "node": "n2",
         "load": 0.91,
@@ -119,39 +119,39 @@ def test_two_overloaded_nodes_see_each_others_moves() -> None:
 
 
 def test_a_load_at_its_bound_is_not_overloaded() -> None:
-    world = published()
-    world.points["k[0]"] = 30  # 0.21 + 0.32 + 0.30 + 0.02
-    assert decide(world)[0] == []
+    simulated = published()
+    simulated.points["k[0]"] = 30  # 0.21 + 0.32 + 0.30 + 0.02
+    assert decide(simulated)[0] == []
 
 
 def test_nodes_have_bounds_of_their_own() -> None:
-    world = published()
-    world.nodes = Cluster(
+    simulated = published()
+    simulated.nodes = Cluster(
         tuple(
             Node(id=n.id, cpu=100, slots=8, reliability=n.reliability, max_load=0.84 if n.id == "n1" else None)
-            for n in world.nodes.nodes
+            for n in simulated.nodes.nodes
         )
     )
-    (found,), _ = decide(world)
+    (found,), _ = decide(simulated)
     assert outcome(found)[3:5] == ("global", "n3")
 
 
 def test_a_victim_that_fits_nowhere_is_followed_by_the_next() -> None:
-    world = published()
-    world.points |= {"s[1]": 50, "b[1]": 10, "k[0]": 36}
-    world.points["s[0]"] += 20
-    world.nodes = nodes(n1=0.9, n2=0.9, n3=0.9)
-    (found,), _ = decide(world)
+    simulated = published()
+    simulated.points |= {"s[1]": 50, "b[1]": 10, "k[0]": 36}
+    simulated.points["s[0]"] += 20
+    simulated.nodes = nodes(n1=0.9, n2=0.9, n3=0.9)
+    (found,), _ = decide(simulated)
     assert found.tried > 1
     assert found.victim == Executor("k", 0) or found.victim == Executor("b", 1)
 
 
 def test_no_room_leaves_everything_as_it_is() -> None:
-    world = published()
-    world.nodes = nodes(n1=0.9, n2=0.9, n3=0.9)
-    world.points |= {"s[0]": 47, "k[1]": 80}
-    before = world.predicted().load
-    (found,), loads = decide(world)
+    simulated = published()
+    simulated.nodes = nodes(n1=0.9, n2=0.9, n3=0.9)
+    simulated.points |= {"s[0]": 47, "k[1]": 80}
+    before = simulated.predicted().load
+    (found,), loads = decide(simulated)
     assert (found.victim, found.target, found.tried) == (None, None, 3)
     assert found.account["outcome"] == "no room"
     assert found.text == "n2 is at 91.0% of its CPU: no room"
@@ -159,33 +159,33 @@ def test_no_room_leaves_everything_as_it_is() -> None:
 
 
 def test_held_executors_stay_and_so_do_those_that_use_no_cpu() -> None:
-    world = published()
-    (found,), _ = decide(world, held=("s[1]",))
+    simulated = published()
+    (found,), _ = decide(simulated, held=("s[1]",))
     assert found.victim == Executor("k", 0)
     assert found.skipped == 1
-    world.points |= {"s[1]": 0, "b[1]": 53}
-    (found,), _ = decide(world)
+    simulated.points |= {"s[1]": 0, "b[1]": 53}
+    (found,), _ = decide(simulated)
     assert found.victim == Executor("k", 0)
-    (found,), _ = decide(world, held=("b[1]", "k[0]"))
+    (found,), _ = decide(simulated, held=("b[1]", "k[0]"))
     assert found.account["outcome"] == "no executor may leave"
 
 
 @pytest.mark.parametrize(("most", "left"), [(0, 0), (1, 1), (2, 2), (9, 3)])
 def test_so_many_executors_leave_at_most_and_none_after_the_node_is_relieved(most: int, left: int) -> None:
-    world = World(
+    simulated = SimulatedCluster(
         nodes=nodes(n1=None, n2=None),
-        topology=layered(("s", 9)),
+        topology=chain_topology(("s", 9)),
         places={f"s[{at}]": "n1" for at in range(9)},
         points={f"s[{at}]": 12.0 for at in range(9)},  # 1.10; three of them leave 0.74
     )
-    assert len(decide(world, most)[0]) == left
+    assert len(decide(simulated, most)[0]) == left
 
 
 def test_the_default_of_reliability_is_answered_heartbeats_times_headroom() -> None:
-    world = published()
-    world.nodes = nodes(n1=None, n2=None, n3=None, n4=0.4)
-    world.heartbeats = {"n3": 0.5}
-    loads = world.predicted()
+    simulated = published()
+    simulated.nodes = nodes(n1=None, n2=None, n3=None, n4=0.4)
+    simulated.heartbeats = {"n3": 0.5}
+    loads = simulated.predicted()
     assert loads.reliability("n1") == pytest.approx(1 - 0.63 / 0.85)
     assert loads.reliability("n2") == 0  # overloaded
     assert loads.reliability("n3") == pytest.approx(0.5 * (1 - 0.62 / 0.85))
@@ -193,37 +193,37 @@ def test_the_default_of_reliability_is_answered_heartbeats_times_headroom() -> N
 
 
 def test_loads_are_rescaled_by_computing_power() -> None:
-    world = published()
+    simulated = published()
     unlike = {"n1": 150.0, "n3": 100.0, "n4": 50.0, "n2": 100.0}
-    world.nodes = Cluster(tuple(Node(id=name, cpu=cpu, slots=8) for name, cpu in unlike.items()))
-    loads = world.predicted()
+    simulated.nodes = Cluster(tuple(Node(id=name, cpu=cpu, slots=8) for name, cpu in unlike.items()))
+    loads = simulated.predicted()
     assert loads.share(Executor("s", 1)) == pytest.approx(0.21)
     assert loads.share(Executor("s", 1), "n1") == pytest.approx(0.14)
     assert loads.share(Executor("s", 1), "n4") == pytest.approx(0.42)
     faster = tuple(
         Node(id=n.id, cpu=n.cpu, slots=8, ghz=4.0 if n.id == "n4" else 2.0, flops_per_cycle=8)
-        for n in world.nodes.nodes
+        for n in simulated.nodes.nodes
     )
-    world.nodes = Cluster(faster)
-    assert world.predicted().share(Executor("s", 1), "n4") == pytest.approx(0.21)
+    simulated.nodes = Cluster(faster)
+    assert simulated.predicted().share(Executor("s", 1), "n4") == pytest.approx(0.21)
 
 
 def test_nodes_without_a_place_a_slot_or_a_measured_load_are_no_targets() -> None:
-    world = published()
+    simulated = published()
     kept = Node(id="n1", cpu=100, slots=2), Node(id="n2", cpu=100, slots=8), Node(id="n3", cpu=100, slots=1)
-    world.nodes = Cluster((*kept, Node(id="n4", cpu=100, slots=1, capacity=9)))
+    simulated.nodes = Cluster((*kept, Node(id="n4", cpu=100, slots=1, capacity=9)))
     other = ExistingWorker("u", "n4", 0, ())
-    problem = world.problem
+    problem = simulated.problem
     problem = Problem(Cluster(problem.cluster.nodes, existing=(*problem.existing, other)), problem.topologies)
-    loads = PredictedLoads(problem, world.observed(), 0.85)
-    (found,) = relieve(world.topology, loads, world.by_number, 1)
+    loads = PredictedLoads(problem, simulated.observed(), 0.85)
+    (found,) = relieve(simulated.topology, loads, simulated.by_number, 1)
     assert found.victim is None
     seen = {each["node"]: each["refusal"] for each in found.account["candidates"] if each["executor"] == "s[1]"}
     assert seen == {"n1": "no place left", "n3": "no place left", "n4": "no free slot"}
 
 
 def test_neighbours_are_those_of_the_grouping() -> None:
-    world = published()
+    simulated = published()
     topology = Topology(
         id="t",
         components=(
@@ -232,7 +232,7 @@ def test_neighbours_are_those_of_the_grouping() -> None:
             Component(id="k", kind="bolt", parallelism=2, inputs=(Input("b"),)),
         ),
     )
-    place = {Executor.named(name): node for name, node in world.places.items()}
+    place = {Executor.named(name): node for name, node in simulated.places.items()}
     found = Neighbours(topology, place)
     assert found.nodes(Executor("s", 1)) == {"n1"}  # b[0] only
     assert found.nodes(Executor("b", 1)) == {"n2", "n3"}  # no spout sends to it
@@ -243,16 +243,16 @@ def test_neighbours_are_those_of_the_grouping() -> None:
 
 
 def test_all_executors_of_a_node_that_is_to_be_left_find_another_place() -> None:
-    world = published()
-    loads = world.predicted()
-    found = vacate(world.topology, loads, world.by_number, {"n2"})
+    simulated = published()
+    loads = simulated.predicted()
+    found = vacate(simulated.topology, loads, simulated.by_number, {"n2"})
     assert [decision.victim.name for decision in found if decision.victim] == ["s[1]", "k[0]", "b[1]"]
     assert loads.on("n2") == []
     assert all(loads.load[node] < 0.85 for node in ("n1", "n3", "n4"))
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn) -> SimulatedCluster:
     """Up to six nodes of unlike sizes, and up to fifteen executors."""
     names = [f"n{at}" for at in range(draw(st.integers(1, 6)))]
     cluster = Cluster(
@@ -267,12 +267,12 @@ def worlds(draw: st.DrawFn) -> World:
             for name in names
         )
     )
-    topology = layered(
+    topology = chain_topology(
         *((name, draw(st.integers(1, 5))) for name in "abc"), grouping=draw(st.sampled_from(["shuffle", "global"]))
     )
     executors = [executor.name for executor in topology.executors]
     pairs = [(one.name, other.name) for one, other in topology.pairs()]
-    return World(
+    return SimulatedCluster(
         nodes=cluster,
         topology=topology,
         places={name: draw(st.sampled_from(names)) for name in executors},
@@ -283,9 +283,9 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @given(worlds(), st.integers(0, 4))
-def test_no_target_exceeds_its_bound_and_loads_are_updated(world: World, most: int) -> None:
-    before = world.predicted()
-    found, loads = decide(world, most)
+def test_no_target_exceeds_its_bound_and_loads_are_updated(simulated: SimulatedCluster, most: int) -> None:
+    before = simulated.predicted()
+    found, loads = decide(simulated, most)
     for decision in found:
         if decision.target:
             assert decision.target.load < decision.target.bound
@@ -294,8 +294,8 @@ def test_no_target_exceeds_its_bound_and_loads_are_updated(world: World, most: i
     for decision in moved:
         assert decision.victim
         assert decision.target
-        world.places[decision.victim.name] = decision.target.node
-    after = world.predicted()
+        simulated.places[decision.victim.name] = decision.target.node
+    after = simulated.predicted()
     assert loads.place == after.place
     assert loads.load == pytest.approx(after.load)
     targets = {decision.target.node for decision in moved if decision.target}
@@ -307,9 +307,9 @@ def test_no_target_exceeds_its_bound_and_loads_are_updated(world: World, most: i
 
 
 @given(worlds())
-def test_every_overloaded_node_has_a_decision_and_no_room_is_true(world: World) -> None:
-    found, loads = decide(world)
-    before = world.predicted()
+def test_every_overloaded_node_has_a_decision_and_no_room_is_true(simulated: SimulatedCluster) -> None:
+    found, loads = decide(simulated)
+    before = simulated.predicted()
     assert [d.node for d in found] == sorted(
         (n for n in before.load if before.is_overloaded(n) and before.on(n)),
         key=lambda n: (before.bound[n] - before.load[n], n),
@@ -324,14 +324,14 @@ def test_every_overloaded_node_has_a_decision_and_no_room_is_true(world: World) 
 
 
 def test_a_node_without_cpu_is_no_target_and_nothing_breaks_on_it() -> None:
-    world = World(
+    simulated = SimulatedCluster(
         nodes=Cluster((Node(id="n1", cpu=100), Node(id="n2", cpu=0))),
-        topology=layered(("s", 2)),
+        topology=chain_topology(("s", 2)),
         places={"s[0]": "n1", "s[1]": "n2"},
         points={"s[0]": 95.0, "s[1]": 5.0},
     )
-    world.load = lambda node: 0.97 if node == "n1" else 0.0  # type: ignore[method-assign]
-    (found,), loads = decide(world)
+    simulated.load = lambda node: 0.97 if node == "n1" else 0.0  # type: ignore[method-assign]
+    (found,), loads = decide(simulated)
     assert found.account["outcome"] == "no room"
     assert list(loads.nodes) == ["n1"]
     assert loads.share(Executor("s", 1)) == 0

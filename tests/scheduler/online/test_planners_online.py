@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from observed_rounds import APART, applied, chain, nodes, observed, round_at
+from observed_rounds import SPREAD_PLACEMENT, chain, nodes, observed, past_revision, round_at
 
 from inventory.cluster import Cluster, ExistingWorker
 from inventory.plugins import given as parameters
@@ -110,7 +110,7 @@ def test_aniello_relieves_a_node_even_if_more_goes_between_nodes(planned_load: f
     ("outcome", "at_s", "is_applied"), [("done", 239, False), ("done", 240, True), ("abandoned", 70, True)]
 )
 def test_aniello_waits_after_a_revision_that_took_effect(outcome: str, at_s: float, is_applied: bool) -> None:
-    observation = observed(at_s, history=[applied(60, outcome)])
+    observation = observed(at_s, history=[past_revision(60, outcome)])
     revision = make_online_scheduler("aniello-online", None).revise(round_at(observation), observation)
     assert bool(moved(revision)) == is_applied
 
@@ -118,12 +118,12 @@ def test_aniello_waits_after_a_revision_that_took_effect(outcome: str, at_s: flo
 def test_i_scheduler_applies_a_second_plan_only_if_it_saves_enough_and_time_has_passed() -> None:
     ready = make_online_scheduler("i-scheduler", None)
     for at_s, why in ((115, "the last revision was 60 s ago"), (360, "310 -> 90 tuples/s between nodes")):
-        observation = observed(at_s, history=[applied(55)])
+        observation = observed(at_s, history=[past_revision(55)])
         assert text(ready.revise(round_at(observation), observation)) == why
 
 
 def test_i_scheduler_of_the_paper_revises_once() -> None:
-    observation = observed(400, history=[applied(55)])
+    observation = observed(400, history=[past_revision(55)])
     revision = make_online_scheduler("i-scheduler", None, parameters(("once=true",))).revise(
         round_at(observation), observation
     )
@@ -193,7 +193,7 @@ def test_matrix_moves_only_what_lost_its_node() -> None:
 @pytest.mark.parametrize("name", PLANNERS)
 def test_a_node_that_is_drained_becomes_empty(name: str) -> None:
     cluster = nodes(4)
-    places = {**APART, "k[0]": "n3/0"}
+    places = {**SPREAD_PLACEMENT, "k[0]": "n3/0"}
     drained = structs.replace(
         cluster, nodes=(*cluster.nodes[:2], structs.replace(cluster.nodes[2], available=False), cluster.nodes[3])
     )
@@ -224,7 +224,7 @@ def test_constant_traffic_ends_in_rest(name: str, draw: random.Random) -> None:
         revision = ready.revise(round_at(observation, topology, cluster), observation)
         if revision is not None and revision.moves:
             revisions += 1
-            history.append(applied(at_s))
+            history.append(past_revision(at_s))
             places |= {m.executor.name: f"{m.target.node}/{m.target.index}" for m in revision.moves}
     assert revisions <= 1
 

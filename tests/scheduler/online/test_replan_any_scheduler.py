@@ -2,7 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
-from observed_rounds import APART, SKEWED, chain, nodes, observed, round_at
+from observed_rounds import SKEWED_RATES, SPREAD_PLACEMENT, chain, nodes, observed, round_at
 
 from inventory.errors import InputError, RunError
 from inventory.plugins import given
@@ -41,7 +41,7 @@ def test_every_scheduler_revises_if_it_saves_enough_and_then_rests(name: str) ->
     else:
         assert revision.text in ("the plan saves too little", "the plan is what runs") or "no plan: " in revision.text
     moved = {move.executor.name: f"{move.target.node}/{move.target.index}" for move in revision.moves}
-    assert not revise(name, observed(120, {**APART, **moved}, cluster=CLUSTER)).moves
+    assert not revise(name, observed(120, {**SPREAD_PLACEMENT, **moved}, cluster=CLUSTER)).moves
 
 
 @pytest.mark.parametrize("name", ["optimal", "local-search"])
@@ -62,7 +62,7 @@ def test_it_is_asked_every_so_often_from_the_first_full_window_on() -> None:
 
 
 def test_executors_leave_a_node_that_is_not_available_whatever_it_saves() -> None:
-    observation = observed(60, rates=dict.fromkeys(SKEWED, 1.0), cluster=CLUSTER)
+    observation = observed(60, rates=dict.fromkeys(SKEWED_RATES, 1.0), cluster=CLUSTER)
     gone = {name: replace(node, available=name != "n1") for name, node in observation.nodes.items()}
     revision = revise("even", replace(observation, nodes=gone))
     assert revision.reason == "nodes"

@@ -2,7 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
-from observed_rounds import APART, SKEWED, chain, nodes, observed, round_at
+from observed_rounds import SKEWED_RATES, SPREAD_PLACEMENT, chain, nodes, observed, round_at
 
 from inventory.cluster import Cluster
 from scheduler.online.observation import Observation
@@ -100,7 +100,9 @@ def test_the_schedule_has_the_names_of_the_nodes_that_the_groups_run_on() -> Non
 def test_nodes_do_not_join_while_others_leave(name: str) -> None:
     # n3 has come without being used; then n1 goes.
     two = CommunicationSchedule(("n1", "n2"), ((0, 1), (1, 0)), 1)
-    observation = within(replace(observed(60, APART, SKEWED, cluster=CLUSTER), schedule=two), {"n2", "n3"})
+    observation = within(
+        replace(observed(60, SPREAD_PLACEMENT, SKEWED_RATES, cluster=CLUSTER), schedule=two), {"n2", "n3"}
+    )
     roomy = nodes(capacity=6.0)
     made = make_online_scheduler(name, Replan())
     revision = made.revise(round_at(observation, cluster=roomy), observation)

@@ -3,9 +3,9 @@
 from itertools import permutations
 
 import pytest
-from er_stream_world import World, layered, named
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated_cluster import SimulatedCluster, chain_topology, rates_of
 
 from inventory.cluster import Cluster, Node
 from scheduler.online.predicted_loads import PredictedLoads
@@ -56,14 +56,14 @@ def test_opposite_changes_are_pairs_and_cycles_one_group() -> None:
     assert grouped(now, now) == []
 
 
-def exchange(points: float = 30.0, slots: int = 8) -> World:
+def exchange(points: float = 30.0, slots: int = 8) -> SimulatedCluster:
     """a sends to d and c to b, across nodes."""
-    return World(
+    return SimulatedCluster(
         nodes=Cluster(tuple(Node(id=name, cpu=100, slots=slots) for name in ("n1", "n2"))),
-        topology=layered(("a", 1), ("b", 1), ("c", 1), ("d", 1)),
+        topology=chain_topology(("a", 1), ("b", 1), ("c", 1), ("d", 1)),
         places={"a[0]": "n1", "b[0]": "n1", "c[0]": "n2", "d[0]": "n2"},
         points={"a[0]": 20.0, "b[0]": 20.0, "c[0]": 20.0, "d[0]": points},
-        rates=named({"a-d": 100, "c-b": 80, "a-b": 10, "c-d": 12}),
+        rates=rates_of({"a-d": 100, "c-b": 80, "a-b": 10, "c-d": 12}),
     )
 
 
@@ -71,11 +71,11 @@ BETTER = placed(n1="a d", n2="c b")
 
 
 def decide(
-    world: World, plan: dict[Executor, str], alpha: float = 1.2, held: str = ""
+    simulated: SimulatedCluster, plan: dict[Executor, str], alpha: float = 1.2, held: str = ""
 ) -> tuple[Rescheduling, PredictedLoads]:
-    loads = world.predicted()
+    loads = simulated.predicted()
     found = reschedule(
-        world.topology, loads, plan, world.by_number, alpha, {Executor(name, 0) for name in held.split()}
+        simulated.topology, loads, plan, simulated.by_number, alpha, {Executor(name, 0) for name in held.split()}
     )
     return found, loads
 
@@ -111,19 +111,19 @@ def test_the_plan_may_name_nodes_the_other_way() -> None:
 
 
 def test_nothing_is_changed_for_too_little() -> None:
-    world = exchange()
-    found, loads = decide(world, BETTER, alpha=9)
+    simulated = exchange()
+    found, loads = decide(simulated, BETTER, alpha=9)
     assert (found.accepted, found.cut_accepted, found.text) == ((), 180, "the plan saves too little")
-    assert loads.load == world.predicted().load
-    assert decide(world, placed(n1="a c", n2="b d"))[0].text == "the plan is not better"
+    assert loads.load == simulated.predicted().load
+    assert decide(simulated, placed(n1="a c", n2="b d"))[0].text == "the plan is not better"
 
 
 def test_a_receiver_must_end_below_its_bound() -> None:
-    world = exchange(points=63.0)  # 0.02 + 0.20 + 0.63
-    found, loads = decide(world, BETTER)
+    simulated = exchange(points=63.0)  # 0.02 + 0.20 + 0.63
+    found, loads = decide(simulated, BETTER)
     assert found.groups[0].refusal == "the load of n1 would reach its bound"
     assert found.text == "no change is accepted"
-    assert loads.load == pytest.approx(world.predicted().load)
+    assert loads.load == pytest.approx(simulated.predicted().load)
     assert decide(exchange(points=62.0), BETTER)[0].accepted
 
 
@@ -134,9 +134,9 @@ def test_executors_that_moved_a_short_time_ago_stay() -> None:
 
 
 def test_what_is_accepted_must_be_worth_it_alone() -> None:
-    world = World(
+    simulated = SimulatedCluster(
         nodes=Cluster(tuple(Node(id=name, cpu=100, slots=8) for name in ("n1", "n2", "n3", "n4"))),
-        topology=layered(*((name, 1) for name in "abcdefgh")),
+        topology=chain_topology(*((name, 1) for name in "abcdefgh")),
         places={
             "a[0]": "n1",
             "b[0]": "n1",
@@ -148,15 +148,15 @@ def test_what_is_accepted_must_be_worth_it_alone() -> None:
             "h[0]": "n4",
         },
         points=dict.fromkeys((f"{name}[0]" for name in "abcdefgh"), 10.0) | {"e[0]": 60.0, "h[0]": 30.0},
-        rates=named({"a-d": 5, "c-b": 5, "e-h": 100, "g-f": 50}),
+        rates=rates_of({"a-d": 5, "c-b": 5, "e-h": 100, "g-f": 50}),
     )
     plan = placed(n1="a d", n2="c b", n3="e h", n4="g f")
-    found, loads = decide(world, plan)
+    found, loads = decide(simulated, plan)
     assert [group.refusal for group in found.groups] == ["", "the load of n3 would reach its bound"]
     assert (found.cut_now, found.cut_accepted) == (160, 160)
     assert found.text == "what was accepted of the plan saves too little"
-    assert loads.load == pytest.approx(world.predicted().load)
-    assert decide(world, plan, alpha=1.0)[0].cut_accepted == 150
+    assert loads.load == pytest.approx(simulated.predicted().load)
+    assert decide(simulated, plan, alpha=1.0)[0].cut_accepted == 150
 
 
 @st.composite
@@ -175,7 +175,7 @@ def test_renaming_keeps_the_cut_and_moves_the_fewest(
 ) -> None:
     now, plan, places = drawn
     found = renamed(now, plan, places)
-    topology = layered(("e", len(now)))
+    topology = chain_topology(("e", len(now)))
     pairs = [(one, other) for one in range(len(now)) for other in range(one + 1, len(now))]
     traffic = {pair: float(rate) for pair, rate in zip(pairs, rates, strict=False)}
     assert cut_of(topology, found, traffic) == cut_of(topology, plan, traffic)

@@ -3,9 +3,9 @@
 from math import exp, inf, isclose, log
 
 import pytest
-from er_stream_world import World, layered
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated_cluster import SimulatedCluster, chain_topology
 
 from inventory.cluster import Cluster, Node
 from inventory.values import EnergyModel
@@ -115,12 +115,12 @@ def test_no_clock_breaks_performance_or_load_unless_it_says_so(
         assert joules(model, found.phi) <= joules(model, found.phi * 0.9) + 1e-6
 
 
-def slow_and_fast(points: float = 57.0, **node: object) -> World:
+def slow_and_fast(points: float = 57.0, **node: object) -> SimulatedCluster:
     """s[0] on n1 is critical; s[1] on n2, the published node, is far from it."""
     given: dict[str, object] = {"cpu": 100, "frequencies_hz": TABLE, "power": MODEL, **node}
-    return World(
+    return SimulatedCluster(
         nodes=Cluster((Node(id="n1", cpu=100, frequencies_hz=TABLE, power=MODEL), Node(id="n2", **given))),  # type: ignore[arg-type]
-        topology=layered(("s", 2)),
+        topology=chain_topology(("s", 2)),
         places={"s[0]": "n1", "s[1]": "n2"},
         points={"s[0]": 30.0, "s[1]": points},
         delays={"s[0]": 0.1, "s[1]": 0.012},
@@ -131,29 +131,29 @@ def slow_and_fast(points: float = 57.0, **node: object) -> World:
 class Loop:
     """Clocks are asked about every window, and set."""
 
-    def __init__(self, world: World, view: View = "stream") -> None:
-        self.world = world
+    def __init__(self, simulated: SimulatedCluster, view: View = "stream") -> None:
+        self.simulated = simulated
         self.clocks = Clocks(0.9, 0.05, view)
 
     def window(self, received: tuple[str, ...] = ()) -> ClockAnswer:
-        world, seen = self.world, self.world.window()
-        loads = PredictedLoads(world.problem, seen, 0.85, self.clocks.ratios(world.nodes, seen))
-        found = self.clocks.answer(world.problem.cluster, world.topology, seen, loads, received)
-        world.asked |= found.frequencies
+        simulated, seen = self.simulated, self.simulated.window()
+        loads = PredictedLoads(simulated.problem, seen, 0.85, self.clocks.ratios(simulated.nodes, seen))
+        found = self.clocks.answer(simulated.problem.cluster, simulated.topology, seen, loads, received)
+        simulated.requested_hz |= found.frequencies
         return found
 
 
 def test_a_clock_is_lowered_at_the_third_equal_answer_and_raised_at_once() -> None:
     loop = Loop(slow_and_fast())
     assert [dict(loop.window().frequencies) for _ in range(3)] == [{}, {}, {"n2": 2 * GHZ}]
-    assert loop.world.load("n2") == pytest.approx(0.684)
+    assert loop.simulated.load("n2") == pytest.approx(0.684)
     assert [dict(loop.window().frequencies) for _ in range(3)] == [{}, {}, {}]
-    loop.world.points["s[1]"] = 74.0
-    assert loop.world.load("n2") == pytest.approx(0.888)
+    loop.simulated.points["s[1]"] = 74.0
+    assert loop.simulated.load("n2") == pytest.approx(0.888)
     raised = loop.window()
     assert dict(raised.frequencies) == {"n2": TABLE[-1]}
     assert raised.details["clocks"]["n2"]["binding"] == "overloaded"
-    loop.world.points["s[1]"] = 57.0
+    loop.simulated.points["s[1]"] = 57.0
     assert [dict(loop.window().frequencies) for _ in range(3)] == [{}, {}, {"n2": 2 * GHZ}]
 
 
@@ -202,7 +202,7 @@ def test_a_different_answer_begins_anew() -> None:
     loop = Loop(slow_and_fast())
     loop.window()
     loop.window()
-    loop.world.points["s[1]"] = 74.0
+    loop.simulated.points["s[1]"] = 74.0
     assert [dict(loop.window().frequencies) for _ in range(3)] == [{}, {}, {"n2": 2_200_000_000}]
 
 
@@ -220,27 +220,27 @@ def test_nothing_is_lowered_together_with_moves_nor_in_the_next_two_windows() ->
 
 def test_a_node_that_becomes_critical_is_raised_at_once() -> None:
     loop = Loop(slow_and_fast())
-    loop.world.asked["n2"] = TABLE[0]
-    loop.world.points["s[1]"] = 5.0
+    loop.simulated.requested_hz["n2"] = TABLE[0]
+    loop.simulated.points["s[1]"] = 5.0
     assert loop.window().details["clocks"]["n2"]["binding"] == "f_min"
-    loop.world.delays = {"s[0]": 0.1, "s[1]": 0.097}
+    loop.simulated.delays = {"s[0]": 0.1, "s[1]": 0.097}
     found = loop.window()
     assert dict(found.frequencies) == {"n2": TABLE[-1]}
     assert found.details["clocks"]["n2"]["critical"] == ["s[1]"]
 
 
 def test_the_performance_that_keeps_a_node_from_becoming_critical_binds() -> None:
-    world = slow_and_fast()
-    world.delays = {"s[0]": 0.1, "s[1]": 0.094}
-    account = Loop(world).window().details["clocks"]["n2"]
+    simulated = slow_and_fast()
+    simulated.delays = {"s[0]": 0.1, "s[1]": 0.094}
+    account = Loop(simulated).window().details["clocks"]["n2"]
     assert (account["p_slack"], account["p_req"]) == (0.94, 0.94)
     assert account["phi"] == pytest.approx((0.94 - 0.43) / 0.57, abs=5e-7)
 
 
 def test_delays_are_those_at_full_speed_so_that_a_slowed_node_stays_slow() -> None:
-    world = slow_and_fast(20.0)
-    world.delays = {"s[0]": 0.1, "s[1]": 0.094}
-    loop = Loop(world)
+    simulated = slow_and_fast(20.0)
+    simulated.delays = {"s[0]": 0.1, "s[1]": 0.094}
+    loop = Loop(simulated)
     settled = [dict(loop.window().frequencies) for _ in range(8)]
     assert settled == [{}, {}, {"n2": 1_800_000_000}, {}, {}, {}, {}, {}]
 
@@ -248,7 +248,7 @@ def test_delays_are_those_at_full_speed_so_that_a_slowed_node_stays_slow() -> No
 def test_an_executor_that_is_idle_for_a_window_keeps_its_last_delay() -> None:
     loop = Loop(slow_and_fast())
     loop.window()
-    loop.world.delays = {"s[1]": 0.012}
+    loop.simulated.delays = {"s[1]": 0.012}
     assert loop.window().details["critical"] == ["s[0]"]
 
 
@@ -269,20 +269,20 @@ def test_nodes_that_are_left_alone_say_why(node: dict[str, object], reason: str)
 
 
 def test_nodes_that_cannot_be_judged_are_left_alone() -> None:
-    world = slow_and_fast()
-    world.places["s[1]"] = "n1"
-    assert Loop(world).window().details["clocks"]["n2"] == {"left_alone": "no executor runs on it"}
-    world = slow_and_fast()
-    world.delays = {}
-    assert Loop(world).window().details["clocks"]["n2"] == {"left_alone": "no compute delay was measured"}
+    simulated = slow_and_fast()
+    simulated.places["s[1]"] = "n1"
+    assert Loop(simulated).window().details["clocks"]["n2"] == {"left_alone": "no executor runs on it"}
+    simulated = slow_and_fast()
+    simulated.delays = {}
+    assert Loop(simulated).window().details["clocks"]["n2"] == {"left_alone": "no compute delay was measured"}
 
 
 def test_nodes_on_one_machine_are_left_alone() -> None:
     for facts in ({"host": "n1"}, {"address": "127.0.0.3"}):
-        world = slow_and_fast(**facts)
+        simulated = slow_and_fast(**facts)
         first = Node(id="n1", cpu=100, frequencies_hz=TABLE, power=MODEL, address="127.0.0.2")
-        world.nodes = Cluster((first if "address" in facts else world.nodes.nodes[0], world.nodes.nodes[1]))
-        loop = Loop(world)
+        simulated.nodes = Cluster((first if "address" in facts else simulated.nodes.nodes[0], simulated.nodes.nodes[1]))
+        loop = Loop(simulated)
         found = [loop.window() for _ in range(3)][-1]
         reason = {"left_alone": "it is on one machine with other nodes"}
         assert found.details["clocks"] == {"n1": reason, "n2": reason}
@@ -290,9 +290,9 @@ def test_nodes_on_one_machine_are_left_alone() -> None:
 
 
 def test_a_slowed_node_is_raised_for_its_load_also_where_no_clock_is_chosen() -> None:
-    world = slow_and_fast()
-    world.delays, world.asked = {}, {"n2": 1_200_000_000}
-    loop = Loop(world)
+    simulated = slow_and_fast()
+    simulated.delays, simulated.requested_hz = {}, {"n2": 1_200_000_000}
+    loop = Loop(simulated)
     found = loop.window()
     assert dict(found.frequencies) == {"n2": TABLE[-1]}
     account = {"left_alone": "no compute delay was measured", "binding": "overloaded", "hz": TABLE[-1]}
@@ -303,9 +303,9 @@ def test_a_slowed_node_is_raised_for_its_load_also_where_no_clock_is_chosen() ->
 def test_a_clock_that_the_driver_rounds_is_not_asked_for_again() -> None:
     loop = Loop(slow_and_fast())
     assert [dict(loop.window().frequencies) for _ in range(3)][-1] == {"n2": 2 * GHZ}
-    loop.world.asked["n2"] = 1_976_000_000
+    loop.simulated.requested_hz["n2"] = 1_976_000_000
     assert [dict(loop.window().frequencies) for _ in range(4)] == [{}, {}, {}, {}]
-    loop.world.asked["n2"] = 1_600_000_000  # somebody else's
+    loop.simulated.requested_hz["n2"] = 1_600_000_000  # somebody else's
     assert dict(loop.window().frequencies) == {"n2": TABLE[-1]}  # 0.855
 
 

@@ -1,7 +1,7 @@
-"""Machines as their kernels show their meters: one function each, path below the root -> text.
+"""Energy meters as kernels show them: one function per machine returns path below the root -> text.
 
-Laid out after the kernel's documentation of powercap, hwmon, power_supply and the event sources. Numbers of counters
-are what they start from; a script lets them go on.
+Files follow the kernel's documentation of powercap, hwmon, power_supply and the event sources. Counters have their
+initial values; scripts advance them.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def server() -> Files:
 
 
 def two_trees() -> Files:
-    """The package by model-specific registers and by memory-mapped ones."""
+    """The package by model-specific registers (MSR) and by memory-mapped ones (MMIO)."""
     return {
         **zone("intel-rapl-mmio:0", "package-0"),
         **zone("intel-rapl:0", "package-0"),
@@ -77,7 +77,7 @@ def two_trees() -> Files:
 
 
 def dies() -> Files:
-    """One socket of two dies, each with DRAM: whether they are mirrors only their values tell."""
+    """One socket of two dies, each with DRAM; only their values show whether they are mirrors."""
     return {
         **zone("intel-rapl:0", "package-0-die-0"),
         **zone("intel-rapl:0:0", "dram", RANGE_15),
@@ -87,7 +87,7 @@ def dies() -> Files:
 
 
 def four_mirrored_dies() -> Files:
-    """Two sockets of two dies; each die shows the register of its socket."""
+    """Two sockets of two dies; each die shows its socket's register."""
     return {
         **zone("intel-rapl:0", "package-0-die-0"),
         **zone("intel-rapl:1", "package-0-die-1"),
@@ -97,17 +97,17 @@ def four_mirrored_dies() -> Files:
 
 
 def amd() -> Files:
-    """A package with its cores, and nothing else."""
+    """A package with its cores, and no other zones."""
     return {**zone("intel-rapl:0", "package-0"), **zone("intel-rapl:0:0", "core")}
 
 
 def odd_ranges() -> Files:
-    """A counter of 64 bits, and one whose range is not told."""
+    """A counter of 64 bits, and one without a range."""
     return {**zone("intel-rapl:0", "package-0", 2**63 - 1), **zone("intel-rapl:1", "package-1", None)}
 
 
 def many() -> Files:
-    """Eleven sockets: the last has a hexadecimal number."""
+    """Eleven sockets; the number of the last one is hexadecimal."""
     files: Files = {}
     for number in range(11):
         files |= zone(f"intel-rapl:{number:x}", f"package-{number}")
@@ -115,7 +115,7 @@ def many() -> Files:
 
 
 def power_meter() -> Files:
-    """A server whose board has ACPI's power meter, and a network card with a sensor of its own."""
+    """A server with an ACPI power meter, and a network card with a sensor of its own."""
     board, card = f"{HWMON}/hwmon0", f"{HWMON}/hwmon1"
     return {
         f"{board}/name": "power_meter",
@@ -128,7 +128,7 @@ def power_meter() -> Files:
 
 
 def amd_energy() -> Files:
-    """Two sockets and a core as the driver `amd_energy` tells of them."""
+    """Two sockets and a core, in the format of the driver `amd_energy`."""
     chip = f"{HWMON}/hwmon2"
     labels = {1: "Ecore000", 2: "Ecore001", 3: "Esocket0", 4: "Esocket1"}
     files = {f"{chip}/name": "amd_energy"}
@@ -139,7 +139,7 @@ def amd_energy() -> Files:
 
 
 def laptop(status: str = "Discharging", **files: str) -> Files:
-    """A battery and a mouse with one of its own; `files` are those of the battery."""
+    """A laptop battery and a mouse battery; `files` belong to the laptop's."""
     battery, mouse = f"{SUPPLIES}/BAT0", f"{SUPPLIES}/hidpp_battery_0"
     files = files or {"power_now": "8200000"}
     return {
@@ -155,12 +155,12 @@ def laptop(status: str = "Discharging", **files: str) -> Files:
 
 
 def virtual_machine() -> Files:
-    """No meter at all, and says why."""
+    """A virtual machine without a meter, recognisable as such."""
     return {"proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu sse2 hypervisor\n"}
 
 
 def perf_server() -> Files:
-    """The PMU beside the zones of `server`: one CPU per socket."""
+    """The PMU in addition to the zones of `server`: one CPU per socket."""
     return {
         **server(),
         f"{PMU}/type": "24",

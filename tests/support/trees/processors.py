@@ -1,7 +1,7 @@
-"""Machines as their kernels show them below /sys/devices/system/cpu, one function per machine.
+"""Machines as kernels show them below /sys/devices/system/cpu, one function per machine.
 
-Written from the kernel's documentation (admin-guide/pm, ABI/testing/sysfs-devices-system-cpu). Beside the files lies
-`kernel.json`, in which `fake_kernel.FakeKernel` finds how this machine answers to writes.
+Written from the kernel's documentation (admin-guide/pm, ABI/testing/sysfs-devices-system-cpu). `kernel.json` beside the
+files tells `fake_kernel.FakeKernel` how the machine reacts to writes.
 """
 
 import json
@@ -20,7 +20,7 @@ Files = Mapping[str, str]
 
 @dataclass
 class Machine:
-    """One machine: its cores (socket, CPUs), its policies (CPUs) and what each policy holds in each driver mode."""
+    """One machine: its cores (socket, CPUs), its policies (CPUs), and the files of a policy per driver mode."""
 
     cores: Sequence[tuple[int, tuple[int, ...]]]
     policies: Sequence[tuple[int, ...]] = ()
@@ -35,8 +35,11 @@ class Machine:
     clocks: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     def build(self, root: Path, **changes: Any) -> Path:
-        """Write the tree below `root` and return it; `changes` replace attributes; `keeps_policies`: a policy
-        stays, and answers EBUSY, while its CPUs are off."""
+        """Write the tree below `root` and return it.
+
+        `changes` replace attributes; with `keeps_policies` a policy stays, and reads fail with EBUSY, while its CPUs
+        are offline.
+        """
         keeps_policies = changes.pop("keeps_policies", False)
         for name, value in changes.items():
             setattr(self, name, value)
@@ -72,7 +75,7 @@ class Machine:
 
 
 def write(root: Path, path: str, text: str) -> None:
-    """Write one file of a tree, with the newline that kernels end their answers with."""
+    """Write one file of a tree, with a trailing newline as kernels do."""
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(text + "\n")
 
@@ -174,7 +177,7 @@ def amd_passive() -> Machine:
 
 
 def cppc() -> Machine:
-    """An ARM server: one policy for four CPUs, each of which can go off, no SMT, no turbo switch."""
+    """An ARM server: one policy for four CPUs, each of which can go offline; no SMT, no turbo switch."""
     return Machine(
         cores=[(0, (cpu,)) for cpu in range(4)],
         policies=[(0, 1, 2, 3)],
@@ -185,7 +188,7 @@ def cppc() -> Machine:
 
 
 def hybrid() -> Machine:
-    """Two fast cores of two threads and four slow cores of one, with other limits."""
+    """Two fast cores with two threads each and four slow cores with one, with different limits."""
     return Machine(
         cores=[(0, (0, 1)), (0, (2, 3)), *[(0, (cpu,)) for cpu in range(4, 8)]],
         policies=[(cpu,) for cpu in range(8)],
@@ -199,7 +202,7 @@ def hybrid() -> Machine:
 
 
 def core_off() -> Machine:
-    """The client with its last core off since before we came."""
+    """The client with its last core offline from the start."""
     machine = intel_active()
     machine.off = (3, 7)
     return machine
@@ -213,14 +216,14 @@ def smt_off() -> Machine:
 
 
 def half_policy() -> Machine:
-    """Shared policies, one of which has one of its two CPUs off."""
+    """Shared policies, one of which has one of its two CPUs offline."""
     machine = acpi_shared()
     machine.off = (3,)
     return machine
 
 
 def virtual() -> Machine:
-    """A virtual machine: two CPUs, `cpufreq` is an empty folder."""
+    """A virtual machine: two CPUs, and an empty folder `cpufreq`."""
     return Machine(cores=[(0, (0,)), (0, (1,))], smt="notsupported")
 
 
@@ -238,4 +241,4 @@ MACHINES = (
     half_policy,
     virtual,
 )
-"""All of them."""
+"""All machines."""

@@ -1,0 +1,341 @@
+"""`er-stream` while a topology runs: moves, new partitions and clocks, window by window."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as replaced
+from simulated_cluster import SimulatedCluster, chain_topology, rates_of
+
+from inventory.cluster import Cluster, Node
+from inventory.values import EnergyModel
+from scheduler.algorithms.er_stream import ErStream, ErStreamParams
+from scheduler.online.observation import Change, PastRevision
+from scheduler.online.rescheduling import not_asked
+from scheduler.online.revision import OnlineScheduler, Revision
+from scheduler.online.validation import CheckedOnline
+from scheduler.problem import Move, Slot
+from workloads.topology import Component, Executor, Input, Topology
+
+QUICK: dict[str, Any] = {"population": 8, "generations": 20}
+TABLE = (800_000_000, 1_600_000_000, 2_000_000_000, 2_400_000_000)
+MODEL = EnergyModel(p_s=6.0, p_d=9.0)
+
+
+def scheduler(**params: Any) -> CheckedOnline:
+    return CheckedOnline(ErStream, ErStreamParams(**QUICK | params))
+
+
+def nodes(names: str, **facts: Any) -> Cluster:
+    return Cluster(tuple(Node(id=name, **{"cpu": 100, "slots": 8, **facts}) for name in names.split()))
+
+
+def overloaded() -> SimulatedCluster:
+    """n2 is at 91 % (the published scene)."""
+    return SimulatedCluster(
+        nodes=Cluster(
+            tuple(
+                Node(id=name, cpu=100, slots=8, reliability=r)
+                for name, r in (("n1", 0.90), ("n2", 0.95), ("n3", 0.97), ("n4", 0.80))
+            )
+        ),
+        topology=chain_topology(("s", 2), ("b", 2), ("k", 2)),
+        places={"s[0]": "n1", "b[0]": "n1", "s[1]": "n2", "b[1]": "n2", "k[0]": "n2", "k[1]": "n3"},
+        points={"s[0]": 25, "b[0]": 36, "s[1]": 21, "b[1]": 32, "k[0]": 36, "k[1]": 60},
+        rates=rates_of({"s0-b0": 300, "s0-b1": 200, "s1-b0": 180, "s1-b1": 120})
+        | rates_of({"b0-k0": 150, "b0-k1": 330, "b1-k0": 260, "b1-k1": 60}),
+    )
+
+
+def skewed() -> SimulatedCluster:
+    """a[i] sends to b[i] only, on the other node."""
+    return SimulatedCluster(
+        nodes=nodes("n1 n2", slots=3),
+        topology=chain_topology(("a", 2), ("b", 2)),
+        places={"a[0]": "n1", "b[0]": "n2", "a[1]": "n2", "b[1]": "n1"},
+        points=dict.fromkeys(("a[0]", "a[1]", "b[0]", "b[1]"), 10.0),
+        rates=rates_of({"a0-b0": 100, "a1-b1": 90, "a0-b1": 1}),
+    )
+
+
+def ask(simulated: SimulatedCluster, er_stream: CheckedOnline) -> Revision:
+    found = er_stream.revise(simulated.problem, simulated.window())
+    assert found is not None
+    json.dumps(found.details, allow_nan=False)
+    return found
+
+
+def no(found: Revision | None) -> str:
+    """Return why nothing is to be done."""
+    assert found is not None
+    assert not found.changes
+    return found.text
+
+
+def test_it_is_an_online_scheduler() -> None:
+    assert isinstance(ErStream(ErStreamParams()), OnlineScheduler)
+    assert ErStream.needs.online
+
+
+def test_an_executor_leaves_an_overloaded_node_for_the_worker_of_its_topology() -> None:
+    simulated, er_stream = overloaded(), scheduler()
+    found = ask(simulated, er_stream)
+    assert found.moves == [Move("t", Executor("s", 1), Slot("n2", 0), Slot("n1", 0))]
+    assert found.reason == "overload"
+    assert found.text == "n2 is at 91.0% of its CPU: s[1] moves to n1"
+    assert found.expects.cut == 860
+    assert max(found.expects.load.values()) == pytest.approx(0.84)
+    (decision,) = found.details["overload"]
+    assert (decision["executor"], decision["stage"], decision["to"]) == ("s[1]", "local", "n1")
+    assert found.details["loads"]["n2"] == {"load": 0.91, "bound": 0.85}
+    assert found.details["reschedule"] == not_asked("executors leave nodes first")
+
+
+@pytest.mark.parametrize(("bound", "target"), [(0.80, "n4"), (0.85, "n1"), (0.90, "n1")])
+def test_the_published_scene(bound: float, target: str) -> None:
+    """Loads of 52, 74, 51 and 2 % at 1000 tuples/s, and 23 % more from 200 s on.
+
+    Printed are 60, 74, 57 and 6 %, and 2000 tuples/s; but 57 of n2's 74 points were not the stream's then: it goes to
+    91 %, not to 146. Here all of a node's load beyond 2 % is the stream's. Any B gives the same victim; with 0.80 the
+    neighbour's node would be at 84 %, so that all nodes are examined: n3 would be at 83 %, and n4 is left.
+    """
+    simulated, er_stream = overloaded(), scheduler(B=bound)
+    simulated.nodes = Cluster(tuple(replaced(node, reliability=None) for node in simulated.nodes.nodes))
+    full, rates = dict(simulated.points), dict(simulated.rates)
+    simulated.points = {name: points / 1.23 for name, points in full.items()}
+    simulated.rates = {pair: rate / 1.23 for pair, rate in rates.items()}
+    while simulated.at_s < 200:
+        assert not ask(simulated, er_stream).moves
+    simulated.points, simulated.rates = full, rates
+    assert simulated.load("n2") == pytest.approx(0.91)
+    found = ask(simulated, er_stream)
+    assert simulated.at_s == 205
+    (move,) = found.moves
+    assert (move.executor, move.target.node) == (Executor("s", 1), target)
+    simulated.apply_revision(found)
+    assert simulated.load("n2") == pytest.approx(0.70)
+
+
+def test_a_node_without_a_worker_gets_one_in_its_lowest_free_slot() -> None:
+    simulated = overloaded()
+    simulated.nodes = Cluster(
+        tuple(
+            Node(id=n.id, cpu=100, slots=2, ports=(6701, 6700), capacity=8, reliability=1.0 if n.id == "n4" else 0.5)
+            for n in simulated.nodes.nodes
+        )
+    )
+    simulated.topology = chain_topology(("s", 2))
+    simulated.places = {"s[0]": "n1", "s[1]": "n1"}
+    simulated.points = {"s[0]": 50.0, "s[1]": 40.0}
+    simulated.rates = {}
+    found = ask(simulated, scheduler())
+    assert found.moves == [Move("t", Executor("s", 0), Slot("n1", 0), Slot("n4", 1))]
+
+
+def test_no_is_an_answer_with_its_reason() -> None:
+    simulated = overloaded()
+    simulated.nodes = nodes("n1 n2 n3")
+    simulated.points |= {"s[0]": 47, "k[1]": 80}
+    found = ask(simulated, scheduler(alpha=100))
+    assert (found.reason, found.changes) == ("", False)
+    assert found.text.startswith("n2 is at 91.0% of its CPU: no room")
+    assert found.details["overload"][0]["tried"] == 3
+    assert found.details["reschedule"]["outcome"] in ("the plan saves too little", "the plan is not better")
+
+
+def test_executors_are_exchanged_at_30_s_and_every_period() -> None:
+    simulated, er_stream = skewed(), scheduler()
+    simulated.at_s = 20
+    assert ask(simulated, er_stream).details["reschedule"] == not_asked("not due")  # 25 s
+    found = ask(simulated, er_stream)
+    assert found.reason == "cut"
+    assert found.text == "190 -> 1 tuples/s between nodes"
+    assert {move.executor.name for move in found.moves} in ({"a[0]", "a[1]"}, {"b[0]", "b[1]"})
+    assert found.expects.cut == 1
+    simulated.apply_revision(found)
+    outcomes = [ask(simulated, er_stream).details["reschedule"]["outcome"] for _ in range(7)]
+    assert outcomes == ["not due"] * 5 + ["the plan is not better", "not due"]
+
+
+def test_a_partition_waits_until_no_executor_has_to_leave_a_node() -> None:
+    simulated, er_stream = skewed(), scheduler()
+    simulated.points["a[0]"] = 80.0
+    found = ask(simulated, er_stream)
+    assert found.reason == "overload"
+    simulated.apply_revision(found)
+    assert ask(simulated, er_stream).details["reschedule"]["outcome"] != "not due"  # 35 s
+
+
+def test_a_period_without_traffic_changes_nothing() -> None:
+    simulated = skewed()
+    simulated.rates = {}
+    assert ask(simulated, scheduler()).details["reschedule"] == not_asked("no traffic was observed")
+
+
+def test_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.algorithms.er_stream.MOST_WORK", 1)
+    assert ask(skewed(), scheduler()).details["reschedule"] == not_asked("too large for the search")
+    monkeypatch.setattr("scheduler.algorithms.er_stream.MOST_WORK", 60_000)
+    found = ask(skewed(), scheduler()).details["reschedule"]["outcome"]
+    assert found.endswith("; too large for the whole search: 2 of 20 generations")
+
+
+def test_executors_wait_for_six_windows_until_they_move_again() -> None:
+    simulated, er_stream = overloaded(), scheduler(max_moves=9)
+    simulated.moved_s = {"s[1]": 5.0}
+    assert simulated.window().at_s == 30
+    assert ask(simulated, er_stream).moves[0].executor == Executor("s", 1)  # 35 s: seven windows
+    simulated = overloaded()
+    simulated.moved_s = {"s[1]": 5.5}
+    found = ask(simulated, scheduler())
+    assert found.moves[0].executor == Executor("k", 0)
+    assert found.details["overload"][0]["skipped"] == 1
+
+
+def test_its_own_decisions_count_until_they_failed() -> None:
+    simulated, er_stream = overloaded(), scheduler()
+    assert ask(simulated, er_stream).moves[0].executor == Executor("s", 1)
+    assert ask(simulated, er_stream).moves[0].executor == Executor("k", 0)  # the first one is still under way
+    simulated, er_stream = overloaded(), scheduler()
+    first = ask(simulated, er_stream)
+    earlier = PastRevision(at_s=12.0, reason="overload", outcome="stale")
+    done = PastRevision(at_s=30.4, reason="overload", outcome="done")
+    seen = simulated.window()
+    again = er_stream.revise(simulated.problem, replaced(seen, history=(earlier, done)))
+    assert again
+    assert again.moves[0].executor == Executor("k", 0)
+    # Its outcome is known some time after the window that was decided about.
+    simulated, er_stream = overloaded(), scheduler()
+    assert ask(simulated, er_stream).moves == first.moves
+    failed = PastRevision(at_s=30.4, reason="overload", outcome="abandoned")
+    again = er_stream.revise(simulated.problem, replaced(simulated.window(), history=(earlier, failed)))
+    assert again
+    assert again.moves == first.moves
+
+
+def test_an_incomplete_observation_decides_nothing() -> None:
+    simulated = overloaded()
+    seen = replaced(simulated.window(), complete=False, missing=("n1/0",))
+    assert scheduler().revise(simulated.problem, seen) == Revision(text="the observation is not complete")
+
+
+def test_executors_that_wait_are_left_to_the_runtime() -> None:
+    simulated = overloaded()
+    seen = simulated.window()
+    fewer = {name: found for name, found in seen.executors.items() if name != "k[1]"}
+    assert no(scheduler().revise(simulated.problem, replaced(seen, executors=fewer))).startswith("executors wait")
+
+
+def test_a_node_that_is_drained_is_emptied() -> None:
+    simulated = overloaded()
+    seen = simulated.window()
+    drained = {**seen.nodes, "n2": replaced(seen.nodes["n2"], available=False)}
+    seen = replaced(seen, nodes=drained, changes=(Change.of(28.0, "node_down", "n2"),))
+    found = scheduler().revise(simulated.problem, seen)
+    assert found
+    assert found.reason == "nodes"
+    assert {move.executor.name for move in found.moves} == {"b[1]", "k[0]", "s[1]"}
+    assert all(move.target.node != "n2" for move in found.moves)
+    assert (
+        no(scheduler().revise(simulated.problem, replaced(seen, complete=False))) == "no room for the executors of n2"
+    )
+
+
+def test_nothing_is_lost_where_a_drained_node_has_nowhere_to_go() -> None:
+    simulated = SimulatedCluster(nodes("n1"), chain_topology(("s", 1)), {"s[0]": "n1"}, {"s[0]": 10.0})
+    seen = simulated.window()
+    seen = replaced(seen, nodes={"n1": replaced(seen.nodes["n1"], available=False)})
+    assert no(scheduler().revise(simulated.problem, seen)).startswith("no room for the executors of")
+
+
+def saving() -> SimulatedCluster:
+    """s[0] is critical; n2 has time to spare."""
+    return SimulatedCluster(
+        nodes=nodes("n1 n2", frequencies_hz=TABLE, power=MODEL),
+        topology=chain_topology(("s", 2)),
+        places={"s[0]": "n1", "s[1]": "n2"},
+        points={"s[0]": 30.0, "s[1]": 57.0},
+        delays={"s[0]": 0.1, "s[1]": 0.012},
+        base=0.0,
+    )
+
+
+def test_clocks_alone_are_a_revision() -> None:
+    simulated, er_stream = saving(), scheduler()
+    assert [ask(simulated, er_stream).changes for _ in range(2)] == [False, False]
+    found = ask(simulated, er_stream)
+    assert (found.reason, found.text, dict(found.frequencies)) == ("clocks", "n2 to 2 GHz", {"n2": 2_000_000_000})
+    assert found.expects.watts == pytest.approx(6 + 9 * 0.3 + 9.5625)
+    assert max(found.expects.load.values()) == pytest.approx(0.684)
+    assert found.details["clocks"]["n2"]["binding"] == "y_min"
+
+
+def test_clocks_stay_where_nothing_is_to_be_saved() -> None:
+    simulated, er_stream = saving(), scheduler(save="off")
+    found = [ask(simulated, er_stream) for _ in range(4)][-1]
+    assert not found.changes
+    assert found.details["clocks"] == {}
+
+
+def test_a_slowed_node_is_raised_before_anything_leaves_it() -> None:
+    simulated, er_stream = saving(), scheduler()
+    simulated.requested_hz = {"n2": 2_000_000_000}
+    simulated.points["s[1]"] = 74.0
+    assert simulated.load("n2") == pytest.approx(0.888)
+    found = ask(simulated, er_stream)
+    assert (found.reason, list(found.moves), dict(found.frequencies)) == ("clocks", [], {"n2": 2_400_000_000})
+    found = ask(simulated, scheduler(save="off"))  # a clock that is not its own stays
+    assert found.text == "n2 is at 88.8% of its CPU: no room"
+
+
+def test_a_slowed_node_that_receives_an_executor_is_raised_with_the_move() -> None:
+    simulated, er_stream = saving(), scheduler()
+    simulated.topology = chain_topology(("s", 4))
+    simulated.places |= {"s[2]": "n1", "s[3]": "n1"}
+    simulated.points |= {"s[1]": 30.0, "s[2]": 30.0, "s[3]": 50.0}
+    simulated.delays = {**simulated.delays, "s[2]": 0.01, "s[3]": 0.01}
+    simulated.requested_hz = {"n2": 1_600_000_000}
+    found = ask(simulated, er_stream)
+    assert [move.target.node for move in found.moves] == ["n2"]
+    assert dict(found.frequencies) == {"n2": 2_400_000_000}
+    assert max(found.expects.load.values()) == pytest.approx(0.80)
+
+
+def test_an_answer_depends_on_what_was_observed_so_far_alone() -> None:
+    def run() -> list[str]:
+        simulated, er_stream = saving(), scheduler()
+        simulated.rates = {}
+        found = []
+        for _ in range(8):
+            answer = ask(simulated, er_stream)
+            simulated.apply_revision(answer)
+            found.append(json.dumps(answer.details))
+        return found
+
+    assert run() == run()
+
+
+def test_a_cycle_has_no_longest_path() -> None:
+    parts = (
+        Component(id="a", kind="bolt", inputs=(Input("b"),)),
+        Component(id="b", kind="bolt", inputs=(Input("a"),)),
+    )
+    simulated = saving()
+    simulated.topology = Topology(id="t", components=parts)
+    simulated.places, simulated.points = {"a[0]": "n1", "b[0]": "n2"}, {"a[0]": 10.0, "b[0]": 10.0}
+    simulated.delays = {"a[0]": 0.1, "b[0]": 0.01}
+    found = ask(simulated, scheduler())
+    reason = {"left_alone": "there is no longest path: the topology has a cycle"}
+    assert found.details["clocks"] == {"n1": reason, "n2": reason}
+
+
+def test_problems_of_runs_may_have_unavailable_nodes_beside() -> None:
+    simulated = overloaded()
+    cluster = simulated.nodes.nodes
+    simulated.nodes = Cluster((replaced(cluster[0], available=False), *cluster[1:]))
+    simulated.places = {name: "n2" if node == "n1" else node for name, node in simulated.places.items()}
+    found = scheduler().revise(replace(simulated.problem), simulated.window())
+    assert found
+    assert found.moves
+    assert all(move.target.node != "n1" for move in found.moves)

@@ -1,0 +1,58 @@
+"""Installation of third-party packages: build the wheel, unpack it, and add it to the path of a new process."""
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+MILLRACE = Path(sys.executable).with_name("millrace")
+
+
+def install(project: Path, work: Path) -> Path:
+    """Build the wheel of `project` (which must be a copy) and install it; return the folder for PYTHONPATH."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(work / "dist")],
+        cwd=project,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = (work / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(work / "site")
+    return work / "site"
+
+
+def install_guide(page: str, work: Path) -> Path:
+    """Install the package whose code and entry points are on the page "Add a scheduler", as `install` does."""
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    (registration,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (other,) = re.findall(r'`(unloader = ".*?")`', page)
+    (module,) = re.findall(r'= "(\w+):', registration)
+    project = work / "project"
+    project.mkdir()
+    (project / f"{module}.py").write_text(code)
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+        '[project]\nname = "guide"\nversion = "1"\n'
+        f'{registration}{other}\n[tool.hatch.build.targets.wheel]\ninclude = ["{module}.py"]\n'
+    )
+    return install(project, work)
+
+
+def millrace(
+    *arguments: str | Path, path: Path | None = None, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a new process, with `path` on PYTHONPATH."""
+    more: Sequence[tuple[str, str]] = [("PYTHONPATH", str(path))] if path is not None else []
+    return subprocess.run(
+        [str(MILLRACE), *map(str, arguments)],
+        env={**os.environ, **dict(more), **(env or {})},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )

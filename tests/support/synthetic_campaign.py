@@ -1,0 +1,46 @@
+"""Campaigns of synthetic records without traces, where `campaign.json` and `run.json` suffice."""
+
+import json
+import random
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+from agents.collected_traces import TABLES
+
+NS = 1_000_000_000
+
+Factors = Mapping[str, float]
+"""Scheduler -> factor of its latency."""
+
+
+def write_campaign(folder: Path, factors: Factors, repetitions: int, **keys: Any) -> Path:
+    """Write a campaign whose latencies vary by repetition, and by scheduler as given; traces are empty."""
+    empty = folder / "empty"
+    empty.mkdir(parents=True)
+    for name, schema in TABLES.items():
+        pyarrow.parquet.write_table(schema.empty_table(), empty / f"{name}.parquet")
+    agenda = {"name": folder.name, "schedulers": list(factors), "workloads": [{"name": "wordcount"}], "duration_s": 10}
+    record = {"agenda": agenda, "version": "0.2.0", "results_version": 2, "host": {"hostname": "a", "cores_online": 2}}
+    (folder / "campaign.json").write_text(json.dumps({**record, **keys}))
+    chance = random.Random(folder.name)  # noqa: S311 - no secret is made here
+    for repetition in range(1, repetitions + 1):
+        base_ms = chance.uniform(10, 20)
+        for scheduler, factor in factors.items():
+            path = folder / "runs" / f"{repetition:03d}-wordcount-{scheduler}"
+            shutil.copytree(empty, path / "traces", copy_function=lambda a, b: Path(b).hardlink_to(a))
+            measured = {
+                "sink_tuples_per_s": 1000.0,
+                "latency_ms": {"p50": base_ms / 2, "p95": base_ms * factor * chance.uniform(0.98, 1.02)},
+                "hops": {"inter_worker": 0, "inter_node": 5000 * repetition},
+                "saturated": False,
+            }
+            times = {"source_start_ns": 0, "measure_start_ns": 1 * NS, "measure_end_ns": 11 * NS}
+            of_run = {"status": "ok", "workload": "wordcount", "scheduler": scheduler, "repetition": repetition}
+            of_run |= {"tier": 1, "measured": measured, "times": times, "verification": {"status": "passed"}}
+            (path / "run.json").write_text(json.dumps(of_run))
+    shutil.rmtree(empty)
+    return folder
