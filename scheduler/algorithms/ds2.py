@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from scheduler.online.elastic import revision_to, wanted_sizes
-from scheduler.online.observation import Expected, Observation, capped
+from scheduler.online.observation import Expected, Observation, clamped
 from scheduler.online.revision import Reason, Revision, Rhythm
 from scheduler.online.true_rates import MARGIN, Requirement, requirements
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
@@ -121,7 +121,7 @@ class Ds2:
         if not revision.changes:
             return Revision(text="every component has what it needs", details=details)
         reason, text = _why(revision, len(away))
-        expects = Expected(load=capped(packing.node_loads()))
+        expects = Expected(load=clamped(packing.node_loads()))
         return replace(revision, reason=reason, text=text, expects=expects, details=details)
 
     def _packing(self, problem: Problem, observation: Observation) -> CorePacking:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from scheduler.online.clocks import Clocks, utilisations
-from scheduler.online.observation import WITHOUT_EFFECT, Expected, Observation, capped
+from scheduler.online.observation import WITHOUT_EFFECT, Expected, Observation, clamped
 from scheduler.online.overload import Relief, relieve, vacate
 from scheduler.online.predicted_loads import PredictedLoads
 from scheduler.online.rescheduling import Rescheduling, cut_of, not_asked, reschedule
@@ -229,7 +229,7 @@ class ErStream:
         frequencies = clocks.frequencies if clocks else {}
         expects = Expected(
             cut_of(topology, loads.place, rates) if rates else None,
-            capped(utilisations(problem.cluster, loads, frequencies)),
+            clamped(utilisations(problem.cluster, loads, frequencies)),
             clocks.watts if clocks else None,
         )
         details = {

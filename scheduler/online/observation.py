@@ -184,9 +184,13 @@ class Expected(Struct, frozen=True, forbid_unknown_fields=True):
         return KeyFigures(self.cut, max(self.load.values(), default=None), self.watts)
 
 
-def capped(loads: Mapping[str, float]) -> dict[str, float]:
-    """Return predicted loads as far as files have them."""
-    return {node: min(load, MOST_LOAD) for node, load in loads.items()}
+def clamped(loads: Mapping[str, float]) -> dict[str, float]:
+    """Return predicted loads within the range that files have.
+
+    A prediction below 0 is no mistake: CPU times of executors and of their node are read at different moments, so that
+    executors that leave may take more with them than their node had.
+    """
+    return {node: max(0.0, min(load, MOST_LOAD)) for node, load in loads.items()}
 
 
 class PastRevision(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from inventory.errors import RunError
 from inventory.values import Positive
-from scheduler.online.observation import Expected, Observation, ObservedExecutor, ObservedNode, capped, problem_at
+from scheduler.online.observation import Expected, Observation, ObservedExecutor, ObservedNode, clamped, problem_at
 from scheduler.online.replanning import Replanned, cut_of, loads_after, replan
 from scheduler.online.revision import Reason, Revision, Rhythm
 from scheduler.problem import Move, Plan, Problem, Scheduler, Slot
@@ -229,7 +229,7 @@ def trigger(name: str, value: float | None, threshold: float | None) -> dict[str
 
 def expected(found: Replanned) -> Expected:
     """Return the prediction of a plan."""
-    return Expected(found.cut_plan, capped(found.load_plan))
+    return Expected(found.cut_plan, clamped(found.load_plan))
 
 
 def by_placing_waiting(problem: Problem, observation: Observation, place: Callable[[Problem], Plan]) -> Revision:
@@ -245,7 +245,7 @@ def by_placing_waiting(problem: Problem, observation: Observation, place: Callab
     moves = [Move(topology.id, e, now[e], after[e]) for e in topology.executors if now[e] != after[e]]
     cut = {"now": cut_of(problem, topology, now), "plan": cut_of(problem, topology, after)}
     loads = loads_after(problem, observation, after)
-    expects = Expected(cut["plan"], capped(loads))
+    expects = Expected(cut["plan"], clamped(loads))
     away = stranded(problem, observation)
     counts = {"moves_before_renaming": len(moves), "moves_after_renaming": len(moves)}
     details = {**trigger("nodes", len(away), 0), "cut": cut, **counts, "plan": dict(plan.details)}
