@@ -1,4 +1,4 @@
-"""The documentation says what the code says: commands, keys, tables, dependencies, links."""
+"""The documentation agrees with the code: commands, keys, tables, dependencies, links."""
 
 import re
 import runpy
@@ -26,7 +26,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def _words(text: str) -> set[str]:
-    """What stands in backticks or in a block of code."""
+    """Return the words in backticks or code blocks."""
     quoted = re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL)
     return set(re.findall(r"[\w-]+", " ".join(quoted)))
 
@@ -37,7 +37,7 @@ def _section(page: str, heading: str) -> str:
     return found.group(1)
 
 
-def test_the_command_lines_reference_is_what_help_says() -> None:
+def test_the_reference_of_the_command_line_is_current() -> None:
     script = DOCS / "reference" / "make_cli.py"
     page = runpy.run_path(str(script))["page"]()
     assert (DOCS / "reference" / "cli.md").read_text() == page, f"run: .venv/bin/python {script.relative_to(ROOT)}"
@@ -67,9 +67,9 @@ def test_every_command_shows_an_example(name: str) -> None:
     ],
 )
 def test_every_key_of_a_file_is_documented(section: str, kinds: list[type[msgspec.Struct]]) -> None:
-    told = _words(_section((DOCS / "reference" / "files.md").read_text(), section))
+    documented = _words(_section((DOCS / "reference" / "files.md").read_text(), section))
     keys = {field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)}
-    assert keys - told == set()
+    assert keys - documented == set()
 
 
 def test_every_grouping_is_documented() -> None:
@@ -110,7 +110,7 @@ PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *BENCHMARK_PAGES])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_links_inside_the_house_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_have_a_target(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         if "://" not in target:
@@ -127,7 +127,7 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_lists_and_tables_begin_after_a_blank_line(page: Path) -> None:
-    """Without it the site shows a paragraph, unlike other renderers."""
+    """Check for the blank line; without it the site shows a paragraph, unlike other renderers."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     assert re.findall(r"^(?!\s|[-*|#]|\d+\. ).+\n(?=(?:[-*]|\d+\.) |\|)(.*)", text, re.MULTILINE) == []
 
@@ -162,7 +162,7 @@ def test_the_citation_names_this_version_and_licence() -> None:
 def test_the_tutorial_says_where_the_demo_places_word_count(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", "demo", "--dry-run"]) == 0
     planned = capsys.readouterr().out
-    told = " ".join((DOCS / "tutorial.md").read_text().split())
+    tutorial = " ".join((DOCS / "tutorial.md").read_text().split())
     words = {"2": "two", "5": "five"}
     for scheduler, sentence in (("even", "Even uses all {}"), ("top-storm", "TOP-Storm uses {}")):
         found = re.search(
@@ -170,17 +170,17 @@ def test_the_tutorial_says_where_the_demo_places_word_count(capsys: pytest.Captu
             planned,
         )
         assert found
-        assert sentence.format(words[found[1]]) + " nodes, and " + found[2] in told
+        assert sentence.format(words[found[1]]) + " nodes, and " + found[2] in tutorial
 
 
-def test_every_folder_of_the_code_is_on_the_map() -> None:
+def test_every_folder_of_the_code_is_in_the_architecture_page() -> None:
     packages = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     folders = {path.parent.relative_to(ROOT).as_posix() for name in packages for path in (ROOT / name).rglob("*.py")}
     mapped = set(re.findall(r"^\| `([\w/]+)/` \|", (DOCS / "architecture.md").read_text(), re.MULTILINE))
     assert mapped == folders
 
 
-def test_tests_that_pages_name_are_there() -> None:
+def test_test_files_that_pages_name_exist() -> None:
     pages = [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     named = {name for page in pages for name in re.findall(r"\btest_[a-z0-9_]+\.py", page.read_text())}
     assert named - {path.name for path in (ROOT / "tests").rglob("test_*.py")} == set()

@@ -1,4 +1,4 @@
-"""The rules of the house that no linter knows: locks, addresses, paths, sizes, entry points."""
+"""Rules of the repository that no linter checks: lock files, addresses, paths, file sizes, entry points, layers."""
 
 import ast
 import re
@@ -29,7 +29,7 @@ MAY_BE_LONGER = re.compile(
 
 
 def _locked(name: str) -> dict[str, list[tuple[Requirement, int]]]:
-    """Package -> its pins in a lock file, each with its number of hashes; one pin per Python where they differ."""
+    """Return package -> its pins in a lock file, each with its number of hashes; one pin per Python if they differ."""
     pins: dict[str, list[tuple[Requirement, int]]] = {}
     text = (REQUIREMENTS / f"{name}.txt").read_text().replace("\\\n", " ")
     for line in text.splitlines():
@@ -45,7 +45,7 @@ def _inputs(name: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-WANTED = {
+DIRECT_DEPENDENCIES = {
     "build": _inputs("build"),
     "java": _inputs("java"),
     "node": BASE,
@@ -58,7 +58,7 @@ WANTED = {
 @pytest.mark.parametrize("lock", LOCKS)
 def test_every_direct_dependency_is_pinned_to_a_version_that_is_allowed(lock: str) -> None:
     pins = _locked(lock)
-    for wanted in map(Requirement, WANTED[lock]):
+    for wanted in map(Requirement, DIRECT_DEPENDENCIES[lock]):
         found = pins.get(canonicalize_name(wanted.name))
         assert found, f"{wanted} is not in requirements/{lock}.txt; run requirements/compile.sh"
         for pin, _ in found:
@@ -77,9 +77,9 @@ def test_every_pin_is_exact_and_has_hashes_and_no_address(lock: str) -> None:
 
 
 @pytest.mark.parametrize(("smaller", "larger"), [("node", "controller"), ("controller", "dev"), ("controller", "docs")])
-def test_going_from_one_lock_to_the_next_replaces_nothing(smaller: str, larger: str) -> None:
+def test_a_larger_lock_has_all_pins_of_the_smaller_one(smaller: str, larger: str) -> None:
     few, many = (
-        # The larger one may need a package on more platforms than the smaller one.
+        # The larger lock may need a package on more platforms than the smaller one.
         {name: {(str(pin.specifier), hashes) for pin, hashes in pins} for name, pins in _locked(lock).items()}
         for lock in (smaller, larger)
     )
@@ -88,9 +88,9 @@ def test_going_from_one_lock_to_the_next_replaces_nothing(smaller: str, larger: 
 
 @pytest.mark.parametrize(("first", "second"), [("build", "dev"), ("build", "docs"), ("dev", "docs")])
 def test_locks_for_one_environment_agree_on_versions(first: str, second: str) -> None:
-    ours, theirs = _locked(first), _locked(second)
-    shared = ours.keys() & theirs.keys()
-    first_pins, second_pins = ({name: pins[name][0][0].specifier for name in shared} for pins in (ours, theirs))
+    left, right = _locked(first), _locked(second)
+    shared = left.keys() & right.keys()
+    first_pins, second_pins = ({name: pins[name][0][0].specifier for name in shared} for pins in (left, right))
     assert first_pins == second_pins
 
 
@@ -119,24 +119,24 @@ def _hits(tracked: dict[str, str], pattern: str) -> list[str]:
 
 
 def test_no_file_names_a_package_registry(tracked: dict[str, str]) -> None:
-    # Written so that this file does not find itself.
+    # The pattern does not match itself.
     assert (
         _hits(tracked, r"(?i)py[p]i\.org|python[h]osted|index[-_]u[r]l|find[-_]l[i]nks|repo1\.mav[e]n|deb\.deb[i]an")
         == []
     )
 
 
-def test_no_file_names_a_place_on_the_machine_where_it_was_written(tracked: dict[str, str]) -> None:
+def test_no_file_names_a_path_of_the_machine_where_it_was_written(tracked: dict[str, str]) -> None:
     assert _hits(tracked, r"(?<![\w.~$}{)/-])/(?:work|root|home|Users|opt(?!/millrace))/[\w.]") == []
 
 
-def test_no_file_is_longer_than_one_idea(tracked: dict[str, str]) -> None:
+def test_no_file_is_too_long(tracked: dict[str, str]) -> None:
     lengths = {name: text.count("\n") for name, text in tracked.items() if not MAY_BE_LONGER.match(name)}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
     assert lengths.get("run", 0) <= 200
 
 
-def test_test_files_have_names_of_their_own(tracked: dict[str, str]) -> None:
+def test_names_of_test_files_are_unique(tracked: dict[str, str]) -> None:
     names = Counter(Path(name).name for name in tracked if Path(name).name.startswith("test_"))
     assert [name for name, count in names.items() if count > 1] == []
 
@@ -148,7 +148,7 @@ ENTRY_POINTS = [
 
 
 @pytest.mark.parametrize(("name", "target"), ENTRY_POINTS, ids=[name for name, _ in ENTRY_POINTS])
-def test_entry_points_lead_somewhere(name: str, target: str) -> None:
+def test_entry_points_can_be_loaded(name: str, target: str) -> None:
     module, _, attribute = target.partition(":")
     found = getattr(import_module(module), attribute)
     assert callable(found)
@@ -157,14 +157,14 @@ def test_entry_points_lead_somewhere(name: str, target: str) -> None:
 
 
 LAYERS: list[list[str]] = [contract["layers"] for contract in SETTINGS["tool"]["importlinter"]["contracts"]]
-ROOMS = tuple(SETTINGS["tool"]["importlinter"]["root_packages"])
+ROOT_PACKAGES = tuple(SETTINGS["tool"]["importlinter"]["root_packages"])
 
-MOST_DRAWN = {"campaign": (8, 16), "controller": (5, 10), "agents/worker": (6, 12), "scheduler": (14, 31)}
-"""Room -> its most boxes and arrows: more cannot be taken in at a glance."""
+DRAWING_LIMITS = {"campaign": (8, 16), "controller": (5, 10), "agents/worker": (6, 12), "scheduler": (14, 31)}
+"""Package -> maximum numbers of boxes and arrows in a drawing of its imports."""
 
 
 def _boxes(room: str) -> set[str]:
-    """Direct children of a room, files and folders, as modules."""
+    """Return the direct children of a package, files and folders, as modules."""
     package = room.replace("/", ".")
     children = [path for path in (ROOT / room).iterdir() if path.is_dir() or path.suffix == ".py"]
     return {
@@ -175,7 +175,7 @@ def _boxes(room: str) -> set[str]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """Modules and names that a file imports, inside functions, too."""
+    """Return the modules and names that a file imports, also inside functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -183,21 +183,21 @@ def _imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
-@pytest.mark.parametrize("room", MOST_DRAWN)
-def test_a_drawing_of_a_room_has_few_boxes_and_arrows(room: str) -> None:
+@pytest.mark.parametrize("room", DRAWING_LIMITS)
+def test_a_drawing_of_a_package_has_few_boxes_and_arrows(room: str) -> None:
     boxes = _boxes(room)
     arrows = set()
     for path in (ROOT / room).rglob("*.py"):
         source = ".".join(path.relative_to(ROOT).with_suffix("").parts[: room.count("/") + 2])
         targets = {box for name in _imports(path) for box in boxes if f"{name}.".startswith(f"{box}.")}
         arrows |= {(source, target) for target in targets - {source} if source in boxes}
-    most_boxes, most_arrows = MOST_DRAWN[room]
+    most_boxes, most_arrows = DRAWING_LIMITS[room]
     assert len(boxes) <= most_boxes
     assert len(arrows) <= most_arrows, sorted(arrows)
 
 
-@pytest.mark.parametrize("room", [*ROOMS, *(room for room in MOST_DRAWN if "/" in room)])
-def test_every_file_and_folder_of_a_room_has_its_layer(room: str) -> None:
+@pytest.mark.parametrize("room", [*ROOT_PACKAGES, *(room for room in DRAWING_LIMITS if "/" in room)])
+def test_every_file_and_folder_of_a_package_has_its_layer(room: str) -> None:
     listed = [{name.strip() for layer in layers for name in layer.split(":")} for layers in LAYERS]
     boxes = _boxes(room)
     assert not boxes or boxes in listed, f"pyproject.toml: no contract lists exactly {sorted(boxes)}"
@@ -209,8 +209,8 @@ def test_only_commands_and_the_display_use_the_terminal() -> None:
         if path.relative_to(ROOT).parts[1] in ("commands", "display"):
             continue
         text = path.read_text()
-        printed = {ast.unparse(node.func) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)}
+        called = {ast.unparse(node.func) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)}
         imported = {name.partition(".")[0] for name in _imports(path)}
-        found += [f"{path}: {name}" for name in (printed & {"print", "input"}) | (imported & {"click", "rich"})]
+        found += [f"{path}: {name}" for name in (called & {"print", "input"}) | (imported & {"click", "rich"})]
         found += [f"{path}: {name}" for name in ("sys.stdout", "sys.stderr") if name in text]
     assert found == []

@@ -1,4 +1,4 @@
-"""docs/online.md: its table of schedulers is what the code does, and its example can be run."""
+"""docs/online.md: its table of schedulers agrees with the code, and its examples are valid."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ from scheduler.registry import scheduler_class, scheduler_names
 PAGE = (Path(__file__).parents[1] / "docs" / "online.md").read_text()
 ROWS = dict(re.findall(r"^\| \[`([\w-]+)`\]\(schedulers/\1\.md\) \| (.*) \|$", PAGE, re.MULTILINE))
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-"""The first run, the hosts of the second, and the second, which `tests/emulated` carries out."""
+"""Agenda of the first example; hosts and agenda of the second, which `tests/emulated` runs."""
 
 ONLINE = [name for name in scheduler_names() if hasattr(scheduler_class(name), "rhythm")]
 
@@ -53,7 +53,7 @@ def test_the_table_has_the_start_and_the_rhythm_of_a_scheduler(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ONLINE)
-def test_parameters_of_the_table_exist_and_have_the_defaults_it_says(name: str) -> None:
+def test_parameters_of_the_table_exist_with_its_defaults(name: str) -> None:
     params = msgspec.to_builtins(scheduler_class(name).Params())
     triggers = ROWS[name].split(" | ")[4]
     assert set(re.findall(r"`(\w+)`", triggers)) <= params.keys()

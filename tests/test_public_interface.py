@@ -1,4 +1,4 @@
-"""The package `millrace`: its names, their documentation, and packages that would hide Millrace's own."""
+"""The package `millrace`: exported names, their documentation, and foreign packages that hide Millrace's own."""
 
 import ast
 import os
@@ -30,7 +30,7 @@ Sensor Slot Spout TextParams Topology TraceRow Traffic TupleBolt UnfitError Verd
 classes_of concluded cost digest_of distinct filled interleaved nearest per_tuple power_index prepare_text read_records
 rows_differ running times_emitted waiting
 """
-"""What plug-ins rely on. A name that goes, or gets another meaning, breaks them: say so in the changelog."""
+"""Names that plug-ins rely on. A removed or changed name breaks them and belongs in the changelog."""
 
 EXPORTED = set(NAMES.split())
 
@@ -43,7 +43,7 @@ def test_the_exported_names_do_not_change_by_accident() -> None:
     assert all(re.fullmatch(r"[A-Z].*\.", line) for names in millrace.EXPORTS.values() for line in names.values())
 
 
-def test_what_is_loaded_is_what_type_checkers_see() -> None:
+def test_loaded_names_are_those_that_type_checkers_see() -> None:
     tree = ast.parse((ROOT / "millrace" / "__init__.py").read_text())
     typed = {
         alias.asname or alias.name: (node.module, alias.name)
@@ -61,7 +61,7 @@ def test_what_is_loaded_is_what_type_checkers_see() -> None:
 
 
 def test_type_checkers_of_plug_ins_read_the_types_behind_the_names() -> None:
-    # Without the mark in a name's own package its type would be Any.
+    # Without py.typed in the package of a name, its type would be Any.
     assert [name for name in sorted(OWN) if not (ROOT / name / "py.typed").is_file()] == []
 
 
@@ -84,7 +84,7 @@ def test_the_page_lists_every_name_with_its_line() -> None:
     )
 
 
-def test_importing_it_loads_nothing_else() -> None:
+def test_importing_millrace_loads_nothing_else() -> None:
     code = (
         "import sys; old = set(sys.modules); import millrace; print(*{m.split('.')[0] for m in set(sys.modules) - old})"
     )
@@ -97,14 +97,14 @@ def test_importing_it_loads_nothing_else() -> None:
 )
 def test_guides_and_the_sample_package_import_only_from_millrace(path: Path) -> None:
     text = path.read_text()
-    rooms = {name for name in re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE) if name in OWN}
-    assert rooms <= {"millrace"}
+    imported = {name for name in re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE) if name in OWN}
+    assert imported <= {"millrace"}
 
 
 # --- packages of the same name -----------------------------------------------------------------------------------
 
 
-def test_every_list_of_own_packages_is_that_of_the_wheel() -> None:
+def test_all_lists_of_own_packages_agree_with_the_wheel() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     packages = set(settings["hatch"]["build"]["targets"]["wheel"]["packages"])
     assert (
@@ -153,7 +153,7 @@ def test_a_folder_of_such_a_name_in_the_current_directory_does_no_harm(tmp_path:
 
 @pytest.fixture
 def shadowing(tmp_path: Path) -> Path:
-    """A package as somebody would write it, with a top-level package `scheduler`; installed into a folder."""
+    """Folder with an installed third-party distribution that has a top-level package `scheduler`."""
     project = tmp_path / "project"
     (project / "scheduler").mkdir(parents=True)
     (project / "scheduler" / "mine.py").write_text("class Mine:\n    name = 'mine'\n")
@@ -185,7 +185,7 @@ def test_a_plug_in_whose_distribution_uses_one_of_our_names_is_refused_with_the_
         plugins.cache_clear()
 
 
-def test_such_a_plug_in_hides_nothing_in_the_list_until_it_hides_our_package(shadowing: Path, tmp_path: Path) -> None:
+def test_such_a_plug_in_is_listed_with_the_reason_until_it_hides_our_package(shadowing: Path, tmp_path: Path) -> None:
     # Without an __init__.py Python prefers our package to the folder of that name.
     listed = _listed(shadowing, tmp_path)
     assert listed.returncode == 0

@@ -1,4 +1,4 @@
-"""`./run` and what it relies on: usage, a start that has nothing to do, packages that are half installed."""
+"""`./run` and its parts: usage, a repeated set-up, incomplete installations, and the program of `./run check`."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def test_a_wrong_command_is_the_users_error_and_starts_nothing(arguments: tuple[
     assert "setting up" not in done.stderr
 
 
-def test_a_second_start_does_nothing_again(tmp_path: Path) -> None:
+def test_a_second_setup_does_nothing(tmp_path: Path) -> None:
     if Path(sys.prefix) != ROOT / ".venv" or not (NOTES / "dev").is_file():
         pytest.skip("these tests run in an environment that ./run has not made")
     before = {path: path.stat().st_mtime_ns for path in NOTES.iterdir()}
@@ -57,7 +57,7 @@ def test_a_second_start_does_nothing_again(tmp_path: Path) -> None:
 
 @pytest.fixture
 def check() -> ModuleType:
-    """The program behind `./run check`."""
+    """Module of `./run check`."""
     spec = spec_from_file_location("check", ROOT / ".ci" / "check.py")
     assert spec is not None
     assert spec.loader is not None
@@ -76,8 +76,8 @@ def test_check_goes_on_after_a_failing_step_and_then_fails(
     monkeypatch.setattr(check, "STEPS", {"good": (*python, "print('quiet')"), "bad": bad})
     monkeypatch.setattr(check, "TESTS", {"last": (*python, git)})
     assert check.main() == 1
-    said = re.sub(r"\(\d+\.\d s\)", "(time)", capfd.readouterr().out)
-    assert said.splitlines() == [
+    output = re.sub(r"\(\d+\.\d s\)", "(time)", capfd.readouterr().out)
+    assert output.splitlines() == [
         "[1/3] good ... ok (time)",
         "[2/3] bad ... failed (time)",
         "what is wrong",
@@ -90,7 +90,7 @@ def test_check_goes_on_after_a_failing_step_and_then_fails(
     assert capfd.readouterr().out.endswith("all checks passed\n")
 
 
-def test_check_has_quick_tests_that_exist_and_hook_and_ci_call_it(check: ModuleType) -> None:
+def test_quick_tests_exist_and_hook_and_ci_call_check(check: ModuleType) -> None:
     assert [path for path in check.quick_tests() if not (ROOT / path).is_file()] == []
     (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert (local["repo"], [hook["entry"] for hook in local["hooks"]]) == ("local", ["./run check"])
@@ -99,7 +99,7 @@ def test_check_has_quick_tests_that_exist_and_hook_and_ci_call_it(check: ModuleT
     assert "part ./run docs\n" in called
 
 
-def test_tests_that_share_what_is_expensive_go_to_one_process(request: pytest.FixtureRequest) -> None:
+def test_tests_with_shared_expensive_fixtures_run_in_one_process(request: pytest.FixtureRequest) -> None:
     plugins = request.config.pluginmanager.list_name_plugin()
     (distribution,) = (plugin for name, plugin in plugins if Path(name) == ROOT / "tests" / "conftest.py")
     files = {path.name: path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
@@ -121,7 +121,7 @@ def test_tests_that_share_what_is_expensive_go_to_one_process(request: pytest.Fi
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
-    """An environment with one small package, as an installer leaves it."""
+    """Environment with one small package, as after an installation."""
     venv.create(tmp_path / "env", symlinks=True)
     site = next((tmp_path / "env" / "lib").glob("python3*")) / "site-packages"
     info = site / "sample-1.0.dist-info"
@@ -133,18 +133,18 @@ def environment(tmp_path: Path) -> Path:
     return tmp_path / "env"
 
 
-def _whole(environment: Path) -> subprocess.CompletedProcess[str]:
+def _check_whole(environment: Path) -> subprocess.CompletedProcess[str]:
     python = environment / "bin" / "python"
     return subprocess.run([str(python), "-I", str(WHOLE)], capture_output=True, text=True, check=False)
 
 
-def test_a_whole_environment_is_taken_for_one(environment: Path) -> None:
-    done = _whole(environment)
+def test_a_complete_environment_is_accepted(environment: Path) -> None:
+    done = _check_whole(environment)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("damage", ["a file is gone", "a file is cut short", "no record"])
-def test_half_a_package_is_found(environment: Path, damage: str) -> None:
+def test_an_incomplete_package_is_found(environment: Path, damage: str) -> None:
     site = next((environment / "lib").glob("python3*")) / "site-packages"
     if damage == "a file is gone":
         (site / "sample.py").unlink()
@@ -152,6 +152,6 @@ def test_half_a_package_is_found(environment: Path, damage: str) -> None:
         (site / "sample.py").write_text("answer")
     else:
         (site / "sample-1.0.dist-info" / "RECORD").unlink()
-    done = _whole(environment)
+    done = _check_whole(environment)
     assert done.returncode == 1
     assert done.stderr.strip() == "incomplete: sample"

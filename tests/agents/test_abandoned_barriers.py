@@ -29,14 +29,14 @@ LINE = Topology(
 
 
 class Counted(DeliveryOracle):
-    """An oracle that counts open operators, and lets the `broken` one fail to open."""
+    """An oracle that counts open operators; that of the executor `broken` cannot be opened."""
 
     open = 0
     broken = ""
 
     def operator(self, component: str) -> Operator:
-        made = super().operator(component)
-        opened, closed = made.open, made.close
+        operator = super().operator(component)
+        opened, closed = operator.open, operator.close
 
         def open_counted(context: Context) -> None:
             if f"{component}[{context.index}]" == self.broken:
@@ -48,11 +48,11 @@ class Counted(DeliveryOracle):
             closed()
             self.open -= 1
 
-        made.open, made.close = open_counted, close_counted
-        return made
+        operator.open, operator.close = open_counted, close_counted
+        return operator
 
 
-def wiring_of(run: ScriptedRun) -> Iterator[object]:
+def connections_of(run: ScriptedRun) -> Iterator[object]:
     """Yield everything that defines the connections between executors, by identity."""
     for place, worker in run.workers.items():
         registry = worker.registry
@@ -71,14 +71,14 @@ def wiring_of(run: ScriptedRun) -> Iterator[object]:
             yield (len(bolt.inputs._joining), len(bolt.inputs._leaving))
 
 
-def some_moves(random: Random, topology: Topology, places: Sequence[Slot]) -> tuple[Move, ...]:
+def random_moves(random: Random, topology: Topology, places: Sequence[Slot]) -> tuple[Move, ...]:
     """Return random moves of some executors to other workers."""
     chosen = random.sample(list(zip(topology.executors, places, strict=True)), random.randint(1, len(places)))
-    there = {executor.name: random.choice([slot for slot in SLOTS if slot != place]) for executor, place in chosen}
-    return tuple(Move(name, place) for name, place in there.items())
+    targets = {executor.name: random.choice([slot for slot in SLOTS if slot != place]) for executor, place in chosen}
+    return tuple(Move(name, place) for name, place in targets.items())
 
 
-def answers(run: ScriptedRun) -> dict[Slot, Ready]:
+def take_ready_reports(run: ScriptedRun) -> dict[Slot, Ready]:
     """Return and remove every worker's `Ready` reports."""
     found = {}
     for place, worker in run.workers.items():
@@ -99,10 +99,10 @@ def test_an_abandoned_move_leaves_everything_as_it_was_and_the_rows_go_on(seed: 
         for barrier in range(1, 4):
             for _ in range(random.randint(0, 40)):
                 run.act(random.randint(0, 5_000))
-            before, open_before = list(wiring_of(run)), oracle.open
-            moves = some_moves(random, topology, places)
-            asked = random.sample(SLOTS, random.randint(1, len(SLOTS)))
-            for place in asked:
+            before, open_before = list(connections_of(run)), oracle.open
+            moves = random_moves(random, topology, places)
+            prepared = random.sample(SLOTS, random.randint(1, len(SLOTS)))
+            for place in prepared:
                 run.command(place, Prepare(epoch=1, barrier=barrier, moves=moves, workers=tuple(SLOTS)))
                 for _ in range(random.randint(0, 10)):
                     run.act(random.randint(0, 5_000))
@@ -110,7 +110,7 @@ def test_an_abandoned_move_leaves_everything_as_it_was_and_the_rows_go_on(seed: 
                 run.command(place, Abandon(epoch=1, barrier=barrier))
                 for _ in range(random.randint(0, 10)):
                     run.act(random.randint(0, 5_000))
-            assert list(wiring_of(run)) == before
+            assert list(connections_of(run)) == before
             assert oracle.open == open_before
         run.run([], seed)
     oracle.check()
@@ -123,18 +123,18 @@ def line(records: int, places: Sequence[Slot] = (*SLOTS, *SLOTS, SLOTS[0])) -> C
 def test_a_worker_on_which_an_operator_cannot_be_opened_refuses_and_is_as_it_was() -> None:
     oracle = line(20)
     with scripted_run(run_spec(LINE, oracle.places), oracle.operator) as run:
-        before, open_before = list(wiring_of(run)), oracle.open
+        before, open_before = list(connections_of(run)), oracle.open
         oracle.broken = "c[1]"
-        there = {"b[0]": SLOTS[0], "c[0]": SLOTS[0], "c[1]": SLOTS[0]}
-        moves = tuple(Move(name, place) for name, place in there.items())
+        targets = {"b[0]": SLOTS[0], "c[0]": SLOTS[0], "c[1]": SLOTS[0]}
+        moves = tuple(Move(name, place) for name, place in targets.items())
         for place in SLOTS:
             run.command(place, Prepare(epoch=1, barrier=1, moves=moves, workers=tuple(SLOTS)))
-        refused = {place: ready.refused for place, ready in answers(run).items()}
+        refused = {place: ready.refused for place, ready in take_ready_reports(run).items()}
         assert "c[1] cannot be opened: FileNotFoundError" in refused.pop(SLOTS[0])
         assert set(refused.values()) == {""}
         for place in SLOTS:
             run.command(place, Abandon(epoch=1, barrier=1))
-        assert list(wiring_of(run)) == before
+        assert list(connections_of(run)) == before
         assert oracle.open == open_before
         run.run([], 0)
     oracle.check()
@@ -146,7 +146,7 @@ def test_a_worker_whose_executors_are_all_idle_takes_part_in_barriers_until_the_
     with scripted_run(run_spec(LINE, oracle.places), oracle.operator) as run:
         for place in run.workers:
             run.command(place, Prepare(epoch=1, barrier=1))
-        ready = answers(run).values()
+        ready = take_ready_reports(run).values()
         assert {report.refused for report in ready} == {""}
         for place in run.workers:
             run.command(place, Cut(epoch=1, barrier=1, tick=max(report.tick for report in ready)))
@@ -164,23 +164,23 @@ def test_a_worker_whose_executors_are_all_idle_takes_part_in_barriers_until_the_
         ((Move("b[0]", Slot("n9", 0)),), "none of its workers"),
     ],
 )
-def test_moves_of_nobody_or_to_nowhere_are_refused_by_all(moves: tuple[Move, ...], why: str) -> None:
+def test_moves_of_unknown_executors_or_to_unknown_workers_are_refused_by_all(moves: tuple[Move, ...], why: str) -> None:
     oracle = line(20)
     with scripted_run(run_spec(LINE, oracle.places), oracle.operator) as run:
         for place in SLOTS:
             run.command(place, Prepare(epoch=1, barrier=1, moves=moves, workers=tuple(SLOTS)))
-        assert all(why in ready.refused for ready in answers(run).values())
+        assert all(why in ready.refused for ready in take_ready_reports(run).values())
         run.run([], 0)
     oracle.check()
 
 
-def test_a_second_barrier_is_refused_while_one_is_on_its_way() -> None:
+def test_a_second_barrier_is_refused_while_one_is_in_progress() -> None:
     oracle = line(20)
     with scripted_run(run_spec(LINE, oracle.places), oracle.operator) as run:
         for barrier, why in ((1, ""), (2, "barrier 1 is not over yet")):
             for place in SLOTS:
                 run.command(place, Prepare(epoch=1, barrier=barrier))
-            assert {ready.refused for ready in answers(run).values()} == {why}
+            assert {ready.refused for ready in take_ready_reports(run).values()} == {why}
         for place in SLOTS:
             # A command about a different barrier has no effect.
             run.command(place, Abandon(epoch=1, barrier=2))
@@ -217,22 +217,22 @@ def test_an_executor_without_inputs_neither_prevents_moves_nor_stays_behind() ->
         moves = (Move("__acker[0]", SLOTS[2]), Move("b[0]", SLOTS[0]))
         for place in SLOTS:
             run.command(place, Prepare(epoch=1, barrier=1, moves=moves, workers=tuple(SLOTS)))
-        ready = answers(run)
+        ready = take_ready_reports(run)
         assert {each.refused for each in ready.values()} == {""}
         for place in SLOTS:
             run.command(place, Cut(epoch=1, barrier=1, tick=max(each.tick for each in ready.values())))
-        told = [report for worker in run.workers.values() for report in worker.reports]
+        reports = [report for worker in run.workers.values() for report in worker.reports]
         random = Random(4)  # noqa: S311 - it must be repeatable
-        while sum(isinstance(report, Passed) for report in told) < 3:
+        while sum(isinstance(report, Passed) for report in reports) < 3:
             assert run.sweep(random) or run.sweep(random, 10**9)
-            told = [report for worker in run.workers.values() for report in worker.reports]
-        assert sorted(report.executor for report in told if isinstance(report, Moved)) == ["__acker[0]", "b[0]"]
+            reports = [report for worker in run.workers.values() for report in worker.reports]
+        assert sorted(report.executor for report in reports if isinstance(report, Moved)) == ["__acker[0]", "b[0]"]
         assert "__acker[0]" in {running.executor.name for running in run.workers[SLOTS[2]].registry.executors}
         run.run([], 0)
     oracle.check()
 
 
-def test_what_arrives_is_made_beside_what_works_and_is_closed_when_the_worker_is() -> None:
+def test_an_arriving_operator_is_created_beside_the_running_one_and_closed_with_its_worker() -> None:
     oracle = line(20)
     with scripted_run(run_spec(LINE, oracle.places), oracle.operator) as run:
         before = oracle.open

@@ -1,4 +1,4 @@
-"""Acknowledgements on scripted wires: every record's tree is complete exactly once, whatever its topology and order."""
+"""Acknowledgements over scripted links: every record's tuple tree completes exactly once, in any topology and order."""
 
 from collections import Counter
 from random import Random
@@ -23,27 +23,25 @@ SMALL = Limits(batch_rows=3, window_rows=9, turn_rows=5, batch_bytes=10_000, win
 SCRIPTS = st.lists(st.integers(0, 2_000), min_size=50, max_size=150)
 
 
-def acknowledging(random: Random) -> Topology:
+def topology_with_ackers(random: Random) -> Topology:
     drawn = random_topology(random)
     return msgspec.structs.replace(drawn, components=(*drawn.components, *ackers(random.randint(1, 3))))
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    st.randoms(use_true_random=False), st.integers(0, 12), st.lists(st.integers(0, 2_000), min_size=50, max_size=150)
-)
-def test_each_source_is_told_once_about_each_of_its_records_and_nothing_else_changes(
+@given(st.randoms(use_true_random=False), st.integers(0, 12), SCRIPTS)
+def test_each_source_is_notified_once_of_each_of_its_records_and_nothing_else_changes(
     random: Random, records: int, script: list[int]
 ) -> None:
-    topology = acknowledging(random)
+    topology = topology_with_ackers(random)
     placed = {executor.name: random.choice(PLACES) for executor in topology.executors}
-    whole = tracked(topology)
+    with_acks = tracked(topology)
     places = tracked_places(topology, placed)
     assert untracked_places(places) == placed
     oracle = DeliveryOracle(topology, records, [placed[executor.name] for executor in topology.executors])
     if sum(oracle.received(component.id).total() for component in topology.components) > 1_500:
         oracle.records = records = 1
-    spec = run_spec(whole, [places[executor.name] for executor in whole.executors])
+    spec = run_spec(with_acks, [places[executor.name] for executor in with_acks.executors])
     with scripted_run(spec, oracle.operator, SMALL) as run:
         run.run(script, 0)
         bolts = [running for running in run.executors.values() if isinstance(running, BoltExecutor)]
@@ -91,7 +89,7 @@ def test_an_acker_reports_a_record_at_its_last_id_in_any_order_and_after_a_recov
     assert list(msgspec.msgpack.decode(acker.snapshot())) == [9]
 
 
-def test_the_executors_that_are_told_are_beside_the_sources() -> None:
+def test_acked_executors_are_placed_with_their_sources() -> None:
     topology = Topology("t", (Component("a", "spout", 2, outputs={}), *ackers(1), Component("b", "spout", outputs={})))
     found = tracked_places(topology, {"a[0]": "x", "a[1]": "y", "__acker[0]": "w", "b[0]": "z"})
     assert [found[Executor(ACKED, at).name] for at in range(3)] == ["x", "y", "z"]

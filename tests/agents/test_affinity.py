@@ -1,4 +1,4 @@
-"""CPUs that processes have lost while they were off are given back; what else they may use stays."""
+"""Affinity: CPUs that a process lost while they were offline are restored, and its other CPUs are kept."""
 
 import os
 import subprocess
@@ -39,20 +39,20 @@ def tasks(process: int) -> list[int]:
     return [int(task.name) for task in Path(f"/proc/{process}/task").iterdir()]
 
 
-def test_every_thread_gets_back_what_it_lacked_and_only_then_anything_is_told(child: int) -> None:
+def test_every_thread_gets_its_missing_cpus_back_and_only_changes_are_reported(child: int) -> None:
     affinity = Affinity()
     assert affinity.restore_all([child]) == []
     assert len(tasks(child)) == 2
     for task in tasks(child):
         os.sched_setaffinity(task, {min(CPUS)})
-    (bound,) = affinity.restore_all([child])
-    assert (bound.process, bound.ok) == (child, True)
-    assert bound.before == {min(CPUS)}
+    (restored,) = affinity.restore_all([child])
+    assert (restored.process, restored.ok) == (child, True)
+    assert restored.before == {min(CPUS)}
     assert {frozenset(os.sched_getaffinity(task)) for task in tasks(child)} == {frozenset(CPUS)}
     assert affinity.restore_all([child]) == []
 
 
-def test_what_a_process_has_besides_is_not_taken(child: int) -> None:
+def test_additional_cpus_of_a_process_are_kept(child: int) -> None:
     try:
         os.sched_setaffinity(0, {min(CPUS)})
         affinity = Affinity()
@@ -62,20 +62,20 @@ def test_what_a_process_has_besides_is_not_taken(child: int) -> None:
     assert os.sched_getaffinity(child) == CPUS
 
 
-def test_a_process_that_is_gone_is_left_out() -> None:
+def test_a_process_that_has_ended_is_ignored() -> None:
     assert Affinity().restore_all([2**22 + 1]) == []
 
 
 @pytest.mark.loopback
-def test_an_agent_whose_cpus_are_set_has_its_own_back_and_says_so(start_agent, tmp_path: Path) -> None:
+def test_an_agent_restores_its_own_affinity_and_reports_it(start_agent, tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     agent = start_agent(env={ROOT_VARIABLE: str(root)})
     agent.welcome()
     os.sched_setaffinity(agent.pid, {max(CPUS)})
     agent.send(SetCpus(settings={"governor": "performance"}))
     rows = {setting.setting: setting for setting in agent.expect(CpusSet).settings}
-    given = rows[f"CPUs of process {agent.pid}"]
-    assert (given.before, given.asked, given.got, given.ok) == (
+    restored = rows[f"CPUs of process {agent.pid}"]
+    assert (restored.before, restored.asked, restored.got, restored.ok) == (
         format_cpus({max(CPUS)}),
         format_cpus(CPUS),
         format_cpus(CPUS),

@@ -1,4 +1,4 @@
-"""An agent sets its node's CPUs as it is told, in a tree of files; whoever dies, they are put back."""
+"""CPU settings of a node: applied by its agent, and restored when any process dies."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from agents.protocol import Bye, CpusSet, RestoreCpus, SetCpus
 
 pytestmark = pytest.mark.loopback
 
-WISH = {"governor": "performance", "max_ghz": 1.6, "turbo": False}
+REQUESTED = {"governor": "performance", "max_ghz": 1.6, "turbo": False}
 GOVERNOR = f"{CPU}/cpufreq/policy0/scaling_governor"
 
 
@@ -31,20 +31,20 @@ def agent(start_agent, root):
     return started
 
 
-def put_back(agent, root, before) -> bool:
+def is_restored(agent, root, before) -> bool:
     agent.wait_for(lambda: not journal_path(root).exists())
     return all_files(root) == before
 
 
-def test_it_says_what_took_effect_and_puts_it_back_when_told(agent, root):
+def test_applied_settings_are_reported_and_restored_on_command(agent, root):
     before = all_files(root)
-    agent.send(SetCpus(settings=WISH, check=True))
+    agent.send(SetCpus(settings=REQUESTED, check=True))
     assert agent.expect(CpusSet).refused == ()
     assert all_files(root) == before
-    agent.send(SetCpus(settings=WISH))
-    told = agent.expect(CpusSet)
-    assert not told.refused
-    assert {(s.setting, s.before, s.asked, s.got, s.ok) for s in told.settings} == {
+    agent.send(SetCpus(settings=REQUESTED))
+    report = agent.expect(CpusSet)
+    assert not report.refused
+    assert {(s.setting, s.before, s.asked, s.got, s.ok) for s in report.settings} == {
         ("turbo", "1", "0", "0", True),
         ("governor of policy0", "ondemand", "performance", "performance", True),
         ("governor of policy2", "ondemand", "performance", "performance", True),
@@ -59,19 +59,19 @@ def test_it_says_what_took_effect_and_puts_it_back_when_told(agent, root):
     assert agent.wait() == 0
 
 
-def test_a_clock_in_hz_takes_the_place_of_the_limits(agent):
+def test_a_clock_in_hz_replaces_the_limits(agent):
     agent.send(SetCpus(settings={"min_ghz": 0.8, "max_ghz": 2.4}))
     agent.expect(CpusSet)
     agent.send(SetCpus(hz=1_200_000_000))
-    told = agent.expect(CpusSet)
-    assert [(s.setting, s.asked, s.got) for s in told.settings if "policy0" in s.setting] == [
+    report = agent.expect(CpusSet)
+    assert [(s.setting, s.asked, s.got) for s in report.settings if "policy0" in s.setting] == [
         ("upper clock limit of policy0", "1200000", "1200000"),
         ("lower clock limit of policy0", "1200000", "1200000"),
     ]
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_what_is_impossible_is_refused_with_what_is_possible(agent, root, check):
+def test_an_impossible_setting_is_refused_with_the_possible_values(agent, root, check):
     before = all_files(root)
     agent.send(SetCpus(settings={"governor": "ondemnd"}, check=check))
     (refused,) = agent.expect(CpusSet).refused
@@ -90,9 +90,9 @@ def test_a_host_without_cpufreq_refuses(start_agent, tmp_path):
 
 
 @pytest.mark.parametrize("end", ["bye", "hang up", "kill -9"])
-def test_when_the_agent_ends_everything_is_as_it_was(agent, root, end):
+def test_settings_are_restored_when_the_agent_ends(agent, root, end):
     before = all_files(root)
-    agent.send(SetCpus(settings=WISH))
+    agent.send(SetCpus(settings=REQUESTED))
     assert all(setting.ok for setting in agent.expect(CpusSet).settings)
     assert all_files(root) != before
     match end:
@@ -103,22 +103,22 @@ def test_when_the_agent_ends_everything_is_as_it_was(agent, root, end):
         case _:
             os.kill(agent.pid, signal.SIGKILL)
     agent.wait()
-    assert put_back(agent, root, before)
+    assert is_restored(agent, root, before)
 
 
-def test_a_second_campaign_is_refused_by_the_name_of_the_first(agent, start_agent, root):
-    agent.send(SetCpus(settings=WISH))
+def test_a_second_campaign_is_refused_and_the_first_is_named(agent, start_agent, root):
+    agent.send(SetCpus(settings=REQUESTED))
     agent.expect(CpusSet)
     other = start_agent("n9", "127.0.0.9", env={ROOT_VARIABLE: str(root)})
     other.welcome()
     for check in (True, False):
-        other.send(SetCpus(settings=WISH, check=check))
+        other.send(SetCpus(settings=REQUESTED, check=check))
         (refused,) = other.expect(CpusSet).refused
         assert f"held by campaign without a name, agent of n1, process {agent.pid}" in refused
     assert (root / GOVERNOR).read_text().strip() == "performance"
 
 
-def test_a_clock_that_cannot_be_is_reported_as_it_came_out(agent):
+def test_an_impossible_clock_is_reported_with_its_actual_value(agent):
     agent.send(SetCpus(hz=9_000_000_000))
     settings = agent.expect(CpusSet).settings
     assert {(s.asked, s.got, s.ok) for s in settings} == {("9000000", "3000000", False)}

@@ -1,4 +1,4 @@
-"""What goes wrong in a run is named, and the agent is ready for the next one."""
+"""Faults of a run are reported with their cause, and the agent is ready for the next run."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.loopback
 
 
 def _agent_with_worker(folder: Path, body: str) -> tuple[str, ...]:
-    """An agent whose workers run `body`: for what a worker that works would never do."""
+    """Return the command of an agent whose workers run `body`, for faults that a healthy worker never shows."""
     script = folder / "misbehaving.py"
     program = "from agents.worker.process.fork_server import run_fork_server"
     head = f"import os, signal, sys, time\n{program}\nrun_fork_server()\n"
@@ -202,7 +202,7 @@ def test_a_run_whose_name_is_no_file_name_is_refused(start_agent, wordcount):
     _ends_well(agent, 1)
 
 
-def test_a_worker_that_the_workload_does_not_let_start_says_why(start_agent, wordcount):
+def test_a_worker_whose_workload_cannot_be_loaded_reports_why(start_agent, wordcount):
     agent = start_agent()
     agent.welcome()
     run = wordcount(agent)
@@ -212,7 +212,7 @@ def test_a_worker_that_the_workload_does_not_let_start_says_why(start_agent, wor
     agent.expect_after_failures(Finished)
 
 
-def test_a_worker_that_will_not_end_is_killed(start_agent, wordcount, gone_within, tmp_path: Path):
+def test_a_worker_that_ignores_sigterm_is_killed(start_agent, wordcount, gone_within, tmp_path: Path):
     body = """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print("I stay", file=sys.stderr, flush=True)
@@ -268,18 +268,18 @@ def test_a_helper_that_a_dead_worker_left_behind_is_ended_and_does_not_hide_the_
         ("""print("x" * (17 * 1024 * 1024))""", "a line of more than"),
     ],
 )
-def test_a_worker_that_talks_nonsense_is_ended(start_agent, wordcount, gone_within, tmp_path: Path, line, words):
-    # Who it is it says itself: what has just been forked may still become the fork server.
-    said = tmp_path / "worker"
-    name = f"open({str(said)!r}, 'w').write(str(os.getpid()) + ' ')"
+def test_a_worker_that_sends_invalid_reports_is_ended(start_agent, wordcount, gone_within, tmp_path: Path, line, words):
+    # The worker writes its own pid: a process that has just been forked may still become the fork server.
+    pid_file = tmp_path / "worker"
+    write_pid = f"open({str(pid_file)!r}, 'w').write(str(os.getpid()) + ' ')"
     agent = start_agent(
-        command=_agent_with_worker(tmp_path, f"{name}\ntime.sleep(1)\n{line}\nsys.stdout.flush()\ntime.sleep(600)")
+        command=_agent_with_worker(tmp_path, f"{write_pid}\ntime.sleep(1)\n{line}\nsys.stdout.flush()\ntime.sleep(600)")
     )
     agent.welcome()
     run = wordcount(agent, slots=1)
     agent.send(Start(spec=run.spec()))
-    agent.wait_for(lambda: said.exists() and said.read_text().endswith(" "))
-    worker = identify(int(said.read_text()))
+    agent.wait_for(lambda: pid_file.exists() and pid_file.read_text().endswith(" "))
+    worker = identify(int(pid_file.read_text()))
     failed = agent.expect(Failed)
     assert words in failed.reason
     assert failed.slot == 0
@@ -287,7 +287,7 @@ def test_a_worker_that_talks_nonsense_is_ended(start_agent, wordcount, gone_with
     _ends_well(agent, 1)
 
 
-def test_what_a_worker_said_in_an_older_epoch_is_not_passed_on(start_agent, wordcount, tmp_path: Path):
+def test_reports_of_an_older_epoch_are_not_forwarded(start_agent, wordcount, tmp_path: Path):
     body = """
         print('{"type":"listening","epoch":6,"slot":0,"pid":1,"port":1}', flush=True)
         print('{"type":"listening","epoch":7,"slot":0,"pid":2,"port":2}', flush=True)
@@ -301,7 +301,7 @@ def test_what_a_worker_said_in_an_older_epoch_is_not_passed_on(start_agent, word
     _ends_well(agent, 7)
 
 
-def test_how_far_sources_had_come_in_an_older_epoch_is_passed_on(start_agent, wordcount, tmp_path: Path):
+def test_source_positions_of_an_older_epoch_are_forwarded(start_agent, wordcount, tmp_path: Path):
     body = """
         work = '{"s[0]":[9,null,null,0,0,null,9]}'
         print('{"type":"progress","epoch":6,"slot":0,"at_ns":1,"emitted":9,"sunk":0,"executors":' + work + '}')
@@ -312,6 +312,6 @@ def test_how_far_sources_had_come_in_an_older_epoch_is_passed_on(start_agent, wo
     agent.welcome()
     run = wordcount(agent, slots=1)
     run.start(7)
-    (shown,) = (report for report in agent.metrics if report.epoch == 6)
-    assert shown.executors["s[0]"].position == 9
+    (progress,) = (report for report in agent.metrics if report.epoch == 6)
+    assert progress.executors["s[0]"].position == 9
     _ends_well(agent, 7)

@@ -1,6 +1,6 @@
-"""An agent never waits for a controller that does not read, and loses nothing that matters.
+"""Output of an agent: never waits for a controller that does not read, and drops only progress.
 
-Lines come out whole, however a pipe cuts them.
+Lines are complete wherever the pipe splits the stream.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ def test_reports_wait_in_order_and_only_progress_is_dropped_when_nobody_reads(mo
     source, target = os.pipe()
     rounds = 20_000
 
-    async def talk() -> list[protocol.Report]:
+    async def send_reports() -> list[protocol.Report]:
         output = Output(target)
         for number in range(rounds):
             output.send(Exhausted(epoch=number, slot=0))
@@ -38,7 +38,7 @@ def test_reports_wait_in_order_and_only_progress_is_dropped_when_nobody_reads(mo
         os.close(target)
         return await task
 
-    received = asyncio.run(talk())
+    received = asyncio.run(send_reports())
     kept = [report.epoch for report in received if isinstance(report, Exhausted)]
     assert kept == list(range(rounds))
     assert 0 < len(received) - rounds < rounds
@@ -49,7 +49,7 @@ def test_a_reader_that_is_gone_is_noticed_once_and_nothing_is_raised():
     os.close(source)
     lost = []
 
-    async def talk() -> None:
+    async def send_reports() -> None:
         output = Output(target)
         output.on_lost = lambda: lost.append(True)
         for number in range(3):
@@ -57,18 +57,18 @@ def test_a_reader_that_is_gone_is_noticed_once_and_nothing_is_raised():
         await output.flush()
         os.close(target)
 
-    asyncio.run(talk())
+    asyncio.run(send_reports())
     assert lost == [True]
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda b: b.replace(b"\n", b"")), max_size=20), st.data())
-def test_any_cut_of_a_stream_gives_the_same_lines(lines, data):
+def test_any_split_of_a_stream_gives_the_same_lines(lines, data):
     stream = b"".join(line + b"\n" for line in lines) + b"unfinished"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
-    taken = Lines()
+    splitter = Lines()
     got = []
     for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        got += taken.feed(stream[begin:end])
+        got += splitter.feed(stream[begin:end])
     assert got == [line for line in lines if line]
 
 

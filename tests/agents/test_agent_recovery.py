@@ -59,13 +59,13 @@ class ScriptedWorkers:
         self.agent, self._run = agent, run
         agent.welcome()
 
-    def spec(self, epoch: int, slots: Sequence[int], deeds: dict[int, str] | None = None, **changes: Any) -> Any:
-        does = {str(epoch): {str(slot): action for slot, action in (deeds or {}).items()}}
-        changes = {"inputs": (), "executors": (), "params": does, **changes}
+    def spec(self, epoch: int, slots: Sequence[int], actions: dict[int, str] | None = None, **changes: Any) -> Any:
+        script = {str(epoch): {str(slot): action for slot, action in (actions or {}).items()}}
+        changes = {"inputs": (), "executors": (), "params": script, **changes}
         return self._run.spec(epoch, workers=tuple(Slot("n1", slot) for slot in slots), **changes)
 
-    def start(self, epoch: int, slots: Sequence[int], deeds: dict[int, str] | None = None, **changes: Any) -> None:
-        self.agent.send(Start(spec=self.spec(epoch, slots, deeds, **changes)))
+    def start(self, epoch: int, slots: Sequence[int], actions: dict[int, str] | None = None, **changes: Any) -> None:
+        self.agent.send(Start(spec=self.spec(epoch, slots, actions, **changes)))
 
     def listening(self, epoch: int, slots: Sequence[int]) -> dict[int, int]:
         """Return process ids of these slots' workers, once all listen."""
@@ -76,8 +76,8 @@ class ScriptedWorkers:
             pids[report.slot] = report.pid
         return pids
 
-    def started(self, epoch: int, slots: Sequence[int], deeds: dict[int, str] | None = None) -> dict[int, int]:
-        self.start(epoch, slots, deeds)
+    def started(self, epoch: int, slots: Sequence[int], actions: dict[int, str] | None = None) -> dict[int, int]:
+        self.start(epoch, slots, actions)
         return self.listening(epoch, slots)
 
     def log(self, slot: int) -> list[str]:
@@ -149,7 +149,7 @@ def _column(path: Path, name: str) -> Any:
         ("fail", False, "out of luck"),
     ],
 )
-def test_only_a_worker_that_ends_without_a_word_has_died(scripted, action, died, words):
+def test_only_a_worker_that_ends_without_a_report_counts_as_died(scripted, action, died, words):
     scripted.started(1, [0, 1])
     scripted.agent.send(Mark(epoch=1, kind=f"1 {action}"))
     failed = scripted.agent.expect(Failed)
@@ -162,7 +162,7 @@ def test_only_a_worker_that_ends_without_a_word_has_died(scripted, action, died,
     scripted.ends_well(2)
 
 
-def test_all_that_a_worker_said_before_it_was_killed_comes_before_its_death(scripted, gone_within):
+def test_reports_that_a_worker_sent_before_it_was_killed_precede_its_failure(scripted, gone_within):
     # The helper holds the pipe open; there is no end of file to wait for.
     scripted.started(1, [0])
     scripted.agent.send(Mark(epoch=1, kind="0 leave a helper, speak and die"))
@@ -175,7 +175,7 @@ def test_all_that_a_worker_said_before_it_was_killed_comes_before_its_death(scri
 
 
 @pytest.mark.parametrize("action", ["die", "exit", "leave", "fail"])
-def test_a_worker_that_ends_on_its_way_into_an_epoch_is_reported_in_that_epoch(scripted, action):
+def test_a_worker_that_ends_while_it_joins_an_epoch_is_reported_in_that_epoch(scripted, action):
     for slots in ([0, 1], [0, 1, 2]):
         epoch = 2 * len(slots)
         scripted.start(epoch, slots, {slots[-1]: action})
@@ -185,21 +185,21 @@ def test_a_worker_that_ends_on_its_way_into_an_epoch_is_reported_in_that_epoch(s
     scripted.ends_well(7)
 
 
-def test_a_worker_that_fails_in_an_epoch_that_is_over_is_replaced_without_a_word(scripted):
+def test_a_worker_that_fails_in_an_epoch_that_is_over_is_replaced_without_a_report(scripted):
     first = scripted.started(1, [0, 1])
     scripted.agent.send(Mark(epoch=1, kind="1 fail late"))
     scripted.start(2, [0, 1])
     kept = scripted.agent.expect(Listening, lambda r: r.epoch == 2)
     assert (kept.slot, kept.pid) == (0, first[0])
     (scripted.agent.folder / "run-1" / "fail").touch()
-    made = scripted.agent.expect(Listening, lambda r: r.epoch == 2)
-    assert made.slot == 1
-    assert made.pid != first[1]
+    replacement = scripted.agent.expect(Listening, lambda r: r.epoch == 2)
+    assert replacement.slot == 1
+    assert replacement.pid != first[1]
     assert not [r for r in scripted.agent.reports if isinstance(r, Failed)]
     scripted.ends_well(2)
 
 
-def test_a_worker_that_will_not_end_does_not_hold_up_the_next_epoch(scripted, gone_within):
+def test_a_worker_that_does_not_end_does_not_delay_the_next_epoch(scripted, gone_within):
     first = scripted.started(1, [0, 1])
     stubborn = identify(first[1])
     scripted.agent.send(Mark(epoch=1, kind="1 stay"))
@@ -237,7 +237,7 @@ def test_a_run_that_grows_gets_the_new_workers_only(scripted):
     scripted.ends_well(2)
 
 
-def test_barriers_are_passed_on_and_what_workers_say_to_them_comes_back(scripted):
+def test_barriers_are_forwarded_and_the_replies_of_workers_come_back(scripted):
     scripted.started(1, [0, 1])
     scripted.agent.send(Connect(epoch=1, ports={}))
     scripted.agent.expect(Connected)
@@ -297,37 +297,37 @@ class Killer:
 
     def __init__(self, agent: Any, seed: int) -> None:
         self._agent, self._random = agent, random.Random(seed)  # noqa: S311
-        self._enough = threading.Event()
-        self._thread = threading.Thread(target=self._live)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._kill_loop)
         self._thread.start()
 
     def stop(self) -> None:
-        self._enough.set()
+        self._stopped.set()
         self._thread.join()
 
-    def _live(self) -> None:
-        while not self._enough.wait(self._random.expovariate(30)):
+    def _kill_loop(self) -> None:
+        while not self._stopped.wait(self._random.expovariate(30)):
             servers, workers = self._agent.children()
             # Sometimes the fork server, or a process that it is forking.
-            among = servers if not workers or self._random.random() < 0.2 else workers
-            if among:
+            candidates = servers if not workers or self._random.random() < 0.2 else workers
+            if candidates:
                 with suppress(ProcessLookupError):
-                    os.kill(self._random.choice(among), signal.SIGKILL)
+                    os.kill(self._random.choice(candidates), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_whatever_is_killed_whenever_the_next_start_works(start_agent, wordcount, seed):
+def test_the_next_start_works_after_random_kills(start_agent, wordcount, seed):
     agent = start_agent(command=SCRIPTED)
-    scripted, dice = ScriptedWorkers(agent, wordcount(agent)), random.Random(seed)  # noqa: S311
+    scripted, rng = ScriptedWorkers(agent, wordcount(agent)), random.Random(seed)  # noqa: S311
     killer = Killer(agent, seed)
     epoch = 0
     try:
         # On a fast machine the first starts are over before the first kill.
         while epoch < 40 or not _failures(agent):
             epoch += 1
-            slots = sorted(dice.sample(range(6), dice.randint(1, 4)))
+            slots = sorted(rng.sample(range(6), rng.randint(1, 4)))
             scripted.start(epoch, slots)
-            if dice.random() < 0.5:
+            if rng.random() < 0.5:
                 # As the controller does: wait until all listen, or one has died.
                 _until_all_listen_or_one_died(agent, epoch, len(slots))
     finally:

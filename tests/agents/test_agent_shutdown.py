@@ -1,4 +1,4 @@
-"""How agents and workers end: nothing is left behind, whoever dies first."""
+"""Shutdown of agents and workers: no process remains, whichever dies first."""
 
 import json
 import os
@@ -17,9 +17,9 @@ from controller.host.process_identity import identify
 
 pytestmark = pytest.mark.loopback
 
-PROMISED_S = 5.0
+MAX_SHUTDOWN_S = 5.0
 WITHOUT_CONTROLLER_S = 2.0
-"""What is left of a node may outlive its controller by so much."""
+"""Longest time for which processes of a node may outlive their controller."""
 
 IMPATIENT = (
     sys.executable,
@@ -29,7 +29,7 @@ IMPATIENT = (
 )
 
 
-def test_hello_says_version_and_what_the_machine_is(start_agent):
+def test_hello_has_the_version_and_the_facts_of_the_machine(start_agent):
     agent = start_agent()
     hello = agent.expect(Hello)
     assert hello.version == VERSION
@@ -57,7 +57,7 @@ def test_bye_ends_the_agent_with_status_0(start_agent):
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1])
-def test_another_version_is_named_and_ends_the_agent(start_agent, version):
+def test_another_protocol_version_is_reported_and_ends_the_agent(start_agent, version):
     agent = start_agent()
     agent.expect(Hello)
     agent.send(b'{"type":"welcome","version":%d,"something_new":1}\n' % version)
@@ -79,7 +79,7 @@ def test_another_version_is_named_and_ends_the_agent(start_agent, version):
         b"x" * (protocol.MAX_LINE + 1),
     ],
 )
-def test_rubbish_gives_one_failed_and_an_end_never_a_traceback_in_the_protocol(start_agent, rubbish):
+def test_invalid_input_gives_one_failed_report_and_no_traceback_in_the_protocol(start_agent, rubbish):
     agent = start_agent()
     agent.expect(Hello)
     agent.send_heartbeats(False)
@@ -112,11 +112,11 @@ def test_a_command_before_welcome_and_a_second_welcome_are_refused(start_agent, 
         ({"node": "a/b"}, "'a/b' cannot be a file name"),
     ],
 )
-def test_a_node_that_cannot_work_says_so_at_once(start_agent, tmp_path: Path, change, words):
+def test_an_unusable_node_is_reported_at_once(start_agent, tmp_path: Path, change, words):
     agent = start_agent()
     agent.expect(Hello)
-    given = {"version": VERSION, "node": "n1", "address": "127.0.0.2", "folder": str(tmp_path / "n1"), **change}
-    agent.send(Welcome(**given))
+    fields = {"version": VERSION, "node": "n1", "address": "127.0.0.2", "folder": str(tmp_path / "n1"), **change}
+    agent.send(Welcome(**fields))
     assert words in agent.expect(Failed).reason
     assert agent.wait() == 1
 
@@ -135,8 +135,8 @@ def test_no_worker_outlives_its_agent(start_agent, wordcount, gone_within, end):
         agent.close_input()
     else:
         os.kill(agent.pid, signal.Signals[end])
-    assert gone_within(tree[:1], PROMISED_S)
-    assert gone_within(tree[1:], PROMISED_S)
+    assert gone_within(tree[:1], MAX_SHUTDOWN_S)
+    assert gone_within(tree[1:], MAX_SHUTDOWN_S)
     assert agent.wait() == (-signal.SIGKILL if end == "SIGKILL" else 1)
 
 
@@ -156,13 +156,13 @@ def test_an_agent_that_loses_its_controller_waits_for_no_worker(start_agent, wor
             os.kill(pid, signal.SIGKILL)
         assert agent.expect(Failed).died
         agent.send(protocol.Start(spec=run.spec(2)))
-        # It asks for another worker, and hears that there is no server any more.
+        # Time for the agent to request another worker, and to find that its server has ended.
         time.sleep(0.3)
     agent.close_input()
     assert gone_within(tree, WITHOUT_CONTROLLER_S)
 
 
-SLOW_TO_BEGIN = """
+SLOW_TO_START = """
 import subprocess, sys, time
 
 AGENT = '''
@@ -186,8 +186,8 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("module", ["agents.worker.__main__", "agents.agent.agent"])
-def test_an_agent_that_still_begins_ends_with_its_controller(gone_within, module):
-    command = [sys.executable, "-P", "-c", SLOW_TO_BEGIN, module]
+def test_an_agent_that_is_still_starting_ends_with_its_controller(gone_within, module):
+    command = [sys.executable, "-P", "-c", SLOW_TO_START, module]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as controller:
         agent = identify(int(controller.stdout.readline()))
         assert controller.stderr.readline() == f"{module}\n"
@@ -195,14 +195,14 @@ def test_an_agent_that_still_begins_ends_with_its_controller(gone_within, module
     assert gone_within([agent], WITHOUT_CONTROLLER_S)
 
 
-def test_a_silent_controller_is_left_after_the_limit(start_agent, wordcount, gone_within):
+def test_an_agent_ends_when_its_controller_is_silent_beyond_the_limit(start_agent, wordcount, gone_within):
     agent = start_agent(command=IMPATIENT)
     agent.welcome()
     run = wordcount(agent)
     workers = run.processes(run.start())
     agent.send_heartbeats(False)
     assert agent.wait() == 1
-    assert gone_within(workers, PROMISED_S)
+    assert gone_within(workers, MAX_SHUTDOWN_S)
     assert "no heartbeat for 2 s" in (agent.folder / "logs" / "agent.log").read_text()
 
 
@@ -221,7 +221,7 @@ def test_silences_shorter_than_the_limit_are_survived(start_agent, wordcount):
     run.finish()
 
 
-def test_an_agent_that_was_stopped_itself_does_not_blame_the_controller(start_agent):
+def test_time_in_which_the_agent_was_stopped_does_not_count_as_silence(start_agent):
     agent = start_agent(command=IMPATIENT)
     agent.welcome()
     os.kill(agent.pid, signal.SIGSTOP)
@@ -233,7 +233,7 @@ def test_an_agent_that_was_stopped_itself_does_not_blame_the_controller(start_ag
     assert agent.wait() == 0
 
 
-def test_an_agent_speaks_on_one_socket_for_both_directions_as_sshd_gives_it():
+def test_an_agent_uses_one_socket_for_both_directions_as_under_sshd():
     ours, theirs = socket.socketpair()
     with (
         ours,
@@ -245,22 +245,22 @@ def test_an_agent_speaks_on_one_socket_for_both_directions_as_sshd_gives_it():
         ours.settimeout(60)
         with ours.makefile("rwb") as channel:
             assert isinstance(protocol.decode_report(channel.readline()), Hello)
-            for send_heartbeats in range(3):
-                channel.write(protocol.encode(Heartbeat(sent_ns=send_heartbeats)))
+            for sent_ns in range(3):
+                channel.write(protocol.encode(Heartbeat(sent_ns=sent_ns)))
                 channel.flush()
                 pulse = protocol.decode_report(channel.readline())
                 assert isinstance(pulse, Pulse)
-                assert pulse.sent_ns == send_heartbeats
+                assert pulse.sent_ns == sent_ns
             channel.write(protocol.encode(Bye()))
             channel.flush()
             assert agent.wait(60) == 0
 
 
-def test_without_pipes_the_agent_says_who_starts_it():
-    ended = subprocess.run(
+def test_an_agent_without_pipes_reports_that_a_controller_starts_it():
+    result = subprocess.run(
         [sys.executable, "-P", "-m", "agents"], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60
     )
-    assert ended.returncode == 3
-    assert ended.stdout == b""
-    assert b"started by a controller" in ended.stderr
-    assert b"Traceback" not in ended.stderr
+    assert result.returncode == 3
+    assert result.stdout == b""
+    assert b"started by a controller" in result.stderr
+    assert b"Traceback" not in result.stderr

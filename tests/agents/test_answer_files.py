@@ -26,7 +26,7 @@ def rows_of(path: Path, fields: Mapping[str, str] = FIELDS) -> list[tuple[object
 
 
 @given(st.lists(st.tuples(*(st.none() | kind for kind in ANSWER_VALUES.values())), max_size=5))
-def test_rows_of_an_answer_are_read_back_with_what_is_missing(tmp_path_factory, rows) -> None:
+def test_rows_of_an_answer_are_read_back_with_their_nulls(tmp_path_factory, rows) -> None:
     path = tmp_path_factory.mktemp("answer") / "x.part"
     fields = {kind: kind for kind in ANSWER_VALUES}
     write_rows(path, "sink[0]", fields, rows)

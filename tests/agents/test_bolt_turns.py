@@ -55,7 +55,7 @@ def test_pieces_are_all_rows_in_order_cut_where_the_stamp_changes(given_rows: tu
 
 @settings(deadline=None, max_examples=100)
 @given(stamped_rows(), st.integers(0, 3))
-def test_what_a_stamped_row_causes_inherits_its_stamp(given_rows: tuple, copies: int) -> None:
+def test_rows_derived_from_a_stamped_row_inherit_its_stamp(given_rows: tuple, copies: int) -> None:
     rows, stamps = given_rows
     downstream = Downstream()
     running = bolt_with(rows, stamps, downstream, EchoBolt(copies))
@@ -116,7 +116,7 @@ def test_a_bolt_without_inputs_has_ended_from_the_start() -> None:
     assert running.latency is None
 
 
-def test_a_tick_is_passed_on_behind_what_it_makes_the_operator_emit_stamped_with_when_it_was_due() -> None:
+def test_a_tick_follows_the_rows_that_it_causes_which_are_stamped_with_its_due_time() -> None:
     downstream, inputs = Downstream(), InputGate()
     first, second = input_channel(inputs, "x"), input_channel(inputs, "y")
     running = BoltExecutor(0, ME, EchoBolt(), downstream.router, inputs)
@@ -144,7 +144,7 @@ def test_at_a_barrier_the_state_is_that_of_all_rows_before_it_and_of_none_behind
     stored: list[tuple[int, bytes]] = []
 
     def on_barrier(passing: RunningExecutor, number: int) -> None:
-        # Behind the barrier here means behind it for whoever comes next, too.
+        # The barrier has been sent: rows emitted from here on are behind it downstream, too.
         assert downstream.marks == [Barrier(number)]
         stored.append((number, passing.snapshot().operator))
 
@@ -163,7 +163,7 @@ def test_at_a_barrier_the_state_is_that_of_all_rows_before_it_and_of_none_behind
     assert downstream.arrived == [("early",), (1,), (3,), Barrier(8), (2,), (4,)]
 
 
-def test_a_barrier_that_nobody_has_prepared_is_an_error_that_names_the_executor() -> None:
+def test_an_unprepared_barrier_is_an_error_that_names_the_executor() -> None:
     inputs = InputGate()
     incoming = input_channel(inputs)
     running = BoltExecutor(0, ME, EchoBolt(), Downstream().router, inputs)
@@ -192,7 +192,7 @@ def test_a_mark_without_credit_stops_the_bolt_until_it_has_left() -> None:
     incoming.deliver([(3,)], (), 0)
     assert running.turn(0)
     assert running.turn(0)
-    # The row of the tick, and the tick, are still here.
+    # The row of the tick, and the tick, have not been sent.
     assert [running.turn(0) for _ in range(3)] == [False] * 3
     assert running.meter.processed == 2
     downstream.consume()
@@ -202,7 +202,7 @@ def test_a_mark_without_credit_stops_the_bolt_until_it_has_left() -> None:
 
 
 class Broken(EchoBolt):
-    """Fails as told."""
+    """Fails with the given exception."""
 
     def __init__(self, fault: Exception) -> None:
         super().__init__()
@@ -231,8 +231,8 @@ def test_an_operators_failure_names_the_executor_and_the_line(fault: Exception, 
         BoltExecutor(0, ME, Broken(fault), Downstream().router, inputs).turn(0)
 
 
-class InALibrary(EchoBolt):
-    """Fails below its own code, wherever it is asked for something."""
+class FailsInALibrary(EchoBolt):
+    """Fails inside a library call, in every method."""
 
     def process(self, batch: Batch) -> Emitted:
         return {"default": [json.loads("{")]}
@@ -255,9 +255,9 @@ class InALibrary(EchoBolt):
 def test_an_operator_that_fails_in_a_library_is_shown_by_its_own_line(
     ask: Callable[[BoltExecutor], object], line: str
 ) -> None:
-    written = inspect.getsourcelines(getattr(InALibrary, line))[1] + 1
-    with pytest.raises(RunError, match=rf"^b\[1\] failed: JSONDecodeError: .* \({__file__}:{written}\)$"):
-        ask(bolt_with([(1,)], (), Downstream(), InALibrary()))
+    number = inspect.getsourcelines(getattr(FailsInALibrary, line))[1] + 1
+    with pytest.raises(RunError, match=rf"^b\[1\] failed: JSONDecodeError: .* \({__file__}:{number}\)$"):
+        ask(bolt_with([(1,)], (), Downstream(), FailsInALibrary()))
 
 
 def test_a_function_of_one_row_that_fails_is_shown_by_its_own_line() -> None:
@@ -281,15 +281,15 @@ def test_an_undeclared_stream_is_named_with_the_nearest_one() -> None:
 # --- state -----------------------------------------------------------------------------------------------------
 
 
-class Counts(Bolt):
-    """A sink."""
+class Sink(Bolt):
+    """A sink that ignores its rows."""
 
     def process(self, batch: Batch) -> Emitted:
         return {}
 
 
 class Returning(EchoBolt):
-    """Has whatever state it is given."""
+    """Returns the given state from `snapshot`, or raises it."""
 
     def __init__(self, state: object) -> None:
         super().__init__()
@@ -330,15 +330,15 @@ def test_whatever_snapshot_and_restore_raise_names_the_executor(fault: BaseExcep
 # --- recovery --------------------------------------------------------------------------------------------------
 
 
-def test_what_a_restored_bolt_does_again_is_not_counted_and_its_totals_are_part_of_its_state() -> None:
+def test_replayed_work_of_a_restored_bolt_is_not_counted_and_its_totals_are_part_of_its_state() -> None:
     downstream = Downstream()
     inputs = InputGate()
     channel = input_channel(inputs)
     running = BoltExecutor(0, ME, EchoBolt(2), downstream.router, inputs)
     running.restore(Snapshot(b"", worked=Worked(emitted=200, processed=100)))
     running.seen = Worked(emitted=215, processed=107)
-    for size in (3, 3, 3):
-        channel.deliver([(at,) for at in range(size)], [(0, 5)] if size == 3 else (), 0)
+    for _ in range(3):
+        channel.deliver([(0,), (1,), (2,)], [(0, 5)], 0)
         assert running.turn(0)
     assert (running.meter.processed, running.meter.emitted, running.meter.replayed) == (2, 3, 15)
     assert running.snapshot().worked == (218, 109)
@@ -347,7 +347,7 @@ def test_what_a_restored_bolt_does_again_is_not_counted_and_its_totals_are_part_
 def test_latencies_of_rows_that_reach_a_sink_again_are_not_recorded_again() -> None:
     inputs = InputGate()
     channel = input_channel(inputs)
-    sink = BoltExecutor(0, ME, Counts(), Router("b[1]", {}, []), inputs)
+    sink = BoltExecutor(0, ME, Sink(), Router("b[1]", {}, []), inputs)
     sink.seen = Worked(processed=4)
     for _ in range(3):
         channel.deliver([(1,), (2,)], [(1, 0)], 0)

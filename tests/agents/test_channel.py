@@ -32,7 +32,7 @@ ACTIONS = st.one_of(
     batch_bytes=st.sampled_from([1, 100, 2_000, 10**6]),
     window=st.tuples(st.integers(1, 40), st.sampled_from([1, 60, 1_000, 10**6])),
 )
-def test_rows_arrive_once_in_order_with_their_stamps_whatever_happens_when(
+def test_rows_arrive_once_in_order_with_their_stamps_under_any_interleaving(
     ends_of: object, actions: list[tuple], batch: int, batch_bytes: int, window: tuple[int, int]
 ) -> None:
     with batches_of(batch, batch_bytes):
@@ -91,12 +91,12 @@ def test_a_batch_leaves_when_it_is_full_and_not_before_its_age(ends_of: object) 
 
 
 @BOTH_KINDS
-def test_the_age_is_that_of_the_oldest_row_that_is_still_here(ends_of: object) -> None:
+def test_the_age_of_a_batch_is_that_of_its_oldest_row(ends_of: object) -> None:
     with batches_of(4):
         ends = ends_of(100, 10**6)
         ends.add(1, 1, None)
         ends.advance(FLUSH_AGE_NS // 2)
-        # Rows that trickle in do not make the first one young again.
+        # Later rows do not reset the age of the first one.
         ends.add(1, 1, None)
         ends.advance(FLUSH_AGE_NS // 2)
         assert ends.outgoing.tuples == 2
@@ -104,7 +104,7 @@ def test_the_age_is_that_of_the_oldest_row_that_is_still_here(ends_of: object) -
         ends.advance(FLUSH_AGE_NS // 2)
         ends.add(3, 1, None)
         assert ends.outgoing.tuples == 6
-        # Nor does what left as a full batch make its successors old.
+        # Rows that left in a full batch do not add to the age of their successors.
         ends.add(1, 1, None)
         ends.advance(FLUSH_AGE_NS // 2)
         assert ends.outgoing.tuples == 6
@@ -145,7 +145,7 @@ def test_marks_wait_in_order_for_the_rows_before_them_and_need_no_credit_of_thei
 
 
 @BOTH_KINDS
-def test_a_mark_sends_the_rows_before_it_although_they_are_neither_many_nor_old(ends_of: object) -> None:
+def test_a_mark_flushes_the_rows_before_it_whatever_their_number_and_age(ends_of: object) -> None:
     ends = ends_of(100, 10**6)
     ends.add(3, 1, None)
     ends.mark(Barrier(1))
@@ -155,7 +155,7 @@ def test_a_mark_sends_the_rows_before_it_although_they_are_neither_many_nor_old(
 
 
 @BOTH_KINDS
-def test_who_sends_learns_when_the_receiver_lets_go(ends_of: object) -> None:
+def test_the_sender_is_notified_when_the_receiver_closes(ends_of: object) -> None:
     ends = ends_of(10, 10**6)
     ends.add(3, 1, None)
     ends.mark(Barrier(1))
@@ -168,7 +168,7 @@ def test_who_sends_learns_when_the_receiver_lets_go(ends_of: object) -> None:
     assert ends.outgoing._credit_rows == before
 
 
-def received(count: int, nbytes: int = 0) -> frame.Frame:
+def data_frame(count: int, nbytes: int = 0) -> frame.Frame:
     """A DATA frame as another worker sends it."""
     rows = Codec(SCHEMA).encode([(at, bytes(nbytes)) for at in range(count)])
     pipe = Pipe(EPOCH)
@@ -179,14 +179,14 @@ def received(count: int, nbytes: int = 0) -> frame.Frame:
 def test_a_peer_that_sends_beyond_its_window_is_refused() -> None:
     incoming = remote(10, 10**6).incoming
     assert isinstance(incoming, RemoteIncoming)
-    incoming.receive(received(10))
+    incoming.receive(data_frame(10))
     with pytest.raises(FrameError, match="window"):
-        incoming.receive(received(1))
+        incoming.receive(data_frame(1))
     incoming = remote(10, 100).incoming
     assert isinstance(incoming, RemoteIncoming)
-    incoming.receive(received(1, 200))
+    incoming.receive(data_frame(1, 200))
     with pytest.raises(FrameError, match="window"):
-        incoming.receive(received(1))
+        incoming.receive(data_frame(1))
 
 
 @pytest.mark.parametrize(("rows", "nbytes"), [(1, 0), (0, 1), (2**32 - 1, 2**32 - 1)])
@@ -203,10 +203,10 @@ def test_nothing_may_follow_the_end() -> None:
         with pytest.raises(FrameError, match="end"):
             incoming.deliver_mark(mark)
     with pytest.raises(FrameError, match="end"):
-        incoming.receive(received(1))
+        incoming.receive(data_frame(1))
 
 
-def test_rows_of_the_wrong_types_are_an_error_that_names_who_sent_them() -> None:
+def test_rows_of_the_wrong_types_are_an_error_that_names_the_sender() -> None:
     incoming = remote(10, 10**6).incoming
     pipe = Pipe(EPOCH)
     pipe.write(frame.data(KEY[2], EPOCH, KEY[0], KEY[1], 1, Codec({"n": "str"}).encode([("x", b"")])))
@@ -216,7 +216,7 @@ def test_rows_of_the_wrong_types_are_an_error_that_names_who_sent_them() -> None
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 7, 100, 10_000])
-def test_windows_share_out_a_queue_but_are_never_too_small_to_work(channels: int) -> None:
+def test_windows_divide_a_queue_but_have_a_minimum_size(channels: int) -> None:
     rows, nbytes = channel.window(channels)
     assert rows == max(16, channel.QUEUE_ROWS // channels)
     assert nbytes == max(64 * 1024, channel.QUEUE_BYTES // channels)
@@ -241,7 +241,7 @@ def test_ages_of_many_channels_are_kept_apart() -> None:
         assert flush_timer.next_ns == flush_timer.now_ns
         flush_timer.flush_old()
         assert [delivery.rows for delivery in queue] == [[(before,)] for before in range(at + 1)]
-    # What left as a full batch or with its end is not sent again when its old age comes.
+    # Rows that left in a full batch or with the end are not sent again when their age is reached.
     ends[0].add([(9,)], None)
     ends[0].mark(End())
     flush_timer.now_ns += FLUSH_AGE_NS

@@ -1,4 +1,4 @@
-"""The codec gives back what it was given, and nothing that the stream's schema does not allow."""
+"""Codec: rows are decoded as they were encoded, and only values of the stream's schema are accepted."""
 
 import math
 import struct
@@ -30,7 +30,7 @@ def encoded(codec: Codec, rows: list[tuple]) -> bytes:
 
 
 def exactly(rows: list[tuple]) -> list[list[tuple[type, object]]]:
-    """Rows with the types of their fields, for 1 == 1.0 == True."""
+    """Return rows with the types of their fields, because 1 == 1.0 == True."""
     return [[(type(value), value) for value in row] for row in rows]
 
 
@@ -55,13 +55,13 @@ def test_special_floats_keep_their_bits(value: float) -> None:
     assert struct.pack("<d", decoded) == struct.pack("<d", value)
 
 
-def test_not_a_number_stays_so() -> None:
+def test_nan_stays_nan() -> None:
     codec = Codec({"x": "float"})
     ((decoded,),) = codec.decode(encoded(codec, [(math.nan,)]), 1)
     assert math.isnan(decoded)
 
 
-def test_what_was_decoded_does_not_look_into_the_received_bytes() -> None:
+def test_decoded_rows_do_not_reference_the_received_bytes() -> None:
     codec = Codec({"x": "bytes", "y": "str"})
     received = bytearray(encoded(codec, [(b"kept", "kept")]))
     rows = codec.decode(memoryview(received), 1)
@@ -72,7 +72,7 @@ def test_what_was_decoded_does_not_look_into_the_received_bytes() -> None:
 @pytest.mark.parametrize(
     "value", [2**64, -(2**63) - 1, "\ud800", object(), 1j, {1, 2j}], ids=lambda value: repr(value)[:12]
 )
-def test_what_no_stream_may_carry_is_refused_by_the_sender(value: object) -> None:
+def test_unsupported_values_are_refused_by_the_sender(value: object) -> None:
     with pytest.raises(CodecError, match="cannot be encoded"):
         Codec({"x": "int"}).encode([(value,)])
 
@@ -124,7 +124,7 @@ def test_a_torn_batch_is_refused(batch: tuple[dict[str, str], list[tuple]], data
 
 
 @pytest.mark.parametrize("claimed", [0, 2, 15, 16, 65_535, 65_536, 2**32 - 1])
-def test_another_number_of_rows_than_the_frame_says_is_refused_unread(claimed: int) -> None:
+def test_a_wrong_number_of_rows_is_refused_before_decoding(claimed: int) -> None:
     # Two million empty rows would be decoded before anyone could count them.
     codec = Codec({"x": "int"})
     with pytest.raises(CodecError, match="rows"):
@@ -153,7 +153,7 @@ def large(draw: st.DrawFn) -> list[tuple]:
 
 @settings(deadline=None, max_examples=150)
 @given(large())
-def test_large_fields_travel_behind_the_rest_uncopied_and_come_back_as_they_were(rows: list[tuple]) -> None:
+def test_large_fields_follow_the_rest_without_a_copy_and_are_decoded_as_they_were(rows: list[tuple]) -> None:
     codec = Codec(BLOBS)
     head, *fields = codec.encode(rows)
     expected = [field for _, first, _, second in rows for field in (first, second)]
@@ -161,16 +161,16 @@ def test_large_fields_travel_behind_the_rest_uncopied_and_come_back_as_they_were
     assert head[0] == 0xC1
     received = bytearray(encoded(codec, rows))
     decoded = codec.decode(memoryview(received), len(rows))
-    # What was decoded is its own: the buffer that it came in is used again.
+    # Decoded rows own their bytes: the receive buffer is reused.
     received[:] = bytes(len(received))
     assert exactly(decoded) == exactly(rows)
 
 
-def test_only_large_fields_of_plain_bytes_are_set_apart() -> None:
+def test_only_large_fields_of_type_bytes_are_sent_separately() -> None:
     codec, size = Codec({"x": "bytes"}), LARGE_BYTES
     assert len(codec.encode([(bytes(size),)] * 2)) == 3
     assert len(codec.encode([(bytes(size - 1),)] * 2)) == 1
-    # A view may look into what its owner goes on writing to.
+    # The owner of a view's buffer may go on writing to it.
     assert len(codec.encode([(memoryview(bytes(size)),), (bytes(size),)])) == 1
     assert len(Codec({"x": "str"}).encode([("x" * size,)])) == 1
 
@@ -208,7 +208,7 @@ def test_a_batch_of_large_fields_with_other_bytes_gives_rows_of_the_schema_or_an
 
 
 @pytest.mark.parametrize("length", [-1, 2**63, 2**64 - 1, LARGE_BYTES + 1, LARGE_BYTES - 1])
-def test_a_large_field_of_another_length_than_there_is_is_refused_before_anything_is_taken(length: int) -> None:
+def test_a_large_field_of_the_wrong_length_is_refused(length: int) -> None:
     codec = Codec({"x": "bytes"})
     head = b"".join(Codec({"x": "int"}).encode([(length,)]))
     with pytest.raises(CodecError, match="bytes"):

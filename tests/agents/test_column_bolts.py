@@ -1,4 +1,4 @@
-"""Column bolts: borders with operators of rows, stamps of derived rows, small batches, and what is refused."""
+"""Column bolts: conversion from and to rows, stamps of derived rows, small batches, and refused columns."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ def executor(bolt: Bolt, downstream: Downstream, inputs: InputGate) -> ColumnBol
     return ColumnBoltExecutor(0, ME, bolt, downstream.router, inputs, RECEIVED, EMITTED)
 
 
-def turned(bolt: Bolt, rows: Sequence[Row], stamps: Sequence[tuple[int, int]] = ()) -> Downstream:
-    """What is below a bolt that has processed one batch."""
+def process_batch(bolt: Bolt, rows: Sequence[Row], stamps: Sequence[tuple[int, int]] = ()) -> Downstream:
+    """Let a bolt process one batch; return its downstream."""
     downstream, inputs = Downstream(), InputGate()
     input_channel(inputs).deliver(rows, stamps, 0)
     running = executor(bolt, downstream, inputs)
@@ -46,14 +46,14 @@ def turned(bolt: Bolt, rows: Sequence[Row], stamps: Sequence[tuple[int, int]] = 
 @pytest.mark.parametrize("way", COLUMN_MODES)
 @settings(deadline=None, max_examples=60)
 @given(count=st.integers(1, 30), sampled=st.sets(st.integers(0, 29)), copies=st.integers(0, 3), as_rows=st.booleans())
-def test_what_a_stamped_row_causes_inherits_its_stamp(
+def test_rows_derived_from_a_stamped_row_inherit_its_stamp(
     way: str, count: int, sampled: set[int], copies: int, as_rows: bool
 ) -> None:
     rows = [(at,) for at in range(count)]
     stamps = [(at, 100 + at % 3) for at in sorted(sampled) if at < count]
     bolt = as_columns(EchoBolt(copies), EMITTED, way)
     assert isinstance(bolt, Bolt)
-    downstream = turned(bolt, rows if as_rows else Columns.of_rows(SCHEMA, rows), stamps)
+    downstream = process_batch(bolt, rows if as_rows else Columns.of_rows(SCHEMA, rows), stamps)
     stamp_of = dict(stamps)
     expected = [(row, stamp_of.get(row[0])) for row in rows * copies]
     assert sorted(downstream.stamped(), key=repr) == sorted(expected, key=repr)
@@ -61,7 +61,7 @@ def test_what_a_stamped_row_causes_inherits_its_stamp(
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.sets(st.integers(0, 29)))
-def test_a_sampled_row_does_not_split_a_batch_if_the_bolt_knows_the_parents(
+def test_a_sampled_row_does_not_split_a_batch_if_the_bolt_returns_the_parents(
     numbers: list[int], sampled: set[int]
 ) -> None:
     batches: list[int] = []
@@ -77,7 +77,7 @@ def test_a_sampled_row_does_not_split_a_batch_if_the_bolt_knows_the_parents(
             return {"default": Derived(columns, lambda: np.repeat(np.arange(len(values)), values))}
 
     stamps = [(at, 100 + at) for at in sorted(sampled) if at < len(numbers)]
-    downstream = turned(Repeated(), Columns.of_rows(SCHEMA, [(n,) for n in numbers]), stamps)
+    downstream = process_batch(Repeated(), Columns.of_rows(SCHEMA, [(n,) for n in numbers]), stamps)
     assert batches == [len(numbers)]
     stamp_of = dict(stamps)
     assert downstream.stamped() == [((n,), stamp_of.get(at)) for at, n in enumerate(numbers) for _ in range(n)]
@@ -92,7 +92,7 @@ def test_batches_below_the_limit_of_a_bolt_are_processed_as_rows(rows_below: int
     bolt = as_columns(EchoBolt(), EMITTED, "either")
     assert type(bolt).rows_below == ROWS_BELOW  # type: ignore[attr-defined]
     type(bolt).rows_below = rows_below  # type: ignore[attr-defined]
-    receiver = turned(bolt, rows if as_rows else Columns.of_rows(SCHEMA, rows))  # type: ignore[arg-type]
+    receiver = process_batch(bolt, rows if as_rows else Columns.of_rows(SCHEMA, rows))  # type: ignore[arg-type]
     receiver.outgoing.flush()
     ((_, arrived, *_),) = receiver.queue
     assert isinstance(arrived, Columns) == (beside >= 0)
@@ -109,13 +109,13 @@ def test_parents_that_do_not_fit_are_an_error_of_the_operator(parents: list[int]
 
     columns = Columns.of_rows(SCHEMA, [(at,) for at in range(3)])
     with pytest.raises(RunError, match=r"b\[1\].*stream 'default': .*parents"):
-        turned(Wrong(), columns, [(0, 7), (2, 9)])
-    # Without a sampled row nobody asks for them.
-    assert len(turned(Wrong(), columns).stamped()) == 3
+        process_batch(Wrong(), columns, [(0, 7), (2, 9)])
+    # Without a sampled row, parents are not computed.
+    assert len(process_batch(Wrong(), columns).stamped()) == 3
 
 
-class Giving(ColumnBolt):
-    """Emits something."""
+class Emitting(ColumnBolt):
+    """Emits the given value."""
 
     def __init__(self, given: object, stream: str = "default") -> None:
         self.given, self.stream = given, stream
@@ -143,17 +143,17 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
 )
 def test_columns_that_do_not_follow_the_schema_are_an_error_of_the_operator(given_columns: object, why: str) -> None:
     with pytest.raises(RunError, match=r"b\[1\]: b\[1\], stream 'default': .*" + why):
-        turned(Giving(given_columns), [(1,)])
+        process_batch(Emitting(given_columns), [(1,)])
 
 
 def test_columns_on_an_undeclared_stream_are_an_error() -> None:
     with pytest.raises(RunError, match="undeclared stream 'defualt'; did you mean 'default'"):
-        turned(Giving(batch(n=pa.array([1])), "defualt"), [(1,)])
+        process_batch(Emitting(batch(n=pa.array([1])), "defualt"), [(1,)])
 
 
-def test_rows_and_dictionaries_of_an_operator_are_taken_too() -> None:
+def test_rows_and_dictionaries_of_an_operator_are_accepted_too() -> None:
     for given_columns in ([(1,), (2,)], batch(n=pa.array([1, 2]).dictionary_encode())):
-        downstream = turned(Giving(given_columns), [(1,)])
+        downstream = process_batch(Emitting(given_columns), [(1,)])
         downstream.outgoing.flush()
         assert downstream.arrived == [(1,), (2,)]
 
@@ -192,7 +192,7 @@ def test_only_a_dictionary_of_the_input_is_passed_on(way: str) -> None:
 def test_columns_of_a_tick_have_its_due_time() -> None:
     downstream, inputs = Downstream(), InputGate()
     input_channel(inputs).deliver_mark(Tick(1, 500, 70))
-    assert executor(Giving(batch(n=pa.array([1, 2]))), downstream, inputs).turn(0)
+    assert executor(Emitting(batch(n=pa.array([1, 2]))), downstream, inputs).turn(0)
     assert downstream.stamped()[:2] == [((1,), 70), ((2,), 70)]
 
 
@@ -210,7 +210,7 @@ def test_a_bolt_of_rows_gets_rows_from_a_column_bolt() -> None:
 def test_an_int_that_fits_no_column_is_reported_with_executor_stream_and_column() -> None:
     bolt = as_columns(EchoBolt(), EMITTED, "columns")
     with pytest.raises(RunError, match=rf"b\[1\], stream 'default' of a, column 'n': {2**63} does not fit into int64"):
-        turned(bolt, [(1,), (2**63,)])  # type: ignore[arg-type]
+        process_batch(bolt, [(1,), (2**63,)])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("way", COLUMN_MODES)
@@ -248,17 +248,17 @@ def test_a_column_spout_that_hardly_ever_runs_does_not_sample_every_record() -> 
 
 
 def test_a_batch_of_a_stream_keeps_its_source() -> None:
-    seen: list[tuple[str, str]] = []
+    origins: list[tuple[str, str]] = []
 
-    class Seeing(ColumnBolt):
+    class Recording(ColumnBolt):
         def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
-            seen.append((batch.source, batch.stream))
+            origins.append((batch.source, batch.stream))
             return {}
 
         def process(self, batch: Batch) -> Emitted:
-            seen.append((batch.source, batch.stream))
+            origins.append((batch.source, batch.stream))
             return {}
 
-    turned(Seeing(), [(at,) for at in range(3)])
-    turned(Seeing(), [(at,) for at in range(100)])
-    assert seen == [("a", "default")] * 2
+    process_batch(Recording(), [(at,) for at in range(3)])
+    process_batch(Recording(), [(at,) for at in range(100)])
+    assert origins == [("a", "default")] * 2

@@ -1,4 +1,4 @@
-"""Columns come back from their frame as they were; whatever else arrives is refused, or safe to read."""
+"""Column frames: columns are decoded as they were sent; anything else is refused or safe to read."""
 
 import struct
 import tracemalloc
@@ -38,7 +38,7 @@ def test_columns_come_back_as_they_were(stream: Stream, cuts: list[int], encoded
     assert received.plain().schema.types == ColumnCodec(schema)._arrow.types
 
 
-def test_received_columns_do_not_look_into_the_received_bytes() -> None:
+def test_received_columns_do_not_reference_the_received_bytes() -> None:
     codec = ColumnCodec({"x": "bytes", "y": "str", "n": "int"})
     sent = bytearray(body(codec, Columns.of_rows(codec.schema, [(b"kept", "kept", 7)])))
     received = codec.decode(memoryview(sent), 1)
@@ -50,7 +50,7 @@ def test_repeated_strings_are_sent_once() -> None:
     codec = ColumnCodec({"word": "str"})
     columns = in_chunks(codec.schema, [("often",), ("seldom",)] * 500, [], [True])
     assert b"".join(map(bytes, codec.encode(columns).body)).count(b"often") == 1
-    # Of a few rows of it, the whole dictionary would be larger than the rows.
+    # The whole dictionary would be larger than a few of its rows.
     few = body(codec, columns[:1])
     assert b"seldom" not in few
     assert codec.decode(memoryview(few), 1).to_rows() == [("often",)]
@@ -183,8 +183,8 @@ def test_a_dictionary_is_for_str_and_bytes_only() -> None:
         codec.decode(memoryview(sent), 2)
 
 
-class Written:
-    """A wire that keeps what was written."""
+class RecordedLink:
+    """A link that records the bytes written to it."""
 
     def __init__(self) -> None:
         self.bytes = bytearray()
@@ -199,33 +199,33 @@ def test_columns_with_stamps_cross_a_channel_between_workers(
     stream: Stream, cuts: list[int], encoded: list[bool], sampled: set[int]
 ) -> None:
     schema, rows = stream
-    there, back, queue = Written(), Written(), []
+    forward, backward, queue = RecordedLink(), RecordedLink(), []
     size = Window(100, 1 << 20)
-    outgoing = RemoteOutgoing(KEY, 1, size, FlushTimer(), Codec(schema), 2, there)
-    incoming = RemoteIncoming(KEY, ("a", "s"), queue, size, Codec(schema), 2, back)
+    outgoing = RemoteOutgoing(KEY, 1, size, FlushTimer(), Codec(schema), 2, forward)
+    incoming = RemoteIncoming(KEY, ("a", "s"), queue, size, Codec(schema), 2, backward)
     stamps = [(at, 100 + at) for at in sorted(sampled) if at < len(rows)]
     outgoing.add(in_chunks(schema, rows, cuts, encoded), stamps)
     outgoing.flush()
-    (received,) = FrameReader(2).feed(there.bytes)
+    (received,) = FrameReader(2).feed(forward.bytes)
     incoming.receive(received)
     (delivery,) = queue
     assert isinstance(delivery.rows, Columns)
     assert exact_values(list(delivery.rows)) == exact_values(rows)
     assert list(delivery.stamps) == stamps
     # Both ends count the same bytes of the window.
-    assert delivery.nbytes == outgoing.nbytes == len(there.bytes)
+    assert delivery.nbytes == outgoing.nbytes == len(forward.bytes)
 
 
 def test_rows_and_columns_on_one_channel_keep_their_order() -> None:
-    schema, queue, there = {"n": "int"}, [], Written()
+    schema, queue, forward = {"n": "int"}, [], RecordedLink()
     size = Window(100, 1 << 20)
-    outgoing = RemoteOutgoing(KEY, 1, size, FlushTimer(), Codec(schema), 2, there)
-    incoming = RemoteIncoming(KEY, ("a", "s"), queue, size, Codec(schema), 2, Written())
+    outgoing = RemoteOutgoing(KEY, 1, size, FlushTimer(), Codec(schema), 2, forward)
+    incoming = RemoteIncoming(KEY, ("a", "s"), queue, size, Codec(schema), 2, RecordedLink())
     outgoing.add([(0,)], [(0, 5)])
     outgoing.add(Columns.of_rows(schema, [(1,), (2,)]), [(1, 6)])
     outgoing.add([(3,)], [(0, 7)])
     outgoing.flush()
-    for received in FrameReader(2).feed(there.bytes):
+    for received in FrameReader(2).feed(forward.bytes):
         incoming.receive(received)
     assert [row for delivery in queue for row in delivery.rows] == [(0,), (1,), (2,), (3,)]
     assert [stamp for delivery in queue for stamp in delivery.stamps] == [(0, 5), (2, 6), (3, 7)]
@@ -237,18 +237,18 @@ WORDS = {"word": "str", "n": "int"}
 class Channel:
     """Both ends of a channel between workers, and what arrives."""
 
-    def __init__(self, schema: dict[str, str], most: int = 1 << 20, batches: int = 8) -> None:
-        self.there, self.queue = Written(), []
-        size = Window(1 << 20, most)
-        self.outgoing = RemoteOutgoing(KEY, 1, size, FlushTimer(), Codec(schema), 2, self.there, batches)
-        self.incoming = RemoteIncoming(KEY, ("a", "s"), self.queue, size, Codec(schema), 2, Written())
+    def __init__(self, schema: dict[str, str], window_bytes: int = 1 << 20, batches: int = 8) -> None:
+        self.forward, self.queue = RecordedLink(), []
+        size = Window(1 << 20, window_bytes)
+        self.outgoing = RemoteOutgoing(KEY, 1, size, FlushTimer(), Codec(schema), 2, self.forward, batches)
+        self.incoming = RemoteIncoming(KEY, ("a", "s"), self.queue, size, Codec(schema), 2, RecordedLink())
         self._reader = FrameReader(2)
 
-    def carry(self) -> int:
-        """Send all rows, and let them arrive; return the bytes."""
+    def transfer(self) -> int:
+        """Transfer all rows; return the number of bytes sent."""
         self.outgoing.flush()
-        sent = bytes(self.there.bytes)
-        self.there.bytes.clear()
+        sent = bytes(self.forward.bytes)
+        self.forward.bytes.clear()
         for received in self._reader.feed(sent):
             if received.kind == frame.DATA:
                 self.incoming.receive(received)
@@ -272,7 +272,7 @@ def test_dictionaries_grow_on_both_ends_and_are_forgotten_at_barriers(batches: l
         expected += rows
         if barrier:
             channel.outgoing.mark(Barrier(number))
-        channel.carry()
+        channel.transfer()
     assert channel.arrived == expected
 
 
@@ -280,19 +280,19 @@ def test_the_entries_of_a_dictionary_are_sent_once_until_the_next_barrier() -> N
     channel, encoder = Channel({"word": "str"}), DictionaryEncoder(pa.string())
     words = [f"word number {at}" for at in range(50)] * 4
 
-    def carry() -> int:
+    def send_words() -> int:
         column = encoder.encode(pa.array(words))
         assert column is not None
         channel.outgoing.add(Columns({"word": "str"}, pa.RecordBatch.from_arrays([column], names=["word"])))
-        return channel.carry()
+        return channel.transfer()
 
-    first, again, more = carry(), carry(), carry()
+    first, again, more = send_words(), send_words(), send_words()
     assert again == more < first - 50 * len("word number")
     received = [dictionary_of(delivery.rows.batch().column(0)) for delivery in channel.queue]
     assert received[0] is received[1] is received[2] is not None
     channel.outgoing.mark(Barrier(1))
-    channel.carry()
-    assert carry() == first
+    channel.transfer()
+    assert send_words() == first
     assert channel.arrived == [(word,) for word in words * 4]
     assert dictionary_of(channel.queue[-1].rows.batch().column(0)) is not received[0]
 
@@ -304,21 +304,21 @@ def test_a_few_rows_do_not_carry_a_large_dictionary_but_many_batches_of_them_do(
     sizes = []
     for _ in range(30):
         channel.outgoing.add(Columns({"word": "str"}, pa.RecordBatch.from_arrays([column], names=["word"])))
-        sizes.append(channel.carry())
+        sizes.append(channel.transfer())
     assert sizes[0] < 1000
     assert sum(size > 10_000 for size in sizes) == 1
     assert channel.arrived == [("word number 7",), ("word number 8",)] * 1500
 
 
 def repeated(text: str, rows: int) -> tuple[pa.DictionaryArray, Dictionary]:
-    """Rows of one entry of a dictionary, which must be kept."""
+    """Return rows that repeat one entry of a dictionary, and the dictionary, which must stay referenced."""
     dictionary = Dictionary(pa.string())
     dictionary.append(pa.array([text]))
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), dictionary.values), dictionary
 
 
 def primed(codec: ColumnCodec) -> tuple[ColumnCodec, bytearray, list]:
-    """A codec that has a dictionary, and the next batch that refers to it."""
+    """Return a codec with a dictionary, the next frame, which refers to it, and the rows of that frame."""
     encoder, sender = DictionaryEncoder(pa.string()), ColumnCodec(codec.schema)
     for texts in (["a", "bc"] * 4, ["bc", "def", "a", "def"] * 4):
         column = encoder.encode(pa.array(texts))
@@ -381,7 +381,7 @@ def test_rows_that_repeat_a_long_text_are_sent_in_batches_that_fit_without_dicti
     else:
         channel = Channel(schema, 8 << 20)
         channel.outgoing.add(columns)
-        channel.carry()
+        channel.transfer()
         queue = channel.queue
     assert sum(len(delivery.rows) for delivery in queue) == rows
     assert max(delivery.rows.plain().nbytes for delivery in queue) <= DECODED_BYTES + 8 * rows

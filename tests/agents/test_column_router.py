@@ -30,7 +30,7 @@ from workloads.topology import Input
 
 
 class Sent(Outgoing):
-    """A channel that remembers what was added to it, as rows."""
+    """A channel that records the rows and stamps added to it."""
 
     def __init__(self, receiver: int) -> None:
         super().__init__(ChannelId(0, receiver, 0), 1, Window(1, 1 << 20), FlushTimer())
@@ -209,7 +209,7 @@ class Summing(ColumnBolt):
     st.sets(st.integers(0, 39)),
     st.booleans(),
 )
-def test_columns_are_combined_before_they_are_dealt_and_sampled_ones_go_past(
+def test_columns_are_combined_before_they_are_dealt_and_sampled_rows_are_not(
     rows: list[Row], sampled: set[int], from_rows: bool
 ) -> None:
     schema = {"word": "str", "n": "int"}

@@ -1,4 +1,4 @@
-"""CPU settings in the hands of a run: what it sets, what takes effect, what CPUs get that come back."""
+"""CPU settings under the control of a run: requested and actual values, and CPUs that come back online."""
 
 from pathlib import Path
 
@@ -34,14 +34,14 @@ def test_a_clock_in_range_is_taken_and_one_out_of_range_is_reported_as_clamped(t
     assert all_files(root) == before
 
 
-def test_a_clock_between_the_steps_of_a_table_is_rounded_and_told(tmp_path: Path) -> None:
+def test_a_clock_between_the_steps_of_a_table_is_rounded_and_reported(tmp_path: Path) -> None:
     with controlled(acpi_shared().build(tmp_path)) as control:
         answer = control.set_frequency(1_700_000_000)
         assert answer.ok
         assert {(setting.asked, setting.got) for setting in answer.settings} == {("1700000", "1600000")}
 
 
-def test_on_a_mixed_host_the_slow_cores_are_told_apart(tmp_path: Path) -> None:
+def test_on_a_hybrid_host_slow_cores_are_reported_separately(tmp_path: Path) -> None:
     with controlled(hybrid().build(tmp_path)) as control:
         answer = control.set_frequency(4_400_000_000)
         assert {s.got for s in answer.settings if s.ok} >= {"4400000"}
@@ -49,8 +49,8 @@ def test_on_a_mixed_host_the_slow_cores_are_told_apart(tmp_path: Path) -> None:
         assert slow == {f"{end} clock limit of policy{n}" for end in ("lower", "upper") for n in range(4, 8)}
 
 
-def test_cpus_that_come_back_get_what_the_run_has_set(tmp_path: Path) -> None:
-    """Their policies begin anew with the kernel's defaults."""
+def test_cpus_that_come_back_online_get_the_settings_of_the_run(tmp_path: Path) -> None:
+    """Their policies start with the kernel's defaults."""
     root = intel_passive().build(tmp_path)
     with controlled(root) as control:
         assert control.apply(CpuRequest(cores=2, governor="performance")).ok
@@ -62,22 +62,22 @@ def test_cpus_that_come_back_get_what_the_run_has_set(tmp_path: Path) -> None:
             assert host.read(f"{CPU}/cpufreq/policy{policy}/scaling_max_freq") == "1200000"
 
 
-def test_a_policy_that_a_stranger_takes_away_with_its_cpu_stops_nothing_and_comes_back(tmp_path: Path) -> None:
+def test_a_policy_that_another_program_takes_offline_with_its_cpu_is_skipped_and_restored(tmp_path: Path) -> None:
     root = intel_active().build(tmp_path)
     before = all_files(root)
     with controlled(root) as control:
         assert control.set_frequency(1_800_000_000).ok
-        stranger = FakeKernel(root)
-        stranger.write(switch(7), "0")
-        assert not stranger.exists(f"{CPU}/cpufreq/policy7")
+        other = FakeKernel(root)
+        other.write(switch(7), "0")
+        assert not other.exists(f"{CPU}/cpufreq/policy7")
         answer = control.set_frequency(1_200_000_000)
         assert answer.ok
         assert not any("policy7" in setting.what for setting in answer.settings)
-    # What it began with at its return is not what it was left at: that is put back, too.
+    # The policy came back with other values than it had before; those are restored, too.
     assert all_files(root) == before
 
 
-def test_a_policy_that_vanishes_between_the_look_and_the_write_is_reported(tmp_path: Path) -> None:
+def test_a_policy_that_vanishes_between_the_check_and_the_write_is_reported(tmp_path: Path) -> None:
     kernel = FakeKernel(intel_active().build(tmp_path))
     step = SettingChange(
         "upper clock limit of policy7", f"{CPU}/cpufreq/policy7/scaling_max_freq", "4000000", "1200000", "1200000"
@@ -88,21 +88,21 @@ def test_a_policy_that_vanishes_between_the_look_and_the_write_is_reported(tmp_p
     assert setting.reason
 
 
-def test_a_clock_that_was_clamped_does_not_stand_in_the_way_of_later_wishes(tmp_path: Path) -> None:
+def test_a_clamped_clock_does_not_block_later_requests(tmp_path: Path) -> None:
     with controlled(intel_active().build(tmp_path)) as control:
         assert not control.set_frequency(9_000_000_000).ok
         assert control.apply(CpuRequest(cores=3)).ok
         assert control.apply(CpuRequest(max_ghz=2.0, min_ghz=0.8)).ok
 
 
-def test_with_another_driver_mode_governors_of_the_former_are_forgotten(tmp_path: Path) -> None:
+def test_a_change_of_driver_mode_discards_governors_of_the_former_mode(tmp_path: Path) -> None:
     with controlled(intel_active().build(tmp_path)) as control:
         assert control.apply(CpuRequest(governor="powersave", epp="power")).ok
         assert control.apply(CpuRequest(driver_mode="passive")).ok
         assert control.set_governor("ondemand").ok
 
 
-def test_a_virtual_machine_answers_every_verb_with_the_reason(tmp_path: Path) -> None:
+def test_a_virtual_machine_refuses_every_setting_with_the_reason(tmp_path: Path) -> None:
     root = virtual().build(tmp_path)
     with controlled(root) as control:
         for answer in (
@@ -115,7 +115,7 @@ def test_a_virtual_machine_answers_every_verb_with_the_reason(tmp_path: Path) ->
     assert not (root / "run").exists()
 
 
-def test_a_read_only_sys_is_refused_before_anything_is_kept(tmp_path: Path) -> None:
+def test_a_read_only_sys_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     write(root, "proc/mounts", "sysfs /sys sysfs ro 0 0")
     with controlled(root) as control:
@@ -152,37 +152,37 @@ def test_the_clock_of_busy_cores_is_compared_with_what_was_set(tmp_path: Path, m
         }
         clocks[3] = Clock(1.2e9, "scaling_cur_freq")
         monkeypatch.setattr("agents.cpu.apply.busy_clocks", lambda host, cpus, is_real: clocks)
-        told = verify(CpuRequest(max_ghz=1.2), FakeKernel(root))
-    by_cpu = {check["what"]: check for check in told["checks"] if "under load" in check["what"]}
+        report = verify(CpuRequest(max_ghz=1.2), FakeKernel(root))
+    by_cpu = {check["what"]: check for check in report["checks"] if "under load" in check["what"]}
     assert [check["ok"] for check in by_cpu.values()] == [True, False, None, True]
     assert by_cpu["clock of cpu1 under load"]["got"] == 2.4
     assert by_cpu["clock of cpu2 under load"]["got"] is None
-    assert not told["ok"]
+    assert not report["ok"]
 
 
-def test_the_clock_of_busy_cores_is_compared_with_the_wish_where_a_setting_was_lost(
+def test_the_clock_of_busy_cores_is_compared_with_the_request_where_a_setting_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = acpi_shared().build(tmp_path)
     clocks = {0: Clock(2.4e9, "perf cycles"), 1: Clock(1.2e9, "perf cycles")}
     monkeypatch.setattr("agents.cpu.apply.busy_clocks", lambda host, cpus, is_real: clocks)
-    told = verify(CpuRequest(max_ghz=1.2), FakeKernel(root))
-    busy = [check for check in told["checks"] if "under load" in check["what"]]
+    report = verify(CpuRequest(max_ghz=1.2), FakeKernel(root))
+    busy = [check for check in report["checks"] if "under load" in check["what"]]
     assert [(check["asked"].split()[-1], check["ok"]) for check in busy] == [("1.2", False), ("1.2", True)]
 
 
 def test_busy_clocks_of_a_node_with_files_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real processes spin; what the node's files say of its clock counts, not the cycles of the machine below."""
+    """Real processes spin; the clock in the node's files counts, not the cycles of the underlying machine."""
     monkeypatch.setattr("agents.cpu.apply.SPIN_S", 0.05)
     write(tmp_path, f"{CPU}/cpu0/cpufreq/scaling_cur_freq", "1500000")
-    told = busy_clocks(HostFiles(tmp_path), [0, 1], is_real=False)
-    assert told[0] == Clock(1.5e9, "scaling_cur_freq")
-    assert told[1].hz is None
-    assert told[1].source
+    clocks = busy_clocks(HostFiles(tmp_path), [0, 1], is_real=False)
+    assert clocks[0] == Clock(1.5e9, "scaling_cur_freq")
+    assert clocks[1].hz is None
+    assert clocks[1].source
 
 
 def test_busy_clocks_of_this_machine_are_measured_or_missing_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agents.cpu.apply.SPIN_S", 0.2)
-    (told,) = busy_clocks(HostFiles(), [0], is_real=True).values()
-    assert told.source
-    assert told.hz is None or 1e8 < told.hz < 1e10
+    (clock,) = busy_clocks(HostFiles(), [0], is_real=True).values()
+    assert clock.source
+    assert clock.hz is None or 1e8 < clock.hz < 1e10

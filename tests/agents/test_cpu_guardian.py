@@ -25,7 +25,7 @@ from inventory.errors import RunError, UnfitError
 TIMEOUT_S = 60.0
 
 
-def until(done: Callable[[], bool]) -> bool:
+def wait_until(done: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + TIMEOUT_S
     while not done():
         if time.monotonic() > deadline:
@@ -41,7 +41,7 @@ def campaign(root: Path, death: int) -> "subprocess.CompletedProcess[str]":
 
 
 def guardians(root: Path) -> list[int]:
-    """Processes of this test that were started as a guardian of this root."""
+    """Return ids of the processes that were started as a guardian of this root."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -54,14 +54,14 @@ def guardians(root: Path) -> list[int]:
     return found
 
 
-def test_kill_9_before_every_write_ends_in_what_was_found(tmp_path: Path) -> None:
+def test_kill_9_before_every_write_restores_the_original_settings(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
     acpi_shared().build(whole)
-    done = campaign(whole, -1)
-    assert done.returncode == 0, done.stderr
-    writes = int(done.stdout)
-    # Those of changing and those of restoring.
+    result = campaign(whole, -1)
+    assert result.returncode == 0, result.stderr
+    writes = int(result.stdout)
+    # Writes of the change and of the restoration.
     assert writes > 15
 
     def die(death: int) -> None:
@@ -69,7 +69,7 @@ def test_kill_9_before_every_write_ends_in_what_was_found(tmp_path: Path) -> Non
         root.mkdir()
         before = all_files(acpi_shared().build(root))
         assert campaign(root, death).returncode == -signal.SIGKILL
-        assert until(lambda: not guardians(root)), "the guardian does not end"
+        assert wait_until(lambda: not guardians(root)), "the guardian does not end"
         assert all_files(root) == before, f"killed before write {death}"
         assert not journal_path(root).exists()
 
@@ -77,14 +77,14 @@ def test_kill_9_before_every_write_ends_in_what_was_found(tmp_path: Path) -> Non
         list(pool.map(die, range(writes)))
 
 
-def test_when_both_are_killed_the_next_who_comes_puts_back(tmp_path: Path) -> None:
+def test_when_both_are_killed_the_next_program_restores_the_settings(tmp_path: Path) -> None:
     before = all_files(core_off().build(tmp_path))
-    held = CpuControl(FakeKernel(tmp_path), "a test", cpu_guardian_programs.GUARDIAN)
-    held.apply(CpuRequest(cores=2, turbo=False))
+    control = CpuControl(FakeKernel(tmp_path), "a test", cpu_guardian_programs.GUARDIAN)
+    control.apply(CpuRequest(cores=2, turbo=False))
     (guardian,) = guardians(tmp_path)
     os.kill(guardian, signal.SIGKILL)
-    # This process stands for the dead campaign: what remains of it is the journal.
-    lock, _, watching = held._held or pytest.fail("nothing is held")
+    # This process stands for the dead campaign, of which only the journal remains.
+    lock, _, watching = control._held or pytest.fail("nothing is held")
     watching.dismiss()
     lock.close()
     assert all_files(tmp_path) != before
@@ -95,7 +95,7 @@ def test_when_both_are_killed_the_next_who_comes_puts_back(tmp_path: Path) -> No
     assert not put_back(FakeKernel(tmp_path), "clean").changed
 
 
-def test_the_next_campaign_finds_the_host_as_the_dead_one_found_it(tmp_path: Path) -> None:
+def test_the_next_campaign_restores_the_settings_from_before_the_dead_one(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     before = all_files(root)
     with CpuControl(FakeKernel(root), "the first", cpu_guardian_programs.GUARDIAN) as first:
@@ -111,7 +111,7 @@ def test_the_next_campaign_finds_the_host_as_the_dead_one_found_it(tmp_path: Pat
     assert all_files(root) == before
 
 
-def test_a_second_campaign_is_refused_by_the_name_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_campaign_is_refused_and_the_first_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agents.cpu.journal.PATIENCE_S", 0.1)
     root = acpi_shared().build(tmp_path)
     with CpuControl(FakeKernel(root), "campaign one of alice", cpu_guardian_programs.GUARDIAN) as first:
@@ -131,13 +131,13 @@ def test_a_guardian_that_was_killed_is_replaced_before_the_next_write(tmp_path: 
         (old,) = guardians(root)
         os.kill(old, signal.SIGKILL)
         # Its command line is gone a little earlier than the process.
-        assert until(lambda: psutil.Process(old).status() == psutil.STATUS_ZOMBIE)
+        assert wait_until(lambda: psutil.Process(old).status() == psutil.STATUS_ZOMBIE)
         control.set_governor("powersave")
         (new,) = guardians(root)
         assert new != old
 
 
-def test_who_changes_nothing_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_run_that_changes_nothing_leaves_no_files(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     with CpuControl(FakeKernel(root), "a test", cpu_guardian_programs.GUARDIAN) as control:
         assert control.apply(CpuRequest(governor="turbo")).refused
@@ -146,19 +146,19 @@ def test_who_changes_nothing_leaves_no_trace(tmp_path: Path) -> None:
     assert not (root / "run").exists()
 
 
-def test_a_guardian_that_does_not_start_leaves_the_host_alone(tmp_path: Path) -> None:
+def test_a_guardian_that_does_not_start_leaves_the_host_unchanged(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     kernel = FakeKernel(root)
     for program in ((sys.executable, "-c", "pass"), (str(root / "no-such-program"),)):
         with pytest.raises(UnfitError, match="left unchanged"):
             CpuControl(kernel, "a test", program).set_governor("performance")
     assert kernel.writes == []
-    # It let go of the lock.
+    # The lock has been released.
     Lock(root, "another").close()
 
 
-def test_the_guardian_that_is_installed_restores_a_plain_tree(tmp_path: Path) -> None:
-    """With the program that runs on nodes: a kernel's files, without a kernel's answers."""
+def test_the_installed_guardian_restores_a_plain_tree(tmp_path: Path) -> None:
+    """Test the program that runs on nodes, on plain files that do not react as a kernel does."""
     root = acpi_shared().build(tmp_path)
     before = all_files(root)
     program = """
@@ -172,20 +172,20 @@ control.apply(CpuRequest(governor="performance", min_ghz=1.2, max_ghz=1.2, turbo
 print("set", flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", "-c", program, str(root)],
         capture_output=True,
         text=True,
         check=False,
         timeout=TIMEOUT_S,
     )
-    assert done.stdout == "set\n", done.stderr
-    assert until(lambda: not guardians(root))
+    assert result.stdout == "set\n", result.stderr
+    assert wait_until(lambda: not guardians(root))
     assert all_files(root) == before
     assert not journal_path(root).exists()
 
 
-def test_what_differs_at_the_end_is_an_error_and_stays_in_the_journal(tmp_path: Path) -> None:
+def test_a_difference_at_the_end_is_an_error_and_stays_in_the_journal(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     kernel = FakeKernel(root)
     control = CpuControl(kernel, "a test", cpu_guardian_programs.GUARDIAN)
@@ -198,10 +198,8 @@ def test_what_differs_at_the_end_is_an_error_and_stays_in_the_journal(tmp_path: 
         CpuControl(FakeKernel(root), "another", cpu_guardian_programs.GUARDIAN).set_governor("powersave")
 
 
-def test_the_guardian_is_in_a_session_of_its_own_without_the_marks_of_its_maker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who ends a campaign's processes, by session or by mark, must not end the one that cleans up behind them."""
+def test_the_guardian_has_its_own_session_and_no_campaign_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill of a campaign's processes, by session or by mark, must not end the guardian that restores the host."""
     monkeypatch.setenv("MILLRACE_CAMPAIGN", "marked")
     root = acpi_shared().build(tmp_path)
     lock = Lock(root, "a test")
@@ -217,7 +215,7 @@ def test_the_guardian_is_in_a_session_of_its_own_without_the_marks_of_its_maker(
     lock.close()
 
 
-def test_hosts_of_which_nothing_can_be_written_are_refused(tmp_path: Path) -> None:
+def test_hosts_without_a_writable_run_folder_are_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file is in the way")
     with pytest.raises(UnfitError, match="cannot be written"):
         Lock(tmp_path, "a test")

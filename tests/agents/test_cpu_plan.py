@@ -1,4 +1,4 @@
-"""What can be wished of which machine: each driver, shared policies, SMT, cores that are off, no cpufreq at all."""
+"""Supported settings by machine: each driver, shared policies, SMT, offline cores, no cpufreq at all."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,14 +38,14 @@ Make = Callable[[], Machine]
 
 
 def refusal(make: Make, root: Path, **settings: Any) -> str:
-    """The one refusal of settings, as a user reads it."""
+    """Return the only refusal of settings, as a user reads it."""
     kernel = FakeKernel(make().build(root))
     answer = apply(CpuRequest(**settings), kernel, SavedSettings(take_snapshot(kernel)))
     assert kernel.writes == []
     assert not answer.changed
     assert plan(CpuRequest(**settings), kernel).refused == answer.refused
-    (told,) = answer.refused
-    return str(told)
+    (refused,) = answer.refused
+    return str(refused)
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def refusal(make: Make, root: Path, **settings: Any) -> str:
         ),
     ],
 )
-def test_the_impossible_is_refused_and_nothing_is_written(
+def test_impossible_settings_are_refused_and_nothing_is_written(
     make: Make, settings: dict[str, Any], told: str, tmp_path: Path
 ) -> None:
     assert told in refusal(make, tmp_path, **settings)
 
 
-def test_one_impossible_part_refuses_the_whole_wish(tmp_path: Path) -> None:
+def test_one_impossible_setting_refuses_the_whole_request(tmp_path: Path) -> None:
     assert "governor" in refusal(acpi_shared, tmp_path, governor="nonsense", turbo=False, cores=1)
 
 
@@ -112,11 +112,11 @@ def test_a_plan_writes_nothing_and_predicts_what_apply_does(make: Make, tmp_path
         planned = plan(request, kernel)
         assert kernel.writes == []
         assert all_files(root) == before
-        done = apply(request, kernel, saved)
-        assert planned.refused == done.refused
-        assert planned.changed == done.changed
-        assert {s.path: s.asked for s in planned.settings}.items() <= {s.path: s.asked for s in done.settings}.items()
-        assert done.refused or done.ok, [s for s in done.settings if not s.ok]
+        result = apply(request, kernel, saved)
+        assert planned.refused == result.refused
+        assert planned.changed == result.changed
+        assert {s.path: s.asked for s in planned.settings}.items() <= {s.path: s.asked for s in result.settings}.items()
+        assert result.refused or result.ok, [s for s in result.settings if not s.ok]
         # The second time nothing is left to do.
         assert not plan(request, kernel, saved.before).changed
         assert not apply(request, kernel, saved).changed
@@ -147,7 +147,7 @@ def test_a_clock_is_fixed_with_every_driver_and_each_policy_is_written_once(
     assert not [path for path, _ in kernel.writes if "governor" in path]
 
 
-def test_the_lower_limit_is_never_above_the_upper_one_on_the_way(tmp_path: Path) -> None:
+def test_the_lower_limit_never_exceeds_the_upper_one_during_a_change(tmp_path: Path) -> None:
     """The fake kernel refuses such a write with EINVAL, as kernels before 5.4 did."""
     kernel = FakeKernel(acpi_shared().build(tmp_path))
     saved = SavedSettings(take_snapshot(kernel))
@@ -155,36 +155,36 @@ def test_the_lower_limit_is_never_above_the_upper_one_on_the_way(tmp_path: Path)
         assert apply(CpuRequest(min_ghz=low, max_ghz=high), kernel, saved).ok
 
 
-def test_cores_go_off_as_a_whole_the_highest_first(tmp_path: Path) -> None:
+def test_whole_cores_go_offline_the_highest_first(tmp_path: Path) -> None:
     kernel = FakeKernel(intel_active().build(tmp_path))
     assert apply(CpuRequest(cores=2), kernel, SavedSettings(take_snapshot(kernel))).ok
     assert kernel.read(f"{CPU}/online") == "0,1,4,5"
 
 
-def test_cores_go_off_evenly_over_sockets(tmp_path: Path) -> None:
+def test_cores_go_offline_evenly_over_sockets(tmp_path: Path) -> None:
     kernel = FakeKernel(two_sockets().build(tmp_path))
     saved = SavedSettings(take_snapshot(kernel))
     assert apply(CpuRequest(cores=3), kernel, saved).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,8,9,10"
-    # From a host on which the kernel tells little, with what was known before.
+    # The kernel reports little about offline cores; the rest comes from the saved settings.
     assert apply(CpuRequest(cores=6), kernel, saved).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3,4,5,8,9,10,11,12,13"
 
 
-def test_slow_cores_of_a_mixed_host_go_first(tmp_path: Path) -> None:
+def test_slow_cores_of_a_hybrid_host_go_offline_first(tmp_path: Path) -> None:
     kernel = FakeKernel(hybrid().build(tmp_path))
     assert apply(CpuRequest(cores=3), kernel, SavedSettings(take_snapshot(kernel))).ok
     assert kernel.read(f"{CPU}/online") == "0,1,2,3,4"
 
 
-def test_an_upper_limit_beyond_the_slow_cores_is_none_for_them(tmp_path: Path) -> None:
+def test_an_upper_limit_above_the_slow_cores_maximum_does_not_limit_them(tmp_path: Path) -> None:
     kernel = FakeKernel(hybrid().build(tmp_path))
     assert apply(CpuRequest(max_ghz=4.5), kernel, SavedSettings(take_snapshot(kernel))).ok
     assert kernel.read(f"{CPU}/cpufreq/policy0/scaling_max_freq") == "4500000"
     assert kernel.read(f"{CPU}/cpufreq/policy4/scaling_max_freq") == "3800000"
 
 
-def test_a_core_that_was_off_comes_on_when_more_are_wanted_than_the_kernel_names(tmp_path: Path) -> None:
+def test_an_offline_core_that_the_kernel_does_not_list_is_switched_on_when_requested(tmp_path: Path) -> None:
     kernel = FakeKernel(core_off().build(tmp_path))
     saved = SavedSettings(take_snapshot(kernel))
     assert plan(CpuRequest(cores=4), kernel).changed
@@ -204,7 +204,7 @@ def test_with_smt_off_siblings_stay_off_and_cores_are_counted_all_the_same(tmp_p
     assert kernel.read(f"{CPU}/online") == "0,1,2,3,4,5,6,7"
 
 
-def test_smt_that_is_not_there_is_off_already(tmp_path: Path) -> None:
+def test_smt_that_does_not_exist_is_off_already(tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path))
     answer = apply(CpuRequest(smt=False), kernel, SavedSettings(take_snapshot(kernel)))
     assert answer.ok
@@ -226,7 +226,7 @@ def test_turbo_off_is_written_in_each_drivers_own_sense(tmp_path: Path) -> None:
         assert facts(kernel)["turbo"] is False
 
 
-def test_limits_above_the_base_clock_can_be_wished_together_with_turbo(tmp_path: Path) -> None:
+def test_limits_above_the_base_clock_can_be_requested_together_with_turbo(tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path))
     saved = SavedSettings(take_snapshot(kernel))
     assert apply(CpuRequest(turbo=False), kernel, saved).ok
@@ -249,8 +249,8 @@ def test_a_write_without_effect_is_reported(tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path))
     kernel.ignore(f"{CPU}/cpufreq/policy2/scaling_governor")
     answer = apply(CpuRequest(governor="performance"), kernel, SavedSettings(take_snapshot(kernel)))
-    (left,) = [setting for setting in answer.settings if not setting.ok]
-    assert (left.what, left.asked, left.got) == ("governor of policy2", "performance", "ondemand")
+    (failed,) = [setting for setting in answer.settings if not setting.ok]
+    assert (failed.what, failed.asked, failed.got) == ("governor of policy2", "performance", "ondemand")
     assert not answer.ok
 
 
@@ -266,57 +266,57 @@ def test_a_write_that_fails_is_reported_and_stops_nothing_else(number: int, tmp_
     )
     assert kernel.attempts == 6
     assert len(kernel.writes) == 5
-    (left,) = [setting for setting in answer.settings if not setting.ok]
-    assert left.reason.endswith(": Input/output error")
+    (failed,) = [setting for setting in answer.settings if not setting.ok]
+    assert failed.reason.endswith(": Input/output error")
 
 
-def test_a_read_only_sys_is_named(tmp_path: Path) -> None:
+def test_a_read_only_sys_is_reported(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     write(root, "proc/mounts", "sysfs /sys sysfs ro,nosuid 0 0")
-    (told,) = plan(CpuRequest(turbo=False), FakeKernel(root)).refused
-    assert told.reason == "/sys is mounted read-only"
-    # What is as wished needs no write.
+    (refused,) = plan(CpuRequest(turbo=False), FakeKernel(root)).refused
+    assert refused.reason == "/sys is mounted read-only"
+    # A setting that is already in force needs no write.
     assert plan(CpuRequest(turbo=True), FakeKernel(root)).ok
 
 
-def test_who_may_not_write_is_refused_only_where_something_is_to_be_written(tmp_path: Path) -> None:
-    class Closed(FakeKernel):
+def test_without_write_permission_only_changes_are_refused(tmp_path: Path) -> None:
+    class ReadOnly(FakeKernel):
         def is_writable(self, path: str) -> bool:
             return False
 
-    kernel = Closed(intel_active().build(tmp_path))
-    now = CpuRequest(
+    kernel = ReadOnly(intel_active().build(tmp_path))
+    current = CpuRequest(
         cores=4, governor="powersave", turbo=True, smt=True, min_ghz=0.8, max_ghz=4.0, driver_mode="active"
     )
-    assert plan(now, kernel).ok
+    assert plan(current, kernel).ok
     for settings in ({"cores": 2}, {"governor": "performance"}, {"turbo": False}, {"smt": False}, {"max_ghz": 2.0}):
-        (told,) = plan(CpuRequest(**settings), kernel).refused
-        assert "by this user" in told.reason
-        assert str(told).endswith("; or by agents that are root (millrace_user: root)")
+        (refused,) = plan(CpuRequest(**settings), kernel).refused
+        assert "by this user" in refused.reason
+        assert str(refused).endswith("; or by agents that are root (millrace_user: root)")
     write(tmp_path, "proc/mounts", "sysfs /sys sysfs ro 0 0")
-    (told,) = plan(CpuRequest(governor="performance", turbo=False), kernel).refused
-    assert told.reason == "/sys is mounted read-only"
+    (refused,) = plan(CpuRequest(governor="performance", turbo=False), kernel).refused
+    assert refused.reason == "/sys is mounted read-only"
 
 
-def test_a_container_must_not_set_the_machine_below_it(tmp_path: Path) -> None:
+def test_a_container_must_not_change_its_host(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
     (root / "proc/self/ns").mkdir(parents=True)
     for name, number in (("pid", 4026531836), ("user", 4026532999)):
         (root / f"proc/self/ns/{name}").symlink_to(f"{name}:[{number}]")
-    (told,) = plan(CpuRequest(turbo=False), FakeKernel(root)).refused
-    assert "not in the host's own user namespace" in told.reason
-    # A node with files of its own over /sys may set those.
+    (refused,) = plan(CpuRequest(turbo=False), FakeKernel(root)).refused
+    assert "not in the host's own user namespace" in refused.reason
+    # A node with its own overlay over /sys may change the files in it.
     write(root, "proc/mounts", "sysfs /sys sysfs rw 0 0\noverlay /sys overlay rw 0 0")
     assert plan(CpuRequest(turbo=False), FakeKernel(root)).changed
 
 
 def test_facts_of_every_machine(tmp_path: Path) -> None:
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for make in MACHINES:
         root = tmp_path / make.__name__
         root.mkdir()
-        told[make.__name__] = facts(FakeKernel(make().build(root)))
-    shape = {name: (f["sockets"], f["cores"], f["cores_online"], f["threads"]) for name, f in told.items()}
+        found[make.__name__] = facts(FakeKernel(make().build(root)))
+    shape = {name: (f["sockets"], f["cores"], f["cores_online"], f["threads"]) for name, f in found.items()}
     assert shape == {
         "acpi_shared": (1, 4, 4, 4),
         "intel_active": (1, 4, 4, 8),
@@ -326,19 +326,19 @@ def test_facts_of_every_machine(tmp_path: Path) -> None:
         "amd_passive": (1, 4, 4, 8),
         "cppc": (1, 4, 4, 4),
         "hybrid": (1, 6, 6, 8),
-        # Nothing is known of cores that are off since before.
+        # Nothing is known about cores that were already offline.
         "core_off": (1, 3, 3, 8),
         "smt_off": (1, 4, 4, 8),
         "half_policy": (1, 3, 3, 4),
         "virtual": (1, 2, 2, 2),
     }
-    assert told["acpi_shared"]["frequencies_hz"] == [800e6, 1200e6, 1600e6, 2000e6, 2400e6, 3000e6]
-    assert told["hybrid"]["frequencies_hz"] == [800e6, 3800e6]
-    assert told["virtual"]["frequencies_hz"] == []
-    assert told["virtual"]["driver"] is None
-    assert "usual in virtual machines" in told["virtual"]["unavailable"]["clock"]
-    assert told["amd_passive"]["driver_mode"] == "passive"
-    assert told["intel_active"]["unavailable"] == {}
+    assert found["acpi_shared"]["frequencies_hz"] == [800e6, 1200e6, 1600e6, 2000e6, 2400e6, 3000e6]
+    assert found["hybrid"]["frequencies_hz"] == [800e6, 3800e6]
+    assert found["virtual"]["frequencies_hz"] == []
+    assert found["virtual"]["driver"] is None
+    assert "usual in virtual machines" in found["virtual"]["unavailable"]["clock"]
+    assert found["amd_passive"]["driver_mode"] == "passive"
+    assert found["intel_active"]["unavailable"] == {}
 
 
 @given(
@@ -347,7 +347,7 @@ def test_facts_of_every_machine(tmp_path: Path) -> None:
     st.integers(1, 3),
     st.sets(st.integers(0, 20), max_size=3),
 )
-def test_kept_cores_are_as_many_as_wanted_and_even_where_that_can_be(
+def test_kept_cores_match_the_request_and_are_evenly_distributed_where_possible(
     sizes: list[int], number: int, threads: int, fixed: set[int]
 ) -> None:
     cores, cpu = [], 0
@@ -356,18 +356,18 @@ def test_kept_cores_are_as_many_as_wanted_and_even_where_that_can_be(
             cores.append(Core(socket, tuple(range(cpu, cpu + threads))))
             cpu += threads
     topology = Topology(tuple(range(cpu)), frozenset(range(cpu)), frozenset(fixed), tuple(cores))
-    stays = cores_to_keep(topology, number)
-    left = {socket: sum(core.socket == socket for core in stays) for socket in range(len(sizes))}
-    held = {core for core in cores if fixed.intersection(core.cpus)}
-    assert held <= set(stays)
-    assert min(left.values()) >= 1
-    assert len(stays) >= min(number, len(cores))
-    assert len(stays) == max(min(number, len(cores)), len(cores_to_keep(topology, 1)))
-    if not held and number >= len(sizes):
-        # No socket that gave a core has more left than another.
-        gave = [left[socket] for socket, size in enumerate(sizes) if left[socket] < size]
-        assert not gave or max(gave) - min(gave) <= 1
-        assert all(left[socket] <= min(gave) + 1 for socket in left if gave)
+    kept = cores_to_keep(topology, number)
+    remaining = {socket: sum(core.socket == socket for core in kept) for socket in range(len(sizes))}
+    fixed_cores = {core for core in cores if fixed.intersection(core.cpus)}
+    assert fixed_cores <= set(kept)
+    assert min(remaining.values()) >= 1
+    assert len(kept) >= min(number, len(cores))
+    assert len(kept) == max(min(number, len(cores)), len(cores_to_keep(topology, 1)))
+    if not fixed_cores and number >= len(sizes):
+        # Sockets that lost cores keep the same number, within one.
+        reduced = [remaining[socket] for socket, size in enumerate(sizes) if remaining[socket] < size]
+        assert not reduced or max(reduced) - min(reduced) <= 1
+        assert all(remaining[socket] <= min(reduced) + 1 for socket in remaining if reduced)
 
 
 @pytest.mark.parametrize(("text", "cpus"), [("0-3,8", (0, 1, 2, 3, 8)), ("", ()), ("5", (5,)), ("0 2", (0, 2))])

@@ -19,7 +19,7 @@ from inventory.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 
-BARE = (
+PROGRAM_FILES = (
     *sorted(p.relative_to(ROOT) for p in (ROOT / "agents/cpu").glob("*.py") if p.name != "node_cpus.py"),
     Path("agents/__init__.py"),
     Path("agents/host_files.py"),
@@ -27,14 +27,14 @@ BARE = (
     Path("inventory/atomic_files.py"),
     Path("inventory/errors.py"),
 )
-"""What provisioning carries to a host on which nothing is installed."""
+"""Files that provisioning copies to a host on which nothing is installed."""
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bare") / "program.zip"
     with zipfile.ZipFile(path, "w") as bundle:
-        for file in BARE:
+        for file in PROGRAM_FILES:
             bundle.write(ROOT / file, str(file))
     return path
 
@@ -44,14 +44,14 @@ def call(archive: Path, verb: str, request: Any = None) -> tuple[int, Any]:
     text = request if isinstance(request, str) else json.dumps(request or {})
     program = f"import sys, runpy; sys.path.insert(0, {str(archive)!r}); sys.argv = ['agents.cpu', *sys.argv[1:]]; "
     command = [sys.executable, "-I", "-S", "-c", program + "runpy.run_module('agents.cpu', run_name='__main__')", verb]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60, cwd="/")
-    assert done.stderr == ""
-    return done.returncode, json.loads(done.stdout)
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60, cwd="/")
+    assert result.stderr == ""
+    return result.returncode, json.loads(result.stdout)
 
 
 def test_nothing_but_the_standard_library_and_itself_is_imported() -> None:
-    own = {str(file.with_suffix("")).replace("/", ".").removesuffix(".__init__") for file in BARE}
-    for file in BARE:
+    own = {str(file.with_suffix("")).replace("/", ".").removesuffix(".__init__") for file in PROGRAM_FILES}
+    for file in PROGRAM_FILES:
         for node in ast.walk(ast.parse((ROOT / file).read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
@@ -63,10 +63,10 @@ def test_nothing_but_the_standard_library_and_itself_is_imported() -> None:
 
 def test_facts_plan_apply_verify_and_restore_on_a_bare_host(archive: Path, tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
-    status, told = call(archive, "facts", {"root": str(root)})
+    status, found = call(archive, "facts", {"root": str(root)})
     assert status == 0
-    assert told["facts"]["driver"] == "acpi-cpufreq"
-    before = told["before"]
+    assert found["facts"]["driver"] == "acpi-cpufreq"
+    before = found["before"]
     requested = {"governor": "performance", "turbo": False}
     request = {"root": str(root), "requested": requested, "before": before}
 
@@ -75,10 +75,10 @@ def test_facts_plan_apply_verify_and_restore_on_a_bare_host(archive: Path, tmp_p
     assert call(archive, "apply", {**request, "check": True}) == (0, planned)
     assert call(archive, "verify", request)[0] == 1
 
-    status, done = call(archive, "apply", request)
-    assert (status, done["ok"], done["changed"]) == (0, True, True)
-    assert done["before"] == before
-    assert {s["path"]: s["got"] for s in done["settings"]} == {s["path"]: s["asked"] for s in planned["settings"]}
+    status, applied = call(archive, "apply", request)
+    assert (status, applied["ok"], applied["changed"]) == (0, True, True)
+    assert applied["before"] == before
+    assert {s["path"]: s["got"] for s in applied["settings"]} == {s["path"]: s["asked"] for s in planned["settings"]}
     assert (root / CPU / "cpufreq/policy0/scaling_governor").read_text() == "performance"
     assert call(archive, "apply", request)[1]["changed"] is False
     status, verified = call(archive, "verify", request)
@@ -91,16 +91,16 @@ def test_facts_plan_apply_verify_and_restore_on_a_bare_host(archive: Path, tmp_p
     assert call(archive, "restore", request)[1]["changed"] is False
 
 
-def test_an_impossible_wish_is_status_3_and_says_what_is_possible(archive: Path, tmp_path: Path) -> None:
+def test_an_impossible_request_is_status_3_with_the_possible_values(archive: Path, tmp_path: Path) -> None:
     root = virtual().build(tmp_path)
     before = call(archive, "facts", {"root": str(root)})[1]["before"]
     request = {"root": str(root), "requested": {"governor": "performance", "cores": 9}, "before": before}
     for verb in ("plan", "apply"):
-        status, told = call(archive, verb, request)
+        status, answer = call(archive, verb, request)
         assert status == 3
-        assert [refusal["what"] for refusal in told["refused"]] == ["cores", "governor"]
-        assert told["refused"][0]["possible"] == "1 to 2"
-        assert told["refused"][0]["message"] == "cores: 9: there are 2 physical cores; possible: 1 to 2"
+        assert [refusal["what"] for refusal in answer["refused"]] == ["cores", "governor"]
+        assert answer["refused"][0]["possible"] == "1 to 2"
+        assert answer["refused"][0]["message"] == "cores: 9: there are 2 physical cores; possible: 1 to 2"
 
 
 @pytest.mark.parametrize(
@@ -143,13 +143,13 @@ def test_restore_without_a_snapshot_and_without_a_journal_has_nothing_to_do(arch
         ({"epp": 256}, "expected a preference's name, or 0 to 255"),
     ],
 )
-def test_a_wish_that_cannot_be_read_is_the_users_error(document: dict[str, Any], told: str) -> None:
+def test_an_invalid_request_is_an_input_error(document: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError) as fault:
         CpuRequest.from_document(document)
     assert told in str(fault.value)
 
 
-def test_a_wish_survives_json() -> None:
+def test_a_request_survives_json() -> None:
     document = {"cores": 2, "governor": "performance", "max_ghz": 2.4, "turbo": False, "epp": "128"}
     assert CpuRequest.from_document({**document, "smt": None}).to_document() == document
     assert CpuRequest.from_document({"epp": 128}).epp == "128"

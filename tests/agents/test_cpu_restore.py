@@ -1,4 +1,4 @@
-"""Whatever is set, and wherever it is cut off, what was found is put back, file by file."""
+"""Restoration of CPU settings: after any change, interrupted at any write, every file has its original value."""
 
 import json
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def requests(draw: st.DrawFn) -> CpuRequest:
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process is killed at this point."""
 
 
 def killed_at(number: int) -> Callable[[int, str], None]:
@@ -56,14 +56,14 @@ def killed_at(number: int) -> Callable[[int, str], None]:
 
 
 def set_by_operator(root: Path, requests: list[CpuRequest]) -> None:
-    """Settings that are there before us: the kernel's defaults would come back by themselves."""
+    """Apply settings before the campaign: the kernel's defaults would come back by themselves."""
     kernel = FakeKernel(root)
     for request in requests:
         apply(request, kernel, SavedSettings(take_snapshot(kernel)))
 
 
 def run(root: Path, asked: list[CpuRequest], before_write: Callable[[int, str], None]) -> None:
-    """What a campaign does to a host: keep, then set, one request after the other."""
+    """Act as a campaign: save the settings, then apply one request after the other."""
     kernel = FakeKernel(root, before_write)
     before = take_snapshot(kernel)
     write_journal(root, CpuJournal("a test", before))
@@ -72,7 +72,7 @@ def run(root: Path, asked: list[CpuRequest], before_write: Callable[[int, str], 
         apply(request, kernel, saved)
 
 
-def put_back(root: Path, before_write: Callable[[int, str], None] = lambda number, path: None) -> None:
+def restore_from_journal(root: Path, before_write: Callable[[int, str], None] = lambda number, path: None) -> None:
     journal = read_journal(root)
     assert journal is not None
     answer = restore(journal.before, FakeKernel(root, before_write))
@@ -95,17 +95,17 @@ def test_restore_is_the_identity_from_every_crash_point(
         root = make().build(Path(folder), keeps_policies=keeps)
         set_by_operator(root, earlier)
         (root / "run/millrace").mkdir(parents=True)
-        # With its mode a driver forgets what nobody can read: the settings of CPUs that are off.
+        # A change of its mode resets what cannot be read from a driver: settings of offline CPUs.
         files = readable_files if any(request.driver_mode for request in asked) else all_files
         before = files(root)
         with suppress(Killed):
             run(root, asked, killed_at(death))
         try:
-            put_back(root, killed_at(second_death))
+            restore_from_journal(root, killed_at(second_death))
         except Killed:
-            put_back(root)
+            restore_from_journal(root)
         assert files(root) == before
-        # Twice changes nothing.
+        # A second restoration changes nothing.
         journal = read_journal(root)
         assert journal is not None
         assert not differences(journal.before, FakeKernel(root)).changed
@@ -121,8 +121,8 @@ def test_restore_is_the_identity_from_every_crash_point(
         pytest.param(amd_epp, False, marks=pytest.mark.long),
     ],
 )
-def test_every_single_crash_point_of_a_full_change_is_put_back(make: Make, keeps: bool, tmp_path: Path) -> None:
-    """The writes of one large change, not only those that chance picks."""
+def test_every_single_crash_point_of_a_full_change_is_restored(make: Make, keeps: bool, tmp_path: Path) -> None:
+    """Test all writes of one large change, not only random ones."""
     asked = [
         CpuRequest(cores=2, min_ghz=1.2, max_ghz=1.6),
         CpuRequest(governor="performance"),
@@ -144,33 +144,33 @@ def test_every_single_crash_point_of_a_full_change_is_put_back(make: Make, keeps
             done = True
         except Killed:
             pass
-        put_back(root)
+        restore_from_journal(root)
         assert all_files(root) == before, f"killed at write {number}"
-        # Machines with many files need not be killed at each of their equal CPUs.
+        # On machines with many equal CPUs, not every write needs a test.
         number += 1 if number < 12 else 7
 
 
 def test_a_file_that_cannot_be_read_at_the_start_is_never_written(tmp_path: Path) -> None:
     root = acpi_shared().build(tmp_path)
-    shy = f"{CPU}/cpufreq/policy0/scaling_governor"
+    unreadable = f"{CPU}/cpufreq/policy0/scaling_governor"
 
-    class Shy(FakeKernel):
+    class UnreadableOnce(FakeKernel):
         def read(self, path: str) -> str:
-            if path == shy and not self.writes:
+            if path == unreadable and not self.writes:
                 raise OSError(5, "Input/output error", path)
             return super().read(path)
 
-    kernel = Shy(root)
+    kernel = UnreadableOnce(root)
     before = take_snapshot(kernel)
-    assert before.unreadable == (shy,)
+    assert before.unreadable == (unreadable,)
     answer = apply(CpuRequest(governor="performance", turbo=False), kernel, SavedSettings(before))
-    assert shy not in {path for path, _ in kernel.writes}
-    (left,) = [setting for setting in answer.settings if not setting.ok]
-    assert left.path == shy
-    assert "could not be read" in left.reason
+    assert unreadable not in {path for path, _ in kernel.writes}
+    (failed,) = [setting for setting in answer.settings if not setting.ok]
+    assert failed.path == unreadable
+    assert "could not be read" in failed.reason
 
 
-def test_what_cannot_be_put_back_is_listed_and_the_rest_is_put_back(tmp_path: Path) -> None:
+def test_settings_that_cannot_be_restored_are_listed_and_the_rest_is_restored(tmp_path: Path) -> None:
     root = intel_active().build(tmp_path)
     kernel = FakeKernel(root)
     before = take_snapshot(kernel)
@@ -179,10 +179,10 @@ def test_what_cannot_be_put_back_is_listed_and_the_rest_is_put_back(tmp_path: Pa
     kernel.ignore(stuck)
     answer = restore(before, kernel)
     assert not answer.ok
-    left = {setting.path: setting for setting in answer.settings if not setting.ok}
-    # With the governor stays the preference that it locks.
-    assert set(left) == {stuck, f"{CPU}/cpufreq/policy1/energy_performance_preference"}
-    assert (left[stuck].asked, left[stuck].got) == ("powersave", "performance")
+    failed = {setting.path: setting for setting in answer.settings if not setting.ok}
+    # The governor locks the preference, which therefore stays, too.
+    assert set(failed) == {stuck, f"{CPU}/cpufreq/policy1/energy_performance_preference"}
+    assert (failed[stuck].asked, failed[stuck].got) == ("powersave", "performance")
     assert kernel.read(f"{CPU}/intel_pstate/no_turbo") == "0"
     assert kernel.read(f"{CPU}/cpu3/online") == "1"
     kernel.ignore()
@@ -199,13 +199,13 @@ def test_a_write_that_fails_while_restoring_stops_nothing_else(tmp_path: Path) -
             raise OSError(5, "Input/output error", path)
 
     answer = restore(before, FakeKernel(root, broken))
-    (left,) = [setting for setting in answer.settings if not setting.ok]
-    assert left.path.endswith("no_turbo")
-    assert "Input/output error" in left.reason
+    (failed,) = [setting for setting in answer.settings if not setting.ok]
+    assert failed.path.endswith("no_turbo")
+    assert "Input/output error" in failed.reason
     assert FakeKernel(root).read(f"{CPU}/cpufreq/policy0/scaling_governor") == "powersave"
 
 
-def test_after_a_reboot_nothing_is_put_back(tmp_path: Path) -> None:
+def test_after_a_reboot_nothing_is_restored(tmp_path: Path) -> None:
     root = intel_active().build(tmp_path)
     before = take_snapshot(FakeKernel(root))
     apply(CpuRequest(turbo=False), FakeKernel(root), SavedSettings(before))
@@ -215,8 +215,8 @@ def test_after_a_reboot_nothing_is_put_back(tmp_path: Path) -> None:
     assert kernel.writes == []
 
 
-def test_a_clock_set_on_a_core_that_was_off_does_not_wait_there_hidden(tmp_path: Path) -> None:
-    """Kernels may keep a policy while its CPUs are off: its limits must be as before when somebody turns them on."""
+def test_a_clock_set_on_a_core_that_was_offline_is_restored_there_too(tmp_path: Path) -> None:
+    """Kernels may keep a policy while its CPUs are offline: its limits must be as before when they come back online."""
     root = core_off().build(tmp_path, keeps_policies=True)
     kernel = FakeKernel(root)
     saved = SavedSettings(take_snapshot(kernel))
@@ -230,7 +230,7 @@ def test_a_clock_set_on_a_core_that_was_off_does_not_wait_there_hidden(tmp_path:
 
 
 @pytest.mark.parametrize("asked", [CpuRequest(governor="performance"), CpuRequest(cores=2), CpuRequest(max_ghz=1.2)])
-def test_a_clock_that_the_operator_holds_comes_back_with_its_governor(asked: CpuRequest, tmp_path: Path) -> None:
+def test_a_clock_set_by_the_operator_is_restored_with_its_governor(asked: CpuRequest, tmp_path: Path) -> None:
     kernel = FakeKernel(acpi_shared().build(tmp_path, keeps_policies=True))
     for name in ("policy0", "policy2"):
         kernel.write(f"{CPU}/cpufreq/{name}/scaling_governor", "userspace")
@@ -243,8 +243,8 @@ def test_a_clock_that_the_operator_holds_comes_back_with_its_governor(asked: Cpu
     assert all_files(tmp_path) == before
 
 
-def test_a_preference_that_a_governor_locks_comes_back_on_siblings_that_were_off(tmp_path: Path) -> None:
-    """It changes with the governor, before it is written itself."""
+def test_a_preference_that_a_governor_locks_is_restored_on_siblings_that_were_offline(tmp_path: Path) -> None:
+    """The preference changes with the governor, before it is written itself."""
     root = smt_off().build(tmp_path, keeps_policies=True)
     kernel = FakeKernel(root)
     before = all_files(root)
@@ -254,7 +254,7 @@ def test_a_preference_that_a_governor_locks_comes_back_on_siblings_that_were_off
     assert all_files(root) == before
 
 
-def test_settings_of_the_former_driver_mode_come_back_with_it(tmp_path: Path) -> None:
+def test_settings_of_the_former_driver_mode_are_restored_with_it(tmp_path: Path) -> None:
     root = amd_epp().build(tmp_path)
     kernel = FakeKernel(root)
     kernel.write(f"{CPU}/cpufreq/policy2/energy_performance_preference", "balance_power")
@@ -281,7 +281,7 @@ def test_a_journal_that_names_other_files_is_refused(path: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"owner": "x"}', '{"owner": "x", "before": {"version": 2}}'])
-def test_a_spoilt_journal_is_named_and_not_taken_for_none(text: str, tmp_path: Path) -> None:
+def test_a_corrupt_journal_is_an_error_that_names_it(text: str, tmp_path: Path) -> None:
     journal_path(tmp_path).parent.mkdir(parents=True)
     journal_path(tmp_path).write_text(text)
     with pytest.raises(UnfitError, match=str(journal_path(tmp_path))):

@@ -1,4 +1,4 @@
-"""Whole topologies on scripted wires: whatever happens when, every row takes exactly its way and everything drains."""
+"""Whole topologies over scripted links: in any interleaving, every row is routed exactly once and all drains."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ from workloads.topology import Component, Input, Topology
 PLACES = [Slot("n1", 0), Slot("n1", 1), Slot("n2", 0), Slot("n3", 2)]
 GROUPINGS = ("shuffle", "fields", "global", "all", "direct", "local-or-shuffle")
 MOST_ROWS = 1_500
-"""Rows that all components of a drawn topology receive together, about."""
+"""Approximate limit of the rows that all components of a drawn topology receive together."""
 
 
 @st.composite
@@ -97,7 +97,7 @@ def test_every_row_arrives_exactly_once_in_order_where_it_belongs_and_all_drains
 
 @settings(deadline=None, max_examples=60)
 @given(oracles(), limits(), SCRIPTS, st.integers(0, 2**32))
-def test_the_rows_that_a_sampled_record_causes_are_the_ones_whose_latency_counts(
+def test_latencies_are_recorded_for_exactly_the_rows_that_sampled_records_cause(
     oracle: DeliveryOracle, small: Limits, script: list[int], seed: int
 ) -> None:
     spec = run_spec(oracle.topology, oracle.places, seed)
@@ -118,7 +118,7 @@ def test_the_rows_that_a_sampled_record_causes_are_the_ones_whose_latency_counts
         assert sum(counted) == expected
 
 
-def test_a_source_stands_still_while_its_sink_does_and_goes_on_afterwards() -> None:
+def test_a_source_stops_while_its_sink_does_and_continues_afterwards() -> None:
     schema = {"default": SCHEMA}
     topology = Topology(
         "line",
@@ -142,7 +142,7 @@ def test_a_source_stands_still_while_its_sink_does_and_goes_on_afterwards() -> N
                 run.transfer(*ends, 1 << 30)
             run.check()
         emitted = run.spouts[0].meter.emitted
-        # Two windows, what each of the two senders holds back, and no more: nothing is dropped, nothing piles up.
+        # Two windows, the pending rows of the two senders, and no more: nothing is dropped, nothing piles up.
         assert emitted <= 2 * 6 + 2 * (4 + 5 + 6)
         assert sink.meter.processed == 0
         assert run.spouts[0].meter.blocked_ns > 0

@@ -1,4 +1,4 @@
-"""The pages on the data plane say what the code does: header, limits, sizes, hop kinds, layers, waiting times."""
+"""Pages on the data plane match the code: header, limits, sizes, hop kinds, layers, timeouts."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ PAGES = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "dataplan
 
 
 def text_of(heading: str) -> str:
-    """The one section of that name on all pages."""
+    """Return the only section of that name on all pages."""
     found = re.findall(rf"^## {heading}\n(.*?)(?=^##? |\Z)", PAGES, re.DOTALL | re.MULTILINE)
     assert len(found) == 1, f"{len(found)} sections {heading!r}"
     return str(found[0])
@@ -35,12 +35,12 @@ def section(heading: str) -> str:
 
 
 def rows(heading: str) -> list[list[str]]:
-    """Cells of the section's table, without its head."""
+    """Return the cells of the section's table, without its head."""
     lines = [line for line in text_of(heading).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def test_the_table_of_the_frame_is_its_header() -> None:
+def test_the_table_of_the_frame_matches_its_header() -> None:
     codes = frame.HEADER.format.removeprefix("<")
     assert frame.HEADER.format[0] == "<"
     names = frame.Frame._fields[:-1]
@@ -63,7 +63,7 @@ def test_fields_lie_where_the_table_says() -> None:
         assert int.from_bytes(written[at : at + int(size)], "little") == values[name.strip("`")]
 
 
-def test_kinds_flags_and_limits_are_the_codes() -> None:
+def test_kinds_flags_and_limits_match_the_code() -> None:
     meaning = {name.strip("`"): text for _, _, name, text in rows("The frame")}
     kinds = ("DATA", "CREDIT", "END", "BARRIER", "TICK", "STATE", "COPY", "PULL")
     assert meaning["kind"] == ", ".join(f"{getattr(frame, kind)} = {kind}" for kind in kinds)
@@ -102,10 +102,10 @@ def test_a_snapshots_head_is_as_described() -> None:
 
 
 def test_the_handshakes_messages_have_the_documented_sizes() -> None:
-    opened, asked = Connector(b"k", "r", 1, 0, 1), Acceptor(b"k", "r", 1, 1)
-    hello = opened.hello()
-    answer = asked.receive(hello)
-    sizes = [len(hello), len(answer), len(opened.receive(answer))]
+    connector, acceptor = Connector(b"k", "r", 1, 0, 1), Acceptor(b"k", "r", 1, 1)
+    hello = connector.hello()
+    answer = acceptor.receive(hello)
+    sizes = [len(hello), len(answer), len(connector.receive(answer))]
     assert [row[:2] for row in rows("The handshake")] == [
         [who, str(size)] for who, size in zip(("connector", "acceptor", "connector"), sizes, strict=True)
     ]
@@ -161,9 +161,9 @@ def test_every_file_is_listed_below_its_layer() -> None:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_imports_only_those_above_it(layer: str) -> None:
-    known = set()
+    imported = set()
     for path in (WORKER / layer).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("agents.worker."):
-                known.add(node.module.split(".")[2])
-    assert known <= set(LAYERS[: LAYERS.index(layer) + 1])
+                imported.add(node.module.split(".")[2])
+    assert imported <= set(LAYERS[: LAYERS.index(layer) + 1])

@@ -1,7 +1,7 @@
-"""Snapshots, and the disk that holds them.
+"""Snapshots, and the disk that stores them.
 
-On real disks they are whole or not there, whatever is killed when; read back, forgotten, and faults are reported. Their
-bytes give the same state back, and other bytes are refused by what they begin with.
+After a kill at any time, a file on a real disk is complete or absent. Snapshots are read back and deleted, and faults
+are reported. The bytes of a snapshot give the same state back; other bytes are refused by their first bytes.
 """
 
 import os
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
 
 
 def stored(store: StateStore, count: int) -> list[StoredSnapshot]:
-    """So many things that the disk has done; as the loop does, asleep until the store wakes it."""
+    """Wait for this number of stored snapshots; sleep until the store wakes the caller, as the loop does."""
     found: list[StoredSnapshot] = []
     while len(found) < count:
         assert select.select([store.waker], [], [], 30)[0], "nobody woke the loop"
@@ -59,7 +59,7 @@ def rows_of(path: Path) -> list[tuple[object, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def test_a_snapshot_is_read_back_as_it_was_kept_and_lies_where_it_is_said_to(store: StateStore, tmp_path: Path) -> None:
+def test_a_snapshot_is_read_back_as_it_was_stored_in_the_reported_file(store: StateStore, tmp_path: Path) -> None:
     snapshot = Snapshot(bytes(range(256)) * 5_000, 17, 4, Worked(8, 9))
     store.save(3, "count[1]", snapshot)
     (kept,) = stored(store, 1)
@@ -69,14 +69,14 @@ def test_a_snapshot_is_read_back_as_it_was_kept_and_lies_where_it_is_said_to(sto
     assert names_in(tmp_path / RUN / "checkpoints" / "3") == ["count[1]"]
 
 
-def test_nothing_is_made_before_the_first_snapshot(tmp_path: Path) -> None:
+def test_nothing_is_created_before_the_first_snapshot(tmp_path: Path) -> None:
     store = StateStore(tmp_path, RUN)
     assert store.done() == []
     store.close()
     assert names_in(tmp_path) == []
 
 
-def test_things_are_done_in_the_order_in_which_they_were_asked_for(store: StateStore) -> None:
+def test_snapshots_are_stored_in_the_order_of_their_requests(store: StateStore) -> None:
     names = [f"b[{at}]" for at in range(20)]
     for name in names:
         store.save(1, name, Snapshot(name.encode()))
@@ -85,9 +85,7 @@ def test_things_are_done_in_the_order_in_which_they_were_asked_for(store: StateS
 
 
 @pytest.mark.parametrize("executor", ["../../outside[0]", "a/b[0]", ".hidden[0]", "x" * 300 + "[0]", "größe[0]"])
-def test_whatever_an_executor_is_called_its_file_stays_in_its_folder(
-    store: StateStore, tmp_path: Path, executor: str
-) -> None:
+def test_any_name_of_an_executor_gives_a_file_in_its_folder(store: StateStore, tmp_path: Path, executor: str) -> None:
     store.save(1, executor, Snapshot(b"state"), [AnswerRows("counts", FIELDS, [("a", 1)])])
     (kept,) = stored(store, 1)
     assert store.read(1, executor).operator == b"state"
@@ -98,9 +96,7 @@ def test_whatever_an_executor_is_called_its_file_stays_in_its_folder(
     assert kept.executor == executor
 
 
-def test_settled_rows_are_a_part_of_the_answer_of_their_own_for_every_barrier(
-    store: StateStore, tmp_path: Path
-) -> None:
+def test_settled_rows_of_every_barrier_are_a_separate_part_of_the_answer(store: StateStore, tmp_path: Path) -> None:
     parts = [[("a", 1), ("b", 2)], [("c", 3)], []]
     for barrier, rows in enumerate(parts, 1):
         store.save(barrier, "top[0]", Snapshot(b""), [AnswerRows("counts", FIELDS, rows)])
@@ -119,7 +115,7 @@ def test_a_sink_of_several_tables_has_a_file_for_each(store: StateStore, tmp_pat
     assert found == {"house": [[("house", 1)]], "plug": [[("plug", 1)]]}
 
 
-def test_older_snapshots_are_forgotten_and_only_those(store: StateStore, tmp_path: Path) -> None:
+def test_older_snapshots_are_deleted_and_only_those(store: StateStore, tmp_path: Path) -> None:
     for barrier in (8, 9, 10, 11):
         for name in ("a[0]", "b[0]"):
             store.save(barrier, name, Snapshot(f"{barrier}{name}".encode()))
@@ -134,7 +130,7 @@ def test_older_snapshots_are_forgotten_and_only_those(store: StateStore, tmp_pat
         store.read(9, "a[0]")
 
 
-def test_forgetting_where_nothing_has_been_kept_does_no_harm(store: StateStore) -> None:
+def test_deletion_without_stored_snapshots_has_no_effect(store: StateStore) -> None:
     store.delete_before(5)
     store.save(6, "a[0]", Snapshot(b"x"))
     assert [kept.barrier for kept in stored(store, 1)] == [6]
@@ -168,11 +164,11 @@ def test_rows_that_do_not_follow_their_schema_are_reported_and_name_the_executor
 
 
 class Odd(BaseException):
-    """Nothing that anybody expects."""
+    """An exception outside all expected classes."""
 
 
 class Unruly:
-    """No row."""
+    """A value that cannot be read as a row."""
 
     def __iter__(self) -> Iterator[object]:
         raise Odd("no row")
@@ -188,7 +184,7 @@ class Unruly:
         (None, [("a",)], "AttributeError: "),
     ],
 )
-def test_whatever_comes_of_an_operators_rows_is_reported_and_the_next_snapshot_is_stored(
+def test_any_fault_of_an_operators_rows_is_reported_and_the_next_snapshot_is_stored(
     store: StateStore, fields: dict[str, str], rows: list[tuple[object, ...]], reason: str
 ) -> None:
     store.save(1, "top[0]", Snapshot(b""), [AnswerRows("counts", fields, rows)])
@@ -200,7 +196,7 @@ def test_whatever_comes_of_an_operators_rows_is_reported_and_the_next_snapshot_i
     assert [kept.barrier for kept in stored(store, 1)] == [2]
 
 
-def test_the_thread_that_writes_survives_whatever_it_meets(store: StateStore) -> None:
+def test_the_writer_thread_survives_an_unexpected_exception(store: StateStore) -> None:
     store.save(1, "a[0]", Snapshot(None))  # type: ignore[arg-type]
     with pytest.raises(RunError, match=r"a snapshot cannot be stored: TypeError: .*NoneType"):
         stored(store, 1)
@@ -208,7 +204,7 @@ def test_the_thread_that_writes_survives_whatever_it_meets(store: StateStore) ->
     assert [kept.barrier for kept in stored(store, 1)] == [6]
 
 
-def test_closing_waits_for_what_was_asked_for(tmp_path: Path) -> None:
+def test_closing_waits_for_all_requested_snapshots(tmp_path: Path) -> None:
     store = StateStore(tmp_path, RUN)
     for at in range(30):
         store.save(1, f"b[{at}]", Snapshot(bytes(10_000)))
@@ -216,22 +212,22 @@ def test_closing_waits_for_what_was_asked_for(tmp_path: Path) -> None:
     assert len(names_in(tmp_path / RUN / "checkpoints" / "1")) == 30
 
 
-def test_every_file_is_synced_before_its_name_is_final_and_its_folder_behind_it(
+def test_every_file_is_synced_before_its_name_is_final_and_its_folder_afterwards(
     store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What the power's failure would leave cannot be tried here; the order that decides it can be watched.
-    done: list[tuple[str, str]] = []
+    # A power failure cannot be tested here; the order of calls that decides its outcome can.
+    calls: list[tuple[str, str]] = []
     fsync, replace = os.fsync, Path.replace
 
-    def shown(name: str) -> str:
+    def stable_name(name: str) -> str:
         return re.sub(r"[0-9a-f]{8}(?=\.partial)", "?", name)
 
     def watched_fsync(descriptor: int) -> None:
-        done.append(("sync", shown(Path(f"/proc/self/fd/{descriptor}").readlink().name)))
+        calls.append(("sync", stable_name(Path(f"/proc/self/fd/{descriptor}").readlink().name)))
         fsync(descriptor)
 
     def watched_replace(self: Path, target: Path) -> Path:
-        done.append(("rename", shown(self.name)))
+        calls.append(("rename", stable_name(self.name)))
         return replace(self, target)
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
@@ -239,39 +235,39 @@ def test_every_file_is_synced_before_its_name_is_final_and_its_folder_behind_it(
     store.save(7, "a[0]", Snapshot(b"x"), [AnswerRows("counts", FIELDS, [("a", 1)])])
     stored(store, 1)
     answer = "counts-a[0]@7.part"
-    assert done[:-2] == [
+    assert calls[:-2] == [
         ("sync", ".a[0].?.partial"),
         ("rename", ".a[0].?.partial"),
         ("rename", f".{answer}.?.partial"),
         ("sync", answer),
     ]
-    assert sorted(done[-2:]) == [("sync", "7"), ("sync", "answer")]
+    assert sorted(calls[-2:]) == [("sync", "7"), ("sync", "answer")]
 
 
-def test_a_folder_is_synced_once_for_all_snapshots_that_wait_and_before_any_counts(
+def test_a_folder_is_synced_once_for_all_waiting_snapshots_and_before_any_is_reported(
     store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[str] = []
-    begun, queued = Event(), Event()
+    synced: list[str] = []
+    started, queued = Event(), Event()
     fsync = os.fsync
 
     def watched_fsync(descriptor: int) -> None:
-        begun.set()
+        started.set()
         assert queued.wait(30)
         name = Path(f"/proc/self/fd/{descriptor}").readlink().name
-        done.append(name if name in {"7", "8"} else "file")
+        synced.append(name if name in {"7", "8"} else "file")
         fsync(descriptor)
         if name == "8":
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
     store.save(7, "a[0]", Snapshot(b"x"))
-    assert begun.wait(30)
+    assert started.wait(30)
     for name in ("b[0]", "c[0]", "d[0]"):
         store.save(7, name, Snapshot(b"x"))
     queued.set()
     assert [kept.executor for kept in stored(store, 4)] == ["a[0]", "b[0]", "c[0]", "d[0]"]
-    assert done == ["file", "7", "file", "file", "file", "7"]
+    assert synced == ["file", "7", "file", "file", "file", "7"]
     store.save(8, "a[0]", Snapshot(b"x"))
     with pytest.raises(RunError, match=r"a snapshot cannot be stored: .*No space left"):
         stored(store, 1)
@@ -299,7 +295,7 @@ for at in range(1_000_000):
 
 
 def check_whole(node: Path) -> list[int]:
-    """All files under final names must be whole; return the sizes of those under others."""
+    """Check that all files under final names are complete; return the sizes of partial files."""
     reader, sizes = StateStore(node, RUN), []
     for path in (node / RUN / "checkpoints").glob("*/*"):
         if path.name.startswith("."):
@@ -315,8 +311,8 @@ def check_whole(node: Path) -> list[int]:
 @pytest.mark.parametrize("snapshot", [0, 1, 4])
 def test_a_worker_that_dies_in_the_middle_of_a_file_leaves_whole_snapshots_only(tmp_path: Path, snapshot: int) -> None:
     command = [sys.executable, "-c", WRITER, str(tmp_path), str(snapshot)]
-    died = subprocess.run(command, timeout=60)
-    assert died.returncode == -signal.SIGXFSZ
+    result = subprocess.run(command, timeout=60)
+    assert result.returncode == -signal.SIGXFSZ
     assert check_whole(tmp_path) == [1_000_000]
     assert len(list((tmp_path / RUN / "checkpoints").glob("*/a*"))) == min(snapshot, 3)
 
@@ -327,9 +323,9 @@ def test_a_worker_killed_while_it_writes_leaves_whole_snapshots_only(tmp_path: P
         node = tmp_path / str(files)
         folder = node / RUN / "checkpoints"
         with subprocess.Popen([sys.executable, "-c", WRITER, str(node), "-1"]) as writer:
-            give_up = time.monotonic() + 60
+            deadline = time.monotonic() + 60
             while len(list(folder.glob("*/a*"))) < files or not list(folder.glob("*/.*")):
-                assert time.monotonic() < give_up
+                assert time.monotonic() < deadline
             writer.send_signal(signal.SIGKILL)
         check_whole(node)
 
@@ -372,7 +368,7 @@ def test_a_snapshot_that_is_not_whole_is_refused(snapshot: Snapshot, data: st.Da
 
 
 @pytest.mark.parametrize("wrong", [b"", b"MLRS", b"MLRX" + bytes(60), b"ARROW1" + bytes(60), b"MLRS\x01" + bytes(60)])
-def test_other_bytes_are_refused_by_what_they_begin_with(wrong: bytes) -> None:
+def test_other_bytes_are_refused_by_their_first_bytes(wrong: bytes) -> None:
     with pytest.raises(RunError, match=rf"{len(wrong)} bytes"):
         Snapshot.read(wrong)
 

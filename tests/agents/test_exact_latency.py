@@ -1,4 +1,4 @@
-"""On a scripted clock, latencies are exact: from when a record was due to the end of the sink's work on it."""
+"""Latencies are exact on a scripted clock: from a record's due time to the end of its processing by the sink."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -35,7 +35,7 @@ WIDE = {"batch_rows": 64, "batch_bytes": 1 << 20, "window_rows": 1 << 16, "windo
 
 
 class Slow(Bolt):
-    """Lets its script's time pass for every row; remembers when it was done with which."""
+    """Advances the clock by a scripted delay per row, and records when each row was done."""
 
     def __init__(self, delays_ns: list[int]) -> None:
         self.delays_ns = delays_ns
@@ -57,7 +57,7 @@ class Pass(Bolt):
 
 
 def latencies(delays_ns: list[int], records: int, per_s: int, stride: int) -> tuple[Counter[int], dict[int, int]]:
-    """What the sink's histogram holds, and the true latency of every record, in ns."""
+    """Return the sink's histogram, and the true latency of every record, in ns."""
     slow = Slow(delays_ns)
     operators: dict[str, Operator] = {"s": CountingSpout(records), "r": Pass(), "k": slow}
     spec = run_spec(TOPOLOGY, PLACES, rate={"kind": "constant", "tuples_per_s": float(per_s)})
@@ -101,13 +101,13 @@ def test_the_histogram_holds_the_latency_of_each_sampled_record_and_nothing_else
         assert abs(counts.total() - records // stride) <= 1
 
 
-def test_a_stall_is_in_the_latency_of_all_that_was_due_while_it_lasted() -> None:
+def test_a_stall_is_in_the_latency_of_all_records_that_are_due_during_it() -> None:
     per_s, seconds, stall_s = 200, 10, 2
     delays = [0] * (per_s * seconds)
     delays[3 * per_s] = stall_s * NS
     counts, truth = latencies(delays, per_s * seconds, per_s, 1)
     late = sum(count for value, count in counts.items() if value > NS)
-    # Due in the first second of the stall, and the few that were on their way: their wait is longer than what is left.
+    # Records due in the first second of the stall, and the few in transit, wait for more than one second.
     assert late == pytest.approx(per_s * (stall_s - 1), abs=per_s / 20)
     assert late == sum(value > NS for value in truth.values())
     measured = percentile(sorted(counts.items()), 0.99)

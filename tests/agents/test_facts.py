@@ -1,4 +1,4 @@
-"""What a host is: facts that the inventory can use, None where the kernel does not say; the computing-power index."""
+"""Facts of a host for the inventory, None where the kernel reports no value; the computing-power index."""
 
 import json
 import platform
@@ -47,7 +47,7 @@ def test_an_arm_machine_names_its_features_and_no_model(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("cpuinfo", [None, "", "processor : 0\nbogomips : 0.00\nflags :\n"])
-def test_what_the_kernel_does_not_say_is_missing_not_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpuinfo):
+def test_facts_that_the_kernel_does_not_report_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpuinfo):
     monkeypatch.setattr(facts, "_CPUINFO", tmp_path / "cpuinfo")
     if cpuinfo is not None:
         (tmp_path / "cpuinfo").write_text(cpuinfo)
@@ -64,20 +64,20 @@ def test_flops_per_cycle_are_measured_and_not_more_than_the_units_can_do(flags: 
     peak = isa_flops(flags)
     assert found.flops_per_cycle is not None
     assert peak is not None
-    # One unit of two, on a host that is busy with other things, is still far more than a scalar unit.
+    # Even one vector unit of two, on a busy host, is far faster than a scalar unit.
     assert 2 < found.flops_per_cycle < 1.25 * peak
     assert found.ghz is not None
     assert 0.1 < found.ghz < 10
 
 
 @pytest.mark.parametrize(("architecture", "flags"), [("aarch64", ["asimd"]), ("x86_64", ["sse2"])])
-def test_what_cannot_be_measured_is_none_with_its_reason(architecture: str, flags: list[str]) -> None:
+def test_flops_that_cannot_be_measured_are_none_with_a_reason(architecture: str, flags: list[str]) -> None:
     found = measure(architecture, flags)
     assert (found.flops_per_cycle, found.ghz) == (None, None)
     assert found.reason
 
 
-def test_facts_count_what_is_on_line_and_what_clocks_it_may_have(tmp_path: Path) -> None:
+def test_facts_have_the_online_cpus_and_their_clocks(tmp_path: Path) -> None:
     host = FakeKernel(two_sockets().build(tmp_path))
     found = index_facts(host)
     assert (found["sockets"], found["ghz_source"]) == (2, "cpufreq")
@@ -89,13 +89,13 @@ def test_facts_count_what_is_on_line_and_what_clocks_it_may_have(tmp_path: Path)
 
 def test_clocks_outside_of_the_range_in_force_are_left_out(tmp_path: Path) -> None:
     host = FakeKernel(acpi_shared().build(tmp_path))
-    every = index_facts(host)["frequencies_hz"]
+    frequencies = index_facts(host)["frequencies_hz"]
     for policy in host.names("sys/devices/system/cpu/cpufreq"):
         if policy.startswith("policy"):
-            host.write(f"sys/devices/system/cpu/cpufreq/{policy}/scaling_max_freq", str(every[-2] // 1000))
+            host.write(f"sys/devices/system/cpu/cpufreq/{policy}/scaling_max_freq", str(frequencies[-2] // 1000))
     found = index_facts(host)
-    assert found["frequencies_hz"] == every[:-1]
-    assert found["ghz"] == every[-2] / 1e9
+    assert found["frequencies_hz"] == frequencies[:-1]
+    assert found["ghz"] == frequencies[-2] / 1e9
 
 
 def test_without_cpufreq_the_clock_is_the_measured_one(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_without_cpufreq_the_clock_is_the_measured_one(tmp_path: Path) -> None:
     assert found["ghz"] == found["measured_ghz"]
 
 
-def test_a_host_answers_in_json() -> None:
-    done = subprocess.run([sys.executable, "-P", "-m", "agents.host.facts"], capture_output=True, check=True)
-    found = json.loads(done.stdout)
+def test_the_program_prints_facts_as_json() -> None:
+    result = subprocess.run([sys.executable, "-P", "-m", "agents.host.facts"], capture_output=True, check=True)
+    found = json.loads(result.stdout)
     assert found["boot_id"] == HostFiles().read("proc/sys/kernel/random/boot_id")
     msgspec.convert(found, Gathered)

@@ -1,4 +1,4 @@
-"""Names become files of one folder, whatever they are; inputs are read once."""
+"""Folders of a node: any name becomes a file of one folder; inputs are read once."""
 
 import hashlib
 from pathlib import Path
@@ -17,11 +17,11 @@ names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
 
 @given(name=names)
 def test_any_name_becomes_one_path_component(name: str) -> None:
-    made = file_name(name)
-    assert len(made.encode()) < 255
-    assert Path("folder", made).parent == Path("folder")
-    assert made not in (".", "..")
-    assert not made.startswith(".")
+    component = file_name(name)
+    assert len(component.encode()) < 255
+    assert Path("folder", component).parent == Path("folder")
+    assert component not in (".", "..")
+    assert not component.startswith(".")
 
 
 @given(one=names, other=names)
@@ -38,7 +38,7 @@ def test_plain_names_stay_as_they_are(tmp_path: Path) -> None:
     assert snapshot == tmp_path / "run-1" / "checkpoints" / "7" / "count[3]"
 
 
-def test_an_input_is_read_again_only_when_its_file_is_another(tmp_path: Path) -> None:
+def test_an_input_is_read_again_only_when_its_file_has_been_replaced(tmp_path: Path) -> None:
     copy = tmp_path / "inputs" / "text"
     copy.parent.mkdir()
     copy.write_bytes(b"one")
@@ -64,7 +64,7 @@ def test_an_input_is_read_again_only_when_its_file_is_another(tmp_path: Path) ->
         inputs.check(wanted, may_continue)
 
 
-def test_a_check_that_was_stopped_says_nothing_and_is_done_the_next_time(tmp_path: Path) -> None:
+def test_a_check_that_was_stopped_reports_nothing_and_is_repeated_the_next_time(tmp_path: Path) -> None:
     copy = tmp_path / "inputs" / "text"
     copy.parent.mkdir()
     copy.write_bytes(b"changed")

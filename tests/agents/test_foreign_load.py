@@ -1,4 +1,4 @@
-"""Load of a host by others: ticks of its cores and the table of its processes, of which the smaller count holds."""
+"""Foreign load of a host: by ticks of its cores or by its process table, whichever is smaller."""
 
 import os
 import subprocess
@@ -16,8 +16,8 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
 
 
-class Minute(MeteredHost):
-    """A recorded host whose clock shows what it is told."""
+class ScriptedHost(MeteredHost):
+    """A host of recorded files whose clock the test sets."""
 
     now_ns = 1
 
@@ -40,11 +40,11 @@ def cores(root: Path, busy_s: float) -> None:
 @pytest.mark.parametrize(
     ("sees_all", "by_process_s", "share"), [(True, 1.0, 0.05), (True, 9.0, 0.4), (False, 1.0, 0.4)]
 )
-def test_the_smaller_count_holds_where_all_processes_are_seen(
+def test_the_smaller_count_is_used_where_all_processes_are_visible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sees_all: bool, by_process_s: float, share: float
 ) -> None:
     monkeypatch.setattr(host_load, "sees_all_processes", lambda proc: sees_all)
-    host = Minute(tmp_path)
+    host = ScriptedHost(tmp_path)
     cores(tmp_path, 100)
     process(tmp_path, 1, 50)
     load = HostLoad(host)
@@ -69,10 +69,10 @@ def test_processes_of_the_run_and_what_ended_before_do_not_count(tmp_path: Path)
     process(tmp_path, 5, 0.25)
     end = all_processes(tmp_path / "proc")
     assert used_by_others(begin, end, [3, 4]) == 1_750_000_000
-    assert used_by_others(begin, end, [3]) == 750_000_000  # no less than what those use that are there
+    assert used_by_others(begin, end, [3]) == 750_000_000  # at least the use of the processes that are left
 
 
-def test_the_table_is_used_on_a_host_that_hides_nothing_only(tmp_path: Path) -> None:
+def test_the_process_table_is_not_used_on_a_host_that_may_hide_processes(tmp_path: Path) -> None:
     (tmp_path / "proc/self/ns").mkdir(parents=True)
     process(tmp_path, 1, 0)
     (tmp_path / "proc/self/ns/pid").touch()

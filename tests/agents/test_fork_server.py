@@ -1,4 +1,4 @@
-"""Where workers come from: a fork server that the agent splits off itself, and the program that takes its place."""
+"""Fork server: forked from the agent at its start, and replaced by a separate program."""
 
 import os
 import signal
@@ -16,8 +16,8 @@ from agents.protocol import Bye, Failed
 pytestmark = pytest.mark.loopback
 
 
-def shown(pid: int) -> str:
-    """The name under which `ps` and `top` show a process."""
+def process_name(pid: int) -> str:
+    """Return the name of a process in `ps` and `top`."""
     return Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
 
 
@@ -25,34 +25,34 @@ def program(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
 
 
-def opened(pid: int) -> set[str]:
-    """What the descriptors of a process are, pipes by their numbers."""
+def open_files(pid: int) -> set[str]:
+    """Return the targets of a process's descriptors, pipes by their numbers."""
     return {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
 
 
-def test_processes_of_a_node_are_told_apart_and_none_but_the_agent_holds_its_channel(start_agent: Any, wordcount: Any):
+def test_processes_of_a_node_have_distinct_names_and_only_the_agent_holds_its_channel(start_agent: Any, wordcount: Any):
     agent = start_agent()
     agent.welcome()
     workers = [report.pid for report in wordcount(agent).start().values()]
     [server], children = agent.children()
     assert sorted(children) == sorted(workers)
-    assert [shown(pid) for pid in (agent.pid, server, *workers)] == [
+    assert [process_name(pid) for pid in (agent.pid, server, *workers)] == [
         "millrace-agent",
         "millrace-server",
         *["millrace-worker"] * len(workers),
     ]
     channel = {f"pipe:[{os.fstat(pipe.fileno()).st_ino}]" for pipe in (agent.process.stdin, agent.process.stdout)}
-    assert channel <= opened(agent.pid)
-    assert not [pid for pid in (server, *workers) if channel & opened(pid)]
+    assert channel <= open_files(agent.pid)
+    assert not [pid for pid in (server, *workers) if channel & open_files(pid)]
 
 
 def loaded(pid: int) -> set[str]:
-    """Stems of the files that a process has in its memory."""
+    """Return the stems of the names of files that a process has mapped."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return {Path(line.split(maxsplit=5)[5]).name.split(".")[0] for line in lines if "/" in line}
 
 
-def test_a_worker_has_nothing_in_its_memory_that_only_its_agent_or_columns_need(start_agent: Any, wordcount: Any):
+def test_a_worker_loads_no_library_that_only_its_agent_or_columns_need(start_agent: Any, wordcount: Any):
     agent = start_agent()
     agent.welcome()
     run = wordcount(agent)
@@ -62,22 +62,22 @@ def test_a_worker_has_nothing_in_its_memory_that_only_its_agent_or_columns_need(
     run.connect(listening)
     run.go()
     agent.expect_progress(lambda p: p.emitted > 0)
-    # Traces and the answer have been written then.
+    # By then, traces and the answer have been written.
     assert any(drained.answers for drained in run.drain())
-    asked = {"_psutil_linux", "libarrow"}
-    assert [asked & loaded(pid) for pid in (agent.pid, server, *workers)] == [{"_psutil_linux"}] + [set()] * 3
+    libraries = {"_psutil_linux", "libarrow"}
+    assert [libraries & loaded(pid) for pid in (agent.pid, server, *workers)] == [{"_psutil_linux"}] + [set()] * 3
 
 
-def test_arrow_is_in_the_memory_of_a_server_once_workers_need_it_for_columns(start_agent: Any, wordcount: Any):
+def test_a_server_loads_arrow_once_workers_need_it_for_columns(start_agent: Any, wordcount: Any):
     agent = start_agent()
     agent.welcome()
     workers = [report.pid for report in wordcount(agent).start(columns=True).values()]
     [server], _ = agent.children()
-    asked = {"pandas", "libarrow", "_multiarray_umath"}
-    assert [asked & loaded(pid) for pid in (agent.pid, server, *workers)] == [set()] + [asked - {"pandas"}] * 3
+    libraries = {"pandas", "libarrow", "_multiarray_umath"}
+    assert [libraries & loaded(pid) for pid in (agent.pid, server, *workers)] == [set()] + [libraries - {"pandas"}] * 3
 
 
-def test_the_first_server_is_split_off_and_when_it_dies_a_program_takes_its_place(start_agent: Any, wordcount: Any):
+def test_the_first_server_is_forked_and_when_it_dies_a_program_replaces_it(start_agent: Any, wordcount: Any):
     agent = start_agent()
     agent.welcome()
     [first], _ = agent.children()
@@ -97,7 +97,7 @@ def test_the_first_server_is_split_off_and_when_it_dies_a_program_takes_its_plac
     assert agent.wait() == 0
 
 
-UNFORKED = """
+FAILING_FORK = """
 import os, sys
 from agents.__main__ import main
 
@@ -109,8 +109,8 @@ sys.exit(main())
 """
 
 
-def test_an_agent_that_cannot_be_forked_when_it_begins_has_its_workers_from_a_program(start_agent: Any, wordcount: Any):
-    agent = start_agent(command=(sys.executable, "-P", "-c", UNFORKED))
+def test_an_agent_that_cannot_fork_at_its_start_gets_its_workers_from_a_program(start_agent: Any, wordcount: Any):
+    agent = start_agent(command=(sys.executable, "-P", "-c", FAILING_FORK))
     agent.welcome()
     listening = wordcount(agent).start()
     assert {program(report.pid)[-2] for report in listening.values()} == {"agents.worker"}
@@ -149,14 +149,14 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("server", ["split off", "a program"])
 def test_a_worker_holds_no_descriptor_that_it_was_not_given(server: str):
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", "-c", DESCRIPTORS, server], capture_output=True, text=True, check=True, timeout=60
     )
     # Number 3 is the listing itself.
-    assert done.stdout.splitlines() == ["0 1 2 3"] * 2
+    assert result.stdout.splitlines() == ["0 1 2 3"] * 2
 
 
-def test_a_server_that_is_killed_with_one_of_its_workers_is_missed_at_once(start_agent: Any, wordcount: Any):
+def test_a_server_that_is_killed_with_one_of_its_workers_is_detected_at_once(start_agent: Any, wordcount: Any):
     agent = start_agent()
     agent.welcome()
     run = wordcount(agent)

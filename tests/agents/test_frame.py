@@ -1,4 +1,4 @@
-"""Frames survive any split of the byte stream, and what is no frame is refused before anything is kept for it."""
+"""Frames: decoded from any split of the byte stream; invalid headers are refused before their payload is buffered."""
 
 from itertools import pairwise
 
@@ -25,7 +25,7 @@ def stamps(draw: st.DrawFn, count: int) -> list[tuple[int, int]]:
 
 @st.composite
 def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
-    """Bytes of a frame and what a reader must make of it."""
+    """Bytes of a frame, and its expected decoded form."""
     stream, sender, receiver = draw(U16), draw(U32), draw(U32)
     kind = draw(st.integers(frame.DATA, frame.PULL))
     if kind == frame.DATA:
@@ -68,8 +68,8 @@ def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
     return frame.end(stream, EPOCH, sender, receiver), (kind, stream, sender, receiver)
 
 
-def seen(received: frame.Frame) -> tuple:
-    """A frame in the terms of `frames`; its payload copied before the next bytes come."""
+def decoded(received: frame.Frame) -> tuple:
+    """Return a frame in the form of `frames`; copy its payload, because the buffer is reused."""
     kind, stream, sender, receiver = received.kind, received.stream, received.sender, received.receiver
     assert received.epoch == EPOCH
     if kind == frame.DATA:
@@ -98,7 +98,7 @@ def pieces(data: bytes, borders: list[int]) -> list[bytes]:
 def test_frames_come_back_in_order_however_the_bytes_are_split(sent: list[tuple[bytes, tuple]], borders: list) -> None:
     reader = FrameReader(EPOCH)
     stream = b"".join(written for written, _ in sent)
-    got = [seen(received) for piece in pieces(stream, borders) for received in reader.feed(piece)]
+    got = [decoded(received) for piece in pieces(stream, borders) for received in reader.feed(piece)]
     assert got == [expected for _, expected in sent]
 
 
@@ -109,13 +109,13 @@ def test_byte_by_byte_a_frame_appears_with_its_last_byte(first: tuple[bytes, tup
     appeared = []
     stream = first[0] + second[0]
     for at in range(len(stream)):
-        appeared += [(at + 1, seen(received)) for received in reader.feed(stream[at : at + 1])]
+        appeared += [(at + 1, decoded(received)) for received in reader.feed(stream[at : at + 1])]
     assert appeared == [(len(first[0]), first[1]), (len(stream), second[1])]
 
 
 @settings(deadline=None, max_examples=100)
 @given(frames(), st.data())
-def test_a_torn_frame_is_kept_back(written: tuple[bytes, tuple], data: st.DataObject) -> None:
+def test_an_incomplete_frame_is_not_returned(written: tuple[bytes, tuple], data: st.DataObject) -> None:
     whole, _ = written
     torn = whole[: data.draw(st.integers(0, len(whole) - 1))]
     assert list(FrameReader(EPOCH).feed(torn)) == []
@@ -198,7 +198,7 @@ HEADERS = st.builds(
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.binary(max_size=80) | HEADERS, max_size=10))
-def test_rubbish_is_refused_or_awaited(rubbish: list[bytes]) -> None:
+def test_rubbish_is_refused_or_buffered_as_an_incomplete_frame(rubbish: list[bytes]) -> None:
     reader, fed, read = FrameReader(EPOCH), 0, 0
     try:
         for piece in rubbish:
@@ -221,7 +221,7 @@ def test_a_flipped_bit_in_a_header_never_gives_the_same_frame(written: tuple, at
     flipped = bytearray(whole)
     flipped[at] ^= 1 << bit
     try:
-        got = [seen(received) for received in FrameReader(EPOCH).feed(flipped)]
+        got = [decoded(received) for received in FrameReader(EPOCH).feed(flipped)]
     except FrameError:
         return
     assert expected not in got
@@ -263,17 +263,17 @@ def test_a_payload_of_the_largest_size_arrives_in_pieces() -> None:
     stream = b"".join(frame.data(1, EPOCH, 2, 3, 9, [rows])) + frame.end(1, EPOCH, 2, 3)
     reader = FrameReader(EPOCH)
     got = [
-        seen(received) for piece in pieces(stream, [10, 24, 1_000_003, 9_999_999]) for received in reader.feed(piece)
+        decoded(received) for piece in pieces(stream, [10, 24, 1_000_003, 9_999_999]) for received in reader.feed(piece)
     ]
     assert got == [(frame.DATA, 1, 2, 3, 9, 0, [], rows), (frame.END, 1, 2, 3)]
 
 
 @pytest.mark.parametrize("size", [0, 1, frame.STATE_BYTES - 1, frame.STATE_BYTES, frame.STATE_BYTES + 1, 5_000_000])
-def test_a_state_of_any_size_comes_in_frames_within_their_limit_of_which_the_last_says_so(size: int) -> None:
+def test_a_state_of_any_size_is_split_into_frames_within_the_limit_and_the_last_is_flagged(size: int) -> None:
     state = bytes(at * 7 % 251 for at in range(1_000)) * (size // 1_000 + 1)
     written = list(frame.state(EPOCH, 9, state[:size]))
     reader = FrameReader(EPOCH)
-    got = [seen(received) for piece in written for received in reader.feed(piece)]
+    got = [decoded(received) for piece in written for received in reader.feed(piece)]
     assert b"".join(payload for *_, payload in got) == state[:size]
     assert [flags for *_, flags, _, _ in got] == [0] * (len(got) - 1) + [frame.LAST]
     assert all((kind, sender, receiver) == (frame.STATE, 9, 9) for kind, _, sender, receiver, *_ in got)

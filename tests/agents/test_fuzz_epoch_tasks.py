@@ -1,4 +1,4 @@
-"""Frames that are well-formed and senseless, from a peer that knows the key: taken, or refused in words."""
+"""Well-formed but senseless frames from a peer that knows the key: accepted, or refused with a message."""
 
 from random import Random
 
@@ -30,7 +30,7 @@ ROWS = 12
 BARRIER = 1
 
 MOST_SWEEPS = 2_000
-"""So often everything may happen once in a run of so few rows; more would be one that never comes to rest."""
+"""Limit of sweeps for a run of so few rows; a run that needs more never becomes idle."""
 
 
 def operator(component: str) -> Operator:
@@ -75,7 +75,7 @@ def senseless(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def likely(draw: st.DrawFn) -> bytes:
-    """A frame on a channel that exists, as somebody would send who knows the plan."""
+    """A frame on an existing channel, as from a peer that knows the plan."""
     kind = draw(st.integers(frame.DATA, frame.TICK))
     flags, count, payload = draw(payloads(kind))
     length = draw(small) if kind == frame.CREDIT else len(payload)
@@ -83,19 +83,19 @@ def likely(draw: st.DrawFn) -> bytes:
     return frame.HEADER.pack(kind, flags, stream, SPEC.epoch, sender, receiver, count, length) + payload
 
 
-def let_in(run: ScriptedRun, place: Slot, peer: int, data: bytes) -> None:
-    """Bytes of a peer arrive at a worker."""
+def deliver(run: ScriptedRun, place: Slot, peer: int, data: bytes) -> None:
+    """Deliver bytes of a peer to a worker."""
     worker = run.workers[place]
     for received in FrameReader(SPEC.epoch).feed(data):
         worker.tasks.take(received, peer)
 
 
-def rest(run: ScriptedRun, random: Random) -> None:
-    """Let everything happen until nothing more does."""
+def run_until_idle(run: ScriptedRun, random: Random) -> None:
+    """Sweep until nothing changes."""
     for _ in range(MOST_SWEEPS):
         if not run.sweep(random) and not run.sweep(random, 10**9):
             return
-    pytest.fail("it never comes to rest")
+    pytest.fail("the run does not become idle")
 
 
 @settings(deadline=None, max_examples=150)
@@ -103,22 +103,22 @@ def rest(run: ScriptedRun, random: Random) -> None:
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2), senseless() | likely()), max_size=4),
     st.integers(0, 2**32),
 )
-def test_whatever_a_peer_sends_the_worker_goes_on_or_fails_in_words(sent: list, seed: int) -> None:
+def test_whatever_a_peer_sends_the_worker_continues_or_fails_with_a_message(sent: list, seed: int) -> None:
     random = Random(seed)  # noqa: S311 - it must be repeatable
     with scripted_run(SPEC, operator) as run:
         try:
             for sweeps, victim, data in sent:
                 for _ in range(sweeps):
                     run.sweep(random)
-                let_in(run, SPEC.workers[victim], random.choice([p for p in range(3) if p != victim]), data)
-            rest(run, random)
+                deliver(run, SPEC.workers[victim], random.choice([p for p in range(3) if p != victim]), data)
+            run_until_idle(run, random)
         except MillraceError as fault:
             assert str(fault)  # noqa: PT017 - most examples raise, and some need not
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.booleans(), st.lists(st.tuples(st.integers(0, 8), senseless() | likely()), max_size=3), st.integers(0, 2**32))
-def test_so_it_is_while_executors_move(cut: bool, sent: list, seed: int) -> None:
+def test_a_worker_continues_or_fails_with_a_message_while_executors_move(cut: bool, sent: list, seed: int) -> None:
     random = Random(seed)  # noqa: S311 - it must be repeatable
     prepare = Prepare(epoch=1, barrier=BARRIER, moves=(Move("b[0]", C), Move("s[1]", A)), workers=SPEC.workers)
     with scripted_run(SPEC, operator) as run:
@@ -129,12 +129,12 @@ def test_so_it_is_while_executors_move(cut: bool, sent: list, seed: int) -> None
                 for _ in range(sweeps):
                     run.sweep(random)
                 victim = random.randrange(3)
-                let_in(run, SPEC.workers[victim], random.choice([p for p in range(3) if p != victim]), data)
+                deliver(run, SPEC.workers[victim], random.choice([p for p in range(3) if p != victim]), data)
                 if number == 0:
-                    then = Cut(epoch=1, barrier=BARRIER, tick=0) if cut else Abandon(epoch=1, barrier=BARRIER)
+                    command = Cut(epoch=1, barrier=BARRIER, tick=0) if cut else Abandon(epoch=1, barrier=BARRIER)
                     for place in SPEC.workers:
-                        run.command(place, then)
-            rest(run, random)
+                        run.command(place, command)
+            run_until_idle(run, random)
         except MillraceError as fault:
             assert str(fault)  # noqa: PT017 - most examples raise, and some need not
 
@@ -154,21 +154,21 @@ def test_so_it_is_while_executors_move(cut: bool, sent: list, seed: int) -> None
         (frame.credit(0, 1, 0, 4, 1, 0), "does not come this way"),
     ],
 )
-def test_what_would_hold_a_channel_up_for_ever_is_refused_as_it_arrives(data: bytes, why: str) -> None:
+def test_frames_that_would_block_a_channel_forever_are_refused_on_arrival(data: bytes, why: str) -> None:
     with scripted_run(SPEC, operator) as run, pytest.raises(FrameError, match=why):
-        let_in(run, C, 0, data)
+        deliver(run, C, 0, data)
 
 
 def test_a_second_barrier_on_one_channel_and_one_of_another_number_are_refused() -> None:
     for second, why in ((1, "barrier 1 behind 1"), (2, "barrier 2, which has not been prepared")):
         with scripted_run(SPEC, operator) as run:
             run.command(C, Prepare(epoch=1, barrier=1, store=True, workers=SPEC.workers))
-            let_in(run, C, 0, frame.barrier(1, 1, 2, 4, 1))
+            deliver(run, C, 0, frame.barrier(1, 1, 2, 4, 1))
             with pytest.raises(FrameError, match=why):
-                let_in(run, C, 0, frame.barrier(1, 1, 2, 4, second))
+                deliver(run, C, 0, frame.barrier(1, 1, 2, 4, second))
 
 
-def test_state_is_only_taken_from_where_the_executor_leaves_and_only_whole() -> None:
+def test_state_is_accepted_only_from_the_former_worker_and_only_complete() -> None:
     prepare = Prepare(epoch=1, barrier=1, moves=(Move("b[0]", C),), workers=SPEC.workers)
     for peer, data, why in (
         (1, b"x" * 60, "does not move here"),
@@ -178,4 +178,4 @@ def test_state_is_only_taken_from_where_the_executor_leaves_and_only_whole() -> 
         with scripted_run(SPEC, operator) as run:
             run.command(C, prepare)
             with pytest.raises(RunError, match=why):
-                let_in(run, C, peer, b"".join(frame.state(1, 2, data)))
+                deliver(run, C, peer, b"".join(frame.state(1, 2, data)))

@@ -1,4 +1,4 @@
-"""Nothing that comes over the wire takes more memory than it brought, makes anything but plain values, or is run."""
+"""Input from the network: takes no more memory than its size, gives plain values only, and is never executed."""
 
 import ast
 import tracemalloc
@@ -28,7 +28,7 @@ HUGE = 2**32 - 1
 
 @contextmanager
 def at_most(nbytes: int) -> Iterator[None]:
-    """No more than so much memory may be taken at any moment."""
+    """Assert that peak memory stays below `nbytes`."""
     tracemalloc.start()
     try:
         yield
@@ -53,7 +53,7 @@ def mutated(data: bytes, changes: list[tuple[int, int]]) -> bytes:
 
 
 @pytest.mark.parametrize("kind", [frame.DATA, frame.STATE])
-def test_a_header_that_promises_much_takes_no_memory_for_it(kind: int) -> None:
+def test_a_header_with_a_large_size_takes_no_memory_for_it(kind: int) -> None:
     length = frame.MAX_PAYLOAD if kind == frame.DATA else frame.STATE_BYTES
     count = frame.MAX_ROWS if kind == frame.DATA else 0
     header = frame.HEADER.pack(kind, 0, 0, EPOCH, 1, 2, count, length)
@@ -64,7 +64,7 @@ def test_a_header_that_promises_much_takes_no_memory_for_it(kind: int) -> None:
             assert list(reader.feed(bytes(1000))) == []
 
 
-def test_a_batch_that_promises_much_takes_no_memory_for_it() -> None:
+def test_a_batch_with_a_large_size_takes_no_memory_for_it() -> None:
     for head, count in (
         (b"\xdd\xff\xff\xff\xff", HUGE),
         (b"\xdd\x00\x10\x00\x00", frame.MAX_ROWS),
@@ -77,13 +77,13 @@ def test_a_batch_that_promises_much_takes_no_memory_for_it() -> None:
 
 
 @pytest.mark.parametrize("byte", [b"\x91", b"\x81", b"\x95", b"\xc7", b"\xdd\0\0\0\1"])
-def test_depth_without_end_is_refused_at_its_first_level(byte: bytes) -> None:
+def test_unbounded_nesting_is_refused_at_its_first_level(byte: bytes) -> None:
     data = b"\x91" + byte * 200_000
     with at_most(100_000), pytest.raises(CodecError):
         CODEC.decode(data, 1)
 
 
-def test_stamps_that_promise_much_take_no_memory_for_it() -> None:
+def test_stamps_with_a_large_count_take_no_memory_for_it() -> None:
     payload = HUGE.to_bytes(4, "little") + bytes(40)
     received = frame.Frame(frame.DATA, frame.STAMPED, 0, EPOCH, 1, 2, 1, len(payload), memoryview(payload))
     with at_most(20_000), pytest.raises(FrameError):
@@ -133,19 +133,19 @@ def test_a_stream_of_frames_with_other_bytes_gives_frames_within_limits_or_an_er
 
 @settings(deadline=None, max_examples=200)
 @given(mutations, st.booleans())
-def test_a_handshake_with_other_bytes_opens_nothing(changes: list, in_answer: bool) -> None:
-    opened, asked = Connector(b"k" * 32, "r", EPOCH, 0, 1), Acceptor(b"k" * 32, "r", EPOCH, 1)
-    hello = opened.hello()
+def test_a_handshake_with_other_bytes_fails(changes: list, in_answer: bool) -> None:
+    connector, acceptor = Connector(b"k" * 32, "r", EPOCH, 0, 1), Acceptor(b"k" * 32, "r", EPOCH, 1)
+    hello = connector.hello()
     try:
         changed = hello if in_answer else mutated(hello, changes)
-        answer = asked.receive(changed)
-        told = mutated(answer, changes) if in_answer else answer
-        proof = opened.receive(told)
-        asked.receive(proof)
+        answer = acceptor.receive(changed)
+        received = mutated(answer, changes) if in_answer else answer
+        proof = connector.receive(received)
+        acceptor.receive(proof)
     except HandshakeError:
-        assert not (opened.done and asked.done)
+        assert not (connector.done and acceptor.done)
         return
-    assert asked.done == (changed == hello and told == answer)
+    assert acceptor.done == (changed == hello and received == answer)
 
 
 @settings(deadline=None, max_examples=200)

@@ -1,4 +1,4 @@
-"""Runs that follow a communication schedule: whatever happens, nothing leaves out of its time slot, and all arrives."""
+"""Runs with a communication schedule: under any faults, tuples leave only in their time slot, and all arrive."""
 
 from collections import Counter, defaultdict
 from random import Random
@@ -31,14 +31,14 @@ RANDOM, SEEDS = st.randoms(use_true_random=False), st.integers(0, 2**32)
 
 
 def seeds(some: range, others: range) -> pytest.MarkDecorator:
-    """Play some with `-m long`, in which everything happens that the test asks for, and the others with `-m soak`."""
+    """Run some seeds with `-m long`, which show all outcomes that the test requires, and the others with `-m soak`."""
     sets = [pytest.param(some, marks=pytest.mark.long), pytest.param(others, marks=pytest.mark.soak)]
     return pytest.mark.parametrize("seeds", sets, ids=str)
 
 
 @SETTINGS
 @given(RANDOM, SEEDS)
-def test_nothing_leaves_out_of_its_time_slot_and_all_of_it_arrives(random: Random, seed: int) -> None:
+def test_tuples_leave_only_in_their_time_slot_and_all_arrive(random: Random, seed: int) -> None:
     cluster, checker = run_and_check(GatedRun(random, seed, disturbed=False))
     assert not checker.in_flight
     assert {record.epoch for record in cluster.slots} == {1}
@@ -46,7 +46,7 @@ def test_nothing_leaves_out_of_its_time_slot_and_all_of_it_arrives(random: Rando
 
 @SETTINGS
 @given(RANDOM, SEEDS)
-def test_a_gated_run_outlives_kills_and_begins_again_with_slot_0(random: Random, seed: int) -> None:
+def test_a_gated_run_survives_kills_and_restarts_with_slot_0(random: Random, seed: int) -> None:
     run_and_check(GatedRun(random, seed, disturbed=True))
 
 
@@ -73,7 +73,7 @@ def test_schedules_change_while_nodes_join_and_leave_and_while_something_is_kill
 
 
 @pytest.mark.long
-def test_answers_are_right_when_a_worker_is_killed_in_the_midst_of_a_change() -> None:
+def test_answers_are_right_when_a_worker_is_killed_during_a_change() -> None:
     happened: Counter[str] = Counter()
     for seed in range(30):
         run = GatedRun(Random(seed), seed, disturbed=True, changing=True)  # noqa: S311 - it must be repeatable
@@ -114,7 +114,7 @@ def test_the_next_rows_travel_while_the_last_ones_are_processed() -> None:
 
 
 @seeds(range(12), range(12, 24))
-def test_checkpoints_recoveries_lost_nodes_and_moves_happen_in_such_runs(seeds: range) -> None:
+def test_checkpoints_recoveries_lost_nodes_and_moves_happen_in_gated_runs(seeds: range) -> None:
     happened: Counter[str] = Counter()
     for seed in seeds:
         cluster, _ = run_and_check(GatedRun(Random(seed), seed, disturbed=seed % 2 == 1))  # noqa: S311 - it must be repeatable
@@ -151,11 +151,11 @@ CHAIN = Topology(
     ),
 )
 LETTERS = dict(zip((executor.name for executor in CHAIN.executors), "LMNABCDEFGHIJK", strict=True))
-MEETINGS = {
+EXPECTED_TRANSFERS = {
     0: ("L>D M>A N>C", "D>F A>G B>E", "F>J G>K E>H"),
     1: ("L>B M>D N>A", "A>F B>G C>E", "F>H G>J E>I"),
 }
-"""Step -> by stage, who sends to whom, as printed."""
+"""Step -> sender and receiver by stage, as published."""
 
 
 def test_gates_open_as_in_the_worked_example_of_pipeline_linear() -> None:
@@ -173,15 +173,15 @@ def test_gates_open_as_in_the_worked_example_of_pipeline_linear() -> None:
     run.rate, run.stop_ns, run.limits = {"kind": "max"}, 10**12, Limits(window_rows=40, window_bytes=10**6)
     cluster, checker = run_and_check(run)
 
-    seen: dict[tuple[int, int], set[str]] = defaultdict(set)
+    transfers: dict[tuple[int, int], set[str]] = defaultdict(set)
     for (_, number), pairs in checker.pairs.items():
         for sender, receiver in pairs:
             stage = int(sender[1])
-            seen[(number - stage) % 8, stage].add(f"{LETTERS[sender]}>{LETTERS[receiver]}")
-    assert {step for step, _ in seen} == {0, 1, 2, 3}
-    for step, stages in MEETINGS.items():
+            transfers[(number - stage) % 8, stage].add(f"{LETTERS[sender]}>{LETTERS[receiver]}")
+    assert {step for step, _ in transfers} == {0, 1, 2, 3}
+    for step, stages in EXPECTED_TRANSFERS.items():
         for stage, pairs in enumerate(stages):
-            assert seen[step, stage] == set(pairs.split())
+            assert transfers[step, stage] == set(pairs.split())
     first = [record.steps for record in cluster.slots[:11]]
     assert first[:4] == ["0 - -", "1 0 -", "2 1 0", "3 2 1"]
     assert first[8:] == ["0 7 6", "1 0 7", "2 1 0"]

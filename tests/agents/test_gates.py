@@ -17,8 +17,8 @@ from workloads.operators import Row
 PART = 3
 
 
-class Out:
-    """A gated channel and what has arrived at its other end."""
+class GatedChannel:
+    """A gated channel and the deliveries at its other end."""
 
     def __init__(self, number: int = 1, window: int = 100) -> None:
         self.flush_timer = FlushTimer()
@@ -48,7 +48,7 @@ def rows_of(*numbers: int) -> list[Row]:
 
 
 def test_neither_a_full_batch_nor_age_nor_credit_opens_a_gate() -> None:
-    out = Out()
+    out = GatedChannel()
     out.outgoing.add(rows_of(*range(5000)))
     out.flush_timer.now_ns = 10 * FLUSH_AGE_NS
     out.flush_timer.flush_old()
@@ -58,7 +58,7 @@ def test_neither_a_full_batch_nor_age_nor_credit_opens_a_gate() -> None:
 
 
 def test_an_open_gate_lets_a_part_pass_and_keeps_the_rest_with_its_stamps() -> None:
-    out = Out()
+    out = GatedChannel()
     out.outgoing.add(rows_of(0, 1, 2, 3, 4), [(1, 11), (4, 44)])
     assert out.outgoing.release(PART) == 3
     assert out.arrived == rows_of(0, 1, 2)
@@ -70,7 +70,7 @@ def test_an_open_gate_lets_a_part_pass_and_keeps_the_rest_with_its_stamps() -> N
 
 
 def test_a_part_is_no_larger_than_the_credit() -> None:
-    out = Out(window=2)
+    out = GatedChannel(window=2)
     out.outgoing.add(rows_of(0, 1, 2))
     assert out.outgoing.room == 0
     assert [out.outgoing.release(PART), out.outgoing.release(PART)] == [2, 0]
@@ -79,7 +79,7 @@ def test_a_part_is_no_larger_than_the_credit() -> None:
 
 
 def test_marks_need_no_gate_but_keep_their_place_behind_the_rows() -> None:
-    out = Out()
+    out = GatedChannel()
     out.outgoing.mark(Barrier(1))
     assert out.arrived == [Barrier(1)]
     out.outgoing.add(rows_of(0, 1, 2, 3))
@@ -94,21 +94,21 @@ def test_marks_need_no_gate_but_keep_their_place_behind_the_rows() -> None:
 
 
 def test_a_full_outbox_blocks() -> None:
-    out = Out()
+    out = GatedChannel()
     out.outgoing.add(rows_of(*range(OUTBOX_PARTS * PART - 1)))
     assert not out.outgoing.blocked
     out.outgoing.add(rows_of(99))
     assert out.outgoing.blocked
 
 
-def pool_of(count: int) -> tuple[Pool, list[Out], GatedRouter]:
-    outs = [Out(number) for number in range(1, count + 1)]
+def pool_of(count: int) -> tuple[Pool, list[GatedChannel], GatedRouter]:
+    outs = [GatedChannel(number) for number in range(1, count + 1)]
     channels: list[Outgoing] = [out.outgoing for out in outs]
     pool = Pool(channels, 0)
     return pool, outs, GatedRouter("a[0]", {"default": [pool]}, channels)
 
 
-def open_to(pool: Pool, outs: Sequence[Out], *opened: int) -> None:
+def open_to(pool: Pool, outs: Sequence[GatedChannel], *opened: int) -> None:
     """A time slot in which the gates to these executors are open."""
     channels = [outs[at].outgoing for at in opened]
     pool.distribute(lambda channel: channel in channels)
@@ -183,7 +183,7 @@ def test_every_shuffled_row_arrives_once_and_in_order(script: list[int | set[int
 
 
 def test_a_keyed_row_waits_although_other_gates_are_open() -> None:
-    outs = [Out(1), Out(2)]
+    outs = [GatedChannel(1), GatedChannel(2)]
     router = GatedRouter("a[0]", {"default": [Global(outs[0].outgoing)]}, [out.outgoing for out in outs])
     router.emit({"default": rows_of(0)})
     outs[1].outgoing.release(PART)

@@ -1,4 +1,4 @@
-"""Key groups that are copied ahead of a scaling: only those that leave, in small pieces, whatever comes meanwhile."""
+"""Pre-copy of key groups before a scaling: only groups that leave are copied, in small pieces, while rows arrive."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -95,7 +95,7 @@ def test_counts_are_exact_when_words_come_while_their_groups_leave_and_others_ar
     random = Random(seed)  # noqa: S311 - it must be repeatable
     owners = [random.choice([0, 1]) for _ in range(KEY_GROUPS)]
     after = [random.choice([0, 1, 2]) for _ in range(KEY_GROUPS)]
-    work = [kind(), kind()]
+    counts = [kind(), kind()]
     staged = [kind(), kind(), kind()]
     copies: list[DividedState] = []
     begin, end = sorted((random.randint(0, len(batches)), random.randint(0, len(batches))))
@@ -107,7 +107,7 @@ def test_counts_are_exact_when_words_come_while_their_groups_leave_and_others_ar
                     {at: STAYS if after[at] == index else after[at] for at in range(KEY_GROUPS) if owners[at] == index}
                     for index in (0, 1)
                 ]
-                copies = [DividedState(f"count[{i}]", work[i], 1, receivers[i]) for i in (0, 1)]
+                copies = [DividedState(f"count[{i}]", counts[i], 1, receivers[i]) for i in (0, 1)]
             for index, copy in enumerate(copies if at < end else ()):
                 for receiver in {0, 1, 2} - {index}:
                     if random.random() < 0.7 and copy.has(receiver):
@@ -117,30 +117,30 @@ def test_counts_are_exact_when_words_come_while_their_groups_leave_and_others_ar
                     for receiver, rest in copy.rests().items():
                         staged[receiver].restore_keys(rest)
                     copy.release()
-                work.append(kind())
-                for count, arrived in zip(work, staged, strict=True):
+                counts.append(kind())
+                for count, arrived in zip(counts, staged, strict=True):
                     count.absorb(arrived)
             for word in words:
                 owner = (owners if at < end else after)[group(word)]
-                work[owner].process(Batch("split", "default", [(word,) if kind is Count else (word, 1)]))
+                counts[owner].process(Batch("split", "default", [(word,) if kind is Count else (word, 1)]))
             expected.update(words)
-    found = [pair for count in work for pair in count.answer()]
+    found = [pair for count in counts for pair in count.answer()]
     assert len(found) == len(dict(found))
     assert dict(found) == expected
 
 
-def test_executors_that_stay_keep_their_operators_and_get_and_give_only_what_changes(tmp_path: Path) -> None:
-    handed: list[int] = []
+def test_executors_that_stay_keep_their_operators_and_exchange_only_what_changes(tmp_path: Path) -> None:
+    rest_sizes: list[int] = []
     hand_over = GroupTransfer.hand_over
 
-    def noted(self, running, ahead):
+    def recorded_hand_over(self, running, ahead):
         rests, cpu_ns = hand_over(self, running, ahead)
-        handed.extend(map(len, rests.values()))
+        rest_sizes.extend(map(len, rests.values()))
         return rests, cpu_ns
 
     scaled = LiveScalingRun(wordcount(tmp_path), tmp_path / "inputs", 4)
     with (
-        mock.patch.object(GroupTransfer, "hand_over", noted),
+        mock.patch.object(GroupTransfer, "hand_over", recorded_hand_over),
         scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run,
     ):
         scaled.sweep(run, 20)
@@ -150,8 +150,8 @@ def test_executors_that_stay_keep_their_operators_and_get_and_give_only_what_cha
         after = {name: running.operator for name, running in run.executors.items()}
         assert {name for name in after if before.get(name) is not after[name]} == {"count[4]"}
         # The last round was small, or ended with as much as there was.
-        assert len(handed) == 4
-        assert sum(handed) < sum(whole.values()) / 5
+        assert len(rest_sizes) == 4
+        assert sum(rest_sizes) < sum(whole.values()) / 5
         parts = {report.executor: report.state_bytes for report in scaled.reports}
         # No state: only counts and times.
         assert all(parts[f"count[{at}]"] < 30 for at in range(4))
@@ -163,7 +163,7 @@ def test_executors_that_stay_keep_their_operators_and_get_and_give_only_what_cha
         assert scaled.verdict(run).passed
 
 
-def test_an_executor_that_gives_nothing_looks_at_none_of_its_keys() -> None:
+def test_an_executor_that_sends_no_groups_does_not_list_its_keys() -> None:
     count = counted(["call", "me"])
     with mock.patch.object(Count, "state_keys", side_effect=AssertionError):
         copy = DividedState("count[0]", count, 1, dict.fromkeys(range(KEY_GROUPS)))
@@ -173,7 +173,7 @@ def test_an_executor_that_gives_nothing_looks_at_none_of_its_keys() -> None:
     assert dict(count.answer()) == {"call": 1, "me": 1}
 
 
-def test_a_request_for_what_an_executor_does_not_give_is_refused(tmp_path: Path) -> None:
+def test_a_request_for_state_that_an_executor_does_not_send_is_refused(tmp_path: Path) -> None:
     scaled = LiveScalingRun(wordcount(tmp_path), tmp_path / "inputs", 1)
     after = rescaled_live(scaled.spec, Scaling({"count": 3}))
     with scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run:

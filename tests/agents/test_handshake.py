@@ -26,50 +26,50 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
     return [*parts, data[at:]]
 
 
-def shake(opened: Connector, asked: Acceptor, sizes: list[int] | None = None, after: bytes = b"") -> None:
-    """Play a handshake with every message cut into pieces, and `after` glued to the connector's proof."""
+def shake(connecting: Connector, accepting: Acceptor, sizes: list[int] | None = None, after: bytes = b"") -> None:
+    """Perform a handshake with every message cut into pieces, and `after` appended to the connector's proof."""
     sizes = sizes or []
-    answer = b"".join(asked.receive(piece) for piece in cut(opened.hello(), sizes))
-    proof = b"".join(opened.receive(piece) for piece in cut(answer, sizes))
-    assert opened.done
-    assert not asked.done
+    answer = b"".join(accepting.receive(piece) for piece in cut(connecting.hello(), sizes))
+    proof = b"".join(connecting.receive(piece) for piece in cut(answer, sizes))
+    assert connecting.done
+    assert not accepting.done
     for piece in cut(proof + after, sizes):
-        if asked.done:
+        if accepting.done:
             break
-        assert asked.receive(piece) == b""
+        assert accepting.receive(piece) == b""
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 40), max_size=20))
 def test_two_workers_of_a_run_agree_however_their_bytes_are_split(sizes: list[int]) -> None:
-    opened, asked = connector(), acceptor()
-    shake(opened, asked, sizes)
-    assert opened.done
-    assert asked.done
-    assert asked.peer == 0
-    assert (opened.rest, asked.rest) == (b"", b"")
+    connecting, accepting = connector(), acceptor()
+    shake(connecting, accepting, sizes)
+    assert connecting.done
+    assert accepting.done
+    assert accepting.peer == 0
+    assert (connecting.rest, accepting.rest) == (b"", b"")
 
 
 @pytest.mark.parametrize("number", [1, 3, 4, 2**32 - 1])
-def test_a_worker_is_heard_whatever_its_number_because_workers_may_be_added(number: int) -> None:
-    asked = acceptor()
-    shake(connector(me=number), asked)
-    assert asked.done
-    assert asked.peer == number
+def test_a_worker_of_any_number_is_accepted_because_workers_may_be_added(number: int) -> None:
+    accepting = acceptor()
+    shake(connector(me=number), accepting)
+    assert accepting.done
+    assert accepting.peer == number
 
 
 def test_bytes_behind_the_proof_are_kept_for_the_first_frames() -> None:
-    opened, asked = connector(), acceptor()
-    shake(opened, asked, after=b"first frame")
-    assert asked.done
-    assert asked.rest == b"first frame"
+    connecting, accepting = connector(), acceptor()
+    shake(connecting, accepting, after=b"first frame")
+    assert accepting.done
+    assert accepting.rest == b"first frame"
 
 
 def test_messages_have_the_sizes_that_the_documentation_gives() -> None:
-    opened, asked = connector(), acceptor()
-    hello = opened.hello()
-    answer = asked.receive(hello)
-    proof = opened.receive(answer)
+    connecting, accepting = connector(), acceptor()
+    hello = connecting.hello()
+    answer = accepting.receive(hello)
+    proof = connecting.receive(answer)
     assert (len(hello), len(answer), len(proof)) == (HELLO_BYTES, ANSWER_BYTES, PROOF_BYTES)
 
 
@@ -83,36 +83,36 @@ def test_messages_have_the_sizes_that_the_documentation_gives() -> None:
         (connector(peer=2**32 - 1), "another worker"),
     ],
 )
-def test_a_hello_for_somebody_else_is_refused_without_an_answer(opened: Connector, why: str) -> None:
+def test_a_hello_for_another_worker_or_epoch_is_refused_without_an_answer(opened: Connector, why: str) -> None:
     with pytest.raises(HandshakeError, match=why):
         acceptor().receive(opened.hello())
 
 
 @pytest.mark.parametrize("opened", [connector(key=b"x" * 32), connector(run="r2"), connector(key=b"")])
-def test_who_does_not_know_the_key_or_the_run_is_refused_by_both_sides(opened: Connector) -> None:
-    asked = acceptor()
+def test_a_peer_with_another_key_or_run_is_refused_by_both_sides(opened: Connector) -> None:
+    accepting = acceptor()
     with pytest.raises(HandshakeError, match="connecting side"):
-        asked.receive(opened.hello())
-    assert asked.peer == -1
+        accepting.receive(opened.hello())
+    assert accepting.peer == -1
     answer = acceptor().receive(connector().hello())
     with pytest.raises(HandshakeError, match="accepting side"):
         opened.receive(answer)
     assert not opened.done
 
 
-def test_another_version_is_named() -> None:
+def test_another_version_is_refused() -> None:
     hello = bytearray(connector().hello())
     hello[4] += 1
     with pytest.raises(HandshakeError, match="version"):
         acceptor().receive(bytes(hello))
 
 
-def test_a_recorded_handshake_is_worth_nothing_against_a_new_acceptor() -> None:
-    opened, asked = connector(), acceptor()
-    hello = opened.hello()
-    proof = opened.receive(asked.receive(hello))
-    asked.receive(proof)
-    assert asked.done
+def test_a_replayed_handshake_is_refused_by_a_new_acceptor() -> None:
+    connecting, accepting = connector(), acceptor()
+    hello = connecting.hello()
+    proof = connecting.receive(accepting.receive(hello))
+    accepting.receive(proof)
+    assert accepting.done
     again = acceptor()
     again.receive(hello)
     with pytest.raises(HandshakeError, match="key"):
@@ -120,31 +120,31 @@ def test_a_recorded_handshake_is_worth_nothing_against_a_new_acceptor() -> None:
     assert not again.done
 
 
-def test_a_recorded_answer_is_worth_nothing_against_a_new_connector() -> None:
-    opened, asked = connector(), acceptor()
-    answer = asked.receive(opened.hello())
+def test_a_replayed_answer_is_refused_by_a_new_connector() -> None:
+    connecting, accepting = connector(), acceptor()
+    answer = accepting.receive(connecting.hello())
     with pytest.raises(HandshakeError, match="key"):
         connector().receive(answer)
 
 
 def test_an_acceptors_own_proof_cannot_be_reflected_to_it() -> None:
-    asked = acceptor()
-    answer = asked.receive(connector().hello())
+    accepting = acceptor()
+    answer = accepting.receive(connector().hello())
     with pytest.raises(HandshakeError, match="key"):
-        asked.receive(answer[-PROOF_BYTES:])
+        accepting.receive(answer[-PROOF_BYTES:])
 
 
-def test_a_second_connection_gives_no_proof_for_the_first() -> None:
-    # A stranger between asks the acceptor twice and plays one connection's proof into the other.
-    opened, first, second = connector(), acceptor(), acceptor()
-    hello = opened.hello()
+def test_the_proof_of_one_connection_is_refused_on_another() -> None:
+    # An attacker in the middle opens two connections to the acceptor and sends the proof of one on the other.
+    connecting, first, second = connector(), acceptor(), acceptor()
+    hello = connecting.hello()
     second.receive(hello)
-    proof = opened.receive(first.receive(hello))
+    proof = connecting.receive(first.receive(hello))
     with pytest.raises(HandshakeError, match="key"):
         second.receive(proof)
 
 
-def test_a_hello_for_one_worker_is_none_for_another() -> None:
+def test_a_hello_that_is_redirected_to_another_worker_is_refused() -> None:
     # Both have number 2 and 3 among the run's workers; the hello is redirected.
     hello = bytearray(connector(peer=2).hello())
     hello[13:17] = (3).to_bytes(4, "little")
@@ -163,22 +163,22 @@ def test_a_hello_with_one_other_byte_gets_no_answer(at: int) -> None:
 @settings(deadline=None, max_examples=150)
 @given(st.integers(0, ANSWER_BYTES - 1), st.integers(0, 7), st.booleans())
 def test_one_flipped_bit_anywhere_is_refused(at: int, bit: int, in_answer: bool) -> None:
-    opened, asked = connector(), acceptor()
-    answer = bytearray(asked.receive(opened.hello()))
+    connecting, accepting = connector(), acceptor()
+    answer = bytearray(accepting.receive(connecting.hello()))
     if in_answer:
         answer[at] ^= 1 << bit
         with pytest.raises(HandshakeError):
-            opened.receive(bytes(answer))
+            connecting.receive(bytes(answer))
         return
-    proof = bytearray(opened.receive(bytes(answer)))
+    proof = bytearray(connecting.receive(bytes(answer)))
     proof[at % PROOF_BYTES] ^= 1 << bit
     with pytest.raises(HandshakeError):
-        asked.receive(bytes(proof))
+        accepting.receive(bytes(proof))
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.binary(max_size=200), max_size=8))
-def test_rubbish_is_refused_or_awaited_and_little_is_kept(rubbish: list[bytes]) -> None:
+def test_rubbish_is_refused_or_buffered_within_a_limit(rubbish: list[bytes]) -> None:
     for side in (acceptor(), connector()):
         try:
             for piece in rubbish:
@@ -191,15 +191,15 @@ def test_rubbish_is_refused_or_awaited_and_little_is_kept(rubbish: list[bytes]) 
 
 @settings(deadline=None, max_examples=100)
 @given(st.binary(max_size=300))
-def test_rubbish_behind_a_good_hello_is_refused(rubbish: bytes) -> None:
-    asked = acceptor()
-    asked.receive(connector().hello())
+def test_rubbish_behind_a_valid_hello_is_refused(rubbish: bytes) -> None:
+    accepting = acceptor()
+    accepting.receive(connector().hello())
     if len(rubbish) < PROOF_BYTES:
-        assert asked.receive(rubbish) == b""
-        assert not asked.done
+        assert accepting.receive(rubbish) == b""
+        assert not accepting.done
         return
     with pytest.raises(HandshakeError):
-        asked.receive(rubbish)
+        accepting.receive(rubbish)
 
 
 def test_an_unknown_protocol_is_refused_at_its_first_byte() -> None:
@@ -210,8 +210,8 @@ def test_an_unknown_protocol_is_refused_at_its_first_byte() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 255), st.integers(0, 2**32 - 1))
-def test_reasons_do_not_repeat_what_a_stranger_chose(epoch: int, peer: int, version: int, me: int) -> None:
-    # Reasons are counted by their text: a stranger who could vary it would fill memory and report.
+def test_rejection_reasons_do_not_contain_values_of_the_peer(epoch: int, peer: int, version: int, me: int) -> None:
+    # Rejections are counted by reason: a peer that could vary the text would fill memory and the report.
     hello = bytearray(connector(epoch=epoch, peer=peer, me=me).hello())
     hello[4] = version
     try:

@@ -1,4 +1,4 @@
-"""A worker that hangs is found, killed and reported as one that died; one that works, or gets no CPU, is left alone."""
+"""Hang detection: a hung worker is killed and reported as dead; one that works, or gets no CPU time, is not."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def start() -> Iterator[Start]:
         process.wait()
 
 
-def until(state: str, pid: int) -> None:
+def wait_for_state(state: str, pid: int) -> None:
     """Wait until a process is in that state."""
     deadline = time.monotonic() + TIMEOUT_S
     while worker_process._state(pid) != state:
@@ -47,48 +47,48 @@ def until(state: str, pid: int) -> None:
         time.sleep(0.01)
 
 
-def checks_until_it_hangs(of: HangDetector, most: int) -> int | None:
+def checks_until_it_hangs(detector: HangDetector, most: int) -> int | None:
     """Return the number of checks; None when `most` are not enough."""
-    return next((number for number in range(1, most + 1) if of.check()), None)
+    return next((number for number in range(1, most + 1) if detector.check()), None)
 
 
-def test_a_stopped_process_hangs_after_fifteen_checks_at_which_nothing_had_happened(start: Start):
+def test_a_stopped_process_hangs_after_fifteen_checks_without_activity(start: Start):
     process = start(COMPUTES)
     process.send_signal(signal.SIGSTOP)
-    until("T", process.pid)
+    wait_for_state("T", process.pid)
     found = checks_until_it_hangs(HangDetector(process.pid), 100)
-    # At the first one it had just begun; at the second, or while it is being stopped, it has used CPU time.
+    # The first check only starts the count; at the second, or while it is being stopped, it has used CPU time.
     assert found is not None
     assert 2 + MAX_CHECKS["T"] <= found <= 2 * MAX_CHECKS["T"]
 
 
-def test_a_word_in_between_lets_the_looks_count_anew(start: Start):
+def test_output_restarts_the_count_of_checks(start: Start):
     process = start(COMPUTES)
     process.send_signal(signal.SIGSTOP)
-    until("T", process.pid)
-    it = HangDetector(process.pid)
-    assert checks_until_it_hangs(it, 1 + MAX_CHECKS["T"]) is None
-    it.note_output()
-    assert checks_until_it_hangs(it, 1 + MAX_CHECKS["T"]) is None
-    assert checks_until_it_hangs(it, MAX_CHECKS["T"])
+    wait_for_state("T", process.pid)
+    detector = HangDetector(process.pid)
+    assert checks_until_it_hangs(detector, 1 + MAX_CHECKS["T"]) is None
+    detector.note_output()
+    assert checks_until_it_hangs(detector, 1 + MAX_CHECKS["T"]) is None
+    assert checks_until_it_hangs(detector, MAX_CHECKS["T"])
 
 
-def test_one_that_computes_never_hangs_whether_it_gets_a_cpu_or_not(start: Start):
+def test_a_computing_process_never_hangs_with_or_without_a_cpu(start: Start):
     process = start(COMPUTES)
-    until("R", process.pid)
+    wait_for_state("R", process.pid)
     assert checks_until_it_hangs(HangDetector(process.pid), 2 * MAX_CHECKS["S"]) is None
 
 
-def test_one_that_waits_is_given_longer_than_one_that_is_stopped(start: Start, monkeypatch: pytest.MonkeyPatch):
+def test_a_waiting_process_gets_more_checks_than_a_stopped_one(start: Start, monkeypatch: pytest.MonkeyPatch):
     process = start(WAITS)
-    until("S", process.pid)
-    # It may have been asleep on its way already.
+    wait_for_state("S", process.pid)
+    # The process may have slept during its start, and used CPU time since.
     monkeypatch.setattr(worker_process, "process_cpu_ns", lambda _pid: 1)
     assert checks_until_it_hangs(HangDetector(process.pid), 1000) == 2 + MAX_CHECKS["S"]
     assert MAX_CHECKS["S"] > 2 * MAX_CHECKS["T"]
 
 
-def test_one_that_is_gone_does_not_hang(start: Start):
+def test_a_process_that_has_ended_does_not_hang(start: Start):
     process = start("")
     process.wait()
     assert checks_until_it_hangs(HangDetector(process.pid), 2 * MAX_CHECKS["S"]) is None
@@ -101,9 +101,7 @@ IMPATIENT = (
 
 
 @pytest.mark.loopback
-def test_a_stopped_worker_is_killed_and_reported_as_dead_and_its_place_is_taken(
-    start_agent: Any, wordcount: Any, gone_within: Any
-):
+def test_a_stopped_worker_is_killed_reported_as_dead_and_replaced(start_agent: Any, wordcount: Any, gone_within: Any):
     agent = start_agent(command=(sys.executable, "-P", "-c", IMPATIENT))
     agent.welcome()
     run = wordcount(agent)

@@ -1,4 +1,4 @@
-"""The idle baseline of a node: measured in parts, again when the node was not at rest, missing with its reason."""
+"""The idle baseline of a node: measured in parts, repeated when the node was not idle, or missing with a reason."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def baseline(root: Path, package: Script, memory: Script | None = None, **files:
     return measure_idle(host, settings_of(host), 10.0, 30.0)
 
 
-def test_a_node_at_rest_is_measured_once(tmp_path: Path) -> None:
+def test_an_idle_node_is_measured_once(tmp_path: Path) -> None:
     found = baseline(tmp_path, rapl_counter(constant_power(20.0), meters.UNIT_61, 5))
     assert found.watts == pytest.approx(23.0, rel=1e-3)
     assert found.domains == {"package-0": pytest.approx(20.0, rel=1e-3), "dram/package-0": pytest.approx(3.0, rel=1e-3)}
@@ -37,7 +37,7 @@ def test_power_that_changes_is_measured_again_and_then_flagged(tmp_path: Path) -
     assert found.watts == pytest.approx(26.0, rel=0.1)
 
 
-def test_what_settles_late_is_measured_well_the_second_time(tmp_path: Path) -> None:
+def test_power_that_settles_late_is_steady_in_the_second_attempt(tmp_path: Path) -> None:
     found = baseline(tmp_path, rapl_counter(lambda t: 20.0 * t + 10 * min(t, 25.0), meters.UNIT_61, 5))
     assert (found.attempts, found.flags) == (2, ())
     assert found.watts == pytest.approx(23.0, rel=1e-3)
@@ -65,7 +65,7 @@ def test_a_counter_that_is_reset_leaves_the_baseline_missing(tmp_path: Path) -> 
         ({"etc/millrace/power.yaml": "source: battery"}, "battery: no battery"),
     ],
 )
-def test_without_a_measured_source_nothing_is_waited_for(tmp_path: Path, files: dict[str, str], reason: str) -> None:
+def test_without_a_measured_source_there_is_no_wait(tmp_path: Path, files: dict[str, str], reason: str) -> None:
     host = RecordedHost(
         meters.plant(tmp_path, {**FILES, **files}),
         {
@@ -79,7 +79,7 @@ def test_without_a_measured_source_nothing_is_waited_for(tmp_path: Path, files: 
     assert host.seconds < 5
 
 
-def test_it_leaves_off_when_nobody_wants_to_know_any_more(tmp_path: Path) -> None:
+def test_the_measurement_ends_when_it_is_stopped(tmp_path: Path) -> None:
     host = RecordedHost(meters.plant(tmp_path, FILES), {PACKAGE: rapl_counter(constant_power(20.0), meters.UNIT_61, 5)})
     with pytest.raises(StoppedError):
         measure_idle(host, settings_of(host), 10.0, 30.0, lambda: True)

@@ -1,4 +1,4 @@
-"""Channels of a bolt wait for one another at marks: every row is taken between the marks that it was sent between."""
+"""Alignment of a bolt's channels at marks: every row is taken between the marks between which it was sent."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def unjoined(inputs: InputGate, source: str) -> LocalIncoming:
 
 
 def replace(inputs: InputGate, old: LocalIncoming, new: LocalIncoming) -> None:
-    """At the next barrier, one channel takes the place of another."""
+    """Replace one channel by another at the next barrier."""
     inputs.leave_at_barrier(old)
     inputs.join_at_barrier(new)
 
@@ -38,7 +38,7 @@ def deliver(channel: LocalIncoming, *entries: Entry) -> None:
 
 
 def taken(inputs: InputGate) -> Iterator[Entry]:
-    """Everything that can be taken now; rows by name."""
+    """Yield everything that can be taken now; rows by name."""
     while (entry := inputs.take()) is not None:
         if isinstance(entry, Delivery):
             yield from (row[0] for row in entry.rows)
@@ -48,10 +48,10 @@ def taken(inputs: InputGate) -> Iterator[Entry]:
 
 @dataclass
 class Sender:
-    """One sender: what it sends on its first channel, and, when it moves, on the one that takes its place."""
+    """One sender: what it sends on its first channel and, after each move, on the channel that replaces it."""
 
     name: str
-    lives: list[list[Entry]] = field(default_factory=list)
+    segments: list[list[Entry]] = field(default_factory=list)
     ends: list[LocalIncoming] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
 
@@ -67,7 +67,11 @@ class Plan:
         for sender in self.senders:
             self._fill(sender, random)
         sent = {
-            mark[:2] for sender in self.senders for life in sender.lives for mark in life if isinstance(mark, tuple)
+            mark[:2]
+            for sender in self.senders
+            for segment in sender.segments
+            for mark in segment
+            if isinstance(mark, tuple)
         }
         self.marks = [mark for mark in self.marks if mark[:2] in sent]
         for row, before in self.place.items():
@@ -84,24 +88,24 @@ class Plan:
                 yield Barrier(barrier)
 
     def _fill(self, sender: Sender, random: Random) -> None:
-        """An input may be over before it is ended: then it brings no ticks, and barriers still."""
+        """Draw what a sender sends; an input that is exhausted before its end still sends barriers, but no ticks."""
         self._all = list(self.marks)
-        over = random.randint(0, len(self._all)) if random.random() < 0.4 else len(self._all) + 1
-        ended = over + random.randint(0, 3) if over <= len(self._all) else len(self._all)
-        life: list[Entry] = []
+        exhausted = random.randint(0, len(self._all)) if random.random() < 0.4 else len(self._all) + 1
+        ended = exhausted + random.randint(0, 3) if exhausted <= len(self._all) else len(self._all)
+        segment: list[Entry] = []
         for before, mark in enumerate([*self._all, None]):
-            if before <= over:
-                life += [self._row(sender, before, at) for at in range(random.choice([0, 0, 1, 3]))]
+            if before <= exhausted:
+                segment += [self._row(sender, before, at) for at in range(random.choice([0, 0, 1, 3]))]
             if mark is None or before >= ended:
                 break
-            if isinstance(mark, Tick) and before < over:
-                life.append(mark._replace(due_ns=random.randint(1, 99)))
+            if isinstance(mark, Tick) and before < exhausted:
+                segment.append(mark._replace(due_ns=random.randint(1, 99)))
             elif isinstance(mark, Barrier):
-                life.append(mark)
+                segment.append(mark)
                 if random.random() < 0.3:
-                    sender.lives.append(life)
-                    life = []
-        sender.lives.append([*life, End()])
+                    sender.segments.append(segment)
+                    segment = []
+        sender.segments.append([*segment, End()])
 
     def _row(self, sender: Sender, before: int, at: int) -> str:
         row = f"{sender.name}/{before}/{at}"
@@ -109,15 +113,15 @@ class Plan:
         return row
 
 
-class Arriving:
-    """The inputs of a bolt to which a plan's entries come in any order that its channels allow."""
+class Arrivals:
+    """The inputs of a bolt that receives a plan's entries in any order that the channels allow."""
 
     def __init__(self, plan: Plan, random: Random) -> None:
         self.plan, self.random = plan, random
         self.inputs = InputGate()
         self.got: list[Entry] = []
         self.passed = 0
-        self.begun: set[int] = set()
+        self.prepared: set[int] = set()
         self.delivered: Counter[str] = Counter()
         for sender in plan.senders:
             sender.ends = [input_channel(self.inputs, sender.name)]
@@ -125,7 +129,7 @@ class Arriving:
 
     def run(self) -> None:
         while (choices := [(sender, at) for sender in self.plan.senders for at in self._may_send(sender)]) or any(
-            len(sender.ends) < len(sender.lives) for sender in self.plan.senders
+            len(sender.ends) < len(sender.segments) for sender in self.plan.senders
         ):
             if self.random.random() < 0.4 or not choices:
                 self._take()
@@ -137,13 +141,13 @@ class Arriving:
 
     def _may_send(self, sender: Sender) -> Iterator[int]:
         for at, sent in enumerate(sender.sent):
-            # What moves sends on the new channel only when it has left the old one: the barrier is on its way.
-            if sent < len(sender.lives[at]) and (at == 0 or sender.sent[at - 1] >= len(sender.lives[at - 1]) - 1):
+            # A sender that moves uses its new channel only after it has sent the barrier on the old one.
+            if sent < len(sender.segments[at]) and (at == 0 or sender.sent[at - 1] >= len(sender.segments[at - 1]) - 1):
                 yield at
 
     def _send(self, sender: Sender, at: int) -> None:
-        entry = sender.lives[at][sender.sent[at]]
-        if isinstance(entry, Barrier) and entry.number not in self.begun:
+        entry = sender.segments[at][sender.sent[at]]
+        if isinstance(entry, Barrier) and entry.number not in self.prepared:
             if self.inputs._joining or not self._is_next(entry):
                 # The barrier before it is not over yet.
                 return
@@ -157,10 +161,10 @@ class Arriving:
         return next(mark for mark in self.plan.marks[self.passed :] if isinstance(mark, Barrier)) == barrier
 
     def _prepare(self, barrier: Barrier) -> None:
-        """Before anybody sends a barrier all channels that it brings are announced; or announced in vain at first."""
-        self.begun.add(barrier.number)
+        """Announce all channels that start at a barrier before it is sent, sometimes after a cancelled announcement."""
+        self.prepared.add(barrier.number)
         moving = [
-            s for s in self.plan.senders if len(s.ends) < len(s.lives) and s.lives[len(s.ends) - 1][-1] == barrier
+            s for s in self.plan.senders if len(s.ends) < len(s.segments) and s.segments[len(s.ends) - 1][-1] == barrier
         ]
         for sender in moving:
             if self.random.random() < 0.3:
@@ -192,28 +196,28 @@ class Arriving:
 
 @settings(deadline=None, max_examples=400)
 @given(st.integers(0, 2**32))
-def test_rows_and_marks_are_taken_in_the_one_order_that_all_channels_have(seed: int) -> None:
+def test_rows_and_marks_are_taken_in_the_common_order_of_all_channels(seed: int) -> None:
     random = Random(seed)  # noqa: S311 - it must be repeatable
     plan = Plan(random)
-    arriving = Arriving(plan, random)
-    arriving.run()
-    lives = [life for sender in plan.senders for life in sender.lives]
+    arrivals = Arrivals(plan, random)
+    arrivals.run()
+    segments = [segment for sender in plan.senders for segment in sender.segments]
     due: dict[int, int] = {}
-    for mark in (entry for life in lives for entry in life if isinstance(entry, Tick)):
+    for mark in (entry for segment in segments for entry in segment if isinstance(entry, Tick)):
         due[mark.number] = max(due.get(mark.number, 0), mark.due_ns)
     expected = [mark._replace(due_ns=due[mark.number]) if isinstance(mark, Tick) else mark for mark in plan.marks]
-    assert [entry for entry in arriving.got if not isinstance(entry, str)] == [*expected, End()]
-    assert arriving.got[-1] == End()
+    assert [entry for entry in arrivals.got if not isinstance(entry, str)] == [*expected, End()]
+    assert arrivals.got[-1] == End()
     for sender in plan.senders:
-        rows = [entry for life in sender.lives for entry in life if isinstance(entry, str)]
-        assert [row for row in arriving.got if isinstance(row, str) and row.startswith(sender.name)] == rows
+        rows = [entry for segment in sender.segments for entry in segment if isinstance(entry, str)]
+        assert [row for row in arrivals.got if isinstance(row, str) and row.startswith(sender.name)] == rows
         # The ends of senders that moved are closed, and no others; a closed end keeps no reference to its sender.
         assert [hasattr(end, "sender_end") for end in sender.ends] == [False] * (len(sender.ends) - 1) + [True]
-    assert not arriving.inputs.channels
-    assert len(arriving.inputs) == arriving.inputs.rows == 0
+    assert not arrivals.inputs.channels
+    assert len(arrivals.inputs) == arrivals.inputs.rows == 0
 
 
-def test_what_comes_on_a_channel_behind_its_mark_is_put_aside_until_the_others_have_brought_it() -> None:
+def test_rows_behind_a_mark_wait_until_the_other_channels_have_brought_it() -> None:
     inputs = InputGate()
     first, second = input_channel(inputs, "x"), input_channel(inputs, "y")
     deliver(first, "a", Barrier(1), "b", Barrier(2), "c")
@@ -227,7 +231,7 @@ def test_what_comes_on_a_channel_behind_its_mark_is_put_aside_until_the_others_h
     assert list(taken(inputs)) == [End()]
 
 
-def test_a_channel_that_ends_lets_the_others_go_on() -> None:
+def test_a_channel_that_ends_does_not_block_the_others() -> None:
     inputs = InputGate()
     first, second, third = (input_channel(inputs, source) for source in "xyz")
     deliver(first, Tick(1, 10, 3), "a")
@@ -238,7 +242,7 @@ def test_a_channel_that_ends_lets_the_others_go_on() -> None:
     assert inputs.channels == {first, second}
 
 
-def test_a_new_channel_is_not_heard_before_the_old_one_has_brought_the_barrier() -> None:
+def test_a_new_channel_is_not_read_before_the_old_one_has_brought_the_barrier() -> None:
     inputs = InputGate()
     old, other = input_channel(inputs, "x"), input_channel(inputs, "y")
     new = unjoined(inputs, "x")
@@ -257,7 +261,7 @@ def test_a_new_channel_is_not_heard_before_the_old_one_has_brought_the_barrier()
     assert list(taken(inputs)) == [Tick(4, 40, 0)]
 
 
-def test_a_channel_whose_place_was_to_be_taken_stays_when_the_barrier_does_not_come() -> None:
+def test_a_channel_that_was_to_be_replaced_stays_when_the_barrier_is_cancelled() -> None:
     inputs = InputGate()
     old, other = input_channel(inputs, "x"), input_channel(inputs, "y")
     deliver(old, Tick(1, 10, 0), "a")
@@ -272,10 +276,10 @@ def test_a_channel_whose_place_was_to_be_taken_stays_when_the_barrier_does_not_c
     assert not old.sender_end.closed
 
 
-def test_a_source_that_is_over_brings_barriers_without_the_ticks_before_them() -> None:
+def test_an_exhausted_source_brings_barriers_without_the_ticks_before_them() -> None:
     inputs = InputGate()
-    over, other = input_channel(inputs, "x"), input_channel(inputs, "y")
-    deliver(over, "a", Tick(1, 10, 0), Barrier(5), End())
+    exhausted, other = input_channel(inputs, "x"), input_channel(inputs, "y")
+    deliver(exhausted, "a", Tick(1, 10, 0), Barrier(5), End())
     deliver(other, "b", Tick(1, 10, 0), "c", Tick(2, 20, 0), "d", Tick(3, 30, 0))
     assert list(taken(inputs)) == ["a", "b", Tick(1, 10, 0), "c", Tick(2, 20, 0), "d", Tick(3, 30, 0)]
     deliver(other, Barrier(5), "e", Tick(4, 40, 0))
@@ -304,25 +308,25 @@ def test_channels_that_disagree_on_the_order_of_marks_are_refused_by_name(
         list(taken(inputs))
 
 
-class Touched(Delivery):
-    """An entry that counts how often somebody asks where it is from."""
+class CountingDelivery(Delivery):
+    """An entry that counts reads of its channel."""
 
-    times = 0
+    reads = 0
 
     @property
     def channel(self) -> LocalIncoming:  # type: ignore[override]
-        type(self).times += 1
+        type(self).reads += 1
         return self[0]  # type: ignore[return-value]
 
 
-def test_ticks_of_a_long_silence_are_not_handled_again_for_each_that_passes() -> None:
+def test_queued_ticks_are_not_examined_again_for_each_tick_that_passes() -> None:
     inputs, ticks = InputGate(), 2_000
     channels = [unjoined(inputs, source) for source in ("a", "b", "c")]
     for channel in channels:
         inputs.join(channel)
-    Touched.times = 0
+    CountingDelivery.reads = 0
     for channel in channels:
         for number in range(1, ticks + 1):
-            inputs.append(Touched(channel, (), (), 0, Tick(number, number * 1000, 0)))
+            inputs.append(CountingDelivery(channel, (), (), 0, Tick(number, number * 1000, 0)))
     assert [entry.number for entry in taken(inputs) if isinstance(entry, Tick)] == list(range(1, ticks + 1))
-    assert Touched.times <= 4 * len(channels) * ticks
+    assert CountingDelivery.reads <= 4 * len(channels) * ticks

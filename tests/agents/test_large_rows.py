@@ -1,4 +1,4 @@
-"""Rows of many kB: batches are small, windows hold in bytes too, between workers and within one."""
+"""Rows of many kB: batches are small, and windows also limit bytes, between workers and within one."""
 
 from unittest import mock
 
@@ -17,22 +17,22 @@ def test_huge_rows_make_small_batches_and_overshoot_the_window_by_one_at_most() 
     ends = remote(16_384, window)
     ends.add(300, 100_000, 7)
     assert isinstance(ends.outgoing, RemoteOutgoing)
-    most = largest = 0
+    peak = largest = 0
     ends.mark(End())
     while not ends.end_marks:
-        most = max(most, ends.outgoing.nbytes - ends.credited[1])
+        peak = max(peak, ends.outgoing.nbytes - ends.credited[1])
         ends.transfer(1 << 30)
         largest = max([largest, *(delivery.nbytes for delivery in ends.queue)])
         ends.consume()
         ends.transfer_back(1 << 30)
         ends.check()
     assert largest <= one_batch
-    assert window <= most <= window + one_batch
+    assert window <= peak <= window + one_batch
     assert ends.received_rows == ends.sent_rows
 
 
 def queued_bytes(ends: ChannelEnds) -> int:
-    """What really lies in a queue."""
+    """Return the actual bytes of payload in a queue."""
     return sum(len(payload) for delivery in ends.queue for _, payload in delivery.rows)
 
 
@@ -41,22 +41,22 @@ def queued_bytes(ends: ChannelEnds) -> int:
 def test_within_a_worker_too_a_queue_of_large_rows_is_bounded_by_bytes(size: int, queued: int) -> None:
     window = 2_000_000
     ends = local(16_384, window)
-    most = 0
+    peak = 0
     for _ in range(10 * window // size // 20):
         if not ends.outgoing.blocked:
             ends.add(20, size, None)
         ends.advance(FLUSH_AGE_NS)
-        most = max(most, queued_bytes(ends))
+        peak = max(peak, queued_bytes(ends))
         if len(ends.queue) > queued:
             ends.consume()
         ends.check()
-    assert most <= window + 2 * channel.BATCH_BYTES
+    assert peak <= window + 2 * channel.BATCH_BYTES
     ends.mark(End())
     ends.settle()
     assert ends.received_rows == ends.sent_rows
 
 
-def test_a_queue_of_large_rows_that_nobody_takes_holds_a_window_and_stands_still() -> None:
+def test_an_unread_queue_of_large_rows_holds_one_window() -> None:
     window = 2_000_000
     ends = local(16_384, window)
     while not ends.outgoing.blocked:
@@ -66,9 +66,8 @@ def test_a_queue_of_large_rows_that_nobody_takes_holds_a_window_and_stands_still
 
 
 @pytest.mark.parametrize("period", [2, 7, 64, 1_024])
-def test_large_rows_that_come_with_a_period_count_as_they_weigh(period: int) -> None:
+def test_periodic_large_rows_are_counted_with_their_size(period: int) -> None:
     ends = local(1 << 20, 1 << 40)
-    counted = 0
     for number in range(period * 400):
         ends.add(1, 20_000 if number % period == 0 else 10, None)
         if number % 37 == 0:
@@ -78,7 +77,7 @@ def test_large_rows_that_come_with_a_period_count_as_they_weigh(period: int) -> 
     assert counted == pytest.approx(queued_bytes(ends), rel=0.5)
 
 
-def test_within_a_worker_too_what_no_stream_may_carry_is_refused() -> None:
+def test_within_a_worker_too_unsupported_values_are_refused() -> None:
     ends = local(100, 10_000)
     ends.outgoing.add([(1, object())])
     with pytest.raises(CodecError, match="cannot be encoded"):
@@ -87,7 +86,7 @@ def test_within_a_worker_too_what_no_stream_may_carry_is_refused() -> None:
 
 @BOTH_KINDS
 def test_a_batch_that_turns_out_full_by_bytes_does_not_leave_rows_behind_while_there_is_credit(ends_of: object) -> None:
-    # The first batch teaches that fewer rows fit; what is left may already be full, and must not look blocked.
+    # After the first batch, fewer rows fit into one; the rest may be a full batch already, and must not look blocked.
     ends = ends_of(16_384, 1 << 30)
     ends.add(channel.BATCH_ROWS + 100, 2_000, None)
     assert not ends.outgoing.blocked

@@ -1,4 +1,4 @@
-"""A link delivers frames in order whatever the socket takes at once, counts bytes, and says when the peer is gone."""
+"""Links: deliver frames in order however little a socket takes at once, count bytes, and report a closed peer."""
 
 import socket
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def test_frames_arrive_in_order_through_a_narrow_socket(pair: tuple, sizes: list
     assert frames_from(reader) == []
 
 
-def test_what_is_written_before_the_connection_waits_for_it() -> None:
+def test_frames_that_are_written_before_the_connection_wait_for_it() -> None:
     link = Link(1, EPOCH)
     link.write([frame.end(0, EPOCH, 1, 2)])
     assert link.backlog
@@ -77,7 +77,7 @@ def test_bytes_that_came_with_the_handshake_are_the_first_of_the_stream(pair: tu
     assert reader.received_bytes == len(whole) - 30 + len(whole)
 
 
-def test_what_arrived_before_the_peer_closed_is_still_delivered(pair: tuple) -> None:
+def test_frames_that_arrived_before_the_peer_closed_are_still_delivered(pair: tuple) -> None:
     writer, reader = pair
     writer.write([frame.end(0, EPOCH, 1, 9)])
     writer.flush()

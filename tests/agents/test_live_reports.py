@@ -1,4 +1,4 @@
-"""What agents and workers say once a second for the live display: the same as what they write down."""
+"""Reports of agents and workers for the live display, once a second: they match the traces."""
 
 import time
 from collections import Counter
@@ -36,11 +36,11 @@ def test_progress_adds_up_to_the_traces_and_vitals_come_with_the_cpu_sensor(star
     traces = run.traces(tmp_path / "traces")
 
     last = {(a.node, p.slot): p for a in agents for p in a.metrics if isinstance(p, Progress)}
-    said: dict[str, Counter[str]] = {"emitted": Counter(), "processed": Counter(), "busy_ns": Counter()}
+    reported: dict[str, Counter[str]] = {"emitted": Counter(), "processed": Counter(), "busy_ns": Counter()}
     sent: dict[str, Counter[tuple[str, str, str]]] = {"tuples": Counter(), "bytes": Counter()}
     for (node, _), progress in last.items():
         for name, work in progress.executors.items():
-            for key, total in said.items():
+            for key, total in reported.items():
                 total[name] += getattr(work, key) or 0
             assert work.queued == (None if name.startswith("spout") else 0)
             assert (work.processed is None) == (work.queued is None)
@@ -52,7 +52,7 @@ def test_progress_adds_up_to_the_traces_and_vitals_come_with_the_cpu_sensor(star
         written: Counter[str] = Counter()
         for row in traces[table].to_pylist():
             written[row["executor"]] += row[key]
-        assert said[key] == written
+        assert reported[key] == written
         assert sum(written.values()) > 0
     for key, totals in sent.items():
         channels: Counter[tuple[str, str, str]] = Counter()
@@ -62,7 +62,7 @@ def test_progress_adds_up_to_the_traces_and_vitals_come_with_the_cpu_sensor(star
     assert {hop for _, hop, _ in sent["tuples"]} == {"intra_worker", "inter_worker", "inter_node"}
 
 
-def test_an_observed_run_reports_its_channels_by_pair_and_what_its_sources_owe(start_agent, wordcount, tmp_path: Path):
+def test_an_observed_run_reports_channels_by_pair_and_due_records_of_sources(start_agent, wordcount, tmp_path: Path):
     agents = [start_agent("n1", "127.0.0.2"), start_agent("n2", "127.0.0.3")]
     for agent in agents:
         agent.welcome()
@@ -72,21 +72,21 @@ def test_an_observed_run_reports_its_channels_by_pair_and_what_its_sources_owe(s
     for agent in agents:
         vitals = agent.expect(Vitals, lambda vitals: vitals.at_ns is not None)
         assert vitals.joules is None  # the nodes share their machine
-    seen = agents[0].expect_progress(lambda p: p.emitted > 500 and p.latency_p99_ns is not None)
-    assert seen.latency_p99_ns >= seen.latency_p50_ns
+    observed_progress = agents[0].expect_progress(lambda p: p.emitted > 500 and p.latency_p99_ns is not None)
+    assert observed_progress.latency_p99_ns >= observed_progress.latency_p50_ns
     assert all(
         (work.due is not None and work.due + 100 > work.emitted) == name.startswith("spout")
-        for name, work in seen.executors.items()
+        for name, work in observed_progress.executors.items()
     )
     run.drain()
     run.finish()
     names = [f"{e.component}[{e.index}]" for e in run.executors]
-    said: Counter[tuple[str, str]] = Counter()
+    reported: Counter[tuple[str, str]] = Counter()
     nbytes: Counter[tuple[str, str]] = Counter()
     last = {a.node: p for a in agents for p in a.metrics if isinstance(p, Progress) and p.pairs is not None}
     for progress in last.values():
         for entry in progress.pairs or ():
-            said[names[entry.sender], names[entry.receiver]] += entry.tuples
+            reported[names[entry.sender], names[entry.receiver]] += entry.tuples
             nbytes[names[entry.sender], names[entry.receiver]] += entry.nbytes or 0
     written: Counter[tuple[str, str]] = Counter()
     bytes_written: Counter[tuple[str, str]] = Counter()
@@ -94,8 +94,8 @@ def test_an_observed_run_reports_its_channels_by_pair_and_what_its_sources_owe(s
         written[row["source"], row["target"]] += row["tuples"]
         bytes_written[row["source"], row["target"]] += row["bytes"] or 0
     # The very last report may come less than a sample after the one before, and then has no pairs.
-    assert said.keys() == written.keys()
-    assert all(0.5 * written[pair] <= said[pair] <= written[pair] for pair in written)
+    assert reported.keys() == written.keys()
+    assert all(0.5 * written[pair] <= reported[pair] <= written[pair] for pair in written)
     assert sum(nbytes.values()) > 0
     assert all(nbytes[pair] <= bytes_written[pair] for pair in written)
 
@@ -126,20 +126,20 @@ def test_reports_of_an_observed_run_make_complete_observations(start_agent, word
     for node in cluster.nodes:
         here = {name: e.load / node.cpu_points for name, e in found.executors.items() if e.node == node.id}
         assert all(here[name] > 0 for name in here if name.startswith(("spout", "split", "count")))
-        seen = found.nodes[node.id]
-        assert seen.base is not None
-        assert sum(here.values()) + seen.base == pytest.approx(seen.load)
+        usage = found.nodes[node.id]
+        assert usage.base is not None
+        assert sum(here.values()) + usage.base == pytest.approx(usage.load)
 
 
-def test_an_agent_without_sensors_whose_workers_wait_reports_every_second_all_the_same(start_agent, wordcount) -> None:
+def test_an_agent_without_sensors_and_with_idle_workers_still_reports_every_second(start_agent, wordcount) -> None:
     agent = start_agent("n1", "127.0.0.2")
     agent.welcome()
     run = wordcount(agent, slots=1)
     run.start(sensors=[])
-    begun, first = time.monotonic(), len(agent.metrics)
+    start_s, first = time.monotonic(), len(agent.metrics)
     for _ in range(4):
         assert agent.expect(Vitals) == Vitals(epoch=1)
-    assert time.monotonic() - begun > 1
+    assert time.monotonic() - start_s > 1
     assert not any(isinstance(report, Progress) and report.emitted for report in agent.metrics[first:])
 
 

@@ -80,7 +80,7 @@ def test_an_abandoned_scaling_leaves_everything_as_it_was_and_the_rows_go_on(tmp
     assert verdict.passed, verdict.message
 
 
-def test_who_takes_over_says_from_whom_and_how_much(tmp_path: Path) -> None:
+def test_executors_report_the_source_and_size_of_the_state_that_they_take_over(tmp_path: Path) -> None:
     scaled = LiveScalingRun(wordcount(tmp_path), tmp_path / "inputs", 1)
     with scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run:
         scaled.sweep(run, 10)
@@ -108,8 +108,8 @@ class Unequal(Count):
 
 def test_common_state_that_is_not_the_same_everywhere_is_an_error(tmp_path: Path) -> None:
     workload = wordcount(tmp_path)
-    made = workload.operator
-    workload.operator = lambda name: Unequal() if name == "count" else made(name)  # type: ignore[method-assign]
+    original = workload.operator
+    workload.operator = lambda name: Unequal() if name == "count" else original(name)  # type: ignore[method-assign]
     scaled = LiveScalingRun(workload, tmp_path / "inputs", 1)
     with scripted_run(scaled.spec, with_inputs(workload, scaled.inputs), LIMITS) as run:
         scaled.sweep(run, 10)
@@ -117,15 +117,15 @@ def test_common_state_that_is_not_the_same_everywhere_is_an_error(tmp_path: Path
             scaled.scale(run, 1, {"count": 3})
 
 
-def test_what_cannot_be_scaled_is_refused(tmp_path: Path) -> None:
+def test_a_spout_without_seek_cannot_be_scaled(tmp_path: Path) -> None:
     class Fixed(Spout):
         def __init__(self) -> None:
             self._lines = LineSpout()
             self.open, self.next_batch = self._lines.open, self._lines.next_batch  # type: ignore[method-assign]
 
     workload = wordcount(tmp_path)
-    made = workload.operator
-    workload.operator = lambda name: Fixed() if name == "spout" else made(name)  # type: ignore[method-assign]
+    original = workload.operator
+    workload.operator = lambda name: Fixed() if name == "spout" else original(name)  # type: ignore[method-assign]
     scaled = LiveScalingRun(workload, tmp_path / "inputs", 1)
     after = rescaled_live(scaled.spec, Scaling({"spout": 1}))
     with scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run:
@@ -150,7 +150,7 @@ def test_every_group_comes_from_its_last_owner_and_nothing_is_lost(first: int, b
     assert {(old[group], new[group]) for group in range(KEY_GROUPS)} == {
         (source, at) for at, sources in enumerate(keyed) for source in sources
     }
-    # Whoever stays goes on with state of its own.
+    # Executors that stay keep state of their own.
     assert all(at in keyed[at] for at in range(min(before, after)))
     whole = state_sources(Division(before), Division(after), is_keyed=False)
     assert len(whole) == after

@@ -1,4 +1,4 @@
-"""Workers over real sockets, stepped in one thread: topologies run to the exact end while strangers knock."""
+"""Workers over real sockets, stepped in one thread: topologies end exactly while foreign connections arrive."""
 
 import selectors
 import socket
@@ -48,7 +48,7 @@ TOPOLOGY = Topology(
 
 @dataclass
 class LiveWorker:
-    """What `agents.worker.process.worker` puts together for one slot, without a control channel."""
+    """The parts that `agents.worker.process.worker` assembles for one slot, without a control channel."""
 
     loop: EventLoop
     mesh: Mesh
@@ -89,7 +89,7 @@ class LiveWorker:
         self.selector.close()
 
 
-class Live:
+class LiveRun:
     """All workers of a run; each has its own selector and gets its passes in turn."""
 
     def __init__(self, oracle: DeliveryOracle, places: Sequence[Slot], folder: Path, key: bytes = b"key") -> None:
@@ -133,7 +133,7 @@ class Live:
         for worker in self.workers:
             worker.tasks.connect(self.ports)
             worker.tasks.linked()
-        self.until(lambda: all(worker.tasks.connected for worker in self.workers))
+        self.run_until(lambda: all(worker.tasks.connected for worker in self.workers))
 
     def start(self) -> None:
         for worker in self.workers:
@@ -145,14 +145,14 @@ class Live:
             worker.tasks.handle_command(command)
 
     def reports(self, kind: type[Message]) -> list[Message]:
-        """What workers have told of one kind."""
+        """Return the reports of one kind from all workers."""
         return [report for worker in self.workers for report in worker.reports if isinstance(report, kind)]
 
-    def until(self, done: Callable[[], bool], between: Callable[[], None] = lambda: None) -> None:
-        """Give passes until it is so; a test that waits in vain for 30 seconds has failed."""
-        give_up = time.monotonic() + 30
+    def run_until(self, done: Callable[[], bool], between: Callable[[], None] = lambda: None) -> None:
+        """Run passes until `done`; fail after 30 seconds."""
+        deadline = time.monotonic() + 30
         while not done():
-            assert time.monotonic() < give_up
+            assert time.monotonic() < deadline
             for worker in self.workers:
                 worker.step()
             between()
@@ -164,15 +164,15 @@ class Live:
 
 @pytest.fixture
 def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
-    # In one thread nobody may sleep while another worker has something to do.
+    # In one thread no worker may sleep while another one has work.
     monkeypatch.setattr(loop_module.EventLoop, "_sleep_s", lambda _: 0.0)
     with ExitStack() as stack:
         yield stack
 
 
-def live(closing: ExitStack, oracle: DeliveryOracle, folder: Path = Path("nowhere")) -> Live:
-    """A run that is closed with the test; where nothing is stored, its folder is not touched."""
-    run = Live(oracle, oracle.places, folder)
+def live(closing: ExitStack, oracle: DeliveryOracle, folder: Path = Path("nowhere")) -> LiveRun:
+    """Return a run that is closed with the test; without checkpoints, its folder is not used."""
+    run = LiveRun(oracle, oracle.places, folder)
     for worker in run.workers:
         closing.callback(worker.close)
     return run
@@ -198,7 +198,7 @@ def test_a_topology_over_real_sockets_ends_exactly(
         run = live(closing, oracle)
         run.connect()
         run.start()
-        run.until(lambda: run.drained)
+        run.run_until(lambda: run.drained)
     closing.close()
     oracle.check()
     sent = sum(link.sent_bytes for worker in run.workers for link in worker.links.values())
@@ -207,28 +207,28 @@ def test_a_topology_over_real_sockets_ends_exactly(
     assert not any(worker.mesh.rejected for worker in run.workers)
 
 
-def test_strangers_who_knock_all_the_time_change_nothing_but_a_count(closing: ExitStack) -> None:
-    # Small turns make many passes, and strangers come between any two of them.
+def test_continuous_foreign_connections_change_nothing_but_a_count(closing: ExitStack) -> None:
+    # Small turns make many passes, with foreign connections between any two of them.
     closing.enter_context(Limits(16, 4_000, 64, 20_000, turn_rows=16).applied())
     oracle = DeliveryOracle(TOPOLOGY, 2_000, spread())
     run = live(closing, oracle)
     openings = [b"", b"GET / HTTP/1.0\r\n\r\n", b"MLRC" + bytes(60), b"MLRC", frame.end(0, 1, 0, 2) * 40]
-    knocks = 0
+    attempts = 0
 
-    def knock() -> None:
-        nonlocal knocks
+    def connect_foreign() -> None:
+        nonlocal attempts
         for worker in run.workers:
             with socket.create_connection(worker.address, 5) as sock:
-                sock.send(openings[knocks % len(openings)])
-            knocks += 1
+                sock.send(openings[attempts % len(openings)])
+            attempts += 1
 
-    knock()
+    connect_foreign()
     run.connect()
     run.start()
-    run.until(lambda: run.drained, knock)
-    knock()
-    run.until(lambda: sum(sum(worker.mesh.rejected.values()) for worker in run.workers) == knocks)
-    assert knocks > 3 * 2_000 / 2 / 16
+    run.run_until(lambda: run.drained, connect_foreign)
+    connect_foreign()
+    run.run_until(lambda: sum(sum(worker.mesh.rejected.values()) for worker in run.workers) == attempts)
+    assert attempts > 3 * 2_000 / 2 / 16
     oracle.check()
     assert not any(worker.lost for worker in run.workers)
 
@@ -242,7 +242,7 @@ def test_rows_wait_for_links_that_are_not_there_yet(closing: ExitStack) -> None:
             worker.step()
     assert any(link.backlog for worker in run.workers for link in worker.links.values())
     run.connect()
-    run.until(lambda: run.drained)
+    run.run_until(lambda: run.drained)
     oracle.check()
 
 
@@ -251,11 +251,11 @@ def test_a_worker_that_goes_away_is_noticed_by_all_its_peers(closing: ExitStack)
     run = live(closing, oracle)
     run.connect()
     run.start()
-    run.until(lambda: any(bolt.meter.processed for bolt in run.workers[2].registry.bolts))
+    run.run_until(lambda: any(bolt.meter.processed for bolt in run.workers[2].registry.bolts))
     gone = run.workers.pop(2)
     for link in gone.links.values():
         link.close()
-    run.until(lambda: all(worker.lost for worker in run.workers))
+    run.run_until(lambda: all(worker.lost for worker in run.workers))
     assert all("link to worker 2: " in str(fault) for worker in run.workers for fault in worker.lost)
     # Its link is not serviced any more, and the others go on.
     for worker in run.workers:
@@ -270,13 +270,13 @@ def test_barriers_are_passed_by_all_and_stored_on_disk_while_the_rows_go_on(clos
     run.connect()
     run.start()
     for barrier in (1, 2, 3):
-        seen = [len(run.reports(kind)) for kind in (Ready, Passed, Stored)]
+        counts = [len(run.reports(kind)) for kind in (Ready, Passed, Stored)]
         run.send_all(Prepare(epoch=1, barrier=barrier, store=True, complete=barrier - 1))
-        run.until(lambda seen=seen: len(run.reports(Ready)) == seen[0] + 3)
+        run.run_until(lambda counts=counts: len(run.reports(Ready)) == counts[0] + 3)
         run.send_all(Cut(epoch=1, barrier=barrier, tick=max(ready.tick for ready in run.reports(Ready)[-3:])))
-        run.until(lambda seen=seen: len(run.reports(Passed)) == seen[1] + 3)
-        run.until(lambda seen=seen: len(run.reports(Stored)) == seen[2] + len(TOPOLOGY.executors))
-    run.until(lambda: run.drained)
+        run.run_until(lambda counts=counts: len(run.reports(Passed)) == counts[1] + 3)
+        run.run_until(lambda counts=counts: len(run.reports(Stored)) == counts[2] + len(TOPOLOGY.executors))
+    run.run_until(lambda: run.drained)
     oracle.check()
     stored = [report for report in run.reports(Stored) if report.barrier == 3]
     assert sorted(report.executor for report in stored) == sorted(e.name for e in TOPOLOGY.executors)
@@ -287,12 +287,12 @@ def test_barriers_are_passed_by_all_and_stored_on_disk_while_the_rows_go_on(clos
                 assert (tmp_path / place.node / report.file).stat().st_size == report.nbytes
                 assert (worker.store.read(3, report.executor).position == report.position) == ("s[" in report.executor)
     for name in ("n1", "n2"):
-        # The first was forgotten when the third was prepared, and before it could be complete.
+        # The first was deleted when the third was prepared, not only when the third was complete.
         kept = sorted(folder.name for folder in (tmp_path / name / "scripted" / "checkpoints").iterdir())
         assert kept == ["2", "3"]
 
 
-def some_channel(run: Live, sender: int, receiver: int) -> ChannelId:
+def some_channel(run: LiveRun, sender: int, receiver: int) -> ChannelId:
     """A channel from one worker to another."""
     worker = run.plan.worker
     return next(c.id for c in run.plan.channels if (worker[c.sender], worker[c.receiver]) == (sender, receiver))
@@ -302,11 +302,11 @@ def some_channel(run: Live, sender: int, receiver: int) -> ChannelId:
     "foul",
     ["rubbish", "foreign channel", "third worker's channel", "local channel", "too much", "a foreign barrier", "state"],
 )
-def test_an_authenticated_peer_that_breaks_the_rules_ends_the_start(closing: ExitStack, foul: str) -> None:
+def test_an_authenticated_peer_that_breaks_the_protocol_ends_the_epoch(closing: ExitStack, foul: str) -> None:
     oracle = DeliveryOracle(TOPOLOGY, 0, spread())
     run = live(closing, oracle)
     run.connect()
-    victim, villain = run.workers[0], run.workers[1].links[0]
+    victim, attacker = run.workers[0], run.workers[1].links[0]
     sender, receiver, stream = some_channel(run, 0, 1)
     match foul:
         case "rubbish":
@@ -326,9 +326,9 @@ def test_an_authenticated_peer_that_breaks_the_rules_ends_the_start(closing: Exi
             data = b"".join(frame.state(1, sender, b"state of somebody who does not come here"))
         case _:
             data = frame.credit(stream, 1, sender, receiver, 1 << 20, 1 << 30)
-    villain.write([data])
-    villain.flush()
+    attacker.write([data])
+    attacker.flush()
     with pytest.raises(FrameError):
-        run.until(lambda: False)
+        run.run_until(lambda: False)
     assert issubclass(FrameError, RunError)
     assert not victim.lost

@@ -1,6 +1,6 @@
-"""The loop sleeps exactly when there is nothing to do, and wakes for what is due; on a scripted clock.
+"""Event loop on a scripted clock: it sleeps exactly when there is nothing to do, and wakes for what is due.
 
-What says which sockets are ready finds all of them, at once, or after as little as was asked for.
+The selector returns all sockets that are ready; if none is, it waits for its whole timeout.
 """
 
 import selectors
@@ -79,7 +79,7 @@ def tasks_of(
     network: Alone,
     rate: Mapping[str, object] | None,
 ) -> EpochTasks:
-    """The tasks of the worker that is here."""
+    """Return the tasks of the worker at `HERE`."""
     clocks = SimpleNamespace(now_ns=clock.monotonic_ns, cpu_ns=lambda: 0)
     operator = DeliveryOracle(topology, records, places).operator
     spec = run_spec(topology, places, rate=rate)
@@ -107,7 +107,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def every(step_ns: int) -> Mapping[str, object]:
-    """One record every so many ns."""
+    """Return a rate of one record per `step_ns`."""
     return {"kind": "constant", "tuples_per_s": 1e9 / step_ns}
 
 
@@ -131,15 +131,15 @@ def test_a_row_waits_for_its_age_on_every_hop_and_for_nothing_else(clock: Clock,
     start = clock.now_ns + 10_000_000
     registry.spouts[0].start(start)
     sink = registry.bolts[-1]
-    seen: list[int] = []
-    while len(seen) < 10:
+    arrivals: list[int] = []
+    while len(arrivals) < 10:
         now = clock.now_ns
         loop.run_pass()
-        seen += [now] * (sink.meter.processed - len(seen))
-    late = [at - start - record * 50_000_000 for record, at in enumerate(seen)]
+        arrivals += [now] * (sink.meter.processed - len(arrivals))
+    delays = [at - start - record * 50_000_000 for record, at in enumerate(arrivals)]
     # The loop wakes sources a little later than due, so that records due close together leave together.
     allowed = length * FLUSH_AGE_NS + loop_module._SOURCE_QUANTUM_NS
-    assert all(0 <= by <= allowed for by in late), late
+    assert all(0 <= delay <= allowed for delay in delays), delays
 
 
 def test_nothing_is_polled_while_nothing_is_due(clock: Clock) -> None:
@@ -150,20 +150,22 @@ def test_nothing_is_polled_while_nothing_is_due(clock: Clock) -> None:
         loop.run_pass()
         passes += 1
     assert registry.bolts[-1].meter.processed == 3
-    # Per record: it is emitted, and its batch grows old twice on its way; and one pass for the report.
+    # Passes per record: its emission, and the age of its batch on each of two hops; and one pass for the report.
     assert passes <= 3 * 3 + 2
     assert max(clock.slept) > 0.3
 
 
-def test_what_the_last_turns_bring_is_seen_to_before_the_loop_sleeps(clock: Clock) -> None:
+def test_effects_of_the_last_turns_are_handled_before_the_loop_sleeps(clock: Clock) -> None:
     loop, registry, _ = looped(clock, line(2), None, 3)
-    over: list[int] = []
-    clock.after_turns = lambda: over.extend([clock.now_ns] * all(running.drained for running in registry.executors))
+    drained_at: list[int] = []
+    clock.after_turns = lambda: drained_at.extend(
+        [clock.now_ns] * all(running.drained for running in registry.executors)
+    )
     registry.spouts[0].start(clock.now_ns)
-    while not over:
+    while not drained_at:
         began = clock.now_ns
         loop.run_pass()
-    assert over == [began]
+    assert drained_at == [began]
 
 
 def test_a_source_that_is_a_little_behind_waits_for_more_and_one_that_is_far_behind_does_not(clock: Clock) -> None:
@@ -184,7 +186,7 @@ def test_a_source_that_is_a_little_behind_waits_for_more_and_one_that_is_far_beh
     assert not clock.slept
 
 
-def test_sources_without_a_schedule_start_when_they_are_told_to(clock: Clock) -> None:
+def test_sources_without_a_schedule_start_at_the_given_time(clock: Clock) -> None:
     loop, registry, _ = looped(clock, line(1), None, 10)
     start = clock.now_ns + 30_000_000
     registry.spouts[0].start(start)
@@ -293,7 +295,7 @@ def test_a_link_that_breaks_is_lost_once_though_reading_and_writing_fail_togethe
 def test_a_halted_loop_gives_no_turns_and_sends_nothing_but_reads_so_that_it_can_sleep(linked: Linked) -> None:
     linked.loop.halted = True
     clock, sink = linked.clock, linked.tasks.registry.bolts[0]
-    # Over queued rows it sleeps, too.
+    # It sleeps although rows are queued.
     clock.registry = TaskRegistry()
     linked.far.send(b"".join(frame.data(0, 1, 0, 1, 1, Codec(SCHEMA).encode([(0, "s0", 0, 0, 0)]))))
     linked.link.write([b"later"])
@@ -312,7 +314,7 @@ def readiness() -> Iterator[Selector]:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.000_2, 5.0, None])
-def test_all_that_is_ready_is_found_with_any_time_out(readiness: Selector, timeout: float | None) -> None:
+def test_all_ready_sockets_are_found_with_any_timeout(readiness: Selector, timeout: float | None) -> None:
     pairs = [socket.socketpair() for _ in range(40)]
     for at, (ours, theirs) in enumerate(pairs):
         readiness.register(ours, selectors.EVENT_READ, at)
@@ -325,7 +327,7 @@ def test_all_that_is_ready_is_found_with_any_time_out(readiness: Selector, timeo
             sock.close()
 
 
-def test_writing_is_waited_for_only_where_it_was_asked_for(readiness: Selector) -> None:
+def test_writability_is_reported_only_for_sockets_registered_for_it(readiness: Selector) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         readiness.register(ours, selectors.EVENT_READ)
@@ -345,11 +347,11 @@ def test_a_wait_is_never_cut_short(readiness: Selector) -> None:
 
 
 def test_state_of_moved_executors_is_sent_before_a_report_frees_what_they_left() -> None:
-    done: list[str | Message] = []
+    calls: list[str | Message] = []
     worker = object.__new__(Worker)
-    worker.loop = SimpleNamespace(flush_links=lambda: done.append("flush"))  # type: ignore[assignment]
-    worker._report = lambda now_ns: done.append("report")  # type: ignore[method-assign]
-    worker._send = done.append
+    worker.loop = SimpleNamespace(flush_links=lambda: calls.append("flush"))  # type: ignore[assignment]
+    worker._report = lambda now_ns: calls.append("report")  # type: ignore[method-assign]
+    worker._send = calls.append
     passed = Passed(epoch=1, slot=0, barrier=1)
     worker._send_after_flush(passed)
-    assert done == ["flush", "report", passed]
+    assert calls == ["flush", "report", passed]

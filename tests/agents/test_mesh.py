@@ -1,4 +1,4 @@
-"""Workers find one another over real sockets, whoever comes first; who cannot be reached, or is none, is lost."""
+"""Workers connect to one another over real sockets in any order; a peer that cannot be reached or verified is lost."""
 
 import selectors
 import socket
@@ -59,7 +59,7 @@ def test_a_worker_that_comes_later_gets_its_links_while_the_others_keep_theirs(m
     members.join({0, 1})
     for member in members[:2]:
         member.peers.add(2)
-    # Who connects may be told before, or after, the one that accepts.
+    # The connecting side may get its command before or after the accepting side.
     members[2].mesh.connect({0: members[0].address, 1: members[1].address})
     assert not members[2].mesh.complete
     for member in members[:2]:
@@ -73,7 +73,7 @@ def test_a_worker_that_comes_later_gets_its_links_while_the_others_keep_theirs(m
         assert not member.mesh.rejected
 
 
-def test_a_peer_that_is_asked_for_twice_is_connected_once(members: Members) -> None:
+def test_a_peer_that_is_requested_twice_is_connected_once(members: Members) -> None:
     for peers in ({1}, {0}):
         members.join(peers)
     for _ in range(2):
@@ -87,7 +87,7 @@ def test_a_peer_that_is_asked_for_twice_is_connected_once(members: Members) -> N
     assert not any(member.mesh.rejected or member.lost for member in members)
 
 
-def test_a_peer_that_connected_before_it_was_wanted_is_there_when_it_is(members: Members) -> None:
+def test_a_peer_that_connects_before_it_is_requested_is_used_later(members: Members) -> None:
     for peers in ({1}, {0}):
         members.join(peers)
     members[0].mesh.connect({1: members[1].address})
@@ -123,7 +123,7 @@ def test_an_address_that_is_not_ours_is_an_error_that_names_it() -> None:
 
 
 def lost_of(members: Members, number: int) -> list[tuple[int, str]]:
-    """Who was lost to a member, once somebody was."""
+    """Wait until a member has lost peers; return them with their reasons."""
     members.until(lambda: members[number].lost)
     return members[number].lost
 
@@ -139,7 +139,7 @@ def test_a_peer_that_does_not_listen_is_lost_and_named(members: Members) -> None
     assert not member.mesh.complete
 
 
-def test_a_peer_that_does_not_listen_keeps_no_other_from_being_connected(members: Members) -> None:
+def test_a_peer_that_does_not_listen_does_not_prevent_other_connections(members: Members) -> None:
     members.join({1, 2})
     members.join({0})
     with socket.create_server(("127.0.0.4", 0)) as gone:
@@ -150,9 +150,7 @@ def test_a_peer_that_does_not_listen_keeps_no_other_from_being_connected(members
 
 
 @pytest.mark.parametrize(("key", "run"), [(b"x" * 32, "r"), (KEY, "another run")])
-def test_a_peer_that_is_none_is_lost_at_once_instead_of_being_waited_for(
-    members: Members, key: bytes, run: str
-) -> None:
+def test_a_peer_with_another_key_or_run_is_lost_at_once(members: Members, key: bytes, run: str) -> None:
     members.join({1})
     members.join({0}, key, run)
     members.connect()
@@ -165,7 +163,7 @@ def test_a_peer_that_is_none_is_lost_at_once_instead_of_being_waited_for(
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n" + bytes(99)])
-def test_a_stranger_at_a_peers_address_is_no_peer(members: Members, answer: bytes) -> None:
+def test_another_server_at_a_peers_address_is_no_peer(members: Members, answer: bytes) -> None:
     member = members.join({1})
     with socket.create_server(("127.0.0.3", 0)) as other:
         member.mesh.connect({1: other.getsockname()})
@@ -178,7 +176,7 @@ def test_a_stranger_at_a_peers_address_is_no_peer(members: Members, answer: byte
             member.step(5)
         ((peer, _),) = lost_of(members, 0)
     assert peer == 1
-    # One that only closes may be a peer that had to make room for strangers.
+    # A server that only closes may be a peer that evicted a pending connection: the mesh tries again.
     assert times == (1 if answer else mesh_module._MAX_TRIES)
     assert not member.links
 

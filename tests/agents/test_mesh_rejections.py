@@ -1,4 +1,4 @@
-"""Strangers at a worker's port are turned away, counted, and disturb nobody."""
+"""Invalid connections to a worker's port are rejected and counted, and do not affect its peers."""
 
 import selectors
 import socket
@@ -29,15 +29,15 @@ def members() -> Iterator[Members]:
 CLOSED = "closed during the handshake"
 
 
-def shout(sock: socket.socket, data: bytes) -> None:
-    """Send what the other side may close in the middle of."""
+def try_to_send(sock: socket.socket, data: bytes) -> None:
+    """Send data to a side that may close the connection meanwhile."""
     try:
         sock.sendall(data)
     except OSError:
         return
 
 
-STRANGERS = {
+INVALID_OPENINGS = {
     "port scan": (b"", CLOSED),
     "web browser": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "not this protocol"),
     "rubbish": (b"\x00" * 5_000, "not this protocol"),
@@ -50,22 +50,22 @@ STRANGERS = {
 }
 
 
-def test_strangers_before_during_and_after_are_counted_and_the_links_stand(members: Members) -> None:
+def test_invalid_connections_at_any_time_are_counted_and_links_stay(members: Members) -> None:
     members.join({1})
     member = members.join({0})
     expected: Counter[str] = Counter()
 
-    def visit() -> None:
-        for opening, reason in STRANGERS.values():
+    def connect_invalid() -> None:
+        for opening, reason in INVALID_OPENINGS.values():
             with connect_raw(member) as sock:
-                shout(sock, opening)
+                try_to_send(sock, opening)
             expected[reason] += 1
 
-    visit()
+    connect_invalid()
     members.connect()
-    visit()
+    connect_invalid()
     members.until(lambda: members.complete)
-    visit()
+    connect_invalid()
     members.until(lambda: rejected_count(member) == expected.total())
     for reason, count in expected.items():
         assert sum(n for text, n in member.mesh.rejected.items() if reason in text or "reset" in text) >= count
@@ -75,31 +75,31 @@ def test_strangers_before_during_and_after_are_counted_and_the_links_stand(membe
     members.until(lambda: theirs.recv(99) == b"still here")
 
 
-def test_who_resets_the_connection_does_no_harm(members: Members) -> None:
+def test_reset_connections_are_rejected_and_not_pending(members: Members) -> None:
     member = members.join({1})
     for opening in (b"", b"MLRC", b"x"):
         sock = connect_raw(member)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        shout(sock, opening)
+        try_to_send(sock, opening)
         sock.close()
     members.until(lambda: rejected_count(member) == 3)
     assert pending_count(member) == 0
 
 
-def test_half_a_handshake_is_turned_away_after_its_time_and_not_before(members: Members) -> None:
+def test_an_incomplete_handshake_is_rejected_after_the_time_out_and_not_before(members: Members) -> None:
     members.join(set())
     member = members.join({0})
     silent, half, hello = socks = [connect_raw(member) for _ in range(3)]
     half.send(b"MLRC")
     hello.send(Connector(KEY, "r", EPOCH, 0, 1).hello())
     members.until(lambda: pending_count(member) == 3)
-    began = time.monotonic()
-    member.mesh.expire(began + TIMEOUT_S / 2)
+    start_s = time.monotonic()
+    member.mesh.expire(start_s + TIMEOUT_S / 2)
     assert pending_count(member) == 3
-    # A byte now and then buys no time.
+    # Another byte does not extend the time-out.
     silent.send(b"M")
     member.step()
-    member.mesh.expire(began + TIMEOUT_S + 1)
+    member.mesh.expire(start_s + TIMEOUT_S + 1)
     assert pending_count(member) == 0
     assert member.mesh.rejected == {"time-out": 3}
     for sock in socks:
@@ -112,7 +112,7 @@ def test_half_a_handshake_is_turned_away_after_its_time_and_not_before(members: 
 @pytest.mark.parametrize(
     "opening", [b"", b"ML", Connector(KEY, "r", EPOCH, 2, 3).hello()], ids=["nothing", "a part", "a hello"]
 )
-def test_a_flood_takes_bounded_room_and_peers_still_get_through(members: Members, opening: bytes) -> None:
+def test_a_flood_has_a_bounded_number_of_connections_and_peers_still_connect(members: Members, opening: bytes) -> None:
     for number in range(4):
         members.join({0, 1, 2, 3} - {number})
     flooded = members[3]
@@ -135,12 +135,12 @@ def test_a_flood_takes_bounded_room_and_peers_still_get_through(members: Members
     assert rejected_count(flooded) == len(flood)
 
 
-def test_a_peer_that_a_flood_pushes_out_before_its_hello_is_there_connects_again(
+def test_a_peer_that_a_flood_evicts_before_its_hello_connects_again(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connecting, flooded = members.join({1}), members.join({0})
     with monkeypatch.context() as halted:
-        # As if the processor were taken away between connecting and writing.
+        # Simulates a worker that is preempted between connecting and writing.
         halted.setattr(Connector, "hello", lambda _: b"")
         members.connect()
     flood = []
@@ -155,7 +155,9 @@ def test_a_peer_that_a_flood_pushes_out_before_its_hello_is_there_connects_again
         sock.close()
 
 
-def test_more_peers_than_strangers_are_allowed_find_room(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_peers_connect_than_unauthenticated_connections_are_allowed(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mesh_module, "_MAX_UNAUTHENTICATED", 1)
     for number in range(7):
         members.join(set(range(7)) - {number})
@@ -164,20 +166,18 @@ def test_more_peers_than_strangers_are_allowed_find_room(members: Members, monke
     assert not any(member.mesh.rejected for member in members)
 
 
-def test_who_made_room_while_its_bytes_were_waiting_is_not_heard_any_more(
-    members: Members, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pending_bytes_of_an_evicted_connection_are_ignored(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mesh_module, "_MAX_UNAUTHENTICATED", 2)
     member = members.join({1})
     first, second = connect_raw(member), connect_raw(member)
     members.until(lambda: pending_count(member) == 2)
-    # All in one look of the selector: bytes of those that wait, and a newcomer that makes the first one go.
+    # The selector returns all at once: bytes of pending connections, and a new one that evicts the first.
     first.send(b"M")
     second.send(b"M")
     with connect_raw(member):
         members.until(lambda: member.mesh.rejected == {"too many at once": 1})
         assert pending_count(member) == 2
-        # It is closed, be it with its byte unread.
+        # It is closed; with an unread byte, by a reset.
         with suppress(ConnectionResetError):
             assert first.recv(1) == b""
     first.close()
@@ -208,20 +208,17 @@ def test_a_second_link_of_the_same_worker_is_refused(members: Members) -> None:
     assert member.mesh.rejected == {"a second link of the same worker": 1}
 
 
-def test_reasons_stay_few_whatever_strangers_send(members: Members) -> None:
+def test_the_number_of_reasons_is_bounded_whatever_is_received(members: Members) -> None:
     member = members.join({1, 2})
 
     @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.binary(max_size=99), st.sampled_from([b"", b"MLRC", b"MLRC\x01", b"MLRC\x01\x04\0\0\0"]))
-    def visit(rubbish: bytes, opening: bytes) -> None:
+    def connect_invalid(rubbish: bytes, opening: bytes) -> None:
         before = rejected_count(member)
         with connect_raw(member) as sock:
-            shout(sock, opening + rubbish)
+            try_to_send(sock, opening + rubbish)
         members.until(lambda: rejected_count(member) == before + 1)
 
-    visit()
+    connect_invalid()
     assert len(member.mesh.rejected) <= 8
     assert not member.links
-
-
-# --- what goes wrong on our own side ---------------------------------------------------------------------------

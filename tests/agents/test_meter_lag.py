@@ -1,4 +1,4 @@
-"""How late a meter is: found for meters whose delay is known, undecided for those that say nothing of it; applied."""
+"""Lag of external meters: found for known delays, undecided without enough evidence, and applied to readings."""
 
 import json
 import time
@@ -19,16 +19,14 @@ from inventory.values import EnergyModel, MeterLag
 LOAD = load_curve(NS)
 
 
-def found(power: Curve, load: Curve = LOAD, unit_ns: int = NS) -> MeterLag | str:
+def lag_of(power: Curve, load: Curve = LOAD, unit_ns: int = NS) -> MeterLag | str:
     return find_lag(load, [power], 0, unit_ns)
 
 
 @pytest.mark.parametrize("lag_s", [0.4, 3.0, 0.0, -1.0])
 @pytest.mark.parametrize("period_s", [0.1, 1.0, 2.0])
-def test_a_known_delay_is_found_within_its_margin_whatever_the_rhythm_of_the_meter(
-    lag_s: float, period_s: float
-) -> None:
-    lag = found(meter_curve(LOAD, NS, lag_s, period_s, 2.0, 1))
+def test_a_known_delay_is_found_within_its_margin_for_any_period_of_the_meter(lag_s: float, period_s: float) -> None:
+    lag = lag_of(meter_curve(LOAD, NS, lag_s, period_s, 2.0, 1))
     assert isinstance(lag, MeterLag)
     assert lag.lag_s == pytest.approx(lag_s, abs=lag.margin_s + 1e-6)
     assert lag.margin_s < 1.5
@@ -38,17 +36,17 @@ def test_a_known_delay_is_found_within_its_margin_whatever_the_rhythm_of_the_met
 
 @settings(max_examples=25)
 @given(st.floats(-3, 25), st.floats(0.2, 1.0), st.floats(0, 8), st.integers(0, 1000))
-def test_noise_makes_the_margin_wider_or_the_answer_undecided_but_not_wrong(
+def test_noise_makes_the_margin_wider_but_not_the_lag_wrong(
     lag_s: float, period_s: float, noise_watts: float, seed: int
 ) -> None:
-    lag = found(meter_curve(LOAD, NS, lag_s, period_s, noise_watts, seed))
+    lag = lag_of(meter_curve(LOAD, NS, lag_s, period_s, noise_watts, seed))
     assert isinstance(lag, MeterLag)
     assert lag.lag_s == pytest.approx(lag_s, abs=lag.margin_s + 0.2)
 
 
 def test_the_unit_of_time_scales_everything() -> None:
     load = load_curve(NS // 10)
-    lag = found(meter_curve(load, NS // 10, 0.4, 0.05, 2.0, 1), load, NS // 10)
+    lag = lag_of(meter_curve(load, NS // 10, 0.4, 0.05, 2.0, 1), load, NS // 10)
     assert isinstance(lag, MeterLag)
     assert lag.lag_s == pytest.approx(0.4, abs=lag.margin_s + 1e-6)
     assert lag.margin_s < 0.15
@@ -65,36 +63,36 @@ def test_several_domains_are_one_machine() -> None:
 @pytest.mark.parametrize("noise_watts", [0.0, 2.0])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_flat_meter_is_undecided(noise_watts: float, seed: int) -> None:
-    told = found(meter_curve(LOAD, NS, 2.0, 1.0, noise_watts, seed, watts=0.0))
-    assert isinstance(told, str)
-    assert "does not follow the load" in told
+    reason = lag_of(meter_curve(LOAD, NS, 2.0, 1.0, noise_watts, seed, watts=0.0))
+    assert isinstance(reason, str)
+    assert "does not follow the load" in reason
 
 
 def test_power_that_falls_with_load_is_undecided() -> None:
-    assert isinstance(found(meter_curve(LOAD, NS, 2.0, 1.0, 1.0, 1, watts=-20.0)), str)
+    assert isinstance(lag_of(meter_curve(LOAD, NS, 2.0, 1.0, 1.0, 1, watts=-20.0)), str)
 
 
-def test_a_delay_beyond_what_is_looked_for_is_undecided() -> None:
-    assert isinstance(found(meter_curve(LOAD, NS, LATEST + 0.2, 0.2, 1.0, 1)), str)
+def test_a_delay_beyond_the_search_range_is_undecided() -> None:
+    assert isinstance(lag_of(meter_curve(LOAD, NS, LATEST + 0.2, 0.2, 1.0, 1)), str)
 
 
-def test_a_meter_that_hardly_speaks_is_undecided() -> None:
-    told = found(meter_curve(LOAD, NS, 2.0, 10.0, 0.0, 1))
-    assert isinstance(told, str)
-    assert "too few readings" in told
+def test_a_meter_with_few_readings_is_undecided() -> None:
+    reason = lag_of(meter_curve(LOAD, NS, 2.0, 10.0, 0.0, 1))
+    assert isinstance(reason, str)
+    assert "too few readings" in reason
     assert isinstance(find_lag(LOAD, [], 0, NS), str)
 
 
-def test_the_load_is_the_same_every_time_and_has_no_two_equal_parts() -> None:
+def test_the_load_is_repeatable_and_unambiguous() -> None:
     assert list(pulses()) == list(pulses())
     assert sum(units for _, units in pulses()) == PULSES
     assert {share for share, _ in pulses()} == {0.0, 1.0}
     itself = find_lag(LOAD, [load_curve(NS)], 0, NS)
-    # A load laid against its own means has no edge that is not where it should be.
+    # The load matches itself at no other lag.
     assert isinstance(itself, str) or itself.lag_s == pytest.approx(0.0, abs=0.1)
 
 
-def test_what_a_late_meter_says_is_of_so_much_earlier_and_that_much_less_certain() -> None:
+def test_a_lag_shifts_readings_back_and_adds_its_margin_to_their_bound() -> None:
     lag = MeterLag(3.0, 0.5, 0.9)
     line = json.dumps({"t": time.time(), "watts": 100.0}) + "\n"
     readings = []
@@ -117,7 +115,7 @@ def test_what_a_late_meter_says_is_of_so_much_earlier_and_that_much_less_certain
     assert (late.half_ns - prompt.half_ns) / NS == pytest.approx(0.5)
 
 
-def test_what_the_file_says_of_a_node_goes_before_what_was_calibrated(tmp_path: Path) -> None:
+def test_a_nodes_settings_file_takes_precedence_over_its_calibration(tmp_path: Path) -> None:
     host = MeteredHost(meters.plant(tmp_path, {"etc/millrace/power.yaml": "external: {command: [meter]}"}))
     model, lag = EnergyModel(1, 2), MeterLag(2.0)
     known = completed(settings_of(host), model, lag)
@@ -125,8 +123,8 @@ def test_what_the_file_says_of_a_node_goes_before_what_was_calibrated(tmp_path: 
     assert known.external == Program(("meter",), lag=lag)
     assert known.external.patience_s == 12.0
     (tmp_path / "etc/millrace/power.yaml").write_text("external: {command: [meter], lag: {lag_s: -1}}")
-    told = completed(settings_of(host), model, lag).external
-    assert told is not None
-    assert told.lag == MeterLag(-1.0)
-    assert told.patience_s == 10.0
+    external = completed(settings_of(host), model, lag).external
+    assert external is not None
+    assert external.lag == MeterLag(-1.0)
+    assert external.patience_s == 10.0
     assert completed(PowerSettings(), None, lag).external is None

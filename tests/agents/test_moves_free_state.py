@@ -45,7 +45,7 @@ def without_collector() -> Iterator[None]:
         gc.enable()
 
 
-def moved(run: ScriptedRun, at: int) -> Move:
+def next_move(run: ScriptedRun, at: int) -> Move:
     """Return the next move: one executor after the other, each to the next slot."""
     executors = LINE.executors
     executor = executors[at % len(executors)]
@@ -54,7 +54,7 @@ def moved(run: ScriptedRun, at: int) -> Move:
 
 
 def prepare(run: ScriptedRun, barrier: int, moves: Sequence[Move]) -> int:
-    """Have state copied and a barrier prepared everywhere; return the tick of the cut."""
+    """Copy state and prepare a barrier on all workers; return the tick of the cut."""
     for place in SLOTS:
         run.command(place, Precopy(epoch=1, barrier=barrier, moves=tuple(moves), workers=tuple(SLOTS), ports={}))
     for _ in range(5):
@@ -66,9 +66,9 @@ def prepare(run: ScriptedRun, barrier: int, moves: Sequence[Move]) -> int:
     return max(each.tick for each in ready)
 
 
-def carry_out(run: ScriptedRun, barrier: int) -> None:
+def move_executor(run: ScriptedRun, barrier: int) -> None:
     """Move one executor, while rows flow."""
-    tick = prepare(run, barrier, [moved(run, barrier)])
+    tick = prepare(run, barrier, [next_move(run, barrier)])
     for place in SLOTS:
         run.command(place, Cut(epoch=1, barrier=barrier, tick=tick))
     random = Random(barrier)  # noqa: S311 - it must be repeatable
@@ -78,16 +78,16 @@ def carry_out(run: ScriptedRun, barrier: int) -> None:
         passed |= {place for place, worker in run.workers.items() if any(isinstance(r, Passed) for r in worker.reports)}
 
 
-def give_up(run: ScriptedRun, barrier: int) -> None:
+def abandon_move(run: ScriptedRun, barrier: int) -> None:
     """Prepare a move and abandon it."""
-    prepare(run, barrier, [moved(run, barrier)])
+    prepare(run, barrier, [next_move(run, barrier)])
     for place in SLOTS:
         run.command(place, Abandon(epoch=1, barrier=barrier))
     run.sweep(Random(barrier), FLUSH_AGE_NS)  # noqa: S311 - it must be repeatable
 
 
-@pytest.mark.parametrize("play", [carry_out, give_up])
-def test_nothing_of_an_old_place_waits_for_the_garbage_collector(play) -> None:
+@pytest.mark.parametrize("play", [move_executor, abandon_move])
+def test_nothing_of_an_old_slot_is_left_for_the_garbage_collector(play) -> None:
     oracle = ExactlyOnceOracle(LINE, 10**9, [])
     rate = {"kind": "constant", "tuples_per_s": 1000.0}
     spec = msgspec.structs.replace(run_spec(LINE, [*SLOTS, *SLOTS], rate=rate), workers=tuple(SLOTS))
@@ -110,7 +110,7 @@ def test_nothing_of_an_old_place_waits_for_the_garbage_collector(play) -> None:
     assert not kept
 
 
-def test_plans_behind_many_moves_take_no_more_memory_than_the_first() -> None:
+def test_plans_after_many_moves_take_no_more_memory_than_the_first() -> None:
     places = [*SLOTS, *SLOTS]
     plan = RunPlan(msgspec.structs.replace(run_spec(LINE, places), workers=tuple(SLOTS)))
     before = 0
@@ -130,7 +130,7 @@ def test_plans_behind_many_moves_take_no_more_memory_than_the_first() -> None:
     assert grown < PLANS / 2
 
 
-class Deep(Count):
+class ManyKeys(Count):
     """A bolt with many keys."""
 
     def __init__(self, keys: int) -> None:
@@ -153,14 +153,14 @@ class Deep(Count):
 
 
 @pytest.mark.parametrize(("keys", "most", "ends_early"), [(100, 100, False), (100, 30, False), (50_000, 1, True)])
-def test_a_large_state_that_has_left_is_deleted_little_by_little(
+def test_a_large_state_is_deleted_in_steps_after_its_move(
     monkeypatch: pytest.MonkeyPatch, keys: int, most: int, ends_early: bool
 ) -> None:
     monkeypatch.setattr(registry, "RELEASED_KEYS", most)
     oracle = ExactlyOnceOracle(LINE, 10**9, [])
 
     def operator(component: str) -> Operator:
-        return Deep(keys) if component == "b" else oracle.operator(component)
+        return ManyKeys(keys) if component == "b" else oracle.operator(component)
 
     rate = {"kind": "constant", "tuples_per_s": 1000.0}
     spec = msgspec.structs.replace(run_spec(LINE, [*SLOTS, *SLOTS], rate=rate), workers=tuple(SLOTS))
@@ -168,8 +168,8 @@ def test_a_large_state_that_has_left_is_deleted_little_by_little(
         number = next(at for at, executor in run.plan.executors.items() if executor.name == "b[0]")
         worker = run.workers[run.plan.place[number]]
         old = worker.registry.running[number].operator
-        assert isinstance(old, Deep)
-        carry_out(run, number)
+        assert isinstance(old, ManyKeys)
+        move_executor(run, number)
         assert number not in worker.registry.running
         assert worker.tasks.has_more_steps == ends_early
         assert old.closed == (not ends_early)

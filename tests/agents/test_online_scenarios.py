@@ -1,7 +1,7 @@
-"""Revisions of a running topology under kills, lost nodes, broken links and stops: the answer is the right one.
+"""Revisions of a running topology under kills, lost nodes, broken links and stops: the answer stays correct.
 
-Monitor, state machine, coordinator and the tasks of all workers are the real ones; the scheduler moves executors at
-random, takes its time, is late now and then, and wires, disks, processes and time are scripted.
+Monitor, state machine, coordinator and the tasks of all workers are real. The scheduler moves executors at random, with
+random delays and some time-outs. Links, disks, processes and time are scripted.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from scheduler.problem import Move, Problem
 
 SLOTS = 2
 
-SLOWER = 40
-"""How much longer these runs take than other scenarios."""
+DURATION_FACTOR = 40
+"""Duration of these runs, relative to other scenarios."""
 
 
-class Restless:
-    """A scheduler that moves some executors to random slots whenever it is asked."""
+class RandomScheduler:
+    """A scheduler that moves random executors to random slots at every request."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self.asked = 0
+        self.requests = 0
         self.closed = False
 
     async def start(self) -> None:
@@ -48,11 +48,11 @@ class Restless:
 
     async def ask(self, problem: Problem, observation: Observation) -> Answer:
         assert not self.closed
-        self.asked += 1
+        self.requests += 1
         random = self._random
         await asyncio.sleep(random.choice([0.0, 0.05, 0.5]))
         if random.random() < 0.02:
-            return Answer(None, 0.05, late="lost in thought")
+            return Answer(None, 0.05, late="still computing")
         if random.random() < 0.2:
             return Answer(None, 0.0, 0.0)
         (topology,) = problem.topologies
@@ -77,12 +77,12 @@ class OnlineScenario(Scenario):
     def __init__(self, random: Random, seed: int, how: str) -> None:
         super().__init__(random, seed)
         self.how = how
-        # So slow that there are some reports a second apart, and as much time for faults.
+        # Slow enough for several reports, a second apart, and for faults between them.
         self.oracle.records, self.oracle.tick_every = random.choice([300, 150]), 0
         self.rate = {"kind": "constant", "tuples_per_s": 30.0}
-        self.faults = [(at_s * SLOWER, what, phase) for at_s, what, phase in self.faults]
+        self.faults = [(at_s * DURATION_FACTOR, what, phase) for at_s, what, phase in self.faults]
         self.stop_ns = random.choice([random.randint(0, 10**10), 10**12])
-        self.scheduler = Restless(Random(seed))  # noqa: S311 - it must be repeatable
+        self.scheduler = RandomScheduler(Random(seed))  # noqa: S311 - it must be repeatable
         self.moves = self.moves if random.random() < 0.3 else []
         node = random.choice(NODES)
         self.events = random.choice(
@@ -113,7 +113,7 @@ class OnlineScenario(Scenario):
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["live", "restart"])
-def test_the_answer_is_right_whatever_is_revised_or_killed(request: pytest.FixtureRequest, how: str) -> None:
+def test_the_answer_is_correct_whatever_is_revised_or_killed(request: pytest.FixtureRequest, how: str) -> None:
     seed = request.config.getoption("--seed")
     seed = randrange(10**6) if seed is None else seed  # noqa: S311 - any will do
     examples = max(20, request.config.getoption("--scenarios") // 10)

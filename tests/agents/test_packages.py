@@ -1,4 +1,4 @@
-"""On which package a process works: by affinity, by where it was seen, or not known."""
+"""Package of a process: by affinity, by the CPU where it last ran, or unknown."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ needs_two = pytest.mark.skipif(len(CPUS) < 2, reason="one CPU is on one package"
 
 
 def packages(tmp_path: Path, *numbers: str) -> Packages:
-    """A host whose CPUs, as far as they are ours, are on these packages in turn."""
+    """Return the packages of a host where the CPUs of this process have these package numbers in turn."""
     files = {
         f"{FOLDER}/cpu{cpu}/topology/physical_package_id": numbers[at % len(numbers)] for at, cpu in enumerate(CPUS)
     }
@@ -26,7 +26,7 @@ def packages(tmp_path: Path, *numbers: str) -> Packages:
 
 @pytest.fixture
 def bound():
-    """This thread on its first CPU."""
+    """Binds this thread to its first CPU."""
     os.sched_setaffinity(0, {CPUS[0]})
     yield
     os.sched_setaffinity(0, CPUS)
@@ -34,7 +34,7 @@ def bound():
 
 def test_a_process_whose_cpus_are_all_on_one_package_is_there(tmp_path: Path) -> None:
     found = packages(tmp_path, "1")
-    # What it did before the first look is nobody's.
+    # Work before the first sample has no package.
     assert found.locate(os.getpid(), CPUS) == NOWHERE
     assert found.locate(os.getpid(), CPUS) == PackagePlace(1, "affinity")
 
@@ -44,33 +44,33 @@ def test_a_bound_process_is_on_its_cpus_package(tmp_path: Path, bound: None) -> 
     found = packages(tmp_path, "0", "1")
     found.locate(0, CPUS)
     assert found.locate(0, CPUS) == PackagePlace(0, "affinity")
-    # Of CPUs that are off nobody runs on any.
+    # Offline CPUs are ignored.
     assert found.locate(0, CPUS[:1]) == PackagePlace(0, "affinity")
 
 
 @needs_two
-def test_a_free_process_is_where_it_was_seen_twice_and_else_not_known(tmp_path: Path) -> None:
+def test_an_unbound_process_is_on_the_package_of_two_samples_or_unknown(tmp_path: Path) -> None:
     found = packages(tmp_path, "0", "1")
-    seen = {found.locate(os.getpid(), CPUS) for _ in range(50)}
-    assert seen <= {NOWHERE, PackagePlace(0, "last_cpu"), PackagePlace(1, "last_cpu")}
-    assert seen - {NOWHERE}
+    places = {found.locate(os.getpid(), CPUS) for _ in range(50)}
+    assert places <= {NOWHERE, PackagePlace(0, "last_cpu"), PackagePlace(1, "last_cpu")}
+    assert places - {NOWHERE}
     found.forget([])
     assert found.locate(os.getpid(), CPUS) == NOWHERE
 
 
 @pytest.mark.parametrize("number", ["-1", "", "none"])
-def test_a_kernel_that_names_no_package_leaves_it_open(number: str, tmp_path: Path) -> None:
+def test_without_package_numbers_the_package_is_unknown(number: str, tmp_path: Path) -> None:
     found = packages(tmp_path, number)
     assert [found.locate(os.getpid(), CPUS) for _ in range(2)] == [NOWHERE] * 2
     assert found.of(CPUS[0]) is None
 
 
-def test_a_process_that_is_gone_is_nowhere(tmp_path: Path) -> None:
+def test_an_ended_process_has_no_package(tmp_path: Path) -> None:
     found = packages(tmp_path, "0")
     assert found.locate(2**22 + 1, CPUS) == NOWHERE
 
 
-def test_the_sensor_says_of_cores_and_workers_where_they_are() -> None:
+def test_the_sensor_reports_packages_of_cores_and_workers() -> None:
     sensor = CpuSensor(Host("n1", "127.0.0.2", True, os.getpid(), lambda: {0: os.getpid()}))
     assert sensor.probe() is None
     rows = [sensor.read(second * 1_000_000_000) for second in (1, 2)][1]

@@ -59,7 +59,7 @@ def test_numbers_are_positions() -> None:
     assert plan.schema(2) == SCHEMA
 
 
-def test_a_grouping_gives_channels_to_whom_it_may_send() -> None:
+def test_a_grouping_has_channels_to_all_possible_receivers() -> None:
     plan = RunPlan(spec())
     pairs = Counter(
         (plan.executors[c.sender].component, plan.executors[c.receiver].name, plan.streams[c.stream][1])
@@ -79,13 +79,13 @@ def test_a_grouping_gives_channels_to_whom_it_may_send() -> None:
     }
 
 
-def test_hops_are_told_apart_by_slot_and_node() -> None:
+def test_hops_are_classified_by_slot_and_node() -> None:
     plan = RunPlan(spec())
     hops = [hop(plan.places[0], plan.place[number]) for number in (2, 3, 4)]
     assert hops == ["intra_worker", "inter_worker", "inter_node"]
 
 
-def test_peers_are_who_shares_a_channel_both_ways_and_an_idle_worker_has_none() -> None:
+def test_peers_share_a_channel_in_either_direction_and_an_idle_worker_has_none() -> None:
     plan = RunPlan(spec())
     peers = {place: {plan.places[at] for at in plan.peers(number)} for number, place in enumerate(plan.places)}
     assert peers == {A0: {A1, B0}, A1: {A0, B0}, B0: {A0, A1}, C2: set()}
@@ -113,7 +113,7 @@ def test_all_workers_together_build_both_ends_of_every_channel_once(places: list
             assert {run.plan.places[peer] for peer in run.plan.peers(number)} == ends - {place}
 
 
-def test_a_window_is_the_queue_shared_out_over_all_channels_of_the_receiver() -> None:
+def test_a_window_is_the_receivers_queue_divided_among_its_channels() -> None:
     oracle = DeliveryOracle(DIAMOND, 0, PLACED)
     plan = RunPlan(spec())
     for place in plan.places:
@@ -124,7 +124,7 @@ def test_a_window_is_the_queue_shared_out_over_all_channels_of_the_receiver() ->
 
 
 def assembled(plan: RunPlan, place: Slot, operator: Callable[[str], Operator]) -> TaskRegistry:
-    """What one worker builds of a plan."""
+    """Return the tasks that one worker builds from a plan."""
     builder = GraphBuilder(plan.places.index(place), lambda _: Pipe(1), FlushTimer(), operator, Max(), {})
     return build_registry(plan, builder)
 
@@ -161,14 +161,14 @@ def test_workers_are_numbered_as_they_are_listed_and_later_ones_change_no_number
     assert plan.peers(4) == set()
 
 
-def test_behind_moves_the_plan_is_that_of_the_new_places() -> None:
+def test_after_moves_the_plan_has_the_new_slots() -> None:
     plan = RunPlan(spec())
-    there = Slot("z", 0)
-    moved = plan.moved([Move("left[1]", there), Move("s[0]", B0)], (*plan.places, there))
+    new_slot = Slot("z", 0)
+    moved = plan.moved([Move("left[1]", new_slot), Move("s[0]", B0)], (*plan.places, new_slot))
     expected = list(PLACED)
-    expected[3], expected[0] = there, B0
+    expected[3], expected[0] = new_slot, B0
     assert list(moved.place.values()) == expected
-    assert moved.places == (*plan.places, there)
+    assert moved.places == (*plan.places, new_slot)
     assert [c.id for c in moved.channels] == [c.id for c in plan.channels]
     assert plan.place == dict(enumerate(PLACED))
 
@@ -181,7 +181,7 @@ def test_behind_moves_the_plan_is_that_of_the_new_places() -> None:
         (Move("left[0]", Slot("z", 0)), "none of its workers"),
     ],
 )
-def test_a_move_of_nobody_or_to_nowhere_is_refused(move: Move, why: str) -> None:
+def test_a_move_of_an_unknown_executor_or_to_an_unknown_worker_is_refused(move: Move, why: str) -> None:
     plan = RunPlan(spec())
     with pytest.raises(RunError, match=why):
         plan.moved([move], plan.places)
@@ -209,8 +209,8 @@ def test_a_stream_that_is_not_declared_is_named(outputs: object) -> None:
 
 def test_an_operator_of_the_wrong_kind_is_refused() -> None:
     oracle = DeliveryOracle(simple(Input("s")), 0, [A0, A0])
-    made: Sequence[tuple[str, type[Operator]]] = [("s", ForwardingBolt), ("b", RecordSpout), ("b", Operator)]
-    for wrong, kind in made:
+    wrong_kinds: Sequence[tuple[str, type[Operator]]] = [("s", ForwardingBolt), ("b", RecordSpout), ("b", Operator)]
+    for wrong, kind in wrong_kinds:
 
         def operator(component: str, wrong: str = wrong, kind: type = kind) -> Operator:
             if component != wrong:

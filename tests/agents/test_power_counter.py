@@ -1,6 +1,6 @@
-"""Counters that turn over, are reset, or are looked at too seldom; and perf events.
+"""Counters that wrap, are reset or are sampled too rarely; and perf events.
 
-Events are opened in earnest where the kernel lets us, and as a PMU describes them.
+Events are opened on the real kernel, where it permits that, and on recorded hosts, as their PMU describes them.
 """
 
 import random
@@ -31,11 +31,11 @@ def domain(raw_max: int | None, unit: float | None = None, most_watts: float = 1
 
 
 def test_a_modelled_counter_that_is_written_every_50_ms_is_not_taken_for_reset() -> None:
-    """Two marks 0.6 ms apart, between which 100 ms at 60 W are written; a kernel's counter cannot do that."""
+    """Two samples 0.6 ms apart have the energy of 100 ms at 60 W between them; a kernel's counter cannot do that."""
     modelled = structs.replace(domain(None), flags=("modelled",))
     assert Counter(modelled).step(0, 6_000_000, 0.0006) == (6_000_000, ())
     assert Counter(domain(None)).step(0, 6_000_000, 0.0006) == (None, ("reset",))
-    # Whatever it is, a step beyond all power is none.
+    # A step above any possible power is a reset of either counter.
     assert Counter(modelled).step(0, 10**9, 0.0006) == (None, ("reset",))
 
 
@@ -45,22 +45,22 @@ def test_the_bound_of_a_modelled_counter_has_the_time_since_it_was_written() -> 
     assert edge_joules(domain(None), 0, 60.0) == pytest.approx(60 * 0.001 + 0.001)
 
 
-def test_random_walks_of_one_to_three_turns_come_back_whole() -> None:
-    """Each walk: a register of its own width and unit, irregular looks, as many turns as it takes."""
+def test_random_walks_of_one_to_three_wraps_are_counted_completely() -> None:
+    """Each walk has a register of random width and unit, which is sampled irregularly during one to three wraps."""
     draw = random.Random(7)  # noqa: S311
-    turns_seen = set()
+    wrap_counts = set()
     for _ in range(WALKS):
         bits, unit = draw.randint(8, 40), draw.choice([1.0, 15.3, 61.035, 100.0, 1000.0])
         size = 2**bits
         shown_max = int((size - 1) * unit)
         counter = Counter(domain(shown_max, unit))
         register = start = draw.randrange(size)
-        wanted = round(draw.uniform(1, 3) * size)
+        distance = round(draw.uniform(1, 3) * size)
         shown, total, elapsed_s = int((register % size) * unit), 0.0, 0.0
         moved = wraps = 0
-        while moved < wanted:
+        while moved < distance:
             # At most half of what the domain could draw until the counter is ambiguous.
-            step = min(1 + int(draw.random() * (size // 3)), wanted - moved)
+            step = min(1 + int(draw.random() * (size // 3)), distance - moved)
             moved += step
             register += step
             elapsed_s = step * unit * MICRO / (400 + 500 * draw.random())
@@ -71,26 +71,26 @@ def test_random_walks_of_one_to_three_turns_come_back_whole() -> None:
             wraps += "wrap" in flags
             total += counts
             shown = now
-        turns = register // size - start // size
-        assert wraps == turns
-        assert total == pytest.approx(moved * unit, abs=unit * (turns + 1))
-        turns_seen.add(turns)
-    assert {1, 2, 3} <= turns_seen
+        true_wraps = register // size - start // size
+        assert wraps == true_wraps
+        assert total == pytest.approx(moved * unit, abs=unit * (true_wraps + 1))
+        wrap_counts.add(true_wraps)
+    assert {1, 2, 3} <= wrap_counts
 
 
 @given(
     raw_max=st.integers(1000, 2**62),
     before=st.integers(0, 2**62),
-    turns=st.integers(1, 3),
+    wraps=st.integers(1, 3),
     rest=st.integers(0, 2**62),
     share=st.floats(0.05, 1.0),
     most_watts=st.floats(1.0, 2000.0),
 )
-def test_whoever_loses_a_turn_is_told_so(raw_max, before, turns, rest, share, most_watts) -> None:
-    """At any power up to the limit, a whole turn takes longer than a step may be without a flag."""
+def test_a_lost_wrap_is_always_flagged(raw_max, before, wraps, rest, share, most_watts) -> None:
+    """At any power up to the limit, a full wrap takes longer than an unflagged step."""
     counter = Counter(domain(raw_max, 1, most_watts))
     before %= raw_max + 1
-    counts = turns * (raw_max + 1) + rest % (raw_max + 1)
+    counts = wraps * (raw_max + 1) + rest % (raw_max + 1)
     elapsed_s = counts * MICRO / (most_watts * share)
     _, flags = counter.step(before, (before + counts) % (raw_max + 1), elapsed_s)
     assert "ambiguous" in flags or flags == ("reset",)
@@ -105,27 +105,27 @@ def test_no_step_is_negative_whatever_the_values(raw_max, before, now, seconds) 
 
 
 @given(share=st.floats(0.01, 1.0), raw_max=st.integers(10**6, 2**62))
-def test_looks_as_often_as_wanted_are_never_ambiguous(share, raw_max) -> None:
+def test_steps_within_the_longest_period_are_never_ambiguous(share, raw_max) -> None:
     counter = Counter(domain(raw_max, 1))
     step = counter.step(0, 1, counter.longest_period_s * share)
     assert step.flags == ()
 
 
-def test_a_turn_has_one_unit_more_than_the_highest_value() -> None:
+def test_a_wrap_has_one_unit_more_than_the_highest_value() -> None:
     assert Counter(domain(999, 1)).step(990, 5, 0.1).counts == 15
-    # Where the unit is not known, nothing is added.
+    # Nothing is added if the unit is unknown.
     assert Counter(domain(999)).step(990, 5, 0.1).counts == 14
 
 
-def test_a_fall_without_a_range_or_without_the_time_for_a_turn_is_a_reset() -> None:
+def test_a_decrease_without_a_range_or_without_the_time_for_a_wrap_is_a_reset() -> None:
     assert Counter(domain(None)).step(500, 400, 1.0) == (None, ("reset",))
     assert Counter(domain(262143328850, 61.035)).step(10**10, 5, 0.1) == (None, ("reset",))
-    # And so is a jump that no power explains.
+    # So is an increase above any possible power.
     assert Counter(domain(262143328850, 61.035)).step(5, 10**10, 0.1) == (None, ("reset",))
 
 
-def test_a_step_shorter_than_the_counters_own_pace_is_believed() -> None:
-    # Forced right behind a regular sample: the millisecond that the counter was behind arrives in ten microseconds.
+def test_a_step_shorter_than_the_counters_update_interval_is_accepted() -> None:
+    # A forced sample right after a regular one: the energy of a millisecond arrives in ten microseconds.
     assert Counter(domain(262143328850, 61.035)).step(0, 200_000, 1e-5).counts == 200_000
 
 
@@ -142,7 +142,7 @@ def test_after_a_reset_the_series_goes_on_from_the_new_value() -> None:
     assert add(series, 3, 1_000_050).joules == pytest.approx(3.0)
 
 
-def test_sleep_is_flagged_and_is_time_in_which_energy_may_be_drawn() -> None:
+def test_sleep_is_flagged_and_counts_as_time_of_the_step() -> None:
     series = Series(domain(262143328850, 61.035))
     add(series, 0, 0)
     # 2000 J in a tenth of a second would be a reset; in an hour of sleep it is half a watt.
@@ -163,7 +163,7 @@ def test_a_counter_that_stands_still_is_missing_after_a_second_and_back_when_it_
     assert add(series, 2.0, 4_000_500).joules == pytest.approx(4.0)
 
 
-def test_watts_are_summed_up_between_readings_and_a_long_silence_is_a_gap() -> None:
+def test_watts_are_integrated_between_readings_and_a_long_silence_is_a_gap() -> None:
     series = Series(Domain("board", "board", "hwmon", "x", True, longest_s=1.0))
     add(series, 0, 100)
     sample = add(series, 0.5, 140)
@@ -176,7 +176,7 @@ def test_watts_are_summed_up_between_readings_and_a_long_silence_is_a_gap() -> N
 
 
 @pytest.mark.parametrize("watts", [0, -5, float("nan"), float("inf"), 1e12])
-def test_a_power_that_cannot_be_is_missing_rather_than_a_number(watts: float) -> None:
+def test_an_implausible_power_is_missing_with_a_reason(watts: float) -> None:
     series = Series(Domain("board", "board", "hwmon", "x", True))
     sample = add(series, 0, watts)
     assert sample.is_silent
@@ -184,8 +184,8 @@ def test_a_power_that_cannot_be_is_missing_rather_than_a_number(watts: float) ->
     assert "implausible power" in sample.reason
 
 
-def test_an_event_of_this_kernel_counts_on() -> None:
-    """CPU time of a CPU, which every kernel counts; energy events are opened in the same way."""
+def test_an_event_of_this_kernel_counts() -> None:
+    """The event is the clock of a CPU, which every kernel counts; energy events are opened in the same way."""
     try:
         event = MeteredHost().perf_event(SOFTWARE, CPU_CLOCK, 0)
     except PermissionError:
@@ -198,7 +198,7 @@ def test_an_event_of_this_kernel_counts_on() -> None:
     event.close()
 
 
-def test_an_event_that_there_is_not_is_refused_in_words() -> None:
+def test_an_unknown_event_is_an_error_with_a_message() -> None:
     with pytest.raises(OSError, match=r"\w"):
         MeteredHost().perf_event(999_999, 1, 0)
 
@@ -209,18 +209,18 @@ def test_a_recording_has_no_events(tmp_path: Path) -> None:
 
 
 def opened(root: Path) -> list[tuple[str, str, str, bool]]:
-    """Opens every event of a tree; what it asked the kernel for is part of the answer."""
-    asked: list[str] = []
+    """Open every event of a tree; return each domain with the arguments of its system call."""
+    calls: list[str] = []
 
-    class Asked(RecordedHost):
+    class CallRecorder(RecordedHost):
         def perf_event(self, kind, config, cpu):
-            asked.append(f"{kind} {config:#x} {cpu}")
+            calls.append(f"{kind} {config:#x} {cpu}")
             self.scripts[f"perf {config} {cpu}"] = lambda _: bytes(8)
             return super().perf_event(kind, config, cpu)
 
-    reader = Perf(Asked(root), PowerSettings())
+    reader = Perf(CallRecorder(root), PowerSettings())
     reader.open()
-    return [(d.name, d.role, a, d.in_total) for d, a in zip(reader.domains, asked, strict=True)]
+    return [(d.name, d.role, a, d.in_total) for d, a in zip(reader.domains, calls, strict=True)]
 
 
 def test_each_event_is_opened_once_per_socket_and_the_platform_once(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_each_event_is_opened_once_per_socket_and_the_platform_once(tmp_path: Pa
     ]
 
 
-def test_where_a_socket_is_counted_by_dies_their_names_say_so_and_bits_go_where_the_format_wants_them(
+def test_counters_of_dies_are_named_and_event_bits_follow_the_format(
     tmp_path: Path,
 ) -> None:
     cpu = "sys/devices/system/cpu"
@@ -258,7 +258,7 @@ def test_where_a_socket_is_counted_by_dies_their_names_say_so_and_bits_go_where_
 
 
 @pytest.mark.parametrize("broken", ["type", "cpumask", "events/energy-pkg.scale"])
-def test_a_pmu_that_is_described_badly_is_refused_and_not_guessed(broken: str, tmp_path: Path) -> None:
+def test_an_invalid_description_of_a_pmu_is_refused_and_not_guessed(broken: str, tmp_path: Path) -> None:
     reader = Perf(
         RecordedHost(meters.plant(tmp_path, {**meters.perf_server(), f"{meters.PMU}/{broken}": "?"})), PowerSettings()
     )

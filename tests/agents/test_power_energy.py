@@ -1,6 +1,7 @@
-"""An interval's energy lies within its bound, whatever the power does between samples; and who used it.
+"""Energy of an interval, and its attribution to workers and executors.
 
-Nothing is lost, nobody gets less than nothing, equal work costs the same.
+The energy is within its bound for any power between samples. Attributed parts add up to the total, are never negative,
+and are equal for equal work.
 """
 
 import math
@@ -23,14 +24,14 @@ works = st.builds(Work, amounts, st.dictionaries(st.sampled_from(["a[0]", "a[1]"
 
 def samples(joules, times_s, lost=()) -> list[Sample]:
     series = Series(PACKAGE)
-    made = []
+    steps = []
     for at, t_s in enumerate(times_s):
         value = int(joules(t_s) * 1e6) + (10**10 if at in lost else 0)
         if at in lost:
-            made.append(series.add(Reading(PACKAGE, round(t_s * 1e9), 1000, value), 0, False))
+            steps.append(series.add(Reading(PACKAGE, round(t_s * 1e9), 1000, value), 0, False))
             value = int(joules(t_s) * 1e6)
-        made.append(series.add(Reading(PACKAGE, round(t_s * 1e9) + (at in lost), 1000, value), 0, False))
-    return made
+        steps.append(series.add(Reading(PACKAGE, round(t_s * 1e9) + (at in lost), 1000, value), 0, False))
+    return steps
 
 
 @given(
@@ -40,12 +41,10 @@ def samples(joules, times_s, lost=()) -> list[Sample]:
     begin=st.floats(0.1, 4),
     length=st.floats(0.3, 5),
 )
-def test_a_square_wave_comes_back_within_the_bound_also_when_ends_lie_between_samples(
-    low, high, half_s, begin, length
-) -> None:
+def test_energy_of_a_square_wave_is_within_the_bound_for_ends_between_samples(low, high, half_s, begin, length) -> None:
     joules = square_wave(low, high, half_s)
-    made = samples(joules, [n / 10 for n in range(101)])
-    found = energy(made, round(begin * 1e9), round((begin + length) * 1e9))
+    steps = samples(joules, [n / 10 for n in range(101)])
+    found = energy(steps, round(begin * 1e9), round((begin + length) * 1e9))
     truth = joules(begin + length) - joules(begin)
     assert abs(found.joules - truth) <= found.bound_joules
     # Two ends, each within one step of a tenth of a second and its millisecond.
@@ -58,24 +57,24 @@ def test_with_a_sample_at_either_end_the_bound_is_a_millisecond_of_power_and_a_u
     assert found.bound_joules == pytest.approx(2 * (0.001001 * 100 + 61e-6), rel=0.01)
 
 
-def test_an_interval_with_a_missing_step_is_missing_unless_asked_otherwise_and_then_says_so() -> None:
-    made = samples(square_wave(50, 50, 1), [0, 1, 2, 3, 4], lost=[2])
-    found = energy(made, 0, 4_000_000_000)
+def test_an_interval_with_a_missing_step_is_missing_unless_interpolated_and_flagged() -> None:
+    steps = samples(square_wave(50, 50, 1), [0, 1, 2, 3, 4], lost=[2])
+    found = energy(steps, 0, 4_000_000_000)
     assert found.joules is None
     assert "reset" in found.flags
     assert "a step is missing" in found.reason
-    filled = energy(made, 0, 4_000_000_000, interpolate=True)
+    filled = energy(steps, 0, 4_000_000_000, interpolate=True)
     assert filled.joules == pytest.approx(200, abs=0.01)
     assert "interpolated" in filled.flags
     assert filled.bound_joules > 50
-    # A step that lies outside does no harm.
-    assert energy(made, 2_100_000_000, 4_000_000_000).joules == pytest.approx(95, abs=0.01)
+    # A missing step outside the interval has no effect.
+    assert energy(steps, 2_100_000_000, 4_000_000_000).joules == pytest.approx(95, abs=0.01)
 
 
-def test_outside_of_what_was_sampled_nothing_is_known() -> None:
-    made = samples(square_wave(50, 50, 1), [1, 2, 3])
-    assert energy(made, 0, 2_000_000_000).reason == "no reading before its start"
-    assert energy(made, 1_000_000_000, 4_000_000_000).reason == "no reading after its end"
+def test_energy_outside_the_sampled_interval_is_unknown() -> None:
+    steps = samples(square_wave(50, 50, 1), [1, 2, 3])
+    assert energy(steps, 0, 2_000_000_000).reason == "no reading before its start"
+    assert energy(steps, 1_000_000_000, 4_000_000_000).reason == "no reading after its end"
     assert energy([], 0, 1).reason == "it has not been read"
 
 
@@ -94,21 +93,21 @@ def test_deadlines_do_not_drift_in_an_hour_and_late_ones_are_counted() -> None:
         assert deadlines.skipped == 3 * math.floor(met / 1000)
 
 
-def everything(parts: Parts) -> list[float]:
+def all_parts(parts: Parts) -> list[float]:
     used = [joules for share in parts.workers for joules in (*share.executors.values(), share.transport)]
     return [parts.idle, *used, parts.rest]
 
 
 @given(st.floats(0, 1e9), st.floats(0, 1e9), amounts, st.lists(works, max_size=6))
-def test_all_parts_are_what_was_measured(joules: float, idle: float, cpu_ns: float, workers: list[Work]) -> None:
+def test_parts_add_up_to_the_measured_energy(joules: float, idle: float, cpu_ns: float, workers: list[Work]) -> None:
     parts = attribute(joules, idle, cpu_ns, workers)
-    assert sum(everything(parts)) == pytest.approx(joules, rel=1e-9, abs=1e-12)
-    assert min(everything(parts)) >= 0
+    assert sum(all_parts(parts)) == pytest.approx(joules, rel=1e-9, abs=1e-12)
+    assert min(all_parts(parts)) >= 0
     for share in parts.workers:
         assert share.joules == pytest.approx(sum(share.executors.values()) + share.transport, rel=1e-9, abs=1e-12)
 
 
-def test_energy_above_idle_follows_cpu_time_and_what_nobody_claims_is_a_line_of_its_own() -> None:
+def test_energy_above_idle_follows_cpu_time_and_the_rest_is_separate() -> None:
     parts = attribute(100.0, 20.0, 8e9, [Work(4e9, {"a[0]": 1e9, "a[1]": 2e9}), Work(2e9, {})])
     assert parts.idle == 20.0
     assert [share.joules for share in parts.workers] == pytest.approx([40.0, 20.0])
@@ -134,17 +133,17 @@ def test_idle_energy_does_not_shrink_with_load(joules: float, cpu_ns: float) -> 
     [(10.0, 1e9, Work(1e9, {})), (30.0, 1e9, Work(2e9, {})), (30.0, 1e9, Work(5e8, {"a[0]": 6e8}))],
     ids=["less than idle", "more than all CPU time", "executors above their worker"],
 )
-def test_what_had_to_be_clamped_is_flagged(joules: float, cpu_ns: float, work: Work) -> None:
+def test_clamped_parts_are_flagged(joules: float, cpu_ns: float, work: Work) -> None:
     parts = attribute(joules, 20.0, cpu_ns, [work])
     assert parts.clamped
-    assert sum(everything(parts)) == pytest.approx(joules)
+    assert sum(all_parts(parts)) == pytest.approx(joules)
 
 
 places = st.lists(st.dictionaries(st.sampled_from([0, 1, 2, None]), st.floats(0, 1e10)), max_size=5)
 
 
 @given(places, st.dictionaries(st.sampled_from([0, 1, 2]), st.floats(0, 1e10), min_size=3, max_size=3))
-def test_all_cpu_time_of_a_worker_is_on_some_package_and_what_is_known_stays_where_it_was(
+def test_all_cpu_time_of_a_worker_has_a_package_and_known_packages_keep_theirs(
     workers: list[dict[int | None, float]], packages: dict[int, float]
 ) -> None:
     for given_ns, found in zip(workers, spread(workers, packages), strict=True):
@@ -158,7 +157,7 @@ def test_all_cpu_time_of_a_worker_is_on_some_package_and_what_is_known_stays_whe
     st.lists(st.floats(0, 1e10), min_size=3, max_size=3),
 )
 @example([{0: 0.0, None: 1.0}], [0.0, 0.0, 31.0], [0.0, 1.0, 2.225073858507203e-309])
-def test_every_package_is_divided_without_loss(
+def test_energy_of_every_package_is_divided_without_loss(
     workers: list[dict[int | None, float]], joules: list[float], cpu_ns: list[float]
 ) -> None:
     works = [Work(sum(where.values()), {"a[0]": sum(where.values()) / 2}) for where in workers]
@@ -166,11 +165,11 @@ def test_every_package_is_divided_without_loss(
     for package in range(3):
         here = [work.part(where[package]) for work, where in zip(works, spreads, strict=True)]
         parts = attribute(joules[package], 30.0, cpu_ns[package], here)
-        assert sum(everything(parts)) == pytest.approx(joules[package], rel=1e-9, abs=1e-9)
-        assert min(everything(parts)) >= 0
+        assert sum(all_parts(parts)) == pytest.approx(joules[package], rel=1e-9, abs=1e-9)
+        assert min(all_parts(parts)) >= 0
 
 
-def test_what_is_not_known_follows_those_of_whom_it_is_not_known_either() -> None:
+def test_cpu_time_without_a_package_follows_the_unassigned_time_of_packages() -> None:
     # Package 0 was busy for 6 s, 4 of them with a worker that is known to be there; package 1 for 2 s.
     bound, free = spread([{0: 4.0}, {None: 2.0}], {0: 6.0, 1: 2.0})
     assert bound == {0: 4.0, 1: 0.0}

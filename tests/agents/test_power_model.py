@@ -1,4 +1,4 @@
-"""The power model: what it computes, how it is marked, and when it is used at all."""
+"""Power model: its values, its flags, and when it is used."""
 
 import json
 from pathlib import Path
@@ -27,13 +27,13 @@ def cpuinfo(name: str, cpus: int, flags: str = "fpu", sockets: int = 1) -> str:
 
 
 def stat(*shares: float) -> Script:
-    """CPUs that are busy to these shares; waiting and stolen time goes by, too, and is no work."""
+    """Return a script of CPUs with these busy shares; waiting and stolen time passes, too, and is not busy."""
 
-    def say(seconds: float) -> str:
+    def text(seconds: float) -> str:
         lines = [f"cpu{n} {int(share * seconds * 100)} 0 0 9 70 0 0 80" for n, share in enumerate(shares)]
         return "\n".join(["cpu 0 0 0 0 0 0 0", *lines])
 
-    return say
+    return text
 
 
 def machine(tmp_path: Path, *shares: float, **files: str) -> RecordedHost:
@@ -51,45 +51,47 @@ def clock(cur_khz: int) -> dict[str, str]:
 @pytest.mark.parametrize(("khz", "watts"), [(3_000_000, 10 + 40 * 0.75), (1_500_000, 10 + 40 * 0.25 * 0.75)])
 def test_power_follows_busy_share_and_clock(tmp_path: Path, khz: int, watts: float) -> None:
     host = machine(tmp_path, 1.0, 0.5, **clock(khz))
-    answer = metered(host, settings=PowerSettings(source="model", model=EnergyModel(10, 40, 2, mape=0.06)))
-    assert answer.total.joules == pytest.approx(watts * 10, rel=0.02)
-    assert answer.total.source == "model"
-    assert answer.total.flags == ("modelled",)
-    assert 0.06 * watts * 10 <= answer.total.bound_joules <= 0.1 * watts * 10
+    result = metered(host, settings=PowerSettings(source="model", model=EnergyModel(10, 40, 2, mape=0.06)))
+    assert result.total.joules == pytest.approx(watts * 10, rel=0.02)
+    assert result.total.source == "model"
+    assert result.total.flags == ("modelled",)
+    assert 0.06 * watts * 10 <= result.total.bound_joules <= 0.1 * watts * 10
 
 
 @pytest.mark.parametrize("model", [EnergyModel(10, 40, 3, f_ref_ghz=1e-200), EnergyModel(10, 40, 1e15, f_ref_ghz=1.0)])
-def test_parameters_that_make_no_power_leave_energy_missing_with_the_reason(tmp_path: Path, model: EnergyModel) -> None:
+def test_parameters_of_an_infinite_power_leave_energy_missing_with_the_reason(
+    tmp_path: Path, model: EnergyModel
+) -> None:
     host = machine(tmp_path, 1.0, 0.5, **clock(3_000_000))
-    answer = metered(host, settings=PowerSettings(source="model", model=model))
-    assert answer.total.joules is None
-    assert "implausible power: inf W" in (answer.total.reason or "")
+    result = metered(host, settings=PowerSettings(source="model", model=model))
+    assert result.total.joules is None
+    assert "implausible power: inf W" in (result.total.reason or "")
 
 
-def test_without_calibration_design_power_stands_in_and_says_so(tmp_path: Path) -> None:
+def test_without_calibration_design_power_is_used_and_flagged(tmp_path: Path) -> None:
     host = machine(tmp_path, 1.0, 1.0, **{"proc/cpuinfo": cpuinfo("Intel(R) Core(TM) i5-6500 CPU @ 3.20GHz", 2)})
-    answer = metered(host)
-    assert answer.total.joules == pytest.approx(65 * 10, rel=0.02)
-    assert answer.total.flags == ("modelled", "uncalibrated")
-    assert answer.total.bound_joules >= 0.5 * answer.total.joules
+    result = metered(host)
+    assert result.total.joules == pytest.approx(65 * 10, rel=0.02)
+    assert result.total.flags == ("modelled", "uncalibrated")
+    assert result.total.bound_joules >= 0.5 * result.total.joules
 
 
-def test_a_processor_that_nobody_knows_is_missing_and_not_guessed(tmp_path: Path) -> None:
-    answer = metered(machine(tmp_path, 1.0, 1.0))
-    assert answer.total.joules is None
-    assert "model: the design power of Unheard-of is not known" in answer.total.reason
+def test_power_of_an_unknown_processor_is_missing_and_not_guessed(tmp_path: Path) -> None:
+    result = metered(machine(tmp_path, 1.0, 1.0))
+    assert result.total.joules is None
+    assert "model: the design power of Unheard-of is not known" in result.total.reason
 
 
-def test_a_meter_goes_before_a_model_unless_the_model_is_asked_for(tmp_path: Path) -> None:
+def test_a_meter_takes_precedence_over_a_model_unless_the_model_is_selected(tmp_path: Path) -> None:
     settings = {"model": {"p_s": 5, "p_d": 20}}
     files = {**meters.amd(), "etc/millrace/power.yaml": json.dumps(settings)}
     host = machine(tmp_path, 0.5, 0.5, **files)
     host.scripts |= zones({"intel-rapl:0": 55.0, "intel-rapl:0:0": 31.0})
     assert metered(host).total.source == "rapl"
     meters.plant(tmp_path, {"etc/millrace/power.yaml": json.dumps({**settings, "source": "model"})})
-    answer = metered(host)
-    assert answer.total.source == "model"
-    assert answer.total.joules == pytest.approx(15 * 10, rel=0.02)
+    result = metered(host)
+    assert result.total.source == "model"
+    assert result.total.joules == pytest.approx(15 * 10, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The programs that come with the reader `external`, with tools and a server that answer as the real ones do."""
+"""Programs for the reader `external`, with fake tools and a fake server that reply as the real ones do."""
 
 import json
 import os
@@ -32,7 +32,7 @@ DCMI = """
 
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
-    """Puts a tool on the path that writes down its arguments and says something."""
+    """Puts a fake tool on the path that records its arguments and runs a script."""
 
     def make(name: str, script: str) -> Path:
         folder = tmp_path / "bin"
@@ -50,54 +50,54 @@ def lines_of(program: str, *arguments: str, count: int = 2) -> list[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         lines = [child.stdout.readline() for _ in range(count)]
-        # Nobody reads any more: it ends by itself.
+        # The program ends when its output is closed.
         child.stdout.close()
         assert child.wait(60) == 0
     return lines
 
 
-def test_ipmitool_is_asked_again_and_again(tool) -> None:
-    asked = tool("ipmitool", f"cat <<'END'\n{DCMI.format(state='activated')}\nEND")
+def test_ipmitool_is_run_every_period(tool) -> None:
+    arguments = tool("ipmitool", f"cat <<'END'\n{DCMI.format(state='activated')}\nEND")
     for line in lines_of("ipmi_dcmi", "--domain", "board-1", "--", "-H", "bmc1", "-I", "lanplus"):
         reading = json.loads(line)
         assert (reading["watts"], reading["domain"]) == (220.0, "board-1")
-    assert asked.read_text().splitlines()[0] == "-H bmc1 -I lanplus dcmi power reading"
+    assert arguments.read_text().splitlines()[0] == "-H bmc1 -I lanplus dcmi power reading"
 
 
 @pytest.mark.parametrize(
     ("report", "told"),
     [(DCMI.format(state="deactivated"), "deactivated"), ("DCMI is not supported", "no instantaneous")],
 )
-def test_a_controller_that_does_not_measure_is_not_read_as_a_number(report: str, told: str) -> None:
+def test_a_controller_that_does_not_measure_is_an_error(report: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         watts_in(report)
 
 
-def test_a_tool_that_fails_is_quoted(tool) -> None:
+def test_the_message_of_a_failing_tool_is_passed_on(tool) -> None:
     tool("snmpget", "echo 'Timeout: No Response from pdu1.' >&2; exit 1")
     assert "Timeout: No Response from pdu1." in lines_of("snmp_outlet", "--", "pdu1", "1.3.6", count=1)[0]
 
 
 @pytest.mark.parametrize(("said", "watts"), [("1435", 143.5), ("No Such Instance", None)])
 def test_an_outlet_is_read_in_its_own_unit(tool, said: str, watts: float | None) -> None:
-    asked = tool("snmpget", f"echo '{said}'")
+    arguments = tool("snmpget", f"echo '{said}'")
     line = lines_of("snmp_outlet", "--factor", "0.1", "--domain", "outlet-3", "--", "-v2c", "pdu1", "1.3.6.1")[0]
     if watts is None:
         assert "not a number" in line
     else:
         assert json.loads(line)["watts"] == pytest.approx(watts)
-    assert asked.read_text().splitlines()[0] == "-Oqv -v2c pdu1 1.3.6.1"
+    assert arguments.read_text().splitlines()[0] == "-Oqv -v2c pdu1 1.3.6.1"
 
 
 @pytest.fixture
 def controller() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
-    """A server with Redfish resources: address, resources by path, and the words of authorisation that it got."""
+    """A server with Redfish resources: address, resources by path, and received `Authorization` headers."""
     resources: dict[str, Any] = {}
-    asked: list[str] = []
+    authorizations: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.headers.get("Authorization", ""))
+            authorizations.append(self.headers.get("Authorization", ""))
             known = self.path in resources
             self.send_response(200 if known else 404)
             self.end_headers()
@@ -109,23 +109,23 @@ def controller() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", resources, asked
+        yield f"http://127.0.0.1:{server.server_port}", resources, authorizations
         server.shutdown()
         thread.join()
 
 
 def test_both_kinds_of_redfish_resources_are_read(controller, tmp_path: Path) -> None:
-    address, resources, asked = controller
+    address, resources, authorizations = controller
     resources["/Power"] = {"PowerControl": [{"PowerConsumedWatts": 344, "PowerCapacityWatts": 800}]}
     resources["/EnvironmentMetrics"] = {"PowerWatts": {"Reading": 374.5}}
     (tmp_path / "secret").write_text("word\n")
-    who = ("--user", "reader", "--password-file", str(tmp_path / "secret"))
-    assert json.loads(lines_of("redfish", *who, f"{address}/Power")[0])["watts"] == 344
-    assert asked[0] == "Basic cmVhZGVyOndvcmQ="
+    credentials = ("--user", "reader", "--password-file", str(tmp_path / "secret"))
+    assert json.loads(lines_of("redfish", *credentials, f"{address}/Power")[0])["watts"] == 344
+    assert authorizations[0] == "Basic cmVhZGVyOndvcmQ="
     assert json.loads(lines_of("redfish", f"{address}/EnvironmentMetrics")[0])["watts"] == 374.5
 
 
-def test_a_redfish_server_that_knows_no_power_is_quoted(controller) -> None:
+def test_a_redfish_server_without_power_readings_is_reported(controller) -> None:
     address, resources, _ = controller
     resources["/Power"] = {"PowerControl": []}
     assert "contains no power" in lines_of("redfish", f"{address}/Power", count=1)[0]
@@ -178,20 +178,20 @@ def test_a_powertop_that_was_never_trained_estimates_nothing(report: str) -> Non
 
 
 def test_powertop_runs_beside_a_source_and_is_no_part_of_the_total(tool, tmp_path: Path) -> None:
-    asked = tool("powertop", f"cat > \"${{1#--csv=}}\" <<'END'\n{POWERTOP}\nEND")
-    found = PowerTop(MeteredHost(), PowerSettings(powertop=True))
-    if found.probe().status == "denied":
+    arguments = tool("powertop", f"cat > \"${{1#--csv=}}\" <<'END'\n{POWERTOP}\nEND")
+    powertop = PowerTop(MeteredHost(), PowerSettings(powertop=True))
+    if powertop.probe().status == "denied":
         pytest.skip("PowerTOP must be run by root")
-    found.open()
+    powertop.open()
     try:
         deadline = time.monotonic() + 60
-        readings = found.read()
+        readings = powertop.read()
         while len(readings) < 5:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-            readings += found.read()
+            readings += powertop.read()
     finally:
-        found.close()
+        powertop.close()
     assert {reading.domain.name: reading.value for reading in readings}["powertop/CPU core"] == 0.648
-    assert not any(domain.in_total for domain in found.domains)
-    assert "--time=10" in asked.read_text()
+    assert not any(domain.in_total for domain in powertop.domains)
+    assert "--time=10" in arguments.read_text()

@@ -1,4 +1,4 @@
-"""The sensor `power`: rows with their own times and sources, marks, silence, and what is told once."""
+"""Sensor `power`: rows with their own times and sources, forced samples, silent meters, and one-time events."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_every_row_has_its_own_time_and_source_and_fits_the_table(
     with CounterReplay(root, {f"{RAPL}/energy_uj": (30.0, 60.0, 0.2, meters.RANGE_61 + 61)}) as replay:
         sensor = sensor_on(root, monkeypatch)
         assert sensor.probe() is None
-        # The core's counter is turned by nobody: no row but the first ones, and an event why.
+        # The core's counter does not change: only its first rows, and an event with the reason.
         rows = reads_until(
             sensor, lambda rows: ("power_missing", "core/package-0 (rapl)") in {e[:2] for e in events(rows)}
         )
@@ -54,20 +54,20 @@ def test_every_row_has_its_own_time_and_source_and_fits_the_table(
     assert [row["t_ns"] for row in package] == sorted({row["t_ns"] for row in package})
     assert package[0]["flags"].startswith("first")
     assert package[0]["watts"] is None
-    # Where this process had to wait, what is replayed jumps by more than a package can take: a missing step, at which
-    # joules begin anew.
+    # When this process is delayed, the replayed counter jumps by more than a package can draw. That step is missing,
+    # and joules start again after it.
     compared = list(takewhile(lambda row: row["joules"] is not None, package[1:]))
     assert compared
     for row in compared:
         least, most = replay.joules_between(f"{RAPL}/energy_uj", package[0]["t_ns"], row["t_ns"])
-        # The bound knows the mean power of the steps beside an end; here it may have been the higher of the two.
+        # The bound has the mean power of the steps at an end; the power there may be the higher of the two.
         bound = row["bound_joules"] + (package[0]["t_half_ns"] + row["t_half_ns"]) / 1e9 * 60
         assert least - bound <= row["joules"] <= most + bound
         assert row["watts"] is None or row["watts"] > 0
-    told = events(rows)
-    assert ("power_reader", "rapl") in {event[:2] for event in told}
-    assert {event[1] for event in told if event[0] == "power_domain"} == {"package-0", "core/package-0"}
-    assert any(event[0] == "power_host" and event[1] == "kernel" for event in told)
+    reported = events(rows)
+    assert ("power_reader", "rapl") in {event[:2] for event in reported}
+    assert {event[1] for event in reported if event[0] == "power_domain"} == {"package-0", "core/package-0"}
+    assert any(event[0] == "power_host" and event[1] == "kernel" for event in reported)
     writer = TraceWriter(tmp_path / "traces", "r", "n1", AGENT)
     for row in rows:
         writer.check(row.table, [(row.t_ns, *row.values)])
@@ -87,7 +87,7 @@ def test_each_read_takes_a_sample_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert (row["domain"], row["source"], row["watts"]) == ("battery", "battery", 8.2)
 
 
-def test_without_a_meter_the_sensor_is_absent_and_every_reader_says_why(
+def test_without_a_meter_the_sensor_is_absent_with_the_reason_of_every_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sensor = sensor_on(tmp_path, monkeypatch)
@@ -103,21 +103,21 @@ def program(tmp_path: Path, code: str, silence_s: float = 0.4) -> Path:
     return meters.plant(tmp_path, {"etc/millrace/power.yaml": json.dumps(settings)})
 
 
-TALKS = """
+VALID = """
 import json, time
 while True:
     print(json.dumps({"t": time.time(), "watts": 120.5, "domain": "outlet-3"}), flush=True)
     time.sleep(0.05)
 """
-RUBBISH = "import time\nwhile True: print('120 watts', flush=True); time.sleep(0.05)"
+NO_JSON = "import time\nwhile True: print('120 watts', flush=True); time.sleep(0.05)"
 BINARY = "import os, time\nwhile True: os.write(1, bytes(range(128, 256)) + b'\\n'); time.sleep(0.05)"
 ANOTHER_SHAPE = 'import time\nwhile True: print(\'[{"t": 1, "watts": 9}]\', flush=True); time.sleep(0.05)'
 NEGATIVE = 'import time\nwhile True: print(\'{"t": %f, "watts": -9}\' % time.time(), flush=True); time.sleep(0.05)'
-NAMELESS = "import time\nwhile True: print('{\"t\": %f}' % time.time(), flush=True); time.sleep(0.05)"
+WITHOUT_WATTS = "import time\nwhile True: print('{\"t\": %f}' % time.time(), flush=True); time.sleep(0.05)"
 OLD = 'import time\nwhile True: print(\'{"t": 5, "watts": 9}\', flush=True); time.sleep(0.05)'
-HANGS = TALKS.replace("while True", "for _ in range(8)") + "\ntime.sleep(600)"
-DIES = TALKS.replace("while True", "for _ in range(8)") + "\nraise SystemExit(7)"
-LISTENS_TO_NOBODY = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + TALKS
+HANGS = VALID.replace("while True", "for _ in range(8)") + "\ntime.sleep(600)"
+DIES = VALID.replace("while True", "for _ in range(8)") + "\nraise SystemExit(7)"
+IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + VALID
 
 
 def reads_until(sensor: PowerSensor, enough) -> list[Row]:
@@ -131,7 +131,7 @@ def reads_until(sensor: PowerSensor, enough) -> list[Row]:
 
 
 def test_an_operators_program_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sensor = sensor_on(program(tmp_path, LISTENS_TO_NOBODY, silence_s=30.0), monkeypatch)
+    sensor = sensor_on(program(tmp_path, IGNORES_SIGTERM, silence_s=30.0), monkeypatch)
     assert sensor.probe() is None
     rows = power(reads_until(sensor, lambda rows: len(power(rows)) > 8))
     sensor.close()
@@ -145,16 +145,16 @@ def test_an_operators_program_is_a_source(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        (RUBBISH, "not a reading"),
+        (NO_JSON, "not a reading"),
         (BINARY, "not a reading"),
         (ANOTHER_SHAPE, "not a reading"),
         (NEGATIVE, "without valid watts or joules"),
-        (NAMELESS, "without valid watts or joules"),
+        (WITHOUT_WATTS, "without valid watts or joules"),
         (OLD, "apart"),
         ("raise SystemExit(3)", "has ended with status 3"),
     ],
 )
-def test_a_program_that_says_nothing_of_use_is_missing_with_its_reason(
+def test_a_program_without_valid_readings_is_missing_with_a_reason(
     code: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sensor = sensor_on(program(tmp_path, code), monkeypatch)
@@ -165,7 +165,7 @@ def test_a_program_that_says_nothing_of_use_is_missing_with_its_reason(
 
 
 @pytest.mark.parametrize(("code", "told"), [(HANGS, "no reading for"), (DIES, "has ended with status 7")])
-def test_a_program_that_hangs_or_dies_leaves_a_silence_and_no_zero(
+def test_a_program_that_hangs_or_dies_is_missing_and_not_zero(
     code: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sensor = sensor_on(program(tmp_path, code), monkeypatch)

@@ -1,4 +1,4 @@
-"""For machines of many kinds: which domains are found, which are left out and why, and what the node draws in all."""
+"""Power domains of many kinds of machines: found ones, rejected ones with reasons, and the power of the node."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from agents.power.rapl import Rapl
 from agents.power.settings import PowerSettings
 
 Truth = dict[str, tuple[str, str, bool, str | None]]
-"""Folder -> domain, role, in the total, why it is left out."""
+"""Folder -> domain, role, whether it is in the total, and why it is rejected."""
 
 
 DIES = {"intel-rapl:0": 50.0, "intel-rapl:0:0": 5.0, "intel-rapl:1": 40.0, "intel-rapl:1:0": 4.0}
@@ -148,23 +148,23 @@ CASES: dict[str, tuple[meters.Files, dict[str, Script], Truth, float]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_zones_are_what_their_names_and_values_say(name: str, tmp_path: Path) -> None:
+def test_zones_are_classified_by_their_names_and_values(name: str, tmp_path: Path) -> None:
     files, scripts, truth, _ = CASES[name]
     found = Rapl(RecordedHost(meters.plant(tmp_path, files), scripts), PowerSettings()).judge()
     assert {j.zone.folder: (j.zone.domain, j.zone.role, j.in_total, j.rejected) for j in found} == truth
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_node_draws_what_its_packages_and_memories_draw(name: str, tmp_path: Path) -> None:
+def test_power_of_the_node_is_that_of_its_packages_and_memories(name: str, tmp_path: Path) -> None:
     files, scripts, _, watts = CASES[name]
-    answer = metered(RecordedHost(meters.plant(tmp_path, files), scripts))
-    assert answer.total.source == "rapl"
-    assert answer.total.joules == pytest.approx(watts * 10, abs=answer.total.bound_joules)
-    # A bound that says nothing proves nothing.
-    assert answer.total.bound_joules < 0.001 * watts * 10
+    result = metered(RecordedHost(meters.plant(tmp_path, files), scripts))
+    assert result.total.source == "rapl"
+    assert result.total.joules == pytest.approx(watts * 10, abs=result.total.bound_joules)
+    # With a wide bound, any value would pass.
+    assert result.total.bound_joules < 0.001 * watts * 10
 
 
-def test_zones_that_are_only_inside_their_parents_folder_are_found_too(tmp_path: Path) -> None:
+def test_zones_inside_their_parents_folder_are_found_too(tmp_path: Path) -> None:
     inside = {
         path.replace("intel-rapl:0:", "intel-rapl:0/intel-rapl:0:"): text for path, text in meters.client().items()
     }
@@ -182,44 +182,44 @@ def test_dies_that_stand_still_at_the_same_value_are_no_mirrors(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["server", "a platform zone for each socket"])
-def test_the_platform_is_the_only_term_when_it_is_asked_for(name: str, tmp_path: Path) -> None:
+def test_the_platform_is_the_only_term_when_it_is_requested(name: str, tmp_path: Path) -> None:
     files, scripts, _, _ = CASES[name]
-    answer = metered(RecordedHost(meters.plant(tmp_path, files), scripts), settings=PowerSettings(platform=True))
-    assert answer.total.domains == ("psys",)
-    assert answer.total.joules == pytest.approx(3000, abs=answer.total.bound_joules)
+    result = metered(RecordedHost(meters.plant(tmp_path, files), scripts), settings=PowerSettings(platform=True))
+    assert result.total.domains == ("psys",)
+    assert result.total.joules == pytest.approx(3000, abs=result.total.bound_joules)
 
 
-def test_a_package_that_cannot_be_read_leaves_the_total_unknown_and_says_what_helps(tmp_path: Path) -> None:
+def test_an_unreadable_package_leaves_the_total_unknown_and_the_remedy_is_reported(tmp_path: Path) -> None:
     files, scripts, _, _ = CASES["server"]
     root = meters.plant(tmp_path, files)
     host = RecordedHost(root, {**scripts, f"{POWERCAP}/intel-rapl:2/energy_uj": lambda _: DENIED})
-    answer = metered(host)
-    assert answer.total.joules is None
-    assert answer.total.bound_joules is None
-    assert "package-1" in answer.total.reason
-    assert next(d for d in answer.domains if d.domain == "package-0").joules == pytest.approx(800, rel=0.001)
+    result = metered(host)
+    assert result.total.joules is None
+    assert result.total.bound_joules is None
+    assert "package-1" in result.total.reason
+    assert next(d for d in result.domains if d.domain == "package-0").joules == pytest.approx(800, rel=0.001)
     finding = Rapl(RecordedHost(root, dict.fromkeys(scripts, lambda _: DENIED)), PowerSettings()).probe()
     assert finding.status == "denied"
     assert "udev rule" in finding.reason
     assert "role `power`" in finding.reason
 
 
-def test_a_domain_that_is_ignored_on_purpose_is_not_missed(tmp_path: Path) -> None:
+def test_an_ignored_domain_is_not_required_for_the_total(tmp_path: Path) -> None:
     files, scripts, _, _ = CASES["server"]
     host = RecordedHost(
         meters.plant(tmp_path, files), {**scripts, f"{POWERCAP}/intel-rapl:0:0/energy_uj": lambda _: "0"}
     )
     assert metered(host).total.joules is None
-    answer = metered(host, settings=PowerSettings(ignore=("dram/package-0",)))
-    assert answer.total.joules == pytest.approx(1470, abs=answer.total.bound_joules)
+    result = metered(host, settings=PowerSettings(ignore=("dram/package-0",)))
+    assert result.total.joules == pytest.approx(1470, abs=result.total.bound_joules)
 
 
 def test_a_power_meter_of_the_board_is_the_node_and_other_sensors_are_not(tmp_path: Path) -> None:
-    answer = metered(RecordedHost(meters.plant(tmp_path, meters.power_meter())))
-    assert answer.total.source == "hwmon"
-    assert answer.total.domains == ("board-0",)
-    assert answer.total.joules == pytest.approx(1800, abs=answer.total.bound_joules)
-    assert {(d.domain, d.role, d.in_total) for d in answer.domains} == {
+    result = metered(RecordedHost(meters.plant(tmp_path, meters.power_meter())))
+    assert result.total.source == "hwmon"
+    assert result.total.domains == ("board-0",)
+    assert result.total.joules == pytest.approx(1800, abs=result.total.bound_joules)
+    assert {(d.domain, d.role, d.in_total) for d in result.domains} == {
         ("board-0", "board", True),
         ("nfp/power1", "board", False),
     }
@@ -230,10 +230,10 @@ def test_sockets_of_amd_energy_are_packages_and_their_cores_are_inside(tmp_path:
         f"{meters.HWMON}/hwmon2/energy{n}_input": rapl_counter(constant_power(watts), 15.3, 99, bits=None)
         for n, watts in {1: 4.0, 2: 5.0, 3: 70.0, 4: 80.0}.items()
     }
-    answer = metered(RecordedHost(meters.plant(tmp_path, meters.amd_energy()), scripts))
-    assert answer.total.domains == ("package-0", "package-1")
-    assert answer.total.joules == pytest.approx(1500, abs=answer.total.bound_joules)
-    assert {d.domain for d in answer.domains if not d.in_total} == {"core-0", "core-1"}
+    result = metered(RecordedHost(meters.plant(tmp_path, meters.amd_energy()), scripts))
+    assert result.total.domains == ("package-0", "package-1")
+    assert result.total.joules == pytest.approx(1500, abs=result.total.bound_joules)
+    assert {d.domain for d in result.domains if not d.in_total} == {"core-0", "core-1"}
 
 
 def test_a_pair_of_voltage_and_current_counts_only_when_the_operator_lists_it(tmp_path: Path) -> None:
@@ -246,8 +246,8 @@ def test_a_pair_of_voltage_and_current_counts_only_when_the_operator_lists_it(tm
     (root / "etc/millrace/power.yaml").write_text(
         "hwmon:\n  pairs: [{name: supply, voltage: hwmon3/in1_input, current: hwmon3/curr1_input}]\n  total: [supply]\n"
     )
-    answer = metered(RecordedHost(root))
-    assert answer.total.joules == pytest.approx(300, abs=answer.total.bound_joules)
+    result = metered(RecordedHost(root))
+    assert result.total.joules == pytest.approx(300, abs=result.total.bound_joules)
 
 
 @pytest.mark.parametrize(
@@ -258,18 +258,18 @@ def test_a_pair_of_voltage_and_current_counts_only_when_the_operator_lists_it(tm
     ],
 )
 def test_a_battery_that_discharges_is_the_whole_machine(files: dict[str, str], watts: float, tmp_path: Path) -> None:
-    answer = metered(RecordedHost(meters.plant(tmp_path, meters.laptop(**files))))
-    assert answer.total.source == "battery"
-    assert answer.total.joules == pytest.approx(watts * 10, abs=answer.total.bound_joules)
+    result = metered(RecordedHost(meters.plant(tmp_path, meters.laptop(**files))))
+    assert result.total.source == "battery"
+    assert result.total.joules == pytest.approx(watts * 10, abs=result.total.bound_joules)
 
 
 def test_a_battery_that_begins_to_charge_leaves_the_interval_missing(tmp_path: Path) -> None:
     root = meters.plant(tmp_path, meters.laptop())
     status = f"{meters.SUPPLIES}/BAT0/status"
     host = RecordedHost(root, {status: lambda t: "Charging" if 3 < t < 6 else "Discharging"})
-    answer = metered(host)
-    assert answer.total.joules is None
-    (battery,) = answer.domains
+    result = metered(host)
+    assert result.total.joules is None
+    (battery,) = result.domains
     assert "gap" in battery.flags
     charging = metered(RecordedHost(root, {status: lambda t: "Charging" if t > 5 else "Discharging"}))
     assert charging.total.joules is None
@@ -279,9 +279,9 @@ def test_a_battery_that_begins_to_charge_leaves_the_interval_missing(tmp_path: P
 
 @pytest.mark.parametrize("files", [meters.laptop("Charging"), meters.laptop("Full"), meters.virtual_machine(), {}])
 def test_without_a_source_the_total_is_missing_with_every_readers_reason(files: meters.Files, tmp_path: Path) -> None:
-    answer = metered(RecordedHost(meters.plant(tmp_path, files)), 0.2)
-    assert answer.total.source is None
-    assert answer.total.joules is None
-    assert answer.domains == ()
+    result = metered(RecordedHost(meters.plant(tmp_path, files)), 0.2)
+    assert result.total.source is None
+    assert result.total.joules is None
+    assert result.domains == ()
     for reader in ("perf", "rapl", "hwmon", "external", "battery"):
-        assert f"{reader}: " in answer.total.reason
+        assert f"{reader}: " in result.total.reason

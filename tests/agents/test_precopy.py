@@ -1,4 +1,4 @@
-"""State that travels ahead of a move: whatever happens, it is that of the barrier, and little is left then."""
+"""State copied before a move: it is exact at the barrier whatever happens, and only a small rest is left then."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -53,7 +53,7 @@ class Counted(ExactlyOnceOracle):
 
 
 def limits(random: Random) -> Limits:
-    """Pieces of one key, some or all; rounds that always or never end by their size."""
+    """Return limits with pieces of one, some or all keys, and with rounds that always or never end by their size."""
     return Limits(piece_bytes=random.choice([40, 400, 100_000]), round_bytes=random.choice([0, 400, 100_000]))
 
 
@@ -63,14 +63,14 @@ def parts_of(run: ScriptedRun) -> list[AnswerRows]:
 
 
 def reports(run: ScriptedRun, kind: type[Message]) -> Iterator[Message]:
-    """Take reports of this kind."""
+    """Yield and remove all reports of this kind."""
     for worker in run.workers.values():
         yield from [report for report in worker.reports if isinstance(report, kind)]
         worker.reports[:] = [report for report in worker.reports if not isinstance(report, kind)]
 
 
 def command_all(run: ScriptedRun, random: Random, command: Message) -> None:
-    """Workers hear of it one after the other, and meanwhile anything happens."""
+    """Send a command to workers in random order, with random steps of the run in between."""
     for place in random.sample(SLOTS, len(SLOTS)):
         run.command(place, command)
         for _ in range(random.choice([0, 3, 20])):
@@ -86,7 +86,7 @@ def some_moves(run: ScriptedRun, random: Random) -> tuple[Move, ...]:
 
 
 def attempt(run: ScriptedRun, random: Random, barrier: int) -> Counter[str]:
-    """Copy the state of some executors, for a while, and move them or not; return what happened."""
+    """Copy state of some executors for some time, then move or abandon them; return counts of what happened."""
     moves = some_moves(run, random)
     command_all(run, random, Precopy(epoch=1, barrier=barrier, moves=moves, workers=SLOTS, ports={}))
     for _ in range(random.choice([0, 50, 400])):
@@ -173,15 +173,15 @@ class Large(Bolt):
         self.values |= msgspec.msgpack.decode(state, type=dict[int, bytes])
 
 
-class Lazy(Large):
-    """Its keys are listed bit by bit."""
+class WithKeyGenerator(Large):
+    """Its keys are a generator."""
 
     def state_keys(self) -> Iterable[int]:
         return (key for keys in [list(self.values)] for key in keys)
 
 
-class Fragile(Large):
-    """Its keys are an iterator that ends with an error when there is another one."""
+class WithKeyIterator(Large):
+    """Its keys are an iterator that fails when a key is added meanwhile."""
 
     def change(self, rows: int) -> None:
         super().change(rows)
@@ -196,7 +196,7 @@ class Fragile(Large):
 
 
 def copied(old: Large, new: Large, rows: int) -> tuple[list[int], int]:
-    """Copy state, while so many rows come during each piece; return the sizes of the pieces and of the rest."""
+    """Copy state, with this many rows processed during each piece; return the sizes of the pieces and of the rest."""
     leaving, arriving = LeavingState("b[0]", old, 1, 0), ArrivingState("b[0]", new, new, 1, 1, 0)
     sizes: list[int] = []
     while True:
@@ -223,9 +223,11 @@ def test_pieces_and_the_rest_do_not_grow_with_the_state(keys: int, rows: int) ->
     assert old.changed is None
 
 
-@pytest.mark.parametrize("kind", [Lazy, Fragile])
+@pytest.mark.parametrize("kind", [WithKeyGenerator, WithKeyIterator])
 @pytest.mark.parametrize(("keys", "rows"), [(10_000, 0), (10_000, 1), (100, 2), (1, 1), (0, 0)])
-def test_keys_of_an_iterator_are_listed_bit_by_bit_while_rows_come(kind: type[Large], keys: int, rows: int) -> None:
+def test_keys_of_an_iterator_are_listed_in_portions_while_rows_are_processed(
+    kind: type[Large], keys: int, rows: int
+) -> None:
     with mock.patch.multiple(state_copies, PIECE_BYTES=10_000, SMALL_ROUND_BYTES=50_000, LISTED_KEYS=7):
         old, new = kind(keys), Large(0)
         sizes, rest = copied(old, new, rows if keys else 0)
@@ -255,7 +257,7 @@ def test_the_time_of_the_rest_is_predicted_from_the_last_two_rounds() -> None:
     assert arriving.predicted_ns == 0.25 * MS
 
 
-def test_after_a_single_round_at_most_all_of_it_is_predicted_to_follow() -> None:
+def test_after_a_single_round_the_rest_is_predicted_to_take_as_long() -> None:
     new = Large(0)
     arriving = ArrivingState("b[0]", new, new, 1, 1, 0)
     arriving.restore(msgspec.msgpack.encode({0: bytes(500_000)}))
@@ -306,7 +308,7 @@ class Wrong(Large):
         raise SystemExit(3)
 
 
-def test_an_operator_that_cannot_be_copied_fails_in_words() -> None:
+def test_an_operator_that_cannot_be_copied_is_an_error_that_names_it() -> None:
     with pytest.raises(OperatorError, match=r"b\[0\]: snapshot_keys\(\) of Wrong returned list, expected bytes"):
         LeavingState("b[0]", Wrong(1), 1, 0).piece()
     arriving = ArrivingState("b[0]", Wrong(1), Wrong(1), 1, 0, 0)

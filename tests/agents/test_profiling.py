@@ -1,4 +1,4 @@
-"""Sampled stacks of workers: they come while a run goes on, and their absence has a reason and disturbs nothing."""
+"""Sampled stacks of workers during a run; a missing profile has a reason and does not affect the run."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def stacks(file: Path) -> dict[str, int]:
 
 
 def with_py_spy(program: str | None, patience_s: float = 10.0) -> tuple[str, ...]:
-    """An agent that finds this program as py-spy."""
+    """Return the command of an agent that finds this program as py-spy."""
     code = (
         "import sys; from agents.agent import worker_reports;"
         f"worker_reports.find_py_spy = lambda: {program!r}; worker_reports.PATIENCE_S = {patience_s};"
@@ -36,7 +36,7 @@ def with_py_spy(program: str | None, patience_s: float = 10.0) -> tuple[str, ...
 
 
 def sampled(agent: Any, run: Any) -> tuple[Profile, ...]:
-    """Start a run, sample until something has come out, and end the run in the ordinary way."""
+    """Start a run, sample until tuples were emitted, and end the run normally; return the profiles."""
     run.connect(run.start())
     agent.send(Sampling(epoch=1, on=True))
     run.go()
@@ -67,7 +67,7 @@ def test_every_worker_has_a_file_of_collapsed_stacks(start_agent, wordcount):
 
 
 @pytest.mark.profiler
-def test_a_worker_that_is_killed_leaves_what_was_sampled_of_it(start_agent, wordcount):
+def test_a_killed_worker_leaves_its_samples(start_agent, wordcount):
     agent = start_agent()
     agent.welcome()
     run = wordcount(agent)
@@ -102,7 +102,7 @@ def test_without_py_spy_there_is_a_reason_and_the_run_goes_on(start_agent, wordc
         ("trap '' INT; while :; do sleep 0.1; done", "did not end within 0.3 s"),
     ],
 )
-def test_a_py_spy_that_cannot_do_it_is_a_reason_too(start_agent, wordcount, tmp_path, script: str, reason: str):
+def test_a_failure_of_py_spy_is_a_reason_too(start_agent, wordcount, tmp_path, script: str, reason: str):
     program = tmp_path / "py-spy"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -113,7 +113,7 @@ def test_a_py_spy_that_cannot_do_it_is_a_reason_too(start_agent, wordcount, tmp_
     assert all(reason in profile.reason and not profile.file for profile in profiles)
 
 
-def test_samples_that_were_read_amid_a_change_and_have_no_stack_are_left_out(start_agent, wordcount, tmp_path):
+def test_samples_without_a_stack_are_left_out(start_agent, wordcount, tmp_path):
     program = tmp_path / "py-spy"
     written = r"printf ' 3\nmain;loop 2\nmain 1\n' > $file; exit 0"
     program.write_text(f'#!/bin/sh\nfor file; do :; done\ntrap "{written}" INT\nwhile :; do sleep 0.1; done\n')
@@ -125,7 +125,7 @@ def test_samples_that_were_read_amid_a_change_and_have_no_stack_are_left_out(sta
         assert stacks(agent.folder / profile.file) == {"main;loop": 2, "main": 1}
 
 
-def test_an_end_without_a_beginning_has_no_profiles(start_agent, wordcount):
+def test_a_stop_without_a_start_has_no_profiles(start_agent, wordcount):
     agent = start_agent()
     agent.welcome()
     run = wordcount(agent)

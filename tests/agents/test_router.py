@@ -1,4 +1,4 @@
-"""Groupings: where a row goes depends on the row, its fields and how many went before, and on nothing else."""
+"""Groupings: the receiver of a row depends only on its values and the number of rows before it."""
 
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ SCHEMA = {"word": "str", "n": "int", "blob": "bytes"}
 
 
 class Sent(Outgoing):
-    """A channel that remembers what was added to it."""
+    """A channel that records the rows that are added to it."""
 
     def __init__(self, receiver: int) -> None:
         super().__init__(ChannelId(0, receiver, 0), 1, Window(1, 1), FlushTimer())
@@ -177,7 +177,7 @@ def test_direct_needs_an_int_field(fields: tuple[str, ...]) -> None:
         grouping(channels(3), "direct", fields)
 
 
-def test_local_or_shuffle_stays_here_when_there_is_an_executor_here() -> None:
+def test_local_or_shuffle_prefers_executors_of_the_same_worker() -> None:
     here, _ = local_ends(2, 100)
     away = channels(2)
     local = grouping([away[0], here[0], away[1], here[1]], "local-or-shuffle", sender=1)
@@ -203,7 +203,7 @@ def test_local_or_shuffle_stays_here_when_there_is_an_executor_here() -> None:
 )
 @settings(deadline=None, max_examples=40)
 @given(stamped=st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=4))
-def test_every_grouping_gives_every_stamp_to_the_row_it_belongs_to(
+def test_every_grouping_keeps_every_stamp_with_its_row(
     kind: str, fields: tuple[str, ...], stamped: list[set[int]]
 ) -> None:
     sent = channels(3)
@@ -221,7 +221,7 @@ def test_every_grouping_gives_every_stamp_to_the_row_it_belongs_to(
 
 @settings(deadline=None, max_examples=100)
 @given(ROWS, st.integers(1, 5), st.sets(st.integers(0, 39)))
-def test_rows_are_combined_before_they_are_dealt_by_key_and_sampled_ones_go_past(
+def test_rows_are_combined_before_they_are_sent_by_key_except_sampled_ones(
     rows: list[Row], count: int, sampled: set[int]
 ) -> None:
     def added_up(unsampled: Sequence[Row]) -> list[Row]:
@@ -242,16 +242,16 @@ def test_rows_are_combined_before_they_are_dealt_by_key_and_sampled_ones_go_past
     assert places == [at for at, end in enumerate(sent) for _ in end.rows]
 
 
-def test_a_router_deals_every_stream_to_all_its_subscribers_and_counts_rows_once() -> None:
+def test_a_router_sends_every_stream_to_all_its_subscribers_and_counts_rows_once() -> None:
     first, second, third = channels(3)
     streams = {
         "default": [grouping([first], "global"), grouping([second], "global")],
         "side": [grouping([third], "global")],
-        "unheard": [],
+        "unsubscribed": [],
     }
     router = Router("b[0]", streams, [first, second, third])
     rows = [("x", 1, b"")]
-    assert router.emit({"default": rows * 2, "side": rows, "unheard": rows * 5, "other": []}) == 8
+    assert router.emit({"default": rows * 2, "side": rows, "unsubscribed": rows * 5, "other": []}) == 8
     assert (first.rows, second.rows, third.rows) == (rows * 2, rows * 2, rows)
 
 
@@ -268,7 +268,7 @@ def test_one_blocked_channel_blocks_the_executor() -> None:
     assert not router.blocked
 
 
-def test_a_mark_goes_to_everybody_behind_all_that_was_emitted() -> None:
+def test_a_mark_goes_to_every_channel_after_all_emitted_rows() -> None:
     ends, queue = local_ends(3, 10)
     router = Router("b[0]", {"default": [Global(ends[1])]}, ends)
     router.emit({"default": [(1,), (2,)]})

@@ -1,4 +1,4 @@
-"""The sampler outlives its sensors' faults, records them, and says what it costs."""
+"""The sampler survives and records faults of sensors, and reports its own cost."""
 
 import os
 import sys
@@ -109,7 +109,7 @@ NAMES = {
 
 @pytest.fixture
 def third_party(tmp_path: Path) -> Path:
-    """A folder that, on the path, is an installed third-party package with sensors."""
+    """A folder with an installed third-party package of sensors, for the path."""
     site = tmp_path / "site"
     information = site / "foreign_sensors-1.0.dist-info"
     information.mkdir(parents=True)
@@ -130,7 +130,7 @@ def in_process(third_party: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 class Sampling:
-    """A sampler on this process and what it wrote."""
+    """A sampler of this process, and its traces."""
 
     def __init__(self, folder: Path, sensors: list[str], period_s: float) -> None:
         self.folder = folder
@@ -187,7 +187,7 @@ def test_sampling_goes_on_beside_sensors_that_fail(sampling):
     assert run.faults == []
 
 
-def test_what_cannot_work_is_an_event_once_and_gives_no_rows(sampling):
+def test_an_unusable_sensor_is_one_event_and_gives_no_rows(sampling):
     names = ["absent", "bad-probe", "bad-making", "no-module", "stedy", "steady"]
     run = sampling(*names)
     run.wait_for(lambda kinds: kinds["steady"] >= 3)
@@ -261,7 +261,7 @@ def test_the_clock_is_mapped_to_utc_at_the_start(sampling):
 
 
 @pytest.mark.loopback
-def test_foreign_sensors_run_in_an_agent_and_cannot_take_it_down(start_agent, wordcount, third_party, tmp_path: Path):
+def test_third_party_sensors_run_in_an_agent_and_cannot_crash_it(start_agent, wordcount, third_party, tmp_path: Path):
     agent = start_agent(env={"PYTHONPATH": str(third_party)})
     agent.welcome()
     run = wordcount(agent)
@@ -277,7 +277,7 @@ def test_foreign_sensors_run_in_an_agent_and_cannot_take_it_down(start_agent, wo
 
 
 @pytest.mark.loopback
-def test_a_sensor_that_never_returns_is_reported_and_does_not_keep_the_agent(start_agent, wordcount, third_party):
+def test_a_sensor_that_never_returns_is_reported_and_does_not_block_the_agent(start_agent, wordcount, third_party):
     code = (
         "import sys; from agents.__main__ import main; from agents.agent import agent;"
         "agent.LONGEST_WAIT_S = 1.0; sys.exit(main())"
@@ -295,7 +295,9 @@ def test_a_sensor_that_never_returns_is_reported_and_does_not_keep_the_agent(sta
 
 @pytest.mark.loopback
 @pytest.mark.parametrize("sensor", ["stuck", "awaiting"])
-def test_no_sensor_keeps_an_agent_whose_controller_is_gone(start_agent, wordcount, third_party, gone_within, sensor):
+def test_no_sensor_delays_the_exit_of_an_agent_without_a_controller(
+    start_agent, wordcount, third_party, gone_within, sensor
+):
     agent = start_agent(env={"PYTHONPATH": str(third_party)})
     agent.welcome()
     run = wordcount(agent)
@@ -307,9 +309,9 @@ def test_no_sensor_keeps_an_agent_whose_controller_is_gone(start_agent, wordcoun
     assert gone_within([identify(agent.pid)], 2.0)
 
 
-def test_a_disk_that_takes_no_traces_fails_the_run_with_a_reason(start_agent, wordcount):
-    # A limit on file sizes is as good as a full disk, and needs none.
-    # Python would cut the bytecode of modules that it compiles off at the limit as well, for all processes after it.
+def test_traces_that_cannot_be_written_fail_the_run_with_a_reason(start_agent, wordcount):
+    # A limit on file sizes has the effect of a full disk.
+    # Without `dont_write_bytecode`, Python would truncate the bytecode of modules, too, for all later processes.
     code = (
         "import resource, sys; sys.dont_write_bytecode = True;"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000));"
@@ -332,24 +334,24 @@ def test_a_disk_that_takes_no_traces_fails_the_run_with_a_reason(start_agent, wo
 
 
 @pytest.mark.loopback
-def test_what_was_flushed_is_readable_after_the_agent_was_killed(start_agent, wordcount, tmp_path: Path):
+def test_flushed_rows_are_readable_after_the_agent_was_killed(start_agent, wordcount, tmp_path: Path):
     agent = start_agent()
     agent.welcome()
     run = wordcount(agent)
     run.connect(run.start(sensors=["cpu", "memory", "network"]))
     run.go()
-    seen: dict[str, list] = {}
+    flushed: dict[str, list] = {}
 
     def enough() -> bool:
         tables = run.traces(tmp_path / "before")
-        seen.update({name: table.to_pylist() for name, table in tables.items()})
-        return len({row["t_ns"] for row in seen["network"]}) >= 3 and len(seen["throughput"]) > 0
+        flushed.update({name: table.to_pylist() for name, table in tables.items()})
+        return len({row["t_ns"] for row in flushed["network"]}) >= 3 and len(flushed["throughput"]) > 0
 
     agent.wait_for(enough)
     agent.process.kill()
     agent.wait()
     after = {name: table.to_pylist() for name, table in run.traces(tmp_path / "after").items()}
-    for name, rows in seen.items():
+    for name, rows in flushed.items():
         assert [row for row in rows if row not in after[name]] == []
-    assert seen["cpu"]
-    assert seen["memory"]
+    assert flushed["cpu"]
+    assert flushed["memory"]

@@ -24,7 +24,7 @@ def chi_square(counts: list[int]) -> float:
 
 
 def bound(freedom: int) -> float:
-    """The chi-square value that chance exceeds about once in a million (Wilson and Hilferty 1931)."""
+    """Return the chi-square value that chance exceeds about once in a million (Wilson and Hilferty 1931)."""
     spread = 2 / (9 * freedom)
     return freedom * (1 - spread + 4.75 * math.sqrt(spread)) ** 3
 
@@ -40,7 +40,7 @@ def test_every_place_in_a_block_is_equally_likely(seed: int) -> None:
 
 @pytest.mark.parametrize("period", [2, 3, 5, 10, 64, 100, 128, 256])
 def test_a_pattern_in_the_input_is_neither_preferred_nor_missed(period: int) -> None:
-    # Round-robin keys, batches of 256 rows, a file read in a loop: none may beat with the choice.
+    # Round-robin keys, batches of 256 rows, a file read in a loop: none may correlate with the choice.
     chosen = Sampler(11).sampled(0, 20_000 * FIRST_STRIDE)
     residues = Counter(record % period for record in chosen)
     assert chi_square([residues[at] for at in range(period)]) < bound(max(1, period - 1))
@@ -56,7 +56,7 @@ def test_neighbouring_blocks_and_executors_choose_independently() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**64 - 1), st.integers(0, 10**12), st.lists(st.integers(0, 400), max_size=5))
-def test_behind_a_recovery_there_is_one_of_every_block_from_there_on_whatever_was_before(
+def test_after_a_recovery_every_block_has_one_sample_whatever_was_before(
     seed: int, first: int, sizes: list[int]
 ) -> None:
     samplers = [Sampler(seed), Sampler(seed)]
@@ -82,12 +82,12 @@ def test_wherever_a_recovery_begins_every_place_of_its_first_block_is_equally_li
 @settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, 400), max_size=20))
 def test_the_choice_depends_on_the_seed_and_the_record_and_not_on_the_batches(seed: int, sizes: list[int]) -> None:
-    sampler, first, pieced = Sampler(seed), 0, []
+    sampler, first, in_batches = Sampler(seed), 0, []
     for size in sizes:
-        pieced += sampler.sampled(first, size)
+        in_batches += sampler.sampled(first, size)
         first += size
-    assert pieced == Sampler(seed).sampled(0, first)
-    assert all(at * FIRST_STRIDE <= record < (at + 1) * FIRST_STRIDE for at, record in enumerate(pieced))
+    assert in_batches == Sampler(seed).sampled(0, first)
+    assert all(at * FIRST_STRIDE <= record < (at + 1) * FIRST_STRIDE for at, record in enumerate(in_batches))
 
 
 @settings(deadline=None, max_examples=one_in(2))
@@ -96,7 +96,7 @@ def test_samples_keep_to_their_limit_per_second_at_any_rate(seed: int, rates: li
     sampler, first = Sampler(seed), 0
     for rate in rates:
         sampler.adapt(rate)
-        # The block that is under way keeps its size.
+        # The current block keeps its size.
         first += 10 * max(FIRST_STRIDE, *(int(each) for each in rates)) // SAMPLES_PER_S + FIRST_STRIDE
         sampler.sampled(0, first)
         chosen = sampler.sampled(first, int(rate))
@@ -136,7 +136,7 @@ def test_buckets_are_those_of_hdrhistogram_with_two_digits(value: int) -> None:
 HDR = HdrHistogram(1, 3_600 * 10**9, 2)
 
 
-def test_a_negative_latency_counts_as_none() -> None:
+def test_a_negative_latency_counts_as_zero() -> None:
     assert bucket(-5) == bucket(0) == 0
 
 
@@ -173,7 +173,7 @@ def test_several_rows_of_a_sampled_record_count_as_many() -> None:
     assert histogram.take() == [(bucket(1_000), 7)]
 
 
-def test_there_is_no_percentile_of_nothing() -> None:
+def test_an_empty_histogram_has_no_percentile() -> None:
     assert percentile([], 0.5) is None
 
 
@@ -184,7 +184,7 @@ def test_the_number_of_buckets_is_bounded() -> None:
     assert hours <= 256 + 128 * 34
 
 
-def test_where_the_highest_rate_is_known_slow_times_have_no_more_than_their_share_of_samples() -> None:
+def test_with_a_known_peak_rate_slow_times_have_no_more_than_their_share_of_samples() -> None:
     sampler = Sampler(3, peak_per_s=2_000.0)
     first, chosen = 0, []
     for second in range(40):

@@ -1,6 +1,6 @@
-"""Kills, lost nodes, broken links, moves and stops at any moment: the answer is the right one, every row once.
+"""Kills, lost nodes, broken links, moves and stops at any moment: the answer has every row exactly once.
 
-`--scenarios N` asks for more of them, and `--seed S`, which a failure names, repeats them exactly.
+`--scenarios N` sets their number. `--seed S`, which a failure names, repeats them exactly.
 """
 
 from collections import Counter
@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from scenarios import PHASES, Scenario, run_and_check
 
 PARTS = 4
-"""Parts of the scenarios, so that cores share them; in each of them everything happens."""
+"""Parts of the scenarios, for parallel processes; every kind of event happens in each."""
 
-ENOUGH = 400
-"""Scenarios in which everything happens that may happen."""
+ENOUGH_FOR_ALL_EVENTS = 400
+"""Number of scenarios in which every kind of event happens."""
 
 SCENARIOS = st.builds(Scenario, st.randoms(use_true_random=False), st.integers(0, 2**32))
 
 
-@pytest.mark.timeout(3600)  # there may be any number of them, on a machine that does much else
+@pytest.mark.timeout(3600)  # any number of scenarios, on a busy machine
 @pytest.mark.parametrize("part", range(PARTS))
-def test_the_answer_is_right_whatever_is_killed_or_moved(request: pytest.FixtureRequest, part: int) -> None:
+def test_the_answer_is_correct_whatever_is_killed_or_moved(request: pytest.FixtureRequest, part: int) -> None:
     seed = request.config.getoption("--seed")
     seed = randrange(10**6) if seed is None else seed  # noqa: S311 - any will do
     examples = ceil(request.config.getoption("--scenarios") / PARTS)
@@ -46,4 +46,4 @@ def test_the_answer_is_right_whatever_is_killed_or_moved(request: pytest.Fixture
         fault.add_note(f"again: pytest {__file__} --scenarios {request.config.getoption('--scenarios')} --seed {seed}")
         raise
     expected = {"checkpoint", "recovery", "move", "node_lost", "stop in a recovery", *PHASES}
-    assert examples < ENOUGH or happened.keys() >= expected, happened
+    assert examples < ENOUGH_FOR_ALL_EVENTS or happened.keys() >= expected, happened

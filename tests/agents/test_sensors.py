@@ -1,4 +1,4 @@
-"""What the built-in sensors say is true: compared with what processes know of themselves."""
+"""Readings of the built-in sensors, compared with what processes measure of themselves."""
 
 import json
 import os
@@ -42,16 +42,16 @@ def _child(code: str) -> Iterator[subprocess.Popen]:
         child.stdout.close()
 
 
-def _hear(child: subprocess.Popen):
+def _next_line(child: subprocess.Popen):
     return json.loads(child.stdout.readline())
 
 
-def _go_on(child: subprocess.Popen) -> None:
+def _resume(child: subprocess.Popen) -> None:
     child.stdin.write(b"\n")
     child.stdin.flush()
 
 
-def _of(rows: list[Row], scope: str) -> dict[str, float]:
+def _by_name(rows: list[Row], scope: str) -> dict[str, float]:
     return {row.values[1]: row.values[2] for row in rows if row.values[0] == scope}
 
 
@@ -68,24 +68,24 @@ say(time.process_time())
 """
 
 
-def test_a_busy_worker_shows_the_cpu_time_that_it_used_ended_threads_included():
+def test_cpu_time_of_a_worker_includes_ended_threads():
     with _child(BURN) as child:
         sensor = CpuSensor(_host({3: child.pid}))
         assert sensor.probe() is None
-        before = _hear(child)
+        before = _next_line(child)
         begin = time.monotonic_ns()
-        assert _of(list(sensor.read(begin)), "worker") == {}
-        _go_on(child)
-        after = _hear(child)
+        assert _by_name(list(sensor.read(begin)), "worker") == {}
+        _resume(child)
+        after = _next_line(child)
         end = time.monotonic_ns()
         rows = list(sensor.read(end))
-        used = _of(rows, "worker")["3"] * (end - begin) / 1e9
+        used = _by_name(rows, "worker")["3"] * (end - begin) / 1e9
         assert used == pytest.approx(after - before, abs=0.05)
         assert used > 0.45
         assert all(row.table == "cpu" and row.t_ns == end for row in rows)
 
 
-def test_the_node_on_a_shared_machine_is_its_agent_and_its_workers_a_new_one_included():
+def test_a_node_on_a_shared_machine_is_its_agent_and_its_workers_including_new_ones():
     workers: dict[int, int] = {}
     sensor = CpuSensor(Host("n1", "127.0.0.2", True, os.getpid(), lambda: workers))
     sensor.probe()
@@ -93,35 +93,35 @@ def test_the_node_on_a_shared_machine_is_its_agent_and_its_workers_a_new_one_inc
     agent_before = process_cpu_ns(os.getpid())
     sensor.read(begin)
     with _child(BURN) as child:
-        _hear(child)
-        _go_on(child)
-        used_s = _hear(child)
+        _next_line(child)
+        _resume(child)
+        used_s = _next_line(child)
         workers[0] = child.pid
         end = time.monotonic_ns()
         rows = list(sensor.read(end))
         agent_after = process_cpu_ns(os.getpid())
-        assert _of(rows, "worker") == {}
-        node = _of(rows, "node")["n1"] * (end - begin) / 1e9
+        assert _by_name(rows, "worker") == {}
+        node = _by_name(rows, "node")["n1"] * (end - begin) / 1e9
         assert node == pytest.approx(used_s + (agent_after - agent_before) / 1e9, abs=0.05)
 
 
 def test_a_node_without_an_agent_on_a_shared_machine_is_its_workers():
     with _child(BURN) as child:
         sensor = CpuSensor(Host("n1", "127.0.0.2", True, None, lambda: {0: child.pid}))
-        _hear(child)
+        _next_line(child)
         list(sensor.read(time.monotonic_ns()))
-        _go_on(child)
-        _hear(child)
+        _resume(child)
+        _next_line(child)
         rows = list(sensor.read(time.monotonic_ns()))
-        assert not _of(rows, "agent")
-        assert _of(rows, "node")["n1"] == _of(rows, "worker")["0"] > 0
+        assert not _by_name(rows, "agent")
+        assert _by_name(rows, "node")["n1"] == _by_name(rows, "worker")["0"] > 0
 
 
 def test_a_worker_that_has_ended_has_no_row_rather_than_zero():
     with _child("say(1)") as child:
         workers = {0: child.pid}
         processor, memory = CpuSensor(_host(workers)), MemorySensor(_host(workers))
-        _hear(child)
+        _next_line(child)
         assert "worker" in {row.values[0] for row in memory.read(1)}
         list(processor.read(time.monotonic_ns()))
         child.kill()
@@ -141,32 +141,32 @@ def test_cores_are_those_on_line_and_add_up_over_any_two_samples():
     sensor.read(begin)
     after_first = core_busy_ns()
     counted = dict.fromkeys(after_first, 0.0)
-    # The second sample is too near for ticks: its share must turn up in the third.
-    assert _of(list(sensor.read(begin + 10_000_000)), "core") == {}
+    # The second sample is too close for clock ticks: the third has its time, too.
+    assert _by_name(list(sensor.read(begin + 10_000_000)), "core") == {}
     last = dict.fromkeys(after_first, begin)
     for wait_s in (0.5, 0.3):
         time.sleep(wait_s)
         now = time.monotonic_ns()
         before_last = core_busy_ns()
-        for name, cores in _of(list(sensor.read(now)), "core").items():
+        for name, cores in _by_name(list(sensor.read(now)), "core").items():
             assert cores >= 0
             counted[name] += cores * (now - last[name]) / 1e9
             last[name] = now
         after_last = core_busy_ns()
     assert set(counted) == {str(n) for n in range(os.cpu_count())}
     for name, seconds in counted.items():
-        # On a busy host any time may pass between two looks.
+        # On a busy host any time may pass between two readings.
         assert (before_last[name] - after_first[name]) / 1e9 - 0.05 <= seconds
         assert seconds <= (after_last[name] - before_first[name]) / 1e9 + 0.05
 
 
-def test_a_machine_of_its_own_has_its_cores_as_node():
+def test_a_node_on_its_own_machine_is_the_sum_of_the_cores():
     sensor = CpuSensor(_host(address="192.0.2.7", shared=False))
     sensor.probe()
     sensor.read(time.monotonic_ns())
     time.sleep(0.3)
     rows = list(sensor.read(time.monotonic_ns()))
-    assert _of(rows, "node")["n1"] == pytest.approx(sum(_of(rows, "core").values()))
+    assert _by_name(rows, "node")["n1"] == pytest.approx(sum(_by_name(rows, "core").values()))
     assert not any(row.values[3] for row in rows)
 
 
@@ -177,7 +177,7 @@ def test_a_machine_of_its_own_has_its_cores_as_node():
         ("sys/fs/cgroup/cpu.stat", "nr_periods 7\nusage_usec {us}\nuser_usec 1\n"),
     ],
 )
-def test_a_node_of_namespaces_has_used_what_its_control_group_says_and_the_hosts_cores_are_shared(
+def test_cpu_time_of_a_node_of_namespaces_is_that_of_its_control_group_and_cores_are_shared(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str, text: str
 ):
     account = tmp_path / path
@@ -198,7 +198,7 @@ def test_a_node_of_namespaces_has_used_what_its_control_group_says_and_the_hosts
     sensor.read(begin)
     used(5_480_000_000)
     rows = list(sensor.read(begin + 1_000_000_000))
-    assert _of(rows, "node") == {"n1": pytest.approx(0.48)}
+    assert _by_name(rows, "node") == {"n1": pytest.approx(0.48)}
     assert {row.values[0]: row.values[3] for row in rows} == {
         **dict.fromkeys(("agent", "worker", "node"), False),
         "core": True,
@@ -207,7 +207,7 @@ def test_a_node_of_namespaces_has_used_what_its_control_group_says_and_the_hosts
     assert {row.values[4:] for row in rows} == {(None, None)}
 
 
-def test_a_machine_that_shows_its_own_sys_is_no_namespace_whatever_lies_in_its_control_groups(
+def test_a_machine_with_its_own_sys_is_no_namespace_whatever_its_control_groups_contain(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
@@ -220,7 +220,7 @@ def test_a_machine_that_shows_its_own_sys_is_no_namespace_whatever_lies_in_its_c
     sensor.read(begin)
     time.sleep(0.3)
     rows = list(sensor.read(time.monotonic_ns()))
-    assert _of(rows, "node")["n1"] == pytest.approx(sum(_of(rows, "core").values()))
+    assert _by_name(rows, "node")["n1"] == pytest.approx(sum(_by_name(rows, "core").values()))
 
 
 def test_without_proc_stat_the_cpu_sensor_is_absent(monkeypatch, tmp_path: Path):
@@ -230,7 +230,7 @@ def test_without_proc_stat_the_cpu_sensor_is_absent(monkeypatch, tmp_path: Path)
     assert "lists no CPU" in CpuSensor(_host()).probe()
 
 
-def test_memory_shows_what_a_worker_holds_and_what_the_host_has():
+def test_memory_of_workers_and_of_the_host_is_reported():
     with _child("say(1)\nheld = b'x' * (64 << 20)\nsay(2)") as child:
         sensor = MemorySensor(_host({1: child.pid}))
         assert sensor.probe() is None
@@ -239,10 +239,10 @@ def test_memory_shows_what_a_worker_holds_and_what_the_host_has():
             rows = list(sensor.read(5))
             return next(r.values[3] for r in rows if r.values[:3] == ("worker", "1", "rss"))
 
-        _hear(child)
+        _next_line(child)
         before = rss()
-        _go_on(child)
-        _hear(child)
+        _resume(child)
+        _next_line(child)
         assert rss() - before == pytest.approx(64 << 20, rel=0.2)  # the kernel may reclaim pages of libraries
     rows = {row.values[:3]: row.values[3:] for row in sensor.read(5)}
     assert rows["host", "n1", "total"] == (psutil.virtual_memory().total, True)
@@ -251,7 +251,7 @@ def test_memory_shows_what_a_worker_holds_and_what_the_host_has():
 
 
 @pytest.mark.loopback
-def test_network_counts_what_goes_over_the_data_address():
+def test_network_counts_traffic_of_the_data_address():
     sensor = NetworkSensor(_host(address="127.0.0.5"))
     assert sensor.probe() is None
     (before,) = sensor.read(1)
@@ -301,7 +301,7 @@ def test_sensors_outside_of_a_node_made_of_namespaces_read_the_node_s_own_files(
     assert [sensor.probe() for sensor in (cpu, memory, network)] == [None, None, None]
     list(cpu.read(10**9))
     (tmp_path / "sys/fs/cgroup/cpuacct/cpuacct.usage").write_text("1500000000\n")
-    assert _of(list(cpu.read(3 * 10**9)), "node") == {"n1": 0.25}
+    assert _by_name(list(cpu.read(3 * 10**9)), "node") == {"n1": 0.25}
     assert [row.values for row in memory.read(0)] == [
         ("host", "n1", "total", 512 * 2**20, False),
         ("host", "n1", "available", 256 * 2**20, False),

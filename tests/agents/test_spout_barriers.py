@@ -1,4 +1,4 @@
-"""A spout at barriers and behind a recovery: where they were agreed on, and as if nothing had been."""
+"""Spouts pass barriers at the agreed tick, and continue after a recovery as if there had been no failure."""
 
 from random import Random
 
@@ -16,48 +16,48 @@ from workloads.rates import Constant, Max
 
 def test_a_held_spout_goes_on_up_to_the_tick_and_passes_the_barrier_just_before_it() -> None:
     downstream = Downstream()
-    passing = BarrierRecorder(running := spout_of(CountingSpout(tick_ns=10 * STEP_NS), Max(), downstream))
-    passing.run(1, 1)
+    recorder = BarrierRecorder(running := spout_of(CountingSpout(tick_ns=10 * STEP_NS), Max(), downstream))
+    recorder.run(1, 1)
     assert running.next_tick == 1
     running.hold(3)
-    passing.run(20, 1)
+    recorder.run(20, 1)
     downstream.outgoing.flush()
     assert running.next_tick == 3
     assert describe_output(downstream.arrived)[-1] == 29
     assert running.next_ns is None
     running.cut(5, 4)
-    passing.run(20, 1)
+    recorder.run(20, 1)
     downstream.outgoing.flush()
     arrived = describe_output(downstream.arrived)
     at = arrived.index("barrier 5")
     assert arrived[at - 2 : at + 3] == [29, "tick 3", "barrier 5", 30, 31]
-    assert [(number, kept.position, kept.next_tick) for number, kept in passing.passed] == [(5, 30, 4)]
+    assert [(number, snapshot.position, snapshot.next_tick) for number, snapshot in recorder.passed] == [(5, 30, 4)]
 
 
 def test_without_ticks_the_barrier_comes_at_once() -> None:
     downstream = Downstream()
-    passing = BarrierRecorder(running := spout_of(CountingSpout(), Max(), downstream))
-    passing.run(1, 1)
+    recorder = BarrierRecorder(running := spout_of(CountingSpout(), Max(), downstream))
+    recorder.run(1, 1)
     running.hold(1)
-    passing.run(1, 1)
+    recorder.run(1, 1)
     running.cut(2, 1)
     assert running.next_ns is not None
-    passing.run(1, 1)
+    recorder.run(1, 1)
     assert downstream.arrived[-1] == Barrier(2)
-    assert [(number, kept.position) for number, kept in passing.passed] == [(2, 2 * MAX_ROWS)]
-    passing.run(1, 1)
+    assert [(number, snapshot.position) for number, snapshot in recorder.passed] == [(2, 2 * MAX_ROWS)]
+    recorder.run(1, 1)
     assert running.position == 3 * MAX_ROWS
 
 
-def test_a_barrier_waits_for_credit_behind_the_rows_and_no_row_behind_it_is_emitted_meanwhile() -> None:
+def test_a_barrier_waits_for_credit_after_the_rows_and_no_later_row_is_emitted_meanwhile() -> None:
     downstream = Downstream(window=10)
-    passing = BarrierRecorder(running := spout_of(CountingSpout(), Max(), downstream))
-    passing.run(1, 1)
+    recorder = BarrierRecorder(running := spout_of(CountingSpout(), Max(), downstream))
+    recorder.run(1, 1)
     running.hold(1)
     running.cut(2, 1)
-    passing.run(9, 5)
-    # It was passed, with rows still before it that have no credit.
-    assert [(number, kept.position) for number, kept in passing.passed] == [(2, MAX_ROWS)]
+    recorder.run(9, 5)
+    # The barrier is passed while rows before it still wait for credit.
+    assert [(number, snapshot.position) for number, snapshot in recorder.passed] == [(2, MAX_ROWS)]
     assert running.position == MAX_ROWS
     assert downstream.marks == []
     taken: list[Row | Mark] = []
@@ -68,70 +68,70 @@ def test_a_barrier_waits_for_credit_behind_the_rows_and_no_row_behind_it_is_emit
         assert running.position == MAX_ROWS
         downstream.incoming.consumed(rows, 0)
     assert taken == [*((at,) for at in range(MAX_ROWS)), Barrier(2)]
-    passing.run(1, 5)
+    recorder.run(1, 5)
     assert running.position == 2 * MAX_ROWS
 
 
 def test_without_credit_there_is_no_turn_for_a_barrier_either() -> None:
     downstream = Downstream(window=10)
-    passing = BarrierRecorder(running := spout_of(CountingSpout(), Max(), downstream))
-    passing.run(9, 1)
+    recorder = BarrierRecorder(running := spout_of(CountingSpout(), Max(), downstream))
+    recorder.run(9, 1)
     running.hold(1)
     running.cut(2, 1)
-    passing.run(9, 5)
-    assert passing.passed == []
-    while not passing.passed:
+    recorder.run(9, 5)
+    assert recorder.passed == []
+    while not recorder.passed:
         downstream.consume()
-        passing.run(1, 5)
-    assert passing.passed[0][1].position == running.position
+        recorder.run(1, 5)
+    assert recorder.passed[0][1].position == running.position
 
 
 @pytest.mark.parametrize("tick_ns", [0, 10 * STEP_NS])
 def test_a_held_spout_that_is_stopped_ends_only_when_the_barrier_has_come(tick_ns: int) -> None:
     downstream = Downstream()
-    passing = BarrierRecorder(running := spout_of(CountingSpout(tick_ns=tick_ns), Max(), downstream))
-    passing.run(1, 1)
+    recorder = BarrierRecorder(running := spout_of(CountingSpout(tick_ns=tick_ns), Max(), downstream))
+    recorder.run(1, 1)
     running.hold(running.next_tick)
     running.stop()
-    passing.run(5, 1)
+    recorder.run(5, 1)
     assert not running.ending
     assert downstream.marks == []
     running.cut(1, running.next_tick)
-    passing.run(5, 1)
+    recorder.run(5, 1)
     assert running.ending
     assert describe_output(downstream.marks)[:1] == ["barrier 1"]
     assert describe_output(downstream.marks)[-1] == "end"
-    assert [number for number, _ in passing.passed] == [1]
+    assert [number for number, _ in recorder.passed] == [1]
 
 
-def test_a_held_spout_that_comes_to_its_end_waits_there_and_ends_when_it_is_released() -> None:
+def test_a_held_spout_at_the_end_of_its_input_ends_when_it_is_released() -> None:
     downstream = Downstream()
-    passing = BarrierRecorder(running := spout_of(CountingSpout(100), Max(), downstream))
+    recorder = BarrierRecorder(running := spout_of(CountingSpout(100), Max(), downstream))
     running.hold(1)
-    passing.run(5, 1)
+    recorder.run(5, 1)
     assert running.exhausted
     assert not running.ending
-    # Nothing but a command can change that, and the loop may sleep.
+    # Only a command can change that: the event loop may sleep.
     assert running.next_ns is None
     running.release()
     assert running.next_ns is not None
-    passing.run(1, 1)
+    recorder.run(1, 1)
     assert running.drained
     assert describe_output(downstream.arrived) == [*range(100), "end"]
 
 
 def test_an_abandoned_barrier_leaves_no_trace() -> None:
     downstream = Downstream()
-    passing = BarrierRecorder(running := spout_of(CountingSpout(tick_ns=10 * STEP_NS), Max(), downstream))
-    passing.run(1, 1)
+    recorder = BarrierRecorder(running := spout_of(CountingSpout(tick_ns=10 * STEP_NS), Max(), downstream))
+    recorder.run(1, 1)
     running.hold(1)
-    passing.run(5, 1)
+    recorder.run(5, 1)
     assert downstream.marks == []
     running.release()
-    passing.run(60, 1)
+    recorder.run(60, 1)
     running.stop()
-    passing.run(1, 1)
-    assert passing.passed == []
+    recorder.run(1, 1)
+    assert recorder.passed == []
     assert describe_output(downstream.arrived) == expected_output(
         [at * STEP_NS for at in range(running.position)], 10 * STEP_NS
     )
@@ -139,38 +139,38 @@ def test_an_abandoned_barrier_leaves_no_trace() -> None:
 
 def test_a_spout_that_has_ended_passes_a_barrier_as_it_is_cut() -> None:
     downstream = Downstream()
-    passing = BarrierRecorder(running := spout_of(CountingSpout(30), Max(), downstream))
-    passing.run(3, 1)
+    recorder = BarrierRecorder(running := spout_of(CountingSpout(30), Max(), downstream))
+    recorder.run(3, 1)
     assert running.drained
     running.hold(1)
     running.cut(4, 9)
-    assert [(number, kept.position) for number, kept in passing.passed] == [(4, 30)]
+    assert [(number, snapshot.position) for number, snapshot in recorder.passed] == [(4, 30)]
     assert describe_output(downstream.marks) == ["end"]
 
 
 @pytest.mark.parametrize("end", ["exhausted", "stopped", "until"])
-def test_a_spout_that_comes_to_its_end_before_the_tick_of_the_barrier_passes_it_nevertheless(end: str) -> None:
+def test_a_spout_that_ends_before_the_tick_of_the_barrier_passes_it_nevertheless(end: str) -> None:
     downstream = Downstream()
-    passing = BarrierRecorder(
+    recorder = BarrierRecorder(
         running := spout_of(CountingSpout(25 if end == "exhausted" else 1_000, 10 * STEP_NS), Max(), downstream)
     )
-    passing.run(1, 1)
+    recorder.run(1, 1)
     running.hold(running.next_tick)
     if end == "until":
         running.until = 25
     running.cut(6, 8)
     while running.position < 20:
-        passing.run(1, 1)
+        recorder.run(1, 1)
     if end == "stopped":
         running.stop()
-    passing.run(20, 1)
-    assert [number for number, _ in passing.passed] == [6]
+    recorder.run(20, 1)
+    assert [number for number, _ in recorder.passed] == [6]
     assert running.drained
     without = [entry for entry in describe_output(downstream.arrived) if entry != "barrier 6"]
     assert without == expected_output([at * STEP_NS for at in range(running.position)], 10 * STEP_NS)
 
 
-def test_a_restored_spout_that_is_over_ends_before_its_start_with_the_tick_that_was_missing() -> None:
+def test_a_restored_spout_at_its_end_emits_the_missing_tick_and_ends_before_its_start() -> None:
     downstream = Downstream()
     running = spout_of(CountingSpout(tick_ns=10 * STEP_NS), Constant(1e9 / STEP_NS), downstream)
     running.restore(Snapshot(b"25", 25, 3))
@@ -182,7 +182,7 @@ def test_a_restored_spout_that_is_over_ends_before_its_start_with_the_tick_that_
 # --- recovery --------------------------------------------------------------------------------------------------
 
 
-def test_a_restored_spout_goes_on_where_it_was_and_counts_apart_what_had_been_seen() -> None:
+def test_a_restored_spout_continues_at_its_position_and_counts_replayed_records_separately() -> None:
     downstream = Downstream()
     running = spout_of(CountingSpout(1_000), Max(), downstream)
     running.restore(Snapshot(b"300", 300, 1))
@@ -194,7 +194,7 @@ def test_a_restored_spout_goes_on_where_it_was_and_counts_apart_what_had_been_se
     assert running.position == 1_000
 
 
-def test_a_record_that_leaves_again_is_not_late_again() -> None:
+def test_a_replayed_record_is_not_late_again() -> None:
     running = spout_of(CountingSpout(1_000), Constant(100.0), Downstream())
     running.restore(Snapshot(b"300", 300, 1))
     running.seen = 400
@@ -226,23 +226,23 @@ def test_a_spout_with_an_until_ends_exactly_there_stopped_or_not(until: int) -> 
 @pytest.mark.parametrize("seen", [0, 280, 555])
 @pytest.mark.parametrize("reached", [0, 299, 300, 301, 800])
 @pytest.mark.parametrize("turns", [0, 1])
-def test_a_restored_spout_that_is_stopped_ends_where_it_is_but_never_before_what_had_been_reached(
+def test_a_restored_spout_that_is_stopped_ends_at_its_position_but_not_before_the_reached_one(
     seen: int, reached: int, turns: int
 ) -> None:
     downstream = Downstream()
     running = spout_of(CountingSpout(1_000), Constant(100.0), downstream)
     running.restore(Snapshot(b"300", 300, 1))
     running.start(0, seen)
-    # Three more than at the barrier are due by then, and the others come late.
+    # Three more records than at the barrier are due at this time.
     now = 3_025_000_000
     for _ in range(turns):
         running.turn(now)
-    here = running.position
-    assert here == 300 + 3 * turns
+    position = running.position
+    assert position == 300 + 3 * turns
     running.stop(reached)
     for _ in range(20):
         running.turn(now + 10_000_000_000)
-    end = max(here, seen, reached)
+    end = max(position, seen, reached)
     assert describe_output(downstream.arrived) == [*range(300, end), "end"]
     assert running.drained
     assert running.position == end
@@ -250,27 +250,25 @@ def test_a_restored_spout_that_is_stopped_ends_where_it_is_but_never_before_what
 
 @settings(deadline=None, max_examples=150)
 @given(ticking_spouts(), st.integers(0, 2**32), st.integers(0, 6))
-def test_whatever_is_killed_between_barriers_records_and_ticks_come_as_if_nothing_had_been(
-    given_spout: tuple, seed: int, deaths: int
-) -> None:
+def test_kills_between_barriers_change_neither_records_nor_ticks(given_spout: tuple, seed: int, kills: int) -> None:
     rate, spout, times, index, of = given_spout
     random = Random(seed)  # noqa: S311 - it must be repeatable
-    kept = Snapshot(b"0", 0, 1)
+    snapshot = Snapshot(b"0", 0, 1)
     until: int | None = None
-    lasting: list[int | str] = []
+    committed: list[int | str] = []
 
-    def life() -> tuple[BarrierRecorder, Downstream]:
+    def new_epoch() -> tuple[BarrierRecorder, Downstream]:
         downstream = Downstream()
         spout.restore(b"0")
         running = spout_of(spout, rate, downstream, index, of)
-        running.restore(kept)
+        running.restore(snapshot)
         running.until = until
         return BarrierRecorder(running), downstream
 
-    passing, downstream = life()
+    recorder, downstream = new_epoch()
     now, barrier, held = 0, 0, False
-    while not passing.running.ending:
-        running = passing.running
+    while not recorder.running.ending:
+        running = recorder.running
         now += random.choice([0, 0, STEP_NS, 30 * STEP_NS])
         running.turn(now)
         chance = random.random()
@@ -283,24 +281,24 @@ def test_whatever_is_killed_between_barriers_records_and_ticks_come_as_if_nothin
                 running.release()
             else:
                 running.cut(barrier, running.next_tick + random.choice([0, 0, 1, 3]))
-        if passing.passed:
-            ((number, kept),) = passing.passed
-            passing.passed.clear()
+        if recorder.passed:
+            ((number, snapshot),) = recorder.passed
+            recorder.passed.clear()
             downstream.outgoing.flush()
             *before, mark = describe_output(downstream.arrived)
             assert mark == f"barrier {number}"
-            lasting += before
+            committed += before
             downstream.queue.clear()
-        elif chance > 0.8 and deaths > 0:
-            deaths -= 1
+        elif chance > 0.8 and kills > 0:
+            kills -= 1
             until = running.position if random.random() < 0.2 else until
             held = False
-            passing, downstream = life()
-        elif held and deaths == 0:
+            recorder, downstream = new_epoch()
+        elif held and kills == 0:
             held = False
             running.release()
-    *right, end = expected_output(times[: passing.running.position], spout.tick_ns)
-    # Ticks before a barrier that was cut behind them came from other sources too, whatever follows here.
-    right += [f"tick {at}" for at in range(1, kept.next_tick) if f"tick {at}" not in right]
-    assert lasting + describe_output(downstream.arrived) == [*right, end]
-    assert passing.running.position == len(times) or until is not None
+    *expected, end = expected_output(times[: recorder.running.position], spout.tick_ns)
+    # Other sources emit the ticks before a barrier, too, even if no record follows here.
+    expected += [f"tick {at}" for at in range(1, snapshot.next_tick) if f"tick {at}" not in expected]
+    assert committed + describe_output(downstream.arrived) == [*expected, end]
+    assert recorder.running.position == len(times) or until is not None

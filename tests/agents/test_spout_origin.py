@@ -1,4 +1,4 @@
-"""Recordings whose times lie far from 0: their first tick is the first behind the first record of the whole input."""
+"""Recordings with times far from 0: their first tick is the first one after the first record of the whole input."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def emitted(downstream: Downstream) -> list[object]:
         ([], []),
     ],
 )
-def test_ticks_begin_behind_the_first_record_of_the_whole_input(
+def test_ticks_start_after_the_first_record_of_the_whole_input(
     rate: Rate, seconds: list[int], expected: list[object]
 ) -> None:
     downstream = Downstream()
@@ -87,14 +87,14 @@ def test_a_replay_takes_as_long_as_the_recording_at_its_speed() -> None:
     assert not running.turn(29 * S // 10 - 1)
 
 
-def test_a_restored_source_goes_on_with_the_tick_of_its_snapshot() -> None:
+def test_a_restored_source_continues_with_the_tick_of_its_snapshot() -> None:
     running = executor_of(Recorded([0, 28, 29, 70]), Max(), Downstream())
     assert running.next_tick == FIRST
     running.restore(Snapshot(b"3", 3, FIRST + 1))
     assert running.next_tick == FIRST + 1
 
 
-def test_a_source_without_an_origin_begins_with_tick_1() -> None:
+def test_a_source_without_an_origin_starts_with_tick_1() -> None:
     for tick_ns in (0, 7):
         spout = CountingSpout(1, tick_ns)
         clock = source_clock(Max(), spout, 0, 1, 0)

@@ -1,4 +1,4 @@
-"""Sources that stop behind the same record, and as many others as there may be that continue there."""
+"""Rescaled sources: all stop after the same record, and any number of others continue there."""
 
 from collections.abc import Sequence
 from random import Random
@@ -20,7 +20,7 @@ STEPS = st.lists(st.sampled_from([0, 1, STEP_NS, 25 * STEP_NS]), min_size=RECORD
 
 
 class Share(Spout):
-    """Emits its records out of RECORDS, as their numbers."""
+    """Emits the numbers of its share of the records."""
 
     def __init__(self, index: int, of: int, tick_ns: int, times: Sequence[int] | None) -> None:
         self._own = range(index, RECORDS, of)
@@ -47,13 +47,15 @@ class Sources:
     def __init__(self, of: int, rate: Rate, tick_ns: int, times: Sequence[int] | None) -> None:
         self.downstream = [Downstream() for _ in range(of)]
         spouts = [Share(index, of, tick_ns, times) for index in range(of)]
-        self.passing = [BarrierRecorder(spout_of(s, rate, self.downstream[at], at, of)) for at, s in enumerate(spouts)]
-        self.running = [each.running for each in self.passing]
+        self.recorders = [
+            BarrierRecorder(spout_of(s, rate, self.downstream[at], at, of)) for at, s in enumerate(spouts)
+        ]
+        self.running = [each.running for each in self.recorders]
 
     def work(self, random: Random, now: int, step: int) -> int:
-        """Take turns in random order until nothing is due any more; return the time then."""
+        """Run turns in random order until nothing is due any more; return the time then."""
         for _ in range(5000):
-            for each in random.sample(self.passing, len(self.passing)):
+            for each in random.sample(self.recorders, len(self.recorders)):
                 each.run(random.randint(0, 2), now)
             now += step
             if all(running.ending or running.next_ns is None for running in self.running):
@@ -87,10 +89,10 @@ def test_any_number_of_sources_emits_each_record_once_between_its_ticks(
     first = Sources(before, rate, tick_ns, recorded)
     now = 0
     while now < until_steps * STEP_NS and kind != "max":
-        for each in random.sample(first.passing, before):
+        for each in random.sample(first.recorders, before):
             each.run(random.randint(0, 2), now)
         now += random.choice([STEP_NS // 3, STEP_NS, 5 * STEP_NS])
-    for each in first.passing if kind == "max" else ():
+    for each in first.recorders if kind == "max" else ():
         each.running.until = random.randint(0, RECORDS // before - 1)  # else one turn emits all
         each.run(random.randint(0, 9), now)
         each.running.until = None
@@ -103,7 +105,7 @@ def test_any_number_of_sources_emits_each_record_once_between_its_ticks(
     for running in first.running:
         running.cut(1, tick, records)
     now = first.work(random, now, STEP_NS)
-    snapshots = [snapshot for each in first.passing for _, snapshot in each.passed]
+    snapshots = [snapshot for each in first.recorders for _, snapshot in each.passed]
     assert len(snapshots) == before
     at = all_records([snapshot.position for snapshot in snapshots])
     assert records <= at < RECORDS or (at == RECORDS == records)
@@ -131,7 +133,7 @@ def test_any_number_of_sources_emits_each_record_once_between_its_ticks(
     assert sum(totals) + sum(removed) == RECORDS
 
 
-def test_two_sources_at_5_and_3_records_stop_behind_9_and_three_go_on() -> None:
+def test_two_sources_at_5_and_3_records_stop_after_9_and_three_continue() -> None:
     before = Sources(2, Max(), 0, None)
     for running, position in zip(before.running, (5, 3), strict=True):
         running.until = position
@@ -151,16 +153,16 @@ def test_two_sources_at_5_and_3_records_stop_behind_9_and_three_go_on() -> None:
     assert [part[0] for part in after.describe_output()] == [9, 10, 11]
 
 
-def test_tuples_due_at_a_source_go_on_from_what_it_has_emitted() -> None:
+def test_tuples_due_at_a_source_continue_from_its_emitted_ones() -> None:
     sources = Sources(3, Constant(1e9 / STEP_NS), 0, None)
     for running, emitted in zip(sources.running, (20, 10, 0), strict=True):
         running.seek(30, 1, emitted)
         running.note_due(44 * STEP_NS)
-    # Of the 45 records due, five each are due behind the 30 that the two sources before have emitted.
+    # Of the 45 records due, five each are due after the 30 that the two previous sources have emitted.
     assert [running.meter.due for running in sources.running] == [25, 15, 5]
 
 
-def test_a_source_that_cannot_seek_says_so() -> None:
+def test_a_source_that_cannot_seek_is_an_error() -> None:
     class Plain(Spout):
         pass
 

@@ -1,4 +1,4 @@
-"""Ticks inside batches: rows and markers arrive in the order in which they were sent, whoever takes them how."""
+"""Ticks inside batches: rows and markers arrive in the order in which they were sent, however they are taken."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -38,7 +38,7 @@ def channel(inputs: InputGate, window: Window, timer: FlushTimer) -> tuple[Local
 
 
 def taken(inputs: InputGate, with_ticks: bool) -> list[Any]:
-    """The next rows, with their stamps, and markers of an input; credit is returned."""
+    """Return the next rows, with their stamps, and markers of an input, and give credit."""
     entry = inputs.take(with_ticks)
     if not isinstance(entry, Delivery):
         return [] if entry is None else [entry]
@@ -114,7 +114,7 @@ def test_with_several_channels_a_tick_waits_for_the_rows_before_it_on_all(
 
 
 class Doubled(ColumnBolt):
-    """Doubles numbers, `times` times, and emits the same at each tick; notes the ticks that it gets."""
+    """Doubles numbers, `times` times, and emits the same at each tick; records the ticks that it gets."""
 
     derives = True
     skips_ticks = True
@@ -163,7 +163,7 @@ class SummedAtOnce(Summed):
 def delivered(
     bolt: Bolt, routed: Callable[[list[Downstream]], Router], places: Sequence[int], rows: int
 ) -> list[Downstream]:
-    """What is below a bolt that got rows with ticks inside, after so many rows each."""
+    """Deliver a batch with a tick after each of these numbers of rows to a bolt; return its receivers."""
     downstream, inputs = [Downstream(), Downstream()], InputGate()
     ticks = Ticks(tuple([(row, Tick(at + 1, 10 * at, 7)) for at, row in enumerate(places)]))
     given_rows = Columns.of_rows(SCHEMA, [(at,) for at in range(rows)])
@@ -192,7 +192,7 @@ def by_key(downstream: list[Downstream]) -> Router:
 
 
 def flat(downstream: Downstream) -> list[Any]:
-    """Rows with stamps and markers that arrived."""
+    """Return the rows, with their stamps, and markers that have arrived."""
     found: list[Any] = []
     while downstream.queue:
         entry = downstream.queue.popleft()
@@ -205,7 +205,7 @@ def flat(downstream: Downstream) -> list[Any]:
 
 @pytest.mark.parametrize("routed", [to_both, by_key])
 @pytest.mark.parametrize("places", [(1,), (4, 4, 6), (10,), (3, 10, 10)])
-def test_a_bolt_that_skips_ticks_sends_them_where_it_got_them(
+def test_a_bolt_that_skips_ticks_sends_them_at_the_rows_where_it_got_them(
     routed: Callable[[list[Downstream]], Router], places: tuple[int, ...]
 ) -> None:
     class OneByOne(Doubled):
@@ -232,7 +232,7 @@ def test_a_bolt_that_handles_several_ticks_at_once_emits_at_each_what_it_would_e
 def test_a_bolt_of_rows_gets_ticks_one_by_one() -> None:
     events: list[Any] = []
 
-    class Noting(Bolt):
+    class RecordingBolt(Bolt):
         def process(self, batch: Batch) -> Emitted:
             events.append(len(batch.rows))
             return NOTHING
@@ -241,7 +241,7 @@ def test_a_bolt_of_rows_gets_ticks_one_by_one() -> None:
             events.append(f"tick {time_ns}")
             return NOTHING
 
-    delivered(Noting(), to_both, (2, 2, 6), 7)
+    delivered(RecordingBolt(), to_both, (2, 2, 6), 7)
     # Sampled rows are processed apart.
     assert [event for event in events if isinstance(event, str)] == ["tick 0", "tick 10", "tick 20"]
     assert sum(event for event in events[: events.index("tick 0")]) == 2
@@ -270,7 +270,7 @@ def test_a_batch_with_ticks_is_one_turn_and_stays_one_batch_unless_credit_runs_o
     ("bolt", "said"),
     [(Doubled(times=2), "one row for each"), (Doubled(at_tick={"default": [(1,)]}), "emitted rows at a tick")],
 )
-def test_a_bolt_that_skips_ticks_without_right_is_an_error(bolt: Doubled, said: str) -> None:
+def test_a_bolt_that_must_not_skip_ticks_is_an_error(bolt: Doubled, said: str) -> None:
     with pytest.raises(RunError, match=rf"b\[1\].*{said}"):
         delivered(bolt, to_both, (4,), 10)
 

@@ -1,4 +1,4 @@
-"""Trace files hold what was added, in order, whoever adds, and as much as possible of what a crash left.
+"""Trace files have the added rows in order, from any thread, and all whole batches after a crash.
 
 Collected traces keep few, large row groups, however often their writers flushed.
 """
@@ -64,7 +64,7 @@ def test_collected_rows_are_the_rows_that_were_added(tmp_path_factory, steps):
 
 @settings(deadline=None, max_examples=100)
 @given(st.data())
-def test_a_file_cut_anywhere_gives_its_first_whole_batches(tmp_path_factory, data):
+def test_a_truncated_file_has_its_first_whole_batches(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cut")
     writer = TraceWriter(folder, "r", "n1", 0)
     sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
@@ -83,7 +83,7 @@ def test_a_file_cut_anywhere_gives_its_first_whole_batches(tmp_path_factory, dat
     assert readable == sizes[: sum(end <= cut for end in ends)]
 
 
-def test_rows_added_by_threads_while_another_flushes_are_all_there_once(tmp_path: Path):
+def test_rows_added_by_threads_while_another_flushes_are_written_once(tmp_path: Path):
     writer = TraceWriter(tmp_path, "r", "n1", -1)
     threads, each = 4, 2000
 
@@ -124,7 +124,7 @@ def test_a_later_start_of_the_same_run_keeps_what_the_earlier_one_wrote(tmp_path
         (("event", 1, "kind", "\ud800", "", None), "does not fit table event"),
     ],
 )
-def test_a_foreign_row_that_does_not_fit_is_refused_before_it_can_spoil_a_file(tmp_path: Path, row, words):
+def test_a_third_party_row_that_does_not_fit_is_refused_before_it_corrupts_a_file(tmp_path: Path, row, words):
     good = {
         "cpu": (1, "core", "0", 0.5, True, 0, "topology"),
         "memory": (1, "host", "n1", "rss", 5, True),

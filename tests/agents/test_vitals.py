@@ -48,7 +48,7 @@ def test_the_clock_is_the_mean_over_cpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clocks", [[], [("0-2", "<unknown>")]])
-def test_a_clock_that_is_not_told_is_unknown(tmp_path: Path, clocks: list[Any]) -> None:
+def test_an_unreported_clock_is_unknown(tmp_path: Path, clocks: list[Any]) -> None:
     found = observed(machine(tmp_path, clocks), [CPU])
     assert found is not None
     assert found.hz is None

@@ -1,4 +1,4 @@
-"""What a worker writes down once a second, at any moment: also in the middle of a move."""
+"""Reports and trace rows that a worker writes once a second, also during a move."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ def rows_of(folder: Path, table: str) -> list[dict[str, Any]]:
     return pyarrow.parquet.read_table(folder / "parquet" / f"{table}.parquet").to_pylist()
 
 
-def test_what_has_left_before_a_channels_receiver_moved_is_counted_although_the_channel_is_gone(tmp_path: Path) -> None:
+def test_tuples_sent_before_the_receiver_moved_are_counted_after_the_channel_is_removed(tmp_path: Path) -> None:
     with scripted_run(run_spec(TOPOLOGY, [HERE, THERE]), operators, Limits()) as run:
         worker = run.workers[HERE]
         traces = TraceWriter(tmp_path, "r", "n1", 0)
@@ -56,7 +56,7 @@ def test_what_has_left_before_a_channels_receiver_moved_is_counted_although_the_
     assert [row["tuples"] for row in rows_of(tmp_path, "channel")] == [channel.tuples]
 
 
-def test_what_comes_again_is_neither_in_throughput_nor_in_traffic_and_totals_go_on(tmp_path: Path) -> None:
+def test_replayed_tuples_are_neither_in_throughput_nor_in_traffic_and_totals_continue(tmp_path: Path) -> None:
     spec = msgspec.structs.replace(run_spec(TOPOLOGY, [HERE, HERE]), worked={"b[0]": Worked(emitted=10, processed=10)})
     with scripted_run(spec, operators, Limits(turn_rows=4, batch_rows=4, window_rows=100, window_bytes=10_000)) as run:
         worker = run.workers[HERE]
@@ -80,11 +80,11 @@ def test_what_comes_again_is_neither_in_throughput_nor_in_traffic_and_totals_go_
     assert [row["tuples"] for row in rows_of(tmp_path, "channel")] == [0, 0, 0, 4, 4]
 
 
-def test_rows_of_every_report_are_later_than_the_report_before_whatever_the_clock_of_the_pass_shows(
+def test_rows_of_every_report_are_later_than_the_previous_report(
     tmp_path: Path,
 ) -> None:
-    # The report of a passed barrier has the present time; the next one may come in the same pass, with the time of its
-    # beginning. Rows that are later than the last report count as lost after a recovery.
+    # The report of a passed barrier has the current time. The next one may follow in the same pass of the event loop,
+    # with the start time of the pass. Rows that are later than the last report count as lost after a recovery.
     with scripted_run(run_spec(TOPOLOGY, [HERE, THERE]), operators, Limits()) as run:
         traces = TraceWriter(tmp_path, "r", "n1", 0)
         reporter = MetricsReporter(run.workers[HERE].tasks, traces, 0)
@@ -97,7 +97,7 @@ def test_rows_of_every_report_are_later_than_the_report_before_whatever_the_cloc
     assert [row["t_ns"] for row in rows_of(tmp_path, "throughput")] == times
 
 
-def test_what_leaves_for_a_new_worker_while_the_old_one_has_not_let_go_is_counted_for_it(tmp_path: Path) -> None:
+def test_tuples_to_a_new_worker_are_counted_for_it_while_the_old_one_still_has_the_executor(tmp_path: Path) -> None:
     spec = run_spec(TOPOLOGY, [HERE, THERE])
     with scripted_run(spec, operators, Limits()) as run:
         grown = msgspec.structs.replace(spec, workers=(HERE, THERE, NEW))
@@ -120,7 +120,7 @@ def test_what_leaves_for_a_new_worker_while_the_old_one_has_not_let_go_is_counte
     assert [(row["hop"], row["target_node"], row["tuples"]) for row in rows] == [("inter_node", "n3", sent.tuples)]
 
 
-def test_an_observed_run_reports_totals_per_pair_that_go_on_behind_a_move(tmp_path: Path) -> None:
+def test_an_observed_run_reports_totals_per_pair_that_continue_after_a_move(tmp_path: Path) -> None:
     spec = msgspec.structs.replace(run_spec(TOPOLOGY, [HERE, THERE]), observed=True)
     with scripted_run(spec, operators, Limits()) as run:
         worker = run.workers[HERE]
@@ -145,7 +145,7 @@ def test_an_observed_run_reports_totals_per_pair_that_go_on_behind_a_move(tmp_pa
         traces.close()
 
 
-def test_a_pair_within_a_worker_has_no_bytes_and_counts_what_comes_again(tmp_path: Path) -> None:
+def test_a_pair_within_a_worker_has_no_bytes_and_counts_replayed_tuples(tmp_path: Path) -> None:
     spec = msgspec.structs.replace(
         run_spec(TOPOLOGY, [HERE, HERE], rate={"kind": "constant", "tuples_per_s": 1e9}), observed=True
     )
@@ -166,7 +166,7 @@ def test_a_pair_within_a_worker_has_no_bytes_and_counts_what_comes_again(tmp_pat
         traces.close()
 
 
-def test_a_run_that_is_not_observed_reports_neither_pairs_nor_what_is_due(tmp_path: Path) -> None:
+def test_a_run_that_is_not_observed_reports_neither_pairs_nor_due_tuples(tmp_path: Path) -> None:
     spec = run_spec(TOPOLOGY, [HERE, HERE], rate={"kind": "constant", "tuples_per_s": 1e9})
     with scripted_run(spec, operators, Limits()) as run:
         worker = run.workers[HERE]
@@ -193,11 +193,11 @@ def test_many_pairs_are_reported_less_often() -> None:
 
 
 def reporting(quiet: bool) -> tuple[Any, list[str]]:
-    """A worker whose reports are about work or not, and what it does for them."""
-    done: list[str] = []
+    """Return a worker whose reports are quiet or not, and a list of the calls that it makes for them."""
+    calls: list[str] = []
 
     def note(what: str) -> Any:
-        return lambda *_: done.append(what)
+        return lambda *_: calls.append(what)
 
     worker: Any = SimpleNamespace(
         _mesh=SimpleNamespace(expire=note("expire"), rejected={}),
@@ -209,36 +209,40 @@ def reporting(quiet: bool) -> tuple[Any, list[str]]:
         epoch=1,
     )
     worker._report = lambda now_ns: Worker._report(worker, now_ns)
-    return worker, done
+    return worker, calls
 
 
 def test_rows_are_on_disk_before_they_are_reported() -> None:
-    # A worker that dies in between has rows that nobody counts, not a report of work without rows.
-    worker, done = reporting(quiet=False)
+    # A worker that dies in between leaves uncounted rows, and no report of work without its rows.
+    worker, calls = reporting(quiet=False)
     for _ in range(2):
         worker._report(0)
-    assert done == ["expire", "report", "rejected", "flush", "send"] * 2
+    assert calls == ["expire", "report", "rejected", "flush", "send"] * 2
 
 
 def test_rows_about_no_work_are_written_together_and_every_report_is_sent() -> None:
-    worker, done = reporting(quiet=True)
+    worker, calls = reporting(quiet=True)
     for _ in range(3 * QUIET_REPORTS):
         worker._report(0)
-    assert (done.count("report"), done.count("send"), done.count("flush")) == (3 * QUIET_REPORTS, 3 * QUIET_REPORTS, 3)
-    done.clear()
-    # Those that waited are written with the first row about work.
+    assert (calls.count("report"), calls.count("send"), calls.count("flush")) == (
+        3 * QUIET_REPORTS,
+        3 * QUIET_REPORTS,
+        3,
+    )
+    calls.clear()
+    # Pending rows are written with the first row about work.
     worker._reporter.is_quiet = False
     worker._report(0)
-    assert done == ["expire", "report", "rejected", "flush", "send"]
+    assert calls == ["expire", "report", "rejected", "flush", "send"]
 
 
 def test_a_mark_is_on_disk_at_once() -> None:
-    worker, done = reporting(quiet=True)
+    worker, calls = reporting(quiet=True)
     Worker.handle_command(worker, Mark(epoch=1, kind="measure_end"))
-    assert done == ["add", "expire", "report", "rejected", "flush", "send"]
+    assert calls == ["add", "expire", "report", "rejected", "flush", "send"]
 
 
-def test_a_report_is_quiet_only_without_rows_in_out_or_on_the_way(tmp_path: Path) -> None:
+def test_a_report_is_quiet_only_without_received_sent_or_pending_rows(tmp_path: Path) -> None:
     with scripted_run(run_spec(TOPOLOGY, [HERE, THERE]), operators, Limits(batch_rows=100, window_rows=1000)) as run:
         traces = TraceWriter(tmp_path, "r", "n1", 0)
         reporter = MetricsReporter(run.workers[HERE].tasks, traces, 0)

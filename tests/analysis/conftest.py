@@ -39,12 +39,12 @@ HOST = {
     "memory_bytes": 8 << 30,
     "virtualisation": None,
 }
-HEAT = "cpu0: the core has throttled itself for heat 3 times"
+THROTTLED = "cpu0: the core has throttled itself for heat 3 times"
 
 
 @dataclass
 class CampaignShape:
-    """Shape of a campaign; `empty_traces` leaves out rows, which take long and which only the job reads."""
+    """Shape of a campaign; `empty_traces` leaves out rows, which are slow to write and which only the job reads."""
 
     workloads: Sequence[str] = ("wordcount", "exclamation")
     schedulers: Sequence[str] = ("even", "top-storm")
@@ -163,7 +163,7 @@ def _make_run(folder: Path, shape: CampaignShape, workload: str, scheduler: str,
             "saturated": key in shape.saturated,
             "energy": energy.record(NODES) if energy else no_meter(NODES[0], NODES),
         },
-        "suspect": [HEAT] if key in shape.suspect else [],
+        "suspect": [THROTTLED] if key in shape.suspect else [],
         "calibration": [],
     }
     if key in shape.failed:
@@ -189,7 +189,7 @@ def _make_run(folder: Path, shape: CampaignShape, workload: str, scheduler: str,
 
 
 class TraceGenerator:
-    """Writes the traces of one run."""
+    """Writer of the traces of one run."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class TraceGenerator:
         (self.folder / "raw").rmdir()
 
     def slots(self) -> None:
-        """Add the controller's slots of 5 ms; every fourth is idle, every fifth other has two parts for one."""
+        """Add 5 ms slots of the controller; every fourth is idle, every fifth other has two parts for one executor."""
         out = self.writer("", AGENT)
         self.mark(out)
         length = 5_000_000
@@ -260,7 +260,7 @@ class TraceGenerator:
         if not synthetic.gap:
             synthetic.add_energy_rows(self.writer, self.place, NODES[0], self.measure, self.end)
         if hot:
-            self.writer("n1", AGENT).add("event", self.measure + NS // 2, "cpu_throttled", "cpu0", HEAT, 3.0)
+            self.writer("n1", AGENT).add("event", self.measure + NS // 2, "cpu_throttled", "cpu0", THROTTLED, 3.0)
 
     def ticks(self) -> list[int]:
         """Return times of reports: once a second at a random phase, sometimes late, and once more at the end."""
@@ -272,23 +272,23 @@ class TraceGenerator:
     def worker(self, node: str, slot: int) -> None:
         """Add rows of one worker."""
         out, draw = self.writer(node, slot), self.random
-        mine = [executor for executor, where in self.place.items() if where == (node, slot)]
+        executors = [executor for executor, where in self.place.items() if where == (node, slot)]
         out.add("event", self.start - NS, "worker_started", f"worker {slot}", None, None)
         self.mark(out)
         before = self.start
         for tick in self.ticks():
             span = (min(tick, self.end) - before) / NS
-            for executor in mine:
+            for executor in executors:
                 component = executor.partition("[")[0]
                 role, share = self.role[component], self.rate[component] / self.size[component]
-                moved = round(share * span * draw.uniform(0.96, 1.04))
-                emitted, processed = (moved, 0) if role == "spout" else (0 if role == "sink" else moved, moved)
+                count = round(share * span * draw.uniform(0.96, 1.04))
+                emitted, processed = (count, 0) if role == "spout" else (0 if role == "sink" else count, count)
                 late = draw.randrange(2_000_000) if role == "spout" else None
-                busy, blocked = int(moved * draw.uniform(2e3, 3e3)), draw.randrange(5_000_000)
+                busy, blocked = int(count * draw.uniform(2e3, 3e3)), draw.randrange(5_000_000)
                 source = (None, None, None)
                 if role == "spout":
                     # Saturated sources wait for three quarters of the time, and a third of what is due remains.
-                    self.due[executor] += moved + self.saturated * moved // 2
+                    self.due[executor] += count + self.saturated * count // 2
                     late, blocked = (
                         ((tick - self.start) // 3, round(span * 0.75 * NS)) if self.saturated else (late, blocked)
                     )
@@ -360,10 +360,10 @@ class TraceGenerator:
 
 @pytest.fixture(scope="session")
 def campaign_maker() -> Callable[..., Path]:
-    """`maker(folder, **how)` writes a campaign's folder; `how` are fields of `CampaignShape`."""
+    """`maker(folder, **fields)` writes a campaign's folder; `fields` are those of `CampaignShape`."""
 
-    def make(folder: Path, **how: Any) -> Path:
-        return make_campaign(folder, CampaignShape(**how))
+    def make(folder: Path, **fields: Any) -> Path:
+        return make_campaign(folder, CampaignShape(**fields))
 
     return make
 
@@ -372,7 +372,7 @@ def campaign_maker() -> Callable[..., Path]:
 def small_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Path:
     """Two workloads, two schedulers, three repetitions; two runs that do not count.
 
-    Spark would read the folder's name as a pattern, and a URI must escape it.
+    Spark would treat the folder's name as a pattern, and a URI must escape it.
     """
     return campaign_maker(
         tmp_path_factory.mktemp("small") / "a {b} [c] %20+é" / "20260301T100000Z",

@@ -1,4 +1,4 @@
-"""Figures are drawn again from the tables of a bundle, byte by byte."""
+"""Figures drawn again from the tables of a bundle are the same byte by byte."""
 
 import shutil
 import subprocess
@@ -58,15 +58,15 @@ def test_the_script_of_a_bundle_draws_every_figure_again(small_campaign: Path, t
     bundle.mkdir()
     check_bundle(tmp_path / "a.tar.zst", into=bundle)
 
-    def drawn(out: str) -> subprocess.CompletedProcess[str]:
+    def remake(out: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, bundle / "remake_figures.py", tmp_path / out]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
-    first = drawn("first")
+    first = remake("first")
     assert (first.returncode, first.stdout, first.stderr) == (0, "every figure is the same, byte by byte\n", "")
     figures = {path.name: path.read_bytes() for path in (report / "figures").iterdir()}
     assert {path.name: path.read_bytes() for path in (tmp_path / "first" / "figures").iterdir()} == figures
 
     (bundle / "report" / "figures" / min(figures)).write_text("another")
-    again = drawn("second")
+    again = remake("second")
     assert (again.returncode, again.stdout) == (1, f"differs: {min(figures)}\n")

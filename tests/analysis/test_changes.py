@@ -87,28 +87,30 @@ DECISIONS = [
 MEANS = RunMeans(whole_run=BEFORE, after_last_revision=AFTER)
 
 
-class Text(HTMLParser):
+class PageText(HTMLParser):
     """The text of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.words: list[str] = []
         self.feed(page)
 
     def handle_data(self, data: str) -> None:
-        self.said.append(" ".join(data.split()))
+        self.words.append(" ".join(data.split()))
 
 
-def changed(folder: Path, scheduler: str, changes: Sequence[RevisionCost] = CHANGES, means: RunMeans = MEANS) -> None:
-    """Let every run of a scheduler have these changes."""
+def add_changes(
+    folder: Path, scheduler: str, changes: Sequence[RevisionCost] = CHANGES, means: RunMeans = MEANS
+) -> None:
+    """Write these changes into every run of a scheduler."""
     for path in folder.glob(f"runs/*-{scheduler}-*/run.json"):
         record: dict[str, Any] = json.loads(path.read_text())
-        found = {"revision_costs": changes, "revisions": DECISIONS, "means": means}
-        record["measured"] |= {key: to_plain(value) for key, value in found.items()}
+        figures = {"revision_costs": changes, "revisions": DECISIONS, "means": means}
+        record["measured"] |= {key: to_plain(value) for key, value in figures.items()}
         path.write_text(json.dumps(record))
 
 
-def reported(folder: Path) -> str:
+def report_text(folder: Path) -> str:
     """Return the words of a campaign's page, built without Spark, with plain spaces."""
     (folder / "report").mkdir()
     campaign = load_campaign(folder)
@@ -119,7 +121,7 @@ def reported(folder: Path) -> str:
     ]
     tables: dict[str, Any] = {name: [] for name in SPARK_COLUMNS} | {"timeline": seconds}
     page = build(campaign, tables, folder / "report", None, lambda _: None)
-    return " ".join(filter(None, Text(page.read_text()).said))
+    return " ".join(filter(None, PageText(page.read_text()).words))
 
 
 def rows(folder: Path, table: str) -> list[dict[str, str]]:
@@ -133,8 +135,8 @@ def campaign(campaign_maker: Callable[..., Path], tmp_path: Path) -> Path:
 
 
 def test_changes_are_rows_with_their_cost_gain_and_pay_back(campaign: Path) -> None:
-    changed(campaign, "even")
-    said = reported(campaign)
+    add_changes(campaign, "even")
+    text = report_text(campaign)
     found = rows(campaign, "revisions")
     assert [(row["run"][:3], row["change"]) for row in found] == [
         ("001", "t1"),
@@ -162,32 +164,34 @@ def test_changes_are_rows_with_their_cost_gain_and_pay_back(campaign: Path) -> N
     assert {key: first[key] for key in expected} == expected
     assert (second["net_loss_tuples"], second["excess_joules"], second["watts_after"]) == ("", "", "")
     assert second["unknown"] == "no such time"
-    assert "Changes of the running topology" in said
-    assert "even · 1 t1 timeline – 1.50 1.75 2.50 2 250.0 77 812 ± 31 5.25 ± 0.5 270.0 ± 4.0, modelled" in said
-    sides = "9 000 → 9 100 20.00 → – 44.00 → – 310 → 90 5 → 2 – → – 109.0 → 85.0, modelled 10 800 never unknown"
-    assert sides in said
-    of_revision = ("reason", "outcome", "deciding_cpu_s", "clocks", "load_before", "load_after", "load_expected")
-    assert [second[name] for name in of_revision] == ["overload", "partial", "0.5", "1", "0.9", "", "0.75"]
-    assert [first[name] for name in of_revision] == [""] * 7
-    assert "even · 1 2 overload partial 4.00" in said
-    assert "310 → – (280) 5 → – 0.90 → – (0.75) 109.0 → – (100.0), modelled – – – no such time" in said
+    assert "Changes of the running topology" in text
+    assert "even · 1 t1 timeline – 1.50 1.75 2.50 2 250.0 77 812 ± 31 5.25 ± 0.5 270.0 ± 4.0, modelled" in text
+    before_and_after = (
+        "9 000 → 9 100 20.00 → – 44.00 → – 310 → 90 5 → 2 – → – 109.0 → 85.0, modelled 10 800 never unknown"
+    )
+    assert before_and_after in text
+    revision_columns = ("reason", "outcome", "deciding_cpu_s", "clocks", "load_before", "load_after", "load_expected")
+    assert [second[name] for name in revision_columns] == ["overload", "partial", "0.5", "1", "0.9", "", "0.75"]
+    assert [first[name] for name in revision_columns] == [""] * 7
+    assert "even · 1 2 overload partial 4.00" in text
+    assert "310 → – (280) 5 → – 0.90 → – (0.75) 109.0 → – (100.0), modelled – – – no such time" in text
 
 
-def test_every_decision_is_listed_with_its_reason_also_when_it_is_no(campaign: Path) -> None:
-    changed(campaign, "even")
-    said = reported(campaign)
+def test_every_decision_is_listed_with_its_reason_even_without_a_revision(campaign: Path) -> None:
+    add_changes(campaign, "even")
+    text = report_text(campaign)
     found = rows(campaign, "decisions")
     assert [(row["run"][:3], row["number"], row["outcome"], row["clocks"]) for row in found[:2]] == [
         ("001", "1", "no", "0"),
         ("001", "2", "partial", "1"),
     ]
-    assert "even · 1 1 2.0 0.125 – no 0 0 cut 310 is low enough even" in said
-    assert "even · 1 2 3.5 0.250 0.500 partial 3 1 overload: n3 is lost" in said
+    assert "even · 1 1 2.0 0.125 – no 0 0 cut 310 is low enough even" in text
+    assert "even · 1 2 3.5 0.250 0.500 partial 3 1 overload: n3 is lost" in text
     assert {row["counts"] for row in found} == {"true"}
-    assert "What their online schedulers decided" not in said
+    assert "What their online schedulers decided" not in text
 
 
-def test_decisions_of_runs_that_do_not_count_stand_beside_these_runs(
+def test_decisions_of_runs_that_do_not_count_are_listed_with_these_runs(
     campaign_maker: Callable[..., Path], tmp_path: Path
 ) -> None:
     failed = {("wordcount", "even", k): "worker n2/0 ended with signal 9" for k in (1, 2)}
@@ -197,7 +201,7 @@ def test_decisions_of_runs_that_do_not_count_stand_beside_these_runs(
         # A failed run has no measured interval.
         record |= {"measured": None, "revisions": to_plain(DECISIONS)}
         path.write_text(json.dumps(record))
-    said = reported(campaign)
+    text = report_text(campaign)
     found = [(row["run"][:3], row["number"], row["outcome"], row["counts"]) for row in rows(campaign, "decisions")]
     assert found == [
         ("001", "1", "no", "false"),
@@ -205,48 +209,48 @@ def test_decisions_of_runs_that_do_not_count_stand_beside_these_runs(
         ("003", "1", "no", "false"),
         ("003", "2", "partial", "false"),
     ]
-    assert "Changes of the running topology" not in said
-    reasons, _, decided = said.partition("What their online schedulers decided")
+    assert "Changes of the running topology" not in text
+    reasons, _, decided = text.partition("What their online schedulers decided")
     assert "001-wordcount-even-r1 failed worker n2/0 ended with signal 9" in reasons
     assert "001-wordcount-even-r1 2 3.5 0.250 0.500 partial 3 1 overload: n3 is lost" in decided
 
 
 def test_means_of_both_parts_are_given_by_name_for_every_scheduler(campaign: Path) -> None:
-    changed(campaign, "even")
-    said = reported(campaign)
+    add_changes(campaign, "even")
+    text = report_text(campaign)
     found = [(row["run"][:3], row["part"], row["from_s"], row["sink_tuples_per_s"]) for row in rows(campaign, "means")]
     assert found[:2] == [("001", "whole_run", "0.5", "9000.0"), ("001", "after_last_revision", "2.5", "9100.0")]
     assert len(found) == 4
-    assert "even, the whole run, n = 2 1 000 9 000 21.50 20.00 44.00" in said
-    assert "even, after the last change, n = 2 – 9 100" in said
-    # The other one's runs are of a version without means.
-    assert "top-storm, the whole run, n = 0" in said
+    assert "even, the whole run, n = 2 1 000 9 000 21.50 20.00 44.00" in text
+    assert "even, after the last change, n = 2 – 9 100" in text
+    # Runs of the other scheduler are of a version without means.
+    assert "top-storm, the whole run, n = 0" in text
 
 
 @pytest.mark.parametrize("modelled", [True, False])
 def test_watts_are_marked_where_a_model_computed_them(campaign: Path, modelled: bool) -> None:
     before, after = (replace(means, sources=["rapl"], modelled=modelled) for means in (BEFORE, AFTER))
-    changed(
+    add_changes(
         campaign, "even", [replace(CHANGES[1], before=before)], RunMeans(whole_run=before, after_last_revision=after)
     )
-    said = reported(campaign)
+    text = report_text(campaign)
     for table in ("revisions", "means"):
         assert {(row["source"], row["modelled"]) for row in rows(campaign, table)} == {("rapl", str(modelled).lower())}
     mark = ", modelled" if modelled else ""
-    assert f"109.0 → – (100.0){mark} – – – no such time" in said
-    assert f"even, the whole run, n = 2 1 000 9 000 21.50 20.00 44.00 0 0 310 5 109.0{mark} even, after" in said
-    assert ("modelled" in said.partition("Changes of the running topology")[2].partition("Placement")[0]) is modelled
+    assert f"109.0 → – (100.0){mark} – – – no such time" in text
+    assert f"even, the whole run, n = 2 1 000 9 000 21.50 20.00 44.00 0 0 310 5 109.0{mark} even, after" in text
+    assert ("modelled" in text.partition("Changes of the running topology")[2].partition("Placement")[0]) is modelled
 
 
 def test_changes_of_the_first_repetition_are_bands_in_figures_over_time(campaign: Path) -> None:
-    changed(campaign, "even")
-    reported(campaign)
-    # Seconds of the run are those of the measured interval and a second of warm-up.
+    add_changes(campaign, "even")
+    report_text(campaign)
+    # Seconds of the run: a second of warm-up, then the measured interval.
     (figure,) = (campaign / "report" / "figures").glob("*-throughput.svg")
     assert [figure.read_text().count(f"> {name}<") for name in ("t1", "2")] == [1, 1]
 
 
-def test_a_report_without_changes_says_nothing_of_them(campaign: Path) -> None:
-    said = reported(campaign)
+def test_a_report_without_changes_has_no_section_on_them(campaign: Path) -> None:
+    text = report_text(campaign)
     assert rows(campaign, "revisions") == []
-    assert "Changes of the running topology" not in said
+    assert "Changes of the running topology" not in text

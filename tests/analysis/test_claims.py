@@ -1,4 +1,4 @@
-"""Verdicts on claims of papers: the rule at its boundaries, and what campaigns say."""
+"""Verdicts on claims of papers: boundaries of the rule, and evidence from campaigns."""
 
 import json
 from collections.abc import Callable
@@ -34,14 +34,14 @@ NODES = ["n1", "n2", "n3", "n4", "n5"]
 
 
 def claim(ratio: float | None = 1.4, **keys: Any) -> Claim:
-    given = {"metric": "latency_p95", "ours": "top-storm", "rival": "even", "workload": "wordcount"} | keys
-    return Claim(id="X", says="", source="", experiment="x", ratio=ratio, **given)
+    fields = {"metric": "latency_p95", "ours": "top-storm", "rival": "even", "workload": "wordcount"} | keys
+    return Claim(id="X", says="", source="", experiment="x", ratio=ratio, **fields)
 
 
-def seen(low: float, high: float, **keys: Any) -> Evidence:
+def evidence_of(low: float, high: float, **keys: Any) -> Evidence:
     interval = Interval(10, (low + high) / 2, low, high)
-    usual: dict[str, Any] = {"nodes": (2.0, 2.0), "load": 1.0, "suspect": 0} | keys
-    return Evidence("somewhere", 10, interval, interval.estimate, **usual)
+    fields: dict[str, Any] = {"nodes": (2.0, 2.0), "load": 1.0, "suspect": 0} | keys
+    return Evidence("somewhere", 10, interval, interval.estimate, **fields)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def seen(low: float, high: float, **keys: Any) -> Evidence:
     ],
 )
 def test_a_claimed_ratio_of_1_4_is_judged_by_both_ends_of_the_interval(low: float, high: float, expected: str) -> None:
-    assert verdict(claim(), seen(low, high))[0] == expected
+    assert verdict(claim(), evidence_of(low, high))[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -74,39 +74,39 @@ def test_a_claimed_ratio_of_1_4_is_judged_by_both_ends_of_the_interval(low: floa
     ],
 )
 def test_a_claim_of_equality_needs_an_interval_within_a_tenth(low: float, high: float, expected: str) -> None:
-    assert verdict(claim(1.0), seen(low, high))[0] == expected
+    assert verdict(claim(1.0), evidence_of(low, high))[0] == expected
 
 
-ends = st.floats(0.1, 5.0)
+bounds = st.floats(0.1, 5.0)
 
 
-@given(ratio=st.floats(1.0, 4.0), a=ends, b=ends, load=st.none() | st.floats(0.0, 2.0))
+@given(ratio=st.floats(1.0, 4.0), a=bounds, b=bounds, load=st.none() | st.floats(0.0, 2.0))
 def test_only_met_conditions_allow_a_refutation_and_every_interval_has_one_verdict(
     ratio: float, a: float, b: float, load: float | None
 ) -> None:
     low, high = sorted((a, b))
-    free, _ = verdict(claim(ratio), seen(low, high, load=load))
-    bound, reason = verdict(claim(ratio, conditions=Conditions(load=0.8)), seen(low, high, load=load))
-    if free != REFUTED:
-        assert bound == free
+    unconditional, _ = verdict(claim(ratio), evidence_of(low, high, load=load))
+    conditional, reason = verdict(claim(ratio, conditions=Conditions(load=0.8)), evidence_of(low, high, load=load))
+    if unconditional != REFUTED:
+        assert conditional == unconditional
     elif load is not None and load >= 0.8:
-        assert bound == REFUTED
+        assert conditional == REFUTED
     else:
-        assert (bound, "load" in reason) == (NOT_VISIBLE, True)
-    if free in (CONFIRMED, DIRECTION) and ratio > 1:
+        assert (conditional, "load" in reason) == (NOT_VISIBLE, True)
+    if unconditional in (CONFIRMED, DIRECTION) and ratio > 1:
         assert low > 1
-    # An interval around 1 says nothing for or against a better scheduler, as long as it may be half as good as claimed.
+    # An interval around 1 does not decide, as long as it includes half of the claimed improvement.
     if ratio > 1 and low <= 1 <= high and high >= 1 + (ratio - 1) / 2:
-        assert free == NOT_VISIBLE
+        assert unconditional == NOT_VISIBLE
 
 
-def test_schedulers_on_different_numbers_of_nodes_refute_nothing_where_that_is_a_condition() -> None:
+def test_with_the_condition_of_equal_nodes_different_numbers_of_nodes_do_not_refute() -> None:
     equal = claim(conditions=Conditions(equal_nodes=True))
-    assert verdict(equal, seen(0.5, 0.9))[0] == REFUTED
-    assert verdict(equal, seen(0.5, 0.9, nodes=(1.0, 5.0)))[0] == NOT_VISIBLE
+    assert verdict(equal, evidence_of(0.5, 0.9))[0] == REFUTED
+    assert verdict(equal, evidence_of(0.5, 0.9, nodes=(1.0, 5.0)))[0] == NOT_VISIBLE
 
 
-def test_a_claim_without_results_or_without_a_way_to_test_it_says_so() -> None:
+def test_a_claim_without_results_is_pending_and_one_without_a_test_is_not_testable() -> None:
     assert verdict(claim(), None)[0] == PENDING
     assert verdict(claim(untestable="no such thing here"), None) == (NOT_TESTABLE, "no such thing here")
 
@@ -156,8 +156,10 @@ def test_other_schedulers_of_the_campaign_are_compared_with_the_rival_in_the_sam
     assert found.others["random"].ratio == pytest.approx(2.0, rel=0.05)
 
 
-def test_what_both_sides_used_is_read_from_their_traces(tmp_path: Path, campaign_maker: Callable[..., Path]) -> None:
-    """Workers of the invented runs take 0.1 cores each; `even` has one on each of five nodes, and links of 2 Mbit/s."""
+def test_the_resources_of_both_schedulers_are_read_from_their_traces(
+    tmp_path: Path, campaign_maker: Callable[..., Path]
+) -> None:
+    """Workers of the synthetic runs use 0.1 cores each; `even` has one on each of five nodes, and links of 2 Mbit/s."""
     folder = campaign_maker(tmp_path / "c", workloads=["wordcount"], repetitions=1, duration_s=4.0)
     for path in folder.glob("runs/*-even-*/run.json"):
         record = json.loads(path.read_text())
@@ -179,7 +181,7 @@ def test_what_both_sides_used_is_read_from_their_traces(tmp_path: Path, campaign
     doubtful = evidence(claim(2.0), load_campaign(folder))
     assert doubtful is not None
     assert (doubtful.n, doubtful.used) == (0, found.used)
-    # 9,000 words/s in rows of some 11 bytes, four fifths of them to four other nodes from each of five.
+    # 9,000 words/s in rows of about 11 bytes; each of five nodes sends four fifths of its words to the four others.
     assert rival.link == pytest.approx(2 * 9000 / 5 / 5 * 11 * 8 / 2e6, rel=0.35)
 
 
@@ -206,7 +208,7 @@ def test_the_spread_over_nodes_is_that_of_the_tuples_that_their_bolts_processed(
     assert found.ratio == pytest.approx(spread["even"] / spread["top-storm"])
 
 
-def test_a_run_without_traces_used_nothing_that_is_known(tmp_path: Path) -> None:
+def test_the_resources_of_a_run_without_traces_are_unknown(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=1)
     used = used_by(load_campaign(folder).runs[0])
     assert (used.cores, used.link) == (None, None)

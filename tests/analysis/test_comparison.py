@@ -35,16 +35,16 @@ def numbered(values: list[float] | np.ndarray) -> dict[int, float | None]:
     [
         ([1, 2, 3], 2 / 8),
         ([1, 2, -3], 1.0),
-        # Ten in all: only flipping nothing, or the 1 back, leaves 8 or more; twice, for both directions.
+        # Ten in total: only flipping nothing, or the 1 back, leaves 8 or more; twice, for both directions.
         ([3, -1, 2, 4], 4 / 16),
         ([0.1] * 6, 2 / 64),
-        # 1.2 in all: flipping nothing, 0.1, 0.2, 0.3, or 0.1 with 0.2 leaves 0.6 or more, rounding errors aside.
+        # 1.2 in total: flipping nothing, 0.1, 0.2, 0.3, or 0.1 with 0.2 leaves 0.6 or more, rounding errors aside.
         ([0.1, 0.2, -0.3, 0.6], 10 / 16),
         ([0, 0, 0], 1.0),
         ([5], 1.0),
     ],
 )
-def test_sign_flips_are_counted_as_by_hand(differences: list[float], p_value: float) -> None:
+def test_sign_flips_agree_with_worked_examples(differences: list[float], p_value: float) -> None:
     assert sign_flip(np.array(differences, dtype=float)) == (p_value, True)
 
 
@@ -74,7 +74,7 @@ def test_many_differences_are_sampled_with_a_seed_and_are_never_impossible() -> 
     assert sign_flip(np.ones(40))[0] == 1 / (1 + FLIPS)
 
 
-def test_holm_is_as_by_hand() -> None:
+def test_holm_agrees_with_a_worked_example() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([0.04]) == [0.04]
@@ -100,7 +100,7 @@ def test_fewest_repetitions_are_the_first_at_which_the_smallest_p_value_is_signi
     assert holm([smallest[0], *others])[0] <= 0.05 < holm([smallest[1], *others])[0]
 
 
-def test_hodges_and_lehmann_are_as_by_hand() -> None:
+def test_hodges_lehmann_agrees_with_a_worked_example() -> None:
     assert list(walsh_averages(np.array([6.0, 1.0, 2.0]))) == [1, 1.5, 2, 3.5, 4, 6]
     found = compare(numbered([7, 3, 4]), numbered([1, 2, 2]))
     assert found is not None
@@ -128,7 +128,7 @@ def test_the_interval_holds_what_the_signed_rank_test_does_not_reject(values: li
     assert rejected == (not found.low <= shift <= found.high)
 
 
-def test_a_comparison_is_as_by_hand() -> None:
+def test_a_comparison_agrees_with_a_worked_example() -> None:
     found = compare(numbered([2, 4, 6, 8, 10, 12]), numbered([1, 2, 3, 4, 5, 6]))
     assert found is not None
     assert (found.n, found.median, found.baseline_median) == (6, 7.0, 3.5)
@@ -144,7 +144,7 @@ def test_a_comparison_is_as_by_hand() -> None:
 
 @quick
 @given(VALUES, VALUES)
-def test_swapping_the_sides_turns_the_comparison_around(a: list[int], b: list[int]) -> None:
+def test_swapping_the_schedulers_inverts_the_comparison(a: list[int], b: list[int]) -> None:
     left, right = numbered([1001 + x for x in a]), numbered([1001 + x for x in b])
     one, other = compare(left, right), compare(right, left)
     assert one is not None
@@ -159,7 +159,7 @@ def test_swapping_the_sides_turns_the_comparison_around(a: list[int], b: list[in
     assert one.ratio.low <= one.ratio.estimate <= one.ratio.high
 
 
-def test_what_repetitions_share_does_not_widen_the_comparison() -> None:
+def test_a_drift_common_to_both_does_not_widen_the_interval() -> None:
     drift = np.array([10.0 * 2**k for k in range(10)])
     found = compare(numbered(drift * 1.1), numbered(drift))
     assert found is not None
@@ -170,7 +170,7 @@ def test_what_repetitions_share_does_not_widen_the_comparison() -> None:
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
-def test_an_unknown_value_takes_its_repetition_out(value: float | None) -> None:
+def test_a_repetition_with_an_unknown_value_is_left_out(value: float | None) -> None:
     values, base = numbered([3, 4, 5, 6, 7, 8]), numbered([1, 1, 1, 1, 1, 1])
     found = compare({**values, 2: value, 7: 1.0}, base)
     assert found is not None
@@ -227,7 +227,7 @@ def test_five_repetitions_find_no_effect_of_any_size() -> None:
 
 
 @pytest.mark.parametrize("kind", ["normal", "t3"])
-def test_three_to_seven_of_a_hundred_null_campaigns_seem_to_differ(kind: str) -> None:
+def test_three_to_seven_of_a_hundred_null_campaigns_are_false_positives(kind: str) -> None:
     generator = np.random.default_rng(11)
     draw = generator.standard_normal if kind == "normal" else lambda size: generator.standard_t(3, size)
     false = sum(sign_flip(draw(10) - draw(10))[0] <= 0.05 for _ in range(2000))

@@ -29,7 +29,7 @@ def heavy_tailed(generator: np.random.Generator, n: int) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize(("n", "coverage"), [(5, 0.9375), (10, 0.9512), (20, 0.9516)])
 @pytest.mark.parametrize("draw", [normal, lognormal, heavy_tailed])
-def test_the_interval_holds_the_effect_as_often_as_it_should(draw: Draw, n: int, coverage: float) -> None:
+def test_the_interval_has_its_nominal_coverage(draw: Draw, n: int, coverage: float) -> None:
     generator = np.random.default_rng(n)
     held = 0
     for _ in range(TRIALS):

@@ -37,18 +37,18 @@ LOOKS = {"even": look(0), "top-storm": look(1)}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Path:
     """Two repetitions at each of two rates; the larger one is first in the agenda."""
-    made = campaign_maker(
+    target = campaign_maker(
         tmp_path_factory.mktemp("factors") / "c", workloads=["exclamation"], repetitions=4, duration_s=1.0
     )
-    document = json.loads((made / "campaign.json").read_text())
+    document = json.loads((target / "campaign.json").read_text())
     document["agenda"] |= {"factors": {RATE: [200, 100], "nodes": [5]}, "repetitions": 2}
-    (made / "campaign.json").write_text(json.dumps(document))
-    for path in made.glob("runs/*/run.json"):
+    (target / "campaign.json").write_text(json.dumps(document))
+    for path in target.glob("runs/*/run.json"):
         run = json.loads(path.read_text())
         before = run["repetition"] - 1
         run |= {"repetition": before // 2 + 1, "factors": {RATE: [100, 200][before % 2], "nodes": 5}}
         path.write_text(json.dumps(run))
-    return made
+    return target
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def campaign(folder: Path) -> Campaign:
 
 
 def tables_of(campaign: Campaign) -> dict[str, Rows]:
-    """Tables in which throughput is the rate, and latency a tenth of it; top-storm's is half as long."""
+    """Return tables in which throughput is the rate and latency a tenth of it, a twentieth for top-storm."""
     tables: dict[str, Rows] = {name: [] for name in SPARK_COLUMNS}
     for run in campaign.counted:
         assert run.file
@@ -74,9 +74,9 @@ def tables_of(campaign: Campaign) -> dict[str, Rows]:
 
 def runs_of(campaign: Campaign) -> Rows:
     values = {"even": 10.0, "top-storm": 5.0}
-    usual: Row = {"counts": True, "suspect": "", "saturated": False}
+    common: Row = {"counts": True, "suspect": "", "saturated": False}
     return [
-        usual
+        common
         | {"workload": run.workload, "scheduler": run.scheduler, "repetition": run.repetition}
         | {metric.name: values[run.scheduler] for metric in SHOWN}
         for run in campaign.counted
@@ -93,16 +93,16 @@ def test_a_workload_at_several_values_of_factors_is_a_family(campaign: Campaign)
 
 
 def test_cpu_settings_are_a_factor(campaign_maker: Callable[..., Path], tmp_path: Path) -> None:
-    made = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=2, duration_s=1.0)
-    assert families_of(load_campaign(made)) == []
-    for path in made.glob("runs/*/run.json"):
+    target = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=2, duration_s=1.0)
+    assert families_of(load_campaign(target)) == []
+    for path in target.glob("runs/*/run.json"):
         run = json.loads(path.read_text())
         path.write_text(json.dumps(run | {"cpu_settings": f"fast{run['repetition']}"}))
-    (family,) = families_of(load_campaign(made))
+    (family,) = families_of(load_campaign(target))
     assert family.values == {CPU: ["fast1", "fast2"]}
 
 
-def test_ratios_are_the_pairs_with_the_baseline_by_the_names_of_factors(campaign: Campaign) -> None:
+def test_ratios_are_the_pairs_with_the_baseline_by_factor(campaign: Campaign) -> None:
     families = families_of(campaign)
     pairs = pair_rows(campaign, runs_of(campaign), "even")
     rows = ratio_rows(families, pairs, "even")
@@ -132,7 +132,9 @@ def test_ratios_are_the_pairs_with_the_baseline_by_the_names_of_factors(campaign
         ({"flag": [True, False], "nodes": [1, 2]}, "nodes"),
     ],
 )
-def test_the_axis_is_a_rate_then_a_number_then_what_has_most_values(factors: dict[str, list[Any]], axis: str) -> None:
+def test_the_axis_is_a_rate_or_else_a_number_or_else_the_factor_with_most_values(
+    factors: dict[str, list[Any]], axis: str
+) -> None:
     assert family_of(factors).axis == axis
 
 
@@ -164,16 +166,16 @@ VALUES = st.lists(
 def test_every_combination_is_a_point_in_one_figure_and_all_have_the_same_scale(factors: dict[str, list[Any]]) -> None:
     family = family_of(factors)
     numbers = {cell: float(at) for at, cell in enumerate(family.cells)}
-    found = multiples_of(family, ranking_of(family, numbers.__getitem__), LOOKS)
-    assert len(found) == len(family.cells) // len(family.values[family.axis])
-    assert len({each.title for each in found}) == len(found)
+    figures = multiples_of(family, ranking_of(family, numbers.__getitem__), LOOKS)
+    assert len(figures) == len(family.cells) // len(family.values[family.axis])
+    assert len({figure.title for figure in figures}) == len(figures)
     for heading in (HEADINGS[metric.name] for metric in SHOWN):
-        medians = [p.median for each in found for p in each.points[heading]["even"]]
+        medians = [p.median for figure in figures for p in figure.points[heading]["even"]]
         assert sorted(medians) == sorted(numbers.values())
-        assert {each.limits[heading] for each in found} == {max(numbers.values()) + 1}
-        for each in found:
-            places = [point.x for point in each.points[heading]["even"]]
-            assert places == sorted(set(places)) == [place for place, _ in each.ticks]
+        assert {figure.limits[heading] for figure in figures} == {max(numbers.values()) + 1}
+        for figure in figures:
+            places = [point.x for point in figure.points[heading]["even"]]
+            assert places == sorted(set(places)) == [place for place, _ in figure.ticks]
 
 
 def test_names_and_values_stay_text_in_figures() -> None:
@@ -187,7 +189,7 @@ def test_names_and_values_stay_text_in_figures() -> None:
     assert words[0].startswith("<w> over other, at in<&$_^=a&<b>: Medians")
 
 
-def test_metrics_without_values_say_so() -> None:
+def test_metrics_without_values_are_marked_as_not_measured() -> None:
     family = family_of({"nodes": [1, 2]})
     rows = [row for row in ranking_of(family, lambda _: 3.0) if row["metric"] == SHOWN[0].name]
     ((_, svg),) = draw_factors(multiples_of(family, rows, LOOKS), "w", "w")

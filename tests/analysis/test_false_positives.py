@@ -1,4 +1,4 @@
-"""The false-positive rate of A/A campaigns: what is compared, and how sure the rate is."""
+"""The false-positive rate of A/A campaigns: which metrics are compared, and the interval of the rate."""
 
 import json
 from pathlib import Path
@@ -52,15 +52,15 @@ def test_the_rate_is_the_share_of_comparisons_that_differ() -> None:
     assert 0 < low < 0.25 < high < 1
 
 
-def test_many_metrics_that_always_agree_count_as_one() -> None:
+def test_perfectly_correlated_metrics_count_as_one() -> None:
     column = np.random.default_rng(2).normal(size=(20, 1))
     single, copies = rate_of(column), rate_of(np.repeat(column, 12, axis=1))
     assert copies == pytest.approx(single)
-    # No false positive in one comparison says little.
+    # Without a false positive in one comparison, the interval is wide.
     assert copies == pytest.approx((0.0, 0.0, 0.975))
 
 
-def test_more_comparisons_make_the_rate_more_certain() -> None:
+def test_more_comparisons_narrow_the_interval() -> None:
     generator = np.random.default_rng(3)
     differences = generator.normal(size=(12, 80))
     few, many = rate_of(differences[:, :8]), rate_of(differences)
@@ -69,7 +69,7 @@ def test_more_comparisons_make_the_rate_more_certain() -> None:
     assert many[1] <= 0.05 <= many[2]  # type: ignore[operator]
 
 
-def test_nothing_to_compare_has_no_rate(tmp_path: Path) -> None:
+def test_without_comparisons_there_is_no_rate(tmp_path: Path) -> None:
     assert rate_of(np.empty((20, 0))) == (None, None, None)
     found = write_false_positives(campaign_of(tmp_path, []), PAIRS)
     assert (found.rate, found.comparisons, found.repetitions) == (None, 0, 0)

@@ -1,4 +1,4 @@
-"""Figures: colours that everybody can tell apart, text that stays text, the same bytes every time."""
+"""Figures: distinguishable colours, text as text, and the same bytes every time."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ from analysis.summary import METRICS
 SVG = "{http://www.w3.org/2000/svg}"
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
-SIGHT = {
+COLOUR_VISION = {
     "normal": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
     "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
@@ -39,7 +39,7 @@ def linear(colour: str) -> np.ndarray:
 
 
 def lab(rgb: np.ndarray) -> np.ndarray:
-    """CIE L*a*b* of linear RGB."""
+    """Return CIE L*a*b* of linear RGB."""
     matrix = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
     xyz = np.array(matrix) @ np.clip(rgb, 0, 1) / [0.95047, 1, 1.08883]
     f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
@@ -47,33 +47,33 @@ def lab(rgb: np.ndarray) -> np.ndarray:
 
 
 def contrast(one: str, other: str) -> float:
-    """WCAG 2 contrast ratio."""
+    """Return the WCAG 2 contrast ratio."""
     light = sorted((float(linear(c) @ [0.2126, 0.7152, 0.0722]) + 0.05 for c in (one, other)), reverse=True)
     return light[0] / light[1]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("sight", SIGHT)
-def test_schedulers_colours_can_be_told_apart(theme: str, sight: str) -> None:
-    seen = [lab(np.array(SIGHT[sight]) @ linear(getattr(colour, theme))) for colour in SERIES]
-    # A distance of 2.3 can just be noticed by careful comparison; thin lines need far more.
-    assert min(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(seen, 2)) > 18
+@pytest.mark.parametrize("sight", COLOUR_VISION)
+def test_colours_of_schedulers_are_distinguishable(theme: str, sight: str) -> None:
+    colours = [lab(np.array(COLOUR_VISION[sight]) @ linear(getattr(colour, theme))) for colour in SERIES]
+    # 2.3 is the just noticeable difference; thin lines need far more.
+    assert min(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(colours, 2)) > 18
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_everything_stands_out_from_the_ground(theme: str) -> None:
+def test_all_colours_contrast_with_the_background(theme: str) -> None:
     ground = getattr(GROUND, theme)
     assert all(contrast(getattr(colour, theme), ground) >= 3 for colour in SERIES)
     assert all(contrast(getattr(colour, theme), ground) >= 4.5 for colour in (INK, MUTED))
 
 
-def test_no_two_schedulers_look_alike_without_their_colours_either() -> None:
+def test_schedulers_differ_without_colours() -> None:
     looks = [look(at) for at in range(40)]
     assert len({(each.dash, each.mark) for each in looks}) == 40
     assert len({each.dash for each in looks[:7]}) == 7
     assert not any(each.mark for each in looks[:7])
     assert len({each.marker for each in looks[:7]}) == 7
-    # Of seven neighbours none has the dash or the marker of another, nor of six the colour.
+    # Seven successive schedulers have different dashes and markers, six have different colours.
     assert len({(each.colour, each.marker) for each in looks}) == 40
     assert looks[0].colour == looks[len(SERIES)].colour
 
@@ -97,13 +97,13 @@ def test_a_logarithmic_axis_has_round_labels_that_can_be_read(low: float, high: 
     assert all(low <= tick <= high for tick in ticks)
     assert ticks == sorted(set(ticks))
     assert len({quantity(tick) for tick in ticks}) == len(ticks)
-    # Two labels never lie closer than a fifteenth of the axis.
+    # The distance of labels is at least a fifteenth of the axis.
     places = [math.log(tick / low) / math.log(high / low) for tick in ticks]
     assert min(b - a for a, b in itertools.pairwise(places)) > 1 / 15
 
 
 @pytest.mark.parametrize("times", [1.0, 0.001, 400.0])
-def test_the_latency_figure_labels_its_axis_whatever_the_latencies(times: float) -> None:
+def test_the_latency_figure_labels_its_axis_for_any_latencies(times: float) -> None:
     data = workload(1)
     lines = [replace(line, points=[(q, ms * times) for q, ms in line.points]) for line in data.latency]
     with mpl.rc_context(SETTINGS):
@@ -148,7 +148,7 @@ def workload(repetitions: int, schedulers: Sequence[str] = ("even", "top-storm")
     )
 
 
-def words(svg: str) -> list[str]:
+def texts_of(svg: str) -> list[str]:
     root = ElementTree.fromstring(svg)  # noqa: S314 - our own file
     return ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
 
@@ -161,10 +161,10 @@ def test_the_same_data_gives_the_same_bytes_and_no_date() -> None:
 
 
 @pytest.mark.parametrize("repetitions", [1, 3, 12])
-def test_every_figure_says_what_it_shows_in_text(repetitions: int) -> None:
+def test_every_figure_has_its_names_and_title_as_text(repetitions: int) -> None:
     for name, svg in draw_all(workload(repetitions), "w"):
-        said = words(svg)
-        assert {"even", "top-storm"} <= set(said), name
+        texts = texts_of(svg)
+        assert {"even", "top-storm"} <= set(texts), name
         titles = {
             "Throughput over time",
             "Latency over time",
@@ -173,15 +173,15 @@ def test_every_figure_says_what_it_shows_in_text(repetitions: int) -> None:
             "Nodes used",
             "CPU in use",
         }
-        assert len(titles & set(said)) == 1, name
+        assert len(titles & set(texts)) == 1, name
         assert "<title>wordcount: " in svg
         assert not re.search(r"nan|inf\b", svg, re.IGNORECASE), name
 
 
 def test_intervals_are_written_from_ten_repetitions_on_only() -> None:
     few, many = (dict(draw_all(workload(n), "w"))["traffic"] for n in (9, 10))
-    assert not any("[" in text for text in words(few))
-    assert sum("[" in text for text in words(many)) == 6
+    assert not any("[" in text for text in texts_of(few))
+    assert sum("[" in text for text in texts_of(many)) == 6
 
 
 def test_every_colour_is_one_of_the_palette_and_has_its_class() -> None:
@@ -197,20 +197,20 @@ def test_every_colour_is_one_of_the_palette_and_has_its_class() -> None:
 
 
 def test_ids_are_used_and_differ_between_the_figures_of_a_page() -> None:
-    seen: set[str] = set()
+    earlier_ids: set[str] = set()
     for prefix in ("a", "b"):
         for _, svg in draw_all(workload(3), prefix):
             ids = re.findall(r'\bid="([^"]+)"', svg)
             assert len(ids) == len(set(ids))
             assert all(f"#{one}" in svg for one in ids)
-            assert not seen & set(ids)
-            seen |= set(ids)
+            assert not earlier_ids & set(ids)
+            earlier_ids |= set(ids)
 
 
 def test_a_scheduler_keeps_its_colour_in_all_figures() -> None:
     data = workload(3, schedulers=["top-storm"])
-    moved = WorkloadData(**{**data.__dict__, "looks": {"top-storm": look(4)}})
-    for name, svg in draw_all(moved, "w"):
+    recoloured = WorkloadData(**{**data.__dict__, "looks": {"top-storm": look(4)}})
+    for name, svg in draw_all(recoloured, "w"):
         assert re.search(r"\b[fk]-s4\b", svg), name
         assert not re.search(r"\b[fk]-s[01235]\b", svg), name
 
@@ -219,20 +219,20 @@ def test_a_scheduler_keeps_its_colour_in_all_figures() -> None:
 def test_suspect_runs_are_hollow_and_recoveries_are_dotted_lines(repetitions: int) -> None:
     plain = workload(repetitions)
 
-    def doubtful(lines: Sequence[Line]) -> list[Line]:
+    def with_suspects(lines: Sequence[Line]) -> list[Line]:
         return [Line(line.scheduler, line.repetition, line.points, at < 2) for at, line in enumerate(lines)]
 
-    doubts: dict[str, Any] = {
-        "throughput": doubtful(plain.throughput),
-        "latency": doubtful(plain.latency),
-        "latency_over_time": doubtful(plain.latency_over_time),
+    suspect_data: dict[str, Any] = {
+        "throughput": with_suspects(plain.throughput),
+        "latency": with_suspects(plain.latency),
+        "latency_over_time": with_suspects(plain.latency_over_time),
         "suspect": {m: {"even": [True, True, *[False] * (repetitions - 2)]} for m in plain.values},
         "recoveries": {"even": [3.0, 7.5]},
     }
     before = dict(draw_all(plain, "w"))
-    after = dict(draw_all(WorkloadData(**{**plain.__dict__, **doubts}), "w"))
+    after = dict(draw_all(WorkloadData(**{**plain.__dict__, **suspect_data}), "w"))
     hollow = {name: len(re.findall(r'<use[^>]*fill-opacity="0"', svg)) for name, svg in after.items()}
-    # Of throughput and latency each line, or the one median over them; of the others a dot per group and run.
+    # Throughput and latency: each line, or their one median. Others: a dot per group and run.
     of_lines = dict.fromkeys(("throughput", "latency-over-time", "latency"), 2 if repetitions == 3 else 1)
     assert hollow == {**of_lines, "traffic": 6, "nodes": 0, "cpu": 6}
     assert not any(re.search(r'<use[^>]*fill-opacity="0"', svg) for svg in before.values())
@@ -249,15 +249,15 @@ def test_changes_are_numbered_bands_with_the_schedulers_dashes() -> None:
     before = dict(draw_all(data, "w"))
     after = dict(draw_all(replace(data, bands=bands), "w"))
     for name in ("throughput", "latency-over-time"):
-        # A band behind the end is not drawn; one across it ends there.
-        assert Counter(words(after[name])) - Counter(words(before[name])) == Counter([" 1", "2 ", " t1"])
+        # A band after the end is not drawn; one across the end stops there.
+        assert Counter(texts_of(after[name])) - Counter(texts_of(before[name])) == Counter([" 1", "2 ", " t1"])
         dashes = [Counter(re.findall(r'stroke-dasharray="([^"]+)"', svg[name])) for svg in (before, after)]
         assert sorted((dashes[1] - dashes[0]).values()) == [2, 4]
     assert {name for name in before if before[name] != after[name]} == {"throughput", "latency-over-time"}
 
 
 @pytest.mark.long
-def test_many_schedulers_and_nodes_still_fit() -> None:
+def test_texts_of_many_schedulers_and_nodes_fit_into_the_figure() -> None:
     data = workload(3, schedulers=[f"scheduler-{at}" for at in range(19)], nodes=60)
     for _, svg in draw_all(data, "w"):
         root = ElementTree.fromstring(svg)  # noqa: S314 - our own file
@@ -268,12 +268,12 @@ def test_many_schedulers_and_nodes_still_fit() -> None:
             assert 0 <= float(text.get("x", "0")) <= width
 
 
-def test_what_was_not_measured_is_said_and_not_drawn_as_0() -> None:
+def test_missing_values_are_marked_as_not_measured_and_not_drawn_as_0() -> None:
     data = workload(3)
     spreads = {**data.spreads, "host_cores": dict.fromkeys(data.looks)}
     values = {**data.values, "host_cores": dict.fromkeys(data.looks, ())}
     svg = dict(draw_all(WorkloadData(**{**data.__dict__, "spreads": spreads, "values": values}), "w"))["cpu"]
-    assert words(svg).count("not measured") == 2
+    assert texts_of(svg).count("not measured") == 2
 
 
 @pytest.mark.parametrize(
@@ -293,16 +293,16 @@ def test_what_was_not_measured_is_said_and_not_drawn_as_0() -> None:
         (2.5e9, "2.5 G"),
     ],
 )
-def test_numbers_are_written_for_people(value: float | None, shown: str) -> None:
+def test_numbers_are_written_in_short_form(value: float | None, shown: str) -> None:
     assert quantity(value) == shown
 
 
-def test_figures_of_a_report_are_files_of_their_own(tmp_path: Path) -> None:
+def test_figures_are_self_contained_files(tmp_path: Path) -> None:
     for name, svg in draw_all(workload(3), "w"):
         path = tmp_path / f"{name}.svg"
         path.write_text(svg)
         root = ElementTree.parse(path).getroot()  # noqa: S314 - our own file
-        # Programs that know no CSS variables, or no CSS, see the same: literal colours, on a ground.
+        # Programs without CSS variables, or without CSS, show the same: literal colours on a background.
         assert root.find(f"{SVG}style") is None
         assert not re.search(r"var\(|@media|style=", svg)
         assert [element.tag for element in root][:2] == [f"{SVG}title", f"{SVG}rect"]
@@ -311,9 +311,9 @@ def test_figures_of_a_report_are_files_of_their_own(tmp_path: Path) -> None:
         assert math.isclose(float(root.get("viewBox", "").split()[2]), 331.2)
 
 
-def test_figures_without_any_values_say_so() -> None:
+def test_figures_without_values_are_marked() -> None:
     data = workload(1)
-    nothing = {
+    empty = {
         "throughput": [Line(s, 1, []) for s in data.looks],
         "latency": [Line(s, 1, []) for s in data.looks],
         "latency_over_time": [Line(s, 1, [(0.0, 0.0)]) for s in data.looks],
@@ -323,18 +323,18 @@ def test_figures_without_any_values_say_so() -> None:
         "placements": [],
         "nodes": [],
     }
-    for name, svg in draw_all(WorkloadData(**{**data.__dict__, **nothing}), "w"):
-        said = words(svg)
-        assert any(text in ("not measured", "not recorded") for text in said), name
+    for name, svg in draw_all(WorkloadData(**{**data.__dict__, **empty}), "w"):
+        texts = texts_of(svg)
+        assert any(text in ("not measured", "not recorded") for text in texts), name
         assert not re.search(r"nan|inf\b", svg, re.IGNORECASE), name
 
 
 def test_pdfs_embed_truetype_fonts_and_are_the_same_bytes_every_time(tmp_path: Path) -> None:
-    kept: dict[str, Any] = {}
-    assert [name for name, _ in draw_all(workload(3), "w", kept.__setitem__)] == list(kept)
+    figures: dict[str, Any] = {}
+    assert [name for name, _ in draw_all(workload(3), "w", figures.__setitem__)] == list(figures)
     with mpl.rc_context(SETTINGS):
         for number in (1, 2):
-            write_pdf(kept["nodes"], tmp_path / f"{number}.pdf")
+            write_pdf(figures["nodes"], tmp_path / f"{number}.pdf")
     first, second = ((tmp_path / f"{number}.pdf").read_bytes() for number in (1, 2))
     assert first == second
     assert first.startswith(b"%PDF-")

@@ -1,4 +1,4 @@
-"""Figures of energy: whose joules, what is modelled, what is not known, and what happened when."""
+"""Figures of energy: sources, modelled and unknown values, and events."""
 
 import math
 import re
@@ -29,7 +29,7 @@ def meter(repetitions: int = 3, modelled: bool = False, schedulers: Sequence[str
     runs = [
         Point(s, 1000.0 + k, values["joules_per_tuple"][s][k], k == 0) for s in schedulers for k in range(repetitions)
     ]
-    middles = [
+    medians = [
         Point(s, 1000.0 + at, 0.01 / (at + 1), False, (990.0, 1010.0), (0.009 / (at + 1), 0.011 / (at + 1)), at > 0)
         for at, s in enumerate(schedulers)
     ]
@@ -43,7 +43,7 @@ def meter(repetitions: int = 3, modelled: bool = False, schedulers: Sequence[str
             suspect={m: {s: [k == 0 for k in range(repetitions)] for s in schedulers} for m in METRICS},
         ),
         runs=runs,
-        middles=middles if repetitions >= 10 else [],
+        middles=medians if repetitions >= 10 else [],
     )
 
 
@@ -58,7 +58,7 @@ def power_data(*panels: Panel, moments: Sequence[Moment] = ()) -> PowerData:
     return PowerData({"even": look(0), "top-storm": look(1)}, 2.0, panels, moments)
 
 
-def words(svg: str) -> list[str]:
+def texts_of(svg: str) -> list[str]:
     root = ElementTree.fromstring(svg)  # noqa: S314 - our own file
     return ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
 
@@ -66,31 +66,31 @@ def words(svg: str) -> list[str]:
 def every_figure() -> dict[str, str]:
     """Few measured and many modelled runs, power with and without gaps."""
     kinds = ((2, False), (12, True))
-    found = {f"{n}-{name}": svg for n, m in kinds for name, svg in draw_energy(meter(n, m), "w", "w")}
-    seen = [Moment("even", 3.0, "n1", "throttled"), Moment("top-storm", 5.0, "", "recovery")]
-    found["power"] = draw_power(power_data(panel("package-0", 4), panel("psys"), moments=seen), "w", "w")
+    figures = {f"{n}-{name}": svg for n, m in kinds for name, svg in draw_energy(meter(n, m), "w", "w")}
+    events = [Moment("even", 3.0, "n1", "throttled"), Moment("top-storm", 5.0, "", "recovery")]
+    figures["power"] = draw_power(power_data(panel("package-0", 4), panel("psys"), moments=events), "w", "w")
     many = panel("package-0", 4, repetitions=11), panel("node", modelled=True)
-    found["power-many"] = draw_power(power_data(*many), "w", "w")
-    return found
+    figures["power-many"] = draw_power(power_data(*many), "w", "w")
+    return figures
 
 
-def test_every_figure_of_energy_is_in_the_palette_without_odd_numbers_and_always_the_same() -> None:
+def test_figures_of_energy_use_the_palette_have_finite_numbers_and_are_deterministic() -> None:
     known = {colour.light: colour.name for colour in PALETTE}
     figures = every_figure()
     for name, svg in figures.items():
         assert not re.search(r"nan|inf\b", svg, re.IGNORECASE), name
-        assert re.search(r"\b(rapl|model)\b", " ".join(words(svg))), name
+        assert re.search(r"\b(rapl|model)\b", " ".join(texts_of(svg))), name
         for element in ElementTree.fromstring(svg).iter():  # noqa: S314 - our own file
             classes = (element.get("class") or "").split()
             for key, letter in (("fill", "f"), ("stroke", "k")):
                 value = element.get(key)
-                # Hatching is a pattern, which is drawn in colours of the palette itself.
+                # Hatching is a pattern; its own elements have colours of the palette.
                 if value not in (None, "none") and not value.startswith("url(#"):
                     assert f"{letter}-{known[value]}" in classes, (name, element.tag, value)
     assert every_figure() == figures
 
 
-def test_only_what_follows_a_model_is_hatched() -> None:
+def test_only_modelled_energy_is_hatched() -> None:
     for modelled in (False, True):
         for name, svg in draw_energy(meter(3, modelled), "w", "w"):
             assert ("<pattern" in svg) is modelled, name
@@ -101,12 +101,12 @@ def test_only_what_follows_a_model_is_hatched() -> None:
 def test_a_front_is_drawn_from_ten_repetitions_on_only() -> None:
     with mpl.rc_context(SETTINGS):
         few, many = (render_svg(front(meter(n)), "w", "w") for n in (9, 10))
-    assert "front" not in words(few)
-    assert "front" in words(many)
+    assert "front" not in texts_of(few)
+    assert "front" in texts_of(many)
 
 
 @pytest.mark.parametrize("repetitions", [1, 12])
-def test_where_power_is_not_known_the_line_is_broken_and_nothing_is_drawn_at_0(repetitions: int) -> None:
+def test_unknown_power_breaks_the_line_and_is_not_drawn_at_0(repetitions: int) -> None:
     def strokes(*gaps: int) -> set[int]:
         svg = draw_power(power_data(panel("package-0", *gaps, repetitions=repetitions)), "w", "w")
         lines = re.findall(r'<path d="([^"]+)"[^>]*k-s0', svg)
@@ -117,23 +117,23 @@ def test_where_power_is_not_known_the_line_is_broken_and_nothing_is_drawn_at_0(r
 
 
 def test_events_are_marked_in_the_panel_of_their_node_with_their_name() -> None:
-    seen = [Moment("even", 3.0, "n1", "throttled"), Moment("even", 4.0, "n2", "meter silent")]
-    said = words(draw_power(power_data(panel("package-0"), moments=seen), "w", "w"))
-    assert "throttled" in said
-    assert "meter silent" not in said
+    events = [Moment("even", 3.0, "n1", "throttled"), Moment("even", 4.0, "n2", "meter silent")]
+    texts = texts_of(draw_power(power_data(panel("package-0"), moments=events), "w", "w"))
+    assert "throttled" in texts
+    assert "meter silent" not in texts
 
 
-def test_domains_beyond_the_room_are_counted_and_those_outside_the_total_named() -> None:
-    said = " ".join(words(draw_power(power_data(*(panel(f"package-{k}") for k in range(15))), "w", "w")))
-    assert "12 of 15 domains; the others are in tables/power.csv" in said
-    assert "n1 · psys · rapl, not in the total" in words(draw_power(power_data(panel("psys")), "w", "w"))
+def test_domains_without_a_panel_are_counted_and_those_outside_the_total_named() -> None:
+    text = " ".join(texts_of(draw_power(power_data(*(panel(f"package-{k}") for k in range(15))), "w", "w")))
+    assert "12 of 15 domains; the others are in tables/power.csv" in text
+    assert "n1 · psys · rapl, not in the total" in texts_of(draw_power(power_data(panel("psys")), "w", "w"))
 
 
-def test_power_that_nobody_knows_is_said_not_to_be_measured() -> None:
-    assert "not measured" in words(draw_power(power_data(panel("package-0", *range(-2, 18))), "w", "w"))
+def test_unknown_power_is_marked_as_not_measured() -> None:
+    assert "not measured" in texts_of(draw_power(power_data(panel("package-0", *range(-2, 18))), "w", "w"))
 
 
-def test_many_schedulers_still_fit() -> None:
+def test_texts_of_many_schedulers_fit_into_the_figure() -> None:
     data = meter(3, schedulers=[f"scheduler-{at}" for at in range(19)])
     for name, svg in draw_energy(data, "w", "w"):
         root = ElementTree.fromstring(svg)  # noqa: S314 - our own file

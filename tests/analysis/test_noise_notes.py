@@ -1,4 +1,4 @@
-"""The note on settings that make figures vary: one part per machine, nothing unknown among the steady ones."""
+"""The note on settings that make figures vary: one part per machine, and unknown settings are not steady."""
 
 import json
 from pathlib import Path
@@ -41,12 +41,12 @@ def test_nodes_that_share_a_machine_are_named_together(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_not_available_is_never_steady(tmp_path: Path) -> None:
+def test_an_unknown_setting_is_not_steady(tmp_path: Path) -> None:
     ((_, words),) = note(tmp_path, machine("a", UNKNOWN), {"n1": None})
     assert words == "n1: not available: governor, turbo, SMT, swap, transparent huge pages."
 
 
-def test_one_governor_of_several_is_not_steady(tmp_path: Path) -> None:
+def test_several_governors_are_not_steady(tmp_path: Path) -> None:
     mixed = QUIET | {"governor": "performance, powersave"}
     ((_, words),) = note(tmp_path, machine("a", mixed), {"n1": None})
     assert words.startswith("n1: can make figures vary: governor performance, powersave (cost not measured); steady: ")
@@ -62,8 +62,8 @@ def test_a_setting_that_the_campaign_varies_has_its_cost_in_the_report(tmp_path:
     assert "governor powersave (cost not measured)" in words
 
 
-def test_what_a_setting_costs_is_given_where_two_variants_differ_in_it_alone(tmp_path: Path) -> None:
-    """Ten repetitions with each variant; `slow` has 20 % less throughput, and half as much again of latency."""
+def test_the_cost_of_a_setting_is_given_if_two_variants_differ_only_in_it(tmp_path: Path) -> None:
+    """Ten repetitions with each variant; `slow` has 20 % less throughput and 50 % more latency."""
     cpu = [
         {"label": "fast", "nodes": {"*": {"turbo": True, "governor": "performance"}}},
         {"label": "slow", "nodes": {"*": {"turbo": False, "governor": "performance"}}},
@@ -93,7 +93,7 @@ def test_results_without_these_facts_have_no_note(tmp_path: Path) -> None:
     assert note(tmp_path, machine("a", None), {"n1": None}) == []
 
 
-def test_before_a_run_only_what_makes_figures_vary_is_told_of_every_machine() -> None:
+def test_before_a_run_only_settings_that_make_figures_vary_are_reported() -> None:
     facts = {
         "n1": machine("a", QUIET),
         "n2": machine("b", NOISY),

@@ -1,4 +1,4 @@
-"""The notes of a report say what the runs' own records say."""
+"""Notes of a report agree with the records of runs."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[
 
 
 def run(**changes: object) -> Row:
-    usual = {
+    defaults = {
         "run": "001",
         "saturated": False,
         "suspect": "",
@@ -32,7 +32,7 @@ def run(**changes: object) -> Row:
         "steady_from_s": None,
         "host_cores": 0.9,
     }
-    return usual | changes
+    return defaults | changes
 
 
 def note(
@@ -68,10 +68,10 @@ def test_energy_names_its_sources_and_what_is_modelled_or_missing(campaign: Camp
     )
 
 
-def test_a_scheduler_that_placed_without_what_it_would_use_is_named_once(campaign: Campaign) -> None:
+def test_a_scheduler_without_an_input_that_it_uses_is_named_once(campaign: Campaign) -> None:
     assert note(campaign, "Not given", run()) == ""
-    lacking = run(scheduler="t-storm", not_given="traffic, load")
-    words = note(campaign, "Not given", run(), lacking, lacking)
+    without_traffic = run(scheduler="t-storm", not_given="traffic, load")
+    words = note(campaign, "Not given", run(), without_traffic, without_traffic)
     assert words.startswith("t-storm would use observed traffic, observed loads: none was given")
 
 
@@ -89,21 +89,21 @@ def test_sources_that_fell_behind_are_named(campaign: Campaign) -> None:
     assert words.endswith("001, 002, 003, 004, 005, 006, ….")
 
 
-def test_sources_without_a_schedule_are_not_said_to_keep_it(campaign: Campaign) -> None:
-    free = run(saturated=None, worst_late_ms=None)
-    every = "2 of 2 runs had no schedule to keep, their latency counts from emission."
-    assert note(campaign, "Sources", free, free) == every
-    assert note(campaign, "Sources", free, run()).endswith("from emission; the others kept theirs.")
+def test_sources_without_a_schedule_are_reported_separately(campaign: Campaign) -> None:
+    unscheduled = run(saturated=None, worst_late_ms=None)
+    expected = "2 of 2 runs had no schedule to keep, their latency counts from emission."
+    assert note(campaign, "Sources", unscheduled, unscheduled) == expected
+    assert note(campaign, "Sources", unscheduled, run()).endswith("from emission; the others kept theirs.")
 
 
-def test_sources_that_kept_their_schedule_say_how_late_they_were_at_worst(campaign: Campaign) -> None:
+def test_sources_that_kept_their_schedule_have_the_largest_delay(campaign: Campaign) -> None:
     words = note(campaign, "Sources", run(), run(worst_late_ms=12.34))
     assert words == "kept to their schedule in all 2 runs; the latest tuple left 12.3 ms after it was due."
     words = note(campaign, "Sources", run(), run(worst_late_ms=12345.6))
     assert words.endswith("the latest tuple left 12,346 ms after it was due.")
 
 
-def test_the_cost_of_measuring_is_not_invented(campaign: Campaign) -> None:
+def test_the_cost_of_measuring_is_measured_or_unknown(campaign: Campaign) -> None:
     costs = (event("sampler_cost", "sampler", mean=0.0014), event("sampler_cost", "sampler", mean=0.0025))
     words = note(campaign, "Cost of measuring", run(), run(agent_cores=0.05), events=costs)
     assert words == (
@@ -112,7 +112,7 @@ def test_the_cost_of_measuring_is_not_invented(campaign: Campaign) -> None:
     assert note(campaign, "Cost of measuring", run(agent_cores=None)) == "not known: no CPU sensor worked."
 
 
-def test_a_host_that_was_nearly_full_is_said_to_be(campaign: Campaign) -> None:
+def test_a_nearly_full_host_is_reported(campaign: Campaign) -> None:
     assert note(campaign, "Full host", run(host_cores=1.69)) == ""
     assert note(campaign, "Full host", run(host_cores=None)) == ""
     assert "in 1 of 2 runs more than 85% of the host's 2 cores" in note(
@@ -120,7 +120,7 @@ def test_a_host_that_was_nearly_full_is_said_to_be(campaign: Campaign) -> None:
     )
 
 
-def test_strangers_at_the_data_ports_are_told_with_what_they_were_turned_away_for(
+def test_rejected_connections_are_reported_with_reasons(
     campaign: Campaign, tmp_path: Path, campaign_maker: Callable[..., Path]
 ) -> None:
     assert note(campaign, "Refused connections", run()) == ""
@@ -134,7 +134,7 @@ def test_strangers_at_the_data_ports_are_told_with_what_they_were_turned_away_fo
     assert "(40 not this protocol, 2 time-out)" in words
 
 
-def test_bad_rows_of_an_input_are_told_once_per_workload_by_class(
+def test_rows_left_out_of_an_input_are_reported_per_workload_and_class(
     campaign: Campaign, tmp_path: Path, campaign_maker: Callable[..., Path]
 ) -> None:
     assert note(campaign, "Rows left out", run()) == ""
@@ -148,44 +148,44 @@ def test_bad_rows_of_an_input_are_told_once_per_workload_by_class(
     assert words.endswith("references: of wordcount, 1,200 malformed, 7 out of order.")
 
 
-def test_without_a_run_that_counts_there_is_nothing_to_note(campaign: Campaign) -> None:
+def test_without_a_run_that_counts_there_are_no_notes(campaign: Campaign) -> None:
     assert notes_of(campaign, {"events": [], "energy": []}, []) == []
 
 
-def test_what_sensors_and_workers_noted_is_added_up_over_runs() -> None:
+def test_events_of_sensors_and_workers_are_added_up_over_runs() -> None:
     rows = [
         event("refused_connection", "worker 0", "bad key", 7.5, times=2),
         event("refused_connection", "worker 3", "timeout", 1.0),
         event("measure_start"),
         event("samples_skipped", "sampler", None, 3.0),
     ]
-    refused, skipped = observed(rows)
-    # Each row of refused connections holds a number of them.
-    assert (refused["subject"], refused["times"], refused["details"]) == ("", 16, {"bad key", "timeout"})
-    assert (skipped["kind"], skipped["values"]) == ("samples_skipped", [3.0])
+    connections, samples = observed(rows)
+    # The value of a row is a number of connections.
+    assert (connections["subject"], connections["times"], connections["details"]) == ("", 16, {"bad key", "timeout"})
+    assert (samples["kind"], samples["values"]) == ("samples_skipped", [3.0])
 
 
 @pytest.mark.parametrize(("tier", "cores"), [(2, 1.22), (1, 1.22), (0, 6.1)])
-def test_a_host_that_stands_in_for_all_nodes_counts_once_also_in_results_of_agents_that_did_not_know(
+def test_an_emulating_host_counts_once_even_if_agents_did_not_mark_it_as_shared(
     campaign: Campaign, tier: int, cores: float
 ) -> None:
-    one = campaign.runs[0]
-    assert one.file is not None
-    known = replace(one, file=msgspec.structs.replace(one.file, tier=tier))
-    rows = [{"run": one.id, "node": f"n{k}", "scope": "core", "cores": 1.22, "shared": False} for k in range(5)]
+    run_ = campaign.runs[0]
+    assert run_.file is not None
+    with_tier = replace(run_, file=msgspec.structs.replace(run_.file, tier=tier))
+    rows = [{"run": run_.id, "node": f"n{k}", "scope": "core", "cores": 1.22, "shared": False} for k in range(5)]
     tables = {name: [] for name in ("components", "busy", "latency", "hops", "memory")} | {"cpu": rows}
-    (found,) = run_rows(replace(campaign, runs=[known]), tables)
-    assert found["host_cores"] == pytest.approx(cores)
+    (row,) = run_rows(replace(campaign, runs=[with_tier]), tables)
+    assert row["host_cores"] == pytest.approx(cores)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Path:
-    made = tmp_path_factory.mktemp("clocks") / "c"
-    return campaign_maker(made, workloads=["exclamation"], repetitions=2, duration_s=1.0)
+    target = tmp_path_factory.mktemp("clocks") / "c"
+    return campaign_maker(target, workloads=["exclamation"], repetitions=2, duration_s=1.0)
 
 
-def apart(folder: Path, *bounds: float, withheld: tuple[str, ...] = ()) -> Campaign:
-    """The campaign as if its first runs had had these bounds."""
+def with_bounds(folder: Path, *bounds: float, withheld: tuple[str, ...] = ()) -> Campaign:
+    """Return the campaign with these clock bounds in its first runs."""
     for run, bound in zip(load_campaign(folder).runs, bounds, strict=False):
         path = run.folder / "run.json"
         record: dict[str, Any] = json.loads(path.read_text())
@@ -194,15 +194,15 @@ def apart(folder: Path, *bounds: float, withheld: tuple[str, ...] = ()) -> Campa
     return load_campaign(folder)
 
 
-def test_one_clock_for_all_is_not_worth_a_note(folder: Path) -> None:
-    campaign = apart(folder, 0.0, 0.0)
+def test_a_single_clock_has_no_note(folder: Path) -> None:
+    campaign = with_bounds(folder, 0.0, 0.0)
     assert clock_notes(campaign) == []
     rows = [{"run": campaign.runs[0].id, "quantile": 0.5, "latency_ms": 0.0, "samples": 3}]
     assert without_withheld(campaign, rows) == rows
 
 
-def test_the_bound_is_told_and_latencies_that_do_not_exceed_it_are_left_out(folder: Path) -> None:
-    campaign = apart(folder, 0.25, 4.0, withheld=("p50",))
+def test_the_bound_is_reported_and_latencies_within_it_are_left_out(folder: Path) -> None:
+    campaign = with_bounds(folder, 0.25, 4.0, withheld=("p50",))
     ((subject, words),) = clock_notes(campaign)
     assert subject == "Clocks"
     assert "off by 0.25 to 4 ms" in words

@@ -1,4 +1,4 @@
-"""Records of results: those who write and those who read them share one type, and no key is lost or renamed."""
+"""Records of results: one type for writing and reading, and no key is lost or renamed."""
 
 import json
 from pathlib import Path
@@ -12,14 +12,14 @@ from analysis.records import CAMPAIGN_FILE, CampaignRecord, ExecutorMove, Measur
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"
 
 
-def written(record: Any) -> Any:
+def encoded(record: Any) -> Any:
     return json.loads(msgspec.json.encode(record))
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.glob("runs/*/run.json")), ids=lambda path: path.parent.name)
 def test_a_run_of_an_earlier_version_keeps_all_its_keys(path: Path) -> None:
     before = json.loads(path.read_text())
-    after = written(msgspec.json.decode(path.read_bytes(), type=RunRecord))
+    after = encoded(msgspec.json.decode(path.read_bytes(), type=RunRecord))
     assert after.pop("not_given") == []
     assert after.pop("traffic") is None
     assert after.pop("scheduler_name") is None
@@ -40,7 +40,7 @@ def test_a_run_of_an_earlier_version_keeps_all_its_keys(path: Path) -> None:
 
 def test_a_campaign_of_an_earlier_version_keeps_all_its_keys() -> None:
     text = (KEPT / CAMPAIGN_FILE).read_bytes()
-    assert written(msgspec.json.decode(text, type=CampaignRecord)) == {
+    assert encoded(msgspec.json.decode(text, type=CampaignRecord)) == {
         **json.loads(text),
         "results_version": 1,
         "clusters": {},
@@ -54,7 +54,7 @@ def test_keys_of_later_versions_are_ignored_at_every_level() -> None:
 
 
 def test_times_that_were_not_reached_are_left_out_and_other_unknown_values_are_null() -> None:
-    record = written(
+    record = encoded(
         RunRecord(
             status="skipped", workload="w", scheduler="s", repetition=1, times=Times(created_utc="now", stages_s={})
         )
@@ -64,7 +64,7 @@ def test_times_that_were_not_reached_are_left_out_and_other_unknown_values_are_n
     assert {"measured", "profiles", "gates", "placement"} <= {key for key, value in record.items() if value is None}
 
 
-def test_a_move_is_written_with_the_keys_of_what_became_of_it() -> None:
+def test_a_move_has_the_keys_of_its_outcome() -> None:
     moved = ExecutorMove(
         executor="a[0]",
         source="n1/0",
@@ -75,12 +75,12 @@ def test_a_move_is_written_with_the_keys_of_what_became_of_it() -> None:
         buffered_rows=0,
         cpu_ms=0.0,
     )
-    assert list(written(moved)) == [
+    assert list(encoded(moved)) == [
         *("executor", "from", "to", "at_s", "pause_s", "state_bytes", "buffered_rows", "cpu_ms"),
     ]
-    assert written(moved)["state_bytes"] == 0
+    assert encoded(moved)["state_bytes"] == 0
     abandoned = ExecutorMove(executor="a[0]", target="n2", at_s=1.0, abandoned="node n2 is lost")
-    assert list(written(abandoned)) == ["executor", "to", "at_s", "abandoned"]
+    assert list(encoded(abandoned)) == ["executor", "to", "at_s", "abandoned"]
 
 
 def test_text_of_nodes_is_printable() -> None:

@@ -11,7 +11,7 @@ from analysis.figures import KINDS, SLOT_KINDS
 
 pytestmark = [pytest.mark.sail, pytest.mark.browser, pytest.mark.long]
 
-QUIET = [
+CHROMIUM_OPTIONS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
@@ -23,24 +23,24 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM_OPTIONS)
         yield chromium
         chromium.close()
 
 
 class View:
-    """A page that was opened at a size and in a theme, with all that it asked for and complained about."""
+    """A page opened at a size and in a theme, with its requests and console messages."""
 
     def __init__(self, browser: Any, file: Path, size: tuple[int, int], theme: str) -> None:
         self.context = browser.new_context(
             viewport={"width": size[0], "height": size[1]}, color_scheme=theme, service_workers="block"
         )
         self.page = self.context.new_page()
-        self.asked: list[str] = []
-        self.complaints: list[str] = []
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda fault: self.complaints.append(str(fault)))
+        self.requests: list[str] = []
+        self.messages: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda fault: self.messages.append(str(fault)))
         self.page.goto(file.resolve().as_uri())
 
     def colour(self, selector: str, name: str = "background-color") -> str:
@@ -56,23 +56,23 @@ def view(browser: Any, small_report: Path, request: pytest.FixtureRequest) -> It
     opened.context.close()
 
 
-EVERY = [(size, theme) for size in (LAPTOP, PHONE) for theme in ("light", "dark")]
+ALL_VIEWS = [(size, theme) for size in (LAPTOP, PHONE) for theme in ("light", "dark")]
 
 
-@pytest.mark.parametrize("view", EVERY, indirect=True)
-def test_nothing_is_loaded_from_elsewhere_and_nothing_is_complained_of(view: View) -> None:
+@pytest.mark.parametrize("view", ALL_VIEWS, indirect=True)
+def test_nothing_remote_is_loaded_and_there_are_no_console_messages(view: View) -> None:
     view.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert [url for url in view.asked if not url.startswith(("file://", "data:"))] == []
-    assert len([url for url in view.asked if url.startswith("file://")]) == 1
-    assert view.complaints == []
+    assert [url for url in view.requests if not url.startswith(("file://", "data:"))] == []
+    assert len([url for url in view.requests if url.startswith("file://")]) == 1
+    assert view.messages == []
 
 
-@pytest.mark.parametrize("view", EVERY, indirect=True)
+@pytest.mark.parametrize("view", ALL_VIEWS, indirect=True)
 def test_the_page_never_scrolls_sideways_but_its_tables_may(view: View) -> None:
     view.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     width = view.page.viewport_size["width"]
     assert view.page.evaluate("document.documentElement.scrollWidth") <= width
-    # Nothing sticks out either, unless it lies in a box that scrolls.
+    # No element exceeds the width, unless it is in a box that scrolls.
     out = view.page.evaluate(
         """width => [...document.querySelectorAll('body *')]
              .filter(e => !e.closest('.scroll, pre') && e.getBoundingClientRect().right > width + 1)
@@ -86,15 +86,15 @@ def test_the_page_never_scrolls_sideways_but_its_tables_may(view: View) -> None:
     assert wide > 0
 
 
-@pytest.mark.parametrize("view", EVERY, indirect=True)
-def test_the_first_screen_shows_what_was_found(view: View) -> None:
+@pytest.mark.parametrize("view", ALL_VIEWS, indirect=True)
+def test_the_first_screen_shows_the_findings(view: View) -> None:
     tops = view.page.evaluate(
         "['.scroll', 'figure'].map(e => document.querySelector(`#found ${e}`).getBoundingClientRect().top)"
     )
     assert max(tops) < (600 if view.page.viewport_size["width"] == LAPTOP[0] else PHONE[1])
 
 
-@pytest.mark.parametrize("view", EVERY, indirect=True)
+@pytest.mark.parametrize("view", ALL_VIEWS, indirect=True)
 def test_names_of_rows_are_never_cut_within_a_word(view: View) -> None:
     cut = view.page.evaluate(
         r"""() => {
@@ -115,7 +115,7 @@ def test_names_of_rows_are_never_cut_within_a_word(view: View) -> None:
     assert cut == []
 
 
-@pytest.mark.parametrize("view", EVERY, indirect=True)
+@pytest.mark.parametrize("view", ALL_VIEWS, indirect=True)
 def test_no_figure_is_empty(view: View, small_report: Path) -> None:
     figures = view.page.evaluate(
         """[...document.querySelectorAll('figure svg')].map(svg => {
@@ -136,7 +136,7 @@ def test_no_figure_is_empty(view: View, small_report: Path) -> None:
     for figure in figures:
         assert figure["width"] > 280
         assert figure["height"] > 100
-        # At least a shape of each of the two schedulers, and the words around them.
+        # At least one shape per scheduler, and the texts of the axes.
         assert figure["drawn"] >= 2
         assert figure["text"] >= 6
         assert figure["outside"] == 0
@@ -144,29 +144,29 @@ def test_no_figure_is_empty(view: View, small_report: Path) -> None:
 
 
 def test_light_and_dark_differ_in_page_and_figures(browser: Any, small_report: Path) -> None:
-    seen = {}
+    colours = {}
     for theme in ("light", "dark"):
         view = View(browser, small_report / "index.html", LAPTOP, theme)
-        seen[theme] = (
+        colours[theme] = (
             view.colour("body"),
             view.colour("body", "color"),
             view.colour("figure svg .k-s0", "stroke"),
             view.colour("figure svg text", "fill"),
         )
         view.context.close()
-    assert all(light != dark for light, dark in zip(seen["light"], seen["dark"], strict=True))
-    assert seen["light"][2] == "rgb(11, 92, 214)"
+    assert all(light != dark for light, dark in zip(colours["light"], colours["dark"], strict=True))
+    assert colours["light"][2] == "rgb(11, 92, 214)"
 
 
-def test_a_figures_own_file_has_the_same_literal_colours_in_both_themes(browser: Any, small_report: Path) -> None:
+def test_a_figure_file_has_the_same_literal_colours_in_both_themes(browser: Any, small_report: Path) -> None:
     file = small_report / "figures" / "wordcount-throughput.svg"
-    grounds = []
+    colours = []
     for theme in ("light", "dark"):
         view = View(browser, file, LAPTOP, theme)
-        grounds.append((view.colour("svg rect", "fill"), view.colour("text", "fill")))
-        assert view.asked == [file.resolve().as_uri()]
+        colours.append((view.colour("svg rect", "fill"), view.colour("text", "fill")))
+        assert view.requests == [file.resolve().as_uri()]
         view.context.close()
-    assert grounds[0] == grounds[1] == ("rgb(254, 254, 254)", "rgb(90, 99, 110)")
+    assert colours[0] == colours[1] == ("rgb(254, 254, 254)", "rgb(90, 99, 110)")
 
 
 def test_tables_can_be_scrolled_with_the_keyboard_and_are_named(browser: Any, small_report: Path) -> None:

@@ -1,4 +1,4 @@
-"""Energy in the report: what was worked out by hand, whose joules they are, and what is not set beside what."""
+"""Energy in the report: values against worked examples, sources, and separation of modelled and measured energy."""
 
 import csv
 import json
@@ -29,8 +29,8 @@ def table(report: Path, name: str) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def built(folder: Path) -> str:
-    """The page of a campaign without what Spark makes, except for throughput."""
+def build_page(folder: Path) -> str:
+    """Build and return the page of a campaign with throughput as the only table from Spark."""
     campaign = load_campaign(folder)
     (folder / "report").mkdir()
     sinks = {
@@ -43,24 +43,24 @@ def built(folder: Path) -> str:
     sinks["worst_late_ms"] = None
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SPARK_COLUMNS}
     rows["components"] = [{"run": run.id, **sinks, "processed_tuples_per_s": 9000.0} for run in campaign.counted]
-    told: list[str] = []
-    page = build(campaign, rows, folder / "report", campaign.baseline(None), told.append)
-    assert told == ["comparing runs", *(f"drawing {label}" for label in campaign.workloads)]
+    progress: list[str] = []
+    page = build(campaign, rows, folder / "report", campaign.baseline(None), progress.append)
+    assert progress == ["comparing runs", *(f"drawing {label}" for label in campaign.workloads)]
     return page.read_text()
 
 
 @pytest.fixture(scope="module")
 def mixed(campaign_maker: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve repetitions measured by RAPL, except for the first two of each scheduler, which follow a model."""
+    """Twelve repetitions measured by RAPL, except for the first two of each scheduler, which are modelled."""
     modelled = [("wordcount", scheduler, k) for scheduler in ("even", "top-storm") for k in (1, 2)]
-    how: dict[str, Any] = {
+    shape: dict[str, Any] = {
         "workloads": ["wordcount"],
         "metered": ["wordcount"],
         "duration_s": 1.0,
         "empty_traces": True,
     }
     folder = tmp_path_factory.mktemp("mixed") / "c"
-    built(campaign_maker(folder, repetitions=12, modelled=modelled, **how))
+    build_page(campaign_maker(folder, repetitions=12, modelled=modelled, **shape))
     return folder / "report"
 
 
@@ -69,7 +69,7 @@ def tables_of(html: str) -> Iterator[str]:
 
 
 def check_sources(report: Path) -> None:
-    """No energy without its source, wherever it stands."""
+    """Check that every value of energy has a source in tables, figures and page."""
     for name, columns in COLUMNS.items():
         metered = [column for column in columns if ENERGY.search(column)]
         if metered:
@@ -98,14 +98,14 @@ def test_every_number_of_energy_has_its_source_when_there_are_several(mixed: Pat
 
 @pytest.mark.long
 @pytest.mark.sail
-def test_power_over_time_is_what_the_counters_went_up_by_once_per_machine(small_report: Path) -> None:
+def test_power_over_time_is_the_increase_of_the_counters_once_per_machine(small_report: Path) -> None:
     rows = [row for row in table(small_report, "power") if row["run"] == FIRST]
     # Five nodes are one machine: the meters of the first count. 40.25 W, nine tenths of it in the package.
     assert {row["node"] for row in rows} == {"n1"}
     for domain, share in (("package-0", 0.9), ("dram/package-0", 0.1)):
-        mine = {int(row["second"]): float(row["watts"]) for row in rows if row["domain"] == domain}
-        assert mine.keys() == {-1, 0, 1, 2, 3}
-        assert all(math.isclose(watts, 40.25 * share, rel_tol=1e-6) for watts in mine.values())
+        power = {int(row["second"]): float(row["watts"]) for row in rows if row["domain"] == domain}
+        assert power.keys() == {-1, 0, 1, 2, 3}
+        assert all(math.isclose(watts, 40.25 * share, rel_tol=1e-6) for watts in power.values())
 
 
 @pytest.mark.long
@@ -122,10 +122,10 @@ def test_a_step_that_is_missing_leaves_its_second_empty_and_the_run_without_ener
     (energy,) = (row for row in table(small_report, "energy") if row["run"] == MISSING)
     assert {energy[name] for name in ("joules", "joules_per_tuple", "watts", "idle_percent", "net_joules")} == {""}
     assert energy["reason"] == "package-0: a step is missing (reset)"
-    said = (small_report / "index.html").read_text()
-    assert "1 of 5 runs have no energy, which is not zero: package-0: a step is missing (reset)." in said
+    page = (small_report / "index.html").read_text()
+    assert "1 of 5 runs have no energy, which is not zero: package-0: a step is missing (reset)." in page
     assert (
-        "5 of 5 runs have no energy, which is not zero: n1: no energy source (no zone with an energy counter)." in said
+        "5 of 5 runs have no energy, which is not zero: n1: no energy source (no zone with an energy counter)." in page
     )
 
 
@@ -143,22 +143,22 @@ def test_consumers_add_up_to_gross_over_executors_transport_rest_and_idle(small_
     used = {name.removesuffix("s") if name == "executors" else name: share for name, share in CONSUMERS.items()}
     expected = {"idle": IDLE * gross} | {name: share * (1 - IDLE) * gross for name, share in used.items()}
     assert sums == pytest.approx(expected, rel=1e-6)
-    # 35 executors for four steps of 10 ms each; both domains have the same CPU time beside them.
+    # 35 executors for four steps of 10 ms each; both domains have the same CPU time.
     assert cpu["executor"] == pytest.approx(35 * 4 * 0.01)
 
 
 @pytest.mark.long
 @pytest.mark.sail
-def test_what_happened_to_a_node_is_marked_and_its_run_suspect_everywhere(small_report: Path) -> None:
+def test_an_event_of_a_node_is_marked_and_its_run_is_suspect_everywhere(small_report: Path) -> None:
     (moment,) = table(small_report, "moments")
     assert (moment["run"], moment["node"], moment["kind"]) == ("005-wordcount-even-r2", "n1", "cpu_throttled")
     assert float(moment["second"]) == pytest.approx(0.5, abs=0.01)
     for name in ("runs", "energy"):
         assert [row["run"] for row in table(small_report, name) if row["suspect"]] == ["005-wordcount-even-r2"]
     assert "throttled" in (small_report / "figures" / "wordcount-power.svg").read_text()
-    said = " ".join(re.sub(r"<[^>]*>", " ", (small_report / "index.html").read_text()).split())
-    assert "even · 2, suspect: cpu0: the core has throttled itself for heat 3 times 0.0045 0.0018" in said
-    assert "even, range, n = 2, 1 suspect" in said
+    text = " ".join(re.sub(r"<[^>]*>", " ", (small_report / "index.html").read_text()).split())
+    assert "even · 2, suspect: cpu0: the core has throttled itself for heat 3 times 0.0045 0.0018" in text
+    assert "even, range, n = 2, 1 suspect" in text
     figure = (small_report / "figures" / "wordcount-energy-rapl-dram-package-0-package-0.svg").read_text()
     # Of two runs one is hollow, gross and net.
     assert len(re.findall(r'<use[^>]*fill-opacity="0" [^>]*k-s0', figure)) == 2
@@ -196,7 +196,7 @@ def test_modelled_energy_is_never_ranked_beside_measured_energy(mixed: Path) -> 
     assert "energy is modelled, not measured, in 4 of 24 runs" in html
 
 
-def test_from_ten_repetitions_on_the_front_says_who_is_dominated_and_differences_are_by_hand(mixed: Path) -> None:
+def test_from_ten_repetitions_on_there_are_a_front_and_differences(mixed: Path) -> None:
     rows = {row["scheduler"]: row for row in table(mixed, "energy_front")}
     assert (rows["even"]["on_front"], rows["even"]["dominated_by"]) == ("false", "top-storm")
     assert (rows["top-storm"]["on_front"], rows["top-storm"]["dominated_by"]) == ("true", "")
@@ -209,18 +209,18 @@ def test_from_ten_repetitions_on_the_front_says_who_is_dominated_and_differences
 
 
 @pytest.mark.parametrize("doubt", ["suspect", "modelled", ""])
-def test_a_difference_in_energy_is_bold_only_when_nothing_else_can_be_its_cause(
+def test_a_difference_in_energy_is_bold_only_without_suspect_or_modelled_runs(
     doubt: str, campaign_maker: Maker, tmp_path: Path
 ) -> None:
     runs = [("wordcount", scheduler, k) for scheduler in ("even", "top-storm") for k in range(1, 11)]
-    how: dict[str, Any] = {
+    shape: dict[str, Any] = {
         "workloads": ["wordcount"],
         "repetitions": 10,
         "metered": ["wordcount"],
         "duration_s": 1.0,
         "empty_traces": True,
     }
-    html = built(campaign_maker(tmp_path / "c", **how, **({doubt: runs} if doubt else {})))
+    html = build_page(campaign_maker(tmp_path / "c", **shape, **({doubt: runs} if doubt else {})))
     (part,) = (part for part in tables_of(html.split('id="wordcount-energy"')[1]) if "−0.00111" in part)
     assert ('clear">−' in part) is (not doubt)
     (gross,) = (r for r in table(tmp_path / "c/report", "energy_differences") if r["metric"] == "joules_per_tuple")
@@ -237,7 +237,7 @@ def test_runs_with_other_domains_are_not_compared(campaign_maker: Maker, tmp_pat
     domains = document["measured"]["energy"]["machines"][0]["domains"]
     document["measured"]["energy"]["machines"][0]["domains"] = [d for d in domains if d["role"] == "package"]
     path.write_text(json.dumps(document))
-    html = built(folder)
+    html = build_page(folder)
     n = {(r["domains"], r["scheduler"]): r["n"] for r in table(folder / "report", "energy_comparison")}
     assert n == {
         ("package-0", "even"): "1",
@@ -247,10 +247,10 @@ def test_runs_with_other_domains_are_not_compared(campaign_maker: Maker, tmp_pat
     assert "These are not compared with one another" in html
 
 
-def test_a_campaign_that_did_not_ask_for_energy_says_so(campaign_maker: Maker, tmp_path: Path) -> None:
+def test_a_campaign_without_the_power_sensor_has_a_note(campaign_maker: Maker, tmp_path: Path) -> None:
     folder = campaign_maker(tmp_path / "c", workloads=["wordcount"], repetitions=1, duration_s=1.0)
     for path in folder.glob("runs/*/run.json"):
         document = json.loads(path.read_text())
         document["measured"]["energy"] = None
         path.write_text(json.dumps(document))
-    assert "the sensor power was not asked for: energy is missing in this report, it is not zero." in built(folder)
+    assert "the sensor power was not asked for: energy is missing in this report, it is not zero." in build_page(folder)

@@ -1,4 +1,4 @@
-"""The job as a process: plain spark-submit, the command, what it says when something is missing, and its end."""
+"""The job as a process: plain spark-submit, the command, its error messages, and how it ends."""
 
 import csv
 import os
@@ -47,9 +47,9 @@ def test_plain_spark_submit_gives_intervals_from_ten_repetitions_on(large_campai
     submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
     job = ROOT / "analysis" / "jobs" / "report.py"
     report = tmp_path / "elsewhere" / "report"
-    asked = ["--campaign", str(large_campaign), "--output", str(report), "--baseline", "top-storm", "--pdf"]
-    done = subprocess.run([submit, job, *asked], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    arguments = ["--campaign", str(large_campaign), "--output", str(report), "--baseline", "top-storm", "--pdf"]
+    process = subprocess.run([submit, job, *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-2000:]
     assert (report / "index.html").is_file()
     assert not (large_campaign / "report").exists()
     files = sorted(path.name for path in (report / "figures").iterdir())
@@ -58,11 +58,11 @@ def test_plain_spark_submit_gives_intervals_from_ten_repetitions_on(large_campai
     assert files == sorted([*svgs, *(f"{name.removesuffix('.svg')}.pdf" for name in svgs)])
 
     runs = table(report, "runs")
-    of = {
+    latencies = {
         scheduler: {int(r["repetition"]): float(r["latency_p99_ms"]) for r in runs if r["scheduler"] == scheduler}
         for scheduler in ("even", "top-storm")
     }
-    median = median_interval(list(of["even"].values()), "wordcount", "even", "latency_p99_ms")
+    median = median_interval(list(latencies["even"].values()), "wordcount", "even", "latency_p99_ms")
     assert median is not None
     cells = {(row["scheduler"], row["metric"]): row for row in table(report, "comparison")}
     cell = cells["even", "latency_p99_ms"]
@@ -71,16 +71,18 @@ def test_plain_spark_submit_gives_intervals_from_ten_repetitions_on(large_campai
     )
     differences = {(row["scheduler"], row["metric"]): row for row in table(report, "differences")}
     assert {scheduler for scheduler, _ in differences} == {"even"}
-    expected = paired_difference(of["even"], of["top-storm"], "wordcount", "even", "top-storm", "latency_p99_ms")
+    expected = paired_difference(
+        latencies["even"], latencies["top-storm"], "wordcount", "even", "top-storm", "latency_p99_ms"
+    )
     assert expected is not None
     row = differences["even", "latency_p99_ms"]
     assert (row["pairs"], row["baseline"], row["excludes_zero"]) == ("10", "top-storm", "true")
     assert [float(row[k]) for k in ("median_difference", "low", "high")] == pytest.approx(
         [expected.estimate, expected.low, expected.high]
     )
-    said = (report / "index.html").read_text()
-    assert "Difference to top-storm, paired by repetition" in said
-    assert "95 %" in said
+    html = (report / "index.html").read_text()
+    assert "Difference to top-storm, paired by repetition" in html
+    assert "95 %" in html
 
 
 @pytest.mark.sail
@@ -94,15 +96,15 @@ def test_two_reports_of_one_campaign_are_the_same_to_the_byte(small_campaign: Pa
 
 @pytest.mark.sail
 @pytest.mark.long
-def test_an_interval_that_is_over_when_it_begins_has_no_rates_and_breaks_no_report(tiny: Path) -> None:
-    """An input ends right behind the warm-up: processes note both ends of the interval within their clocks' grain."""
+def test_an_empty_interval_has_no_rates_and_does_not_break_the_report(tiny: Path) -> None:
+    """The input ends right after the warm-up: both ends of the interval have the same time within clock resolution."""
     for path in tiny.glob("runs/*/traces/event.parquet"):
         events = pyarrow.parquet.read_table(path)
         rows = events.to_pylist()
-        begun = {(row["node"], row["worker"]): row["t_ns"] for row in rows if row["kind"] == "measure_start"}
+        started = {(row["node"], row["worker"]): row["t_ns"] for row in rows if row["kind"] == "measure_start"}
         for row in rows:
             if row["kind"] == "measure_end":
-                row["t_ns"] = begun[row["node"], row["worker"]]
+                row["t_ns"] = started[row["node"], row["worker"]]
         pyarrow.parquet.write_table(pa.Table.from_pylist(rows, events.schema), path)
     render(tiny, engine="sail")
     for row in table(tiny / "report", "runs"):
@@ -151,22 +153,22 @@ def test_a_wrong_folder_or_baseline_is_found_before_anything_starts(
 
 @pytest.fixture
 def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put a script in the place of Spark's own spark-submit."""
+    """Return a function that replaces spark-submit by a script."""
     home = tmp_path / "spark"
     (home / "bin").mkdir(parents=True)
     homes = {"JAVA_HOME": str(tmp_path / "java"), "SPARK_HOME": str(home)}
     monkeypatch.setattr(submit_module, "spark_environment", lambda: dict(os.environ) | homes)
 
-    def put(script: str) -> None:
+    def write(script: str) -> None:
         path = home / "bin" / "spark-submit"
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
-    return put
+    return write
 
 
 @pytest.mark.parametrize(("status", "kind"), [(2, InputError), (3, UnfitError)])
-def test_the_jobs_own_complaint_becomes_the_commands(
+def test_an_error_message_of_the_job_becomes_that_of_the_command(
     status: int, kind: type[Exception], tiny: Path, submit: Callable[[str], None]
 ) -> None:
     submit(f"echo noise; echo 'millrace: a.parquet: cannot be written'; exit {status}")
@@ -175,9 +177,7 @@ def test_the_jobs_own_complaint_becomes_the_commands(
     assert not (tiny / "report.log").exists()
 
 
-def test_when_the_job_fails_its_output_is_kept_and_the_older_report_too(
-    tiny: Path, submit: Callable[[str], None]
-) -> None:
+def test_when_the_job_fails_its_output_and_the_older_report_are_kept(tiny: Path, submit: Callable[[str], None]) -> None:
     (tiny / "report").mkdir()
     (tiny / "report" / "index.html").write_text("older")
     submit("echo 'report: starting'; echo 'java.lang.OutOfMemoryError' >&2; exit 1")
@@ -187,24 +187,24 @@ def test_when_the_job_fails_its_output_is_kept_and_the_older_report_too(
     assert (tiny / "report" / "index.html").read_text() == "older"
 
 
-def test_spark_is_told_the_master_the_job_and_named_arguments(tiny: Path, submit: Callable[[str], None]) -> None:
+def test_spark_submit_gets_the_master_the_job_and_named_arguments(tiny: Path, submit: Callable[[str], None]) -> None:
     submit('printf "%s\\n" "$@" "$SPARK_LOCAL_IP" > "$SPARK_HOME/said"')
     home = Path(submit_module.spark_environment()["SPARK_HOME"])  # type: ignore[call-arg]
     assert render(tiny, master="spark://h:7077", baseline="even") == tiny / "report" / "index.html"
-    said = (home / "said").read_text().splitlines()
-    assert said[:2] == ["--master", "spark://h:7077"]
-    assert said[-7:] == [
+    arguments = (home / "said").read_text().splitlines()
+    assert arguments[:2] == ["--master", "spark://h:7077"]
+    assert arguments[-7:] == [
         *("--campaign", str(tiny.resolve()), "--output", str(tiny.resolve() / "report")),
         *("--baseline", "even"),
         os.environ.get("SPARK_LOCAL_IP", ""),
     ]
     render(tiny)
-    said = (home / "said").read_text().splitlines()
-    assert (said[1], said[-1]) == ("local[*]", "127.0.0.1")
+    arguments = (home / "said").read_text().splitlines()
+    assert (arguments[1], arguments[-1]) == ("local[*]", "127.0.0.1")
 
 
 @pytest.mark.parametrize("master", ["local[x]", "sprak://h:7077", "h:7077", ""])
-def test_what_is_no_master_is_refused_before_anything_starts(
+def test_an_invalid_master_is_refused_before_anything_starts(
     master: str, tiny: Path, submit: Callable[[str], None]
 ) -> None:
     submit("exit 0")
@@ -214,7 +214,7 @@ def test_what_is_no_master_is_refused_before_anything_starts(
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_spark_that_does_not_start_is_a_machine_that_cannot_do_it(tiny: Path) -> None:
+def test_a_spark_that_does_not_start_is_an_unfit_machine(tiny: Path) -> None:
     with pytest.raises(UnfitError, match=r"^Spark does not start: .*0 threads"):
         render(tiny, master="local[0]")
     assert not (tiny / "report").exists()
@@ -233,12 +233,12 @@ def test_nothing_is_left_when_the_command_is_killed_or_interrupted(number: signa
     for line in process.stderr:
         if "reading marks" in line:
             break
-    others = psutil.Process(process.pid).children(recursive=True)
-    assert {"java", "python"} <= {p.name().rstrip("0123456789.") for p in others}
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert {"java", "python"} <= {p.name().rstrip("0123456789.") for p in children}
     process.send_signal(number)
     assert process.wait(30) == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     process.stderr.close()
-    _, alive = psutil.wait_procs(others, timeout=20)
+    _, alive = psutil.wait_procs(children, timeout=20)
     assert alive == []
     deadline = time.monotonic() + 10
     while leftovers(tiny) and time.monotonic() < deadline:

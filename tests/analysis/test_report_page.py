@@ -1,4 +1,4 @@
-"""The page: what it says of what was real, that nothing is loaded from elsewhere, and that names cannot break it."""
+"""The page: findings and fidelity, no external resources, and hostile names."""
 
 import csv
 import json
@@ -19,11 +19,11 @@ from analysis.summary import SPARK_COLUMNS, tidy
 from inventory.documents import dump_json
 
 Maker = Callable[..., Path]
-TEN: Mapping[str, Any] = {"workloads": ["exclamation"], "repetitions": 10, "duration_s": 1.0, "empty_traces": True}
+SHAPE: Mapping[str, Any] = {"workloads": ["exclamation"], "repetitions": 10, "duration_s": 1.0, "empty_traces": True}
 
 
 class Reader(HTMLParser):
-    """Collects what a browser would load, ids, links and text; notices tags that do not match."""
+    """Parser that collects loaded resources, ids, links and text, and fails at tags that do not match."""
 
     VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
 
@@ -65,14 +65,14 @@ class Reader(HTMLParser):
             self.text.append(data)
 
     @property
-    def said(self) -> str:
+    def words(self) -> str:
         return " ".join(" ".join(self.text).split())
 
 
 def check_self_contained(html: str) -> Reader:
     reader = Reader(html)
     assert reader.open == []
-    assert reader.loads == ["data:,"]  # the icon, which browsers would ask a server for otherwise
+    assert reader.loads == ["data:,"]  # the icon, which browsers would otherwise request from a server
     assert not reader.tags & {"script", "iframe", "object", "embed", "img", "base"}
     assert not re.search(r"url\((?!#)|@import|@font-face", html)
     assert len(reader.ids) == len(set(reader.ids))
@@ -87,91 +87,91 @@ def page(small_report: Path) -> Reader:
 
 @pytest.mark.long
 @pytest.mark.sail
-def test_the_page_is_whole_by_itself(small_report: Path) -> None:
+def test_the_page_is_self_contained(small_report: Path) -> None:
     html = (small_report / "index.html").read_text()
     reader = check_self_contained(html)
     assert html.startswith("<!doctype html>")
     assert {"wordcount", "exclamation", "verification", "excluded", "traces", "reproduce"} <= set(reader.ids)
-    # One of what was found, six and two of time slots for each workload, and four of energy for the one with meters.
+    # One of findings, six and two of time slots per workload, and four of energy for the metered workload.
     assert html.count("<figure>") == 22
 
 
 @pytest.mark.long
 @pytest.mark.sail
-def test_findings_come_first_then_how_sure_they_are_and_what_was_real_after_the_results(page: Reader) -> None:
-    said = page.said
+def test_findings_come_first_then_their_certainty_then_results_and_fidelity(page: Reader) -> None:
+    text = page.words
     headings = ["What was found", "How sure this is", "Every run, and the range", "What is real here, and what is not"]
-    places = [said.rindex(heading) for heading in (*headings, "Verification")]
+    places = [text.rindex(heading) for heading in (*headings, "Verification")]
     assert places == sorted(places)
     fidelity = fidelity_of(1)
-    assert said.index(fidelity.cluster) < said.index("What was found")
+    assert text.index(fidelity.cluster) < text.index("What was found")
     for sentence in (*fidelity.real, *fidelity.emulated, *fidelity.absent):
-        assert places[3] < said.index(sentence) < places[4]
+        assert places[3] < text.index(sentence) < places[4]
     # Medians, ranges, and the change against the baseline.
-    found = said[places[0] : places[1]]
+    found = text[places[0] : places[1]]
     assert re.search(r"even n = 2, 1 suspect 8.9\d\d \[", found)
     assert re.search(
         r"load\) n = 3 8.9\d\d \[[^]]*\] −0\.\d.% CV .* 3.2\d\d \[[^]]*\] −59.% CV \d\.\d % All pairs", found
     )
-    assert "(A/A): not measured" in said[places[1] : places[2]]
-    assert "measured by rapl in 4 of 10 runs; missing in 6, where it is not zero" in said
-    assert "1 of 10 runs are suspect" in said
-    assert "in 1 of 10 runs the sources fell behind their schedule" in said
-    assert "003-exclamation-even-r1" in said
-    assert "all 5 node agents together used 0.02 cores" in said
-    assert "Invented CPU 3000" in said
-    assert "Millrace 0.1.0, commit 0123456789ab with uncommitted changes" in said
+    assert "(A/A): not measured" in text[places[1] : places[2]]
+    assert "measured by rapl in 4 of 10 runs; missing in 6, where it is not zero" in text
+    assert "1 of 10 runs are suspect" in text
+    assert "in 1 of 10 runs the sources fell behind their schedule" in text
+    assert "003-exclamation-even-r1" in text
+    assert "all 5 node agents together used 0.02 cores" in text
+    assert "Invented CPU 3000" in text
+    assert "Millrace 0.1.0, commit 0123456789ab with uncommitted changes" in text
 
 
 @pytest.mark.long
 @pytest.mark.sail
 def test_below_ten_repetitions_the_page_names_no_winner(page: Reader) -> None:
-    said = page.said
-    assert "every run is shown with the range over the runs; no interval is inferred and no winner is named" in said
-    assert "even, range, n = 2" in said
-    assert "top-storm (not given: traffic, load) , range, n = 3" in said
-    assert not re.search(r"\b(faster|slower|better|best|worse|wins|beats)\b", said)
-    assert "95 %" not in said
+    text = page.words
+    assert "every run is shown with the range over the runs; no interval is inferred and no winner is named" in text
+    assert "even, range, n = 2" in text
+    assert "top-storm (not given: traffic, load) , range, n = 3" in text
+    assert not re.search(r"\b(faster|slower|better|best|worse|wins|beats)\b", text)
+    assert "95 %" not in text
 
 
 @pytest.mark.long
 @pytest.mark.sail
-def test_what_a_scheduler_was_not_given_stands_beside_its_name(page: Reader, small_report: Path) -> None:
-    assert "top-storm would use observed traffic, observed loads: none was given" in page.said
-    assert "top-storm (not given: traffic, load) 2 nodes, 5 workers" in page.said
-    assert "even (not given" not in page.said
+def test_missing_inputs_of_a_scheduler_are_listed_with_its_name(page: Reader, small_report: Path) -> None:
+    assert "top-storm would use observed traffic, observed loads: none was given" in page.words
+    assert "top-storm (not given: traffic, load) 2 nodes, 5 workers" in page.words
+    assert "even (not given" not in page.words
     with (small_report / "tables" / "runs.csv").open() as file:
-        lacking = {(row["scheduler"], row["not_given"]) for row in csv.DictReader(file)}
-    assert lacking == {("even", ""), ("top-storm", "traffic, load")}
+        missing = {(row["scheduler"], row["not_given"]) for row in csv.DictReader(file)}
+    assert missing == {("even", ""), ("top-storm", "traffic, load")}
 
 
 @pytest.mark.long
 @pytest.mark.sail
 def test_runs_that_do_not_count_are_listed_with_their_reasons(page: Reader) -> None:
-    said = page.said
-    assert "10 of 12 runs count" in said
-    assert "008-exclamation-top-storm-r2 failed worker n2/0 ended with signal 9" in said
-    assert "009-wordcount-even-r3 ok wrong answer: ('the',) = (3,), the reference has (4,)" in said
-    assert said.count("equals the reference") == 10
-    assert said.count("differs from the reference") == 1
+    text = page.words
+    assert "10 of 12 runs count" in text
+    assert "008-exclamation-top-storm-r2 failed worker n2/0 ended with signal 9" in text
+    assert "009-wordcount-even-r3 ok wrong answer: ('the',) = (3,), the reference has (4,)" in text
+    assert text.count("equals the reference") == 10
+    assert text.count("differs from the reference") == 1
 
 
 @pytest.mark.long
 @pytest.mark.sail
-def test_placements_ackers_traces_and_the_way_to_reproduce_are_there(page: Reader) -> None:
-    said = page.said
-    # Seven executors on every worker; the first of even's holds these.
-    assert "n1 / 0 0, 5 4, 9, 14 1, 6 7" in said
-    assert "Why the ackers are idle" in said
-    assert 'pq.read_table("runs/001-wordcount-even-r1/traces/throughput.parquet")' in said
-    assert "git checkout 0123456789abcdef0123456789abcdef01234567" in said
-    assert "millrace run agenda.yaml" in said
-    assert "seed: 7" in said
-    assert "input text 11 452 records, invented words" in said
+def test_the_page_has_placements_ackers_traces_and_reproduction(page: Reader) -> None:
+    text = page.words
+    # Every worker has seven executors; the first one of `even` has these.
+    assert "n1 / 0 0, 5 4, 9, 14 1, 6 7" in text
+    assert "Why the ackers are idle" in text
+    assert 'pq.read_table("runs/001-wordcount-even-r1/traces/throughput.parquet")' in text
+    assert "git checkout 0123456789abcdef0123456789abcdef01234567" in text
+    assert "millrace run agenda.yaml" in text
+    assert "seed: 7" in text
+    assert "input text 11 452 records, invented words" in text
 
 
-def built(folder: Path, tables: dict[str, list[dict[str, object]]] | None = None) -> str:
-    """The page of a campaign without Spark, from no rows where none are given."""
+def build_page(folder: Path, tables: dict[str, list[dict[str, object]]] | None = None) -> str:
+    """Build and return the page of a campaign without Spark; tables that are not given are empty."""
     campaign = load_campaign(folder)
     target = folder / "report"
     target.mkdir()
@@ -181,32 +181,32 @@ def built(folder: Path, tables: dict[str, list[dict[str, object]]] | None = None
 
 @pytest.mark.long
 @pytest.mark.sail
-def test_saturated_sources_are_said_to_be_the_limit_and_not_the_scheduler(page: Reader) -> None:
-    said = page.said
-    assert "sources saturated in 1 of 10 runs" in said
-    assert "Those runs do not rank schedulers at this rate" in said
+def test_saturated_sources_are_reported_as_the_limit(page: Reader) -> None:
+    text = page.words
+    assert "sources saturated in 1 of 10 runs" in text
+    assert "Those runs do not rank schedulers at this rate" in text
     assert re.search(
-        r"even : in 1 of 3 runs the sources fell behind: [56].\d{3} tuples/s were due, [34].\d{3} were emitted", said
+        r"even : in 1 of 3 runs the sources fell behind: [56].\d{3} tuples/s were due, [34].\d{3} were emitted", text
     )
     assert re.search(
-        r"the latest one 1\.\d+ s after its time\. They waited for the topology 7[3-7] % of the time: under", said
+        r"the latest one 1\.\d+ s after its time\. They waited for the topology 7[3-7] % of the time: under", text
     )
-    assert said.count("fell behind:") == 1
-    assert "even, range, n = 3, 1 saturated" in said
-    assert said.count("exact, saturated") == 1
+    assert text.count("fell behind:") == 1
+    assert "even, range, n = 3, 1 saturated" in text
+    assert text.count("exact, saturated") == 1
 
 
 @pytest.mark.long
 @pytest.mark.sail
 def test_time_slots_have_a_table_where_runs_follow_a_schedule(page: Reader) -> None:
-    (wordcount, exclamation) = page.said.split("Time slots Of runs that follow a communication schedule")[1:]
+    (wordcount, exclamation) = page.words.split("Time slots Of runs that follow a communication schedule")[1:]
     for part in (wordcount, exclamation):
         (row,) = re.findall(r"fullest outbox (\S+) (\d+) (\d+) (\S+) ", part)
         assert row == ("top-storm", "800", "200", "5.000")
 
 
 def measured_rows(folder: Path, late: set[str]) -> dict[str, list[dict[str, object]]]:
-    """Tables of a campaign whose runs differ in what left the sources: half of what was due in runs of `late`."""
+    """Return tables whose sources emitted all that was due, or half of it in runs of `late`."""
     names = sorted(path.name for path in (folder / "runs").iterdir())
     common = {"processed_tuples_per_s": 0.0, "executors": 2}
     return {
@@ -230,44 +230,44 @@ def measured_rows(folder: Path, late: set[str]) -> dict[str, list[dict[str, obje
 
 @pytest.mark.parametrize("saturated", [False, True])
 def test_a_difference_to_saturated_runs_is_never_bold(campaign_maker: Maker, tmp_path: Path, saturated: bool) -> None:
-    behind = [("exclamation", "top-storm", k) for k in range(1, 11)]
+    top_storm_runs = [("exclamation", "top-storm", k) for k in range(1, 11)]
     folder = campaign_maker(
         tmp_path / "c",
         workloads=["exclamation"],
         repetitions=10,
         duration_s=1.0,
-        saturated=behind if saturated else [],
+        saturated=top_storm_runs if saturated else [],
     )
     late = {path.name for path in (folder / "runs").iterdir() if "top-storm" in path.name}
-    html = built(folder, measured_rows(folder, late))
+    html = build_page(folder, measured_rows(folder, late))
     with (folder / "report/tables/differences.csv").open(newline="") as file:
         emitted = next(row for row in csv.DictReader(file) if row["metric"] == "source_tuples_per_s")
-    # The interval is what it is; what is not said is that it is the scheduler's doing.
+    # The interval is reported, but it is not attributed to the scheduler.
     assert (emitted["median_difference"], emitted["excludes_zero"]) == ("-500.0", "true")
     assert emitted["saturated"] == ("10" if saturated else "0")
     assert ('clear">' in html) is not saturated
-    said = check_self_contained(html).said
-    assert ("top-storm, saturated" in said) is saturated
-    assert ("90 % of the time: under this placement it took no more" in said) is saturated
+    text = check_self_contained(html).words
+    assert ("top-storm, saturated" in text) is saturated
+    assert ("90 % of the time: under this placement it took no more" in text) is saturated
 
 
 @pytest.mark.parametrize("has_schedule", [True, False])
-def test_what_was_asked_for_is_never_bold_as_if_it_were_found(
+def test_a_difference_in_the_requested_rate_is_never_bold(
     campaign_maker: Maker, tmp_path: Path, has_schedule: bool
 ) -> None:
-    folder = campaign_maker(tmp_path / "c", **TEN)
+    folder = campaign_maker(tmp_path / "c", **SHAPE)
     tables = measured_rows(folder, {path.name for path in (folder / "runs").iterdir() if "top-storm" in path.name})
     for row in tables["components"]:
         row["worst_late_ms"] = None
         row["due_tuples_per_s"] = row["emitted_tuples_per_s"] if has_schedule else None
-    html = built(folder, tables)
+    html = build_page(folder, tables)
     (part,) = re.findall(r"<h3>Difference to even.*?</table>", html, re.DOTALL)
-    # Without a schedule what sources emit is what the placement let them.
+    # Without a schedule, the rate of sources depends on the placement.
     assert re.findall(r'class="([^"]*)">−500 ', part) == (["edge", ""] if has_schedule else [" clear"])
 
 
-def test_what_only_the_order_of_adding_has_left_is_no_difference(campaign_maker: Maker, tmp_path: Path) -> None:
-    folder = campaign_maker(tmp_path / "c", **TEN)
+def test_rounding_errors_of_sums_are_no_difference(campaign_maker: Maker, tmp_path: Path) -> None:
+    folder = campaign_maker(tmp_path / "c", **SHAPE)
     late = {path.name for path in (folder / "runs").iterdir() if "top-storm" in path.name}
     tables = measured_rows(folder, set())
     for row in tables["busy"]:
@@ -277,7 +277,7 @@ def test_what_only_the_order_of_adding_has_left_is_no_difference(campaign_maker:
         {"run": row["run"], "node": "n1", "scope": "worker", "shared": False, "cores": row["busy_cores"]}
         for row in tables["busy"]
     ]
-    html = built(folder, tables)
+    html = build_page(folder, tables)
     assert re.findall('clear">([^<]*)<', html) == ["−3 [−3, −3]"]  # nodes used
     assert not re.search(r"[0-9]e-1[0-9]|−0\.000 ", html)
     rows = [row for path in (folder / "report/tables").glob("*.csv") for row in csv.DictReader(path.open(newline=""))]
@@ -289,7 +289,7 @@ def test_what_only_the_order_of_adding_has_left_is_no_difference(campaign_maker:
 HOSTILE = "=cmd()\x1b]0;title\x07\r\n\x9b2J\u202e$\\frac{$<b>"
 
 
-def test_names_of_others_steer_no_terminal_break_no_figure_and_are_no_formulas(
+def test_hostile_names_are_harmless_in_terminals_figures_and_spreadsheets(
     campaign_maker: Maker, tmp_path: Path
 ) -> None:
     folder = campaign_maker(
@@ -297,7 +297,7 @@ def test_names_of_others_steer_no_terminal_break_no_figure_and_are_no_formulas(
     )
     for path in [folder / "campaign.json", *folder.glob("runs/*/run.json")]:
         text = path.read_text()
-        text = text.replace('"top-storm"', json.dumps("=\x1b$\\x$<b>"))  # short, as names in figures have to be
+        text = text.replace('"top-storm"', json.dumps("=\x1b$\\x$<b>"))  # names in figures have to be short
         for name in ("n1", "invented words", "exclamation", "Invented CPU 3000"):
             text = text.replace(f'"{name}"', json.dumps(HOSTILE + name))
         path.write_text(text)
@@ -309,7 +309,7 @@ def test_names_of_others_steer_no_terminal_break_no_figure_and_are_no_formulas(
             {"run": run, "kind": "sensor_failed", "subject": HOSTILE, "times": 1, "mean_value": 0.0, "detail": HOSTILE}
         ],
     }
-    html = built(folder, {name: tidy(name, rows) for name, rows in tables.items()})
+    html = build_page(folder, {name: tidy(name, rows) for name, rows in tables.items()})
     check_self_contained(html)
     for path in (path for path in (folder / "report").rglob("*") if path.is_file()):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", path.read_text(encoding="utf-8")), path
@@ -330,8 +330,8 @@ def test_a_run_whose_folder_has_a_hostile_name_is_listed_and_does_not_count(
     folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1)
     first = min((folder / "runs").iterdir())
     first.rename(first.with_name(first.name + "\x1b[2J"))
-    said = check_self_contained(built(folder)).said
-    assert f"{first.name}\\x1b[2J incomplete its folder's name holds characters that cannot be shown" in said
+    text = check_self_contained(build_page(folder)).words
+    assert f"{first.name}\\x1b[2J incomplete its folder's name holds characters that cannot be shown" in text
 
 
 @pytest.mark.parametrize(
@@ -360,41 +360,41 @@ def test_rates_in_words(rate: object, words: str) -> None:
 
 
 def test_a_campaign_of_failures_still_has_a_page(campaign_maker: Maker, tmp_path: Path) -> None:
-    every = {("exclamation", scheduler, 1): "worker n1/0 ended with signal 9" for scheduler in ("even", "top-storm")}
-    folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1, failed=every)
-    reader = check_self_contained(built(folder))
-    assert "0 of 2 runs count" in reader.said
-    assert "No run of this campaign counts" in reader.said
-    assert reader.said.count("ended with signal 9") == 2
+    failed = {("exclamation", scheduler, 1): "worker n1/0 ended with signal 9" for scheduler in ("even", "top-storm")}
+    folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1, failed=failed)
+    reader = check_self_contained(build_page(folder))
+    assert "0 of 2 runs count" in reader.words
+    assert "No run of this campaign counts" in reader.words
+    assert reader.words.count("ended with signal 9") == 2
     assert sorted(p.stem for p in (folder / "report" / "tables").iterdir()) == sorted(COLUMNS)
     assert list((folder / "report" / "figures").iterdir()) == []
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_the_head_has_the_false_positive_rate_of_the_testbed(
+def test_the_page_has_the_false_positive_rate_of_the_testbed(
     campaign_maker: Maker, tmp_path: Path, is_known: bool
 ) -> None:
     folder = campaign_maker(tmp_path / "c", workloads=["wordcount"], repetitions=1, duration_s=1.0)
     rate = FalsePositives(rate=0.042, low=0.01, high=0.096, comparisons=48, repetitions=20, date="2026-11-23")
     if is_known:
         (folder / AA_FILE).write_text(dump_json(rate))
-    said = check_self_contained(built(folder)).said
+    text = check_self_contained(build_page(folder)).words
     shown = "4.2 % [1.0, 9.6] of 48 comparisons over 20 repetitions, 2026-11-23" if is_known else "not measured"
-    assert f"false positives of this testbed (A/A): {shown}" in said
-    assert said.index("A/A") < said.index("What is real here, and what is not")
+    assert f"false positives of this testbed (A/A): {shown}" in text
+    assert text.index("A/A") < text.index("What is real here, and what is not")
 
 
 def test_names_and_reasons_are_shown_as_text(campaign_maker: Maker, tmp_path: Path) -> None:
-    nasty = "<script>alert('&amp;')</script> {{ 7 * 7 }}"
+    markup = "<script>alert('&amp;')</script> {{ 7 * 7 }}"
     folder = campaign_maker(
         tmp_path / "c",
         workloads=["exclamation"],
         repetitions=1,
-        failed={("exclamation", s, 1): nasty for s in ("even", "top-storm")},
+        failed={("exclamation", s, 1): markup for s in ("even", "top-storm")},
     )
     document = json.loads((folder / "campaign.json").read_text())
-    document["agenda"]["name"] = nasty
+    document["agenda"]["name"] = markup
     (folder / "campaign.json").write_text(json.dumps(document))
-    html = built(folder)
-    assert nasty in check_self_contained(html).said
+    html = build_page(folder)
+    assert markup in check_self_contained(html).words
     assert "<script" not in html

@@ -18,8 +18,8 @@ Row = dict[str, Any]
 pytestmark = [pytest.mark.sail, pytest.mark.long]
 
 
-class Fidelity:
-    """Plain Python over one run's traces."""
+class ReferenceTables:
+    """Tables of one run, computed in plain Python from its traces."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Fidelity:
         return found
 
     def parts(self, table: str, key: Iterable[str], longest: int | None = None) -> Iterable[tuple[Row, int, int, int]]:
-        """Rows with the time they cover, cut at the measured interval: (row, covered ns, inside ns, interval ns)."""
+        """Yield (row, covered ns, part in the measured interval in ns, interval ns)."""
         last: dict[tuple[Any, ...], int] = {}
         times = json.loads((self.folder / "run.json").read_text())["times"]
         lead = times["measure_start_ns"] - times["source_start_ns"]
@@ -70,18 +70,18 @@ def table(report: Path, name: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def truths(small_campaign: Path) -> Mapping[str, Fidelity]:
-    """Of the runs that count: all but the failed one and the one with the wrong answer."""
+def truths(small_campaign: Path) -> Mapping[str, ReferenceTables]:
+    """Reference tables of the runs that count: all but the failed one and the one with the wrong answer."""
     names = sorted(p.name for p in (small_campaign / "runs").iterdir())
-    return {n: Fidelity(small_campaign / "runs" / n) for n in names if not n.startswith(("008", "009"))}
+    return {n: ReferenceTables(small_campaign / "runs" / n) for n in names if not n.startswith(("008", "009"))}
 
 
-def close(got: str, expected: float) -> bool:
-    return math.isclose(float(got), expected, rel_tol=1e-7, abs_tol=1e-9)
+def close(value: str, expected: float) -> bool:
+    return math.isclose(float(value), expected, rel_tol=1e-7, abs_tol=1e-9)
 
 
-def test_every_run_is_listed_and_only_good_ones_have_figures(
-    small_report: Path, truths: Mapping[str, Fidelity]
+def test_every_run_is_listed_and_only_those_that_count_have_figures(
+    small_report: Path, truths: Mapping[str, ReferenceTables]
 ) -> None:
     runs = table(small_report, "runs")
     assert len(runs) == 12
@@ -96,16 +96,16 @@ def test_every_run_is_listed_and_only_good_ones_have_figures(
 
 
 def test_throughput_counts_rows_by_their_share_of_the_measured_interval(
-    small_report: Path, truths: Mapping[str, Fidelity]
+    small_report: Path, truths: Mapping[str, ReferenceTables]
 ) -> None:
     runs = {row["run"]: row for row in table(small_report, "runs")}
     components = table(small_report, "components")
-    for name, fidelity in truths.items():
-        emitted = fidelity.rate("throughput", ["executor"], "emitted", "component")
-        processed = fidelity.rate("throughput", ["executor"], "processed", "component")
-        mine = [row for row in components if row["run"] == name]
-        assert len(mine) == 4
-        for row in mine:
+    for name, reference in truths.items():
+        emitted = reference.rate("throughput", ["executor"], "emitted", "component")
+        processed = reference.rate("throughput", ["executor"], "processed", "component")
+        of_run = [row for row in components if row["run"] == name]
+        assert len(of_run) == 4
+        for row in of_run:
             assert close(row["emitted_tuples_per_s"], emitted[row["component"]])
             assert close(row["processed_tuples_per_s"], processed[row["component"]])
         first, last = ("spout", "count") if "wordcount" in name else ("word", "exclaim2")
@@ -117,14 +117,14 @@ def test_throughput_counts_rows_by_their_share_of_the_measured_interval(
     }
 
 
-def test_what_was_due_is_what_schedules_say_they_reached_within_the_interval(
-    small_report: Path, truths: Mapping[str, Fidelity]
+def test_due_tuples_are_the_progress_of_schedules_within_the_interval(
+    small_report: Path, truths: Mapping[str, ReferenceTables]
 ) -> None:
     runs = {row["run"]: row for row in table(small_report, "runs")}
-    for name, fidelity in truths.items():
+    for name, reference in truths.items():
         reached: dict[str, int] = {}
         due = 0.0
-        for row, covered, within, interval in fidelity.parts("throughput", ["executor"]):
+        for row, covered, within, interval in reference.parts("throughput", ["executor"]):
             if row["due"] is not None:
                 newly = row["due"] - reached.get(row["executor"], 0)
                 reached[row["executor"]] = row["due"]
@@ -136,48 +136,48 @@ def test_what_was_due_is_what_schedules_say_they_reached_within_the_interval(
     assert {row["role"] for row in components if row["due_tuples_per_s"]} == {"spout"}
 
 
-def test_percentiles_are_those_of_the_samples_one_by_one(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
+def test_percentiles_are_those_of_all_samples(small_report: Path, truths: Mapping[str, ReferenceTables]) -> None:
     rows = table(small_report, "latency")
     runs = {row["run"]: row for row in table(small_report, "runs")}
-    for name, fidelity in truths.items():
-        samples = sorted(row["value_ns"] for row in fidelity.inside("latency") for _ in range(row["count"]))
-        mine = {row["quantile"]: row for row in rows if row["run"] == name}
-        assert {"0.5", "0.95", "0.99", "0.999", "1.0"} <= set(mine)
-        for quantile, row in mine.items():
+    for name, reference in truths.items():
+        samples = sorted(row["value_ns"] for row in reference.inside("latency") for _ in range(row["count"]))
+        of_run = {row["quantile"]: row for row in rows if row["run"] == name}
+        assert {"0.5", "0.95", "0.99", "0.999", "1.0"} <= set(of_run)
+        for quantile, row in of_run.items():
             # Exact rank: the quantile has at most five digits.
             parts = round(float(quantile) * 100_000)
             rank = -(-parts * len(samples) // 100_000)
             assert close(row["latency_ms"], samples[rank - 1] / 1e6), quantile
             assert row["samples"] == str(len(samples))
-        assert runs[name]["latency_max_ms"] == mine["1.0"]["latency_ms"]
-        assert runs[name]["latency_p95_ms"] == mine["0.95"]["latency_ms"]
+        assert runs[name]["latency_max_ms"] == of_run["1.0"]["latency_ms"]
+        assert runs[name]["latency_p95_ms"] == of_run["0.95"]["latency_ms"]
 
 
-def test_hop_traffic_keeps_the_kinds_apart_and_has_no_bytes_within_a_worker(
-    small_report: Path, truths: Mapping[str, Fidelity]
+def test_hop_traffic_is_separate_by_kind_and_has_no_bytes_within_a_worker(
+    small_report: Path, truths: Mapping[str, ReferenceTables]
 ) -> None:
     rows = table(small_report, "hops")
     runs = {row["run"]: row for row in table(small_report, "runs")}
     key = ["source", "target", "stream"]
-    for name, fidelity in truths.items():
-        tuples = fidelity.rate("channel", key, "tuples", "hop", 2 * NS)
-        nbytes = fidelity.rate("channel", key, "bytes", "hop", 2 * NS)
-        mine = {row["hop"]: row for row in rows if row["run"] == name}
-        assert set(mine) == set(tuples)
-        for hop, row in mine.items():
+    for name, reference in truths.items():
+        tuples = reference.rate("channel", key, "tuples", "hop", 2 * NS)
+        nbytes = reference.rate("channel", key, "bytes", "hop", 2 * NS)
+        of_run = {row["hop"]: row for row in rows if row["run"] == name}
+        assert set(of_run) == set(tuples)
+        for hop, row in of_run.items():
             assert close(row["tuples_per_s"], tuples[hop])
             assert row["bytes_per_s"] == "" if hop == "intra_worker" else close(row["bytes_per_s"], nbytes[hop])
             assert close(runs[name][f"{hop}_tuples_per_s"], tuples[hop])
-    # The even scheduler uses one worker per node, so that no tuple ever went between workers of a node.
+    # The even scheduler uses one worker per node, so that no tuple is sent between workers of a node.
     assert {row["inter_worker_tuples_per_s"] for row in runs.values() if row["scheduler"] == "even"} == {"0.0", ""}
 
 
-def test_busy_and_blocked_time_add_up(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
+def test_busy_and_blocked_time_add_up(small_report: Path, truths: Mapping[str, ReferenceTables]) -> None:
     rows = table(small_report, "busy")
-    for name, fidelity in truths.items():
+    for name, reference in truths.items():
         busy: dict[str, float] = defaultdict(float)
         blocked: dict[str, float] = defaultdict(float)
-        for row, covered, within, interval in fidelity.parts("executor", ["executor"]):
+        for row, covered, within, interval in reference.parts("executor", ["executor"]):
             component = row["executor"].partition("[")[0]
             busy[component] += row["busy_ns"] * within / covered / interval
             blocked[component] += row["blocked_ns"] * within / covered / interval
@@ -187,59 +187,61 @@ def test_busy_and_blocked_time_add_up(small_report: Path, truths: Mapping[str, F
 
 
 def test_the_timeline_splits_rows_over_the_seconds_that_they_cover(
-    small_report: Path, truths: Mapping[str, Fidelity]
+    small_report: Path, truths: Mapping[str, ReferenceTables]
 ) -> None:
     rows = table(small_report, "timeline")
-    for name, fidelity in truths.items():
+    for name, reference in truths.items():
         expected: dict[tuple[int, str], float] = defaultdict(float)
-        for row, covered, _, _ in fidelity.parts("throughput", ["executor"]):
-            start, _ = fidelity.span[row["node"], row["worker"]]
+        for row, covered, _, _ in reference.parts("throughput", ["executor"]):
+            start, _ = reference.span[row["node"], row["worker"]]
             for second in range(-1, 4):
                 overlap = min(row["t_ns"], start + (second + 1) * NS) - max(row["t_ns"] - covered, start + second * NS)
                 count = row["emitted"] if row["role"] == "spout" else row["processed"]
                 if overlap > 0 and row["role"] in ("spout", "sink"):
                     expected[second, row["role"]] += count * overlap / covered
-        mine = {int(row["second"]): row for row in rows if row["run"] == name}
+        of_run = {int(row["second"]): row for row in rows if row["run"] == name}
         # Sources start a second before the interval, which lasts four; in each process a little less or more.
-        assert set(mine) == {-1, 0, 1, 2, 3}
-        for second in mine:
-            assert close(mine[second]["source_tuples_per_s"], expected[second, "spout"])
-            assert close(mine[second]["sink_tuples_per_s"], expected[second, "sink"])
+        assert set(of_run) == {-1, 0, 1, 2, 3}
+        for second in of_run:
+            assert close(of_run[second]["source_tuples_per_s"], expected[second, "spout"])
+            assert close(of_run[second]["sink_tuples_per_s"], expected[second, "sink"])
 
 
 def test_latency_over_time_is_the_mean_of_the_samples_of_a_second(
-    small_report: Path, truths: Mapping[str, Fidelity]
+    small_report: Path, truths: Mapping[str, ReferenceTables]
 ) -> None:
     rows = table(small_report, "latency_timeline")
-    for name, fidelity in truths.items():
+    for name, reference in truths.items():
         samples: dict[int, int] = defaultdict(int)
         total: dict[int, int] = defaultdict(int)
-        for row in fidelity.rows("latency"):
-            start, _ = fidelity.span[row["node"], row["worker"]]
-            # A row belongs to the second that holds the middle of what it covers.
+        for row in reference.rows("latency"):
+            start, _ = reference.span[row["node"], row["worker"]]
+            # A row belongs to the second that contains the middle of the time it covers.
             second = math.floor((row["t_ns"] - NS // 2 - start) / NS)
             samples[second] += row["count"]
             total[second] += row["count"] * row["value_ns"]
-        mine = {int(row["second"]): row for row in rows if row["run"] == name}
-        assert set(mine) == {-1, 0, 1, 2, 3}
-        for second in mine:
-            assert int(mine[second]["samples"]) == samples[second]
-            assert close(mine[second]["latency_ms"], total[second] / samples[second] / 1e6)
+        of_run = {int(row["second"]): row for row in rows if row["run"] == name}
+        assert set(of_run) == {-1, 0, 1, 2, 3}
+        for second in of_run:
+            assert int(of_run[second]["samples"]) == samples[second]
+            assert close(of_run[second]["latency_ms"], total[second] / samples[second] / 1e6)
 
 
-def test_cpu_of_a_shared_host_is_not_counted_once_per_node(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
+def test_cpu_of_a_shared_host_is_not_counted_once_per_node(
+    small_report: Path, truths: Mapping[str, ReferenceTables]
+) -> None:
     runs = {row["run"]: row for row in table(small_report, "runs")}
     rows = table(small_report, "cpu")
-    for name, fidelity in truths.items():
+    for name, reference in truths.items():
         levels: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-        for row in fidelity.inside("cpu"):
+        for row in reference.inside("cpu"):
             levels[row["node"], row["scope"], row["name"]].append(row["cores"])
         sums: dict[tuple[str, str], float] = defaultdict(float)
         for (node, scope, _), values in levels.items():
             sums[node, scope] += sum(values) / len(values)
-        mine = {(row["node"], row["scope"]): row["cores"] for row in rows if row["run"] == name}
-        assert set(mine) == set(sums)
-        assert all(close(mine[key], sums[key]) for key in sums)
+        of_run = {(row["node"], row["scope"]): row["cores"] for row in rows if row["run"] == name}
+        assert set(of_run) == set(sums)
+        assert all(close(of_run[key], sums[key]) for key in sums)
         total = {scope: sum(v for (_, s), v in sums.items() if s == scope) for scope in ("worker", "agent", "core")}
         assert close(runs[name]["worker_cores"], total["worker"])
         assert close(runs[name]["agent_cores"], total["agent"])
@@ -248,17 +250,17 @@ def test_cpu_of_a_shared_host_is_not_counted_once_per_node(small_report: Path, t
         assert math.isclose(float(runs[name]["cpu_s_per_million_tuples"]), per_million, rel_tol=1e-6)
 
 
-def test_memory_and_network(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
+def test_memory_and_network(small_report: Path, truths: Mapping[str, ReferenceTables]) -> None:
     runs = {row["run"]: row for row in table(small_report, "runs")}
     network = table(small_report, "network")
-    for name, fidelity in truths.items():
+    for name, reference in truths.items():
         levels: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for row in fidelity.inside("memory"):
+        for row in reference.inside("memory"):
             if row["scope"] == "worker":
                 levels[row["node"], row["name"]].append(row["bytes"])
         assert close(runs[name]["worker_memory_mb"], sum(sum(v) / len(v) for v in levels.values()) / 1e6)
         counters: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for row in fidelity.inside("network"):
+        for row in reference.inside("network"):
             counters[row["node"]].append((row["t_ns"], row["rx_bytes"]))
         for row in (row for row in network if row["run"] == name):
             first, last = min(counters[row["node"]]), max(counters[row["node"]])
@@ -290,7 +292,9 @@ def test_below_ten_repetitions_ranges_are_given_and_nothing_is_inferred(small_re
     assert table(small_report, "differences") == []
 
 
-def test_time_slots_are_summed_up_where_runs_have_them(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
+def test_time_slots_are_summed_up_where_runs_have_them(
+    small_report: Path, truths: Mapping[str, ReferenceTables]
+) -> None:
     found = {row["run"]: row for row in table(small_report, "slots")}
     assert found.keys() == {name for name in truths if "top-storm" in name}
     for name, row in found.items():
@@ -328,12 +332,12 @@ def test_time_slots_are_summed_up_where_runs_have_them(small_report: Path, truth
         assert close(row["most_buffer_percent"], max(slot["queued_bytes"] for slot in slots) * percent)
 
 
-def test_time_slots_have_means_over_steps(small_report: Path, truths: Mapping[str, Fidelity]) -> None:
+def test_time_slots_have_means_over_steps(small_report: Path, truths: Mapping[str, ReferenceTables]) -> None:
     found: dict[str, dict[int, dict[str, str]]] = defaultdict(dict)
     for row in table(small_report, "slot_timeline"):
         found[row["run"]][int(row["second"])] = row
-    whole = {row["run"]: row for row in table(small_report, "slots")}
-    assert found.keys() == whole.keys()
+    totals = {row["run"]: row for row in table(small_report, "slots")}
+    assert found.keys() == totals.keys()
     for name, steps in found.items():
         start, _ = truths[name].span["", -1]
         slots: dict[int, list[Row]] = defaultdict(list)
@@ -341,34 +345,34 @@ def test_time_slots_have_means_over_steps(small_report: Path, truths: Mapping[st
             slots[(slot["t_ns"] - start - 1) // NS].append(slot)
         assert list(steps) == [0, 1, 2, 3]
         for second, row in steps.items():
-            here = slots[second]
-            busy = [slot for slot in here if slot["parts"]]
-            stalled = [slot for slot in here if slot["largest_parts"] > 1]
-            assert (int(row["slots"]), int(row["stalled_slots"])) == (len(here), len(stalled))
+            in_step = slots[second]
+            busy = [slot for slot in in_step if slot["parts"]]
+            stalled = [slot for slot in in_step if slot["largest_parts"] > 1]
+            assert (int(row["slots"]), int(row["stalled_slots"])) == (len(in_step), len(stalled))
             assert stalled
             assert close(row["transfer_ms"], sum(slot["arrived_ns"] for slot in busy) / len(busy) / 1e6)
             assert (row["packing_ms"], row["busy_slot_ms"], row["stall_predicted_ms"]) == ("0.25", "5.0", "2.0")
-            share = float(whole[name]["most_buffer_percent"]) / max(
+            share = float(totals[name]["most_buffer_percent"]) / max(
                 slot["queued_bytes"] for slot in truths[name].inside("slot")
             )
-            assert close(row["most_buffer_percent"], share * max(slot["queued_bytes"] for slot in here))
-            assert close(row["buffer_percent"], share * sum(slot["queued_bytes"] for slot in here) / len(here))
-        # By the recurrence a slot ends when the one before has been processed: what comes first fills the pipeline.
-        v = float(whole[name]["processing_ms"])
+            assert close(row["most_buffer_percent"], share * max(slot["queued_bytes"] for slot in in_step))
+            assert close(row["buffer_percent"], share * sum(slot["queued_bytes"] for slot in in_step) / len(in_step))
+        # By the recurrence, a slot ends when the previous one has been processed; the first slots fill the pipeline.
+        v = float(totals[name]["processing_ms"])
         assert all(math.isclose(float(steps[second]["overlapped_ms"]), v, rel_tol=1e-3) for second in (1, 2, 3))
         assert float(steps[0]["overlapped_ms"]) > v * 1.001
 
 
 def test_the_spread_of_parts_over_nodes_is_given_every_five_seconds(
-    small_report: Path, truths: Mapping[str, Fidelity]
+    small_report: Path, truths: Mapping[str, ReferenceTables]
 ) -> None:
     balance, means = table(small_report, "slot_balance"), table(small_report, "slots")
     assert balance
     for row in means:
-        truth = truths[row["run"]]
+        reference = truths[row["run"]]
         bins: dict[int, Counter[str]] = defaultdict(Counter)
-        for slot in truth.inside("slot"):
-            start, _ = truth.span["", -1]
+        for slot in reference.inside("slot"):
+            start, _ = reference.span["", -1]
             second = (slot["t_ns"] - start - 1) // 5_000_000_000 * 5
             for pair in slot["node_parts"].split():
                 node, _, parts = pair.partition("=")

@@ -1,4 +1,4 @@
-"""Words and numbers of the page."""
+"""Sentences and numbers of the page."""
 
 from collections.abc import Iterator
 
@@ -19,12 +19,12 @@ from analysis.statistics import Interval
         ("lab", "The nodes are real hosts"),
     ],
 )
-def test_every_tier_has_its_own_truth(tier: object, sentence: str) -> None:
+def test_every_tier_has_its_own_description(tier: object, sentence: str) -> None:
     fidelity = fidelity_of(tier)
     assert sentence in " ".join([fidelity.cluster, *fidelity.real, *fidelity.emulated, *fidelity.absent])
 
 
-def test_no_emulated_tier_claims_more_than_it_shows() -> None:
+def test_every_tier_lists_what_is_emulated_and_absent() -> None:
     for fidelity in FIDELITY.values():
         assert fidelity.emulated
         assert fidelity.absent

@@ -17,7 +17,7 @@ Maker = Callable[..., Path]
 
 
 def figures(k: int, factor: float) -> list[dict[str, Any]]:
-    """The windows of repetition k; the second one's throughput and latency depend on the scheduler."""
+    """Return the windows of repetition k; the throughput of the second one is proportional to `factor`."""
     latency = {"p50": 5.0, "p95": 9.0, "p99": None, "max": 20.0, "samples": 7, "bound": 0.5, "withheld": ["p99"]}
     common = {"due_tuples_per_s": 100.0, "latency_ms": latency, "saturated": False, "hops": {"inter_node": 50}}
     return [

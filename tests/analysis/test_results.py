@@ -1,4 +1,4 @@
-"""Reading a campaign's folder: what counts, what does not and why, and files that are not what they should be."""
+"""Reading a campaign's folder: runs that count, reasons of those that do not, and invalid files."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def edit(path: Path, **changes: object) -> None:
     path.write_text(json.dumps(document))
 
 
-def test_workloads_and_schedulers_come_in_the_agendas_order(campaign_maker: Maker, tmp_path: Path) -> None:
+def test_workloads_and_schedulers_have_the_order_of_the_agenda(campaign_maker: Maker, tmp_path: Path) -> None:
     folder = campaign_maker(
         tmp_path / "c",
         workloads=["wordcount", "exclamation"],
@@ -144,7 +144,7 @@ def test_a_run_without_a_measured_interval_does_not_count(campaign: Path) -> Non
     assert load_campaign(campaign).runs[0].reason == "the measured interval is empty: the input ended in the warm-up"
 
 
-def test_keys_of_later_versions_are_left_alone(campaign: Path) -> None:
+def test_keys_of_later_versions_are_ignored(campaign: Path) -> None:
     edit(campaign / "campaign.json", cluster={"nodes": []}, mood="good")
     edit(campaign / "runs" / "001-exclamation-even-r1" / "run.json", energy={"joules": 3})
     assert len(load_campaign(campaign).counted) == 4
@@ -159,23 +159,23 @@ RECOVERY = {"at_s": 1.0, "took_s": 0.5, "cause": "a worker died", "checkpoint": 
         ({}, 0, "", ""),
         ({"recoveries": [RECOVERY], "incomplete": None}, 1, "", "1 recovery"),
         ({"recoveries": [RECOVERY] * 2, "incomplete": "why"}, 2, "why", "2 recoveries, figures incomplete: why"),
-        # Of a version that counted replays, and did not mark such runs.
+        # Of a version that counted replays in figures and did not mark such runs.
         ({"recoveries": [RECOVERY]}, 1, UNMARKED, UNMARKED),
         ({"recoveries": []}, 0, "", ""),
     ],
 )
-def test_runs_with_recoveries_are_known_also_those_of_earlier_versions(
+def test_runs_with_recoveries_are_marked_including_those_of_earlier_versions(
     campaign: Path, changes: dict[str, object], recoveries: int, incomplete: str, suspect: str
 ) -> None:
     path = next(campaign.glob("runs/001-*/run.json"))
-    said = [suspect] if "incomplete" in changes else []
-    edit(path, measured={"saturated": False, **changes}, suspect=said)
+    recorded = [suspect] if "incomplete" in changes else []
+    edit(path, measured={"saturated": False, **changes}, suspect=recorded)
     run = load_campaign(campaign).runs[0]
     assert (run.recoveries, run.incomplete, run.suspect) == (recoveries, incomplete, suspect)
     assert run.counts
 
 
-def test_a_folder_that_is_none_names_the_one_beside(campaign: Path, tmp_path: Path) -> None:
+def test_the_error_for_a_folder_without_a_campaign_suggests_the_nearest_one(campaign: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere: no campaign\.json here"):
         load_campaign(tmp_path / "nowhere")
     (tmp_path / "latest").symlink_to(campaign)
@@ -199,7 +199,7 @@ def test_a_folder_that_is_none_names_the_one_beside(campaign: Path, tmp_path: Pa
         ),
     ],
 )
-def test_a_file_that_is_wrong_is_named_with_what_is_wrong(campaign: Path, file: str, text: str, complaint: str) -> None:
+def test_an_invalid_file_is_named_with_its_error(campaign: Path, file: str, text: str, complaint: str) -> None:
     (campaign / file).write_text(text)
     with pytest.raises(InputError, match=complaint):
         load_campaign(campaign)

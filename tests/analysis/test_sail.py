@@ -30,43 +30,43 @@ def with_engine(campaign: Path, engine: str) -> Path:
 @pytest.mark.spark
 @pytest.mark.sail
 def test_both_engines_write_the_same_report_to_the_byte(campaign_maker: Maker, tmp_path: Path) -> None:
-    how = {"workloads": ["wordcount"], "repetitions": 1, "metered": ["wordcount"], "gated": ["top-storm"]}
-    check_engines(campaign_maker(tmp_path / "c", **how), 2)
+    shape = {"workloads": ["wordcount"], "repetitions": 1, "metered": ["wordcount"], "gated": ["top-storm"]}
+    check_engines(campaign_maker(tmp_path / "c", **shape), 2)
 
 
 @pytest.mark.spark
 @pytest.mark.sail
 @pytest.mark.long
-def test_of_a_campaign_with_all_that_can_happen_too(small_campaign: Path, tmp_path: Path) -> None:
-    """Under a path with special characters, besides."""
+def test_both_engines_agree_on_a_campaign_with_all_kinds_of_runs(small_campaign: Path, tmp_path: Path) -> None:
+    """The path of the campaign has special characters."""
     folder = tmp_path / small_campaign.parent.name / small_campaign.name
     shutil.copytree(small_campaign, folder, ignore=shutil.ignore_patterns("report"))
     check_engines(folder, 10)
 
 
 def check_engines(campaign: Path, runs: int) -> None:
-    found = {}
+    reports = {}
     for engine, name in (("spark", "Spark"), ("sail", "Sail")):
         lines: list[str] = []
         page = render(campaign, on_progress=lines.append, engine=engine)
-        found[engine] = files(page.parent)
+        reports[engine] = files(page.parent)
         assert any(f"starting {name} for {runs} runs" in line for line in lines)
         assert sum("table" in line for line in lines) == len(SPARK_COLUMNS)
         assert not [path for path in campaign.iterdir() if path.name.startswith(".") or path.name == "report.log"]
-    assert found["sail"].keys() == found["spark"].keys()
-    assert len(found["spark"]) > 30
-    assert [path for path, content in found["spark"].items() if found["sail"][path] != content] == []
+    assert reports["sail"].keys() == reports["spark"].keys()
+    assert len(reports["spark"]) > 30
+    assert [path for path, content in reports["spark"].items() if reports["sail"][path] != content] == []
 
 
 @pytest.mark.sail
-def test_the_agendas_engine_is_used_unless_another_one_is_given(campaign_maker: Maker, tmp_path: Path) -> None:
+def test_the_agendas_engine_is_used(campaign_maker: Maker, tmp_path: Path) -> None:
     campaign = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1, duration_s=1.0)
     lines: list[str] = []
     render(with_engine(campaign, "sail"), on_progress=lines.append)
     assert any("starting Sail for 2 runs" in line for line in lines)
 
 
-def test_a_report_without_sail_says_how_it_is_installed(
+def test_the_error_without_sail_has_the_install_command(
     small_campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sail_module, "FOLDER", tmp_path / "missing")

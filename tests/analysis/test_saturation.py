@@ -1,4 +1,4 @@
-"""What is said of sources that fell behind: what was due, what left, and who held them up."""
+"""Text on saturated sources: tuples due, tuples emitted, and the limit."""
 
 import pytest
 
@@ -10,12 +10,12 @@ FINE = {"saturated": False, "due_tuples_per_s": 800.0, "source_tuples_per_s": 80
 
 
 def run(repetition: int, facts: Row, **changes: object) -> Row:
-    usual = {"run": f"r{repetition}", "repetition": repetition, "workload": "w", "scheduler": "even", "counts": True}
-    return usual | facts | changes
+    defaults = {"run": f"r{repetition}", "repetition": repetition, "workload": "w", "scheduler": "even", "counts": True}
+    return defaults | facts | changes
 
 
 def tables(blocked: float | None) -> dict[str, list[Row]]:
-    """Two executors of a spout that waited, together, as many executors' time as `blocked`; bolts do not matter."""
+    """Return tables of a spout with two executors, `blocked` of which wait on average; bolts do not count."""
     return {
         "components": [
             {"run": name, "component": "src", "role": "spout", "executors": 2} for name in ("r1", "r2", "r3")
@@ -36,7 +36,7 @@ def tables(blocked: float | None) -> dict[str, list[Row]]:
         (0.1, "5 % of the time: the limit was in the sources themselves, whatever the placement of the others."),
     ],
 )
-def test_the_sources_or_the_topology_is_named_by_how_long_sources_waited(blocked: float, who: str) -> None:
+def test_the_limit_is_the_topology_or_the_sources_by_the_time_that_sources_waited(blocked: float, who: str) -> None:
     words = saturation_text([run(1, LATE), run(2, LATE, source_tuples_per_s=410.0), run(3, FINE)], tables(blocked))
     assert words == (
         "in 2 of 3 runs the sources fell behind: 800 tuples/s were due, 400 to 410 were emitted, "
@@ -49,7 +49,7 @@ def test_what_was_not_measured_is_left_out() -> None:
     assert saturation_text([run(1, LATE, **unknown)], tables(None)) == "in 1 of 1 runs the sources fell behind."
 
 
-def test_nothing_is_said_of_sources_that_kept_their_schedule_or_had_none() -> None:
+def test_sources_that_kept_their_schedule_or_had_none_have_no_text() -> None:
     assert saturation_text([run(1, FINE), run(2, FINE, saturated=None)], tables(2.0)) == ""
 
 

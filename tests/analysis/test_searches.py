@@ -16,7 +16,7 @@ KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"
 
 TRIALS = [(100.0, True), (200.0, True), (400.0, False), (400.0, False), (282.843, True)]
 
-FOUND = SearchRecord(
+COMPLETE_SEARCH = SearchRecord(
     slo=SloRecord(p99_ms=50.0),
     tuples_per_s=282.843,
     fails_tuples_per_s=400.0,
@@ -25,10 +25,10 @@ FOUND = SearchRecord(
 )
 
 
-NOTHING = SearchRecord(brackets=[(9.0, None)], trials=[TrialRecord(tuples_per_s=9.0, holds=True)])
+OPEN_SEARCH = SearchRecord(brackets=[(9.0, None)], trials=[TrialRecord(tuples_per_s=9.0, holds=True)])
 
 
-def reported(folder: Path, *searches: SearchRecord) -> str:
+def build_report(folder: Path, *searches: SearchRecord) -> str:
     """Build the report of runs that do not count, the first of which were searches; return the page."""
     shutil.copytree(KEPT, folder)
     for run, search in zip_longest(sorted((folder / "runs").iterdir()), searches):
@@ -40,15 +40,15 @@ def reported(folder: Path, *searches: SearchRecord) -> str:
 
 
 def test_the_page_lists_the_rates_and_the_tables_every_trial(tmp_path: Path) -> None:
-    page = reported(tmp_path / "c", FOUND, NOTHING)
+    page = build_report(tmp_path / "c", COMPLETE_SEARCH, OPEN_SEARCH)
     tables = tmp_path / "c" / "again" / "tables"
     assert page.count("<h2>Sustainable rates</h2>") == 1
     assert "<td>283</td><td>400</td><td>5</td>" in page
     assert "p99 ≤ 50 ms, lag grows ≤ 0 s/s, sources ≤ 1 s late" in page
-    found, nothing = csv.DictReader((tables / "searches.csv").open())
-    assert (found["tuples_per_s"], found["fails_tuples_per_s"], found["trials"]) == ("282.843", "400.0", "5")
-    assert (nothing["tuples_per_s"], nothing["fails_tuples_per_s"], nothing["p99_limit_ms"]) == ("", "", "")
-    trials = [row for row in csv.DictReader((tables / "trials.csv").open()) if row["run"] == found["run"]]
+    complete, open_ended = csv.DictReader((tables / "searches.csv").open())
+    assert (complete["tuples_per_s"], complete["fails_tuples_per_s"], complete["trials"]) == ("282.843", "400.0", "5")
+    assert (open_ended["tuples_per_s"], open_ended["fails_tuples_per_s"], open_ended["p99_limit_ms"]) == ("", "", "")
+    trials = [row for row in csv.DictReader((tables / "trials.csv").open()) if row["run"] == complete["run"]]
     assert [(row["bracket_low"], row["bracket_high"], row["holds"]) for row in trials] == [
         ("", "", "true"),
         ("100.0", "", "true"),
@@ -59,4 +59,4 @@ def test_the_page_lists_the_rates_and_the_tables_every_trial(tmp_path: Path) -> 
 
 
 def test_a_page_without_searches_has_no_list_of_them(tmp_path: Path) -> None:
-    assert "Sustainable rates" not in reported(tmp_path / "c")
+    assert "Sustainable rates" not in build_report(tmp_path / "c")

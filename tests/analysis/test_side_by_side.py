@@ -1,4 +1,4 @@
-"""Several campaigns in one report: what differs, metrics side by side, ratios, and what is refused."""
+"""Several campaigns in one report: differences of set-ups, metrics, ratios, and errors."""
 
 import csv
 import json
@@ -17,18 +17,18 @@ from campaign.commands.main import run
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"
 
 
-def compared(out: Path, *folders: Path) -> tuple[dict[tuple[str, ...], Row], list[Row]]:
+def compare(out: Path, *folders: Path) -> tuple[dict[tuple[str, ...], Row], list[Row]]:
     """Return the rows of the comparison by scheduler, campaign and metric, and those of the set-up."""
     _, tables = compare_campaigns(folders, out)
     key = ("scheduler", "campaign", "metric")
     return {tuple(row[name] for name in key): row for row in tables["comparison"]}, tables["setup"]
 
 
-def test_ratios_are_those_of_each_campaign_and_schedulers_of_one_name_stay_apart(tmp_path: Path) -> None:
+def test_ratios_are_computed_per_campaign_even_for_schedulers_of_one_name(tmp_path: Path) -> None:
     one = write_campaign(tmp_path / "one", {"even": 1.0, "top-storm": 0.8}, repetitions=10)
     other = write_campaign(tmp_path / "other", {"top-storm": 1.3, "even": 1.0}, repetitions=11)
     few = write_campaign(tmp_path / "few", {"even": 1.0, "top-storm": 2.0}, repetitions=3)
-    rows, _ = compared(tmp_path / "out", one, other, few)
+    rows, _ = compare(tmp_path / "out", one, other, few)
     for label, n, factor in (("C1", 10, 0.8), ("C2", 11, 1.3), ("C3", 3, 2.0)):
         row = rows["top-storm", label, "latency_p95_ms"]
         assert (row["n"], row["baseline"]) == (n, "even")
@@ -75,14 +75,14 @@ def test_every_difference_of_the_setup_is_listed_by_part_and_nothing_else(tmp_pa
         "schedulers": [{"name": "even", "params": {"a": 1}}],
     }
     (other / "campaign.json").write_text(json.dumps(record))
-    found = other / "runs" / "001-wordcount-even" / "run.json"
-    of_run = json.loads(found.read_text())
-    of_run |= {
+    run_path = other / "runs" / "001-wordcount-even" / "run.json"
+    run_record = json.loads(run_path.read_text())
+    run_record |= {
         "tier": 2,
         "cpu": [{"node": "n1", "setting": "turbo", "before": "1", "asked": "0", "got": "0", "ok": True}],
     }
-    found.write_text(json.dumps(of_run))
-    _, setup = compared(tmp_path / "out", one, other)
+    run_path.write_text(json.dumps(run_record))
+    _, setup = compare(tmp_path / "out", one, other)
     assert [(row["part"], row["setting"], row["C1"], row["C2"]) for row in setup] == [
         ("machine", "host.cores_online", "2", "8"),
         ("machine", "host.isa", "9 entries, among them flag0", "10 entries, among them avx, sse"),
@@ -98,7 +98,7 @@ def test_every_difference_of_the_setup_is_listed_by_part_and_nothing_else(tmp_pa
         ("settings", "tier", "1", "2"),
         ("settings", "n1: turbo", "not given", "0"),
     ]
-    _, setup = compared(tmp_path / "out", one, Path(shutil.copytree(one, tmp_path / "copy")))
+    _, setup = compare(tmp_path / "out", one, Path(shutil.copytree(one, tmp_path / "copy")))
     assert setup == []
     assert "are the same." in (tmp_path / "out" / "index.html").read_text()
 
@@ -106,20 +106,20 @@ def test_every_difference_of_the_setup_is_listed_by_part_and_nothing_else(tmp_pa
 def test_results_of_0_1_0_are_compared_with_fresh_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fresh = write_campaign(tmp_path / "fresh", {"even": 1.0, "top-storm": 0.5}, 2)
     assert run(["compare", str(KEPT), str(fresh), "--out", str(tmp_path / "out")]) == 0
-    shown = capsys.readouterr().out
-    lines = [line.split() for line in shown.splitlines()]
+    output = capsys.readouterr().out
+    lines = [line.split() for line in output.splitlines()]
     assert ["version", "version", "0.1.0", "0.2.0"] in lines
     assert ["version", "results_version", "1", "2"] in lines
     assert any(line[:3] == ["wordcount", "even", "C1"] for line in lines)
     assert any(line[:3] == ["wordcount", "pipeline-linear", "C1"] for line in lines)
     assert any(line[:4] == ["wordcount", "top-storm", "C2", "2"] for line in lines)
-    assert shown.splitlines()[-1] == f"comparison: {tmp_path / 'out' / 'index.html'}"
+    assert output.splitlines()[-1] == f"comparison: {tmp_path / 'out' / 'index.html'}"
 
 
 def test_without_a_common_scheduler_there_are_no_ratios(tmp_path: Path) -> None:
     one = write_campaign(tmp_path / "one", {"even": 1.0}, 2)
     other = write_campaign(tmp_path / "other", {"<b>top": 1.0}, 2)
-    rows, _ = compared(tmp_path / "out", one, other)
+    rows, _ = compare(tmp_path / "out", one, other)
     assert {row["ratio"] for row in rows.values()} == {row["baseline"] for row in rows.values()} == {None}
     page = (tmp_path / "out" / "index.html").read_text()
     assert "no scheduler in common" in page
@@ -127,7 +127,7 @@ def test_without_a_common_scheduler_there_are_no_ratios(tmp_path: Path) -> None:
     assert "<b>top" not in page
 
 
-def test_what_cannot_be_compared_is_refused_and_nothing_is_touched(
+def test_campaigns_that_cannot_be_compared_are_refused_and_nothing_is_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = write_campaign(tmp_path / "one", {"even": 1.0}, 1)

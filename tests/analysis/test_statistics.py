@@ -17,9 +17,9 @@ def test_below_ten_repetitions_nothing_is_inferred() -> None:
     values = [float(x) for x in range(9)]
     assert median_interval(values) is None
     assert paired_difference(dict(enumerate(values)), dict.fromkeys(range(20), 0.0)) is None
-    seen = spread(values)
-    assert seen is not None
-    assert (seen.n, seen.low, seen.high, seen.median) == (9, 0.0, 8.0, None)
+    result = spread(values)
+    assert result is not None
+    assert (result.n, result.low, result.high, result.median) == (9, 0.0, 8.0, None)
     assert median_interval([*values, 9.0]) is not None
 
 
@@ -56,7 +56,7 @@ def test_units_and_offsets_carry_over(values: list[float], scale: float, shift: 
 
 @quick
 @given(VALUES, VALUES)
-def test_swapping_scheduler_and_baseline_turns_the_difference_around(a: list[float], b: list[float]) -> None:
+def test_swapping_scheduler_and_baseline_negates_the_difference(a: list[float], b: list[float]) -> None:
     left, right = dict(enumerate(a)), dict(enumerate(b))
     one, other = paired_difference(left, right, "d"), paired_difference(right, left, "d")
     assert one is not None
@@ -65,7 +65,7 @@ def test_swapping_scheduler_and_baseline_turns_the_difference_around(a: list[flo
     assert one.estimate == pytest.approx(-other.estimate)
 
 
-def test_pairing_takes_out_what_repetitions_share() -> None:
+def test_pairing_removes_a_drift_common_to_both() -> None:
     drift = {k: 100.0 * k for k in range(1, 13)}
     faster = {k: value - 5 - 0.1 * (k % 3) for k, value in drift.items()}
     found = paired_difference(faster, drift, "p")
@@ -81,7 +81,7 @@ def test_only_repetitions_that_both_have_are_paired() -> None:
     assert found == Interval(12, 1.0, 1.0, 1.0)
 
 
-def test_an_interval_has_the_same_seed_whatever_else_is_reported() -> None:
+def test_the_seed_of_an_interval_depends_on_its_name_only() -> None:
     values = [float(x * x % 17) for x in range(14)]
     assert median_interval(values, "wordcount", "even") == median_interval(values, "wordcount", "even")
     wide = [float(2**x) for x in range(14)]
@@ -95,5 +95,5 @@ def test_nineteen_of_twenty_intervals_hold_the_true_median() -> None:
         found = median_interval(list(generator.normal(3.0, 1.0, 21)), trial)
         assert found is not None
         held += found.low <= 3.0 <= found.high
-    # 190 expected; the seed is fixed, so this is no matter of luck.
+    # 190 expected; the seed is fixed.
     assert 180 <= held <= 198

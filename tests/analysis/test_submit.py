@@ -1,4 +1,4 @@
-"""Jobs that are left early: nothing of them goes on."""
+"""Interrupted jobs: no process remains."""
 
 import os
 import signal
@@ -11,26 +11,26 @@ import pytest
 
 from analysis.submit import _started
 
-DEAF_CHILD = "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.1; done' & wait"
-"""A leader that ends when it is asked to, and a child that does not."""
+CHILD_WITHOUT_SIGTERM = "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.1; done' & wait"
+"""A leader that ends at SIGTERM, and a child that ignores it."""
 
 
-def test_a_job_that_is_left_ends_with_all_that_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_job_ends_with_all_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analysis.submit._PATIENCE_S", 0.3)
     children: list[psutil.Process] = []
 
-    def leave() -> None:
-        with _started(["sh", "-c", DEAF_CHILD], dict(os.environ)) as (_, lines):
+    def interrupt() -> None:
+        with _started(["sh", "-c", CHILD_WITHOUT_SIGTERM], dict(os.environ)) as (_, lines):
             children.append(psutil.Process(int(next(lines))))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        leave()
+        interrupt()
     [child] = children
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
-ASKED_WHILE_STARTING = """
+SIGTERM_WHILE_STARTING = """
 import os, signal, subprocess, sys
 from analysis.submit import _started
 from controller.host.signals import interrupted_once
@@ -44,12 +44,12 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_request_to_end_that_comes_while_a_job_starts_is_heard() -> None:
-    done = subprocess.run([sys.executable, "-c", ASKED_WHILE_STARTING], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+def test_a_signal_while_a_job_starts_is_not_lost() -> None:
+    process = subprocess.run([sys.executable, "-c", SIGTERM_WHILE_STARTING], capture_output=True, text=True, timeout=60)
+    assert (process.stdout, process.stderr, process.returncode) == ("interrupted\n", "", 0)
 
 
-def test_a_job_gets_signals(tmp_path: Path) -> None:
+def test_a_job_starts_with_signals_unblocked(tmp_path: Path) -> None:
     masks = tmp_path / "masks"
     with _started(["sh", "-c", f"grep SigBlk /proc/self/status > {masks}"], dict(os.environ)) as (process, _):
         process.wait()

@@ -1,4 +1,4 @@
-"""Where a run becomes steady: known transients are found, and what never settles has none."""
+"""Start of the steady state: known transients are found, and a trend has none."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,24 +16,24 @@ FEWEST = BATCH * FEWEST_BATCHES
 
 
 def cuts(length: int, count: int = 70) -> list[int | None]:
-    """Transients found in runs that begin ten times too high, with noise of a tenth."""
-    found = []
+    """Return the transients found in runs that begin ten times too high, with noise of a tenth."""
+    transients = []
     for seed in range(200):
         random = np.random.default_rng(seed)
-        found.append(transient([*random.normal(1000, 10, length), *random.normal(100, 10, count - length)]))
-    return found
+        transients.append(transient([*random.normal(1000, 10, length), *random.normal(100, 10, count - length)]))
+    return transients
 
 
 @pytest.mark.parametrize("length", [5, 12, 20])
-def test_a_start_that_differs_from_a_noisy_rest_is_left_out(length: int) -> None:
+def test_a_start_that_differs_from_noise_is_left_out(length: int) -> None:
     found = [cut for cut in cuts(length) if cut is not None]
     assert len(found) > 150
-    # Whole batches are left out; what is left out beyond the start is chance.
+    # Whole batches are left out; batches after the start are left out by chance.
     assert min(found) >= length
     assert np.median(found) == -(-length // BATCH) * BATCH
 
 
-def test_noise_alone_is_no_transient() -> None:
+def test_noise_alone_has_no_transient() -> None:
     assert cuts(0).count(0) > 150
     random = np.random.default_rng(1)
     assert all(transient(random.normal(1000, 10, 70)) == 0 for _ in range(200))
@@ -47,7 +47,7 @@ def test_a_trend_that_does_not_end_has_no_steady_state() -> None:
     assert transient([float(at) for at in range(100)]) is None
 
 
-def test_too_few_values_say_nothing() -> None:
+def test_too_few_values_have_no_steady_state() -> None:
     assert transient([1.0] * (FEWEST - 1)) is None
 
 
@@ -63,7 +63,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[
 
 
 def rows(column: str, start: float, steps: int = 70, slow: int = 0) -> list[dict[str, Any]]:
-    """Steps from 10 s before the measured interval on, of which the first are slow; the last first."""
+    """Return steps from 10 s before the measured interval on, in reverse order; the first `slow` ones have value 1."""
     return [{"second": at - 10, "step_s": 1, column: 1.0 if at < slow else start} for at in reversed(range(steps))]
 
 
@@ -81,7 +81,7 @@ def test_a_run_is_steady_when_both_throughput_and_latency_are(campaign: Campaign
     assert end_of(campaign, slow=0, late=0, steps=30) is None
 
 
-def test_runs_that_change_on_purpose_have_no_end_of_their_transient(campaign: Campaign) -> None:
+def test_runs_with_planned_changes_have_no_end_of_the_transient(campaign: Campaign) -> None:
     (entry,) = campaign.agenda.workloads
     stepped = {**entry, "rate": {"kind": "steps", "steps": [[0, 100], [30, 200]]}}
     assert (

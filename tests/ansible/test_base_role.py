@@ -1,4 +1,4 @@
-"""What nodes install: built on the controller, installed without an index, and never half."""
+"""Installation of Millrace on nodes: wheels are built on the controller, and installed without an index, completely."""
 
 import pwd
 import shutil
@@ -17,36 +17,36 @@ ROOT = Path(__file__).parents[2]
 installed = module_utils("millrace_installed").installed
 
 
-def found(**changes):
-    asked = {"home": "/nonexistent", "python": sys.executable, "user": "root", "programs": {"sh": "dash"}, **changes}
-    return run_module("millrace_base_facts", asked)
+def base_facts(**changes):
+    args = {"home": "/nonexistent", "python": sys.executable, "user": "root", "programs": {"sh": "dash"}, **changes}
+    return run_module("millrace_base_facts", args)
 
 
-def test_a_host_says_for_what_its_wheels_must_be_built():
-    facts = found()
+def test_facts_of_a_host_name_the_target_of_its_wheels():
+    facts = base_facts()
     version = ".".join(map(str, sys.version_info[:2]))
     assert facts["target"].startswith(f"{version}-")
     assert (facts["has_home"], facts["installed"], facts["missing"]) == (False, None, [])
     assert facts["user_home"] == pwd.getpwnam("root").pw_dir
-    assert found(user="no-such-user")["user_home"] is None
+    assert base_facts(user="no-such-user")["user_home"] is None
 
 
 def test_packages_of_missing_programs_are_named_once():
     programs = {"no-such-program": "one", "nor-this": "one", "sh": "dash"}
-    assert found(programs=programs)["missing"] == ["one"]
+    assert base_facts(programs=programs)["missing"] == ["one"]
 
 
 def test_an_old_python_is_refused(tmp_path):
     old = tmp_path / "python3"
     old.write_text("#!/bin/sh\necho '[3, 9, \"linux-x86_64\"]'\n")
     old.chmod(0o755)
-    assert f"{old} is Python 3.9; 3.11 or newer is needed" in found(python=str(old))["msg"]
-    assert "there is no 'python4'" in found(python="python4")["msg"]
+    assert f"{old} is Python 3.9; 3.11 or newer is needed" in base_facts(python=str(old))["msg"]
+    assert "there is no 'python4'" in base_facts(python="python4")["msg"]
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The archive for this very Python, of a checkout that stays as it is; only building it needs a package index."""
+    """Arguments and archive of a build for this Python, from a copy of the checkout; only the build needs an index."""
     cache, checkout = tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("checkout")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     for name in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
@@ -54,18 +54,18 @@ def built(tmp_path_factory):
     for name in ("pyproject.toml", "README.md", "LICENSE", "requirements/node.txt"):
         (checkout / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, checkout / name)
-    asked = {"checkout": str(checkout), "cache": str(cache), "targets": [found()["target"]]}
-    assert run_module("millrace_wheels", asked, check=True)["changed"]
+    arguments = {"checkout": str(checkout), "cache": str(cache), "targets": [base_facts()["target"]]}
+    assert run_module("millrace_wheels", arguments, check=True)["changed"]
     assert not any(cache.iterdir())
-    answer = run_module("millrace_wheels", asked)
+    answer = run_module("millrace_wheels", arguments)
     assert answer["changed"], answer.get("msg")
     (archive,) = answer["archives"].values()
-    return asked, archive
+    return arguments, archive
 
 
 def test_wheels_are_built_once(built):
-    asked, archive = built
-    again = run_module("millrace_wheels", asked)
+    arguments, archive = built
+    again = run_module("millrace_wheels", arguments)
     assert (again["changed"], list(again["archives"].values())) == (False, [archive])
     with tarfile.open(archive["path"]) as packed:
         names = packed.getnames()
@@ -75,8 +75,8 @@ def test_wheels_are_built_once(built):
 
 
 def environment(home, archive, check=False, **changes):
-    asked = {"home": str(home), "python": sys.executable, "digest": archive["digest"], "archive": archive["path"]}
-    return run_module("millrace_environment", {**asked, **changes}, check=check)
+    arguments = {"home": str(home), "python": sys.executable, "digest": archive["digest"], "archive": archive["path"]}
+    return run_module("millrace_environment", {**arguments, **changes}, check=check)
 
 
 def test_an_environment_is_installed_once_and_runs_an_agent(built, tmp_path):
@@ -94,7 +94,7 @@ def test_an_environment_is_installed_once_and_runs_an_agent(built, tmp_path):
     assert installed(home) == archive["digest"]
     assert not (half / "lib" / "half").exists()
     assert not environment(home, archive)["changed"]
-    # No way to this checkout: a folder of its own, and safe path.
+    # This checkout is out of reach: another working directory, and no script folder on the path.
     facts = [str(home / "venv/bin/python"), "-P", "-m", "agents.cpu", "facts"]
     done = subprocess.run(facts, cwd="/", env={}, input="", capture_output=True, text=True, check=True)
     assert '"sockets"' in done.stdout
@@ -108,7 +108,7 @@ def test_an_environment_is_installed_once_and_runs_an_agent(built, tmp_path):
     assert not environment(home, archive, state="absent")["changed"]
 
 
-def test_an_archive_that_is_broken_leaves_what_was_there(built, tmp_path):
+def test_a_broken_archive_leaves_the_old_environment(built, tmp_path):
     _, archive = built
     old = tmp_path / "venv-old"
     old.mkdir()

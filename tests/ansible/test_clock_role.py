@@ -1,4 +1,4 @@
-"""How far a clock is off, in chrony's words."""
+"""Clock offset and its error bound, from the output of chrony."""
 
 from ansible_modules import module_utils
 
@@ -17,13 +17,13 @@ def test_the_bound_is_the_offset_the_dispersion_and_half_the_delay():
     assert found["bound_s"] == 0.000123456 + 0.0005 + 0.002
 
 
-def test_a_clock_that_no_server_has_set_has_no_offset():
+def test_an_unsynchronised_clock_has_no_offset():
     found = clock.from_tracking("00000000,,0,0.000000000,0.0,0.0,0.0,0.0,0.0,0.0,1.0,1.0,0.0,Not synchronised\n")
     assert found["offset_s"] is None
     assert "none of its servers has answered" in found["reason"]
 
 
-def test_what_is_not_chronys_is_no_offset():
+def test_an_error_message_of_chrony_gives_no_offset():
     assert clock.from_tracking("506 Cannot talk to daemon\n")["offset_s"] is None
 
 

@@ -1,4 +1,4 @@
-"""Cores and clocks by way of the archive that hosts are sent."""
+"""CPU settings by the archive that is sent to hosts."""
 
 import base64
 import io
@@ -21,12 +21,12 @@ def host(tmp_path):
 
 
 def play(host, check=False, **arguments):
-    given = {
+    defaults = {
         "folder": str(host / "state"),
         "archive": base64.b64encode(archive()).decode(),
         "root": str(host),
     }
-    return run_module("millrace_cpu", {**given, **arguments}, check)
+    return run_module("millrace_cpu", {**defaults, **arguments}, check)
 
 
 def shown(host):
@@ -35,10 +35,10 @@ def shown(host):
     }
 
 
-def test_the_archive_is_a_program_by_itself(tmp_path):
+def test_the_archive_runs_on_its_own(tmp_path):
     (tmp_path / "cpu.zip").write_bytes(archive())
     tree = processors.acpi_shared().build(tmp_path)
-    # Neither the packages of this environment nor the checkout are there.
+    # Neither the packages of this environment nor the checkout can be imported.
     start = "import sys, runpy; sys.path[:0] = [sys.argv.pop(1)]; runpy.run_module('agents.cpu', run_name='__main__')"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", start, str(tmp_path / "cpu.zip"), "facts"],
@@ -60,7 +60,7 @@ def test_equal_sources_make_equal_archives():
     assert not [name for name in names if not name.endswith(".py")]
 
 
-def test_clocks_are_set_once_and_put_back(host):
+def test_clocks_are_set_once_and_restored(host):
     before = shown(host)
     requested = {"governor": "powersave", "max_ghz": "1.6"}
     planned = play(host, check=True, requested=requested)
@@ -79,22 +79,22 @@ def test_clocks_are_set_once_and_put_back(host):
     assert not play(host, state="absent")["changed"]
 
 
-def test_what_was_found_is_kept_and_not_what_was_set(host):
+def test_the_saved_state_is_the_original_one(host):
     before = shown(host)
     play(host, requested={"governor": "powersave"})
     play(host, requested={"governor": "performance"})
-    kept = json.loads((host / "state/pre_state.json").read_text())["sections"]["cpu"]["before"]["values"]
+    saved = json.loads((host / "state/pre_state.json").read_text())["sections"]["cpu"]["before"]["values"]
     governor = f"{POLICIES}/policy0/scaling_governor"
-    assert kept[governor] == before[governor]
+    assert saved[governor] == before[governor]
 
 
-def test_what_another_task_turns_off_is_no_change_of_this_one(host):
+def test_cores_that_another_task_turns_off_are_no_change_of_this_task(host):
     requested = {"governor": None, "max_ghz": None}
     assert play(host, check=True, requested={"cores": 1})["changed"]
     assert not play(host, check=True, requested=requested, assuming={"cores": 1})["changed"]
 
 
-def test_a_wish_that_is_impossible_changes_nothing_and_says_what_is_possible(host):
+def test_an_unsupported_setting_changes_nothing_and_is_answered_with_the_possible_ones(host):
     before = shown(host)
     answer = play(host, requested={"governor": "perfomance", "max_ghz": 1.6})
     assert answer["failed"]
@@ -103,7 +103,7 @@ def test_a_wish_that_is_impossible_changes_nothing_and_says_what_is_possible(hos
     assert not (host / "state").exists()
 
 
-def test_a_virtual_machine_without_clocks_refuses_them(tmp_path):
+def test_clock_settings_are_refused_on_a_virtual_machine_without_cpufreq(tmp_path):
     host = processors.virtual().build(tmp_path)
     answer = play(host, requested={"governor": "performance"})
     assert answer["failed"]

@@ -1,4 +1,4 @@
-"""Facts beside the inventory: kept while they say the same."""
+"""Facts files beside the inventory: unchanged while the facts are the same."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_facts_are_kept_until_they_change_or_better_ones_are_measured(tmp_path, 
     assert json.loads(path.read_text()) == (new if changed else FACTS)
 
 
-def test_a_file_that_is_broken_is_replaced(tmp_path):
+def test_a_broken_file_is_replaced(tmp_path):
     path = tmp_path / "n1.json"
     path.write_text("{")
     assert run_module("millrace_facts_file", {"path": str(path), "facts": FACTS})["changed"]

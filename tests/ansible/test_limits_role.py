@@ -1,4 +1,4 @@
-"""Limits hold for agents alone, in whichever way the host has, and go as they came."""
+"""Limits apply to agents only, by control groups or systemd, and are removed again."""
 
 import getpass
 import shutil
@@ -12,7 +12,7 @@ NOTHING = {"cpu": None, "memory": None}
 
 
 class Groups(limits.Groups):
-    """Control groups in a tree, with what a kernel does when one is made or removed."""
+    """Control groups in a folder, with the files that a kernel creates and removes."""
 
     FILES = ("cgroup.procs", "cpu.cfs_period_us", "cpu.cfs_quota_us", "memory.limit_in_bytes", "cpu.max", "memory.max")
 
@@ -32,7 +32,7 @@ def write(path, text):
 
 @pytest.fixture
 def version_1(tmp_path):
-    """Controllers of version 1, and beside them a mount of version 2 that controls nothing of ours."""
+    """Controllers of version 1, beside a mount of version 2 without CPU and memory."""
     kinds = ("cpu,cpuacct", "memory")
     mounts = [f"cgroup /sys/fs/cgroup/{kind} cgroup rw,relatime,{kind} 0 0" for kind in kinds]
     mounts.append("cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0")
@@ -68,7 +68,7 @@ def test_version_1_has_a_group_per_controller(version_1):
     groups.restore(found)
     assert not cpu.exists()
     assert not memory.exists()
-    # What was inside when the group went is outside now.
+    # Processes of the removed group are in its parent now.
     assert (version_1 / "sys/fs/cgroup/cpu,cpuacct/cgroup.procs").read_text() == "123"
 
 
@@ -82,7 +82,7 @@ def test_version_2_has_one_group(version_2):
     assert groups.entrances({"cpu": 1.5, "memory": None}) == [str(folder / "cgroup.procs")]
 
 
-def test_a_group_that_was_there_gets_its_values_back(version_1):
+def test_an_existing_group_is_restored_to_its_values(version_1):
     groups = Groups(version_1, USER)
     groups.set({"cpu": 0.5, "memory": None})
     found = groups.found()
@@ -107,11 +107,11 @@ def test_without_control_groups_a_limit_is_refused(tmp_path):
     ("share", "expected"),
     [(0.01, (1000, 100_000)), (0.1, (1000, 10_000)), (0.5, (5000, 10_000)), (3, (30_000, 10_000))],
 )
-def test_pauses_are_short_wherever_the_kernel_takes_the_quota(share, expected):
+def test_the_period_is_short_unless_the_quota_would_be_too_small_for_the_kernel(share, expected):
     assert limits.quota(share) == expected
 
 
-def test_a_share_that_no_quota_holds_is_refused():
+def test_a_share_below_the_smallest_quota_is_refused():
     with pytest.raises(limits.LimitError, match=r"possible: 0\.01 and more"):
         limits.quota(0.005)
 
@@ -137,10 +137,10 @@ class TestWithSystemd:
         return tmp_path
 
     def play(self, host, check=False, **arguments):
-        given = {"folder": str(host / "state"), "home": str(host / "home"), "user": "nobody", "root": str(host)}
-        return run_module("millrace_limits", {**given, **arguments}, check, path=f"{host / 'bin'}:/usr/bin:/bin")
+        defaults = {"folder": str(host / "state"), "home": str(host / "home"), "user": "nobody", "root": str(host)}
+        return run_module("millrace_limits", {**defaults, **arguments}, check, path=f"{host / 'bin'}:/usr/bin:/bin")
 
-    def test_the_slice_of_the_user_is_limited_once_and_given_back(self, host):
+    def test_the_slice_of_the_user_is_limited_once_and_restored(self, host):
         assert self.play(host, check=True, cpu_share=0.5)["changed"]
         assert not (host / "asked").exists()
         first = self.play(host, cpu_share=0.5, memory_mb=100)
@@ -149,18 +149,18 @@ class TestWithSystemd:
         assert not self.play(host, cpu_share=0.5, memory_mb=100)["changed"]
         assert (host / "asked").read_text().splitlines() == ["daemon-reload", "show"]
         assert self.play(host, cpu_share=0.25)["changed"]
-        (kept,) = (host / "etc/systemd/system").rglob("*.conf")
-        assert kept.read_text().splitlines()[1:] == ["[Slice]", "CPUQuota=25%", "CPUQuotaPeriodSec=10ms"]
+        (file,) = (host / "etc/systemd/system").rglob("*.conf")
+        assert file.read_text().splitlines()[1:] == ["[Slice]", "CPUQuota=25%", "CPUQuotaPeriodSec=10ms"]
         assert self.play(host, state="absent", service_manager="none")["changed"]
         assert not (host / "etc/systemd").exists()
         assert not (host / "state").exists()
         assert not self.play(host, state="absent")["changed"]
 
     @pytest.mark.parametrize(("share", "expected"), [(0.125, "12.5%"), (1 / 3, "33.33%"), (2, "200%"), (0.1, "10%")])
-    def test_a_share_is_told_to_systemd_to_a_hundredth_of_a_percent(self, share, expected):
+    def test_a_share_is_given_to_systemd_in_hundredths_of_a_percent(self, share, expected):
         assert limits.percent(share) == expected
 
-    def test_limits_that_would_hold_no_session_are_refused(self, host):
+    def test_limits_that_would_apply_to_no_session_are_refused(self, host):
         write(host / "etc/pam.d/common-session", "session required pam_unix.so\n")
         assert "install libpam-systemd" in self.play(host, check=True, cpu_share=0.5)["msg"]
 
@@ -168,7 +168,7 @@ class TestWithSystemd:
         answer = self.play(host, check=True, cpu_share=0.5, user="root")
         assert "they would hold for every login of root" in answer["msg"]
 
-    def test_a_limit_outlives_a_reboot_and_is_still_given_back(self, host):
+    def test_a_limit_outlives_a_reboot_and_is_still_restored(self, host):
         self.play(host, cpu_share=0.5)
         write(host / "proc/sys/kernel/random/boot_id", "boot-2\n")
         assert not self.play(host, cpu_share=0.5)["changed"]

@@ -1,4 +1,4 @@
-"""What an inventory says of meters: written for agents, who understand it; what was there is kept and put back."""
+"""Meter settings of an inventory: written in the form that agents read; an existing file is saved and restored."""
 
 import os
 
@@ -10,7 +10,7 @@ from ansible_modules import ANSIBLE, run_module
 from agents.power.reader import MeteredHost
 from agents.power.settings import PATH, PowerSettings, Program, settings_of
 
-SAYS = {"prefer": ["external", "hwmon"], "external": {"command": ["meter", "--fast"], "silence_s": 20}}
+SETTINGS = {"prefer": ["external", "hwmon"], "external": {"command": ["meter", "--fast"], "silence_s": 20}}
 
 
 @pytest.fixture
@@ -19,59 +19,59 @@ def host(tmp_path):
     return tmp_path / "host"
 
 
-def meters(host, says=None, state="present", check=False):
-    asked = {"folder": str(host / "var"), "root": str(host), "state": state}
-    if says is not None:
-        asked["content"] = yaml.safe_dump(says)
-    return run_module("millrace_meters", asked, check=check)
+def meters(host, settings=None, state="present", check=False):
+    arguments = {"folder": str(host / "var"), "root": str(host), "state": state}
+    if settings is not None:
+        arguments["content"] = yaml.safe_dump(settings)
+    return run_module("millrace_meters", arguments, check=check)
 
 
-def everything(host):
+def all_files(host):
     return sorted(str(path.relative_to(host)) for path in host.rglob("*"))
 
 
-def test_agents_read_what_was_written_and_restoring_leaves_nothing(host):
-    tried = meters(host, SAYS, check=True)
-    assert (tried["changed"], everything(host)) == (True, [])
-    answer = meters(host, SAYS)
+def test_agents_read_the_written_settings_and_restoring_leaves_nothing(host):
+    planned = meters(host, SETTINGS, check=True)
+    assert (planned["changed"], all_files(host)) == (True, [])
+    answer = meters(host, SETTINGS)
     assert answer["changed"]
-    assert answer["diff"] == tried["diff"]
+    assert answer["diff"] == planned["diff"]
     assert (answer["diff"]["before"], answer["diff"]["after"]) == ("", (host / PATH).read_text())
     found = settings_of(MeteredHost(host))
     assert found.prefer == ("external", "hwmon")
     assert found.external == Program(("meter", "--fast"), silence_s=20)
     assert (host / PATH).stat().st_mode & 0o777 == 0o644
-    assert not meters(host, SAYS)["changed"]
-    assert not meters(host, SAYS, check=True)["changed"]
+    assert not meters(host, SETTINGS)["changed"]
+    assert not meters(host, SETTINGS, check=True)["changed"]
     assert meters(host, state="absent", check=True)["changed"]
     assert meters(host, state="absent")["changed"]
-    assert everything(host) == []
+    assert all_files(host) == []
     assert not meters(host, state="absent")["changed"]
 
 
-def test_what_an_operator_had_written_comes_back_after_any_number_of_changes(host):
+def test_an_existing_file_is_restored_after_any_number_of_changes(host):
     (host / PATH).parent.mkdir(parents=True)
     (host / PATH).write_text("prefer: [hwmon]  # ours\n")
-    meters(host, SAYS)
+    meters(host, SETTINGS)
     changed = meters(host, {"rate_hz": 5})
-    assert changed["diff"]["before"] == yaml.safe_dump(SAYS)
-    # An inventory that says nothing any more leaves the host as it was found.
+    assert changed["diff"]["before"] == yaml.safe_dump(SETTINGS)
+    # An inventory without settings restores the original file.
     answer = meters(host)
     assert answer["changed"]
     assert answer["diff"]["after"] == "prefer: [hwmon]  # ours\n"
     assert (host / PATH).read_text() == "prefer: [hwmon]  # ours\n"
-    assert everything(host) == ["etc", "etc/millrace", PATH]
+    assert all_files(host) == ["etc", "etc/millrace", PATH]
     assert not meters(host)["changed"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_file_that_cannot_be_written_is_named(host):
     host.chmod(0o500)
-    assert "etc" in meters(host, SAYS)["msg"]
+    assert "etc" in meters(host, SETTINGS)["msg"]
 
 
 def test_the_role_declares_the_settings_that_agents_read_and_no_others():
-    """Names and choices, all the way down."""
+    """Compare names and choices at all levels."""
     document = yaml.safe_load((ANSIBLE / "roles/power/meta/argument_specs.yml").read_text())
     declared = document["argument_specs"]["main"]["options"]["millrace_meters"]
     _compare(declared, msgspec.json.schema(PowerSettings))
@@ -88,14 +88,14 @@ def _compare(declared, schema):
                 return option
         return part
 
-    def walk(option, part, where):
+    def walk(option, part, path):
         part = resolved(part)
         if part.get("type") == "array":
             part = resolved(part["items"])
-        assert sorted(map(str, option.get("choices", []))) == sorted(map(str, part.get("enum", []))), where
-        assert set(option.get("options", {})) == set(part.get("properties", {})), where
+        assert sorted(map(str, option.get("choices", []))) == sorted(map(str, part.get("enum", []))), path
+        assert set(option.get("options", {})) == set(part.get("properties", {})), path
         for name, inner in option.get("options", {}).items():
-            assert inner.get("required", False) is (name in part.get("required", [])), f"{where}.{name}"
-            walk(inner, part["properties"][name], f"{where}.{name}")
+            assert inner.get("required", False) is (name in part.get("required", [])), f"{path}.{name}"
+            walk(inner, part["properties"][name], f"{path}.{name}")
 
     walk(declared, schema, "millrace_meters")

@@ -1,4 +1,4 @@
-"""Links are shaped as asked, shaped once, and given back as they were found."""
+"""Links are shaped as requested, changed only when needed, and restored."""
 
 import json
 import re
@@ -13,20 +13,19 @@ from hypothesis import strategies as st
 
 links = module_utils("millrace_links")
 
-TBF = ("rate", "50mbit", "burst", "32k", "latency", "20ms")
 RATES = st.floats(min_value=0.1, max_value=100_000)
 
 
 @given(st.lists(st.tuples(st.none() | RATES, st.sampled_from([0, None, 0.5, 20.0])), min_size=1, max_size=40))
-def test_every_link_gets_a_class_a_queue_and_a_filter_of_its_own(wishes):
-    asked = [
+def test_every_link_gets_a_class_a_queue_and_a_filter_of_its_own(requests):
+    requested = [
         {"to": f"n{i}", "ip": f"10.0.0.{i}", "rate_mbit": rate, "delay_ms": delay}
-        for i, (rate, delay) in enumerate(wishes)
+        for i, (rate, delay) in enumerate(requests)
     ]
-    root, *lines = links.commands("eth0", 1500, asked)
-    # What no filter takes must pass unshaped: the control channel is there too.
+    root, *lines = links.commands("eth0", 1500, requested)
+    # Other traffic must pass unshaped, including the control channel.
     assert root.endswith("htb default 0")
-    for number, link in enumerate(asked, start=1):
+    for number, link in enumerate(requested, start=1):
         shaped, queue, filtered = lines[3 * number - 3 : 3 * number]
         name = f"{links.HANDLE}{number:x}"
         assert f"classid {name} " in shaped
@@ -35,7 +34,7 @@ def test_every_link_gets_a_class_a_queue_and_a_filter_of_its_own(wishes):
         assert filtered.endswith(f"dst {link['ip']}/32 flowid {name}")
 
 
-def test_a_wish_for_everybody_is_a_link_to_every_other_host():
+def test_a_link_to_all_is_a_link_to_every_other_host():
     lookup = plugin("lookup_plugins", "millrace_links").LookupModule
     hosts = {
         "n1": {"millrace_links": [{"to": "*", "rate_mbit": 100}, {"to": "n3", "delay_ms": 2}]},
@@ -68,7 +67,7 @@ def _run(*command):
 
 
 class Namespace:
-    """A network of its own: eth0 at 10.9.0.1 beside 10.9.0.2 and 10.9.0.3, which nobody is at."""
+    """Network namespace with eth0 at 10.9.0.1; nothing answers at 10.9.0.2 and 10.9.0.3."""
 
     def __init__(self, folder):
         self.name = f"mrtest-{secrets.token_hex(3)}"
@@ -83,10 +82,10 @@ class Namespace:
     def run(self, *command):
         return _run(*self.inside, *command)
 
-    def play(self, *wishes, check=False, **arguments):
-        asked = [{"to": f"n{n}", "address": f"10.9.0.{n}", "rate_mbit": rate} for n, rate in wishes]
+    def play(self, *rates, check=False, **arguments):
+        requested = [{"to": f"n{n}", "address": f"10.9.0.{n}", "rate_mbit": rate} for n, rate in rates]
         return run_module(
-            "millrace_network", {"folder": str(self.folder), "links": asked, **arguments}, check, self.inside
+            "millrace_network", {"folder": str(self.folder), "links": requested, **arguments}, check, self.inside
         )
 
     def shown(self):
@@ -103,8 +102,8 @@ def namespace(tmp_path):
 
 
 @pytest.mark.root
-class TestInANetworkOfItsOwn:
-    def test_links_are_shaped_once_and_put_back(self, namespace):
+class TestInNetworkNamespace:
+    def test_links_are_shaped_once_and_restored(self, namespace):
         found = namespace.shown()
         assert namespace.play((2, 100), (3, 10), check=True)["changed"]
         assert namespace.shown() == found
@@ -119,26 +118,26 @@ class TestInANetworkOfItsOwn:
         assert not namespace.folder.exists()
         assert not namespace.play(state="absent")["changed"]
 
-    def test_packets_that_pass_by_are_no_change(self, namespace):
+    def test_counters_of_unshaped_packets_are_no_change(self, namespace):
         namespace.play((2, 100))
-        # Nobody answers: what is sent are questions who is there, which no filter takes.
+        # Nothing answers: only ARP requests are sent, which match no filter.
         namespace.run("python3", "-c", "import socket; socket.socket(2, 2).sendto(b'.', ('10.9.0.9', 9))")
         assert not namespace.play((2, 100))["changed"]
 
-    def test_what_somebody_else_has_changed_is_set_again(self, namespace):
+    def test_shaping_that_another_program_removed_is_set_again(self, namespace):
         namespace.play((2, 100))
         namespace.run("tc", "qdisc", "del", "dev", "eth0", "root")
         assert namespace.play((2, 100))["changed"]
         assert namespace.run("tc", "class", "show", "dev", "eth0")
 
-    def test_without_links_an_interface_is_as_it_was(self, namespace):
+    def test_without_links_the_interface_is_restored(self, namespace):
         found = namespace.shown()
         namespace.play((2, 10))
         assert namespace.play()["changed"]
         assert namespace.shown() == found
         assert not namespace.folder.exists()
 
-    def test_a_qdisc_that_was_there_comes_back(self, namespace):
+    def test_an_existing_qdisc_is_restored(self, namespace):
         namespace.run(
             "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *["rate", "50mbit", "burst", "32k", "latency", "20ms"]
         )
@@ -147,7 +146,7 @@ class TestInANetworkOfItsOwn:
         namespace.play(state="absent")
         assert namespace.shown()[0].split(maxsplit=3)[3] == qdisc
 
-    def test_a_qdisc_that_could_not_be_put_back_is_left_alone(self, namespace):
+    def test_a_qdisc_that_cannot_be_restored_is_not_changed(self, namespace):
         namespace.run("tc", "qdisc", "add", "dev", "eth0", "root", "handle", "7:", "htb")
         found = namespace.shown()
         answer = namespace.play((2, 10))
@@ -156,22 +155,22 @@ class TestInANetworkOfItsOwn:
         assert namespace.shown() == found
         assert not namespace.folder.exists()
 
-    def test_what_a_play_that_was_killed_half_way_has_left_is_put_back(self, namespace):
+    def test_changes_of_a_killed_play_are_undone(self, namespace):
         found = namespace.shown()
         namespace.play((2, 10))
-        # As if it had been killed between its last change and writing down that it was done.
-        kept = json.loads((namespace.folder / "pre_state.json").read_text())
-        del kept["sections"]["network/eth0"]["applied"]
-        (namespace.folder / "pre_state.json").write_text(json.dumps(kept))
+        # As after a kill between the last change and its record in the file.
+        saved = json.loads((namespace.folder / "pre_state.json").read_text())
+        del saved["sections"]["network/eth0"]["applied"]
+        (namespace.folder / "pre_state.json").write_text(json.dumps(saved))
         assert namespace.play(state="absent")["changed"]
         assert namespace.shown() == found
 
-    def test_after_a_reboot_what_is_found_is_kept_anew(self, namespace):
+    def test_after_a_reboot_the_state_is_saved_again(self, namespace):
         namespace.play((2, 10))
-        kept = json.loads((namespace.folder / "pre_state.json").read_text())
-        kept["sections"]["network/eth0"]["boot_id"] = str(uuid.uuid4())
-        kept["sections"]["network/eth0"]["before"]["gso_max_segs"] = 17
-        (namespace.folder / "pre_state.json").write_text(json.dumps(kept))
+        saved = json.loads((namespace.folder / "pre_state.json").read_text())
+        saved["sections"]["network/eth0"]["boot_id"] = str(uuid.uuid4())
+        saved["sections"]["network/eth0"]["before"]["gso_max_segs"] = 17
+        (namespace.folder / "pre_state.json").write_text(json.dumps(saved))
         namespace.run("tc", "qdisc", "del", "dev", "eth0", "root")
         found = namespace.shown()
         namespace.play((2, 10))

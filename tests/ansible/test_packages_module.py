@@ -1,4 +1,4 @@
-"""Packages that roles install, by a real apt and dpkg: on a root of their own, from a folder of packages made here."""
+"""The module that installs packages, with real apt and dpkg on a separate root, from packages built here."""
 
 import json
 import os
@@ -22,22 +22,22 @@ PACKAGES = {
     "library": "",
     "other": "Depends: library",
 }
-"""Two programs that keep the time and cannot be there both, and what one of them needs."""
+"""Two conflicting time daemons, and a dependency of one of them."""
 
 
 class Host:
-    """A root of packages, and what a role does with them."""
+    """Root with packages, and the module as a role calls it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = folder / "state"
 
-    def play(self, check=False, **asked):
-        """What the module answers."""
-        return run_module("millrace_packages", {"folder": str(self.state), "role": "clock", **asked}, check=check)
+    def play(self, check=False, **arguments):
+        """Run the module; return its result."""
+        return run_module("millrace_packages", {"folder": str(self.state), "role": "clock", **arguments}, check=check)
 
     def has(self):
-        """Package -> its state."""
+        """Return package -> its state."""
         shown = subprocess.run(
             ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n"],
             capture_output=True,
@@ -46,19 +46,19 @@ class Host:
         )
         return dict(line.split() for line in shown.stdout.splitlines())
 
-    def apt(self, *words):
-        subprocess.run(["apt-get", "-q", "-y", *words], capture_output=True, check=True)
+    def apt(self, *arguments):
+        subprocess.run(["apt-get", "-q", "-y", *arguments], capture_output=True, check=True)
 
 
-def built(folder: Path, name: str, more: str) -> None:
-    """Make a package with one file of settings."""
+def build_package(folder: Path, name: str, relations: str) -> None:
+    """Build a package with one configuration file."""
     tree = folder / name
     (tree / "DEBIAN").mkdir(parents=True)
     (tree / "etc").mkdir()
     (tree / "etc" / f"{name}.conf").write_text(name)
     (tree / "DEBIAN" / "conffiles").write_text(f"/etc/{name}.conf\n")
     fields = f"Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: M <m@example.org>\nDescription: {name}\n"
-    (tree / "DEBIAN" / "control").write_text(fields + (f"{more}\n" if more else ""))
+    (tree / "DEBIAN" / "control").write_text(fields + (f"{relations}\n" if relations else ""))
     subprocess.run(["dpkg-deb", "--build", str(tree), str(folder)], check=True, capture_output=True)
     shutil.rmtree(tree)
 
@@ -68,7 +68,7 @@ def host(tmp_path, monkeypatch):
     pool, root = tmp_path / "pool", tmp_path / "root"
     pool.mkdir()
     for name, more in PACKAGES.items():
-        built(pool, name, more)
+        build_package(pool, name, more)
     listed = subprocess.run(
         ["dpkg-scanpackages", "--multiversion", "."], cwd=pool, check=True, capture_output=True, text=True
     )
@@ -96,7 +96,7 @@ def host(tmp_path, monkeypatch):
     return made
 
 
-def test_what_comes_and_what_gives_way_is_told_and_nothing_changes_in_check_mode(host):
+def test_check_mode_reports_installed_and_removed_packages_and_changes_nothing(host):
     would = host.play(names=["chronos"], check=True)
     assert would["changed"], would
     assert (would["installs"], would["removes"]) == (["chronos", "library"], ["keeper"])
@@ -104,46 +104,46 @@ def test_what_comes_and_what_gives_way_is_told_and_nothing_changes_in_check_mode
     assert not host.state.exists()
 
 
-def test_what_gave_way_comes_back_and_what_took_its_place_leaves_no_settings(host):
+def test_removed_packages_are_restored_and_their_replacement_is_purged(host):
     assert host.play(names=["chronos"])["changed"]
     assert {name for name, state in host.has().items() if state == "installed"} == {"chronos", "library"}
     assert not host.play(names=["chronos"])["changed"]
     would = host.play(state="absent", check=True)
     assert (would["installs"], would["removes"]) == (["keeper"], ["chronos"])
     assert host.play(state="absent")["changed"]
-    # Packages stay, but for those that cannot be there at the same time.
+    # Installed packages stay, except those that conflict.
     assert host.has() == {"keeper": "installed", "library": "installed"}
     assert not host.play(state="absent")["changed"]
     assert not host.state.exists()
 
 
-def test_what_was_installed_goes_with_all_that_came_with_it(host):
+def test_installed_packages_are_removed_with_their_dependencies(host):
     host.play(names=["chronos"])
     assert host.play(state="absent", remove=True)["changed"]
     assert host.has() == {"keeper": "installed"}
 
 
-def test_what_others_need_by_now_stays(host):
+def test_a_dependency_that_other_packages_need_stays(host):
     host.play(names=["chronos"])
     host.apt("install", "other")
     host.play(state="absent", remove=True)
     assert host.has() == {"keeper": "installed", "library": "installed", "other": "installed"}
 
 
-def test_what_was_cut_off_before_anything_was_installed_is_put_back_and_done_again(host):
+def test_an_installation_that_was_interrupted_before_its_start_is_repeated_and_undone(host):
     host.play(names=["chronos"])
     host.apt("purge", "chronos", "library")
     host.apt("install", "keeper")
     host.play(names=["chronos"])
-    kept = json.loads((host.state / "pre_state.json").read_text())["sections"]["packages/clock"]
-    assert kept["applied"] == {"installs": ["chronos", "library"], "removes": ["keeper"]}
+    section = json.loads((host.state / "pre_state.json").read_text())["sections"]["packages/clock"]
+    assert section["applied"] == {"installs": ["chronos", "library"], "removes": ["keeper"]}
     host.play(state="absent", remove=True)
     assert host.has() == {"keeper": "installed"}
 
 
-def test_a_package_that_nobody_has_is_named(host):
+def test_an_unknown_package_is_named(host):
     refused = host.play(names=["nothing-like-it"])
     assert refused["failed"]
     assert "Unable to locate package nothing-like-it" in refused["msg"]
-    # Only the lists of today's packages could tell: check mode does not fetch them.
+    # Check mode does not update the package lists, so it cannot know.
     assert host.play(names=["nothing-like-it"], check=True)["installs"] == ["nothing-like-it"]

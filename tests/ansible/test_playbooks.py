@@ -1,4 +1,4 @@
-"""What holds for all roles and playbooks: declared, documented, understood by Ansible, clean by ansible-lint."""
+"""Rules for all roles and playbooks: variables are declared and documented; Ansible and ansible-lint accept them."""
 
 import os
 import re
@@ -27,9 +27,9 @@ def options(role):
     }
 
 
-def run(*command, **more):
+def run(*command, **variables):
     program = str(Path(sys.executable).parent / command[0])
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "NO_COLOR": "1", **more}
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "NO_COLOR": "1", **variables}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.run(
         [program, *command[1:]], capture_output=True, text=True, check=False, cwd=CHECKOUT, env=environment, timeout=280
@@ -43,14 +43,14 @@ def test_every_variable_of_a_role_is_declared_and_every_default_is_the_one_decla
     public = {name: value for name, value in defaults.items() if name.startswith("millrace_")}
     assert set(public) == set(declared)
     for name, option in declared.items():
-        # What is declared without a default is found out, or left as it is.
+        # Options declared without a default are detected, or left unchanged.
         if "default" in option and "{{" not in str(public[name]):
             assert public[name] == option["default"], name
 
 
 def test_every_variable_is_in_the_reference():
-    told = set(re.findall(r"`(millrace_\w+)`", (CHECKOUT / "docs/reference/inventory.md").read_text()))
-    assert {name for role in ROLES for name in options(role)} - told == set()
+    documented = set(re.findall(r"`(millrace_\w+)`", (CHECKOUT / "docs/reference/inventory.md").read_text()))
+    assert {name for role in ROLES for name in options(role)} - documented == set()
 
 
 def test_the_example_is_an_inventory_that_ansible_and_millrace_understand():

@@ -1,4 +1,4 @@
-"""Who may read energy counters: what is given is kept before, and taken back."""
+"""Read access to energy counters: original rights are saved, and restored."""
 
 import os
 import stat
@@ -19,8 +19,8 @@ def host(tmp_path):
 
 
 def access(host, state="present", check=False):
-    asked = {"folder": str(host / "var"), "group": "root", "root": str(host), "state": state}
-    return run_module("millrace_energy_access", asked, check=check)
+    arguments = {"folder": str(host / "var"), "group": "root", "root": str(host), "state": state}
+    return run_module("millrace_energy_access", arguments, check=check)
 
 
 def rights(host):
@@ -28,7 +28,7 @@ def rights(host):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to a group")
-def test_counters_are_given_and_taken_back(host):
+def test_access_to_counters_is_given_and_restored(host):
     before = rights(host)
     answer = access(host, check=True)
     assert answer["changed"]
@@ -45,7 +45,7 @@ def test_counters_are_given_and_taken_back(host):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to a group")
-def test_a_rule_of_that_name_that_was_there_comes_back(host):
+def test_an_existing_rule_of_that_name_is_restored(host):
     (host / RULE).parent.mkdir(parents=True)
     (host / RULE).write_text("# ours\n")
     access(host)
@@ -54,7 +54,7 @@ def test_a_rule_of_that_name_that_was_there_comes_back(host):
     assert (host / RULE).read_text() == "# ours\n"
 
 
-def test_a_group_that_is_missing_is_named(host):
-    asked = {"folder": str(host / "var"), "group": "no-such-group", "root": str(host)}
-    assert "there is no group 'no-such-group'" in run_module("millrace_energy_access", asked)["msg"]
-    assert run_module("millrace_energy_access", asked, check=True)["changed"]
+def test_an_unknown_group_is_named(host):
+    arguments = {"folder": str(host / "var"), "group": "no-such-group", "root": str(host)}
+    assert "there is no group 'no-such-group'" in run_module("millrace_energy_access", arguments)["msg"]
+    assert run_module("millrace_energy_access", arguments, check=True)["changed"]

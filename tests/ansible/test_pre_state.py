@@ -1,4 +1,4 @@
-"""What a host was like is kept once, and until it has been put back."""
+"""Original state of a host: saved once, and kept until it has been restored."""
 
 import json
 
@@ -11,15 +11,15 @@ pre_state = module_utils("millrace_pre_state")
 BOOT, NEXT_BOOT = "boot-1", "boot-2"
 
 
-def test_what_was_found_first_is_never_overwritten(tmp_path):
-    kept = pre_state.PreState(tmp_path, BOOT)
-    assert kept.save("user", {"existed": False})
-    assert not kept.save("user", {"existed": True})
+def test_a_saved_section_is_never_overwritten(tmp_path):
+    state = pre_state.PreState(tmp_path, BOOT)
+    assert state.save("user", {"existed": False})
+    assert not state.save("user", {"existed": True})
     assert pre_state.PreState(tmp_path, BOOT).section("user")["before"] == {"existed": False}
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(), st.booleans())))
-def test_after_any_number_of_saves_each_section_is_as_at_its_first(tmp_path_factory, saves):
+def test_after_any_number_of_saves_each_section_has_its_first_value(tmp_path_factory, saves):
     folder = tmp_path_factory.mktemp("state")
     first = {}
     for name, value, volatile in saves:
@@ -30,53 +30,53 @@ def test_after_any_number_of_saves_each_section_is_as_at_its_first(tmp_path_fact
     assert [path.name for path in folder.iterdir()] == (["pre_state.json"] if saves else [])
 
 
-def test_what_a_reboot_undoes_is_void_after_it_and_the_rest_is_not(tmp_path):
-    kept = pre_state.PreState(tmp_path, BOOT)
-    kept.save("cpu", {"governor": "ondemand"}, volatile=True)
-    kept.save("user", {"existed": False})
+def test_volatile_sections_are_void_after_a_reboot_and_others_are_not(tmp_path):
+    state = pre_state.PreState(tmp_path, BOOT)
+    state.save("cpu", {"governor": "ondemand"}, volatile=True)
+    state.save("user", {"existed": False})
     after = pre_state.PreState(tmp_path, NEXT_BOOT)
     assert set(after.sections()) == {"user"}
     assert after.save("cpu", {"governor": "schedutil"}, volatile=True)
     assert after.section("cpu")["before"] == {"governor": "schedutil"}
 
 
-def test_the_file_goes_with_its_last_section_and_the_folder_with_the_file(tmp_path):
-    kept = pre_state.PreState(tmp_path / "state", BOOT)
-    kept.save("cpu", {}, volatile=True)
-    kept.save("user", {})
-    assert kept.drop("user")
-    assert kept.path.is_file()
-    assert kept.drop("cpu")
+def test_the_file_and_folder_are_removed_with_the_last_section(tmp_path):
+    state = pre_state.PreState(tmp_path / "state", BOOT)
+    state.save("cpu", {}, volatile=True)
+    state.save("user", {})
+    assert state.drop("user")
+    assert state.path.is_file()
+    assert state.drop("cpu")
     assert not (tmp_path / "state").exists()
-    assert not kept.drop("cpu")
+    assert not state.drop("cpu")
 
 
-def test_a_file_with_nothing_but_sections_of_an_earlier_boot_goes_too(tmp_path):
+def test_a_file_with_only_sections_of_an_earlier_boot_is_removed(tmp_path):
     pre_state.PreState(tmp_path, BOOT).save("cpu", {}, volatile=True)
     assert not pre_state.PreState(tmp_path, NEXT_BOOT).drop("cpu")
     assert not (tmp_path / "pre_state.json").exists()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2, "sections": {}}', '{"version": 1, "sections": 3}'])
-def test_a_file_that_is_not_ours_stops_everything(tmp_path, text):
+def test_a_file_in_another_format_is_refused_and_not_changed(tmp_path, text):
     (tmp_path / "pre_state.json").write_text(text)
     with pytest.raises(pre_state.PreStateError, match=r"pre_state\.json"):
         pre_state.PreState(tmp_path, BOOT).save("user", {})
     assert (tmp_path / "pre_state.json").read_text() == text
 
 
-def test_the_module_keeps_reads_and_forgets(tmp_path):
-    def ask(check=False, **arguments):
+def test_the_module_saves_reads_and_drops_sections(tmp_path):
+    def run(check=False, **arguments):
         return run_module("millrace_pre_state", {"folder": str(tmp_path / "state"), **arguments}, check)
 
-    keep = {"section": "user", "before": {"existed": True}}
-    assert ask(check=True, **keep)["changed"]
+    section = {"section": "user", "before": {"existed": True}}
+    assert run(check=True, **section)["changed"]
     assert not (tmp_path / "state").exists()
-    assert ask(**keep)["changed"]
-    again = ask(section="user", before={"existed": False})
+    assert run(**section)["changed"]
+    again = run(section="user", before={"existed": False})
     assert not again["changed"]
     assert again["section"]["before"] == {"existed": True}
-    assert ask(state="read")["sections"] == json.loads((tmp_path / "state/pre_state.json").read_text())["sections"]
-    assert ask(section="user", state="absent")["changed"]
-    assert not ask(section="user", state="absent")["changed"]
+    assert run(state="read")["sections"] == json.loads((tmp_path / "state/pre_state.json").read_text())["sections"]
+    assert run(section="user", state="absent")["changed"]
+    assert not run(section="user", state="absent")["changed"]
     assert not (tmp_path / "state").exists()

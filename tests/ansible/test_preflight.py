@@ -1,4 +1,4 @@
-"""What cannot be had is refused before anything is changed: all of it at once, with what is possible."""
+"""Unsupported settings are refused before anything is changed: all at once, with the possible values."""
 
 import base64
 import getpass
@@ -49,23 +49,23 @@ def test_a_wrong_value_is_named_with_its_variable(variables, expected):
         ({"model": {"p_s": -1.0, "p_d": 9.0}}, "millrace_meters.model.p_s: got -1.0: expected a number >= 0.0"),
     ],
 )
-def test_what_agents_would_refuse_to_know_of_meters_is_refused_before(meters, expected):
+def test_meter_settings_that_agents_would_refuse_are_refused_before(meters, expected):
     assert faults_of({"millrace_meters": meters}) == [expected]
 
 
-def test_meters_as_the_guide_writes_them_are_right():
+def test_meter_settings_of_the_guide_are_valid():
     text = (Path(__file__).parents[2] / "docs" / "power.md").read_text()
     (settings,) = re.findall(r"```yaml\n(prefer:.*?)```", text, re.DOTALL)
     assert faults_of({"millrace_meters": yaml.safe_load(settings)}) == []
     assert faults_of({"millrace_meters": {}}) == []
 
 
-def test_values_as_a_command_line_gives_them_are_right():
-    given = {"millrace_cores": "4", "millrace_max_ghz": "2.4", "millrace_turbo": "no", "millrace_memory_mb": None}
-    assert faults_of(given) == []
+def test_values_of_the_command_line_are_valid():
+    variables = {"millrace_cores": "4", "millrace_max_ghz": "2.4", "millrace_turbo": "no", "millrace_memory_mb": None}
+    assert faults_of(variables) == []
 
 
-def test_everything_impossible_is_said_at_once_and_nothing_is_changed(tmp_path):
+def test_all_unsupported_settings_are_reported_at_once_and_nothing_is_changed(tmp_path):
     host = processors.acpi_shared().build(tmp_path)
     (host / "proc/self").mkdir()
     (host / "proc/self/mounts").write_text("proc /proc proc rw 0 0\n")
@@ -84,17 +84,17 @@ def test_everything_impossible_is_said_at_once_and_nothing_is_changed(tmp_path):
             "root": str(host),
         },
     )
-    said = "\n".join(answer["refused"])
-    assert "millrace_cores: 99: " in said
-    assert "millrace_governor: perfomance: " in said
-    assert "millrace_memory_mb: 5000; possible: 1 to 4000" in said
-    assert "millrace_cpu_share: 1000; possible: 0.01 to " in said
+    refused = "\n".join(answer["refused"])
+    assert "millrace_cores: 99: " in refused
+    assert "millrace_governor: perfomance: " in refused
+    assert "millrace_memory_mb: 5000; possible: 1 to 4000" in refused
+    assert "millrace_cpu_share: 1000; possible: 0.01 to " in refused
     assert before == {path: path.read_bytes() for path in host.rglob("*") if path.is_file()}
 
 
-def test_limits_of_a_host_that_is_limited_from_outside_are_refused_and_not_passed_over(tmp_path):
+def test_limits_of_an_emulated_host_are_refused_and_not_ignored(tmp_path):
     host = processors.acpi_shared().build(tmp_path)
-    asked = {
+    arguments = {
         "folder": str(host / "state"),
         "archive": base64.b64encode(archive()).decode(),
         "user": getpass.getuser(),
@@ -102,14 +102,14 @@ def test_limits_of_a_host_that_is_limited_from_outside_are_refused_and_not_passe
         "is_machine": False,
         "root": str(host),
     }
-    assert run_module("millrace_preflight", asked)["refused"] == []
-    assert run_module("millrace_preflight", asked | {"cpu_share": 0.5, "memory_mb": 300})["refused"] == [
+    assert run_module("millrace_preflight", arguments)["refused"] == []
+    assert run_module("millrace_preflight", arguments | {"cpu_share": 0.5, "memory_mb": 300})["refused"] == [
         "millrace_cpu_share: 0.5; possible: none, as this host's limits are those of its millrace_emulate",
         "millrace_memory_mb: 300; possible: none, as this host's limits are those of its millrace_emulate",
     ]
 
 
-def test_a_host_without_systemd_is_not_taken_for_one(tmp_path):
+def test_the_service_manager_systemd_is_refused_on_a_host_without_it(tmp_path):
     host = processors.acpi_shared().build(tmp_path)
     answer = run_module(
         "millrace_preflight",

@@ -1,4 +1,4 @@
-"""What is measured between two hosts, and how it is told."""
+"""Measurements of links between two hosts, and their report."""
 
 import json
 
@@ -15,12 +15,12 @@ def peer():
     probe.stop_peer("127.0.0.1", port, "token")
 
 
-def test_a_peer_tells_rate_and_round_trip(peer):
+def test_a_peer_measures_rate_and_round_trip(peer):
     assert probe.rate_mbit("127.0.0.1", peer, "token") > 1
     assert 0 < probe.round_trip_ms("127.0.0.1", peer, "token") < 10_000
 
 
-def test_a_peer_hangs_up_on_who_does_not_know_its_token(peer):
+def test_a_peer_rejects_a_wrong_token(peer):
     with pytest.raises(probe.ProbeError):
         probe.round_trip_ms("127.0.0.1", peer, "guess")
     with pytest.raises(probe.ProbeError):
@@ -29,7 +29,7 @@ def test_a_peer_hangs_up_on_who_does_not_know_its_token(peer):
     assert probe.round_trip_ms("127.0.0.1", peer, "token") > 0
 
 
-def test_a_peer_that_was_ended_is_gone():
+def test_a_stopped_peer_no_longer_answers():
     port = probe.start_peer("127.0.0.1", "token")
     probe.stop_peer("127.0.0.1", port, "token")
     for _ in range(50):
@@ -41,14 +41,14 @@ def test_a_peer_that_was_ended_is_gone():
         probe.round_trip_ms("127.0.0.1", port, "token")
 
 
-def test_of_several_measurements_the_nearest_counts_and_one_that_is_near_is_the_last():
+def test_the_measurement_nearest_to_the_target_counts_and_one_within_tolerance_is_the_last():
     values = iter([50.0, 101.0, 100.0])
     assert probe.nearest(lambda: next(values), 100, 0.05) == 101.0
     values = iter([50.0, 80.0, 70.0])
     assert probe.nearest(lambda: next(values), 100, 0.05) == 80.0
 
 
-def test_a_link_that_is_slower_than_asked_for_fails_its_check(peer):
+def test_a_link_that_is_slower_than_requested_fails_its_check(peer):
     link = {"to": "n2", "address": "127.0.0.1", "rate_mbit": 1e9, "delay_ms": 0.0, "back_ms": 4.0}
     away = {"to": "n3", "address": "127.0.0.1", "rate_mbit": 1.0, "delay_ms": 0.0, "back_ms": 0.0}
     answer = run_module(
@@ -67,7 +67,7 @@ def test_a_link_that_is_slower_than_asked_for_fails_its_check(peer):
     assert (trip["what"], trip["asked"], trip["unit"]) == ("rtt", 4.0, "ms")
 
 
-def test_checks_of_all_hosts_are_told_with_asked_beside_got():
+def test_checks_of_all_hosts_are_reported_with_requested_and_measured_values():
     checks = plugin("action_plugins", "millrace_checks")
     slow = {"to": "n2", "what": "link", "asked": 100.0, "got": 61.23456, "unit": "Mbit/s", "ok": False, "reason": ""}
     cores = {"what": "cores on line", "asked": 2, "got": 2, "unit": "cores", "ok": True, "reason": ""}

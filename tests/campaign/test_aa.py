@@ -1,4 +1,4 @@
-"""Agendas of A/A campaigns: every scheduler under two labels, and where the rate of an earlier one comes from."""
+"""A/A campaigns: every scheduler runs under two labels; false-positive rates come from earlier campaigns."""
 
 import json
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_both_labels_get_the_same_placement_and_seeds(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_an_aa_campaign_is_refused(old: str, fresh: str, message: str) -> None:
+def test_impossible_aa_campaigns_are_refused(old: str, fresh: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         agenda_of(with_second_labels(parse(AGENDA.replace(old, fresh, 1), "a.yaml")))
 

@@ -1,4 +1,4 @@
-"""`acks: true` in agendas: what runs then, what schedulers see, and what is refused."""
+"""`acks: true` in agendas: the running topology, the topology that schedulers get, and refused combinations."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def plan(workspace: Path, text: str) -> Plan:
     return plan_of(agenda_of(read(workspace / "a.yaml")), cluster_of(read(workspace / "three.yaml")))
 
 
-def test_the_topology_that_runs_has_acknowledgements_and_schedulers_do_not_see_them(workspace: Path) -> None:
+def test_only_the_running_topology_has_acknowledgements_not_that_of_schedulers(workspace: Path) -> None:
     found = plan(workspace, AGENDA)
     application, places = found.applications["wordcount"], found.placed["wordcount", "even"].places
     assert ACKED not in application.topology.component
@@ -80,7 +80,7 @@ def test_acknowledgements_are_off_by_default(workspace: Path) -> None:
         ("acks: true", "acks: yes please", "a.yaml:3: acks: "),
     ],
 )
-def test_what_cannot_be_acknowledged_is_refused_with_the_reason(
+def test_impossible_acknowledgements_are_refused_with_the_reason(
     workspace: Path, old: str, new: str, message: str
 ) -> None:
     with pytest.raises(InputError) as fault:

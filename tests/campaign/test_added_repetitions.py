@@ -1,4 +1,4 @@
-"""Campaigns that are opened again with more repetitions, without any run."""
+"""Campaigns that are resumed with more repetitions; no run is executed."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def agenda(tmp_path: Path) -> str:
 
 @pytest.fixture
 def folder(agenda: str, tmp_path: Path) -> Path:
-    """A campaign that has been begun."""
+    """Folder of a stored campaign without results."""
     opened = new(agenda, None, tmp_path / "results")
     opened.store()
     return opened.folder
@@ -64,7 +64,7 @@ def test_a_campaign_that_was_extended_is_resumed_and_extended_again_with_the_sam
     record = json.loads((folder / "campaign.json").read_text())
     assert (record["agenda"]["repetitions"], len(record["resumed"])) == (4, 2)
     assert record["seeds"]["runs"] == {run.name: run.seed for run in again(folder).plan.runs}
-    # All schedulers have the seed of a repetition, those that were added later, too.
+    # All schedulers share the seed of a repetition, also of an added one.
     seeds: dict[int, set[int]] = {}
     for run in further.plan.runs:
         seeds.setdefault(run.repetition, set()).add(run.seed)
@@ -78,13 +78,13 @@ def test_fewer_repetitions_than_there_are_are_refused(folder: Path) -> None:
     assert names(again(folder, 2)) == FIRST
 
 
-def test_nothing_is_written_before_the_campaign_goes_on(folder: Path) -> None:
+def test_nothing_is_written_before_the_campaign_continues(folder: Path) -> None:
     before = (folder / "campaign.json").read_bytes()
     again(folder, 5)
     assert (folder / "campaign.json").read_bytes() == before
 
 
-def test_the_agenda_may_be_given_and_has_to_be_the_same_but_for_the_repetitions(folder: Path, agenda: str) -> None:
+def test_a_given_agenda_may_differ_only_in_the_repetitions(folder: Path, agenda: str) -> None:
     assert len(names(again(folder, 3, agenda))) == 6
     Path(agenda).write_text(json.dumps({**AGENDA, "seed": 8}))
     with pytest.raises(InputError, match="which has another seed"):

@@ -33,7 +33,7 @@ def plan(text: str, cluster: str = "loopback") -> Plan:
     return plan_of(agenda_of(document), read_cluster(cluster))
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_omitted_keys_have_their_defaults() -> None:
     agenda = agenda_of(parse(GOOD)).value
     assert agenda.inventory == "loopback"
     assert agenda.order == "interleaved"
@@ -174,8 +174,8 @@ def test_nodes_without_an_address_get_one_of_their_own() -> None:
     assert len(set(addresses)) == 300
 
 
-@pytest.mark.parametrize("address", ["n1.lab", "0.0.0.0", "127.0.0.300"])  # noqa: S104 - that it is refused is the test
-def test_what_is_no_address_of_one_node_is_refused(address: str) -> None:
+@pytest.mark.parametrize("address", ["n1.lab", "0.0.0.0", "127.0.0.300"])  # noqa: S104 - must be refused
+def test_an_address_that_is_not_of_one_node_is_refused(address: str) -> None:
     with pytest.raises(InputError, match=rf"c\.yaml:2: nodes\[1\]\.address: '{address}'"):
         with_addresses(cluster_of(parse(f"nodes: [{{id: n0}},\n {{id: n1, address: {address}}}]", "c.yaml")))
 
@@ -205,7 +205,7 @@ def test_an_address_of_another_machine_is_refused() -> None:
         check_addresses(cluster)
 
 
-def test_only_keeps_names_and_order_of_what_it_leaves() -> None:
+def test_only_keeps_names_and_order_of_the_selected_runs() -> None:
     found = plan(GOOD)
     assert select_runs(found, None) == list(found.runs)
     kept = select_runs(found, "workload=stepped,scheduler=even")
@@ -229,7 +229,7 @@ def test_only_takes_several_names_of_one_kind() -> None:
         ("even", "expected workload=LABEL or scheduler=LABEL"),
     ],
 )
-def test_only_refuses_what_the_agenda_does_not_have(choice: str, message: str) -> None:
+def test_only_refuses_names_that_are_not_in_the_agenda(choice: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         select_runs(plan(GOOD), choice)
 

@@ -35,7 +35,7 @@ def planned(cpu: str, cluster: str = CLUSTER) -> Plan:
     return plan_of(agenda_of(document), cluster_of(parse(cluster, "cluster.yaml")))
 
 
-def test_without_the_key_nothing_is_set_and_runs_are_called_as_ever() -> None:
+def test_without_the_key_nothing_is_set_and_run_names_do_not_change() -> None:
     plan = planned("")
     assert plan.cpus == {"": {}}
     assert sorted(run.name[4:] for run in plan.runs) == ["wordcount-even-r1", "wordcount-top-storm-r1"]
@@ -48,7 +48,7 @@ def test_a_class_overrules_all_classes_setting_by_setting() -> None:
     assert {run.cpu for run in plan.runs} == {""}
 
 
-def test_nodes_of_other_classes_are_left_alone() -> None:
+def test_nodes_of_other_classes_get_no_settings() -> None:
     assert planned("cpu: {small: {turbo: false}}\n").cpus == {"": {"n2": {"turbo": False}}}
 
 
@@ -67,7 +67,7 @@ def test_labels_are_a_factor_beside_workloads_and_schedulers() -> None:
     assert [(run.cpu, run.scheduler) for run in chosen] == [("slow", "even")]
 
 
-def test_the_resolved_agenda_reads_back_as_it_was() -> None:
+def test_the_resolved_agenda_reads_back_unchanged() -> None:
     for cpu in (LABELLED, "cpu: {small: {turbo: false}}\n", ""):
         agenda = planned(cpu).agenda
         assert agenda_of(parse(dump_json(agenda))).value == agenda
@@ -93,10 +93,10 @@ WRONG = [
 
 @pytest.mark.parametrize(("cpu", "message"), WRONG)
 def test_errors_have_their_place(cpu: str, message: str) -> None:
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         planned(cpu)
-    assert message in str(told.value)
-    assert str(told.value).startswith("clocks.yaml:5: cpu")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("clocks.yaml:5: cpu")
 
 
 def test_a_cluster_without_classes_has_only_the_star() -> None:
@@ -105,12 +105,12 @@ def test_a_cluster_without_classes_has_only_the_star() -> None:
 
 
 def test_nodes_of_one_machine_are_refused() -> None:
-    with pytest.raises(UnfitError, match="the nodes a, b are one machine") as told:
+    with pytest.raises(UnfitError, match="the nodes a, b are one machine") as caught:
         planned('cpu: {"*": {turbo: false}}\n', "nodes: [{id: a}, {id: b}]\n")
-    assert "possible: one node per machine" in str(told.value)
+    assert "possible: one node per machine" in str(caught.value)
 
 
-def test_only_knows_labels_where_there_are_some() -> None:
+def test_only_accepts_cpu_labels_of_the_agenda() -> None:
     with pytest.raises(InputError, match=r"expected workload=LABEL or scheduler=LABEL; valid"):
         select_runs(planned(""), "cpu=slow")
     with pytest.raises(InputError, match=r"the agenda has no cpu 'slw'; did you mean 'slow'"):

@@ -59,7 +59,7 @@ def test_a_scheduler_without_online_is_static() -> None:
     assert plan("even", "{name: i-scheduler}").online == {}
 
 
-def test_a_static_scheduler_places_by_itself_and_an_online_one_as_its_parameter_says() -> None:
+def test_a_static_scheduler_makes_the_first_placement_and_an_online_one_uses_its_parameter_initial() -> None:
     found = plan(
         "{name: i-scheduler, label: static}",
         "{name: i-scheduler, label: own, params: {initial: i-scheduler}, online: {}}",
@@ -70,7 +70,7 @@ def test_a_static_scheduler_places_by_itself_and_an_online_one_as_its_parameter_
     assert found.online["p-scheduler"].params["initial"] == "top-storm"
 
 
-def test_what_an_online_run_observes_is_not_missing() -> None:
+def test_input_that_an_online_run_observes_is_not_missing() -> None:
     document = parse(AGENDA + "  - er-stream\n  - {name: er-stream, label: watching, online: {}}\n")
     found = plan_of(agenda_of(document), cluster_of(parse("nodes: [{id: n1, slots: 12}]")))
     lacking = {label: placed.not_given for (_, label), placed in found.placed.items()}
@@ -189,7 +189,7 @@ def test_an_online_entry_that_cannot_work_is_refused_with_its_place(entry: str, 
         plan(entry)
 
 
-def test_a_label_that_is_there_twice_is_refused_with_its_line() -> None:
+def test_a_duplicate_label_is_refused_with_its_line() -> None:
     for entries in (("even", "{name: top-storm, label: even}"), ("{name: even, label: a}", "{name: even, label: a}")):
         with pytest.raises(
             InputError, match=r"^a\.yaml:7: schedulers\[1\]: .* is listed twice; give each one a 'label'"
@@ -257,7 +257,7 @@ CONSTANT, ASK = "constant, tuples_per_s: 9", "do: revise"
         ),
     ],
 )
-def test_it_is_refused_with_its_line(
+def test_an_impossible_campaign_is_refused_with_its_line(
     rate: str,
     online: str,
     event: str,

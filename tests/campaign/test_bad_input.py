@@ -1,4 +1,4 @@
-"""Bad input: every case is refused before anything is written, with a message that says where and what was expected."""
+"""Bad input: every case is refused before anything is written; the message has its place and what was expected."""
 
 import asyncio
 import json
@@ -53,11 +53,11 @@ nodes:
 """
 
 Act = Callable[[], None]
-"""Does what is refused, in an empty working directory, and prints the message or raises it."""
+"""Action that must be refused: runs in an empty working directory, and prints or raises its message."""
 
 
 def command(*arguments: str) -> None:
-    """Run the command line, which has to refuse its input and to write nothing."""
+    """Run a command; check that it refuses its input and writes nothing."""
     before = sorted(Path().rglob("*"))
     assert run(arguments) == 2
     assert sorted(Path().rglob("*")) == before
@@ -81,7 +81,7 @@ def extended(lines: str) -> Act:
 
 
 def of_results(*arguments: str, change: Callable[[Path], object] = lambda _folder: None) -> Act:
-    """Call a command with the stored results in `kept`, after a change."""
+    """Call a command on a changed copy of the stored results, in `kept`."""
 
     def act() -> None:
         shutil.copytree(KEPT, "kept")
@@ -153,7 +153,7 @@ def trials_without_runs() -> Trials:
 
 
 def calibrated(holds: bool) -> Act:
-    """Calibrate a load by trials that all hold, or of which none does."""
+    """Calibrate a load with trials that all hold or all fail."""
 
     def act() -> None:
         text = AGENDA.replace("tuples_per_s: 100", "load: 0.8")
@@ -168,7 +168,7 @@ def calibrated(holds: bool) -> Act:
 
 
 def searched(holds: bool) -> Act:
-    """Search for a rate by trials that all hold, or of which none does."""
+    """Search for a rate with trials that all hold or all fail."""
 
     def act() -> None:
         entry, results = SearchEntry(kind="sustainable"), Path("results")
@@ -184,7 +184,7 @@ def searched(holds: bool) -> Act:
 
 
 def with_energy(**energy: object) -> Act:
-    """Compare runs with this energy; it has to leave no figure to divide by."""
+    """Compare runs with this energy; check that no energy per tuple is reported."""
 
     def act() -> None:
         folder = write_campaign(Path("energy"), {"even": 1.0, "top-storm": 1.0}, 2)

@@ -1,4 +1,4 @@
-"""Bundles of results: what is in them, that they are the same everywhere, and which ones are refused."""
+"""Bundles of results: content, reproducible bytes, and refusals."""
 
 import hashlib
 import io
@@ -57,7 +57,7 @@ def manifest_of(bundle: Path) -> dict[str, Any]:
 
 
 def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the message with which a bundle is refused, by the command and without an entry of the archive written."""
+    """Return the message of the command for a refused bundle; check that nothing is written outside its target."""
     into = path.parent / "into" / "here"
     into.mkdir(parents=True)
     before = sorted(path.parent.rglob("*"))
@@ -72,7 +72,7 @@ def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
 # --- making ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_bundle_has_what_evaluators_need_and_ordinary_tools_read_it(bundle: Path, tmp_path: Path) -> None:
+def test_a_bundle_is_complete_and_ordinary_tools_read_it(bundle: Path, tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(unpacked(bundle))) as archive:
         archive.extractall(tmp_path, filter="data")
     top = tmp_path / "kept"
@@ -163,7 +163,7 @@ def unknown_version(results: Path) -> None:
         (None, "results/a.tar.zst", "is in the campaign's folder"),
     ],
 )
-def test_what_cannot_be_bundled_is_refused(
+def test_results_that_cannot_be_bundled_are_refused(
     results: Path,
     tmp_path: Path,
     spoil: Callable[[Path], None] | None,
@@ -318,7 +318,7 @@ def test_a_cut_bundle_is_refused_wherever_it_is_cut(
 
 
 @given(data=st.data())
-def test_no_altered_bundle_passes_for_the_one_it_was(
+def test_an_altered_bundle_is_refused_or_has_another_checksum(
     bundle: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     is_inside = data.draw(st.booleans(), "altered before compression")
@@ -338,7 +338,7 @@ def test_no_altered_bundle_passes_for_the_one_it_was(
     except InputError:
         pass
     else:
-        # Text of the manifest may be another, and then its checksum is.
+        # A changed manifest may be valid, but its checksum differs.
         assert checked.sha256 != check_bundle(bundle).sha256 or unpacked(path) == unpacked(bundle)
     assert {each.name for each in folder.iterdir()} == {"a.tar.zst", "into"}
 
@@ -347,7 +347,7 @@ NAMES = st.lists(st.sampled_from(["..", ".", "", "a", "runs", "~", "\\", "\0", "
 
 
 @given(names=st.lists(NAMES.map("/".join) | st.text(max_size=20), max_size=4))
-def test_accepted_names_stay_inside_and_never_meet(names: list[str]) -> None:
+def test_accepted_names_stay_inside_and_never_collide(names: list[str]) -> None:
     if bundle_format.fault_of_paths(names):
         return
     paths = [PurePath(os.path.normpath(f"/into/{name}")) for name in names]
@@ -356,7 +356,7 @@ def test_accepted_names_stay_inside_and_never_meet(names: list[str]) -> None:
     assert not {*paths} & {above for path in paths for above in path.parents}
 
 
-def test_long_and_foreign_names_are_kept(results: Path, tmp_path: Path) -> None:
+def test_long_and_non_ascii_names_are_kept(results: Path, tmp_path: Path) -> None:
     for name in ("é" * 120, "a" * 250):
         (results / "report" / name).write_text(name)
     write_bundle(results, tmp_path / "a.tar.zst")

@@ -1,4 +1,4 @@
-"""`millrace calibrate` on machines whose meter follows a known model, and on one that has none; the fit by itself."""
+"""`millrace calibrate` on machines with a meter that follows a known model and on one without; the fit alone."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_the_fit_finds_the_parameters_that_made_the_steps(p_s: float, p_d: float
     assert len(found.held_out) == 3
 
 
-def test_the_error_is_that_of_steps_that_had_no_part_in_the_fit() -> None:
+def test_the_error_is_computed_from_held_out_steps() -> None:
     found = fit(steps_of(EnergyModel(10, 40, 3), [3e9, 2e9, 1e9], error=0.05), 3e9)
     assert 0.02 < found.model.mape < 0.12
     assert found.rmse_watts > 0
@@ -83,7 +83,7 @@ def test_power_that_does_not_rise_with_load_is_no_model() -> None:
 
 
 @pytest.mark.long
-def test_the_parameters_of_a_living_machine_come_back_and_schedulers_have_them(
+def test_calibration_finds_the_parameters_of_a_machine_and_the_cluster_has_them(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ModelledMachine(tmp_path / "root", TRUTH) as machine:
@@ -101,15 +101,15 @@ def test_the_parameters_of_a_living_machine_come_back_and_schedulers_have_them(
     assert answer["flags"] == (["loaded"] if idle > 0.02 else [])
     assert answer["kappa_fitted"] is True
     model = answer["power"]
-    # On a machine that is busy anyway, no step is anywhere near idle: what holds is the power within what was seen.
+    # On a busy machine no step is near idle: the model is only valid in the range of the steps.
     for step in answer["steps"]:
-        told, true = (power(m, step["busy"], step["hz"] / 3e9) for m in (EnergyModel(**model), EnergyModel(*TRUTH)))
-        assert told == pytest.approx(true, rel=0.25)
+        fitted, true = (power(m, step["busy"], step["hz"] / 3e9) for m in (EnergyModel(**model), EnergyModel(*TRUTH)))
+        assert fitted == pytest.approx(true, rel=0.25)
     kept = json.loads(Path(answer["file"]).read_text())
     assert kept["power"] == model
     nodes = read_cluster(cluster).value.by_id
     assert nodes["n1"].power == EnergyModel(**model)
-    # A node of the same class goes by it, too; what the inventory states comes first.
+    # Nodes of the same class use the model, too, unless the inventory has one.
     assert nodes["n2"].power == nodes["n1"].power
     assert nodes["n3"].power == EnergyModel(1, 2)
     assert nodes["n4"].power is None
@@ -128,11 +128,11 @@ def test_a_cluster_file_in_json_gets_its_calibrations_too(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-def test_how_late_an_operators_meter_is_is_found_kept_and_taken_off(
+def test_the_lag_of_an_external_meter_is_measured_and_stored(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, str(slow_meter.machine(tmp_path / "root", 0.4, idle_watts=30.0, watts=20.0)))
-    # On a host that is busy with others, a load that goes on and off may not come out as one.
+    # On a busy host the alternating load may not be visible.
     for _ in range(3):
         status = run(["--quiet", "calibrate", str(cluster), "n1", "--settle-s", "0.5", "--step-s", "0.3", "--json"])
         out, err = capsys.readouterr()
@@ -144,12 +144,12 @@ def test_how_late_an_operators_meter_is_is_found_kept_and_taken_off(
             break
     lag = answer["meter_lag"]
     assert lag["correlation"] >= 0.6
-    # A machine that is busy beside this holds the meter up, but not by as much as it is late.
+    # Other load of the machine delays the meter, but by less than its lag.
     assert lag["lag_s"] == pytest.approx(0.42, abs=0.25)
     assert len(answer["steps"]) == len(LOADS)
     nodes = read_cluster(cluster).value.by_id
     assert to_plain(nodes["n1"].meter_lag) == lag
-    # A model is that of a class, a meter is a node's own.
+    # A model belongs to a class of nodes, a meter to one node.
     assert nodes["n2"].power == nodes["n1"].power
     assert nodes["n2"].meter_lag is None
 
@@ -159,9 +159,9 @@ def test_a_node_without_a_meter_is_refused_with_every_readers_reason(
 ) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
     assert run(["calibrate", str(cluster), "n1"]) == 3
-    told = capsys.readouterr().err
-    assert "node n1: there is no measured source of energy" in told
-    assert "rapl: no zone with an energy counter" in told
+    err = capsys.readouterr().err
+    assert "node n1: there is no measured source of energy" in err
+    assert "rapl: no zone with an energy counter" in err
     assert not (tmp_path / "facts").exists()
 
 
@@ -181,7 +181,7 @@ def test_an_unknown_node_is_named_with_the_nearest(cluster: Path, capsys: pytest
     assert "has no node 'n11'; did you mean 'n1'" in capsys.readouterr().err
 
 
-def test_ctrl_c_puts_the_clocks_back_and_leaves_nothing(cluster: Path, tmp_path: Path) -> None:
+def test_ctrl_c_restores_the_clocks_and_leaves_no_files(cluster: Path, tmp_path: Path) -> None:
     with ModelledMachine(tmp_path / "root", TRUTH) as machine:
         child = _start(cluster, machine.root, tmp_path)
         _wait(lambda: machine.limits[0] == str(HIGH_KHZ))
@@ -195,7 +195,7 @@ def test_ctrl_c_puts_the_clocks_back_and_leaves_nothing(cluster: Path, tmp_path:
 
 @pytest.mark.sshd
 @pytest.mark.long
-def test_over_ssh_a_node_is_calibrated_and_a_controller_that_is_killed_leaves_it_as_it_was(
+def test_a_node_is_calibrated_over_ssh_and_restored_when_the_controller_is_killed(
     cluster: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "lab").mkdir()

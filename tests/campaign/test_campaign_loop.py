@@ -1,4 +1,4 @@
-"""The event loop of a campaign."""
+"""Event loop of a campaign."""
 
 import asyncio
 import itertools
@@ -27,46 +27,46 @@ def loop() -> Iterator[CampaignEventLoop]:
         yield made
 
 
-async def begin(beats: list[float]) -> asyncio.Task[None]:
+async def start_beats(beats: list[float]) -> asyncio.Task[None]:
     return asyncio.create_task(beat(beats))
 
 
-def comes(beats: list[float], count: int) -> bool:
-    """Whether so many more beats come, while this thread is busy."""
+def has_more_beats(beats: list[float], count: int) -> bool:
+    """Return whether `count` more beats follow while this thread is busy."""
     wanted, deadline = len(beats) + count, time.monotonic() + TIMEOUT_S
     while len(beats) < wanted and time.monotonic() < deadline:
         time.sleep(0.001)
     return len(beats) >= wanted
 
 
-def test_tasks_live_on_from_one_thing_to_the_next_and_while_the_main_thread_is_busy(loop: CampaignEventLoop) -> None:
+def test_tasks_continue_between_calls_and_while_the_main_thread_is_busy(loop: CampaignEventLoop) -> None:
     beats: list[float] = []
-    loop.run(begin(beats))
+    loop.run(start_beats(beats))
     for _ in range(3):
         with loop.in_background():
-            assert comes(beats, 3)
+            assert has_more_beats(beats, 3)
         before = len(beats)
         loop.run(asyncio.sleep(0.01))
         assert len(beats) > before
 
 
-def test_what_is_entered_is_left_on_the_same_loop_also_after_a_failure(loop: CampaignEventLoop) -> None:
-    seen: list[object] = []
+def test_context_managers_are_entered_and_exited_on_the_same_loop_even_after_an_error(loop: CampaignEventLoop) -> None:
+    loops: list[object] = []
 
     @asynccontextmanager
-    async def noted() -> AsyncIterator[None]:
-        seen.append(asyncio.get_running_loop())
+    async def recording() -> AsyncIterator[None]:
+        loops.append(asyncio.get_running_loop())
         yield
-        seen.append(asyncio.get_running_loop())
+        loops.append(asyncio.get_running_loop())
 
-    with pytest.raises(ValueError, match="wrong"), loop.within(noted()), loop.in_background():
+    with pytest.raises(ValueError, match="wrong"), loop.within(recording()), loop.in_background():
         raise ValueError("wrong")
-    assert len(seen) == 2
-    assert seen[0] is seen[1]
+    assert len(loops) == 2
+    assert loops[0] is loops[1]
 
 
-def test_what_is_interrupted_is_cancelled_and_tidies_up(loop: CampaignEventLoop) -> None:
-    tidied = []
+def test_interrupted_work_is_cancelled_and_cleans_up(loop: CampaignEventLoop) -> None:
+    cleaned_up = []
 
     async def work() -> None:
         asyncio.get_running_loop().call_soon(interrupt)
@@ -74,19 +74,19 @@ def test_what_is_interrupted_is_cancelled_and_tidies_up(loop: CampaignEventLoop)
             await asyncio.sleep(TIMEOUT_S)
         finally:
             await asyncio.sleep(0)
-            tidied.append(True)
+            cleaned_up.append(True)
 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         loop.run(work())
-    assert tidied == [True]
+    assert cleaned_up == [True]
     loop.run(asyncio.sleep(0))
 
 
 class Interrupting:
-    """Raises KeyboardInterrupt at the n-th line that the main thread executes of the module under test, once."""
+    """Trace function that raises KeyboardInterrupt once, at the n-th executed line of the module under test."""
 
     def __init__(self, at: int) -> None:
         self.left = at
@@ -103,7 +103,7 @@ def test_an_interrupt_at_any_moment_leaves_a_loop_that_can_be_used_and_closed() 
     for at in itertools.count(1):
         beats: list[float] = []
         with CampaignEventLoop() as loop:
-            loop.run(begin(beats))
+            loop.run(start_beats(beats))
             interrupting = Interrupting(at)
             before = sys.gettrace()
             try:
@@ -121,7 +121,7 @@ def test_an_interrupt_at_any_moment_leaves_a_loop_that_can_be_used_and_closed() 
     assert not [thread for thread in threading.enumerate() if thread.name == "loop" and thread.is_alive()]
 
 
-def test_work_that_never_returns_holds_up_neither_its_cancellation_nor_the_end() -> None:
+def test_work_that_never_returns_delays_neither_cancellation_nor_shutdown() -> None:
     never = threading.Event()
 
     async def give_up() -> None:
@@ -133,7 +133,7 @@ def test_work_that_never_returns_holds_up_neither_its_cancellation_nor_the_end()
     never.set()
 
 
-def test_what_work_in_a_daemon_thread_returns_or_raises_is_passed_on(loop: CampaignEventLoop) -> None:
+def test_results_and_errors_of_work_in_a_daemon_thread_are_passed_on(loop: CampaignEventLoop) -> None:
     assert loop.run(in_daemon_thread(lambda: 3)) == 3
     with pytest.raises(ZeroDivisionError):
         loop.run(in_daemon_thread(lambda: 1 // 0))

@@ -160,7 +160,7 @@ class Wrong(Bad):
 
 FAILING_LINE = OPERATORS.splitlines().index('    json.loads("{")') + 1
 
-IMPATIENT = """
+SHORT_LIMITS = """
 import campaign.admin.checks.workload as m, campaign.admin.checks.trial as t
 t.CALL_S, m.SECONDS, m.MOST_MOVES = 1.0, 2.5, 6
 from millrace.__main__ import main
@@ -179,7 +179,7 @@ def _package(site: Path, name: str, source: str, group: str, classes: dict[str, 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which these packages are installed."""
+    """Folder in which the packages above are installed."""
     folder = tmp_path_factory.mktemp("site")
     made = {
         f"bad-{name}": kind
@@ -200,7 +200,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check(site: Path, runtime: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     """Run `millrace check` with short limits; return its status and its document."""
     environment = {**os.environ, "PYTHONPATH": str(site), "XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(runtime)}
-    command = [sys.executable, "-P", "-c", IMPATIENT, "check", *arguments, "--json"]
+    command = [sys.executable, "-P", "-c", SHORT_LIMITS, "check", *arguments, "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout, done.stderr
     assert "Traceback" not in done.stderr
@@ -217,7 +217,7 @@ def failing(document: dict[str, Any]) -> dict[str, str]:
 
 
 def further(name: str, check_name: str, words: str) -> object:
-    """Return a case that is played with `-m long` only."""
+    """Return a case that runs only with `-m long`."""
     return pytest.param(name, check_name, words, marks=pytest.mark.long)
 
 
@@ -236,9 +236,7 @@ def further(name: str, check_name: str, words: str) -> object:
         ("bad-missing", "interface", "module 'bad_schedulers' has no attribute 'Missing'"),
     ],
 )
-def test_what_is_wrong_with_a_scheduler_is_named(
-    site: Path, tmp_path: Path, name: str, check_name: str, words: str
-) -> None:
+def test_faults_of_a_scheduler_are_reported(site: Path, tmp_path: Path, name: str, check_name: str, words: str) -> None:
     status, document = check(site, tmp_path, "scheduler", name)
     assert status == 1
     assert words in failing(document)[check_name]
@@ -260,9 +258,7 @@ def test_what_is_wrong_with_a_scheduler_is_named(
         ),
     ],
 )
-def test_what_is_wrong_with_a_workload_is_named(
-    site: Path, tmp_path: Path, name: str, check_name: str, words: str
-) -> None:
+def test_faults_of_a_workload_are_reported(site: Path, tmp_path: Path, name: str, check_name: str, words: str) -> None:
     status, document = check(site, tmp_path, "workload", name)
     assert status == 1
     found = failing(document)
@@ -271,7 +267,7 @@ def test_what_is_wrong_with_a_workload_is_named(
 
 
 @pytest.mark.loopback
-def test_a_workload_of_somebody_else_passes_and_has_moved(site: Path, tmp_path: Path) -> None:
+def test_a_third_party_workload_passes_and_its_executors_move(site: Path, tmp_path: Path) -> None:
     status, document = check(site, tmp_path, "workload", "sample-numbers")
     assert failing(document) == {}
     assert status == 0
@@ -282,16 +278,16 @@ def test_a_workload_of_somebody_else_passes_and_has_moved(site: Path, tmp_path: 
 
 @pytest.mark.parametrize("name", QUICKLY_CHECKED)
 def test_built_in_schedulers_pass(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    passes("scheduler", name, capfd)
+    assert_passes("scheduler", name, capfd)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in scheduler_names() if name not in QUICKLY_CHECKED])
 def test_every_other_built_in_scheduler_passes(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    passes("scheduler", name, capfd)
+    assert_passes("scheduler", name, capfd)
 
 
-# A tick of smart-home has tens of thousands of readings: three of them take a minute, and more.
+# A tick of smart-home has tens of thousands of readings: three ticks take more than a minute.
 @pytest.mark.loopback
 @pytest.mark.parametrize(
     "name",
@@ -304,10 +300,10 @@ def test_every_built_in_workload_passes(
     name: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    passes("workload", name, capfd)
+    assert_passes("workload", name, capfd)
 
 
-def passes(kind: str, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def assert_passes(kind: str, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     status = run(["check", kind, name])
     shown = capfd.readouterr().out
     assert "NOT OK" not in shown

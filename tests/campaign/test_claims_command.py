@@ -18,7 +18,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "claims"
 
 @pytest.fixture(scope="module")
 def opened() -> dict[str, Opened]:
-    """Campaigns of agendas, once they were asked for."""
+    """Cache of opened campaigns by agenda, for `campaign`."""
     return {}
 
 
@@ -91,7 +91,7 @@ def test_pending_lists_agendas_with_their_time_the_shortest_first(capsys: pytest
     assert all("about" in line for line in (*lines, total))
 
 
-def test_results_decide_and_pages_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_decide_claims_and_pages_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_campaign(
         tmp_path / "pmod-growth-small", {"default": 1.0, "pmod": 1.0, "matrix": 1.0}, repetitions=10
     )
@@ -117,7 +117,7 @@ def test_results_decide_and_pages_are_written(tmp_path: Path, capsys: pytest.Cap
     assert claims["PMOD-T1"]["evidence"] is None
 
 
-def test_what_suspect_runs_show_is_on_the_page_and_decides_nothing(
+def test_suspect_runs_are_shown_on_the_page_and_decide_no_claim(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_campaign(

@@ -28,8 +28,8 @@ def host(tmp_path: Path) -> FakeKernel:
     return FakeKernel(acpi_shared().build(tmp_path / "host"))
 
 
-def die_with_guardian(control: CpuControl) -> None:
-    """What kill -9 of an agent and of its guardian leaves of both: the files."""
+def kill_with_guardian(control: CpuControl) -> None:
+    """Simulate SIGKILL of an agent and of its guardian: only files remain."""
     assert control._held
     lock, _, guardian = control._held
     os.kill(guardian._process.pid, signal.SIGKILL)
@@ -37,11 +37,11 @@ def die_with_guardian(control: CpuControl) -> None:
     lock.close()
 
 
-def test_clean_puts_back_what_an_agent_and_its_guardian_left(host: FakeKernel) -> None:
+def test_clean_restores_the_settings_of_a_killed_agent_and_guardian(host: FakeKernel) -> None:
     before = all_files(host.root)
     control = CpuControl(host, "a campaign", cpu_guardian_programs.GUARDIAN)
     control.apply(CpuRequest(governor="performance", cores=3))
-    die_with_guardian(control)
+    kill_with_guardian(control)
     outcome = clean(host)
     assert outcome.failed == []
     assert f"CPU setting /{CPU}/cpufreq/policy0/scaling_governor (performance is ondemand again)" in outcome.done
@@ -49,7 +49,7 @@ def test_clean_puts_back_what_an_agent_and_its_guardian_left(host: FakeKernel) -
     assert clean(host).done == []
 
 
-def test_clean_leaves_a_campaign_alone_that_lives(host: FakeKernel) -> None:
+def test_clean_does_not_change_a_running_campaign(host: FakeKernel) -> None:
     with CpuControl(host, "campaign one of alice", cpu_guardian_programs.GUARDIAN) as control:
         control.set_governor("performance")
         outcome = clean(host)
@@ -61,29 +61,29 @@ def test_clean_leaves_a_campaign_alone_that_lives(host: FakeKernel) -> None:
 def test_clean_reports_settings_that_it_cannot_restore(host: FakeKernel) -> None:
     control = CpuControl(host, "a campaign", cpu_guardian_programs.GUARDIAN)
     control.set_governor("performance")
-    die_with_guardian(control)
+    kill_with_guardian(control)
     host.ignore(f"{CPU}/cpufreq/policy2/scaling_governor")
-    (told,) = clean(host).failed
-    assert f"/{CPU}/cpufreq/policy2/scaling_governor is 'performance', was 'ondemand'" in told
+    (failure,) = clean(host).failed
+    assert f"/{CPU}/cpufreq/policy2/scaling_governor is 'performance', was 'ondemand'" in failure
     host.ignore()
     assert clean(host).failed == []
 
 
-def test_a_spoilt_journal_is_a_failure_that_names_it(host: FakeKernel) -> None:
+def test_a_corrupt_journal_is_a_failure_that_names_it(host: FakeKernel) -> None:
     journal_path(host.root).parent.mkdir(parents=True)
     journal_path(host.root).write_text("{")
-    (told,) = clean(host).failed
-    assert str(journal_path(host.root)) in told
+    (failure,) = clean(host).failed
+    assert str(journal_path(host.root)) in failure
 
 
-def test_the_next_agent_puts_back_what_a_dead_one_left(host: FakeKernel, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_next_agent_restores_the_settings_of_a_dead_one(host: FakeKernel, caplog: pytest.LogCaptureFixture) -> None:
     before = all_files(host.root)
     control = CpuControl(host, "a campaign", cpu_guardian_programs.GUARDIAN)
     control.set_governor("performance")
     _put_back_cpus(host)
     assert "held by a campaign" in caplog.text
     assert host.read(f"{CPU}/cpufreq/policy0/scaling_governor") == "performance"
-    die_with_guardian(control)
+    kill_with_guardian(control)
     _put_back_cpus(host)
     assert "left CPU settings behind: restored" in caplog.text
     assert all_files(host.root) == before

@@ -1,4 +1,4 @@
-"""State that `millrace check workload` copies, and records that it seeks: right ones pass, wrong ones are found."""
+"""State copies and seeks of `millrace check workload`: correct operators pass, faults are reported."""
 
 import io
 import json
@@ -24,7 +24,7 @@ from workloads.rates import Constant
 
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from([Count, CountCombined]), st.integers(0, 2**32))
-def test_copied_state_is_the_state_whatever_comes_between_two_pieces(kind: type[Count], seed: int) -> None:
+def test_a_state_copy_is_exact_with_changes_between_its_pieces(kind: type[Count], seed: int) -> None:
     random = Random(seed)  # noqa: S311 - repeatable
     bolt, control = kind(), kind()
 
@@ -44,7 +44,7 @@ def test_copied_state_is_the_state_whatever_comes_between_two_pieces(kind: type[
 
 
 class Forgetful(Count):
-    """Notes no changes."""
+    """Bolt that does not track changes."""
 
     def track_changes(self, changed: set[str] | None) -> None:
         pass
@@ -56,7 +56,7 @@ class NotBytes(Count):
 
 
 class Adding(Count):
-    """Adds what it should replace."""
+    """Bolt that adds restored counts instead of replacing its own."""
 
     def restore_keys(self, state: bytes) -> None:
         self._counts.update(msgspec.msgpack.decode(state, type=dict[str, int]))
@@ -67,23 +67,23 @@ class Failing(Count):
         raise KeyError("words")
 
 
-class Keeping(Count):
-    """Keeps what others have now."""
+class NotReleasing(Count):
+    """Bolt that keeps released keys, with other counts."""
 
     def release_keys(self, keys: Collection[str]) -> None:
         for word in keys:
             self._counts[word] += 1
 
 
-class Mixing(Count):
-    """Adds nothing of what it gets."""
+class NotAbsorbing(Count):
+    """Bolt that ignores absorbed state."""
 
     def absorb(self, other: Count) -> None:
         pass
 
 
-class Elsewhere(LineSpout):
-    """Seeks a record behind the one that is meant."""
+class SeekingTooFar(LineSpout):
+    """Spout that seeks one record too far."""
 
     def seek(self, position: int) -> None:
         super().seek(position + (position > 0))
@@ -92,15 +92,15 @@ class Elsewhere(LineSpout):
         super().seek(msgspec.msgpack.decode(state, type=int))
 
 
-class Stuck(Elsewhere):
+class Stuck(SeekingTooFar):
     def seek(self, position: int) -> None:
         if position:
             raise OSError("no such place")
         super().seek(position)
 
 
-class Falling(LineSpout):
-    """Each source has times of its own, which rise while those of the whole input do not."""
+class FallingTimes(LineSpout):
+    """Spout whose record times rise within each source, but not over the whole input."""
 
     recorded = True
 
@@ -137,13 +137,13 @@ def test_a_bolt_that_can_be_copied_passes(monkeypatch: pytest.MonkeyPatch, tmp_p
     [
         (Forgetful, "restore", "something is not part of its snapshot"),
         (Adding, "restore", "something is not part of its snapshot"),
-        (Keeping, "restore", "something is not part of its snapshot"),
-        (Mixing, "restore", "something is not part of its snapshot"),
+        (NotReleasing, "restore", "something is not part of its snapshot"),
+        (NotAbsorbing, "restore", "something is not part of its snapshot"),
         (NotBytes, "snapshot", "snapshot_keys() returns dict, not bytes"),
         (Failing, "snapshot", "KeyError: 'words'"),
     ],
 )
-def test_what_cannot_be_copied_is_found(
+def test_faults_of_copied_state_are_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: type[Count], check: str, why: str
 ) -> None:
     assert why in faults(monkeypatch, tmp_path, wrong)[check]
@@ -152,12 +152,12 @@ def test_what_cannot_be_copied_is_found(
 @pytest.mark.parametrize(
     ("wrong", "check", "why"),
     [
-        (Elsewhere, "restore", " sources that seek behind "),
+        (SeekingTooFar, "restore", " sources that seek behind "),
         (Stuck, "operators", "seek of spout[0] fails: OSError: no such place"),
-        (Falling, "restore", "spout: times of records fall"),
+        (FallingTimes, "restore", "spout: times of records fall"),
     ],
 )
-def test_sources_that_seek_other_records_are_found(
+def test_sources_that_seek_other_records_are_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: type[LineSpout], check: str, why: str
 ) -> None:
     assert why in faults(monkeypatch, tmp_path, Count, wrong)[check]

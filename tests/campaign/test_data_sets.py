@@ -61,9 +61,9 @@ def test_an_interrupt_keeps_the_old_file(how: signal.Signals, tmp_path: Path) ->
             assert started.poll() is None
             time.sleep(0.02)
         os.kill(started.pid, how)
-        _, said = started.communicate(timeout=120)
+        _, err = started.communicate(timeout=120)
     assert started.returncode == 130
-    assert said.endswith("interrupted\n")
+    assert err.endswith("interrupted\n")
     assert [found.name for found in tmp_path.iterdir()] == ["plugs.csv"]
     assert path.read_text() == "old"
 
@@ -92,11 +92,11 @@ def test_a_pipeline_writes_its_tables_and_a_summary(tmp_path: Path) -> None:
 
 def test_errors_are_reported_before_spark_starts_and_leave_no_output(tmp_path: Path) -> None:
     output = tmp_path / "out"
-    for arguments, said in (
+    for arguments, message in (
         (("debs2015-q3", "--input", "x.csv"), "debs2015-q"),
         (("debs2015-q1", "--input", str(tmp_path / "x.csv")), "x.csv"),
         (("debs2015-q1", "--input", "x.csv", "--param", "perod_s=5"), "period_s"),
     ):
         done = millrace("pipeline", *arguments, "--output", str(output))
-        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert not output.exists()

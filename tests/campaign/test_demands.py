@@ -1,4 +1,4 @@
-"""Demands of executors in an agenda, and nodes whose cores are less than cores of this host."""
+"""Demands of executors in an agenda, and nodes whose cores are fractions of cores of this host."""
 
 from typing import Any
 
@@ -39,12 +39,12 @@ def test_demands_of_an_agenda_replace_those_of_the_workload() -> None:
     found = {c.id: (c.cpu_points, c.onheap, c.offheap) for c in topology.components}
     assert found == {"spout": (10, 128, 0), "split": (60, 300, 50), "count": (10, 200, 0)}
     assert topology.worker_max_heap_mb == 900
-    # A resumed campaign has the same.
+    # A resumed campaign has the same topology.
     again = campaign_plan(agenda_of(parse(dump_json(plan.agenda), "b.json")), cluster_of(parse(dump_json(CLUSTER))))
     assert again.plans[""].applications["wordcount"].topology == topology
 
 
-def test_resource_aware_keeps_apart_what_needs_most_of_a_node() -> None:
+def test_resource_aware_separates_executors_that_need_most_of_a_node() -> None:
     together, apart = places(planned({})), places(planned({"demands": {"split": {"cpu": 60}}}))
     assert together["split[0]"][0] == together["split[1]"][0]
     assert apart["split[0]"][0] != apart["split[1]"][0]
@@ -75,12 +75,12 @@ def test_wordcount_is_placed_on_the_emulated_inventory_as_on_machines_with_as_ma
     assert placed == places(storm)
     assert len(placed) == 28
     assert {node for node, _ in placed.values()} == set(emulated.by_id)
-    # What nodes do is still measured in cores of this host.
+    # Load of nodes is still measured in cores of this host.
     assert sum(node.cpu_points for node in emulated.nodes) == 146
     assert sum(node.demand_points for node in emulated.nodes) == 1400
 
 
-def test_demands_are_compared_with_what_a_node_presents_and_observed_loads_with_what_it_has() -> None:
+def test_demands_are_compared_with_the_presented_capacity_and_observed_loads_with_the_real_one() -> None:
     node = {"id": "n1", "cores": 4, "cpu": 50, "supervisor_cpu": 400}
     cluster: Cluster = cluster_of(parse(dump_json({"nodes": [node]}))).value
     topology = planned({}).plans[""].applications["wordcount"].topology

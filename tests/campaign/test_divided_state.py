@@ -1,4 +1,4 @@
-"""Stateful bolts of the shipped workloads give the same rows after their state was divided and added up again."""
+"""Stateful bolts of the built-in workloads emit the same rows after their state is divided and merged."""
 
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
@@ -20,15 +20,15 @@ from workloads.smart_home.loads import HouseLoads, Loads, Sink
 from workloads.taxi import rides, routes
 
 Rows = Callable[[Random, int], tuple[str, Row]]
-"""A row for a bolt, and the component it comes from; given its number in the input."""
+"""Function that makes the row of a number in the input; returns its source component and the row."""
 
-START_S, TICK_S, BETWEEN = 1_377_986_400, 60, 7
-"""Stream time of the first row, seconds between ticks, and rows between them."""
+START_S, TICK_S, ROWS_PER_TICK = 1_377_986_400, 60, 7
+"""Stream time of the first row, seconds between ticks, and rows between ticks."""
 
 
 def time_s(number: int) -> int:
-    """Stream time of a row; a tick comes at that of the row behind it."""
-    return START_S + number // BETWEEN * TICK_S + number % BETWEEN
+    """Return the stream time of a row; a tick has that of the next row."""
+    return START_S + number // ROWS_PER_TICK * TICK_S + number % ROWS_PER_TICK
 
 
 def words(random: Random, number: int) -> tuple[str, Row]:
@@ -94,18 +94,18 @@ MERGING: Mapping[str, tuple[Callable[[], Bolt], Rows]] = {
 
 
 def work(bolts: Iterable[Bolt], rows: Rows, random: Random, first: int, count: int) -> list[list[Any]]:
-    """Give bolts the same rows from the number `first` on, with ticks between; return what each emits, in any order."""
+    """Process the same rows with all bolts, from number `first`, and ticks between; return their sorted output."""
     emitted: list[list[Any]] = [[] for _ in bolts]
 
-    def note(given: Iterable[Emitted]) -> None:
+    def record(given: Iterable[Emitted]) -> None:
         for so_far, more in zip(emitted, given, strict=True):
             so_far.append(sorted(row for part in more.values() for row in part))
 
     for number in range(first, first + count):
         source, row = rows(random, number)
-        note([bolt.process(Batch(source, "default", [row])) for bolt in bolts])
-        if number % BETWEEN == BETWEEN - 1:
-            note([bolt.on_tick(time_s(number + 1) * NS) for bolt in bolts])
+        record([bolt.process(Batch(source, "default", [row])) for bolt in bolts])
+        if number % ROWS_PER_TICK == ROWS_PER_TICK - 1:
+            record([bolt.on_tick(time_s(number + 1) * NS) for bolt in bolts])
     return emitted
 
 
@@ -116,13 +116,13 @@ def answers(bolt: Bolt) -> list[list[Row]]:
 @pytest.mark.parametrize("name", sorted(KEYED))
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10**6), before=st.integers(0, 150), after=st.integers(1, 60))
-def test_state_divided_among_any_owners_and_added_up_is_the_state(name: str, seed: int, before: int, after: int):
-    made, rows = KEYED[name]
+def test_state_divided_among_any_owners_and_merged_is_unchanged(name: str, seed: int, before: int, after: int):
+    make, rows = KEYED[name]
     random = Random(seed)  # noqa: S311 - repeatable
-    bolt = made()
+    bolt = make()
     work([bolt], rows, random, 0, before)
     assert isinstance(bolt, Keyed)
-    again = divided(bolt, range(KEY_GROUPS), made, random)
+    again = divided(bolt, range(KEY_GROUPS), make, random)
     assert isinstance(again, Bolt)
     one, other = work([bolt, again], rows, random, before, after)
     assert one == other
@@ -133,20 +133,20 @@ def test_state_divided_among_any_owners_and_added_up_is_the_state(name: str, see
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10**6), count=st.integers(0, 60), shares=st.integers(1, 4))
 def test_states_of_any_executors_merge_into_that_of_one(name: str, seed: int, count: int, shares: int):
-    made, rows = MERGING[name]
+    make, rows = MERGING[name]
     random = Random(seed)  # noqa: S311 - repeatable
-    whole, parts = made(), [made() for _ in range(shares)]
+    whole, parts = make(), [make() for _ in range(shares)]
     for number in range(count):
         source, row = rows(random, number)
         for bolt in (whole, random.choice(parts)):
             bolt.process(Batch(source, "default", [row]))
-    again = merged([part.snapshot() for part in parts], made)
+    again = merged([part.snapshot() for part in parts], make)
     assert isinstance(again, Bolt)
     assert answers(again) == answers(whole)
 
 
 class WrongKey(Count):
-    """Takes a word's letters for its key."""
+    """Bolt that uses the length of a word as its key group."""
 
     def snapshot_groups(self, groups: Any = None) -> Any:
         return b"", {len(word): b"" for word in self._counts}
@@ -158,7 +158,7 @@ class NotBytes(Count):
 
 
 class Diverging(Count):
-    """Takes its own number of words for what all executors have."""
+    """Bolt whose common state is its own number of words."""
 
     def snapshot_groups(self, groups: Any = None) -> Any:
         return str(len(self._counts)).encode(), super().snapshot_groups(groups)[1]
@@ -172,7 +172,7 @@ class Diverging(Count):
         (Diverging, "common state differs"),
     ],
 )
-def test_what_cannot_be_divided_is_refused(wrong: type[Count], why: str):
+def test_faulty_snapshots_of_groups_are_refused(wrong: type[Count], why: str):
     random = Random(3)  # noqa: S311 - repeatable
     bolt = wrong()
     work([bolt], words, random, 0, 50)

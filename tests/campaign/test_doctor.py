@@ -1,4 +1,4 @@
-"""`millrace doctor` on hosts that are built from files, and on this one."""
+"""`millrace doctor` on file trees and on this host."""
 
 import errno
 import json
@@ -25,7 +25,7 @@ PERF = {f"{PMU}/type": "24", f"{PMU}/events/energy-pkg": "event=0x02", f"{PMU}/e
 
 
 class Refusing(MeteredHost):
-    """A host that refuses some reads and writes; tests may run as root, whom no mode bits stop."""
+    """Host that refuses some reads and writes; mode bits do not, if tests run as root."""
 
     def __init__(self, root: Path, reads: Mapping[str, int] | None = None, read_only: bool = False) -> None:
         super().__init__(root)
@@ -154,7 +154,7 @@ CGROUP2 = {"proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"}
         ),
     ],
 )
-def test_an_ability_is_judged_by_what_the_kernel_shows(
+def test_checks_follow_the_files_of_the_kernel(
     check: str, files: dict[str, str], read_only: bool, status: str, tree: Tree
 ) -> None:
     found = CHECKS[check](Refusing(tree(files), read_only=read_only))
@@ -199,7 +199,7 @@ def test_without_a_reader_there_is_no_primary(tmp_path: Path, capsys: pytest.Cap
     assert "no energy source on this host" in capsys.readouterr().out
 
 
-def test_this_host_gets_an_answer_to_every_check(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_check_has_a_status_on_this_host(capsys: pytest.CaptureFixture[str]) -> None:
     checks = {c["check"]: c for c in _doctor(capsys)["checks"]}
     assert {"java", "spark", "sail", "ssh", "sshd", *CHECKS} == set(checks)
     assert all(c["status"] in {"ok", "absent", "denied", "unreadable"} and c["reason"] for c in checks.values())
@@ -221,7 +221,7 @@ def test_missing_rapl_and_cpufreq_are_usual_in_a_virtual_machine(
     assert (" ".join(capsys.readouterr().out.split()).count("and this is one") > 0) is is_virtual
 
 
-def test_what_a_recorded_tree_holds_cannot_steer_the_terminal(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_a_recorded_tree_cannot_control_the_terminal(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "a\x1b]0;title\x07\x9bb"
     root = str(tree({f"{POLICY}/scaling_max_freq": "3000000", f"{POLICY}/scaling_driver": hostile}))
     assert run(["doctor", "--sysfs", root]) == 0
@@ -237,11 +237,11 @@ def test_doctor_changes_nothing(tree: Tree, capsys: pytest.CaptureFixture[str]) 
     assert {path: path.read_text() for path in root.rglob("*") if path.is_file()} == before
 
 
-def test_a_root_that_is_not_there_is_the_users_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_root_is_the_users_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--json", "--sysfs", str(tmp_path / "none")]) == 2
-    told = capsys.readouterr()
-    assert "there is no such folder" in told.err
-    assert told.out == ""
+    captured = capsys.readouterr()
+    assert "there is no such folder" in captured.err
+    assert captured.out == ""
 
 
 def test_zones_are_shown_with_their_part_in_the_total(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,6 +269,6 @@ def test_sensors_are_shown_where_there_are_no_zones(tree: Tree, capsys: pytest.C
 def test_a_wrong_settings_file_is_the_users_error(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     root = tree({"etc/millrace/power.yaml": "prefer: [rapl, ralp]"})
     assert run(["doctor", "--sysfs", str(root)]) == 2
-    told = capsys.readouterr().err
-    assert "power.yaml:1" in told
-    assert "did you mean 'rapl'" in told
+    err = capsys.readouterr().err
+    assert "power.yaml:1" in err
+    assert "did you mean 'rapl'" in err

@@ -1,4 +1,4 @@
-"""`millrace run --dry-run`: the table of runs, those that are left out, and what the runs are estimated to need."""
+"""`millrace run --dry-run`: the table of runs, runs that are left out, and estimates of time and size."""
 
 import itertools
 import json
@@ -86,7 +86,7 @@ def test_runs_on_other_engines_are_assumed_to_take_the_start_of_the_engine_too(
     ("repetitions", "schedulers", "number", "needed"),
     [(9, 2, 1, 10), (10, 2, 1, 10), (10, 5, 20, 10), (10, 8, 56, 12), (12, 8, 56, 12)],
 )
-def test_too_few_repetitions_for_the_comparisons_are_told(
+def test_too_few_repetitions_for_the_comparisons_are_reported(
     repetitions: int, schedulers: int, number: int, needed: int, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At two combinations; 56 comparisons cannot be significant below 12 repetitions: 56 * 2^(1-11) > 0.05."""
@@ -98,8 +98,8 @@ def test_too_few_repetitions_for_the_comparisons_are_told(
     (folder / "a.json").write_text(json.dumps(agenda))
     assert document(capsys)["comparisons"] == {"number": number, "repetitions": repetitions, "needed": needed}
     assert run(["run", "a.json", "--dry-run"]) == 0
-    told = f"with {number} comparisons per metric, differences can be found from {needed} repetitions on"
-    assert (told in capsys.readouterr().out) == (repetitions < needed)
+    note = f"with {number} comparisons per metric, differences can be found from {needed} repetitions on"
+    assert (note in capsys.readouterr().out) == (repetitions < needed)
 
 
 def test_only_narrows_the_document_and_names_stay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,12 +153,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("changes", "options", "message"), WRONG)
-def test_what_is_wrong_ends_with_status_2(
+def test_wrong_input_ends_with_status_2(
     folder: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], options: list[str], message: str
 ) -> None:
     (folder / "a.json").write_text(json.dumps({**AGENDA, **changes}))
     assert run(["run", "a.json", *options]) == 2
-    told = capsys.readouterr()
-    assert message in told.err
-    assert told.out == ""
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.out == ""
     assert not (folder / "results").exists()

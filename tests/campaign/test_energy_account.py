@@ -34,7 +34,7 @@ def writer(folder: Path, node: str, slot: int) -> TraceWriter:
 
 
 def meter(agent: TraceWriter, flags: dict[int, str] | None = None, shared: bool = False) -> None:
-    """A hundred watts, ten times a second, from a second before to a second after; `flags` by number of the sample."""
+    """Write samples of 100 W, ten per second, from 1 s before to 1 s after the interval; `flags` by sample number."""
     for number in range(61):
         at = START - NS + number * NS // 10
         flag = "first" if number == 0 else (flags or {}).get(number, "")
@@ -45,7 +45,7 @@ def meter(agent: TraceWriter, flags: dict[int, str] | None = None, shared: bool 
 
 
 def cpu(agent: TraceWriter, workers: dict[int, float]) -> None:
-    """Two cores that are always busy, and the agent."""
+    """Write the CPU use of two busy cores, the agent, and workers: cores in use by slot."""
     for second in range(-1, SECONDS + 2):
         at = START + second * NS + NS // 3
         for core in ("0", "1"):
@@ -55,8 +55,8 @@ def cpu(agent: TraceWriter, workers: dict[int, float]) -> None:
             agent.add("cpu", at, "worker", str(slot), cores, False, None, None)
 
 
-def ran(folder: Path, node: str = "n1") -> list[TraceWriter]:
-    """Slot 0: `src[0]` and `mid[0]`; slot 1: `snk[0]`; a hundred tuples a second."""
+def worker_traces(folder: Path, node: str = "n1") -> list[TraceWriter]:
+    """Write the traces of two workers at 100 tuples/s: `src[0]` and `mid[0]` in slot 0, `snk[0]` in slot 1."""
     first, second = writer(folder, node, 0), writer(folder, node, 1)
     for number in range(SECONDS + 2):
         at = START + number * NS
@@ -84,15 +84,15 @@ def accounted(
     return plain
 
 
-def usual(folder: Path, **meter_flags: Any) -> list[TraceWriter]:
+def all_traces(folder: Path, **meter_flags: Any) -> list[TraceWriter]:
     agent = writer(folder, "n1", AGENT)
     meter(agent, **meter_flags)
     cpu(agent, {0: 1.0, 1: 0.5})
-    return [agent, *ran(folder)]
+    return [agent, *worker_traces(folder)]
 
 
 def test_energy_is_attributed_to_its_consumers(tmp_path: Path) -> None:
-    found = accounted(tmp_path, *usual(tmp_path))
+    found = accounted(tmp_path, *all_traces(tmp_path))
     assert found["joules"] == pytest.approx(400)
     assert 0 < found["bound_joules"] < 2
     assert found["idle_joules"] == pytest.approx(160)
@@ -100,7 +100,8 @@ def test_energy_is_attributed_to_its_consumers(tmp_path: Path) -> None:
     assert found["tuples"] == 400
     assert found["joules_per_tuple"] == pytest.approx(1.0)
     assert found["net_joules_per_tuple"] == pytest.approx(0.6)
-    # 60 W for two CPU seconds a second: 30 J each. src 7.5, mid 15, the way out of slot 0 7.5; snk and its way in 7.5.
+    # 60 W for two CPU seconds per second: 30 J each.
+    # Slot 0: src 7.5 J, mid 15 J, sending 7.5 J. Slot 1: snk 7.5 J, receiving 7.5 J.
     assert found["consumers"] == {
         "executors": pytest.approx(4 * 30),
         "transport": pytest.approx(4 * 15),
@@ -129,7 +130,7 @@ def test_energy_is_attributed_to_its_consumers(tmp_path: Path) -> None:
     assert all((row["cpu_ns"] is None) == (row["consumer"] == "idle") for row in rows)
 
 
-def test_a_node_of_namespaces_is_not_charged_for_what_others_do_on_its_host(tmp_path: Path) -> None:
+def test_a_node_of_namespaces_is_not_charged_for_other_load_of_its_host(tmp_path: Path) -> None:
     agent = writer(tmp_path, "n1", AGENT)
     meter(agent)
     for second in range(-1, SECONDS + 2):
@@ -140,24 +141,24 @@ def test_a_node_of_namespaces_is_not_charged_for_what_others_do_on_its_host(tmp_
         agent.add("cpu", at, "node", "n1", 0.4, False, None, None)
         agent.add("cpu", at, "worker", "0", 0.25, False, None, None)
         agent.add("cpu", at, "worker", "1", 0.05, False, None, None)
-    found = accounted(tmp_path, agent, *ran(tmp_path))
-    # Of 60 W above idle a quarter is what ran in the node beside its workers.
+    found = accounted(tmp_path, agent, *worker_traces(tmp_path))
+    # A quarter of the 60 W above idle belongs to other processes of the node than its workers.
     assert found["consumers"]["rest"] == pytest.approx(60 * SECONDS / 4)
     assert [worker["joules"] for worker in found["machines"][0]["workers"]] == pytest.approx([150, 30])
 
 
-def test_nodes_that_are_processes_of_one_host_are_one_machine_whatever_their_addresses() -> None:
+def test_nodes_that_are_processes_of_one_host_are_one_machine_with_any_addresses() -> None:
     addresses = {"n1": "10.77.0.1", "n2": "10.77.0.2", "n3": "127.0.0.2"}
     assert machines_of(addresses) == [Machine(("n3",), True), Machine(("n1",)), Machine(("n2",))]
     assert machines_of(addresses, {"n1", "n2"}) == [Machine(("n1", "n2", "n3"), True)]
 
 
 @pytest.mark.parametrize(("flags", "said"), [({20: "reset"}, "reset"), ({20: "first"}, "reset")])
-def test_a_step_that_is_missing_leaves_everything_missing_and_nothing_zero(
+def test_with_a_missing_step_all_energy_is_missing_and_none_is_zero(
     tmp_path: Path, flags: dict[int, str], said: str
 ) -> None:
-    """A counter that fell, and an agent that was started again."""
-    found = accounted(tmp_path, *usual(tmp_path, flags=flags))
+    """Cases: a reset counter, and a restarted agent."""
+    found = accounted(tmp_path, *all_traces(tmp_path, flags=flags))
     for key in ("joules", "bound_joules", "net_joules", "joules_per_tuple", "hops", "consumers"):
         assert found[key] is None
     assert said in found["reason"]
@@ -165,19 +166,19 @@ def test_a_step_that_is_missing_leaves_everything_missing_and_nothing_zero(
     assert pyarrow.parquet.read_table(tmp_path / "parquet" / "energy.parquet").num_rows == 0
 
 
-def test_without_an_idle_baseline_there_is_gross_and_no_net_and_the_reason(tmp_path: Path) -> None:
+def test_without_an_idle_baseline_there_is_gross_energy_and_a_reason_for_no_net_energy(tmp_path: Path) -> None:
     idle = Idle(IdleBaseline(reason="nobody measured it"))
-    found = accounted(tmp_path, *usual(tmp_path), idle=idle)
+    found = accounted(tmp_path, *all_traces(tmp_path), idle=idle)
     assert found["joules_per_tuple"] == pytest.approx(1.0)
     assert found["net_joules"] is None
     assert found["hops"] is None
     assert "nobody measured it" in found["why_not_attributed"]
 
 
-def test_without_cpu_times_nobody_is_blamed(tmp_path: Path) -> None:
+def test_without_cpu_times_energy_is_not_attributed(tmp_path: Path) -> None:
     agent = writer(tmp_path, "n1", AGENT)
     meter(agent)
-    found = accounted(tmp_path, agent, *ran(tmp_path))
+    found = accounted(tmp_path, agent, *worker_traces(tmp_path))
     assert found["net_joules"] == pytest.approx(240)
     assert found["consumers"] is None
     assert "sensor cpu" in found["why_not_attributed"]
@@ -187,7 +188,7 @@ def test_a_node_without_a_meter_leaves_the_sum_missing_with_a_reason(tmp_path: P
     other = writer(tmp_path, "n2", AGENT)
     other.add("event", START - NS, "sensor_absent", "power", "rapl: it is locked", None)
     addresses = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
-    found = accounted(tmp_path, *usual(tmp_path), other, addresses=addresses)
+    found = accounted(tmp_path, *all_traces(tmp_path), other, addresses=addresses)
     assert found["joules"] is None
     assert "n2: no energy source (rapl: it is locked)" in found["reason"]
     assert [machine["joules"] for machine in found["machines"]] == [pytest.approx(400), None]
@@ -199,7 +200,7 @@ def test_nodes_on_addresses_of_one_host_count_once_and_share_its_energy(tmp_path
         meter(agent, shared=True)
         cpu(agent, {0: 0.5, 1: 0.25})
     addresses = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
-    found = accounted(tmp_path, *agents, *ran(tmp_path), *ran(tmp_path, "n2"), addresses=addresses)
+    found = accounted(tmp_path, *agents, *worker_traces(tmp_path), *worker_traces(tmp_path, "n2"), addresses=addresses)
     assert found["joules"] == pytest.approx(400)
     (machine,) = found["machines"]
     assert machine["nodes"] == ["n1", "n2"]
@@ -213,27 +214,27 @@ def test_nodes_on_addresses_of_one_host_count_once_and_share_its_energy(tmp_path
 
 def test_baselines_that_differ_are_flagged_and_their_mean_counts(tmp_path: Path) -> None:
     before, after = (IdleBaseline(watts=watts, domains={"package-0": watts}) for watts in (38.0, 42.0))
-    found = accounted(tmp_path, *usual(tmp_path), idle=Idle(before, after))
+    found = accounted(tmp_path, *all_traces(tmp_path), idle=Idle(before, after))
     assert found["idle_joules"] == pytest.approx(160)
     assert found["flags"] == ["drift"]
     assert found["machines"][0]["idle"]["after"]["watts"] == 42.0
 
 
 def test_a_machine_that_drew_less_than_when_idle_is_flagged_and_still_adds_up(tmp_path: Path) -> None:
-    greedy = IdleBaseline(watts=130.0, domains={"package-0": 130.0})
-    found = accounted(tmp_path, *usual(tmp_path), idle=Idle(greedy, greedy))
+    high = IdleBaseline(watts=130.0, domains={"package-0": 130.0})
+    found = accounted(tmp_path, *all_traces(tmp_path), idle=Idle(high, high))
     assert found["flags"] == ["clamped"]
     assert found["net_joules"] == pytest.approx(-120)
     assert found["consumers"] == {"executors": 0, "transport": 0, "rest": 0, "idle": pytest.approx(400)}
 
 
-def test_a_worker_that_was_started_again_is_not_given_the_time_in_between(tmp_path: Path) -> None:
+def test_a_restarted_worker_is_not_charged_for_the_time_between_its_processes(tmp_path: Path) -> None:
     agent = writer(tmp_path, "n1", AGENT)
     for second in range(-1, SECONDS + 2):
         at = START + second * NS
         agent.add("cpu", at, "core", "0", 1.0, False, 0, "topology")
         agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
-        # It is killed after second 0; its successor is seen first in second 2, which gives no row yet.
+        # Killed after second 0; the next process is first sampled in second 2, which gives no row.
         if second not in (1, 2):
             agent.add("cpu", at, "worker", "0", 1.0, False, None, None)
     agent.close()
@@ -244,7 +245,10 @@ def test_a_worker_that_was_started_again_is_not_given_the_time_in_between(tmp_pa
 
 
 def two_packages(folder: Path, places: dict[int, tuple[int | None, str | None]], core_packages: Any = (0, 1)) -> Any:
-    """Packages of 100 W and 50 W above 40 W and 30 W; a core on each: 1 s and 0.5 s busy; workers at half a core."""
+    """Return the account of a machine with two packages: 100 W and 50 W, idle 40 W and 30 W.
+
+    Each has one core, busy for 1 s and 0.5 s per second. Workers use half a core.
+    """
     agent = writer(folder, "n1", AGENT)
     for package, watts in enumerate((100.0, 50.0)):
         for number in range(61):
@@ -270,7 +274,7 @@ def two_packages(folder: Path, places: dict[int, tuple[int | None, str | None]],
         for slot, where in places.items():
             agent.add("cpu", at, "worker", str(slot), 0.5, False, *where)
     idle = IdleBaseline(watts=70.0, domains={"package-0": 40.0, "package-1": 30.0})
-    return accounted(folder, agent, *ran(folder), idle=Idle(idle, idle))["machines"][0]
+    return accounted(folder, agent, *worker_traces(folder), idle=Idle(idle, idle))["machines"][0]
 
 
 def test_a_worker_gets_energy_of_the_package_that_it_ran_on(tmp_path: Path) -> None:
@@ -283,16 +287,16 @@ def test_a_worker_gets_energy_of_the_package_that_it_ran_on(tmp_path: Path) -> N
     }
     rows = pyarrow.parquet.read_table(tmp_path / "parquet" / "energy.parquet").to_pylist()
     assert {row["domain"] for row in rows if row["worker"] == 0 and row["joules"]} == {"package-0"}
-    # CPU time is that of the consumer, beside every domain.
+    # The CPU time of a consumer is repeated for every domain.
     rest = {(row["domain"], row["t_ns"]): row["cpu_ns"] for row in rows if row["consumer"] == "rest"}
     assert all(ns == rest["package-1", t_ns] for (domain, t_ns), ns in rest.items() if domain == "package-0")
     for domain, watts in (("package-0", 100.0), ("package-1", 50.0)):
         assert sum(row["joules"] for row in rows if row["domain"] == domain) == pytest.approx(4 * watts)
 
 
-def test_a_worker_of_which_that_is_not_known_gets_of_all_packages_what_the_others_left(tmp_path: Path) -> None:
+def test_a_worker_on_unknown_packages_gets_what_other_workers_leave_of_all_packages(tmp_path: Path) -> None:
     machine = two_packages(tmp_path, {0: (0, "affinity"), 1: (None, None)})
-    # Half a second of either package is left for it.
+    # Half a CPU second of each package remains.
     assert [worker["joules"] for worker in machine["workers"]] == pytest.approx([4 * 30, 4 * (60 / 4 + 20 / 2)])
     assert machine["packages"]["known_by"]["together"] == pytest.approx(0.5)
 
@@ -301,7 +305,7 @@ def test_a_worker_of_which_that_is_not_known_gets_of_all_packages_what_the_other
     ("core_packages", "reason"),
     [((0, None), "does not report the package"), ((0, 0), "no core of package 1")],
 )
-def test_without_knowing_the_cores_packages_all_of_them_are_divided_together(
+def test_if_packages_of_cores_are_unknown_all_packages_are_divided_together(
     core_packages: Any, reason: str, tmp_path: Path
 ) -> None:
     machine = two_packages(tmp_path, {0: (0, "affinity"), 1: (0, "affinity")}, core_packages)
@@ -331,7 +335,7 @@ def test_the_rows_of_a_domain_add_up_to_its_energy(
         agent.add("cpu", at, "core", "0", 1.0, False, 0, "topology")
         agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
         agent.add("cpu", at, "worker", "0", used, False, None, None)
-    writers = [agent, *ran(folder)]
+    writers = [agent, *worker_traces(folder)]
     for made in writers:
         made.close()
     collect([folder], folder / "parquet")
@@ -355,6 +359,6 @@ def test_the_rows_of_a_domain_add_up_to_its_energy(
     assert sum(part.joules for part in parts) == pytest.approx(domains[0].energy.joules or 0.0, rel=1e-3, abs=0.2)
 
 
-def test_a_curve_rests_where_nothing_is_known() -> None:
+def test_a_curve_is_constant_where_nothing_is_known() -> None:
     curve = curve_of_differences([(10, 8, 4.0), (20, 16, 8.0)])
     assert [curve.at(t) for t in (0, 8, 9, 10, 14, 18, 20, 30)] == [0, 0, 2, 4, 4, 8, 12, 12]

@@ -1,4 +1,4 @@
-"""`millrace engine` and `millrace load`: what they say without an engine, with one, and of a wrong name."""
+"""`millrace engine` and `millrace load`: messages without an engine, with one, and for a wrong name."""
 
 from pathlib import Path
 

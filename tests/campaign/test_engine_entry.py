@@ -1,4 +1,4 @@
-"""`engine: storm` in agendas: which runs are on it, and what is refused because the engine has no such thing."""
+"""`engine: storm` in agendas: which runs use it, and refusal of features that the engine lacks."""
 
 import ipaddress
 import json
@@ -93,7 +93,9 @@ def test_an_engine_s_own_settings_can_be_a_factor(tmp_path: Path) -> None:
         ("tuples_per_s: 100", "load: 0.5", "a.yaml:4: .*rate: engine: storm needs a rate with due times"),
     ],
 )
-def test_what_an_engine_has_not_is_refused_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_features_that_an_engine_lacks_are_refused_with_their_line(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         plan(tmp_path, AGENDA.replace(old, new, 1))
 

@@ -120,7 +120,7 @@ def test_runs_are_those_of_any_only_rule_and_of_no_except_rule(only: list[Any], 
     assert [run.number for run in runs] == list(range(1, len(runs) + 1))
 
 
-def test_what_is_left_out_is_not_planned() -> None:
+def test_excluded_combinations_are_not_planned() -> None:
     rule = "except: [{scheduler: even, nodes: 2}, {nodes: 4}, {nodes: 2, slots: 1}]\n"
     plan = planned(f"factors: {{nodes: [2, 3, 4], slots: [1, 4]}}\n{rule}")
     assert {name: list(each.placed) for name, each in plan.plans.items()} == {
@@ -170,10 +170,10 @@ WRONG_RULES = [
 
 @pytest.mark.parametrize(("rules", "message"), WRONG_RULES)
 def test_a_wrong_rule_is_an_error_with_its_line(rules: str, message: str) -> None:
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         planned(f"factors: {{nodes: [2, 4]}}\n{rules}\n")
     line = 7 if rules.startswith("only: [{nodes: 2}]") else 6
-    assert str(told.value).startswith(f"a.yaml:{line}: {message}")
+    assert str(caught.value).startswith(f"a.yaml:{line}: {message}")
 
 
 def test_the_examples_in_the_docstrings_are_right() -> None:
@@ -250,9 +250,9 @@ def test_the_resolved_agenda_gives_the_same_runs_and_plans_again() -> None:
     assert again.runs == first.runs
     for run in first.runs:
         assert again.at(run).cluster == first.at(run).cluster
-        theirs, ours = (plan.at(run).applications["wordcount"] for plan in (first, again))
-        assert (theirs.params, theirs.rate, theirs.topology) == (ours.params, ours.rate, ours.topology)
-        assert ours.rate.steps == ((0, run.factors[RATE]), (5, 99))
+        before, after = (plan.at(run).applications["wordcount"] for plan in (first, again))
+        assert (before.params, before.rate, before.topology) == (after.params, after.rate, after.topology)
+        assert after.rate.steps == ((0, run.factors[RATE]), (5, 99))
 
 
 def test_only_selects_by_factors_and_labels() -> None:
@@ -312,17 +312,17 @@ WRONG = [
     ("factors: {workloads.wordcount.rate.tuple_per_s: [2]}", "unknown key 'tuple_per_s'; did you mean 'tuples_per_s'?"),
     ("factors: {workloads.wordcount.rate.tuples_per_s: [fast]}", 'got "fast"'),
     ("factors: {schedulers.top-storm.params.alhpa: [0.5]}", "'alhpa'; did you mean 'alpha'?"),
-    ("factors: {schedulers.top-storm.params.alpha: [0.5, 7]}", "alpha"),
+    ("factors: {schedulers.top-storm.params.alpha: [0.5, 7]}", "alpha: got 7"),
 ]
 
 
 @pytest.mark.parametrize(("factors", "message"), WRONG)
 def test_errors_have_the_line_of_the_factor(factors: str, message: str) -> None:
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         planned(f"# a comment\n{factors}\n")
-    assert message in str(told.value)
+    assert message in str(caught.value)
     line = 7 if message.startswith("combine") and "cross" in message else 6
-    assert str(told.value).startswith(f"a.yaml:{line}: ") or "factors: a.yaml:6" in message
+    assert str(caught.value).startswith(f"a.yaml:{line}: ") or "factors: a.yaml:6" in str(caught.value)
 
 
 def test_too_many_combinations_are_refused_at_once() -> None:
@@ -345,7 +345,7 @@ def test_a_scheduler_may_use_the_first_nodes_only_also_after_the_loss_of_one() -
     assert at.cluster_of("even") == at.cluster
 
 
-def test_a_scheduler_that_wants_more_nodes_than_there_are_is_refused_or_left_out() -> None:
+def test_a_scheduler_with_more_nodes_than_there_are_is_refused_or_left_out() -> None:
     more = FEWER.replace("nodes: 2", "nodes: 9")
     with pytest.raises(InputError, match=r"a\.yaml:4: schedulers\[1\]\.nodes: got 9, but the cluster has 4 available"):
         planned("", more)

@@ -1,4 +1,4 @@
-"""What a campaign found, as it is printed on the terminal."""
+"""Findings of a campaign on the terminal."""
 
 import os
 import pty
@@ -17,8 +17,8 @@ from campaign.display.terminal import stages_shown
 
 
 def row(scheduler: str, metric: str, median: float, percent: float | None, **changes: Any) -> Row:
-    usual = dict.fromkeys(RANKING_COLUMNS) | {"workload": "wordcount", "baseline": "even", "unit": "", "n": 3}
-    return usual | {"scheduler": scheduler, "metric": metric, "median": median, "change_percent": percent} | changes
+    defaults = dict.fromkeys(RANKING_COLUMNS) | {"workload": "wordcount", "baseline": "even", "unit": "", "n": 3}
+    return defaults | {"scheduler": scheduler, "metric": metric, "median": median, "change_percent": percent} | changes
 
 
 def written(folder: Path, *rows: Row, pairs: Sequence[Row] = (), clear: Sequence[Row] = ()) -> Path:
@@ -68,11 +68,11 @@ def test_the_sentences_of_the_report_follow_the_table(tmp_path: Path) -> None:
     ]
 
 
-def test_without_runs_that_count_nothing_was_found(tmp_path: Path) -> None:
+def test_without_runs_that_count_there_are_no_findings(tmp_path: Path) -> None:
     assert findings_text(written(tmp_path)) == NOTHING
 
 
-def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
+def test_names_cannot_control_the_terminal(tmp_path: Path) -> None:
     text = findings_text(written(tmp_path, row("=\x1b[2J", "sink_tuples_per_s", 1.0, None, workload="[red]w")))
     assert "=\\x1b[2J" in text
     assert "[red]w" in text
@@ -87,8 +87,8 @@ def test_tables_are_read_as_they_were_written(tmp_path: Path, name: str) -> None
     assert (other["median"], other["change_percent"], other["n"]) == (1e9, -3.5, 3.0)
 
 
-def all_of(terminal: int) -> bytes:
-    """Return what is left to read; empty at the end of a terminal that nobody writes to."""
+def read_terminal(terminal: int) -> bytes:
+    """Return unread bytes of a terminal; empty at its end, when it has no writer."""
     try:
         return os.read(terminal, 1 << 16)
     except OSError:
@@ -104,9 +104,9 @@ def test_stages_of_the_job_leave_no_line_on_a_terminal(monkeypatch: pytest.Monke
         with stages_shown(quiet, color=False) as show_stage:
             show_stage("report: table 3 of 16")
         terminal.write("end\n")
-    shown = b"".join(iter(lambda: all_of(master), b"")).decode()
+    shown = b"".join(iter(lambda: read_terminal(master), b"")).decode()
     os.close(master)
-    # What follows stands at the beginning of an erased line.
+    # Later output begins on an erased line.
     assert shown.endswith("end\r\n")
     assert ("\x1b[2K" in shown) is not quiet
 

@@ -28,12 +28,12 @@ from inventory.errors import InputError, RunError
 from inventory.foreign import MOST, printable
 
 HOSTILE = "[/]=\x1b]0;title\x07\x9b2J\r\nrun 1/1 001-wordcount-even-r1 ok in 5 s"
-STEERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+CONTROL_CHARACTERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 FORGED = re.compile(r"^run 1/1 .* ok in", re.MULTILINE)
 
 
 def check(shown: str) -> str:
-    assert not STEERS.search(shown)
+    assert not CONTROL_CHARACTERS.search(shown)
     assert not FORGED.search(shown)
     return shown
 
@@ -50,29 +50,29 @@ def test_a_line_of_progress_is_one_line(kind: str, capsys: pytest.CaptureFixture
 
 def test_text_of_a_node_is_printable_and_bounded_when_it_is_sent_and_received() -> None:
     words = HOSTILE * 400_000
-    said = [
+    messages = [
         Failed(epoch=1, slot=0, reason=words, log=HOSTILE),
         Lost(epoch=1, slot=0, peer=Slot("n1", 0), reason=words),
         CpusSet(refused=(words,)),
         Idled(baseline=IdleBaseline(reason=words, flags=(HOSTILE,))),
         Hello(version=1, pid=1, python=words, facts={HOSTILE: [words]}),
     ]
-    for message in said:
+    for message in messages:
         line = encoded(message)
         assert len(line) < 3 * MOST
         assert decoded(line) == message
-        # Another sender may do as it likes.
+        # Another sender may send any text.
         raw = line.decode().replace(json.dumps(printable(words))[1:-1], json.dumps(words)[1:-1])
         assert len(raw) > len(words)
         assert decoded(raw.encode()) == message
 
 
-def test_a_report_that_is_none_is_quoted_printably() -> None:
+def test_an_invalid_report_is_quoted_printably() -> None:
     line = json.dumps({"type": "failed", "epoch": 1, "slot": 0, "reason": "", HOSTILE * 1000: 1}).encode()
-    with pytest.raises(RunError) as told:
+    with pytest.raises(RunError) as caught:
         decoded(line)
-    assert len(str(told.value)) <= MOST
-    check(str(told.value))
+    assert len(str(caught.value)) <= MOST
+    check(str(caught.value))
 
 
 def test_names_in_live_json_and_in_top_are_printable() -> None:
@@ -81,7 +81,7 @@ def test_names_in_live_json_and_in_top_are_printable() -> None:
         work = {HOSTILE: Work(emitted=1, processed=1, queued=0, busy_ns=1, blocked_ns=0)}
         flow.record("n1", Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=1, sunk=1, executors=work), 0.0)
     document = flow.document(0.0)
-    assert not STEERS.search(str(document))
+    assert not CONTROL_CHARACTERS.search(str(document))
     decisions = (LiveDecision(number=1, at_s=5.0, decided_s=0.1, reason=HOSTILE, outcome=HOSTILE, message=HOSTILE),)
     live = replace(LiveFile("race", 4, 1, 10.0).record(), flow=document, decisions=decisions)
     out = io.StringIO()
@@ -97,10 +97,10 @@ def test_unknown_keys_values_and_paths_are_printable_in_messages() -> None:
         code: int = 0
 
     for text in (json.dumps({HOSTILE: 1}), json.dumps({"code": HOSTILE * 1000}), json.dumps({HOSTILE * 1000: 1})):
-        with pytest.raises(InputError) as told:
+        with pytest.raises(InputError) as caught:
             parse(text, HOSTILE).convert(Shelf)
-        assert len(str(told.value)) <= MOST
-        assert "\n" not in check(str(told.value))
+        assert len(str(caught.value)) <= MOST
+        assert "\n" not in check(str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_errors_about_arguments_cannot_control_the_terminal(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(words) == 2
-    told = capsys.readouterr()
-    assert "title" in check(told.err)
-    assert told.out == ""
+    captured = capsys.readouterr()
+    assert "title" in check(captured.err)
+    assert captured.out == ""
 
 
-def test_names_in_cluster_and_topology_steer_no_terminal_and_break_no_picture(
+def test_names_in_cluster_and_topology_cannot_control_the_terminal_or_break_a_picture(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -148,11 +148,11 @@ def test_names_in_cluster_and_topology_steer_no_terminal_and_break_no_picture(
     assert len(pictures) == 2
     for picture in pictures:
         ElementTree.parse(picture)  # noqa: S314 - our own
-        assert not STEERS.search(picture.read_text())
+        assert not CONTROL_CHARACTERS.search(picture.read_text())
     assert run([*given, "--scheduler", "even", "--json"]) == 0
-    # A program gets the names as they are, in a document that steers no terminal either.
+    # JSON has the original names, escaped so that they cannot control the terminal either.
     out = capsys.readouterr().out
-    assert not STEERS.search(out)
+    assert not CONTROL_CHARACTERS.search(out)
     assert HOSTILE in {node["id"] for node in json.loads(out)["nodes"]}
 
 

@@ -51,7 +51,7 @@ def gates(found: Plan, scheduler: str) -> Gates | None:
     return found.placed["wordcount", scheduler].gates
 
 
-def test_an_agenda_says_how_time_slots_overlap(workspace: Path) -> None:
+def test_the_overlap_of_time_slots_is_set_in_the_agenda(workspace: Path) -> None:
     found = gates(plan(workspace, AGENDA.replace("gates: {}", "gates: {overlap: transfer}")), "pipeline-linear")
     assert found is not None
     assert found.overlap == "transfer"
@@ -90,15 +90,15 @@ def test_a_resolved_agenda_holds_the_schedule_itself_and_is_planned_without_the_
     assert gates(again, "even") == gates(first, "even")
 
 
-def test_a_placement_without_a_lost_node_comes_with_its_own_schedule(workspace: Path) -> None:
+def test_a_placement_without_a_lost_node_has_its_own_schedule(workspace: Path) -> None:
     found = plan(workspace, AGENDA)
     run = next(run for run in found.runs if run.scheduler == "pipeline-linear")
     assert isinstance(run, Run)
     again = found.place_without(run, {"n2"}, {}).gates
     assert again is not None
     assert (again.nodes, len(again.steps)) == (("n1", "n3"), 2)
-    same = next(run for run in found.runs if run.scheduler == "even")
-    assert found.place_without(same, {"n2"}, {}).gates is None
+    ungated = next(run for run in found.runs if run.scheduler == "even")
+    assert found.place_without(ungated, {"n2"}, {}).gates is None
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_wrong_gates_are_refused_with_their_place(workspace: Path, old: str, new
         plan(workspace, AGENDA.replace(old, new, 1))
 
 
-def test_a_move_to_a_node_that_has_no_part_in_the_schedule_is_refused(workspace: Path) -> None:
+def test_a_move_to_a_node_outside_the_schedule_is_refused(workspace: Path) -> None:
     (workspace / "three.yaml").write_text("nodes: [{id: n1}, {id: n2}, {id: n3}, {id: n4, slots: 4}]")
     small = "params: {ackers: 0, workers: 3, parallelism: {spout: 1, split: 1, count: 1}}"
     text = AGENDA.replace("- even", FROM_FILE).replace("params: {ackers: 0}", small)

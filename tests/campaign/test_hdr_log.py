@@ -24,7 +24,7 @@ values = st.one_of(st.integers(0, 600), st.integers(0, 10**6), st.integers(0, 24
 
 @settings(deadline=None, max_examples=200)
 @given(st.dictionaries(values, st.integers(1, 2**40) | st.integers(1, 9), max_size=30))
-def test_the_peer_reads_the_counts_that_were_written(counts: dict[int, int]) -> None:
+def test_hdrhistogram_reads_the_counts_that_were_written(counts: dict[int, int]) -> None:
     by_bucket: Counter[int] = Counter()
     for value, count in counts.items():
         by_bucket[bucket(value)] += count
@@ -38,7 +38,7 @@ def test_the_peer_reads_the_counts_that_were_written(counts: dict[int, int]) -> 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(values.filter(lambda value: value > 0), min_size=1, max_size=60))
-def test_the_peers_percentiles_are_those_of_the_values(recorded: list[int]) -> None:
+def test_percentiles_equal_those_of_hdrhistogram(recorded: list[int]) -> None:
     peer = HdrHistogram(1, 24 * HOUR, 2)
     for value in recorded:
         peer.record_value(value)
@@ -49,7 +49,7 @@ def test_the_peers_percentiles_are_those_of_the_values(recorded: list[int]) -> N
 
 
 def written(folder: Path, **offsets: int) -> Path:
-    """The log of a run with two sinks on two nodes."""
+    """Write the log of a run with two sinks on two nodes."""
     for node, slot, executor, first in (("n1", 0, "c[0]", 1), ("n2", 1, "c[1]", 2)):
         writer = TraceWriter(folder, "r", node, slot)
         for second in range(first, 6):
@@ -81,7 +81,7 @@ def test_every_second_of_every_sink_is_a_line_from_the_sources_start(tmp_path: P
     assert "#[Measured interval: 2.000 to 5.000]" in path.read_text()
 
 
-def test_the_peers_log_reader_adds_a_run_up(tmp_path: Path) -> None:
+def test_the_log_reader_of_hdrhistogram_adds_up_a_run(tmp_path: Path) -> None:
     total = HdrHistogram(1, 24 * HOUR, 2)
     reader = HistogramLogReader(str(written(tmp_path)), total)
     try:

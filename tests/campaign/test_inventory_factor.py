@@ -1,4 +1,4 @@
-"""Inventories as a factor: runs are grouped by cluster, clusters are up one at a time, and results keep them apart."""
+"""Inventories as a factor: runs are grouped by cluster, one cluster is up at a time, results are separate."""
 
 import json
 from collections.abc import Iterator
@@ -163,71 +163,71 @@ def test_a_dry_run_shows_the_runs_of_all_inventories(folder: Path, capsys: pytes
 
 
 class FakeBackend:
-    """Notes when its cluster goes up and down."""
+    """Backend that logs when its cluster goes up and down."""
 
-    def __init__(self, name: str, seen: list[str], fails: bool = False) -> None:
-        self._name, self._seen, self._fails = name, seen, fails
+    def __init__(self, name: str, log: list[str], fails: bool = False) -> None:
+        self._name, self._log, self._fails = name, log, fails
 
     @contextmanager
     def up(self, _state: CleanupLog) -> Iterator[None]:
-        self._seen.append(f"{self._name} up")
+        self._log.append(f"{self._name} up")
         try:
             yield
         finally:
-            self._seen.append(f"{self._name} down")
+            self._log.append(f"{self._name} down")
 
     async def __aenter__(self) -> None:
         if self._fails:
             raise InputError("is in use")
-        self._seen.append(f"{self._name} reserved")
+        self._log.append(f"{self._name} reserved")
 
     async def __aexit__(self, *_: object) -> None:
-        self._seen.append(f"{self._name} released")
+        self._log.append(f"{self._name} released")
 
 
-def clusters_of(folder: Path, seen: list[str], failing: str = "") -> Clusters:
-    backends = {name: cast("Backend", FakeBackend(name, seen, name == failing)) for name in ("x", "y")}
+def clusters_of(folder: Path, log: list[str], failing: str = "") -> Clusters:
+    backends = {name: cast("Backend", FakeBackend(name, log, name == failing)) for name in ("x", "y")}
     return Clusters(backends, opened(folder).plan, [], cast("CleanupLog", None), folder)
 
 
 def test_a_cluster_goes_down_before_the_next_one_goes_up(folder: Path) -> None:
-    seen: list[str] = []
-    with clusters_of(folder, seen) as clusters:
+    log: list[str] = []
+    with clusters_of(folder, log) as clusters:
         clusters.start("x")
         clusters.switch_to("x")
-        assert seen == ["x up", "x reserved"]
+        assert log == ["x up", "x reserved"]
         clusters.switch_to("y")
         assert clusters.current == "y"
-        seen.append("runs")
-    x, y = ([f"{name} {what}" for what in ("up", "reserved", "released", "down")] for name in "xy")
-    assert seen == [*x, *y[:2], "runs", *y[2:]]
+        log.append("runs")
+    x, y = ([f"{name} {event}" for event in ("up", "reserved", "released", "down")] for name in "xy")
+    assert log == [*x, *y[:2], "runs", *y[2:]]
 
 
 def test_a_cluster_that_cannot_be_reserved_goes_down_again(folder: Path) -> None:
-    seen: list[str] = []
-    with clusters_of(folder, seen, failing="y") as clusters:
+    log: list[str] = []
+    with clusters_of(folder, log, failing="y") as clusters:
         clusters.start("x")
         with pytest.raises(InputError, match="is in use"):
             clusters.switch_to("y")
         assert clusters.current is None
-    assert seen == ["x up", "x reserved", "x released", "x down", "y up", "y down"]
+    assert log == ["x up", "x reserved", "x released", "x down", "y up", "y down"]
 
 
 def test_a_signal_after_the_last_run_of_a_cluster_leaves_the_next_one_down(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
-    with clusters_of(folder, seen) as clusters:
+    log: list[str] = []
+    with clusters_of(folder, log) as clusters:
         clusters.start("x")
         monkeypatch.setattr(controller.host.signals, "_held", True)
         with pytest.raises(KeyboardInterrupt):
             clusters.switch_to("y")
-    assert seen[-1] == "x down"
+    assert log[-1] == "x down"
 
 
-def test_a_campaign_that_is_interrupted_between_clusters_says_so(folder: Path) -> None:
+def test_a_campaign_that_is_interrupted_between_clusters_has_that_stage(folder: Path) -> None:
     class Interrupted:
-        """Clusters of which the second one is interrupted while it comes up."""
+        """Clusters of which the second one is interrupted while it starts."""
 
         current = "hom.yaml"
         backend = SimpleNamespace(tier=1, processes=None)
@@ -236,8 +236,8 @@ def test_a_campaign_that_is_interrupted_between_clusters_says_so(folder: Path) -
         def switch_to(self, _inventory: str) -> None:
             raise KeyboardInterrupt
 
-    begun = opened(folder)
-    store, clusters, state = begun.store(), cast("Clusters", Interrupted()), cast("CleanupLog", None)
-    campaign = Campaign(begun.plan, begun.plan.runs, {}, store, state, clusters, folder, Silence(), False, False)
+    prepared = opened(folder)
+    store, clusters, state = prepared.store(), cast("Clusters", Interrupted()), cast("CleanupLog", None)
+    campaign = Campaign(prepared.plan, prepared.plan.runs, {}, store, state, clusters, folder, Silence(), False, False)
     assert campaign.run_all("finished").interrupted
     assert json.loads((store.folder / "live.json").read_text())["stage"] == "interrupted"

@@ -66,10 +66,10 @@ def test_the_energy_is_that_of_the_interval_and_late_readings_are_awaited(
     assert found.bound_joules is not None
     true = (LOW * (edge_ns - start_ns) + HIGH * (end_ns - edge_ns)) / NS
     if lag is None:
-        # What is taken for the interval was drawn before it.
+        # Without a known lag, the readings are those of an earlier interval.
         assert found.joules < true - 100
     else:
-        # The meter speaks ten times a second, or later when the host is busy: the edge may lie between two words.
+        # The meter reports ten times per second, less often on a busy host: the edge may lie between two readings.
         assert found.joules == pytest.approx(true, abs=found.bound_joules + 20)
 
 

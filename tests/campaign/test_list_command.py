@@ -12,7 +12,7 @@ from campaign.commands.main import run
 from inventory.plugins import plugins
 
 
-def test_every_kind_that_can_be_asked_for_is_listed() -> None:
+def test_every_kind_of_the_command_has_a_listing() -> None:
     assert set(KINDS) == set(listing.LISTINGS)
 
 
@@ -24,7 +24,7 @@ def test_every_kind_that_can_be_asked_for_is_listed() -> None:
         ("sensors", "millrace.sensors"),
     ],
 )
-def test_every_registered_part_can_be_used_and_is_listed(
+def test_every_registered_plug_in_can_be_used_and_is_listed(
     kind: str, group: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["list", kind, "--json"]) == 0
@@ -36,7 +36,7 @@ def test_every_registered_part_can_be_used_and_is_listed(
     assert all(f"\n{name}\n" in f"\n{shown}" for name in plugins(group))
 
 
-def test_schedulers_say_what_they_are_and_need(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schedulers_are_listed_with_kind_needs_and_parameters(capsys: pytest.CaptureFixture[str]) -> None:
     run(["list", "schedulers", "--json"])
     entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert entries["even"]["kind"] == "static"
@@ -67,7 +67,7 @@ def test_text_shows_source_kind_input_and_ignored_input(capsys: pytest.CaptureFi
     assert "observed traffic (refuses to place without)" in online
 
 
-def test_agendas_are_the_files_with_their_first_comment(
+def test_agendas_are_listed_with_the_first_comment_of_their_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "papers").mkdir()

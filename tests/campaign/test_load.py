@@ -1,4 +1,4 @@
-"""Loads: which runs share a calibration, agendas that cannot have one, and searches by scripted trials."""
+"""Loads: runs that share a calibration, agendas that cannot have one, and searches with scripted trials."""
 
 import asyncio
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ class Scripted:
         self._store, self._capacity, self._most = store, capacity, most
 
     def trials(self, _run: Any = None) -> Trials:
-        """Return what a search needs."""
+        """Return the environment of a search."""
         return Trials(self._execute, self._new_folder, self.lines.append, lambda: len(self.rates) >= self._most, 9.0)
 
     async def _execute(self, rate: float, partial: Path) -> RunRecord:
@@ -126,7 +126,7 @@ def calibrated(
     return loads if asyncio.run(loads.calibrate(plan.runs, script.trials, script.lines.append)) else None
 
 
-def test_a_calibration_is_done_once_goes_on_after_an_interrupt_and_is_kept(
+def test_a_calibration_is_done_once_continues_after_an_interrupt_and_is_kept(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned()
@@ -153,7 +153,7 @@ def test_a_calibration_is_done_once_goes_on_after_an_interrupt_and_is_kept(
 
 
 @pytest.mark.parametrize(("capacity", "reason"), [(1e9, "there is no upper end"), (0.0, "there is no lower end")])
-def test_a_calibration_that_finds_no_rate_starts_nothing_else(
+def test_after_a_calibration_that_finds_no_rate_no_run_starts(
     capacity: float, reason: str, store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = Scripted(store, capacity)
@@ -165,7 +165,7 @@ def test_a_calibration_that_finds_no_rate_starts_nothing_else(
     assert (kept.status, kept.search.tuples_per_s, len(kept.search.trials)) == ("failed", None, len(script.rates))
 
 
-def test_a_search_repeats_a_trial_that_is_missing_and_those_that_no_longer_follow(
+def test_a_search_repeats_missing_trials_and_those_at_rates_that_no_longer_follow(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned()
@@ -176,5 +176,5 @@ def test_a_search_repeats_a_trial_that_is_missing_and_those_that_no_longer_follo
     (kept / "002" / "run.json").unlink()
     slower = Scripted(store, 40.0)
     assert calibrated(plan, slower, store, monkeypatch) is not None
-    # The first trial at 50 tuples/s held, the second and third do not: what was at 100 is not used.
+    # The first trial at 50 tuples/s held, the second and third do not: the trials at 100 are not used.
     assert slower.rates[:3] == [50.0, 50.0, 25.0]

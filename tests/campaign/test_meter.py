@@ -23,12 +23,12 @@ def _meter(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_square_wave_comes_back_through_a_turn_of_the_counter(
+def test_the_energy_of_a_square_wave_is_found_across_a_wrap_of_the_counter(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A register turns over on the way, after 30 J; what the files said is the truth."""
-    # Large enough that nobody is kept from looking for half a turn of it, which would be ambiguous. What the zone can
-    # draw is not said: who turns the counter may be held up, and then makes up for it at once.
+    """The register wraps after 30 J; the expected energy comes from the content of the files."""
+    # Large enough that two readings are never half a wrap apart, which would be ambiguous. The maximum power of the
+    # zone is not given: the replay may be delayed, and then catches up at once.
     size = 10_000_000_000
     root = meters.plant(tmp_path, meters.zone("intel-rapl:0", "package-0", raw_max=size - 1))
     with CounterReplay(root, {f"{RAPL}/energy_uj": (20.0, 80.0, 0.3, size)}, start_uj=size - 30_000_000) as replay:
@@ -54,7 +54,9 @@ def test_without_a_source_the_reason_is_shown_and_no_number(tmp_path: Path, caps
     assert not re.search(r"\b0(\.0+)? [WJ]\b", shown)
 
 
-def test_a_counter_that_nobody_turns_is_missing_not_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_energy_of_a_counter_that_does_not_change_is_missing_not_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = meters.plant(tmp_path, meters.amd())
     metered = _meter(capsys, "--sysfs", str(root), "--seconds", "0.2")
     assert {domain["joules"] for domain in metered["domains"]} == {None}
@@ -63,40 +65,40 @@ def test_a_counter_that_nobody_turns_is_missing_not_zero(tmp_path: Path, capsys:
     assert not re.search(r"\b0(\.0+)? [WJ]\b", capsys.readouterr().out)
 
 
-def test_a_root_that_is_not_there_is_the_users_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_root_is_the_users_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["meter", "--json", "--sysfs", str(tmp_path / "none"), "--seconds", "1"]) == 2
-    told = capsys.readouterr()
-    assert "there is no such folder" in told.err
-    assert told.out == ""
+    captured = capsys.readouterr()
+    assert "there is no such folder" in captured.err
+    assert captured.out == ""
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "0", "-1"])
 @pytest.mark.parametrize("command", [["meter", "--seconds"], ["calibrate", "loopback", "n1", "--step-s"]])
-def test_seconds_that_are_none_are_the_users_error(
+def test_invalid_seconds_are_the_users_error(
     command: list[str], seconds: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*command, seconds]) == 2
     assert command[-1] in capsys.readouterr().err
 
 
-def test_this_host_gets_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_this_host_has_energy_or_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     total = _meter(capsys, "--seconds", "0.2")["total"]
     assert (total["joules"] is None) == (total["reason"] is not None)
     assert total["joules"] is None or total["joules"] > 0
 
 
 def test_an_interrupted_meter_ends_with_130_and_ends_the_operators_program(tmp_path: Path) -> None:
-    mark = tmp_path / "pid"
-    program = f"import os,time; open({str(mark)!r},'w').write(str(os.getpid())); time.sleep(600)"
+    pid_file = tmp_path / "pid"
+    program = f"import os,time; open({str(pid_file)!r},'w').write(str(os.getpid())); time.sleep(600)"
     settings = json.dumps({"external": {"command": [sys.executable, "-c", program]}})
     root = meters.plant(tmp_path / "root", {"etc/millrace/power.yaml": settings})
     code = "from millrace.__main__ import main; main()"
     command = [sys.executable, "-c", code, "meter", "--sysfs", str(root), "--seconds", "600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         deadline = time.monotonic() + 60
-        while not mark.exists() or not mark.read_text():
+        while not pid_file.exists() or not pid_file.read_text():
             assert time.monotonic() < deadline
             time.sleep(0.02)
         child.send_signal(signal.SIGINT)
         assert child.wait(60) == 130
-    assert not Path(f"/proc/{mark.read_text()}").exists()
+    assert not Path(f"/proc/{pid_file.read_text()}").exists()

@@ -29,7 +29,7 @@ CLUSTER = nodes(cores=2)
 
 @pytest.fixture
 def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A campaign of one run, beside its cluster and its topology."""
+    """Campaign of one run, beside the files of its cluster and topology."""
     monkeypatch.chdir(tmp_path)
     Path("cluster.yml").write_text(dump_yaml(CLUSTER))
     Path("topology.yml").write_text(dump_yaml(chain()))
@@ -38,7 +38,7 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     capsys.readouterr()
-    assert run([str(word) for word in arguments]) == 2
+    assert run([str(argument) for argument in arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     return err
@@ -81,30 +81,38 @@ def test_a_written_file_is_read_by_place(campaign: Path, capsys: pytest.CaptureF
 
 
 def test_a_written_observation_is_read_by_revise(campaign: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["observe", str(campaign / "runs" / NAME), "--at", "15", "--window", "10", "-o", "seen.json"]) == 0
-    files = ["--cluster", "cluster.yml", "--topology", "topology.yml", "--observation", "seen.json"]
+    assert (
+        run(["observe", str(campaign / "runs" / NAME), "--at", "15", "--window", "10", "-o", "observation.json"]) == 0
+    )
+    files = ["--cluster", "cluster.yml", "--topology", "topology.yml", "--observation", "observation.json"]
     assert run(["revise", *files, "--scheduler", "i-scheduler", "--json"]) == 0
     decision = json.loads(capsys.readouterr().out)
     assert (decision["at_s"], decision["revision"]["reason"]) == (15, "cut")
     assert decision["revision"]["expects"]["cut"] == pytest.approx(90, abs=0.01)
 
 
-def test_an_online_run_has_kept_what_its_scheduler_saw(campaign: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_online_run_has_the_observations_of_its_scheduler(
+    campaign: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     windows = [observed(at_s, history=[past_revision(at_s - 1)], state={"b[0]": 7}) for at_s in (6, 11)]
-    questions = [b"".join(question_in_pieces(n, round_at(seen), seen)) + b"}" for n, seen in enumerate(windows, 1)]
-    kept = campaign / "runs" / NAME / "decisions.jsonl"
-    kept.write_bytes(b"\n".join([b'{"scheduler": "matrix"}', questions[0], b'{"reset": "late"}', questions[1]]) + b"\n")
+    questions = [
+        b"".join(question_in_pieces(n, round_at(window), window)) + b"}" for n, window in enumerate(windows, 1)
+    ]
+    decisions = campaign / "runs" / NAME / "decisions.jsonl"
+    decisions.write_bytes(
+        b"\n".join([b'{"scheduler": "matrix"}', questions[0], b'{"reset": "late"}', questions[1]]) + b"\n"
+    )
 
-    def seen(*more: object) -> Observation:
-        assert run(["observe", str(campaign), "-o", "seen.json", *map(str, more)]) == 0
-        return observation_of(read("seen.json")).value
+    def observe(*more: object) -> Observation:
+        assert run(["observe", str(campaign), "-o", "observation.json", *map(str, more)]) == 0
+        return observation_of(read("observation.json")).value
 
-    assert (seen(), seen("--at", 10.9), seen("--at", 6)) == (windows[1], windows[0], windows[0])
+    assert (observe(), observe("--at", 10.9), observe("--at", 6)) == (windows[1], windows[0], windows[0])
     assert "its scheduler was asked first at 6 s, after 5.9 s" in refused(capsys, "observe", campaign, "--at", 5.9)
-    assert seen("--at", 10.9, "--window", 3).since_s == pytest.approx(7.9)  # from the traces
-    kept.write_text('{"scheduler": "matrix"}\n')
-    assert seen().at_s == pytest.approx(20, abs=1)
-    kept.write_text("{")
+    assert observe("--at", 10.9, "--window", 3).since_s == pytest.approx(7.9)  # from the traces
+    decisions.write_text('{"scheduler": "matrix"}\n')
+    assert observe().at_s == pytest.approx(20, abs=1)
+    decisions.write_text("{")
     assert "decisions.jsonl: not the decisions of a run" in refused(capsys, "observe", campaign)
 
 
@@ -120,8 +128,8 @@ def test_a_part_of_a_run_is_chosen_in_seconds_since_the_sources_started(
     assert "--at 20.5: the sources of 001-t-even-r1 stopped at 20 s" in refused(
         capsys, "observe", campaign, "--at", 20.5
     )
-    for words in (("observe", campaign, "--at", 0), ("observe", campaign, "--window", "nan")):
-        assert "Invalid value" in refused(capsys, *words)
+    for arguments in (("observe", campaign, "--at", 0), ("observe", campaign, "--window", "nan")):
+        assert "Invalid value" in refused(capsys, *arguments)
 
 
 def test_one_of_several_runs_is_chosen_by_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +142,7 @@ def test_one_of_several_runs_is_chosen_by_name(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("command", ["traffic", "observe"])
-def test_what_is_no_result_is_refused_with_the_reason(
+def test_folders_without_results_are_refused_with_the_reason(
     command: str, campaign: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert re.search(
@@ -148,7 +156,7 @@ def test_what_is_no_result_is_refused_with_the_reason(
 
 
 def live(campaign: Path, **changes: Any) -> None:
-    """Write the live.json of a campaign that runs `002-t-even-r2`, by this process."""
+    """Write the live.json of a campaign of this process, during the run `002-t-even-r2`."""
     flow = FlowDocument(
         (
             *(ExecutorFlow(name, "n1", 0, None, 100.0, 0, 0.1, 0.25, 0.5) for name in ("s[0]", "s[1]")),
@@ -167,33 +175,33 @@ def live(campaign: Path, **changes: Any) -> None:
     write_live(LiveRecord(**{**record, **changes}), campaign)
 
 
-def test_of_a_run_that_goes_on_the_last_second_is_known_but_no_rates_of_pairs(
+def test_a_run_in_progress_is_observed_over_its_last_second_without_rates_of_pairs(
     campaign: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live(campaign)
-    assert run(["observe", str(campaign), "-o", "seen.json"]) == 0
+    assert run(["observe", str(campaign), "-o", "observation.json"]) == 0
     assert "002-t-even-r2 is still running: the rates between its executors are unknown" in capsys.readouterr().err
-    located = observation_of(read("seen.json"))
+    located = observation_of(read("observation.json"))
     check_observed(located, Problem(CLUSTER, (chain(),)))
-    seen = located.value
-    assert (seen.since_s, seen.at_s, seen.samples, seen.complete) == (11, 12, 1, False)
-    assert (seen.missing, seen.traffic.edges) == (("n3/0",), ())
-    assert {name: (each.busy, each.load) for name, each in seen.executors.items() if each.node == "n2"} == {
+    window = located.value
+    assert (window.since_s, window.at_s, window.samples, window.complete) == (11, 12, 1, False)
+    assert (window.missing, window.traffic.edges) == (("n3/0",), ())
+    assert {name: (each.busy, each.load) for name, each in window.executors.items() if each.node == "n2"} == {
         "b[0]": (5, 10),
         "b[1]": (5, 10),
     }
-    assert (seen.executors["b[0]"].queued, seen.executors["b[0]"].delay_s) == (7, 0.001)
-    assert (seen.nodes["n1"].load, seen.nodes["n1"].base, seen.nodes["n3"].load) == (0.25, 0.05, None)
-    assert (seen.source.due_per_s, seen.source.emitted_per_s, seen.source.late_s) == (200, 200, 0.5)
-    assert (seen.sink.per_s, seen.sink.p50_ms) == (90, 3)
+    assert (window.executors["b[0]"].queued, window.executors["b[0]"].delay_s) == (7, 0.001)
+    assert (window.nodes["n1"].load, window.nodes["n1"].base, window.nodes["n3"].load) == (0.25, 0.05, None)
+    assert (window.source.due_per_s, window.source.emitted_per_s, window.source.late_s) == (200, 200, 0.5)
+    assert (window.sink.per_s, window.sink.p50_ms) == (90, 3)
 
 
-def test_a_run_that_goes_on_has_no_traces_yet(campaign: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_progress_has_no_traces_yet(campaign: Path, capsys: pytest.CaptureFixture[str]) -> None:
     live(campaign)
     err = refused(capsys, "traffic", campaign, "--run", "002-t-even-r2")
     assert "002-t-even-r2 is still running; its traces are collected at its end" in err
     assert "only its last second is known" in refused(capsys, "observe", campaign, "--at", 3)
-    # Its finished runs are there all the same.
+    # Finished runs of the campaign can be observed.
     assert run(["observe", str(campaign), "--run", NAME]) == 0
     live(campaign, flow=None, stage="starting workers")
     assert "the run is starting workers, and its executors have reported nothing" in refused(

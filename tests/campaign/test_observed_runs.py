@@ -49,7 +49,7 @@ def traffic(run: FinishedRun, since_s: float, until_s: float) -> Traffic:
     length_s=st.floats(1.1, 10),
     offsets=st.fixed_dictionaries({"n1": st.floats(-40, 40), "n2": st.floats(-40, 40)}),
 )
-def test_constant_rates_come_out_of_any_part_of_a_run_whatever_nodes_clocks(
+def test_constant_rates_are_found_in_any_part_of_a_run_with_any_clocks(
     tmp_path_factory: pytest.TempPathFactory, since_s: float, length_s: float, offsets: dict[str, float]
 ) -> None:
     run = finished(replace(RUN, offsets=offsets), tmp_path_factory.mktemp("run"))
@@ -57,11 +57,11 @@ def test_constant_rates_come_out_of_any_part_of_a_run_whatever_nodes_clocks(
     assert found.rate == pytest.approx(SKEWED_RATES, abs=0.01)
     assert found.node_load == pytest.approx({"n1": 0.3, "n2": 0.3, "n3": 0.05}, abs=1e-4)
     assert {edge.source for edge in found.edges if not edge.bytes_per_s} == {"s[0]", "b[0]", "s[1]", "b[1]"}
-    seen = observe(run, since_s + length_s, length_s)
-    assert seen.as_traffic.rate == pytest.approx(SKEWED_RATES, abs=0.01)
-    assert seen.source.due_per_s == pytest.approx(200, abs=0.01)
-    assert seen.source.emitted_per_s == pytest.approx(200, abs=0.01)
-    assert (seen.sink.per_s, seen.sink.p50_ms, seen.sink.p99_ms) == (pytest.approx(200, abs=0.01), 3, 3)
+    window = observe(run, since_s + length_s, length_s)
+    assert window.as_traffic.rate == pytest.approx(SKEWED_RATES, abs=0.01)
+    assert window.source.due_per_s == pytest.approx(200, abs=0.01)
+    assert window.source.emitted_per_s == pytest.approx(200, abs=0.01)
+    assert (window.sink.per_s, window.sink.p50_ms, window.sink.p99_ms) == (pytest.approx(200, abs=0.01), 3, 3)
 
 
 @settings(max_examples=15, deadline=None)
@@ -78,27 +78,27 @@ def test_loads_of_executors_and_the_base_add_up_to_the_nodes_cpu(
         sum(busy[name] for name, slot in SPREAD_PLACEMENT.items() if slot == place) for place in ("n1/0", "n2/0")
     )
     run = finished(replace(RUN, busy=busy, worker=worker + least, base=base), tmp_path_factory.mktemp("run"))
-    seen = observe(run, 12, 6)
+    window = observe(run, 12, 6)
     for name in ("n1", "n2"):
-        node = seen.nodes[name]
+        node = window.nodes[name]
         assert node.load is not None
         assert node.base is not None
-        loads = sum(executor.load for executor in seen.executors.values() if executor.node == name)
+        loads = sum(executor.load for executor in window.executors.values() if executor.node == name)
         assert loads / 200 + node.base == pytest.approx(node.load, abs=1e-4)
-    assert all(each.load >= each.busy for each in seen.executors.values())
+    assert all(each.load >= each.busy for each in window.executors.values())
 
 
-def test_transport_is_shared_out_by_the_tuples_that_leave_or_reach_the_worker(tmp_path: Path) -> None:
+def test_transport_is_divided_by_the_tuples_that_leave_or_reach_the_worker(tmp_path: Path) -> None:
     cluster = Cluster((Node(id="n1", cores=1), Node(id="n2", cores=1)))
     places = {"a[0]": "n1/0", "b[0]": "n1/0", "c[0]": "n2/0"}
     rates = {("a[0]", "c[0]"): 200.0, ("c[0]", "a[0]"): 100.0, ("b[0]", "c[0]"): 100.0, ("a[0]", "b[0]"): 900.0}
     run = finished(TracedRun(cluster, places, rates, {"a[0]": 20, "b[0]": 10}), tmp_path)
-    seen = observe(run, 12, 6)
-    assert {name: (each.busy, each.load) for name, each in seen.executors.items() if each.node == "n1"} == {
+    window = observe(run, 12, 6)
+    assert {name: (each.busy, each.load) for name, each in window.executors.items() if each.node == "n1"} == {
         "a[0]": (20, 35),
         "b[0]": (10, 15),
     }
-    assert (seen.nodes["n1"].load, seen.nodes["n1"].base) == (0.6, 0.1)
+    assert (window.nodes["n1"].load, window.nodes["n1"].base) == (0.6, 0.1)
 
 
 def test_a_window_begins_two_seconds_after_a_move_and_has_the_new_place(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_window_begins_two_seconds_after_a_move_and_has_the_new_place(tmp_path
     moved = after.executors["b[0]"]
     assert (moved.node, moved.slot, moved.moved_s) == ("n2", 1, 8.25)
     assert after.as_traffic.rate == pytest.approx(SKEWED_RATES, abs=0.01)
-    # b[0] sends to k[0], which is on its node, by a worker of its own: counted in bytes now.
+    # b[0] and k[0] are on one node now, but in different workers, so that bytes are counted.
     assert next(e for e in after.traffic.edges if (e.source, e.destination) == ("b[0]", "k[0]")).bytes_per_s == 700
     with pytest.raises(InputError, match=r"no window ends at 9 s.*\(move of b\[0\]\) was at 8\.25 s.*--at"):
         observe(run, 9, 5)
@@ -128,38 +128,41 @@ def test_a_window_begins_two_seconds_after_a_move_and_has_the_new_place(tmp_path
         max_size=4,
     )
 )
-def test_whatever_moves_windows_after_them_have_the_places_and_the_constant_rates(
+def test_windows_after_any_moves_have_the_new_places_and_the_constant_rates(
     tmp_path_factory: pytest.TempPathFactory, moves: list[tuple[int, str, str]]
 ) -> None:
     ordered = [(quarter / 4, executor, target) for quarter, executor, target in sorted(moves)]
     run = finished(replace(RUN, moves=ordered), tmp_path_factory.mktemp("run"))
-    seen = observe(run, 19)
-    assert seen.since_s == max([2, *(at_s + 2 for at_s, _, _ in ordered)])
+    window = observe(run, 19)
+    assert window.since_s == max([2, *(at_s + 2 for at_s, _, _ in ordered)])
     places = SPREAD_PLACEMENT | {executor: target for _, executor, target in ordered}
-    assert {name: f"{each.node}/{each.slot}" for name, each in seen.executors.items()} == places
-    assert seen.as_traffic.rate == pytest.approx(SKEWED_RATES, abs=0.01)
-    encoded = {(edge.source, edge.destination) for edge in seen.traffic.edges if edge.bytes_per_s is not None}
+    assert {name: f"{each.node}/{each.slot}" for name, each in window.executors.items()} == places
+    assert window.as_traffic.rate == pytest.approx(SKEWED_RATES, abs=0.01)
+    encoded = {(edge.source, edge.destination) for edge in window.traffic.edges if edge.bytes_per_s is not None}
     assert encoded == {(source, target) for source, target in SKEWED_RATES if places[source] != places[target]}
     for name in {slot.partition("/")[0] for slot in places.values()}:
-        node = seen.nodes[name]
-        loads = sum(executor.load for executor in seen.executors.values() if executor.node == name)
+        node = window.nodes[name]
+        loads = sum(executor.load for executor in window.executors.values() if executor.node == name)
         assert loads / 200 + (node.base or 0) == pytest.approx(node.load, abs=1e-4)
-    # Reports before moves cover parts of seconds, of which tuples are whole numbers.
+    # Reports before moves cover parts of seconds, and their numbers of tuples are whole.
     assert traffic(run, 2, 19).rate == pytest.approx(SKEWED_RATES, abs=0.1 * len(ordered) + 0.01)
 
 
-def test_without_a_length_a_window_is_all_since_the_last_change(tmp_path: Path) -> None:
+def test_without_a_length_a_window_begins_at_the_last_change(tmp_path: Path) -> None:
     run = finished(replace(RUN, recoveries=[7.5]), tmp_path)
-    assert [(seen.since_s, seen.complete) for seen in (observe(run, 7), observe(run, 19))] == [(2, True), (9.5, True)]
-    seen = observe(run, 19, 15)
-    assert (seen.since_s, seen.complete, seen.epoch) == (9.5, False, 2)
-    assert [(change.at_s, change.kind) for change in seen.changes] == [(7.5, "recovered")]
+    assert [(window.since_s, window.complete) for window in (observe(run, 7), observe(run, 19))] == [
+        (2, True),
+        (9.5, True),
+    ]
+    window = observe(run, 19, 15)
+    assert (window.since_s, window.complete, window.epoch) == (9.5, False, 2)
+    assert [(change.at_s, change.kind) for change in window.changes] == [(7.5, "recovered")]
     # Between the failure and the recovery nothing runs.
     with pytest.raises(InputError, match=r"no window ends at 7\.45 s"):
         observe(run, 7.45)
 
 
-def test_executors_that_were_added_are_there_until_they_are_removed(tmp_path: Path) -> None:
+def test_added_executors_exist_until_they_are_removed(tmp_path: Path) -> None:
     scalings = [
         ComponentScaling(component="b", before=2, after=3, added={"b[2]": "n3/1"}, at_s=8, pause_s=0.5),
         ComponentScaling(component="b", before=3, after=1, at_s=12, pause_s=0.5),
@@ -168,8 +171,8 @@ def test_executors_that_were_added_are_there_until_they_are_removed(tmp_path: Pa
     assert run.placed_at(8.4) == run.placed
     assert run.placed_at(8.5) == {**run.placed, "b[2]": Slot("n3", 1)}
     assert run.placed_at(20).keys() == run.placed.keys() - {"b[1]"}
-    seen = observe(run, 11, 2).executors
-    assert (seen["b[2]"].node, seen["b[2]"].slot) == ("n3", 1)
+    executors = observe(run, 11, 2).executors
+    assert (executors["b[2]"].node, executors["b[2]"].slot) == ("n3", 1)
     assert "b[1]" not in observe(run, 16, 2).executors
 
 
@@ -191,11 +194,11 @@ def test_earlier_revisions_are_the_history_and_cut_windows(tmp_path: Path) -> No
     ]
     run = finished(replace(RUN, revisions=[*revisions, decided(5, 7, "shadow", None)]), tmp_path)
     assert [(past.at_s, past.outcome) for past in observe(run, 5).history] == [(3.25, "stale")]
-    seen = observe(run, 12)
-    assert [(past.at_s, past.outcome, past.moves) for past in seen.history] == [(3.25, "stale", 2), (6, "done", 2)]
-    assert (seen.history[1].expects.cut, seen.history[1].effect) == (90, KeyFigures(cut=100))
-    assert (seen.since_s, seen.complete) == (8, True)
-    # It has begun, and its end is after the window's.
+    window = observe(run, 12)
+    assert [(past.at_s, past.outcome, past.moves) for past in window.history] == [(3.25, "stale", 2), (6, "done", 2)]
+    assert (window.history[1].expects.cut, window.history[1].effect) == (90, KeyFigures(cut=100))
+    assert (window.since_s, window.complete) == (8, True)
+    # The revision has started and ends after the window.
     with pytest.raises(InputError, match=r"no window ends at 16\.75 s.*\(revision of 4\)"):
         observe(run, 16.75)
 
@@ -209,25 +212,25 @@ def test_traffic_of_a_part_with_a_move_is_the_mean_over_all_of_it(tmp_path: Path
     assert rates["b[0]", "k[1]"] == pytest.approx(100, abs=1)
 
 
-def test_the_worker_that_fell_silent_is_missing(tmp_path: Path) -> None:
+def test_a_worker_that_stops_reporting_is_missing(tmp_path: Path) -> None:
     run = finished(replace(RUN, silent={"n2/0": 10.0}), tmp_path)
     assert [observe(run, at_s, 5).missing for at_s in (12, 13)] == [(), ("n2/0",)]
     assert not observe(run, 13, 5).complete
 
 
 def test_queues_blocking_and_cpu_time_per_tuple_are_those_of_the_window(tmp_path: Path) -> None:
-    seen = observe(finished(replace(RUN, busy={"k[0]": 22.0}), tmp_path), 12, 6)
-    k = seen.executors["k[0]"]
+    window = observe(finished(replace(RUN, busy={"k[0]": 22.0}), tmp_path), 12, 6)
+    k = window.executors["k[0]"]
     assert (k.queued, k.blocked, k.processed_per_s, k.emitted_per_s) == (11, 0.25, 110, 0)
     assert k.delay_s == pytest.approx(0.002)
-    assert seen.executors["s[0]"].delay_s is None
-    assert seen.source.late_s == 0.002
+    assert window.executors["s[0]"].delay_s is None
+    assert window.source.late_s == 0.002
 
 
 def test_an_observation_is_valid_input_of_revise(tmp_path: Path) -> None:
-    seen = observe(finished(RUN, tmp_path), 12, 6)
-    located = observation_of(parse(observation_json(seen)))
-    assert located.value == seen
+    window = observe(finished(RUN, tmp_path), 12, 6)
+    located = observation_of(parse(observation_json(window)))
+    assert located.value == window
     check_observed(located, Problem(RUN.cluster, (chain(),)))
 
 

@@ -1,4 +1,4 @@
-"""`millrace.Results` and `millrace results`: what is read, how unknown values look, and errors."""
+"""`millrace.Results` and `millrace results`: content, unknown values, and errors."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ NOTEBOOK = Path(__file__).parents[2] / "docs" / "examples" / "results.ipynb"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of results of 0.1.0, in the place of the newest campaign of `tmp_path`."""
+    """Copy of results of 0.1.0, as the newest campaign of `tmp_path`."""
     return Path(shutil.copytree(KEPT, tmp_path / "results" / "demo" / "latest"))
 
 
@@ -115,7 +115,7 @@ def test_a_table_is_read_when_it_is_converted(folder: Path) -> None:
         table.to_pandas()
 
 
-def test_tables_are_those_of_the_campaign_that_was_opened_wherever_latest_leads_later(
+def test_tables_are_those_of_the_opened_campaign_when_the_link_changes_later(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = tmp_path / "newest"
@@ -129,7 +129,7 @@ def test_tables_are_those_of_the_campaign_that_was_opened_wherever_latest_leads_
     assert (results.folder, len(traces.to_arrow()) > 0, len(table.to_arrow())) == (folder.resolve(), True, 3)
 
 
-def test_importing_it_loads_neither_pandas_nor_pyarrow() -> None:
+def test_importing_results_loads_neither_pandas_nor_pyarrow() -> None:
     code = "import sys; from millrace import Results; print({'pandas', 'pyarrow', 'numpy'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
@@ -165,7 +165,7 @@ print(r.traces('cpu').to_arrow().num_rows > 0, r.table('runs').to_arrow().num_ro
         (lambda r: r.table("throughput"), "no table 'throughput'; traces('throughput') is the trace table"),
     ],
 )
-def test_a_wrong_name_is_an_error_at_once_with_the_nearest_one(call: object, message: str) -> None:
+def test_a_wrong_name_is_an_immediate_error_with_the_nearest_one(call: object, message: str) -> None:
     assert callable(call)
     with pytest.raises(InputError) as refused:
         call(Results(KEPT))

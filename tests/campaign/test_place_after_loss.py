@@ -1,4 +1,4 @@
-"""Placements after the loss of a node: what runs elsewhere stays, under schedulers that leave it where it is."""
+"""Placements after the loss of a node: schedulers that keep running executors move no survivor."""
 
 import asyncio
 from collections.abc import Mapping, Set
@@ -22,8 +22,8 @@ from inventory.documents import parse
 from inventory.values import Slot
 from workloads.traffic import Edge, Traffic
 
-KEEPERS = ("even", "pmod", "er-stream", "r-storm")
-"""Schedulers that leave running executors where they are."""
+KEEPING_SCHEDULERS = ("even", "pmod", "er-stream", "r-storm")
+"""Schedulers that do not move running executors."""
 
 
 def plan(scheduler: str, nodes: int = 3, slots: int = 12, parallelism: int = 3) -> Plan:
@@ -37,11 +37,11 @@ schedulers: [{scheduler}]
     return plan_of(agenda_of(parse(text, "a.yaml")), cluster_of(parse(f"nodes: [{listed}]", "c.yaml")))
 
 
-def elsewhere(places: Mapping[str, Slot], lost: Set[str]) -> dict[str, Slot]:
+def survivors(places: Mapping[str, Slot], lost: Set[str]) -> dict[str, Slot]:
     return {name: slot for name, slot in places.items() if slot.node not in lost}
 
 
-@pytest.mark.parametrize("scheduler", KEEPERS)
+@pytest.mark.parametrize("scheduler", KEEPING_SCHEDULERS)
 @given(nodes=st.integers(3, 5), parallelism=st.integers(1, 4), lost=st.integers(1, 3))
 @settings(max_examples=10)
 def test_no_survivor_moves_when_a_node_is_lost(scheduler: str, nodes: int, parallelism: int, lost: int) -> None:
@@ -50,11 +50,11 @@ def test_no_survivor_moves_when_a_node_is_lost(scheduler: str, nodes: int, paral
     before = found.placed["wordcount", scheduler].places
     after = found.place_without(run, {f"n{lost}"}, before).places
     assert after.keys() == before.keys()
-    assert elsewhere(before, {f"n{lost}"}).items() <= after.items()
+    assert survivors(before, {f"n{lost}"}).items() <= after.items()
     assert f"n{lost}" not in {slot.node for slot in after.values()}
 
 
-@pytest.mark.parametrize("scheduler", KEEPERS)
+@pytest.mark.parametrize("scheduler", KEEPING_SCHEDULERS)
 @pytest.mark.parametrize("size", [1, 5])
 def test_after_a_scaling_the_executors_that_run_are_placed_without_the_lost_node(scheduler: str, size: int) -> None:
     found = plan(scheduler)
@@ -62,16 +62,16 @@ def test_after_a_scaling_the_executors_that_run_are_placed_without_the_lost_node
     start = found.placed["wordcount", scheduler].places
     added = {f"count[{at}]": Slot("n1", 0) for at in range(3, size)}
     before = {name: slot for name, slot in start.items() if size > 1 or name not in ("count[1]", "count[2]")} | added
-    # Observed before the scaling: rates of executors that are gone or were not there help nobody.
+    # Observed before the scaling: an executor that is gone or never existed has a rate, which is ignored.
     observed = Traffic((Edge("split[0]", "count[1]" if size == 1 else "count[9]", 5.0),))
     after = found.place_without(run, {"n2"}, before, observed).places
     assert after.keys() == before.keys()
     assert "n2" not in {slot.node for slot in after.values()}
-    assert elsewhere(before, {"n2"}).items() <= after.items()
+    assert survivors(before, {"n2"}).items() <= after.items()
 
 
 @pytest.mark.parametrize("scheduler", ["even", "t-storm", "multitenant"])
-def test_survivors_move_if_there_are_no_slots_for_the_others_beside_them(scheduler: str) -> None:
+def test_survivors_move_if_their_nodes_lack_slots_for_the_others(scheduler: str) -> None:
     found = plan(scheduler, 3, slots=1, parallelism=2)
     (run,) = found.runs
     before = found.placed["wordcount", scheduler].places
@@ -82,7 +82,7 @@ def test_survivors_move_if_there_are_no_slots_for_the_others_beside_them(schedul
 
 
 @pytest.mark.parametrize("scheduler", ["pmod", "er-stream"])
-def test_a_run_that_loses_a_node_goes_on_where_its_survivors_are(scheduler: str, tmp_path: Path) -> None:
+def test_a_run_that_loses_a_node_continues_with_its_survivors_in_place(scheduler: str, tmp_path: Path) -> None:
     found = plan(scheduler, slots=5)
     (run,) = found.runs
     application, places = found.applications["wordcount"], found.placed["wordcount", scheduler].places
@@ -90,11 +90,11 @@ def test_a_run_that_loses_a_node_goes_on_where_its_survivors_are(scheduler: str,
     inputs = workload.prepare(tmp_path)
     mover = next(name for name, slot in places.items() if slot.node == "n1")
     control = ControlSettings(checkpoint_s=0.05, moves=(MovePlan(0.02, (MoveRequest(mover, "n3", 3),)),))
-    asked: list[tuple[Set[str], Mapping[str, Slot]]] = []
+    calls: list[tuple[Set[str], Mapping[str, Slot]]] = []
     placed: dict[str, Slot] = {}
 
     def place(lost: Set[str], before: Mapping[str, Slot]) -> Mapping[str, Slot]:
-        asked.append((lost, before))
+        calls.append((lost, before))
         placed.update(found.place_without(run, lost, before).places)
         return placed
 
@@ -121,8 +121,8 @@ def test_a_run_that_loses_a_node_goes_on_where_its_survivors_are(scheduler: str,
 
     cluster = virtual_time.run(run_cluster())
     before = places | {mover: Slot("n3", 3)}
-    assert asked == [({"n2"}, before)]
-    assert elsewhere(before, {"n2"}).items() <= placed.items()
+    assert calls == [({"n2"}, before)]
+    assert survivors(before, {"n2"}).items() <= placed.items()
     positions = [
         cluster.coordinator.positions[e.name] for e in topology.executors if e.name in cluster.coordinator.positions
     ]

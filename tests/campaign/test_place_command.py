@@ -1,4 +1,4 @@
-"""`millrace place`: exit statuses, placements, identical output everywhere, and no heavy imports."""
+"""`millrace place`: exit statuses, placements, the same output in every process, and no heavy imports."""
 
 import json
 import os
@@ -112,7 +112,7 @@ def test_the_printed_document_reads_back_exactly(place: Place) -> None:
         assert to_json(parse_placement_file(out)) == out
 
 
-def test_people_get_tables(place: Place) -> None:
+def test_text_output_has_tables(place: Place) -> None:
     status, out, err = place(scheduler="top-storm")
     assert (status, err) == (0, "")
     assert "wordcount: placed" in out
@@ -140,7 +140,7 @@ def test_several_topologies_are_one_round_in_the_order_given(place: Place) -> No
     assert len(topologies["wordcount"]["unassigned"]) == 28
 
 
-def test_no_free_slot_is_an_answer_also_for_people(place: Place) -> None:
+def test_no_free_slot_is_shown_in_text_with_status_0(place: Place) -> None:
     Path("none.yml").write_text("nodes: [{id: n1, slots: 0}]")
     status, out, _ = place(cluster="none.yml")
     assert status == 0
@@ -156,13 +156,13 @@ def test_nodes_without_hardware_have_no_power_under_a_scheduler_that_needs_none(
     ]
 
 
-def test_parameters_come_from_a_file_and_from_the_line_which_wins(place: Place) -> None:
+def test_parameters_of_the_command_line_override_those_of_a_file(place: Place) -> None:
     Path("p.yml").write_text("{alpha: 0.1, normalise: true}")
     _, out, _ = place("--params-file", "p.yml", "--param", "alpha=0.3", "--json", scheduler="top-storm")
     assert json.loads(out)["params"] == {"alpha": 0.3, "affinity": "group", "normalise": True, "flops": None}
 
 
-def test_a_topology_may_be_that_of_a_workload_and_a_file_of_that_name_wins(place: Place) -> None:
+def test_a_topology_may_be_that_of_a_workload_unless_a_file_has_that_name(place: Place) -> None:
     named = json.loads(place("--topology", "wordcount", "--json")[1])
     placed = [entry["executor"] for entry in named["topologies"]["wordcount"]["assignments"]]
     assert placed == [executor.name for executor in load_workload("wordcount", {}).topology().executors]
@@ -327,7 +327,7 @@ def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["even", "r-storm", "i-scheduler", "local-search"])
-def test_more_workers_than_slots_are_noted_once_whatever_the_scheduler(place: Place, scheduler: str) -> None:
+def test_more_workers_than_slots_are_noted_once_under_any_scheduler(place: Place, scheduler: str) -> None:
     Path("two.yml").write_text(
         SMALL.replace("}, {", ", memory_mb: 40000, cpu: 4000}, {").replace("}]", ", cpu: 4000}]")
     )
@@ -370,7 +370,7 @@ def test_a_dry_run_notes_more_workers_than_slots(place: Place, capsys: pytest.Ca
     assert f"exclamation by t-storm (not given: traffic, load; {note}): " in capsys.readouterr().out
 
 
-def test_why_not_there_is_answered_for_every_other_node(place: Place) -> None:
+def test_why_has_an_alternative_for_every_other_node(place: Place) -> None:
     status, out, _ = place("--why", "split[3]", "--traffic", "traffic.yml")
     assert status == 0
     table = out[out.index("split[3] of wordcount") :]

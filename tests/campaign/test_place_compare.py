@@ -87,13 +87,13 @@ def test_a_scheduler_that_needs_traffic_gets_its_row(compare: Compare) -> None:
     assert _rows(out)["optimal"][0] == "0.0"
 
 
-def test_nodes_that_hold_too_much_are_counted(compare: Compare) -> None:
+def test_overloaded_nodes_are_counted(compare: Compare) -> None:
     Path("tight.yml").write_text("nodes: [{id: m, capacity: 2}, {id: n, capacity: 9}]")
     _, out, _ = compare("even,optimal", cluster="tight.yml")
     assert (_rows(out)["even"][5], _rows(out)["optimal"][5]) == ("1", "0")
 
 
-def test_nothing_placed_has_no_cost(compare: Compare) -> None:
+def test_a_failed_placement_has_no_cost(compare: Compare) -> None:
     Path("none.yml").write_text("nodes: [{id: m, slots: 0}]")
     status, out, _ = compare("even,optimal", cluster="none.yml")
     assert status == 0
@@ -141,7 +141,7 @@ network:
 
 
 @pytest.mark.parametrize("objective", ["cost", "busiest-link", "busiest-node"])
-def test_the_objective_that_was_asked_for_is_shown_for_every_scheduler(compare: Compare, objective: str) -> None:
+def test_the_requested_objective_is_shown_for_every_scheduler(compare: Compare, objective: str) -> None:
     Path("racks.yml").write_text(RACKS)
     arguments = ("even,optimal,local-search,i-scheduler", "--param", f"objective={objective}")
     _, out, _ = compare(*arguments, cluster="racks.yml")
@@ -161,10 +161,10 @@ def test_the_objective_that_was_asked_for_is_shown_for_every_scheduler(compare: 
 
 def test_why_shows_the_objective_on_every_other_node(compare: Compare, capsys: pytest.CaptureFixture[str]) -> None:
     Path("racks.yml").write_text(RACKS)
-    asked = ["place", "--cluster", "racks.yml", "--topology", "t.yml", "--scheduler", "optimal", "--param"]
-    assert run([*asked, "objective=cost", "--why", "spout[0]"]) == 0
+    command = ["place", "--cluster", "racks.yml", "--topology", "t.yml", "--scheduler", "optimal", "--param"]
+    assert run([*command, "objective=cost", "--why", "spout[0]"]) == 0
     assert "cost" in capsys.readouterr().out.split("elsewhere")[1].splitlines()[2]
-    assert run([*asked, "objective=cost", "--why", "spout[0]", "--json"]) == 0
+    assert run([*command, "objective=cost", "--why", "spout[0]", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     why = document["why"]
     assert why["w"] == document["cost"]["objective"]
@@ -173,7 +173,7 @@ def test_why_shows_the_objective_on_every_other_node(compare: Compare, capsys: p
         assert each["w"] == pytest.approx(why["w"] + each["change"])
 
 
-def test_a_delay_that_is_missing_is_refused_by_line_and_ends(compare: Compare) -> None:
+def test_a_missing_delay_is_refused_with_its_line_and_both_nodes(compare: Compare) -> None:
     Path("racks.yml").write_text(RACKS)
     arguments = ("even,optimal", "--param", "objective=cost", "--param", "hops=links")
     status, _, err = compare(*arguments, cluster="racks.yml")
@@ -183,7 +183,7 @@ def test_a_delay_that_is_missing_is_refused_by_line_and_ends(compare: Compare) -
     assert compare(*arguments, cluster="racks.yml")[0] == 0
 
 
-def test_json_is_one_list_and_draws_only_where_asked(compare: Compare) -> None:
+def test_json_is_one_list_and_pictures_are_drawn_only_on_request(compare: Compare) -> None:
     status, out, err = compare("even,top-storm", "--json")
     assert (status, err) == (0, "")
     even, top_storm = json.loads(out)
@@ -213,7 +213,7 @@ def test_the_scheduler_of_its_own_option_comes_first_unless_it_is_listed(compare
     assert [document["scheduler"] for document in json.loads(out)] == ["even", "optimal"]
 
 
-def test_parameters_go_to_those_that_have_them(compare: Compare) -> None:
+def test_parameters_go_to_the_schedulers_that_have_them(compare: Compare) -> None:
     Path("p.yml").write_text("{seed: 5, theta: 0}")
     _, out, _ = compare("even,i-scheduler,optimal", "--params-file", "p.yml", "--param", "seed=7", "--json")
     even, i_scheduler, optimal = json.loads(out)
@@ -237,7 +237,7 @@ def test_pictures_show_every_executor_in_its_place(compare: Compare) -> None:
         assert "&lt;o&gt;" in text
 
 
-def test_lines_are_as_wide_as_the_traffic_on_one_scale_for_all(compare: Compare) -> None:
+def test_widths_of_lines_show_traffic_on_one_scale_for_all_pictures(compare: Compare) -> None:
     Path("c.yml").write_text("nodes: [{id: m, capacity: 6}, {id: n, capacity: 4}]")
     _, out, _ = compare("even,optimal", "--json", "--pictures", "p")
     widths = {}
@@ -304,7 +304,7 @@ def test_wrong_input_is_status_2(compare: Compare, arguments: tuple[str, ...], m
     assert out == "" or "--pictures" in arguments
 
 
-def test_when_nobody_can_place_the_status_is_that_of_the_first(compare: Compare) -> None:
+def test_if_no_scheduler_can_place_the_status_is_that_of_the_first(compare: Compare) -> None:
     assert compare("top-storm")[0] == 2
 
 

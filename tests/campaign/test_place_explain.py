@@ -1,4 +1,4 @@
-"""`place --explain`: its text, the account in JSON, and unchanged output without the option."""
+"""`place --explain`: its text, its account in JSON, and unchanged output without the option."""
 
 import json
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def _row(out: str, first: str) -> list[str]:
     return [cell.strip() for cell in line.strip("│").split("│")]
 
 
-def test_people_see_loads_links_decisions_and_what_is_possible(place: Place) -> None:
+def test_text_shows_loads_links_decisions_and_the_optimum(place: Place) -> None:
     out = place("--explain", scheduler="top-storm")
     assert "wordcount: placed" in out
     assert out.startswith(place(scheduler="top-storm").split("time taken")[0])
@@ -94,7 +94,7 @@ def test_observed_rates_show_the_heaviest_pairs(place: Place) -> None:
     assert "W, tuples/s between nodes" in out
 
 
-def test_what_is_too_large_has_its_reason(place: Place) -> None:
+def test_an_optimum_that_is_not_computed_has_its_reason(place: Place) -> None:
     Path("large.yml").write_text(TOPOLOGY.replace("parallelism: 3", "parallelism: 300"))
     Path("wide.yml").write_text("nodes: [{id: m, capacity: 500}, {id: n, capacity: 500}]")
     out = place("--explain", topology="large.yml", cluster="wide.yml")

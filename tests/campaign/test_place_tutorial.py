@@ -30,7 +30,7 @@ def _commands() -> list[list[str]]:
     return [shlex.split(command) for command in found]
 
 
-def test_its_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_is_the_output_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     compare, _ = _commands()
     assert run(compare) == 0
     out = capsys.readouterr().out
@@ -44,7 +44,7 @@ def test_its_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]
     assert Path("placements/optimal.svg").read_bytes() == picture.read_bytes()
 
 
-def test_its_explanation_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_explanation_is_the_output_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     _, explain = _commands()
     assert run([*explain, "--json"]) == 0
     account = json.loads(capsys.readouterr().out)["account"]
@@ -54,6 +54,6 @@ def test_its_explanation_is_what_the_command_prints(capsys: pytest.CaptureFixtur
     assert "node of each of these slots: n1, n1, n1, n1, n2" in capsys.readouterr().out
 
 
-def test_its_topology_of_the_demo_has_the_executors_of_the_run() -> None:
+def test_the_topology_of_the_demo_has_the_executors_of_the_run() -> None:
     text = TUTORIAL.split("## Place by what was measured\n")[1].split("```yaml\n")[1].split("```")[0]
     assert topology_of(parse(text)).value.executors == load_workload("wordcount", {}).topology().executors

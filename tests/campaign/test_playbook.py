@@ -1,4 +1,4 @@
-"""The commands that run a real ansible-playbook, with small playbooks that change nothing on this host."""
+"""Commands that run ansible-playbook, with small playbooks that change nothing on this host."""
 
 import json
 import os
@@ -26,7 +26,7 @@ PLAY = """\
   tasks:
 """
 
-SAID = """
+ANSIBLE_OUTPUT = """
 PLAY [Provision] ***************************************************************
 
 TASK [base : One] **************************************************************
@@ -86,7 +86,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: Hosts) -> Path:
-    """The folder that playbooks come from; `lab.yml` is an inventory of this host, which is read only once."""
+    """Folder of playbooks; `lab.yml` is an inventory of this host, which is read only once."""
     monkeypatch.setattr(playbook, "PLAYBOOKS", tmp_path)
     monkeypatch.setattr(hosts_commands, "read_hosts", lambda name: hosts if name == "lab.yml" else read_hosts(name))
     return tmp_path
@@ -98,14 +98,14 @@ def write(workspace: Path, name: str, *tasks: str) -> None:
 
 def millrace(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     status = main.run(words)
-    said = capfd.readouterr()
-    return status, said.out, said.err
+    captured = capfd.readouterr()
+    return status, captured.out, captured.err
 
 
-def test_output_is_taken_apart() -> None:
+def test_output_of_ansible_is_parsed() -> None:
     tasks: list[str] = []
     changes: list[list[str]] = []
-    outcome = follow(SAID.splitlines(keepends=True), tasks.append, changes.append)
+    outcome = follow(ANSIBLE_OUTPUT.splitlines(keepends=True), tasks.append, changes.append)
     assert tasks == ["base : One", "base : Two", "base : Two and a half", "base : Four"]
     assert outcome.unreachable == {
         "n2": "ops@n2: Permission denied (publickey).",
@@ -119,9 +119,7 @@ def test_output_is_taken_apart() -> None:
     assert [line.split()[0] for line in outcome.recap] == ["n1"]
 
 
-def test_a_play_that_ends_well_shows_its_tasks_and_the_recap(
-    workspace: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_successful_play_shows_its_tasks_and_the_recap(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(workspace, "provision", "{name: Look, ansible.builtin.ping: }")
     status, out, err = millrace(capfd, "provision", "lab.yml")
     assert status == 0
@@ -157,7 +155,7 @@ def test_failures_are_reported_with_their_exit_status(
     assert "it broke" not in out
 
 
-def test_a_missing_key_is_a_line_per_host_that_says_what_to_do(
+def test_a_missing_key_is_reported_in_a_line_per_host_with_a_hint(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     missing = workspace / "id_ed25519.pub"
@@ -214,22 +212,22 @@ def test_a_cluster_file_cannot_be_provisioned(workspace: Path, capfd: pytest.Cap
     assert "loopback.yml: is a cluster file" in err
 
 
-def test_ctrl_c_ends_ansible_and_all_that_it_started(workspace: Path, hosts: Hosts) -> None:
-    mark = workspace / "begun"
-    write(workspace, "provision", f"{{ansible.builtin.shell: 'echo $$ > {mark}; exec sleep 600'}}")
+def test_ctrl_c_ends_ansible_and_all_of_its_descendants(workspace: Path, hosts: Hosts) -> None:
+    pid_file = workspace / "pid"
+    write(workspace, "provision", f"{{ansible.builtin.shell: 'echo $$ > {pid_file}; exec sleep 600'}}")
     imports = "import campaign.admin.playbook as p, millrace.__main__, pathlib"
     start = f"{imports}; p.PLAYBOOKS = pathlib.Path({str(workspace)!r})"
     command = [sys.executable, "-c", f"{start}; millrace.__main__.main()", "provision", str(hosts.path)]
     process = subprocess.Popen(command, start_new_session=True)
     try:
-        while not mark.exists() or not mark.read_text():
+        while not pid_file.exists() or not pid_file.read_text():
             assert process.poll() is None
             time.sleep(0.05)
-        below = psutil.Process(process.pid).children(recursive=True)
+        descendants = psutil.Process(process.pid).children(recursive=True)
         os.kill(process.pid, signal.SIGINT)
         assert process.wait(60) == 130
-        assert not [child for child in below if child.is_running()]
-        assert not psutil.pid_exists(int(mark.read_text()))
+        assert not [child for child in descendants if child.is_running()]
+        assert not psutil.pid_exists(int(pid_file.read_text()))
     finally:
         process.kill()
 
@@ -245,9 +243,7 @@ def test_ctrl_c_ends_ansible_and_all_that_it_started(workspace: Path, hosts: Hos
         (["--list-tasks", "-t", "cpu"], True, True),
     ],
 )
-def test_options_that_change_nothing_or_leave_something_out_are_known(
-    options: list[str], looks: bool, partial: bool
-) -> None:
+def test_read_only_and_partial_options_are_recognised(options: list[str], looks: bool, partial: bool) -> None:
     choice = playbook.Choice(options=options)
     assert (choice.is_read_only, choice.is_partial) == (looks, partial)
     assert playbook.Choice(check=True).is_read_only

@@ -1,4 +1,4 @@
-"""`profile` of an agenda: which profiling runs a campaign needs, and the placements with their traffic."""
+"""`profile` of an agenda: the profiling runs of a campaign, and placements that use their traffic."""
 
 import json
 from contextlib import nullcontext
@@ -84,13 +84,13 @@ def test_schedulers_that_use_traffic_are_placed_after_the_profile_and_all_others
     assert plan.plans[""].placed["wordcount", "even"].traffic is None
 
 
-def test_all_of_them_get_the_same_traffic_and_none_is_missing(folder: Path) -> None:
+def test_all_schedulers_that_use_traffic_get_that_of_the_profile(folder: Path) -> None:
     before = opened(folder)
     plan = resumed(with_traffic(before, TRAFFIC), None, None, lambda: None).plan
     placed = plan.plans[""].placed
-    wanting = {by: found for (_, by), found in placed.items() if by != "even"}
-    assert {found.traffic for found in wanting.values()} == {"profiling/profile-001-wordcount/traffic.json"}
-    assert {found.not_given for found in wanting.values()} == {()}
+    profiled = {by: found for (_, by), found in placed.items() if by != "even"}
+    assert {found.traffic for found in profiled.values()} == {"profiling/profile-001-wordcount/traffic.json"}
+    assert {found.not_given for found in profiled.values()} == {()}
     assert placed["wordcount", "even"].traffic is None
     assert placed["wordcount", "even"].places == before.plan.plans[""].placed["wordcount", "even"].places
     # The heaviest edge decides: its two executors share a worker.
@@ -105,7 +105,7 @@ def test_profiling_runs_of_a_search_are_single_runs(folder: Path) -> None:
     assert profiling_plan(campaign.plan, campaign.profiling).agenda.search is None
 
 
-def test_a_lost_node_leaves_the_traffic_of_the_profile_to_the_scheduler(folder: Path) -> None:
+def test_a_placement_without_a_lost_node_uses_the_traffic_of_the_profile(folder: Path) -> None:
     plan = resumed(with_traffic(opened(folder), TRAFFIC), None, None, lambda: None).plan
     lost = next(run for run in plan.runs if run.scheduler == "aniello-online")
     places = plan.at(lost).placed["wordcount", "aniello-online"].places
@@ -114,7 +114,7 @@ def test_a_lost_node_leaves_the_traffic_of_the_profile_to_the_scheduler(folder: 
     assert again.not_given == ()
 
 
-def test_profiling_runs_are_measured_by_cpu_for_their_own_time_and_do_not_repeat_the_seeds(folder: Path) -> None:
+def test_profiling_runs_have_their_own_duration_sensors_and_seeds(folder: Path) -> None:
     campaign = opened(folder, timeline=[{"at_s": 4, "do": "move", "executor": "count[0]", "to": "n3"}])
     (profiling,) = campaign.profiling
     plan = profiling_plan(campaign.plan, [profiling])
@@ -196,7 +196,7 @@ def test_the_dry_run_lists_profiling_runs_and_counts_their_time(
     assert (found["profiling"], found["seconds"]) == ([{**expected, "done": True}], 8 * (3 + 9 + OVERHEAD))
 
 
-def test_a_profiling_run_that_has_measured_nothing_is_done_again(folder: Path) -> None:
+def test_a_profiling_run_without_measurements_is_repeated(folder: Path) -> None:
     campaign = opened(folder)
     campaign.store()
     result = campaign.profiles.runs / "profile-001-wordcount"
@@ -247,7 +247,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), WRONG)
-def test_what_is_wrong_ends_with_status_2_before_anything_starts(
+def test_wrong_profiles_end_with_status_2_before_anything_starts(
     folder: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
 ) -> None:
     (folder / "three.json").write_text(json.dumps({"nodes": [{**node, "cpu": 10} for node in NODES]}))

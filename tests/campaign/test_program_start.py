@@ -1,4 +1,4 @@
-"""The start of the program `millrace`: what it loads, interrupts, and standard streams that cannot be written."""
+"""Start of the program `millrace`: loaded modules, interrupts, and standard streams that cannot be written."""
 
 import json
 import os
@@ -21,7 +21,7 @@ INSTALLED = Path(sys.executable).with_name("millrace")
 
 
 def interrupt_at_random(times: int) -> None:
-    """Interrupt the installed program, from its first moment on."""
+    """Interrupt the installed program at random times after its start."""
     if "--block-signal" not in INSTALLED.read_text():
         pytest.skip("signals interrupt the start of Python: ./run has not installed this, or `env` cannot block them")
     draw = random.Random(12)  # noqa: S311
@@ -38,10 +38,10 @@ def interrupt_at_random(times: int) -> None:
             time.sleep(pause)
             process.send_signal(number)
             _, err = process.communicate(timeout=60)
-        what = f"{number.name} after {pause:.4f} s of {words}: status {process.returncode}, {err!r}"
+        message = f"{number.name} after {pause:.4f} s of {words}: status {process.returncode}, {err!r}"
         # Before Python starts, the system ends the process.
-        assert process.returncode in (0, 130, -number), what
-        assert err.strip() == (b"interrupted" if process.returncode == 130 else b""), what
+        assert process.returncode in (0, 130, -number), message
+        assert err.strip() == (b"interrupted" if process.returncode == 130 else b""), message
 
 
 def test_an_interrupt_while_the_program_is_loaded_leaves_one_line_and_status_130() -> None:
@@ -53,7 +53,7 @@ def test_two_hundred_interrupts_while_the_program_is_loaded() -> None:
     interrupt_at_random(200)
 
 
-def test_nothing_is_loaded_before_the_program_takes_ctrl_c() -> None:
+def test_no_other_module_is_loaded_before_ctrl_c_is_handled() -> None:
     load = "import importlib, pathlib, sys; before = set(sys.modules); import millrace.__main__"
     code = f"{load}; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -93,7 +93,7 @@ with open({str(kept)!r}, "w") as file:
     assert kept.read_text() == ""
 
 
-def test_a_reader_that_does_not_read_messages_holds_nothing_up() -> None:
+def test_a_stalled_reader_of_messages_does_not_block_the_program() -> None:
     read, write = os.pipe()
     os.set_blocking(read, False)
     code = """
@@ -115,7 +115,7 @@ print(input(), file=sys.stderr)
         with suppress(BlockingIOError):
             while os.read(read, 1 << 20):
                 pass
-        # What comes once it reads again reaches it.
+        # Messages written after it reads again are delivered.
         process.communicate(b"read again\n", timeout=60)
     assert process.returncode == 0
     assert os.read(read, 1 << 20) == b"read again\n"

@@ -22,12 +22,12 @@ from controller.coordinator.rescheduling import Note
 RUNS = runs_of(["wordcount"], ["even"], 4, "sequential", 0)
 
 
-def board(done: int = 1) -> LiveFile:
+def live_file(done: int = 1) -> LiveFile:
     return LiveFile("race", len(RUNS), done, nominal_s=10)
 
 
 def flowing() -> LiveMetrics:
-    """1,234.5 tuples/s into the only sink."""
+    """Return metrics of a topology with 1,234.5 tuples/s into its only sink."""
     flow, now = LiveMetrics(), time.monotonic()
     for at, sunk in ((0, 0), (2, 2469)):
         progress = Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=sunk, sunk=sunk, latency_p50_ns=4_250_000)
@@ -36,37 +36,37 @@ def flowing() -> LiveMetrics:
 
 
 def test_time_left_is_that_of_all_runs_at_first_and_shrinks_with_each() -> None:
-    shown = board()
-    estimates = [shown.time_left_s]
+    state = live_file()
+    estimates = [state.time_left_s]
     assert estimates[0] == pytest.approx(3 * (10 + 4))
     for left, run in zip((2, 1, 0), RUNS[1:], strict=True):
-        shown.start(run, 1, left)
-        assert shown.time_left_s <= estimates[-1]
-        shown.end(OK)
-        estimates.append(shown.time_left_s)
+        state.start(run, 1, left)
+        assert state.time_left_s <= estimates[-1]
+        state.end(OK)
+        estimates.append(state.time_left_s)
     assert estimates[-1] == 0
 
 
 def test_time_left_follows_the_runs_that_went_well() -> None:
-    shown = board(done=0)
-    shown.start(RUNS[0], 1, 3)
-    shown.end(FAILED)
-    assert shown.time_left_s == pytest.approx(3 * (10 + 4))
-    shown.start(RUNS[1], 1, 2)
-    took = shown.end(OK)
-    assert shown.time_left_s == pytest.approx(2 * took)
+    state = live_file(done=0)
+    state.start(RUNS[0], 1, 3)
+    state.end(FAILED)
+    assert state.time_left_s == pytest.approx(3 * (10 + 4))
+    state.start(RUNS[1], 1, 2)
+    took = state.end(OK)
+    assert state.time_left_s == pytest.approx(2 * took)
 
 
 def test_live_json_has_null_for_unknown_values(tmp_path: Path) -> None:
-    shown = board()
-    write_live(shown.record(), tmp_path)
+    state = live_file()
+    write_live(state.record(), tmp_path)
     first = json.loads((tmp_path / "live.json").read_text())
     assert first["run"] is None
     assert first["tuples_per_s"] is None
     assert first["outcomes"] == {"ok": 1, "failed": 0, "skipped": 0}
-    shown.start(RUNS[1], 2, 2)
-    shown.stage("measuring", 60, flowing())
-    write_live(shown.record(), tmp_path)
+    state.start(RUNS[1], 2, 2)
+    state.stage("measuring", 60, flowing())
+    write_live(state.record(), tmp_path)
     second = json.loads((tmp_path / "live.json").read_text())
     assert (second["run"], second["attempt"], second["number"], second["of"]) == ("002-wordcount-even-r2", 2, 2, 4)
     assert (second["stage"], second["stage_s"]) == ("measuring", 60)
@@ -74,28 +74,28 @@ def test_live_json_has_null_for_unknown_values(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["live.json"]
 
 
-def test_a_live_file_that_cannot_be_written_disturbs_nobody(tmp_path: Path) -> None:
-    write_live(board().record(), tmp_path / "gone")
+def test_a_live_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
+    write_live(live_file().record(), tmp_path / "gone")
     assert not (tmp_path / "gone").exists()
 
 
-def test_plain_lines_say_run_stage_flow_and_time_left(
+def test_plain_lines_have_run_stage_flow_and_time_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown, view = board(), Lines()
+    state, view = live_file(), Lines()
     view.open()
-    shown.start(RUNS[1], 1, 2)
-    shown.stage("measuring", 60, flowing())
-    live = shown.record()
+    state.start(RUNS[1], 1, 2)
+    state.stage("measuring", 60, flowing())
+    live = state.record()
     view.draw(live)
     assert capsys.readouterr().err == ""  # not every second
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 11)
     view.draw(live)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "run 2/4 002-wordcount-even-r2: measuring, 1,234 tuples/s, p50 4.25 ms" in said.err
-    assert said.err.rstrip().endswith("left")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "run 2/4 002-wordcount-even-r2: measuring, 1,234 tuples/s, p50 4.25 ms" in captured.err
+    assert captured.err.rstrip().endswith("left")
 
 
 @pytest.mark.parametrize(
@@ -105,32 +105,32 @@ def test_latencies_are_formatted_without_exponents(ms: float, words: str) -> Non
     assert ms_in_words(ms) == words
 
 
-def test_inputs_on_their_way_are_counted_until_all_have_left_or_the_next_stage_begins() -> None:
-    shown = board()
-    shown.start(RUNS[1], 1, 2)
-    shown.stage("starting workers")
-    assert shown.record().sending is None
-    shown.send("n1/trips", 30_000_000, 50_000_000)
-    shown.send("n2/trips", 20_000_000, 50_000_000)
-    assert flow_in_words(shown.record()) == "sending files, 50 of 100 MB"
+def test_inputs_being_sent_are_counted_until_all_are_sent_or_the_next_stage_begins() -> None:
+    state = live_file()
+    state.start(RUNS[1], 1, 2)
+    state.stage("starting workers")
+    assert state.record().sending is None
+    state.send("n1/trips", 30_000_000, 50_000_000)
+    state.send("n2/trips", 20_000_000, 50_000_000)
+    assert flow_in_words(state.record()) == "sending files, 50 of 100 MB"
     for node in ("n1", "n2"):
-        shown.send(f"{node}/trips", 50_000_000, 50_000_000)
-    assert flow_in_words(shown.record()) == ""
-    shown.send("n2/trips", 1, 2)
-    shown.stage("warming up")
-    assert shown.record().sending is None
+        state.send(f"{node}/trips", 50_000_000, 50_000_000)
+    assert flow_in_words(state.record()) == ""
+    state.send("n2/trips", 1, 2)
+    state.stage("warming up")
+    assert state.record().sending is None
 
 
 def test_the_live_display_shows_run_stage_flow_time_left_and_failures() -> None:
     terminal = io.StringIO()
     view = Display(Console(file=terminal, force_terminal=True, width=100, no_color=True))
-    shown = board()
+    state = live_file()
     view.open()
-    shown.start(RUNS[1], 1, 2)
-    shown.end(FAILED)
-    shown.start(RUNS[2], 2, 1)
-    shown.stage("measuring", 60, flowing())
-    view.draw(shown.record())
+    state.start(RUNS[1], 1, 2)
+    state.end(FAILED)
+    state.start(RUNS[2], 2, 1)
+    state.stage("measuring", 60, flowing())
+    view.draw(state.record())
     view.print_line("run 2/4 failed")
     view.close()
     text = terminal.getvalue()
@@ -150,7 +150,7 @@ def test_the_live_display_shows_run_stage_flow_time_left_and_failures() -> None:
     assert "run 2/4 failed" in text
 
 
-def test_quiet_is_quiet_and_a_pipe_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_shows_nothing_and_a_pipe_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""  # standard error is pytest's now, and no terminal
     assert isinstance(view_for(quiet=True, color=True), Silence)
     assert isinstance(view_for(quiet=False, color=True), Lines)
@@ -172,14 +172,14 @@ def test_durations_are_formatted_in_two_units(seconds: float, words: Any) -> Non
 
 
 def test_decisions_are_in_live_json_until_the_run_ends_and_taken_once(tmp_path: Path) -> None:
-    shown, log = board(), EventLog(lambda *event: None)
-    shown.start(RUNS[1], 1, 2)
-    assert shown.take_decisions() == []
-    shown.follow(log)
+    state, log = live_file(), EventLog(lambda *event: None)
+    state.start(RUNS[1], 1, 2)
+    assert state.take_decisions() == []
+    state.follow(log)
     log.decided(1, None, 60, 0.125)
-    assert shown.take_decisions() == []  # without an outcome
+    assert state.take_decisions() == []  # without an outcome
     log.revision(Note(1, 60.2, observed(60, cluster=nodes()), None, 0.125, 0.1, "no"))
-    write_live(shown.record(), tmp_path)
+    write_live(state.record(), tmp_path)
     (entry,) = json.loads((tmp_path / "live.json").read_text())["decisions"]
     assert entry == {
         "number": 1,
@@ -191,12 +191,12 @@ def test_decisions_are_in_live_json_until_the_run_ends_and_taken_once(tmp_path: 
         "moves": 0,
         "took_s": None,
     }
-    assert [found.number for found in shown.take_decisions()] == [1]
-    assert shown.take_decisions() == []
-    shown.end(OK)
-    assert shown.record().decisions == ()
-    shown.start(RUNS[2], 1, 1)
-    assert shown.take_decisions() == []
+    assert [found.number for found in state.take_decisions()] == [1]
+    assert state.take_decisions() == []
+    state.end(OK)
+    assert state.record().decisions == ()
+    state.start(RUNS[2], 1, 1)
+    assert state.take_decisions() == []
 
 
 @pytest.mark.parametrize(

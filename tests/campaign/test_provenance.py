@@ -25,7 +25,7 @@ def test_provenance_has_the_commit_and_changes_of_a_checkout(tmp_path: Path) -> 
     assert git_state(tmp_path) == (commit, True)
 
 
-def test_another_projects_checkout_is_not_ours(tmp_path: Path) -> None:
+def test_the_checkout_of_another_project_is_not_provenance(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "venv").mkdir()
     assert git_state(tmp_path / "venv") == (None, None)

@@ -38,7 +38,7 @@ def test_a_recording_of_a_tree_is_diagnosed_as_the_tree(
     assert _doctor(capsys, tmp_path / "copy") == before
 
 
-def test_this_machine_can_be_recorded_and_answers_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_of_this_machine_has_the_same_readers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["record-sysfs", str(tmp_path / "copy")]) == 0
     assert (tmp_path / "copy/proc/cpuinfo").read_text().startswith("processor")
     assert (tmp_path / "copy/sys/devices/system/cpu/online").exists()
@@ -49,9 +49,7 @@ def test_this_machine_can_be_recorded_and_answers_the_same(tmp_path: Path, capsy
         assert there[reader] == here[reader]
 
 
-def test_what_could_not_be_read_cannot_be_read_in_the_recording_either(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_files_stay_unreadable_in_the_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = meters.plant(tmp_path / "copy", meters.amd())
     counter = f"{meters.POWERCAP}/intel-rapl:0/energy_uj"
     refused = {counter: errno.EACCES, f"{meters.POWERCAP}/intel-rapl:0:0/energy_uj": errno.EACCES}
@@ -69,7 +67,7 @@ def test_an_unreadable_file_is_reported_and_recorded_with_its_error(
     root = meters.plant(tmp_path / "machine", meters.amd())
     counter = root / meters.POWERCAP / "intel-rapl:0/energy_uj"
     counter.unlink()
-    # Its first page is mapped by nobody: the kernel answers with an error, to root too.
+    # The first page is not mapped: reading it is an error, also for root.
     counter.symlink_to("/proc/self/mem")
     assert run(["record-sysfs", str(tmp_path / "copy"), "--sysfs", str(root)]) == 0
     assert "Input/output error" in capsys.readouterr().err
@@ -87,7 +85,7 @@ def test_serial_numbers_are_left_out(tmp_path: Path) -> None:
     assert any("flags : fpu" in text for text in texts)
 
 
-def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_folder_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "copy").mkdir()
     assert run(["record-sysfs", str(tmp_path / "copy")]) == 2
     assert "exists already" in capsys.readouterr().err

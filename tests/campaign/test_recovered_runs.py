@@ -20,7 +20,7 @@ from inventory.times import NS
 
 START, SECONDS = 100 * NS, 10
 EARLY = Recovery(at_s=3.0, took_s=0.5)
-"""A recovery; the sources started two seconds before the interval."""
+"""Recovery 1 s after the start of the interval; the sources start 2 s before the interval."""
 
 
 def test_the_next_start_has_the_highest_reported_counters_of_bolts() -> None:
@@ -33,7 +33,7 @@ def test_the_next_start_has_the_highest_reported_counters_of_bolts() -> None:
         nodes.coordinator.handle_report("n1", report(1, 70, 140))
         nodes.kill_worker(MID)
         await asyncio.sleep(1)
-        # Restored, and not yet where it was.
+        # Restored, but not yet at its former counters.
         nodes.coordinator.handle_report("n1", report(2, 60, 120))
         nodes.kill_worker(MID)
 
@@ -42,7 +42,7 @@ def test_the_next_start_has_the_highest_reported_counters_of_bolts() -> None:
     assert started == [{}, {"mid[0]": (70, 140)}, {"mid[0]": (70, 140)}]
 
 
-def why(
+def incomplete_reason(
     folder: Path,
     recoveries: Sequence[Recovery] = (EARLY,),
     lost: Sequence[str] = (),
@@ -50,7 +50,7 @@ def why(
     due: int | None = 100,
     delivered: Sequence[int] = (100,) * SECONDS,
 ) -> str | None:
-    """Of a run of ten seconds, with so many rows a second; the sink processes 100 of those that are delivered."""
+    """Return why the metrics of a run of 10 s are incomplete; rows are per second, and the sink processes 100."""
     writer = TraceWriter(folder, "r", "n1", 0)
     for at, kind in ((0, "measure_start"), (SECONDS, "measure_end")):
         writer.add("event", START + at * NS, kind, "", None, None)
@@ -91,7 +91,7 @@ def why(
 def test_metrics_of_a_run_with_recoveries_are_complete_once_the_topology_has_caught_up(
     tmp_path: Path, run: dict[str, Any], expected: str | None
 ) -> None:
-    assert why(tmp_path, **run) == expected
+    assert incomplete_reason(tmp_path, **run) == expected
 
 
 def test_a_run_with_recoveries_is_suspect_with_a_reason() -> None:

@@ -1,4 +1,4 @@
-"""The agenda of a bundle runs again, and findings are compared with those of the bundle."""
+"""Rerun of the agenda of a bundle, and comparison of the findings with those of the bundle."""
 
 import json
 import tempfile
@@ -46,7 +46,7 @@ def bundled(folder: Path, repetitions: int = 1, **keys: Any) -> Path:
 
 @pytest.fixture
 def unpacked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of temporary folders; results are in the working directory beside it."""
+    """Parent of temporary folders; results are in the working directory beside it."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     (tmp_path / "here").mkdir()
@@ -102,7 +102,7 @@ def test_a_bundle_runs_again_on_this_machine(
     assert list(unpacked_to.iterdir()) == []
 
 
-def test_machines_of_another_place_are_not_run_on(
+def test_a_bundle_of_other_machines_is_not_rerun(
     tmp_path: Path, unpacked_to: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bundle = bundled(tmp_path, inventory="/lab/hosts.yml")

@@ -101,7 +101,7 @@ def test_a_folder_without_a_campaign_cannot_be_resumed(tmp_path: Path) -> None:
         read_record(tmp_path)
 
 
-def test_runs_that_read_another_input_cannot_be_gone_on_with(store: ResultStore) -> None:
+def test_a_campaign_with_another_input_cannot_be_resumed(store: ResultStore) -> None:
     name = "001-w-s-r1"
     store.complete(name, partial(store, name), ended(inputs=[InputRecord(name="text", sha256="aa")]))
     store.check_inputs(name, {"text": "aa"})
@@ -117,7 +117,7 @@ def test_an_unreadable_result_is_reported_and_not_overwritten(store: ResultStore
         store.is_done("001")
 
 
-def test_a_file_that_cannot_be_replaced_is_as_it_was(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_replaced_is_unchanged(tmp_path: Path) -> None:
     target = tmp_path / "a.json"
     target.mkdir()
     (target / "inside").write_text("old")
@@ -138,7 +138,7 @@ def test_a_folder_is_not_renamed_over_another(tmp_path: Path) -> None:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a few pages."""
+    """File system with a size of a few pages."""
     folder = tmp_path / "tiny"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=True)

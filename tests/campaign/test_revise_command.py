@@ -31,9 +31,7 @@ def revise(*arguments: str, scheduler: str = "aniello-online") -> int:
     )
 
 
-def test_one_scheduler_is_asked_about_all_observations_in_order(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_scheduler_decides_on_all_observations_in_order(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert revise("--observation", "first.json", "--observation", "second.json", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     first, second = document
@@ -55,7 +53,7 @@ def test_one_scheduler_is_asked_about_all_observations_in_order(
 
 
 def bare(**executors: Any) -> dict[str, Any]:
-    """An observation with only what a file must have."""
+    """Return an observation with only the keys that a file must have."""
     rates = [{"from": a, "to": b, "tuples_per_s": rate} for (a, b), rate in SKEWED_RATES.items()]
     return {"at_s": 60, "traffic": {"edges": rates}, "executors": executors, "nodes": {}}
 
@@ -72,7 +70,9 @@ def existing(places: Mapping[str, str]) -> None:
     Path("cluster.yml").write_text(dump_yaml(replace(nodes(capacity=None), existing=tuple(running))))
 
 
-def test_what_runs_where_may_be_said_by_the_cluster_file_alone(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_current_placement_may_be_in_the_cluster_file_alone(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     existing(SPREAD_PLACEMENT)
     Path("bare.json").write_text(json.dumps(bare(**{name: {"load": 10} for name in SPREAD_PLACEMENT})))
     assert revise("--observation", "bare.json", "--json") == 0
@@ -86,7 +86,7 @@ def test_what_runs_where_may_be_said_by_the_cluster_file_alone(files: Path, caps
     assert "bare.json:1: executors.k[0]: runs nowhere: it has no 'node', and no worker" in capsys.readouterr().err
 
 
-def test_a_topology_file_has_the_parallelism_that_is_wanted(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_topology_file_has_the_requested_parallelism(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     existing({"s[0]": "n1/0", "b[1]": "n1/0", "s[1]": "n2/0", "k[0]": "n2/0", "b[0]": "n3/0", "k[1]": "n3/0"})
     Path("topology.yml").write_text(dump_yaml(chain(3, (3, 3, 3))))
     Path("bare.json").write_text(json.dumps(bare(**{name: {} for name in SPREAD_PLACEMENT})))
@@ -103,7 +103,7 @@ def test_a_topology_file_has_the_parallelism_that_is_wanted(files: Path, capsys:
     assert "bare.json:1: executors: the executor 's[2]' is missing" in capsys.readouterr().err
 
 
-def test_people_read_a_line_for_each_decision_and_change(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_output_has_a_line_for_each_decision_and_move(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert revise("--observation", "first.json", "--observation", "second.json") == 0
     assert capsys.readouterr().out.splitlines() == [
         "60 s: cut: 310 -> 90 tuples/s between nodes",
@@ -152,12 +152,12 @@ def test_a_wrong_observation_is_refused_with_file_line_and_value(
 ) -> None:
     broken(**changes)
     assert revise("--observation", "first.json") == 2
-    said = capsys.readouterr().err
-    assert said.startswith("millrace: first.json:")
-    assert words in said
+    err = capsys.readouterr().err
+    assert err.startswith("millrace: first.json:")
+    assert words in err
 
 
-def test_observations_go_forward_in_time(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_observations_must_be_in_order_of_time(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert revise("--observation", "second.json", "--observation", "first.json") == 2
     assert "first.json:2: at_s: 60 is not after 70, the observation before" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""`millrace revise --replay`: decisions of schedulers in a process of their own, made again byte for byte."""
+"""`millrace revise --replay`: decisions of schedulers in separate processes, repeated byte for byte."""
 
 import asyncio
 import json
@@ -23,8 +23,8 @@ from scheduler.problem import Problem
 Rounds = Sequence[tuple[Problem, Observation] | str]
 
 
-def keep(path: Path, scheduler: SchedulerInFile, rounds: Rounds) -> list[Answer]:
-    """Ask a scheduler in its process; a text in `rounds` resets it."""
+def record_decisions(path: Path, scheduler: SchedulerInFile, rounds: Rounds) -> list[Answer]:
+    """Let a scheduler decide in its process, and record it at `path`; a text in `rounds` resets the scheduler."""
 
     async def main() -> list[Answer]:
         decider = Decider(scheduler, path, path.with_suffix(".log"), 60)
@@ -82,7 +82,7 @@ def test_a_replay_gives_the_same_bytes(case: str, tmp_path: Path, capsys: pytest
     scheduler, rounds = CASES[case]
     path = tmp_path / "decisions.jsonl"
     half = rounds()
-    answers = keep(path, scheduler, [*half, "as in a test", *half])
+    answers = record_decisions(path, scheduler, [*half, "as in a test", *half])
     assert not any(answer.late or answer.fault for answer in answers)
     assert any(answer.revision and answer.revision.changes for answer in answers[: len(half)])
     kept = [msgspec.json.decode(line, type=dict[str, msgspec.Raw]) for line in path.read_bytes().splitlines()[1:]]
@@ -96,18 +96,18 @@ def test_a_replay_gives_the_same_bytes(case: str, tmp_path: Path, capsys: pytest
     assert len(document) == len(again)
 
 
-def test_the_memory_of_er_stream_counts() -> None:
+def test_decisions_of_er_stream_depend_on_its_memory() -> None:
     """Otherwise its resets would be untested."""
-    (head, rounds), one = CASES["er-stream"], CASES["er-stream"][0].make()
-    asked = [each for each in rounds() if not isinstance(each, str)]
-    assert [one.revise(*each) for each in asked] != [head.make().revise(*each) for each in asked]
+    (scheduler, rounds), instance = CASES["er-stream"], CASES["er-stream"][0].make()
+    questions = [each for each in rounds() if not isinstance(each, str)]
+    assert [instance.revise(*each) for each in questions] != [scheduler.make().revise(*each) for each in questions]
 
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     path = Path("decisions.jsonl")
-    keep(path, SchedulerInFile("aniello-online"), [*skewed(), "why"])
+    record_decisions(path, SchedulerInFile("aniello-online"), [*skewed(), "why"])
     return path
 
 
@@ -130,9 +130,9 @@ def test_questions_without_an_answer_are_left_out(kept: Path, capsys: pytest.Cap
 def test_an_answer_that_differs_is_an_error_with_its_line(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed(kept, 3, answer={"revision": None})
     assert run(["revise", "--replay", str(kept)]) == 1
-    told = capsys.readouterr()
-    assert len(told.out.splitlines()) == 4  # also the decision that differs
-    assert told.err == "millrace: decisions.jsonl:3: the scheduler's answer to question 2 differs\n"
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 4  # also the decision that differs
+    assert captured.err == "millrace: decisions.jsonl:3: the scheduler's answer to question 2 differs\n"
 
 
 def executors(**changes: Any) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def test_a_wrong_line_is_refused_with_file_line_and_key(
         (b"[" * 100_000, "decisions.jsonl:1: not a JSON document"),
     ],
 )
-def test_what_is_no_such_file_is_refused(
+def test_a_file_without_decisions_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: bytes, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Cost and gain of changes: the arithmetic on bins."""
+"""Cost and gain of changes: arithmetic on bins."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,10 +38,10 @@ def bins(
 NONE = float("nan")
 BEFORE = bins([1000.0] * 20)
 RESTART = bins([0.0] * 9 + [4000.0] * 3 + [1000.0] * 20, [NONE] * 9 + [7.52, 4.52, 1.52] + [0.015] * 20)
-"""Nothing for 9 s, what was missed in 3 s, and then 15 ms instead of 20."""
+"""No tuples for 9 s, the missed tuples within 3 s, and then a latency of 15 ms instead of 20."""
 
 
-def test_a_restart_costs_what_its_tuples_wait_and_lower_latency_pays_it_back() -> None:
+def test_a_restart_costs_latency_of_waiting_tuples_and_lower_latency_pays_it_back() -> None:
     recovered = recovery(RESTART, BEFORE, first=9)
     assert recovered == 12
     during, after = RESTART.part(0, 12), RESTART.part(12, 32)
@@ -53,7 +53,7 @@ def test_a_restart_costs_what_its_tuples_wait_and_lower_latency_pays_it_back() -
     assert (found.throughput, found.energy) == ("never", None)
 
 
-def test_a_higher_limit_pays_back_what_was_lost() -> None:
+def test_a_higher_limit_pays_back_lost_tuples() -> None:
     before, later = bins([900.0] * 20), bins([0.0] * 9 + [1000.0] * 20)
     assert recovery(later, before, first=9) == 9
     dip, surplus = dip_and_surplus(later.part(0, 9), before)
@@ -99,11 +99,11 @@ def test_a_topology_has_recovered_when_throughput_and_latency_stay_good_for_five
     assert recovery(bins([1000.0] * 6, [NONE] * 6), BEFORE) == 0
     assert recovery(bins([1000.0] * 4), BEFORE) is None
     assert recovery(bins([500.0] * 9), BEFORE) is None
-    # The change itself is never over before its last effect.
+    # Recovery is never before the bin `first`.
     assert recovery(bins([1000.0] * 9), BEFORE, first=3) == 3
 
 
-def test_bins_as_usual_as_those_before_have_recovered() -> None:
+def test_bins_within_the_variation_before_the_change_have_recovered() -> None:
     # A standard deviation of 100 tuples and 5 ms.
     uneven = bins([900.0, 1100.0] * 51, [0.015, 0.025] * 51)
     assert recovery(bins([810.0] * 5), uneven) == 0
@@ -118,7 +118,7 @@ def test_the_error_of_a_cost_is_that_of_its_bins_and_of_the_mean_before() -> Non
     assert sum_error(np.zeros(20), 12) == 0
 
 
-def test_what_is_expected_follows_what_is_due() -> None:
+def test_expected_tuples_follow_tuples_due() -> None:
     assert expected(bins([0.0] * 2, due=2000), bins([3000.0] * 5)).tolist() == [6000, 6000]
     assert expected(bins([0.0] * 2, due=None), bins([3000.0, 5000.0], due=None)).tolist() == [4000, 4000]
 
@@ -134,7 +134,7 @@ rates = st.lists(st.integers(0, 10_000), min_size=1, max_size=40)
 
 
 @given(rates, rates, st.integers(1, 5000))
-def test_dip_and_surplus_add_up_to_what_is_missing(before: list[int], during: list[int], due: int) -> None:
+def test_dip_and_surplus_add_up_to_missing_tuples(before: list[int], during: list[int], due: int) -> None:
     old, new = bins(before, due=due), bins(during, due=due)
     dip, surplus = dip_and_surplus(new, old)
     assert min(dip, surplus) >= 0
@@ -152,18 +152,24 @@ latencies = st.floats(0.001, 10)
 def test_costs_grow_with_the_rate_and_pay_backs_do_not(
     during: list[tuple[int, float]], latency_s: float, times: int
 ) -> None:
-    tuples, seen = zip(*during, strict=True)
-    before, later = bins([1000.0] * 20, latency_s), bins(tuples, list(seen))
-    more = bins([1000.0 * times] * 20, latency_s, due=1000 * times)
-    larger = bins([times * each for each in tuples], list(seen), due=1000 * times)
-    assert recovery(larger, more) == recovery(later, before)
+    tuples, values_s = zip(*during, strict=True)
+    before, later = bins([1000.0] * 20, latency_s), bins(tuples, list(values_s))
+    larger_before = bins([1000.0 * times] * 20, latency_s, due=1000 * times)
+    larger = bins([times * each for each in tuples], list(values_s), due=1000 * times)
+    assert recovery(larger, larger_before) == recovery(later, before)
     dip, surplus = dip_and_surplus(later, before)
-    assert dip_and_surplus(larger, more) == pytest.approx((times * dip, times * surplus), abs=1e-6)
-    excess, larger_excess = latency_excess(later, before), latency_excess(larger, more)
+    assert dip_and_surplus(larger, larger_before) == pytest.approx((times * dip, times * surplus), abs=1e-6)
+    excess, larger_excess = latency_excess(later, before), latency_excess(larger, larger_before)
     assert excess is not None
     assert larger_excess == pytest.approx(times * excess, abs=1e-6)
-    after, much = bins([1100.0] * 20, latency_s / 2), bins([1100.0 * times] * 20, latency_s / 2, due=1000 * times)
-    found, same = pay_backs(before, after, 500, 70, None), pay_backs(more, much, 500 * times, 70 * times, None)
+    after, larger_after = (
+        bins([1100.0] * 20, latency_s / 2),
+        bins([1100.0 * times] * 20, latency_s / 2, due=1000 * times),
+    )
+    found, same = (
+        pay_backs(before, after, 500, 70, None),
+        pay_backs(larger_before, larger_after, 500 * times, 70 * times, None),
+    )
     assert (found.throughput, found.latency) == (pytest.approx(same.throughput), pytest.approx(same.latency))
 
 

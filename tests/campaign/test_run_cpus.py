@@ -48,12 +48,12 @@ def test_a_scheduler_fixes_the_clock_of_a_machine_and_declares_that_of_a_shared_
     limit = rows["n1", "upper clock limit of policy0"]
     assert (limit.asked, limit.got, limit.ok) == ("9000000", "3000000", False)
     assert (rows["n2", "clock"].ok, rows["n2", "clock"].reason) == (None, DECLARED)
-    # What the scheduler asks for comes last, and the driver's limit is told; what is declared is no doubt.
+    # The scheduler's clock is set last, and the driver's limit is reported; a declared clock gives no doubt.
     assert len(cpus.doubts) == 4
     assert all(doubt.startswith("n1: ") and "asked for 9000000, got 3000000" in doubt for doubt in cpus.doubts)
 
 
-def test_nodes_that_live_get_the_clocks_of_a_new_placement_and_else_what_the_agenda_wants(
+def test_surviving_nodes_get_the_clocks_of_a_new_placement_or_those_of_the_agenda(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "root").mkdir()
@@ -63,22 +63,22 @@ def test_nodes_that_live_get_the_clocks_of_a_new_placement_and_else_what_the_age
     cpus = RunCpus({"n1": {"max_ghz": 2.4}}, {"n1": 1_200_000_000}, ["n3"])
     limits: list[tuple[str, str]] = []
 
-    def look() -> None:
+    def record_limits() -> None:
         policy = root / CPU / "cpufreq/policy0"
-        limits.append((_number(policy / "scaling_min_freq"), _number(policy / "scaling_max_freq")))
+        limits.append((_read(policy / "scaling_min_freq"), _read(policy / "scaling_max_freq")))
 
     async def run() -> None:
         members = {"n1": Member("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
         async with Agents(members, "clocks", lambda _node, _pid: None) as agents:
             await cpus.set(agents)
-            look()
-            # n2 is lost, n3 shares its machine: neither is asked.
+            record_limits()
+            # n2 is lost, n3 shares its machine: neither gets a request.
             await cpus.set_clocks(agents, {"n1": 1_600_000_000, "n2": 800_000_000, "n3": 800_000_000}, {"n2"})
-            look()
+            record_limits()
             assert [row.asked for row in cpus.rows if row.node == "n3"] == ["800000"]
             await cpus.set_clocks(agents, {"n1": 1_600_000_000}, {"n2"})
             await cpus.set_clocks(agents, {}, {"n2"})
-            look()
+            record_limits()
             await cpus.restore(agents, ["n2"])
 
     asyncio.run(run())
@@ -89,7 +89,7 @@ def test_nodes_that_live_get_the_clocks_of_a_new_placement_and_else_what_the_age
     assert {row.asked for row in cpus.rows} == {"2400000"}
 
 
-def test_clocks_that_an_online_scheduler_sets_are_no_doubt_and_none_is_the_agenda_s(
+def test_clocks_of_an_online_scheduler_give_no_doubt_and_none_restores_that_of_the_agenda(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "root").mkdir()
@@ -105,10 +105,10 @@ def test_clocks_that_an_online_scheduler_sets_are_no_doubt_and_none_is_the_agend
             await cpus.set(agents)
             for hz in (1_600_000_000, None, 1_200_000_000):
                 assert await cpus.change_clocks(agents, {"n1": hz}) == {}
-                limits.append(_number(root / CPU / "cpufreq/policy0/scaling_max_freq"))
-            # A declared clock is not set, which is no fault of the driver; the clock of n1 stays.
+                limits.append(_read(root / CPU / "cpufreq/policy0/scaling_max_freq"))
+            # A declared clock is not set, which is not an error; the clock of n1 stays.
             assert await cpus.change_clocks(agents, {"n2": 800_000_000}) == {"n2": DECLARED}
-            limits.append(_number(root / CPU / "cpufreq/policy0/scaling_max_freq"))
+            limits.append(_read(root / CPU / "cpufreq/policy0/scaling_max_freq"))
             await cpus.restore(agents, [])
 
     asyncio.run(run())
@@ -117,7 +117,7 @@ def test_clocks_that_an_online_scheduler_sets_are_no_doubt_and_none_is_the_agend
     assert cpus.doubts == []
 
 
-def test_a_clock_that_the_driver_clamps_and_a_dead_agent_are_described_and_the_run_goes_on(
+def test_a_clamped_clock_and_a_dead_agent_are_reported_and_the_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "root").mkdir()
@@ -139,11 +139,11 @@ def test_a_clock_that_the_driver_clamps_and_a_dead_agent_are_described_and_the_r
     assert clamped["n1"] == "the driver made it '3000000'"
     assert "n2" in clamped["n2"]
     assert again == {}
-    # What the driver did is a doubt for as long as it lasts; that the scheduler changed a clock is none.
+    # A clamped clock gives a doubt only while it lasts; a clock that the scheduler changes gives none.
     assert [doubt.partition(":")[0] for doubt in cpus.doubts] == ["n2"]
 
 
-def test_a_node_that_dies_while_its_clock_is_changed_is_a_doubt_and_not_the_end(tmp_path: Path) -> None:
+def test_a_node_that_dies_while_its_clock_is_changed_is_recorded_and_the_run_continues(tmp_path: Path) -> None:
     cpus = RunCpus({}, {"n1": 1_200_000_000}, [])
 
     async def run() -> None:
@@ -156,7 +156,7 @@ def test_a_node_that_dies_while_its_clock_is_changed_is_a_doubt_and_not_the_end(
     assert [row.ok for row in cpus.rows] == [False]
 
 
-def _number(path: Path) -> str:
+def _read(path: Path) -> str:
     return path.read_text().strip()
 
 

@@ -21,7 +21,7 @@ START, END = 100 * NS, 104 * NS
 
 
 def worker(folder: Path, node: str, slot: int, clock: int = 0) -> TraceWriter:
-    """A worker's writer whose interval has been noted, `clock` ns ahead of the others."""
+    """Return a worker's writer with both marks of the interval; its clock is `clock` ns ahead of the others."""
     writer = TraceWriter(folder, "r", node, slot)
     mark(writer, START + clock, "measure_start")
     mark(writer, END + clock, "measure_end")
@@ -29,7 +29,7 @@ def worker(folder: Path, node: str, slot: int, clock: int = 0) -> TraceWriter:
 
 
 ONE_CLOCK = {"bound": 0.0, "withheld": []}
-"""Of latencies where all nodes share a clock."""
+"""Keys of latencies if all nodes share a clock."""
 
 
 def mark(writer: TraceWriter, at: int, kind: str) -> None:
@@ -44,7 +44,7 @@ def measured(folder: Path, *writers: TraceWriter, seconds: float = SECONDS, **of
     return plain
 
 
-def test_only_what_happened_within_the_interval_counts(tmp_path: Path) -> None:
+def test_only_rows_within_the_interval_count(tmp_path: Path) -> None:
     writer = worker(tmp_path, "n1", 0)
     for second in range(-3, SECONDS + 3):
         at = START + second * NS
@@ -67,7 +67,7 @@ def test_a_row_across_the_end_of_the_interval_counts_for_its_part(tmp_path: Path
     writer = worker(tmp_path, "n1", 0)
     for second in range(SECONDS + 1):
         writer.add("throughput", START + second * NS + NS // 4, "src[0]", "src", "spout", 100, 0, 0, None, None)
-    # The first row has a quarter of its second before the start, the last three quarters behind the end.
+    # A quarter of the first row's second is before the start, three quarters of the last row's are after the end.
     assert measured(tmp_path, writer)["source_tuples_per_s"] == 100
 
 
@@ -109,9 +109,9 @@ def test_percentiles_are_taken_over_all_sinks_together(tmp_path: Path) -> None:
     assert latency == {"p50": 50.0, "p95": 95.0, "p99": 99.0, "max": 100.0, "samples": 100, **ONE_CLOCK}
 
 
-def test_what_is_not_known_is_none_and_not_zero(tmp_path: Path) -> None:
+def test_unknown_metrics_are_none_and_not_zero(tmp_path: Path) -> None:
     writer = worker(tmp_path, "n1", 0)
-    # The marks of an empty interval reach workers one after the other, and they are not idle in between.
+    # The marks of an empty interval reach workers one after the other; workers are busy in between.
     writer.add("throughput", START + 1, "src[0]", "src", "spout", 8, 0, 300_000_000, 9, None)
     writer.add("channel", START + 1, "src[0]", "snk[0]", "d", "inter_node", "n2", 8, 1, 1)
     writer.add("latency", START + 1, "snk[0]", 2_000_000, 1)
@@ -127,7 +127,7 @@ def test_what_is_not_known_is_none_and_not_zero(tmp_path: Path) -> None:
     ("bound_ms", "withheld"),
     [(0.5, []), (49.9, []), (50.0, ["p50"]), (97.0, ["p50", "p95"]), (100.0, ["p50", "p95", "p99", "max"])],
 )
-def test_latency_that_may_be_nothing_but_the_difference_of_clocks_is_withheld(
+def test_latency_within_the_difference_of_clocks_is_withheld(
     tmp_path: Path, bound_ms: float, withheld: list[str]
 ) -> None:
     source, sink = worker(tmp_path, "n1", 0), worker(tmp_path, "n2", 0)
@@ -138,8 +138,8 @@ def test_latency_that_may_be_nothing_but_the_difference_of_clocks_is_withheld(
     for writer in (source, sink):
         writer.close()
     collect([tmp_path], tmp_path / "parquet")
-    apart = [ClockDifference("n1", "n2", round(bound_ms * 1e6)), ClockDifference("n1", "n3", 10**12)]
-    latency = to_plain(measure(tmp_path / "parquet", SECONDS, {}, apart).latency_ms)
+    differences = [ClockDifference("n1", "n2", round(bound_ms * 1e6)), ClockDifference("n1", "n3", 10**12)]
+    latency = to_plain(measure(tmp_path / "parquet", SECONDS, {}, differences).latency_ms)
     shown = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "max": 100.0}
     expected = {name: None if name in withheld else value for name, value in shown.items()}
     assert latency == {**expected, "samples": 100, "bound": bound_ms, "withheld": withheld}
@@ -176,8 +176,8 @@ def test_sources_that_fall_behind_are_called_saturated(
     assert measured(tmp_path, writer)["saturated"] is saturated
 
 
-def test_what_sources_owe_counts_over_workers_that_take_turns(tmp_path: Path) -> None:
-    """The schedule goes on while a source moves or is started again, and so does what it owes."""
+def test_tuples_due_are_counted_across_the_workers_of_a_moved_source(tmp_path: Path) -> None:
+    """The schedule continues while a source moves or restarts, and so do the tuples due."""
     before, after = TraceWriter(tmp_path, "r", "n1", 0), TraceWriter(tmp_path, "r", "n2", 0)
     mark(before, START, "measure_start")
     mark(after, END, "measure_end")
@@ -196,8 +196,10 @@ def test_what_sources_owe_counts_over_workers_that_take_turns(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("noted_by", ["the agent", "the controller"])
-def test_a_worker_that_was_not_there_at_a_mark_is_measured_by_what_others_noted(tmp_path: Path, noted_by: str) -> None:
-    """One died before the end of the interval, one was started after its beginning."""
+def test_a_worker_without_a_mark_is_measured_by_that_of_its_agent_or_the_controller(
+    tmp_path: Path, noted_by: str
+) -> None:
+    """One worker dies before the end of the interval, one starts after its beginning."""
     ahead = 7 * NS
     first, second = TraceWriter(tmp_path, "r", "n1", 0), TraceWriter(tmp_path, "r", "n1", 1)
     mark(first, START + ahead, "measure_start")
@@ -221,7 +223,7 @@ def test_a_worker_that_did_not_note_the_interval_is_an_error(tmp_path: Path) -> 
 
 
 class Lenient:
-    """A workload that compares `checked` rows of a reference of `rows`, and finds all well."""
+    """Workload that passes every answer: it checks `checked` rows, and its reference has `rows`."""
 
     def __init__(self, rows: int, checked: int) -> None:
         self.rows, self.checked = rows, checked

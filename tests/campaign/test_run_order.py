@@ -25,7 +25,7 @@ def test_every_combination_comes_exactly_once_and_in_number_order(
 
 
 @given(names, names, names, rounds, st.sampled_from(["interleaved", "sequential"]), seeds)
-def test_cpu_settings_are_a_third_factor_that_leaves_seeds_alone(
+def test_cpu_settings_are_a_third_factor_that_does_not_change_seeds(
     workloads: list[str], schedulers: list[str], cpus: list[str], repetitions: int, order: Order, seed: int
 ) -> None:
     runs = runs_of(workloads, schedulers, repetitions, order, seed, cpus)
@@ -51,7 +51,7 @@ def test_sequential_runs_do_not_depend_on_the_seed(w: list[str], s: list[str], r
 
 
 @given(names, names, rounds, seeds)
-def test_schedulers_meet_the_same_seed_within_a_repetition(
+def test_schedulers_get_the_same_seed_within_a_repetition(
     workloads: list[str], schedulers: list[str], repetitions: int, seed: int
 ) -> None:
     by_case: dict[tuple[str, int], set[int]] = {}

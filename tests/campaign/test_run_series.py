@@ -18,14 +18,14 @@ from scheduler.online.observation import KeyFigures
 
 START = 500 * NS
 SHIFT = {"n1": 0, "n2": -300 * NS}
-"""The second node's clock is behind."""
+"""Offset of each node's clock: that of the second node is late."""
 
 SECONDS = 100
 MOVED_S, ENDED_S, BACK_S = 60, 69, 72
 
 
-def wait_ms(second: int) -> float:
-    """Mean latency of the tuples that reach sinks in a second."""
+def latency_ms(second: int) -> float:
+    """Return the mean latency of the tuples that reach sinks in a second."""
     return 20 if second < MOVED_S else 15 if second >= BACK_S else {69: 7520.0, 70: 4520.0, 71: 1520.0}[second]
 
 
@@ -38,7 +38,7 @@ def watts(second: int) -> float:
 
 
 def trace(folder: Path, watts: Callable[[int], float] | None = watts, flag: str = "", due: bool = True) -> Path:
-    """A spout on n1, and a sink that moves to n2 at 60 s: nothing for 9 s, what was missed in 3 s."""
+    """Write traces of a spout on n1 and a sink that moves to n2 at 60 s: no tuples for 9 s, the missed ones in 3 s."""
     writers = {node: TraceWriter(folder, "r", node, 0) for node in SHIFT}
     for number in range(SECONDS):
         node = "n1" if number < MOVED_S else "n2"
@@ -54,8 +54,8 @@ def trace(folder: Path, watts: Callable[[int], float] | None = watts, flag: str 
                 out.add("throughput", until, "snk[0]", "snk", "sink", 0, at_sinks(number), None, None, None)
                 if at_sinks(number):
                     # Two samples around the mean.
-                    for apart in (-0.4, 0.4):
-                        out.add("latency", until, "snk[0]", round((wait_ms(number) * (1 + apart)) * 1e6), 5)
+                    for deviation in (-0.4, 0.4):
+                        out.add("latency", until, "snk[0]", round((latency_ms(number) * (1 + deviation)) * 1e6), 5)
     for out in writers.values():
         out.close()
     if watts:
@@ -65,7 +65,7 @@ def trace(folder: Path, watts: Callable[[int], float] | None = watts, flag: str 
 
 
 def meter(folder: Path, watts: Callable[[int], float], flag: str) -> None:
-    """Every node has one, and each draws half of the power."""
+    """Write power samples: every node has a meter and draws half of the power."""
     for node, shift in SHIFT.items():
         out = TraceWriter(folder, "r", node, AGENT)
         joules = 0.0
@@ -149,11 +149,11 @@ def test_means_are_those_of_the_whole_run_and_of_the_time_after_the_last_change(
     assert means.whole_run.latency_mean_ms == pytest.approx((60 * 20 + 7520 + 4520 + 1520 + 28 * 15) / 91, abs=0.001)
     assert (means.after_last_revision.from_s, means.after_last_revision.to_s) == (72, SECONDS)
     assert means.after_last_revision.latency_mean_ms == 15
-    # Less than ten seconds are left, or nothing has changed.
+    # Less than ten seconds remain after the change, or there is no change.
     assert costs(traces, end_s=81.9)[1].after_last_revision is None
-    still = costs(traces, moves=())
-    assert still[0] == []
-    assert (still[1].whole_run, still[1].after_last_revision) == (means.whole_run, None)
+    unchanged = costs(traces, moves=())
+    assert unchanged[0] == []
+    assert (unchanged[1].whole_run, unchanged[1].after_last_revision) == (means.whole_run, None)
 
 
 def test_windows_end_at_other_events(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_windows_end_at_other_events(tmp_path: Path) -> None:
     assert cost.before is not None
     assert cost.after is not None
     assert (cost.before.from_s, cost.after.from_s, cost.after.to_s) == (51, 72, 85)
-    # A before of nine seconds is too short.
+    # A window of nine seconds before the change is too short.
     assert (cost.net_loss_tuples, cost.pay_back.latency) == (0, "unknown")
     assert means.after_last_revision is not None
     assert means.after_last_revision.from_s == 86.5
@@ -177,13 +177,13 @@ def test_windows_end_at_other_events(tmp_path: Path) -> None:
     again = ExecutorMove(executor="src[0]", source="n1/0", target="n2/0", at_s=80.5, pause_s=0.5)
     first, second = costs(traces, moves=[MOVE, again])[0]
     assert (first.number, first.recovered_s, second.number, second.recovered_s) == (1, 72, 2, 81.5)
-    # What it compares begins behind the recovery from the first one, and is in whole seconds.
+    # Its window begins after the recovery from the first change, and is in whole seconds.
     assert first.after is not None
     assert second.before is not None
     assert (first.after.to_s, second.before.from_s) == (80, 72.5)
 
 
-def test_windows_are_as_long_as_asked_for(tmp_path: Path) -> None:
+def test_windows_have_the_requested_length(tmp_path: Path) -> None:
     (cost,), _ = costs(trace(tmp_path), window_s=15.9)
     assert cost.before is not None
     assert cost.after is not None
@@ -231,14 +231,14 @@ def test_without_a_schedule_the_mean_before_is_expected(tmp_path: Path) -> None:
     assert means.whole_run.due_tuples_per_s is None
 
 
-def test_a_revision_has_its_cost_and_gain_by_windows_of_the_agenda_s_length(tmp_path: Path) -> None:
+def test_cost_and_gain_of_a_revision_are_from_windows_of_the_requested_length(tmp_path: Path) -> None:
     made = replace(MOVE, revision=1)
     record = RevisionRecord(
         number=1, at_s=59, decided_s=0.5, outcome="done", begun_s=60, ended_s=69, moves=1, how="restart",
         expects=KeyFigures(cut=900.0), before=KeyFigures(cut=5.0), after=KeyFigures(cut=1000.0),
     )  # fmt: skip
-    said_no = RevisionRecord(number=2, at_s=90, decided_s=0.1, outcome="no")
-    measured = Measured(moves=[made], revisions=[record, said_no])
+    no_change = RevisionRecord(number=2, at_s=90, decided_s=0.1, outcome="no")
+    measured = Measured(moves=[made], revisions=[record, no_change])
     machines = machines_of({"n1": "10.0.0.1", "n2": "10.0.0.2"})
     found = with_costs(measured, trace(tmp_path), machines, SHIFT, START, SECONDS, window_s=12)
     (cost,), (first, second) = found.revision_costs, found.revisions

@@ -1,4 +1,4 @@
-"""Tuples due, in the traces of a run in which a source is added and removed, and added again."""
+"""Tuples due, in traces of a run in which a source is added, removed, and added again."""
 
 from pathlib import Path
 
@@ -44,11 +44,11 @@ def test_as_many_tuples_are_due_with_any_number_of_sources(tmp_path: Path) -> No
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=30))
-def test_totals_never_fall_and_are_levels_that_rise(levels: list[int]) -> None:
+def test_totals_never_fall_and_equal_rising_levels(levels: list[int]) -> None:
     totals = rising_totals(levels)
     assert totals == sorted(totals)
     assert rising_totals(sorted(levels)) == sorted(levels)
 
 
-def test_a_source_that_is_added_again_begins_anew() -> None:
+def test_totals_continue_when_the_level_of_an_added_source_restarts() -> None:
     assert rising_totals([5, 9, 8, 10, 1, 2, 2, 0, 3]) == [5, 9, 9, 10, 11, 12, 12, 12, 15]

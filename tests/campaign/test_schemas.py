@@ -1,4 +1,4 @@
-"""JSON Schemas: kept in docs/schemas, and they accept what Millrace reads and writes, and nothing else."""
+"""JSON Schemas in docs/schemas accept the documents that Millrace reads and writes, and no others."""
 
 import json
 import re
@@ -27,7 +27,7 @@ FILES = (ROOT / "docs" / "reference" / "files.md").read_text()
 
 
 def example(section: str) -> Any:
-    """The example of a section of docs/reference/files.md."""
+    """Return the example of a section of docs/reference/files.md."""
     return parse(re.split(rf"^## {section}$", FILES, flags=re.MULTILINE)[1].split("```yaml\n")[1].split("```")[0]).data
 
 
@@ -45,7 +45,7 @@ def test_the_command_prints_a_schema_and_names_the_nearest_for_another(capsys: p
     assert "unknown schema 'topolgy'; did you mean 'topology'?" in capsys.readouterr().err
 
 
-def test_properties_are_described_in_the_words_of_json() -> None:
+def test_properties_have_descriptions_in_terms_of_json() -> None:
     parts = make_schema("live")["$defs"]
     assert parts["ExecutorFlow"]["description"] == "Slot and current activity of one executor."
     assert parts["ExecutorFlow"]["properties"]["queued"]["description"] == "tuples in its input queue."
@@ -118,7 +118,7 @@ AGENDA = {
     ],
     ids=str,
 )
-def test_a_broken_agenda_is_invalid_where_it_is_refused(changes: dict[str, Any]) -> None:
+def test_agendas_that_millrace_refuses_are_invalid(changes: dict[str, Any]) -> None:
     broken = {**AGENDA, **changes}
     assert schema_errors("agenda", AGENDA) == []
     assert schema_errors("agenda", broken)

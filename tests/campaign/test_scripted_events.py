@@ -1,4 +1,4 @@
-"""Scripted events besides moves: what they are for a run, and errors about impossible ones."""
+"""Scripted events other than moves: the events of each run, and errors about impossible ones."""
 
 import pytest
 from hypothesis import given
@@ -81,7 +81,7 @@ def test_the_events_of_a_run_are_ordered_by_time_and_those_of_one_time_as_listed
     assert all(each == events(found) for each in found.events.values())
 
 
-def test_events_can_be_of_one_workload_and_of_one_scheduler() -> None:
+def test_events_can_be_limited_to_a_workload_or_a_scheduler() -> None:
     found = plan(
         "{at_s: 1, do: kill, worker: n1/0, workload: wordcount}",
         "{at_s: 2, do: kill, worker: n1/0, scheduler: watched}",
@@ -224,7 +224,7 @@ def test_events_that_contradict_each_other_are_refused_with_their_place(entries:
         plan(*entries)
 
 
-def test_a_node_can_be_moved_to_as_long_as_it_is_up() -> None:
+def test_an_executor_can_move_to_a_node_while_it_is_up() -> None:
     moves = [f"{{at_s: {at_s}, do: move, executor: 'count[0]', to: n1, workload: wordcount}}" for at_s in (4, 7)]
     assert plan("{at_s: 4, do: node_up, node: n1}", moves[0], "{at_s: 6, do: node_down, node: n1}")
     with pytest.raises(InputError, match=r"timeline\[2\]\.to: .* at 7 s, node 'n1' is not up"):
@@ -260,7 +260,7 @@ def test_a_scaling_that_is_impossible_is_refused_with_its_place(entries: list[st
 
 
 @pytest.mark.parametrize("how", ["live", "restart"])
-def test_a_component_that_keeps_its_number_is_refused_however_revisions_are_carried_out(how: str) -> None:
+def test_scaling_a_component_with_a_fixed_number_of_executors_is_refused(how: str) -> None:
     text = AGENDA.replace("online: {}", f"online: {{revision: {{how: {how}}}}}").replace("[even, ", "[")
     dag = "{name: star, params: {workers: 2, sources: 2}, rate: {kind: max}}"
     two = text.replace("schedulers", f"  - {dag}\nschedulers")
@@ -275,7 +275,7 @@ def test_a_component_that_keeps_its_number_is_refused_however_revisions_are_carr
     assert plan(scale("spout", 2), text=text)
 
 
-def test_an_executor_can_be_moved_as_long_as_it_exists() -> None:
+def test_an_executor_can_be_moved_while_it_exists() -> None:
     moves = [f"{{at_s: {at_s}, do: move, executor: 'count[2]', to: n1, workload: wordcount}}" for at_s in (2, 5, 9)]
     scalings = [scale("count", 3, 4), scale("count", 1, 7)]
     assert plan(*scalings, moves[1])

@@ -52,7 +52,7 @@ def test_a_search_ends_around_the_capacity_within_its_tolerance(
 
 
 @given(ENTRIES, st.floats(0.01, 1e5), st.randoms(use_true_random=False))
-def test_a_search_ends_whatever_its_trials_say_and_stores_every_step(
+def test_a_search_ends_with_any_outcomes_of_trials_and_continues_from_any_of_them(
     entry: SearchEntry, first: float, random: Any
 ) -> None:
     trials, found = searched(entry, first, lambda *_: random.random() < 0.5)

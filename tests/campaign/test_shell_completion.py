@@ -20,8 +20,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
 LINES = dict(re.findall(r"^\| (bash|zsh|fish)\b.*\| `([^`]+)` \|$", PAGE, re.MULTILINE))
 
 
-def _answer(shell: str, *words: str) -> list[str]:
-    """Return what `millrace` offers for the last of `words`."""
+def _completions(shell: str, *words: str) -> list[str]:
+    """Return the completions of `millrace` for the last of `words`."""
     place = words[-1] if shell == "fish" else str(len(words) - 1)
     environment = {
         **os.environ,
@@ -40,20 +40,20 @@ def test_every_shell_has_its_line() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_documented_line_defines_completion_for_the_shell(shell: str) -> None:
-    asked = re.search(r"(_MILLRACE_COMPLETE)=(\w+) millrace", LINES[shell].replace("\\|", "|"))
-    assert asked is not None
-    environment = {**os.environ, asked[1]: asked[2]}
+    assignment = re.search(r"(_MILLRACE_COMPLETE)=(\w+) millrace", LINES[shell].replace("\\|", "|"))
+    assert assignment is not None
+    environment = {**os.environ, assignment[1]: assignment[2]}
     done = subprocess.run([MILLRACE], env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == ""
     assert f"_MILLRACE_COMPLETE={shell}_complete" in done.stdout
 
 
 def test_commands_options_and_nothing_unknown_are_completed() -> None:
-    assert _answer("bash", "millrace", "pl") == ["plain,place"]
-    assert "plain,--topology" in _answer("bash", "millrace", "place", "--")
-    assert any(line.startswith("plain,--scheduler") for line in _answer("fish", "millrace", "place", "--sch"))
-    assert _answer("zsh", "millrace", "lis")[:2] == ["plain", "list"]
-    _answer("bash", "millrace", "plcae", "--sch")
+    assert _completions("bash", "millrace", "pl") == ["plain,place"]
+    assert "plain,--topology" in _completions("bash", "millrace", "place", "--")
+    assert any(line.startswith("plain,--scheduler") for line in _completions("fish", "millrace", "place", "--sch"))
+    assert _completions("zsh", "millrace", "lis")[:2] == ["plain", "list"]
+    _completions("bash", "millrace", "plcae", "--sch")
 
 
 AGENDAS, INVENTORIES = set(builtin_agendas()), set(shipped_inventories())
@@ -78,7 +78,7 @@ SCHEDULERS, WORKLOADS = set(plugins("millrace.schedulers")), set(plugins("millra
         (("list",), {"schedulers", "workloads", "agendas", "sensors"}, False),
     ],
 )
-def test_names_of_what_is_installed_are_completed_and_files_where_one_may_be_given(
+def test_installed_names_are_completed_and_files_where_one_may_be_given(
     words: tuple[str, ...], names: set[str], files: bool
 ) -> None:
     found = BashComplete(millrace, {}, "millrace", "_MILLRACE_COMPLETE").get_completions([*words], "")
@@ -90,9 +90,9 @@ def test_names_of_what_is_installed_are_completed_and_files_where_one_may_be_giv
 
 
 def test_the_last_name_of_a_list_of_schedulers_is_completed_and_none_twice() -> None:
-    assert _answer("bash", "millrace", "place", "--compare", "even,ev") == [""]
-    assert _answer("bash", "millrace", "place", "--compare", "even,top") == ["plain,even,top-storm"]
-    assert len(_answer("bash", "millrace", "place", "--compare", "even,t-storm,")) == len(SCHEDULERS) - 2
+    assert _completions("bash", "millrace", "place", "--compare", "even,ev") == [""]
+    assert _completions("bash", "millrace", "place", "--compare", "even,top") == ["plain,even,top-storm"]
+    assert len(_completions("bash", "millrace", "place", "--compare", "even,t-storm,")) == len(SCHEDULERS) - 2
 
 
 @pytest.mark.parametrize(

@@ -36,29 +36,29 @@ def topology(tmp_path: Path) -> Path:
         ("sensors", "sample-uptime", "how long the machine has been up"),
     ],
 )
-def test_its_parts_are_listed_beside_ours(site: Path, kind: str, name: str, summary: str) -> None:
-    ours = {entry["name"] for entry in json.loads(millrace("list", kind, "--json").stdout)}
+def test_its_plug_ins_are_listed_beside_built_in_ones(site: Path, kind: str, name: str, summary: str) -> None:
+    built_in = {entry["name"] for entry in json.loads(millrace("list", kind, "--json").stdout)}
     listed = {entry["name"]: entry for entry in json.loads(millrace("list", kind, "--json", path=site).stdout)}
-    assert name not in ours
-    assert ours < set(listed)
+    assert name not in built_in
+    assert built_in < set(listed)
     assert listed[name]["error"] is None
-    for_people = millrace("list", kind, path=site)
-    assert for_people.returncode == 0
-    assert name in for_people.stdout
-    assert summary in " ".join(for_people.stdout.split())
+    done = millrace("list", kind, path=site)
+    assert done.returncode == 0
+    assert name in done.stdout
+    assert summary in " ".join(done.stdout.split())
 
 
 def test_its_scheduler_places_with_checked_parameters(site: Path, topology: Path) -> None:
-    asked = ("place", "--cluster", "loopback", "--topology", topology, "--scheduler", "sample-first-fit", "--json")
-    answer = json.loads(millrace(*asked, "--param", "per_slot=3", path=site).stdout)
+    arguments = ("place", "--cluster", "loopback", "--topology", topology, "--scheduler", "sample-first-fit", "--json")
+    answer = json.loads(millrace(*arguments, "--param", "per_slot=3", path=site).stdout)
     assert answer["params"] == {"per_slot": 3}
     assert [a["slot"] for a in answer["topologies"]["t"]["assignments"]] == [0, 0, 0, 1, 1, 1]
-    wrong = millrace(*asked, "--param", "per_slto=3", path=site)
+    wrong = millrace(*arguments, "--param", "per_slto=3", path=site)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "did you mean 'per_slot'" in wrong.stderr
 
 
-def test_a_wrong_answer_of_its_is_refused_with_every_fault(site: Path, topology: Path) -> None:
+def test_a_wrong_placement_is_refused_with_every_fault(site: Path, topology: Path) -> None:
     refused = millrace(
         "place", "--cluster", "loopback", "--topology", topology, "--scheduler", "sample-wrong", path=site
     )
@@ -67,7 +67,7 @@ def test_a_wrong_answer_of_its_is_refused_with_every_fault(site: Path, topology:
     assert "Traceback" not in refused.stderr
 
 
-IMPATIENT = """\
+SHORT_NOTICE = """\
 import scheduler.toolkit.slow_notice
 from millrace.__main__ import main
 
@@ -77,24 +77,24 @@ main()
 
 
 def test_an_endless_scheduler_is_reported_and_ended_by_an_interrupt(site: Path, topology: Path) -> None:
-    asked = ("place", "--cluster", "loopback", "--topology", str(topology), "--scheduler", "sample-endless")
+    arguments = ("place", "--cluster", "loopback", "--topology", str(topology), "--scheduler", "sample-endless")
     environment = {**os.environ, "PYTHONPATH": str(site)}
-    command = [sys.executable, "-P", "-c", IMPATIENT, *asked]
+    command = [sys.executable, "-P", "-c", SHORT_NOTICE, *arguments]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        said = process.stderr.readline()
+        notice = process.stderr.readline()
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
-    assert said == "millrace: the scheduler 'sample-endless' is still deciding, Ctrl-C ends it\n"
+    assert notice == "millrace: the scheduler 'sample-endless' is still deciding, Ctrl-C ends it\n"
     assert (process.returncode, rest.split()) == (130, ["interrupted"])
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
 def test_debug_before_or_after_the_command_shows_a_traceback(topology: Path, place: str) -> None:
-    asked = ["place", "--cluster", "loopback", "--topology", str(topology), "--scheduler", "evn"]
-    at = {"before": 0, "behind": len(asked)}[place]
-    assert "Traceback" not in millrace(*asked).stderr
-    assert "Traceback" in millrace(*asked[:at], "--debug", *asked[at:]).stderr
+    arguments = ["place", "--cluster", "loopback", "--topology", str(topology), "--scheduler", "evn"]
+    at = {"before": 0, "behind": len(arguments)}[place]
+    assert "Traceback" not in millrace(*arguments).stderr
+    assert "Traceback" in millrace(*arguments[:at], "--debug", *arguments[at:]).stderr
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_timeline_becomes_plans_of_moves_for_each_workload_in_order_of_time() 
         ),
     ],
 )
-def test_an_event_that_cannot_come_about_is_refused_with_its_place(entry: str, message: str) -> None:
+def test_an_impossible_event_is_refused_with_its_place(entry: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         plan(entry)
 
@@ -102,7 +102,7 @@ def test_an_executor_may_be_at_the_target_of_a_move_already() -> None:
     assert [each.at_s for each in found.moves["wordcount", "even"]] == [1, 2]
 
 
-def test_an_executor_cannot_go_to_two_places_at_once() -> None:
+def test_an_executor_cannot_move_to_two_slots_at_once() -> None:
     entries = (f"{{at_s: 2, do: move, executor: 'count[0]', to: n3/{slot}, workload: wordcount}}" for slot in (0, 1))
     with pytest.raises(InputError, match=r"a\.yaml:10: timeline\[1\]\.executor: count\[0\] is moved twice at 2 s"):
         plan(*entries)

@@ -1,4 +1,4 @@
-"""The screen of `millrace top`: content, order, and the limits of the terminal's size."""
+"""Screen of `millrace top`: content, order, and the limits of the terminal's size."""
 
 import io
 from pathlib import Path
@@ -31,7 +31,7 @@ def flow(count: int, nodes: int = 3) -> FlowDocument:
 
 
 def decisions(count: int) -> tuple[LiveDecision, ...]:
-    """Every third one changes something; the newest is under way."""
+    """Return decisions, newest first: every third one moves executors, the newest is under way."""
     return tuple(
         LiveDecision(
             number=number,
@@ -67,8 +67,8 @@ def drawn(shown: Any, width: int = 200) -> list[str]:
     st.sampled_from(sorted(SORTS)),
     st.integers(0, LIVE_DECISIONS),
 )
-def test_a_screen_fits_every_terminal(width: int, height: int, count: int, nodes: int, sort: str, asked: int) -> None:
-    lines = drawn(screen(watched(flow(count, nodes), decisions=decisions(asked)), sort, width, height), width)
+def test_a_screen_fits_every_terminal(width: int, height: int, count: int, nodes: int, sort: str, decided: int) -> None:
+    lines = drawn(screen(watched(flow(count, nodes), decisions=decisions(decided)), sort, width, height), width)
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
     if width >= 60:
@@ -76,13 +76,13 @@ def test_a_screen_fits_every_terminal(width: int, height: int, count: int, nodes
 
 
 @pytest.mark.parametrize(("sort", "first"), [("r", "split[29]"), ("u", "split[0]"), ("b", "split[6]")])
-def test_keys_sort_by_what_they_say(sort: str, first: str) -> None:
+def test_keys_sort_by_their_column(sort: str, first: str) -> None:
     lines = drawn(screen(watched(flow(30)), sort, 100, 30), 100)
     at = next(at for at, line in enumerate(lines) if line.startswith("executor"))
     assert lines[at + 1].split()[0] == first
 
 
-def test_what_does_not_fit_is_counted() -> None:
+def test_executors_that_do_not_fit_are_counted() -> None:
     lines = drawn(screen(watched(flow(50)), "r", 80, 24), 80)
     shown = [line for line in lines if line.startswith("split")]
     assert f"{50 - len(shown)} more" in lines
@@ -101,11 +101,11 @@ def test_a_snapshot_has_everything() -> None:
     assert sum(line.startswith("n") and "0: 0.25" in line for line in lines) == 9
 
 
-def test_what_is_not_known_is_a_dash_and_never_0() -> None:
-    nothing = FlowDocument(
+def test_unknown_values_are_a_dash_and_never_0() -> None:
+    unknown = FlowDocument(
         (ExecutorFlow("split[0]", "n1", 0, None, None, None, None, None, None),), (), (NodeFlow("n1", None, {}),), None
     )
-    lines = drawn(snapshot(watched(nothing)))
+    lines = drawn(snapshot(watched(unknown)))
     assert [line.split() for line in lines if line.startswith("split")] == [["split[0]", "n1/0", *["-"] * 6]]
     assert ["n1", "-"] in [line.split() for line in lines]
 
@@ -123,12 +123,12 @@ def test_the_condition_of_the_campaign_is_shown(condition: CampaignCondition, wo
 
 
 def test_a_campaign_without_a_state_is_preparing() -> None:
-    silent = Watched(Path("results/race/x"), CampaignCondition.PREPARING, None, 0.0)
-    assert any("preparing" in line for line in drawn(snapshot(silent)))
-    assert any("preparing" in line for line in drawn(screen(silent, "r", 80, 24)))
+    preparing = Watched(Path("results/race/x"), CampaignCondition.PREPARING, None, 0.0)
+    assert any("preparing" in line for line in drawn(snapshot(preparing)))
+    assert any("preparing" in line for line in drawn(screen(preparing, "r", 80, 24)))
 
 
-def test_while_the_report_is_made_its_seconds_go_on() -> None:
+def test_the_time_of_the_report_stage_continues_between_updates() -> None:
     live = watched(None, stage="reporting", stage_elapsed_s=0.0)._replace(age_s=17.0)
     assert any("reporting" in line and "17 s" in line for line in drawn(snapshot(live)))
 

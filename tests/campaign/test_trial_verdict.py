@@ -1,4 +1,4 @@
-"""The verdict on a trial of a search: by the lag of sources and sinks, the delay of sources, and the latency."""
+"""Verdict on a trial of a search: from the lag of sources and sinks, the delay of sources, and the latency."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -90,7 +90,7 @@ def test_a_run_that_keeps_its_schedule_holds_in_spite_of_jitter(tmp_path: Path) 
         ({"late_s": (3.0,) * SECONDS, "busy": 0.9, "blocked": 0.3}, "sources late by 3 s"),
     ],
 )
-def test_what_is_not_met_is_named(tmp_path: Path, changes: Any, reason: str) -> None:
+def test_an_unmet_condition_is_named(tmp_path: Path, changes: Any, reason: str) -> None:
     found = judged(tmp_path, **changes)
     assert not found.holds
     assert re.search(reason, found.reason), found.reason
@@ -106,7 +106,7 @@ def test_what_is_not_met_is_named(tmp_path: Path, changes: Any, reason: str) -> 
         ({"latency": Latency(bound=150.0, withheld=("p99",))}, "latencies are known to ± 150 ms"),
     ],
 )
-def test_a_run_that_says_nothing_of_its_rate_is_an_error(tmp_path: Path, changes: Any, message: str) -> None:
+def test_a_run_without_evidence_about_its_rate_is_an_error(tmp_path: Path, changes: Any, message: str) -> None:
     with pytest.raises(RunError, match=message):
         judged(tmp_path, **changes)
 
@@ -115,7 +115,7 @@ def test_a_latency_within_an_error_below_the_limit_holds(tmp_path: Path) -> None
     assert judged(tmp_path, latency=Latency(bound=50.0, withheld=("p99",))).holds
 
 
-def test_the_growth_of_the_lag_withstands_an_outlier_and_needs_two_seconds() -> None:
+def test_the_growth_of_the_lag_is_robust_to_an_outlier_and_needs_two_seconds() -> None:
     line = [(float(second), 0.5 * second) for second in range(9)]
     found = slope_of([*line[:4], (4.0, 90.0), *line[5:]])
     assert found is not None

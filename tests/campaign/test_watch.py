@@ -25,7 +25,7 @@ def _own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(folder: Path, *, age_s: float = 0.0, **changes: Any) -> Path:
-    """The `live.json` of a campaign of this process."""
+    """Write the `live.json` of a campaign of this process; return its folder."""
     document = {**to_plain(LiveFile("race", 4, 1, 10.0).record()), **changes}
     document["updated_utc"] = (datetime.now(UTC) - timedelta(seconds=age_s)).isoformat()
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def write(folder: Path, *, age_s: float = 0.0, **changes: Any) -> Path:
     return folder
 
 
-def a_dead_process() -> ProcessIdentity:
+def dead_process() -> ProcessIdentity:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         found = identify(child.pid)
     assert found is not None
@@ -70,7 +70,7 @@ def test_a_running_campaign_is_silent_only_with_an_overdue_update(
 def test_a_campaign_without_a_process_has_died_unless_it_had_ended(
     tmp_path: Path, changes: dict[str, Any], condition: CampaignCondition
 ) -> None:
-    process = to_plain(a_dead_process())
+    process = to_plain(dead_process())
     watched = look_at(write(tmp_path / "c", process=process, **changes))
     assert watched.condition is condition
     assert watched.age_s == pytest.approx(60, abs=5)
@@ -93,8 +93,8 @@ def test_the_running_campaign_is_selected_and_prepares_until_its_first_update(tm
     with CleanupLog(folder):
         assert selected_campaign(None) == folder
         assert look_at(folder).condition is CampaignCondition.PREPARING
-        # What an earlier session left, before --resume goes on.
-        write(folder, stage="interrupted", process=to_plain(a_dead_process()))
+        # Left by an earlier session, before the first update of --resume.
+        write(folder, stage="interrupted", process=to_plain(dead_process()))
         assert look_at(folder).condition is CampaignCondition.PREPARING
         write(folder, stage="measuring")
         assert look_at(folder).condition is CampaignCondition.RUNNING
@@ -105,10 +105,10 @@ def test_of_several_campaigns_one_must_be_named(tmp_path: Path) -> None:
     with (
         CleanupLog(tmp_path / "first"),
         CleanupLog(tmp_path / "second"),
-        pytest.raises(InputError, match="several campaigns are running") as said,
+        pytest.raises(InputError, match="several campaigns are running") as caught,
     ):
         selected_campaign(None)
-    assert str(tmp_path / "first") in str(said.value)
+    assert str(tmp_path / "first") in str(caught.value)
     assert selected_campaign(tmp_path / "second") == tmp_path / "second"
 
 
@@ -155,7 +155,7 @@ def test_a_folder_that_is_no_campaign_is_refused_with_the_nearest_that_is(tmp_pa
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"process": {"pid": "x"}}', '{"process": null}'])
-def test_a_live_file_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+def test_an_invalid_live_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "live.json").write_text(text)
     with pytest.raises(InputError, match=r"live\.json: cannot be read"):
         look_at(tmp_path)
@@ -171,14 +171,14 @@ def campaign(results: Path, name: str, start: str) -> Path:
     return folder
 
 
-def test_latest_is_the_campaign_that_started_last_whatever_its_name(tmp_path: Path) -> None:
+def test_latest_is_the_campaign_that_started_last_with_any_name(tmp_path: Path) -> None:
     campaign(tmp_path, "zeta", "20260101T000000Z")
     newest = campaign(tmp_path, "alpha", "20260301T100000Z")
     campaign(tmp_path, "beta", "20260301T095959Z")
     assert find_campaign(Path("latest"), tmp_path) == newest
 
 
-def test_an_interrupted_start_without_a_campaign_is_passed_over(tmp_path: Path) -> None:
+def test_an_interrupted_start_without_a_campaign_is_skipped(tmp_path: Path) -> None:
     whole = campaign(tmp_path, "demo", "20260101T000000Z")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "latest").symlink_to("nowhere")
@@ -190,7 +190,7 @@ def test_without_any_campaign_the_message_has_a_hint(tmp_path: Path) -> None:
         find_campaign(Path("latest"), tmp_path)
 
 
-def test_a_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_paths_and_existing_folders_are_not_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign(tmp_path / "results", "demo", "20260101T000000Z")
     monkeypatch.chdir(tmp_path)
     assert find_campaign(Path("elsewhere/latest")) == Path("elsewhere/latest")

@@ -64,10 +64,10 @@ def test_steps_of_a_rate_divide_the_measured_interval(starts: list[float], warmu
     found = windows_of([], Steps(steps), warmup_s, duration_s)
     for window in found:
         number = int(window.name.removeprefix("step"))
-        begun = steps[number - 1][0] - warmup_s
-        ended = steps[number][0] - warmup_s if number < len(steps) else float("inf")
-        assert window.from_s == pytest.approx(max(begun, 0))
-        assert window.to_s == pytest.approx(min(ended, duration_s))
+        start_s = steps[number - 1][0] - warmup_s
+        end_s = steps[number][0] - warmup_s if number < len(steps) else float("inf")
+        assert window.from_s == pytest.approx(max(start_s, 0))
+        assert window.to_s == pytest.approx(min(end_s, duration_s))
         assert window.to_s - window.from_s >= SHORTEST_S
         assert window.to_s - window.from_s < duration_s
     cuts = [0.0, *(s - warmup_s for s, _ in steps if 0 < s - warmup_s < duration_s), duration_s]
@@ -86,7 +86,7 @@ WINDOWS = [Window(name=f"w{k}", from_s=k, to_s=k + 2) for k in (0, 2, 4)]
 
 
 def measured(folder: Path, length_s: float, clock: int = 0) -> dict[str, Any]:
-    """Metrics of a worker that emits 100 tuples in each of the first four seconds, then 300, and delivers half."""
+    """Return metrics of a worker that emits 100 tuples/s for four seconds, then 300, and delivers half."""
     start = 100 * NS
     writer = TraceWriter(folder, "r", "n1", 0)
     for at, kind in ((start, "measure_start"), (start + round(length_s * NS), "measure_end")):
@@ -123,7 +123,7 @@ def test_every_window_has_the_metrics_of_its_own_part(tmp_path: Path, clock: int
     assert found["latency_ms"]["samples"] == sum(w["latency_ms"]["samples"] for w in found["windows"])
 
 
-def test_windows_behind_an_early_end_of_the_input_are_cut_or_unknown(tmp_path: Path) -> None:
+def test_windows_after_an_early_end_of_the_input_are_cut_or_unknown(tmp_path: Path) -> None:
     _, cut, unknown = measured(tmp_path, 3)["windows"]
     assert (cut["seconds"], cut["sink_tuples_per_s"], cut["latency_ms"]["samples"]) == (1, 50, 10)
     assert unknown["seconds"] == 0

@@ -1,4 +1,4 @@
-"""Control channel with real agents, and with programs that only pretend to be agents; the offsets that it measures.
+"""Control channel with real and fake agents, and the clock offsets that it measures.
 
 The true offset lies within the bound, whatever the delays in both directions.
 """
@@ -30,8 +30,8 @@ delays = st.integers(0, 10**9)
 exchanges = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=2 * WINDOW)
 
 
-class Pretender(LoopbackTransport):
-    """Starts a program of the test's in place of an agent."""
+class FakeAgentTransport(LoopbackTransport):
+    """Transport that starts a program of the test in place of an agent."""
 
     def __init__(self, folder: Path, program: str) -> None:
         super().__init__(folder)
@@ -61,9 +61,9 @@ async def opened(transport: LoopbackTransport, gone: asyncio.Future[str]) -> tup
     return channel, pids[0]
 
 
-def pretender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> Pretender:
+def fake_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> FakeAgentTransport:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    return Pretender(tmp_path, program)
+    return FakeAgentTransport(tmp_path, program)
 
 
 def test_handshake_clock_measurement_and_exit_of_an_agent(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_handshake_clock_measurement_and_exit_of_an_agent(tmp_path: Path) -> Non
         assert not process.is_alive()
         await channel.close()
         with pytest.raises(RunError, match="the agent of n1 is not running"):
-            await channel.send(Start(spec=None))  # type: ignore[arg-type]  # nobody is there to read it
+            await channel.send(Start(spec=None))  # type: ignore[arg-type]  # it is not read
 
     run(live())
 
@@ -105,11 +105,11 @@ def test_nothing_more_is_written_to_an_agent_that_is_gone(tmp_path: Path, caplog
         await gone
         for _ in range(10):
             with pytest.raises(RunError, match="the agent of n1 is gone"):
-                await channel.send(Start(spec=None))  # type: ignore[arg-type]  # nobody is there to read it
+                await channel.send(Start(spec=None))  # type: ignore[arg-type]  # it is not read
         await channel.close()
 
     run(live())
-    # asyncio logs it when a closed pipe is written to again and again, and the operator would read that.
+    # asyncio logs repeated writes to a closed pipe, and the operator would see that.
     assert [record.getMessage() for record in caplog.records] == []
 
 
@@ -133,7 +133,7 @@ def test_nothing_more_is_written_to_an_agent_that_is_gone(tmp_path: Path, caplog
 def test_a_program_without_the_protocol_is_refused_and_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
 ) -> None:
-    transport = pretender(tmp_path, monkeypatch, program)
+    transport = fake_agent(tmp_path, monkeypatch, program)
 
     async def live() -> None:
         with pytest.raises(RunError, match=message):
@@ -145,7 +145,7 @@ def test_a_program_without_the_protocol_is_refused_and_killed(
 @pytest.mark.slow
 def test_an_agent_that_ignores_bye_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stubborn = f"import sys, time; print('''{HELLO % VERSION}''', flush=True); time.sleep(3600)"
-    transport = pretender(tmp_path, monkeypatch, stubborn)
+    transport = fake_agent(tmp_path, monkeypatch, stubborn)
 
     async def live() -> None:
         channel, pid = await opened(transport, asyncio.get_running_loop().create_future())
@@ -157,24 +157,26 @@ def test_an_agent_that_ignores_bye_is_killed(tmp_path: Path, monkeypatch: pytest
     run(live())
 
 
-def estimate(offset: int, drift: float, ways: list[tuple[int, int, int]]) -> tuple[Offset | None, int]:
+def estimate(offset: int, drift: float, delays_ns: list[tuple[int, int, int]]) -> tuple[Offset | None, int]:
     """Return the estimate for a clock that starts `offset` ahead and gains `drift`, and its true offset at the end."""
     found = OffsetEstimate()
 
-    def there_at(now: int) -> int:
+    def remote_time(now: int) -> int:
         return now + offset + round(now * drift)
 
     now = 0
-    for there, inside, back in ways:
-        received, answered, arrived = now + there, now + there + inside, now + there + inside + back
-        found.add(now, there_at(received), there_at(answered), arrived)
+    for to_agent, inside, to_controller in delays_ns:
+        received, answered, arrived = now + to_agent, now + to_agent + inside, now + to_agent + inside + to_controller
+        found.add(now, remote_time(received), remote_time(answered), arrived)
         now = arrived + 10**9
-    return found.at(now), there_at(now) - now
+    return found.at(now), remote_time(now) - now
 
 
 @given(st.integers(-(10**15), 10**15), st.floats(-DRIFT, DRIFT), exchanges)
-def test_the_true_offset_lies_within_the_bound(offset: int, drift: float, ways: list[tuple[int, int, int]]) -> None:
-    found, truth = estimate(offset, drift, ways)
+def test_the_true_offset_lies_within_the_bound(
+    offset: int, drift: float, delays_ns: list[tuple[int, int, int]]
+) -> None:
+    found, truth = estimate(offset, drift, delays_ns)
     assert found is not None
     # Four readings and two ages are rounded to whole nanoseconds.
     assert abs(found.offset_ns - truth) <= found.bound_ns + 4

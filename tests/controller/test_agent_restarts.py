@@ -21,8 +21,8 @@ T = TypeVar("T")
 TIMEOUT_S = 60.0
 
 
-class Deadly(LoopbackTransport):
-    """Kills the next agents that it starts: `after_s` later, or, with None, behind their first line."""
+class KillingTransport(LoopbackTransport):
+    """Transport that kills the next `to_kill` agents: `after_s` after their start; if None, after their first line."""
 
     def __init__(self, folder: Path, after_s: float | None = 0.0) -> None:
         super().__init__(folder)
@@ -36,14 +36,14 @@ class Deadly(LoopbackTransport):
             self.to_kill -= 1
             assert remote.pid is not None
             if self._after_s is None:
-                self._kill_when_it_has_spoken(remote, remote.pid)
+                self._kill_after_first_line(remote, remote.pid)
             else:
                 await asyncio.sleep(self._after_s)
                 os.kill(remote.pid, signal.SIGKILL)
         return remote
 
     @staticmethod
-    def _kill_when_it_has_spoken(remote: Remote, pid: int) -> None:
+    def _kill_after_first_line(remote: Remote, pid: int) -> None:
         read = remote.read_line
 
         async def read_line() -> bytes:
@@ -55,8 +55,8 @@ class Deadly(LoopbackTransport):
         remote.read_line = read_line  # type: ignore[method-assign]  # of this one only
 
 
-class Ears:
-    """Listener of the test; see `controller.nodes.agents.AgentListener`."""
+class Listener:
+    """Listener that records lost agents; see `controller.nodes.agents.AgentListener`."""
 
     def __init__(self) -> None:
         self.gone_nodes: list[str] = []
@@ -74,13 +74,13 @@ def run(step: Coroutine[Any, Any, T]) -> T:
 
 @pytest.mark.parametrize("after_s", [0.0, 0.1])
 def test_an_agent_killed_before_its_hello_is_restarted(tmp_path: Path, after_s: float) -> None:
-    transport = Deadly(tmp_path / "n1", after_s)
-    ears = Ears()
+    transport = KillingTransport(tmp_path / "n1", after_s)
+    listener = Listener()
 
     async def live() -> None:
         transport.to_kill = 2
         async with Agents({"n1": Member("127.0.0.2", transport)}, "c", lambda _node, _pid: None) as agents:
-            agents.listen(ears)
+            agents.listen(listener)
             assert transport.started == 3
             transport.to_kill = 1
             await agents.restart("n1")
@@ -88,15 +88,15 @@ def test_an_agent_killed_before_its_hello_is_restarted(tmp_path: Path, after_s: 
             assert agents.offset("n1").bound_ns == 0
 
     run(live())
-    assert ears.gone_nodes == []
+    assert listener.gone_nodes == []
 
 
 def test_an_agent_killed_during_its_restart_is_restarted_again(tmp_path: Path) -> None:
-    transport = Deadly(tmp_path / "n1", None)
+    transport = KillingTransport(tmp_path / "n1", None)
 
     async def live() -> None:
         async with Agents({"n1": Member("127.0.0.2", transport)}, "c", lambda _node, _pid: None) as agents:
-            agents.listen(Ears())
+            agents.listen(Listener())
             transport.to_kill = 1
             async with asyncio.timeout(RESTART_S):
                 await agents.restart("n1")
@@ -106,7 +106,7 @@ def test_an_agent_killed_during_its_restart_is_restarted_again(tmp_path: Path) -
 
 
 def test_an_agent_that_is_killed_repeatedly_is_given_up(tmp_path: Path) -> None:
-    transport = Deadly(tmp_path / "n1")
+    transport = KillingTransport(tmp_path / "n1")
     transport.to_kill = 100
 
     async def live() -> None:

@@ -1,4 +1,4 @@
-"""State files, locks and `clean`, with real processes that are really killed."""
+"""State files, locks and `clean`, with real processes that are killed."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def _campaign(final: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], ProcessIdentity]]:
-    """A campaign's process and the agent that it started; both are gone afterwards, whatever the test did."""
+    """Start a campaign's process and its agent; end both afterwards."""
     final.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-c", textwrap.dedent(CAMPAIGN), str(final), *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as controller:
@@ -79,9 +79,9 @@ def test_clean_removes_everything_left_by_a_killed_campaign(tmp_path: Path, word
         assert not list(final.parent.iterdir())
         assert not list(state_folder().iterdir())
         assert not outcome.failed
-        told = "\n".join(outcome.done)
-        assert f"process {agent.pid} ({'agent n1' if words else 'a process that it started'})" in told
-        assert f"{final}.partial" in told
+        report = "\n".join(outcome.done)
+        assert f"process {agent.pid} ({'agent n1' if words else 'a process that it started'})" in report
+        assert f"{final}.partial" in report
         assert clean().done == []
 
 
@@ -114,23 +114,23 @@ def test_a_finished_folder_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_reused_pid_is_not_killed(tmp_path: Path) -> None:
-    stranger = subprocess.Popen(["sleep", "600"])
+    unrelated = subprocess.Popen(["sleep", "600"])
     try:
         final = tmp_path / "campaign" / "001"
         with _campaign(final) as (controller, _):
             state_file = next(state_folder().glob("campaign-*.jsonl"))
-            now = identify(stranger.pid)
-            assert now is not None
-            older = {"pid": now.pid, "start": now.start - 1, "boot": now.boot, "space": now.space}
+            identity = identify(unrelated.pid)
+            assert identity is not None
+            reused = {"pid": identity.pid, "start": identity.start - 1, "boot": identity.boot, "space": identity.space}
             controller.kill()
             controller.wait()
             with state_file.open("a") as lines:
-                lines.write(json.dumps({"process": older, "what": "agent n2"}) + "\n")
+                lines.write(json.dumps({"process": reused, "what": "agent n2"}) + "\n")
             clean()
-        assert stranger.poll() is None
+        assert unrelated.poll() is None
     finally:
-        stranger.kill()
-        stranger.wait()
+        unrelated.kill()
+        unrelated.wait()
 
 
 @pytest.mark.parametrize(

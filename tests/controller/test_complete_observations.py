@@ -1,4 +1,4 @@
-"""When an observation is complete: all workers have reported, and the CPU of all nodes and workers in use is known."""
+"""Completeness of observations: all workers have reported, and the CPU of nodes and workers in use is known."""
 
 from msgspec.structs import replace
 from scripted_reports import ScriptedReports, observe, pass_time, slot, started
@@ -8,7 +8,7 @@ from controller.coordinator.monitor import Monitor
 
 
 def observed() -> tuple[ScriptedReports, Monitor]:
-    """A run, and its monitor after eight seconds."""
+    """Return a run and its monitor after eight seconds."""
     run = ScriptedReports()
     monitor = started(run)
     pass_time(monitor, run, 8)
@@ -53,8 +53,8 @@ def test_an_observation_needs_the_cpu_of_a_worker_that_has_just_started() -> Non
     for _ in range(8):
         run.advance(1.0)
         for node, report in run.reports():
-            known = replace(report, workers={0: report.workers[0]}) if isinstance(report, Vitals) else report
-            monitor.record(node, known, run.at_s)
+            partial = replace(report, workers={0: report.workers[0]}) if isinstance(report, Vitals) else report
+            monitor.record(node, partial, run.at_s)
     found = observe(monitor, run.at_s)
     assert (found.samples, found.missing, found.complete) == (5, (), False)
     pass_time(monitor, run, 1)

@@ -91,17 +91,17 @@ def test_a_barrier_is_abandoned_when_a_worker_is_not_ready_in_time() -> None:
 
 
 def test_a_checkpoint_without_replicas_is_incomplete_and_the_run_restarts_from_the_previous_one() -> None:
-    async def forget(nodes: FakeNodes) -> None:
-        keep = nodes.replicas.replicate
+    async def fail_replica(nodes: FakeNodes) -> None:
+        replicate = nodes.replicas.replicate
 
-        async def lazy(node: str, file: str, name: str) -> None:
+        async def failing(node: str, file: str, name: str) -> None:
             if name == "checkpoints/2/sink[0]":
                 raise RunError("no")
-            await keep(node, file, name)
+            await replicate(node, file, name)
 
-        nodes.replicas.replicate = lazy  # type: ignore[method-assign]
+        nodes.replicas.replicate = failing  # type: ignore[method-assign]
 
-    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 8, forget)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 8, fail_replica)
     assert [message.complete for message in nodes.messages(Prepare, "n3")] == [0, 1, 1]
     assert ("2", "no second copy of checkpoint 2: no", None) in nodes.events_of("barrier_abandoned")
     assert not any(name.startswith(("checkpoints/2", "answers/2")) for name in nodes.replicas.files)
@@ -120,7 +120,7 @@ def test_a_stopped_run_ends_at_its_stop_positions_despite_failures() -> None:
 
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 5, kill)
     assert nodes.messages(Start, "n1")[-1].spec.until == {"src[0]": 100}
-    # Sources with a known end need not be told.
+    # Sources with a known end need no second Stop.
     assert len(nodes.messages(Stop, "n1")) == 1
     assert nodes.coordinator.positions == {"src[0]": 100}
     assert answer_files(nodes)[-1] == "last of epoch 2"
@@ -220,7 +220,7 @@ PLANS = st.lists(
             ),
             min_size=1,
             max_size=3,
-            unique_by=lambda wish: wish.executor,
+            unique_by=lambda request: request.executor,
         ).map(tuple),
     ),
     max_size=3,
@@ -233,9 +233,9 @@ def test_random_failures_never_break_the_protocol_and_the_run_ends(
     events: list[tuple[float, str, Slot]], plans: tuple[MovePlan, ...], checkpoint_s: float
 ) -> None:
     async def disturb(nodes: FakeNodes) -> None:
-        begun = asyncio.get_running_loop().time()
+        begin_s = asyncio.get_running_loop().time()
         for at_s, what, place in sorted(events, key=lambda event: event[0]):
-            await asyncio.sleep(max(0.0, begun + at_s - asyncio.get_running_loop().time()))
+            await asyncio.sleep(max(0.0, begin_s + at_s - asyncio.get_running_loop().time()))
             if what == "kill worker":
                 nodes.kill_worker(place)
             elif what == "kill agent" and place.node not in nodes.unreachable:
@@ -254,6 +254,6 @@ def test_random_failures_never_break_the_protocol_and_the_run_ends(
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=checkpoint_s, moves=plans)), 12, disturb)
     complete = [int(subject) for subject, _, _ in nodes.events_of("checkpoint")]
     assert answer_files(nodes) == [*(f"settled at {number}" for number in complete), f"last of epoch {nodes.epoch}"]
-    asked = [wish.executor for plan in plans for wish in plan.requests]
-    told = [move.executor for move in nodes.coordinator.event_log.moves]
-    assert all(told.count(executor) <= asked.count(executor) for executor in PLACES)
+    requested = [request.executor for plan in plans for request in plan.requests]
+    reported = [move.executor for move in nodes.coordinator.event_log.moves]
+    assert all(reported.count(executor) <= requested.count(executor) for executor in PLACES)

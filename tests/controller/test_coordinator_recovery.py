@@ -37,7 +37,7 @@ def test_a_killed_worker_starts_the_next_epoch_from_the_last_complete_checkpoint
             "n1", Progress(epoch=1, slot=0, at_ns=0, emitted=130, sunk=0, executors=executors)
         )
         nodes.kill_worker(MID)
-        # One that lives goes on until it begins anew; what it emits then has been reached, and its rows do not count.
+        # Surviving workers run until the next epoch starts: their positions count as reached, their rows do not count.
         await asyncio.sleep(0.105)
         executors = {"src[0]": Work(emitted=135, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=135)}
         nodes.coordinator.handle_report(
@@ -54,10 +54,10 @@ def test_a_killed_worker_starts_the_next_epoch_from_the_last_complete_checkpoint
     (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery.cause == "node n1, slot 1: was killed"
     assert (recovery.checkpoint, recovery.replayed_tuples) == (1, 35)
-    # It ends where it had been, although it was restored at 100.
+    # The source ends at its highest position, although it was restored at 100.
     assert nodes.messages(Stop, "n1")[-1].positions == {"src[0]": 135}
     assert nodes.coordinator.positions == {"src[0]": 135}
-    # It waits for other deaths a tenth of a second, and nodes answer at once.
+    # The recovery waits a tenth of a second for more failures; nodes reply at once.
     assert 0.1 < recovery.took_s < START_S
     assert answer_files(nodes)[-1] == "last of epoch 2"
     numbers = [message.barrier for message in nodes.messages(Prepare, "n1")]
@@ -66,7 +66,7 @@ def test_a_killed_worker_starts_the_next_epoch_from_the_last_complete_checkpoint
 
 def test_a_stop_names_the_highest_position_that_any_epoch_reached_wherever_it_was_reported() -> None:
     def report(epoch: int, position: int) -> Progress:
-        # Behind a move or a recovery an executor's counters begin anew; its position does not.
+        # A move or a recovery resets the counters of an executor, but not its position.
         work = Work(emitted=5, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=position)
         return Progress(epoch=epoch, slot=0, at_ns=0, emitted=5, sunk=0, executors={"src[0]": work})
 
@@ -76,7 +76,7 @@ def test_a_stop_names_the_highest_position_that_any_epoch_reached_wherever_it_wa
         nodes.kill_worker(MID)
         await asyncio.sleep(1)
         nodes.coordinator.handle_report("n1", report(2, 120))
-        # What a worker had said in an older epoch may be late.
+        # Reports of an older epoch may be late.
         nodes.coordinator.handle_report("n1", report(1, 200))
         nodes.coordinator.handle_report("n1", report(2, 130))
         nodes.kill_worker(MID)
@@ -87,7 +87,7 @@ def test_a_stop_names_the_highest_position_that_any_epoch_reached_wherever_it_wa
     assert nodes.coordinator.positions == {"src[0]": 200}
 
 
-def test_a_source_that_ends_before_what_it_had_reached_is_judged_by_what_it_had_reached() -> None:
+def test_the_position_of_a_source_that_ends_early_is_the_highest_that_it_reached() -> None:
     async def kill(nodes: FakeNodes) -> None:
         work = Work(emitted=500, processed=None, queued=None, busy_ns=0, blocked_ns=0, position=500)
         nodes.coordinator.handle_report(
@@ -263,7 +263,7 @@ def test_executors_of_a_lost_node_are_placed_again_and_the_node_may_return() -> 
     assert [subject for subject, _, _ in nodes.events_of("node_lost")] == ["n2"]
     assert [subject for subject, _, _ in nodes.events_of("node_returned")] == ["n2"]
     assert nodes.coordinator.lost_nodes == set()
-    # It takes part in the epoch under way, so that executors can move to it.
+    # The node joins the current epoch, so that executors can move to it.
     assert nodes.epoch == 2
     assert [message.spec.workers[-1] for message in nodes.messages(Grow, "n2")] == [Slot("n2", 0)]
     assert nodes.coordinator.event_log.moves[0].target == "n2/0"
@@ -292,7 +292,7 @@ def test_all_moves_of_a_plan_happen_at_one_barrier_after_new_workers_are_ready()
     first, second = nodes.coordinator.event_log.moves
     assert (first.executor, first.source, first.target) == ("mid[0]", "n1/1", "n3/1")
     assert (second.executor, second.source, second.target) == ("sink[0]", "n2/0", "n1/0")
-    # Nodes' clocks differ by seconds, and the pause is 7 ms all the same.
+    # The pause is 7 ms, although the clocks of nodes differ by seconds.
     assert {move.pause_s for move in (first, second)} == {0.007}
     assert {move.predicted_s for move in (first, second)} == {0.005}
     assert 3 < first.at_s < 3 + START_S
@@ -316,10 +316,10 @@ def test_moved_executors_stay_in_their_new_slots_after_a_recovery() -> None:
 @pytest.mark.parametrize("moment", ["growing", "preparing", "passing"])
 def test_moves_interrupted_by_a_failure_are_abandoned_together(moment: str) -> None:
     plan = MovePlan(3, (MoveRequest("mid[0]", "n3"), MoveRequest("sink[0]", "n1")))
-    mute = {"growing": Grow, "preparing": Prepare, "passing": Cut}[moment]
+    ignored = {"growing": Grow, "preparing": Prepare, "passing": Cut}[moment]
 
     async def kill(nodes: FakeNodes) -> None:
-        nodes.unanswered.add(mute)
+        nodes.unanswered.add(ignored)
         await asyncio.sleep(3.5)
         nodes.kill_worker(SINK)
         nodes.unanswered.clear()

@@ -1,4 +1,4 @@
-"""The client of the decider, against real processes: those that hang, die, write rubbish, or start slowly."""
+"""Client of the decider, with real processes that hang, die, write rubbish, or start slowly."""
 
 import asyncio
 import os
@@ -28,11 +28,11 @@ def reply(number, **rest): print(json.dumps({"number": number, "cpu_s": 0.1, **r
 read(); reply(0)
 number = read()["number"]
 """
-"""A decider in plain Python, up to its first question."""
+"""Start of a decider in plain Python, up to its first question."""
 
 
 def running(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
+    """Return whether a process exists and is no zombie."""
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def ask(tmp_path: Path) -> Callable[..., Any]:
             )
             pids = set()
             try:
-                found = await work(Watched(decider, pids))  # type: ignore[arg-type]
+                found = await work(TrackedDecider(decider, pids))  # type: ignore[arg-type]
             finally:
                 await decider.close()
             assert not any(map(running, pids))
@@ -68,8 +68,8 @@ def ask(tmp_path: Path) -> Callable[..., Any]:
     return with_decider
 
 
-class Watched:
-    """A decider that keeps the ids of its processes."""
+class TrackedDecider:
+    """Decider that records the ids of its processes."""
 
     def __init__(self, decider: Decider, pids: set[int]) -> None:
         self.decider, self.pids = decider, pids
@@ -91,7 +91,7 @@ async def twice(decider: Decider) -> tuple[Answer, Answer]:
     return await once(decider), await decider.ask(PROBLEM, OBSERVATION)
 
 
-def kept(folder: Path) -> list[Any]:
+def recorded(folder: Path) -> list[Any]:
     return [located.value for located in read_decisions(folder / "decisions.jsonl")]
 
 
@@ -100,7 +100,7 @@ def test_a_scheduler_in_a_process_answers_as_it_does_in_this_one(ask: Callable[.
     assert answer.revision == SchedulerInFile("aniello-online").make().revise(PROBLEM, OBSERVATION)
     assert answer.revision.changes
     assert answer.cpu_s > 0
-    head, decision = kept(tmp_path)
+    head, decision = recorded(tmp_path)
     assert head == SchedulerInFile("aniello-online")
     assert (decision.problem, decision.observation) == (PROBLEM, OBSERVATION)
     assert (decision.elapsed_s, decision.cpu_s) == (answer.elapsed_s, answer.cpu_s)
@@ -130,12 +130,12 @@ def test_a_decider_that_hangs_is_killed_at_the_deadline_with_all_that_it_started
     assert answer.late == "the scheduler gave no answer in 1 s"
     assert 1 <= answer.elapsed_s < 10
     assert time.monotonic() - begin_s < 20
-    for _ in range(100):  # its parent is gone: who reaps it decides when
+    for _ in range(100):  # its parent is gone; the time until it is reaped varies
         if not running(int(pid.read_text())):
             break
         time.sleep(0.05)
     assert not running(int(pid.read_text()))
-    _, decision, reset = kept(tmp_path)
+    _, decision, reset = recorded(tmp_path)
     assert decision.answer is msgspec.UNSET
     assert reset == ResetInFile(answer.late)
 
@@ -187,7 +187,7 @@ read()
     assert first.late == f"the scheduler's process died; see {tmp_path / 'decider.log'}"
     assert (second.late, second.fault, second.revision) == ("", "", None)
     assert (tmp_path / "decider.log").read_text() == "out of memory\n"
-    assert [type(each).__name__ for each in kept(tmp_path)] == [
+    assert [type(each).__name__ for each in recorded(tmp_path)] == [
         "SchedulerInFile",
         "DecisionInFile",
         "ResetInFile",
@@ -218,7 +218,7 @@ def test_rubbish_is_a_fault_at_once(ask: Callable[..., Any], tmp_path: Path, pro
     answer = ask(once, HEAD + program.replace("time.sleep", "sys.stdout.flush(); time.sleep"))
     assert words in answer.fault
     assert answer.elapsed_s < 20
-    assert isinstance(kept(tmp_path)[-1], ResetInFile)
+    assert isinstance(recorded(tmp_path)[-1], ResetInFile)
 
 
 def test_megabytes_without_an_end_are_a_fault(ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_megabytes_without_an_end_are_a_fault(ask: Callable[..., Any], monkeypat
     keep = Decider._keep
 
     async def keep_later(self: Decider, question: Sequence[bytes], end: bytes) -> None:
-        await asyncio.sleep(0.5)  # megabytes more have come, and nobody reads them, when the process is killed
+        await asyncio.sleep(0.5)  # more megabytes are waiting unread when the process is killed
         await keep(self, question, end)
 
     monkeypatch.setattr(Decider, "_keep", keep_later)
@@ -235,7 +235,7 @@ def test_megabytes_without_an_end_are_a_fault(ask: Callable[..., Any], monkeypat
 
 
 @pytest.mark.timeout(30)
-def test_a_process_outside_the_session_holds_nothing_up(ask: Callable[..., Any]) -> None:
+def test_a_process_outside_the_session_does_not_delay_the_fault(ask: Callable[..., Any]) -> None:
     program = f"""{HEAD}
 print("rubbish", subprocess.Popen(["sleep", "60"], start_new_session=True).pid, flush=True)"""
     answer = ask(once, program)
@@ -268,10 +268,10 @@ main()
     assert "'aniello-online' gave a wrong answer:\n  - moves: unknown executor b[7]" in wrong.fault
     assert "'aniello-online' raised ZeroDivisionError" in broken.fault
     assert (tmp_path / "decider.log").read_text() == "a word for the log\n" * 2
-    assert [each.error for each in kept(tmp_path)[1:]] == [wrong.fault, broken.fault]
+    assert [each.error for each in recorded(tmp_path)[1:]] == [wrong.fault, broken.fault]
 
 
-def test_a_start_has_a_time_of_its_own(ask: Callable[..., Any]) -> None:
+def test_a_start_has_a_separate_deadline(ask: Callable[..., Any]) -> None:
     slow = HEAD.replace("read(); reply(0)", "time.sleep(1.5); read(); reply(0)")
 
     async def work(decider: Decider) -> Answer:
@@ -305,7 +305,7 @@ def test_a_question_that_is_withdrawn_leaves_no_process_and_no_memory(ask: Calla
         return decider.process
 
     assert ask(work, HEAD + "time.sleep(600)") is None
-    assert kept(tmp_path)[-1] == ResetInFile("the question was withdrawn")
+    assert recorded(tmp_path)[-1] == ResetInFile("the question was withdrawn")
 
 
 def test_a_decider_ends_with_its_controller_also_while_it_decides(tmp_path: Path) -> None:
@@ -349,29 +349,29 @@ def test_kept_lines_are_decisions(ask: Callable[..., Any], tmp_path: Path) -> No
     assert b'"answer":' + decision.answer + b',"elapsed_s":' in line
 
 
-def test_a_decision_is_kept_as_a_whole_when_it_is_cancelled_meanwhile(ask: Callable[..., Any], tmp_path: Path) -> None:
-    begun, goes_on = threading.Event(), threading.Event()
+def test_a_decision_is_recorded_completely_when_it_is_cancelled(ask: Callable[..., Any], tmp_path: Path) -> None:
+    write_started, resume = threading.Event(), threading.Event()
 
-    async def work(watched: Watched) -> None:
-        decider = watched.decider
+    async def work(tracked: TrackedDecider) -> None:
+        decider = tracked.decider
         write = decider._write
 
-        def slowly(pieces: Sequence[bytes]) -> None:
-            begun.set()
-            assert goes_on.wait(60)
+        def write_slowly(pieces: Sequence[bytes]) -> None:
+            write_started.set()
+            assert resume.wait(60)
             write(pieces)
 
-        decider._write = slowly  # type: ignore[method-assign]
+        decider._write = write_slowly  # type: ignore[method-assign]
         task = asyncio.create_task(decider.ask(PROBLEM, OBSERVATION))
-        await asyncio.to_thread(begun.wait, 60)
+        await asyncio.to_thread(write_started.wait, 60)
         task.cancel()
         await asyncio.sleep(0)
-        goes_on.set()
+        resume.set()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     ask(work)
-    _, decision = kept(tmp_path)
+    _, decision = recorded(tmp_path)
     assert (decision.number, decision.observation) == (1, OBSERVATION)
 
 

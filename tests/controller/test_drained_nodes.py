@@ -1,4 +1,4 @@
-"""Drained nodes of static runs in virtual time: their executors leave, whatever happens meanwhile."""
+"""Drained nodes of static runs, in virtual time: executors leave them despite refusals, failures and lost nodes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ DOWN_S = 3.0
 
 
 def drain(during: Callable[[FakeNodes], Coroutine[Any, Any, None]] | None = None, node: str = "n2") -> FakeNodes:
-    """A run in which a node goes down after three seconds."""
+    """Run with a node that goes down after three seconds."""
     return run_coordinator(
         lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=(NodeDown(DOWN_S, node),))), 14, during
     )
@@ -43,7 +43,7 @@ def test_a_drain_that_is_refused_is_tried_again() -> None:
     assert places(nodes)["sink[0]"] == Slot("n1", 2)
 
 
-def test_a_drain_that_a_failure_breaks_is_tried_again() -> None:
+def test_a_drain_that_is_interrupted_by_a_failure_is_tried_again() -> None:
     async def kill(nodes: FakeNodes) -> None:
         while not any(prepare.moves for prepare in nodes.messages(Prepare)):
             await asyncio.sleep(0.001)
@@ -68,10 +68,10 @@ def test_executors_of_a_drained_node_are_not_moved_to_a_lost_one() -> None:
 
 @pytest.mark.parametrize("up", [False, True])
 def test_a_node_that_returns_while_it_is_drained_stays_empty(up: bool) -> None:
-    heard: list[tuple[str, str]] = []
+    changes: list[tuple[str, str]] = []
 
     async def lose(nodes: FakeNodes) -> None:
-        nodes.coordinator._membership._on_change = lambda what, node: heard.append((what, node))
+        nodes.coordinator._membership._on_change = lambda what, node: changes.append((what, node))
         await asyncio.sleep(DOWN_S + 1)
         nodes.lose_node("n2")
         nodes.kill_worker(MID)
@@ -81,5 +81,5 @@ def test_a_node_that_returns_while_it_is_drained_stays_empty(up: bool) -> None:
     events = (NodeDown(DOWN_S, "n2"), *([NodeUp(DOWN_S + 2.5, "n2")] if up else []))
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=events)), 16, lose)
     assert nodes.events_of("node_returned") == [("n2", "", None)]
-    assert heard == [("node_lost", "n2"), *([("node_returned", "n2")] if up else [])]
+    assert changes == [("node_lost", "n2"), *([("node_returned", "n2")] if up else [])]
     assert "n2" not in {slot.node for slot in places(nodes).values()}

@@ -19,9 +19,9 @@ from inventory.errors import UnfitError
 pytestmark = [pytest.mark.emulation, pytest.mark.timeout(120)]
 
 
-def millrace(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "from millrace.__main__ import main; main()", *words]
-    return subprocess.run(program, input=given, capture_output=True, text=True, check=False, timeout=60)
+def millrace(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-c", "from millrace.__main__ import main; main()", *arguments]
+    return subprocess.run(program, input=stdin, capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,7 +34,7 @@ def test_a_command_reaches_a_node_of_a_cluster_that_is_up(tmp_path: Path) -> Non
     inventory = write_inventory(tmp_path)
     running = start_cluster(load_hosts(inventory))
     try:
-        done = millrace("exec", str(inventory), "n2", "--", "sh", "-c", "cat; uname -n; exit 7", given="given\n")
+        done = millrace("exec", str(inventory), "n2", "--", "sh", "-c", "cat; uname -n; exit 7", stdin="given\n")
     finally:
         running.down()
     assert (done.stdout, done.returncode) == ("given\nn2\n", 7), done.stderr
@@ -42,19 +42,19 @@ def test_a_command_reaches_a_node_of_a_cluster_that_is_up(tmp_path: Path) -> Non
 
 def test_nodes_whose_keys_are_made_after_the_check_can_be_reached(tmp_path: Path) -> None:
     hosts = load_hosts(write_inventory(tmp_path))
-    reach = EmulatedBackend(hosts.cluster, hosts, "a test", operator_callbacks(Settings(quiet=True)))
-    reach.check()
+    backend = EmulatedBackend(hosts.cluster, hosts, "a test", operator_callbacks(Settings(quiet=True)))
+    backend.check()
     running = start_cluster(hosts)
 
     async def open_all() -> None:
-        async with reach:
+        async with backend:
             pass
 
     try:
         with (
             CleanupLog(tmp_path) as state,
-            reach.up(state),
-            # Whoever says so has been logged in to.
+            backend.up(state),
+            # This error comes from a node, after a successful login.
             pytest.raises(UnfitError, match="provision the node first"),
         ):
             asyncio.run(open_all())
@@ -71,7 +71,7 @@ def test_a_cluster_that_is_not_up_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cluster_that_is_not_up_has_nothing_to_give_back(tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_up_has_nothing_to_restore(tmp_path: Path) -> None:
     done = millrace("restore", str(write_inventory(tmp_path)))
     assert done.returncode == 0, done.stderr
     assert "nothing to restore" in done.stderr

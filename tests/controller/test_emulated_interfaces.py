@@ -42,8 +42,8 @@ def test_the_classes_of_links_share_the_class_of_the_interface() -> None:
 
 
 def frame(sender: int, receiver: int, size: int) -> bytes:
-    to, by = (bytes([2, 0, 0, 0, 1, number]) for number in (receiver, sender))
-    return bytes(HEADER) + to + by + b"\x08\x00" + bytes(size - 14)
+    target, source = (bytes([2, 0, 0, 0, 1, number]) for number in (receiver, sender))
+    return bytes(HEADER) + target + source + b"\x08\x00" + bytes(size - 14)
 
 
 def delivered(model: LinkModel) -> list[tuple[float, int]]:
@@ -87,7 +87,7 @@ CHUNK = bytes(1 << 16)
 
 
 def flood(network: EmulatedNetwork, sender: str, receivers: Sequence[str]) -> list[float]:
-    """Mbit/s of wire bytes that arrive from a node that sends to these nodes as fast as it can."""
+    """Send from a node at the highest rate; return the Mbit/s of wire bytes that arrive at each receiver."""
     with ExitStack() as stack:
         sources, sinks = [], []
         for name in receivers:
@@ -106,8 +106,8 @@ def flood(network: EmulatedNetwork, sender: str, receivers: Sequence[str]) -> li
                 with suppress(BlockingIOError):
                     source.send(CHUNK)
             for sink in readable:
-                got = len(sink.recv(1 << 16))
-                counts[sink] += got if now - begin >= SETTLING_S else 0
+                size = len(sink.recv(1 << 16))
+                counts[sink] += size if now - begin >= SETTLING_S else 0
         return [count * WIRE / MBIT / (monotonic() - begin - SETTLING_S) for count in counts.values()]
 
 

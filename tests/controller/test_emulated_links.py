@@ -20,19 +20,19 @@ NODES = (1, 2, 3, 254)
 BROADCAST = b"\xff" * 6
 
 
-def wished(links: dict[str, Any]) -> tuple[Link, ...]:
-    """What a lab asks for whose hosts have these `millrace_links`."""
+def links_of(links: dict[str, Any]) -> tuple[Link, ...]:
+    """Return the links of an inventory whose hosts have these `millrace_links`."""
     document = Document("lab.yml", {host: {"millrace_links": entries} for host, entries in links.items()}, {})
     return requested_links(document.origin, list(links))
 
 
 def test_an_entry_for_one_host_goes_before_the_entry_for_all() -> None:
-    wishes: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "n1": [{"to": "*", "rate_mbit": 100}, {"to": "n3", "delay_ms": 2}],
         "n2": None,
         "n3": [{"to": "n1", "rate_mbit": 10, "delay_ms": 0.5}],
     }
-    assert wished(wishes) == (
+    assert links_of(entries) == (
         Link("n1", "n2", 100, 0),
         Link("n1", "n3", None, 2),
         Link("n3", "n1", 10, 0.5),
@@ -42,7 +42,9 @@ def test_an_entry_for_one_host_goes_before_the_entry_for_all() -> None:
 def test_delays_follow_a_formula_of_positions() -> None:
     every: list[dict[str, Any]] = [{"to": "*", "delay_ms": "0.2 * abs(i - j)"}]
     near = [{"to": "n1", "delay_ms": 7}, {"to": "*", "delay_ms": "max(0, j - i - 1) / 2"}]
-    assert [(link.sender, link.receiver, link.delay_ms) for link in wished({"n1": every, "n2": every, "n3": near})] == [
+    assert [
+        (link.sender, link.receiver, link.delay_ms) for link in links_of({"n1": every, "n2": every, "n3": near})
+    ] == [
         ("n1", "n2", pytest.approx(0.2)),
         ("n1", "n3", pytest.approx(0.4)),
         ("n2", "n1", pytest.approx(0.2)),
@@ -67,7 +69,7 @@ def test_delays_differ_within_a_rack_and_between_racks() -> None:
 
 
 def test_a_pair_that_is_neither_limited_nor_delayed_is_no_link() -> None:
-    assert wished({"n1": [{"to": "*", "rate_mbit": 100}, {"to": "n2"}], "n2": []}) == ()
+    assert links_of({"n1": [{"to": "*", "rate_mbit": 100}, {"to": "n2"}], "n2": []}) == ()
 
 
 @pytest.mark.parametrize(
@@ -91,15 +93,15 @@ def test_a_pair_that_is_neither_limited_nor_delayed_is_no_link() -> None:
         ({"to": "n2", "delay_ms": {"other": 1}}, "unknown key 'other'; did you mean 'other_rack'?"),
     ],
 )
-def test_a_wrong_entry_is_refused_with_its_host_and_what_would_be_right(entry: Any, message: str) -> None:
+def test_a_wrong_entry_is_refused_with_its_host_and_the_valid_choice(entry: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        wished({"n1": [entry], "n2": []})
+        links_of({"n1": [entry], "n2": []})
     assert message in str(caught.value)
 
 
 def test_a_pair_given_twice_is_refused() -> None:
     with pytest.raises(InputError, match=r"n1\.millrace_links\[1\]\.to: the link to 'n2' is given twice"):
-        wished({"n1": [{"to": "n2", "rate_mbit": 1}, {"to": "n2", "rate_mbit": 2}], "n2": []})
+        links_of({"n1": [{"to": "n2", "rate_mbit": 1}, {"to": "n2", "rate_mbit": 2}], "n2": []})
 
 
 def test_the_kernel_shapes_what_it_can_and_the_relay_the_rest() -> None:
@@ -111,10 +113,10 @@ def test_the_kernel_shapes_what_it_can_and_the_relay_the_rest() -> None:
 
 
 def test_the_kernel_is_not_probed_when_there_is_nothing_to_shape() -> None:
-    def ask() -> Kernel:
-        raise AssertionError("asked")
+    def probe() -> Kernel:
+        raise AssertionError("probed")
 
-    assert choose_shaping([], ask) == "none"
+    assert choose_shaping([], probe) == "none"
 
 
 def test_the_kernel_gets_a_class_a_queue_and_a_filter_for_every_link() -> None:
@@ -154,21 +156,21 @@ def mac(number: int) -> bytes:
 
 
 def plain(sender: int, receiver: int | None, data: int, tag: int = 0) -> bytes:
-    """A frame with `data` bytes behind its Ethernet header, of which the first four hold `tag`."""
+    """Return a frame with `data` bytes after its Ethernet header; the first four hold `tag`."""
     to = BROADCAST if receiver is None else mac(receiver)
     return bytes(HEADER) + to + mac(sender) + b"\x08\x00" + tag.to_bytes(4, "big") + bytes(data - 4)
 
 
 def large(data: int, segment: int, options: int) -> tuple[bytes, int]:
-    """A TCP packet left to the card, and the bytes of the frames that the card would make of it."""
+    """Return a TCP packet for segmentation by the card, and the total size of its segments."""
     headers = 14 + 20 + 20 + options
     tcp = bytearray(20 + options)
     tcp[12] = (len(tcp) // 4) << 4
     frame = mac(2) + mac(1) + b"\x08\x00" + bytes(20) + bytes(tcp) + bytes(data)
     # The length of the headers is a hint; here it is a wrong one.
-    before = struct.pack("<BBHHHH", 1, 1, len(frame), segment, 14 + 20, 16)
-    cut = [headers + min(segment, data - begin) for begin in range(0, data, segment)]
-    return before + frame, sum(cut)
+    virtio_header = struct.pack("<BBHHHH", 1, 1, len(frame), segment, 14 + 20, 16)
+    sizes = [headers + min(segment, data - begin) for begin in range(0, data, segment)]
+    return virtio_header + frame, sum(sizes)
 
 
 @given(
@@ -176,7 +178,7 @@ def large(data: int, segment: int, options: int) -> tuple[bytes, int]:
     st.integers(500, 1460),
     st.sampled_from([0, 12, 40]),
 )
-def test_a_packet_left_to_the_card_counts_as_the_frames_made_of_it(data: int, segment: int, options: int) -> None:
+def test_a_packet_for_segmentation_by_the_card_counts_as_its_segments(data: int, segment: int, options: int) -> None:
     frame, expected = large(data, segment, options)
     assert wire_bytes(frame) == expected
 
@@ -186,53 +188,53 @@ def test_a_plain_frame_counts_as_it_is() -> None:
 
 
 def test_a_free_link_delivers_after_the_frame_s_own_time_and_the_delay() -> None:
-    carrier = LinkModel(NODES, [LinkShape(1, 2, 1e-6, 1.0, 0.5)])
-    carrier.offer(1, plain(1, 2, 986), 10.0)
-    at = carrier.next_s()
+    model = LinkModel(NODES, [LinkShape(1, 2, 1e-6, 1.0, 0.5)])
+    model.offer(1, plain(1, 2, 986), 10.0)
+    at = model.next_s()
     assert at == pytest.approx(10.0 + 0.001 + 0.5)
-    assert list(carrier.due(at - 1e-9)) == []
-    assert [receiver for receiver, _ in carrier.due(at)] == [2]
-    assert carrier.next_s() is None
+    assert list(model.due(at - 1e-9)) == []
+    assert [receiver for receiver, _ in model.due(at)] == [2]
+    assert model.next_s() is None
 
 
 def test_pairs_without_a_link_and_other_directions_deliver_at_once() -> None:
-    carrier = LinkModel(NODES, [LinkShape(1, 2, 1e-3, 1.0, 5.0)])
+    model = LinkModel(NODES, [LinkShape(1, 2, 1e-3, 1.0, 5.0)])
     for sender, receiver in ((2, 1), (1, 254), (254, 2), (3, 1)):
-        carrier.offer(sender, plain(sender, receiver, 100), 1.0)
-    assert [receiver for receiver, _ in carrier.due(1.0)] == [1, 254, 2, 1]
+        model.offer(sender, plain(sender, receiver, 100), 1.0)
+    assert [receiver for receiver, _ in model.due(1.0)] == [1, 254, 2, 1]
 
 
-def test_a_frame_to_everybody_takes_every_link_of_its_sender() -> None:
-    carrier = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 2.0), LinkShape(1, 3, 0.0, 0.0, 1.0)])
-    carrier.offer(1, plain(1, None, 46), 0.0)
-    assert {receiver for receiver, _ in carrier.due(0.0)} == {254}
-    assert [receiver for receiver, _ in carrier.due(9.0)] == [3, 2]
+def test_a_broadcast_frame_takes_every_link_of_its_sender() -> None:
+    model = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 2.0), LinkShape(1, 3, 0.0, 0.0, 1.0)])
+    model.offer(1, plain(1, None, 46), 0.0)
+    assert {receiver for receiver, _ in model.due(0.0)} == {254}
+    assert [receiver for receiver, _ in model.due(9.0)] == [3, 2]
 
 
-def test_a_frame_to_nobody_and_a_torn_one_go_nowhere() -> None:
-    carrier = LinkModel(NODES, [])
-    carrier.offer(1, plain(1, 77, 46), 0.0)
-    carrier.offer(1, bytes(HEADER + 5), 0.0)
-    assert carrier.next_s() is None
+def test_frames_to_unknown_addresses_and_truncated_frames_are_not_delivered() -> None:
+    model = LinkModel(NODES, [])
+    model.offer(1, plain(1, 77, 46), 0.0)
+    model.offer(1, bytes(HEADER + 5), 0.0)
+    assert model.next_s() is None
 
 
-def test_a_full_memory_drops_and_takes_again_when_frames_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_are_dropped_only_while_the_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = plain(1, 2, 1000)
     monkeypatch.setattr(relay, "MOST_HELD", 2 * len(frame))
-    carrier = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 1.0)])
+    model = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 1.0)])
     for _ in range(3):
-        carrier.offer(1, frame, 0.0)
-    assert carrier.dropped == 1
-    assert len(list(carrier.due(1.0))) == 2
-    carrier.offer(1, frame, 1.0)
-    assert carrier.dropped == 1
+        model.offer(1, frame, 0.0)
+    assert model.dropped == 1
+    assert len(list(model.due(1.0))) == 2
+    model.offer(1, frame, 1.0)
+    assert model.dropped == 1
 
 
-def test_the_lag_of_late_deliveries_is_kept() -> None:
-    carrier = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 1.0)])
-    carrier.offer(1, plain(1, 2, 100), 0.0)
-    list(carrier.due(1.25))
-    assert carrier.latest_s == pytest.approx(0.25)
+def test_the_lag_of_late_deliveries_is_recorded() -> None:
+    model = LinkModel(NODES, [LinkShape(1, 2, 0.0, 0.0, 1.0)])
+    model.offer(1, plain(1, 2, 100), 0.0)
+    list(model.due(1.25))
+    assert model.latest_s == pytest.approx(0.25)
 
 
 shapes = st.builds(
@@ -248,31 +250,31 @@ arrivals = st.lists(st.tuples(st.floats(0, 0.05), st.integers(46, 1500)), min_si
 
 @given(shapes, arrivals)
 def test_a_link_keeps_its_order_rate_delay_and_queue(shape: LinkShape, arrivals: list[tuple[float, int]]) -> None:
-    carrier = LinkModel(NODES, [shape])
+    model = LinkModel(NODES, [shape])
     now = 100.0
-    came = []
+    offered = []
     for tag, (gap, data) in enumerate(arrivals):
         now += gap
-        came.append((now, 14 + data))
-        carrier.offer(1, plain(1, 2, data, tag), now)
-    left: list[tuple[int, float]] = []
-    while (at := carrier.next_s()) is not None:
-        left += [(int.from_bytes(frame[HEADER + 14 : HEADER + 18], "big"), at) for _, frame in carrier.due(at)]
+        offered.append((now, 14 + data))
+        model.offer(1, plain(1, 2, data, tag), now)
+    delivered: list[tuple[int, float]] = []
+    while (at := model.next_s()) is not None:
+        delivered += [(int.from_bytes(frame[HEADER + 14 : HEADER + 18], "big"), at) for _, frame in model.due(at)]
 
-    tags = [tag for tag, _ in left]
+    tags = [tag for tag, _ in delivered]
     assert tags == sorted(tags), "frames overtook each other"
-    assert len(left) + carrier.dropped == len(arrivals)
-    assert carrier.carried == len(left)
-    small = 1e-9
-    free = 0.0
-    for tag, at in left:
-        arrived, size = came[tag]
-        begin = max(arrived, free)
+    assert len(delivered) + model.dropped == len(arrivals)
+    assert model.carried == len(delivered)
+    tolerance = 1e-9
+    free_at = 0.0
+    for tag, at in delivered:
+        arrived, size = offered[tag]
+        begin = max(arrived, free_at)
         # Neither earlier than its rate allows, nor later than an idle link would be.
-        assert at == pytest.approx(begin + size * shape.s_per_byte + shape.delay_s, abs=small)
-        assert begin - arrived <= shape.queue_s + small
-        free = at - shape.delay_s
+        assert at == pytest.approx(begin + size * shape.s_per_byte + shape.delay_s, abs=tolerance)
+        assert begin - arrived <= shape.queue_s + tolerance
+        free_at = at - shape.delay_s
     for tag in set(range(len(arrivals))) - set(tags):
-        arrived = came[tag][0]
-        busy = max(at for other, at in left if other < tag) - shape.delay_s
-        assert busy - arrived > shape.queue_s - small, "dropped although it would not have waited too long"
+        arrived = offered[tag][0]
+        busy = max(at for other, at in delivered if other < tag) - shape.delay_s
+        assert busy - arrived > shape.queue_s - tolerance, "dropped although it would not have waited too long"

@@ -40,29 +40,29 @@ class Names:
         self.names.append(name)
 
 
-def left(plan: NetworkPlan) -> list[str]:
+def namespaces_of(plan: NetworkPlan) -> list[str]:
     return [path.name for path in NAMESPACES.glob(f"{plan.prefix}-*")]
 
 
-def brought_up(folder: Path, links: tuple[Link, ...]) -> Iterator[EmulatedNetwork]:
+def running_network(folder: Path, links: tuple[Link, ...]) -> Iterator[EmulatedNetwork]:
     ledger = Names()
     plan = NetworkPlan(new_prefix(), ("n1", "n2", "n3"), links)
     with EmulatedNetwork(plan, ledger, folder / "relay.log") as network:
-        assert set(left(plan)) == set(ledger.names)
+        assert set(namespaces_of(plan)) == set(ledger.names)
         yield network
-    assert left(plan) == []
+    assert namespaces_of(plan) == []
 
 
 @pytest.fixture(scope="module")
 def relayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedNetwork]:
-    """Three nodes whose links have rates and delays; by the relay, unless this kernel has netem."""
-    yield from brought_up(tmp_path_factory.mktemp("relayed"), DELAYED)
+    """Three nodes whose links have rates and delays, shaped by the relay unless this kernel has netem."""
+    yield from running_network(tmp_path_factory.mktemp("relayed"), DELAYED)
 
 
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedNetwork]:
     """Three nodes whose links have rates only."""
-    yield from brought_up(tmp_path_factory.mktemp("limited"), LIMITED)
+    yield from running_network(tmp_path_factory.mktemp("limited"), LIMITED)
 
 
 def connected(sender: Endpoint, receiver: Endpoint) -> tuple[socket.socket, socket.socket]:
@@ -76,22 +76,22 @@ def connected(sender: Endpoint, receiver: Endpoint) -> tuple[socket.socket, sock
 
 
 def transfer(sender: Endpoint, receiver: Endpoint, data: bytes) -> tuple[bytes, float]:
-    """What arrives of `data`, and the seconds from the first byte's start to the last one's arrival."""
+    """Send `data`; return the received bytes, and the seconds until the last one has arrived."""
     source, sink = connected(sender, receiver)
     with closing(source), closing(sink):
         begin = monotonic()
         thread = threading.Thread(target=source.sendall, args=(data,))
         thread.start()
-        got = bytearray()
-        while len(got) < len(data):
-            got += sink.recv(1 << 20)
+        received = bytearray()
+        while len(received) < len(data):
+            received += sink.recv(1 << 20)
         seconds = monotonic() - begin
         thread.join()
-    return bytes(got), seconds
+    return bytes(received), seconds
 
 
-def until_quiet(plan: NetworkPlan) -> list[Calibrated]:
-    """Calibrations within 3 % (rates) and 25 % (round trips), of three attempts; a busy host has none."""
+def accurate_calibrations(plan: NetworkPlan) -> list[Calibrated]:
+    """Return calibrations within 3 % (rates) and 25 % (round trips), in up to three attempts; skip on a busy host."""
     for _ in range(3):
         found = list(calibrate_links(plan))
         if all(abs(one.error) < (0.03 if one.what == "link" else 0.25) for one in found):
@@ -112,7 +112,7 @@ def test_all_nodes_and_the_controller_reach_each_other_from_their_own_addresses(
 
 @pytest.mark.parametrize("kind", ["relayed", "limited"])
 @pytest.mark.parametrize(("one", "other"), [("n1", "n2"), ("n2", "n1"), ("n1", "n3")])
-def test_what_is_sent_arrives_whole_and_not_before_its_time(
+def test_data_arrives_complete_and_not_before_its_time(
     kind: str, one: str, other: str, request: pytest.FixtureRequest
 ) -> None:
     network: EmulatedNetwork = request.getfixturevalue(kind)
@@ -122,13 +122,13 @@ def test_what_is_sent_arrives_whole_and_not_before_its_time(
     got, seconds = transfer(network.nodes[one], network.nodes[other], data)
     assert hashlib.sha256(got).digest() == hashlib.sha256(data).digest()
     rate = link.bytes_per_s or float("inf")
-    # htb lets 1 ms of its rate go at once, and as much again where its timer is late.
+    # htb allows a burst of 1 ms of its rate, and as much again where its timer is late.
     early = 0.0 if kind == "relayed" and not probe_kernel().netem else 2 * max(2 * FRAME / rate, 0.001)
     assert seconds > size * FRAME / 1448 / rate + link.delay_ms / 1000 - early
 
 
-def test_rates_and_round_trips_are_what_was_asked_for(relayed: EmulatedNetwork) -> None:
-    found = until_quiet(relayed.plan)
+def test_rates_and_round_trips_are_those_requested(relayed: EmulatedNetwork) -> None:
+    found = accurate_calibrations(relayed.plan)
     assert [(one.node, one.to, one.what, one.asked, one.unit) for one in found] == [
         ("n1", "n2", "link", 500, "Mbit/s"),
         ("n1", "n2", "rtt", 2.0, "ms"),
@@ -138,8 +138,8 @@ def test_rates_and_round_trips_are_what_was_asked_for(relayed: EmulatedNetwork) 
     assert all(one.got >= one.asked for one in found if one.what == "rtt")
 
 
-def test_rates_alone_are_what_was_asked_for(limited: EmulatedNetwork) -> None:
-    found = until_quiet(limited.plan)
+def test_rates_without_delays_are_those_requested(limited: EmulatedNetwork) -> None:
+    found = accurate_calibrations(limited.plan)
     assert [(one.node, one.to, one.what, one.asked) for one in found] == [
         ("n1", "n2", "link", 200),
         ("n2", "n1", "link", 20),
@@ -168,10 +168,10 @@ def test_the_relay_is_charged_to_the_controller_and_found_in_the_switch(relayed:
     assert Path(f"/proc/{relay.pid}/cgroup").read_text() == Path("/proc/self/cgroup").read_text()
 
 
-def test_a_relay_accounts_for_what_it_has_carried(tmp_path: Path) -> None:
+def test_a_relay_logs_its_frames_and_its_cpu_time(tmp_path: Path) -> None:
     if probe_kernel().netem:
         pytest.skip("this kernel needs no relay")
-    for network in brought_up(tmp_path, DELAYED):
+    for network in running_network(tmp_path, DELAYED):
         transfer(network.nodes["n1"], network.nodes["n2"], bytes(100_000))
     (line,) = (tmp_path / "relay.log").read_text().splitlines()
     account = json.loads(line)
@@ -191,24 +191,24 @@ def test_a_measurement_of_a_dead_link_names_both_ends(
         limited.mend("n2")
 
 
-def test_taking_down_ends_what_runs_in_the_namespaces_and_nothing_else(tmp_path: Path) -> None:
+def test_taking_down_ends_processes_in_the_namespaces_and_no_others(tmp_path: Path) -> None:
     plan = NetworkPlan(new_prefix(), ("n1",))
     network = EmulatedNetwork(plan, Names(), tmp_path / "relay.log")
     assert network.up() == "none"
-    stranger = subprocess.Popen(["sleep", "60"])
-    guest = subprocess.Popen(["nsenter", f"--net={network.nodes['n1'].path}", "sleep", "60"])
+    outsider = subprocess.Popen(["sleep", "60"])
+    member = subprocess.Popen(["nsenter", f"--net={network.nodes['n1'].path}", "sleep", "60"])
     try:
-        while not is_in(guest.pid, network.nodes["n1"]):
-            assert guest.poll() is None
+        while not is_in(member.pid, network.nodes["n1"]):
+            assert member.poll() is None
         network.down()
         network.down()
-        assert guest.wait(timeout=10) == -signal.SIGTERM
-        assert stranger.poll() is None
+        assert member.wait(timeout=10) == -signal.SIGTERM
+        assert outsider.poll() is None
     finally:
-        for child in (stranger, guest):
+        for child in (outsider, member):
             child.kill()
             child.wait()
-    assert left(plan) == []
+    assert namespaces_of(plan) == []
 
 
 def is_in(pid: int, end: Endpoint) -> bool:
@@ -216,25 +216,25 @@ def is_in(pid: int, end: Endpoint) -> bool:
 
 
 def test_a_network_that_is_up_is_not_touched_by_a_second_one_of_its_name(limited: EmulatedNetwork) -> None:
-    again = EmulatedNetwork(limited.plan, Names(), Path(os.devnull))
+    second = EmulatedNetwork(limited.plan, Names(), Path(os.devnull))
     with pytest.raises(RunError, match="exists already"):
-        again.up()
-    assert len(left(limited.plan)) == len(limited.plan.namespaces)
+        second.up()
+    assert len(namespaces_of(limited.plan)) == len(limited.plan.namespaces)
 
 
 def test_a_network_that_cannot_be_brought_up_leaves_nothing(tmp_path: Path) -> None:
-    class Spoiling(Names):
+    class ConflictingLedger(Names):
         def namespace(self, name: str) -> None:
             super().namespace(name)
             if name.endswith("-sw"):
                 subprocess.run(["ip", "netns", "add", name], check=True)
 
-    ledger = Spoiling()
+    ledger = ConflictingLedger()
     plan = NetworkPlan(new_prefix(), ("n1", "n2"), DELAYED[:2])
     with pytest.raises(RunError, match=f"ip netns add {plan.switch}: .*File exists"):
         EmulatedNetwork(plan, ledger, tmp_path / "relay.log").up()
     assert set(ledger.names) == set(plan.namespaces)
-    assert left(plan) == []
+    assert namespaces_of(plan) == []
 
 
 PROGRAM = """
@@ -270,48 +270,48 @@ def program(folder: Path, plan: NetworkPlan, mode: str, *before: str) -> subproc
     return subprocess.Popen([*before, *script], stdout=subprocess.PIPE, text=True)
 
 
-def test_the_host_s_own_interfaces_are_as_before_while_it_is_up_and_afterwards(tmp_path: Path) -> None:
+def test_interfaces_of_the_host_are_unchanged_while_a_network_is_up_and_afterwards(tmp_path: Path) -> None:
     plan = NetworkPlan(new_prefix(), ())
-    # A host of its own, so that nobody else can change its interfaces meanwhile.
+    # A separate network namespace, so that no other process can change its interfaces meanwhile.
     with program(tmp_path, plan, "through", "unshare", "--net") as child:
-        said, _ = child.communicate(timeout=60)
-    assert (said, child.returncode) == ("up\ndown\n", 0)
-    assert left(plan) == []
+        output, _ = child.communicate(timeout=60)
+    assert (output, child.returncode) == ("up\ndown\n", 0)
+    assert namespaces_of(plan) == []
 
 
-def test_what_a_killed_process_brought_up_is_taken_down_by_another(tmp_path: Path) -> None:
+def test_a_network_of_a_killed_process_is_taken_down_by_another(tmp_path: Path) -> None:
     plan = NetworkPlan(new_prefix(), ("n1", "n2"))
     try:
         with program(tmp_path, plan, "hold") as child:
             assert child.stdout is not None
             assert child.stdout.readline() == "up\n"
             child.kill()
-        # The relay ends with whoever started it.
+        # The relay ends with the process that started it.
         deadline = monotonic() + 10
         while members(plan.switch):
             assert monotonic() < deadline
-        assert set(left(plan)) == set(plan.namespaces)
+        assert set(namespaces_of(plan)) == set(plan.namespaces)
     finally:
         EmulatedNetwork(plan, Names(), tmp_path / "relay.log").down()
-    assert left(plan) == []
+    assert namespaces_of(plan) == []
 
 
-def here() -> Path:
+def current_namespace() -> Path:
     return Path("/proc/thread-self/ns/net").readlink()
 
 
 def test_a_thread_returns_from_a_namespace_also_after_an_error(limited: EmulatedNetwork) -> None:
-    before, found = here(), []
+    before, found = current_namespace(), []
 
-    def stumble() -> None:
+    def fail_inside() -> None:
         with inside(limited.nodes["n1"].path):
-            found.append(here())
+            found.append(current_namespace())
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        stumble()
+        fail_inside()
     assert found != [before]
-    assert here() == before
+    assert current_namespace() == before
 
 
 def test_a_namespace_that_is_not_there_is_named() -> None:

@@ -59,7 +59,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Description]:
-    """Two nodes that are up; afterwards nothing of them is left, and the host is as it was."""
+    """Two running nodes; afterwards nothing of them is left, and the host is unchanged."""
     before = host_state()
     running = start_cluster(write_hosts(tmp_path_factory.mktemp("emulated")))
     description = running.description
@@ -88,7 +88,7 @@ def test_a_node_has_its_own_name_address_processes_and_host_key(cluster: Descrip
     assert output_on(cluster, 1, "getent hosts n2").startswith("10.77.0.2")
 
 
-def test_what_a_node_writes_stays_in_it(cluster: Description) -> None:
+def test_files_and_users_of_a_node_are_visible_in_that_node_only(cluster: Description) -> None:
     output_on(
         cluster,
         1,
@@ -101,7 +101,7 @@ def test_what_a_node_writes_stays_in_it(cluster: Description) -> None:
     assert "tester" not in Path("/etc/passwd").read_text()
 
 
-def test_nothing_of_roots_on_the_host_lets_anybody_in_or_out(cluster: Description) -> None:
+def test_ssh_keys_of_the_host_are_not_in_its_nodes(cluster: Description) -> None:
     assert output_on(cluster, 1, "ls -A ~/.ssh") == "authorized_keys"
     assert len(output_on(cluster, 1, "cat ~/.ssh/authorized_keys").splitlines()) == 1
     hosts_key = Path("/etc/ssh/ssh_host_ed25519_key.pub")
@@ -109,9 +109,9 @@ def test_nothing_of_roots_on_the_host_lets_anybody_in_or_out(cluster: Descriptio
         assert hosts_key.read_text().split()[1] not in output_on(cluster, 1, "cat /etc/ssh/*.pub")
 
 
-def test_a_node_shows_the_machine_that_it_stands_for(cluster: Description) -> None:
-    seen = output_on(cluster, 1, "lscpu -p=cpu,socket; grep -c ^processor /proc/cpuinfo; grep MemTotal /proc/meminfo")
-    *table, processors, memory = [line for line in seen.splitlines() if not line.startswith("#")]
+def test_a_node_shows_the_hardware_of_its_machine(cluster: Description) -> None:
+    output = output_on(cluster, 1, "lscpu -p=cpu,socket; grep -c ^processor /proc/cpuinfo; grep MemTotal /proc/meminfo")
+    *table, processors, memory = [line for line in output.splitlines() if not line.startswith("#")]
     assert table == ["0,0", "1,0", "2,1", "3,1"]
     assert processors == "4"
     assert memory.split()[1] == str(256 * 1024)
@@ -136,10 +136,10 @@ def test_a_process_of_the_host_joins_the_network_and_the_group_of_a_node(cluster
             cluster.members[name].machine.cores,
             cluster.members[name].machine.memory_mb,
         )
-    seen = subprocess.run(
+    addresses = subprocess.run(
         nodes.controller.command(["ip", "-o", "-4", "addr"]), capture_output=True, text=True, check=True
     )
-    assert f"{nodes.controller.address}/24" in seen.stdout
+    assert f"{nodes.controller.address}/24" in addresses.stdout
 
 
 def test_cores_off_and_slower_clocks_shrink_the_quota_at_once(cluster: Description) -> None:
@@ -167,18 +167,18 @@ def test_cores_off_and_slower_clocks_shrink_the_quota_at_once(cluster: Descripti
 
 
 def test_a_node_sees_the_cpu_time_of_its_own_control_group_and_can_not_change_it(cluster: Description) -> None:
-    def seen(node: int) -> float:
-        shown = output_on(
+    def reported_cpu_s(node: int) -> float:
+        output = output_on(
             cluster, node, "cat /sys/fs/cgroup/cpuacct/cpuacct.usage /sys/fs/cgroup/cpu.stat 2>&- || true"
         )
-        return int(shown.split()[1]) / 1e6 if shown.startswith("usage_usec") else int(shown) / 1e9
+        return int(output.split()[1]) / 1e6 if output.startswith("usage_usec") else int(output) / 1e9
 
-    before = [seen(1), seen(2)]
+    before = [reported_cpu_s(1), reported_cpu_s(2)]
     output_on(cluster, 1, "timeout 5 sh -c 'while :; do :; done' || true")
     group = group_of(cluster, "n1")
-    low, high = group.cpu_seconds(), [seen(1), seen(2)]
+    low, high = group.cpu_seconds(), [reported_cpu_s(1), reported_cpu_s(2)]
     assert low <= high[0] <= group.cpu_seconds()
-    # The host was busy for all of that time; the other node did nothing but answer.
+    # n1 was busy for all of that time; n2 only replied.
     assert high[0] - before[0] > 4 * (high[1] - before[1]) > 0
     assert run_on(cluster, 1, "echo 0 > /sys/fs/cgroup/cpuacct/cpuacct.usage || rm /sys/fs/cgroup/cpu.stat").returncode
 
@@ -196,11 +196,12 @@ def test_invalid_values_are_restored_and_reported(cluster: Description) -> None:
 
 def test_joules_advance_with_time_and_never_fall(cluster: Description) -> None:
     zone = "/sys/class/powercap/intel-rapl:1/energy_uj"
-    first = int(output_on(cluster, 1, f"cat {zone}"))
-    assert wait_for(lambda: int(output_on(cluster, 1, f"cat {zone}")) > first)
+    readings = [int(output_on(cluster, 1, f"cat {zone}")) for _ in range(20)]
+    assert readings == sorted(readings)
+    assert wait_for(lambda: int(output_on(cluster, 1, f"cat {zone}")) > readings[-1])
 
 
-def test_quotas_and_limits_hold_and_come_off_while_a_node_is_provisioned(cluster: Description) -> None:
+def test_limits_hold_and_are_lifted_while_a_node_is_provisioned(cluster: Description) -> None:
     folder = Path(cluster.request.folder)
     ask(folder, "limit")
     assert group_of(cluster, "n1").memory_limit() == 256 << 20
@@ -213,7 +214,7 @@ def test_quotas_and_limits_hold_and_come_off_while_a_node_is_provisioned(cluster
 def test_all_nodes_get_their_cpu_share_at_the_same_time(cluster: Description) -> None:
     found = calibrate_cpu(cluster)
     assert [(one.node, round(one.asked, 6)) for one in found] == [("n1", 0.4), ("n2", 0.24)]
-    # It is a ceiling: however busy the host is, nobody gets more.
+    # The quota is an upper limit, however busy the host is.
     assert all(one.error < 0.05 for one in found)
     if shortfall_of(found, 0.9):
         pytest.skip("host busy")
@@ -236,14 +237,14 @@ def test_a_node_that_takes_more_memory_than_it_has_loses_that_process_only(clust
     assert output_on(cluster, 1, "python3 -c 'print(len(b\"1\" * (400 << 20)))'; echo ended by $?") == "ended by 137"
 
 
-def test_a_full_disk_is_the_nodes_own(cluster: Description) -> None:
+def test_a_full_disk_of_a_node_does_not_affect_other_nodes(cluster: Description) -> None:
     done = run_on(cluster, 2, "dd if=/dev/zero of=/var/filler bs=1M count=64")
     assert "No space left" in done.stderr
     output_on(cluster, 1, "dd if=/dev/zero of=/var/filler bs=1M count=8; rm /var/filler")
     output_on(cluster, 2, "rm /var/filler; echo room > /var/room")
 
 
-def test_an_ssh_server_that_is_killed_comes_back(cluster: Description) -> None:
+def test_an_ssh_server_that_is_killed_is_restarted(cluster: Description) -> None:
     run_on(cluster, 1, "kill -9 $(cat /proc/1/task/1/children | cut -d' ' -f1)")
     assert wait_for(lambda: run_on(cluster, 1, "true").returncode == 0)
 
@@ -251,10 +252,10 @@ def test_an_ssh_server_that_is_killed_comes_back(cluster: Description) -> None:
 def test_a_connection_that_is_kept_open_serves_no_node_of_another_cluster(cluster: Description, tmp_path: Path) -> None:
     other = start_cluster(load_hosts(write_inventory(tmp_path, MACHINES[1:])))
     try:
-        kept = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "root@10.77.0.1"]
+        options = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "root@10.77.0.1"]
         output_on(cluster, 1, "touch /run/first")
         for folder, status in ((cluster.request.folder, 0), (other.description.request.folder, 1)):
-            command = [f"{folder}/ssh", *kept, "test -e /run/first"]
+            command = [f"{folder}/ssh", *options, "test -e /run/first"]
             run = partial(subprocess.run, command, check=False, timeout=30, stderr=subprocess.DEVNULL)
             # On a busy host a connection may fail, with 255.
             assert wait_for(lambda run=run, status=status: run().returncode == status)
@@ -275,11 +276,11 @@ time.sleep(600)
 
 
 @contextmanager
-def brought_up(folder: Path, word: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """A process that has brought a cluster up, and the prefix of what it made."""
+def starting_process(folder: Path, mode: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """Process that has started a cluster, and the prefix of the cluster's names."""
     support = str(Path(__file__).parents[1] / "support")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([support, str(Path(__file__).parents[2])])}
-    command = [sys.executable, "-c", BRING_UP, str(folder), word]
+    command = [sys.executable, "-c", BRING_UP, str(folder), mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as starter:
         assert starter.stdout is not None
         try:
@@ -289,11 +290,9 @@ def brought_up(folder: Path, word: str) -> Iterator[tuple["subprocess.Popen[str]
 
 
 @pytest.mark.parametrize("victim", ["the starting process", "the daemon"])
-def test_a_kill_leaves_nothing_that_clean_does_not_find(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str
-) -> None:
+def test_a_kill_leaves_nothing_behind_after_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with brought_up(tmp_path, "stay" if victim == "the daemon" else "go") as (starter, prefix):
+    with starting_process(tmp_path, "stay" if victim == "the daemon" else "go") as (starter, prefix):
         description = description_in(tmp_path / "cluster")
         assert prefix, description is not None
         assert description is not None
@@ -322,15 +321,15 @@ def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
         start_cluster(load_hosts(tmp_path / "emulated.yml"))
     prefix, folder = cluster.description.network.prefix, tmp_path / "cluster"
     before = leftovers(prefix)
-    foreseen = clean_all(dry_run=True).done
+    planned = clean_all(dry_run=True).done
     assert leftovers(prefix) == before
     (folder / "relay.log").write_text("something to say")
     done = clean_all().done
     assert leftovers(prefix) == []
-    assert done == [*foreseen, f"log {folder}/daemon.log", f"log {folder}/relay.log"]
-    told = "\n".join(done)
+    assert done == [*planned, f"log {folder}/daemon.log", f"log {folder}/relay.log"]
+    report = "\n".join(done)
     for part in ("(node n1)", "control group", f"network namespace {prefix}-1", f"{folder} (up since"):
-        assert part in told
+        assert part in report
     assert not folder.exists()
     assert clean_all().done == []
     cluster.down()
@@ -340,21 +339,21 @@ def test_using_a_cluster_of_another_process_shows_its_origin(cluster: Descriptio
     lines: list[str] = []
     assert use_running(load_hosts(Path(cluster.request.folder).parent / "emulated.yml"), lines.append) == cluster
     assert lines == []
-    with brought_up(tmp_path, "go") as (starter, _):
+    with starting_process(tmp_path, "go") as (starter, _):
         found = use_running(load_hosts(tmp_path / "emulated.yml"), lines.append)
-        (told,) = lines
+        (message,) = lines
         starter.kill()
-    assert f"uses the emulated cluster in {tmp_path / 'cluster'} (up since 2" in told
-    assert f"brought up by process {starter.pid} from {Path(__file__).parents[2]})" in told
+    assert f"uses the emulated cluster in {tmp_path / 'cluster'} (up since 2" in message
+    assert f"brought up by process {starter.pid} from {Path(__file__).parents[2]})" in message
     assert found is not None
     assert wait_for(lambda: leftovers(found.network.prefix) == [])
 
 
-def test_a_cluster_of_another_version_is_not_brought_up_over(tmp_path: Path) -> None:
+def test_a_cluster_of_another_version_is_not_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     folder.mkdir()
-    me = identify(os.getpid())
-    (folder / "cluster.json").write_bytes(msgspec.json.encode({"daemon": me, "colour": "blue"}))
+    identity = identify(os.getpid())
+    (folder / "cluster.json").write_bytes(msgspec.json.encode({"daemon": identity, "colour": "blue"}))
     with pytest.raises(UnfitError, match=f"another version of Millrace .* process {os.getpid()} keeps"):
         start_cluster(load_hosts(write_inventory(tmp_path, MACHINES[1:])))
 
@@ -386,9 +385,9 @@ def test_a_wrong_machine_is_named_with_its_file_and_host(tmp_path: Path, change:
 def test_clean_leaves_a_cluster_with_a_running_playbook_alone(cluster: Description) -> None:
     hosts = load_hosts(Path(cluster.request.folder).parent / "emulated.yml")
     with cluster_for_playbook("verify", hosts, check=False, partial=False, progress=print):
-        (left,) = clean_all().running
-        assert left.startswith(f"the emulated cluster in {cluster.request.folder} (up since ")
-        assert f"this host is in use by pid {os.getpid()}" in left
+        (running,) = clean_all().running
+        assert running.startswith(f"the emulated cluster in {cluster.request.folder} (up since ")
+        assert f"this host is in use by pid {os.getpid()}" in running
         assert output_on(cluster, 1, "echo up") == "up"
         with (
             pytest.raises(UnfitError, match="in use by pid"),

@@ -1,4 +1,4 @@
-"""What keeps garbage collection short in observed runs."""
+"""Short garbage collection in observed runs: reports are not tracked, and settings of the interpreter are restored."""
 
 import gc
 import sys

@@ -19,7 +19,7 @@ from controller.nodes.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
 
 TIMEOUT_S = 60.0
-SOON_S = 5.0
+REPORT_S = 5.0
 """Timeouts allow for a machine five times slower; the report takes less than a second."""
 
 DEEP = "[" * 100_000
@@ -30,7 +30,7 @@ def hello(**facts: Any) -> str:
     return json.dumps({"type": "hello", "version": VERSION, "pid": 1, "python": "3", "facts": {"clock": None} | facts})
 
 
-GREETINGS = {
+HELLOS = {
     "nested facts": hello(cpu_model=[[[["x"]]]]),
     "facts without an end": hello()[:-3] + f', "a": {DEEP}',
     "numbers beyond 64 bits": hello(memory_bytes=int(HUGE)),
@@ -42,7 +42,7 @@ GREETINGS = {
     "only brackets": DEEP,
 }
 
-LATER = {
+LATER_REPORTS = {
     "nested without an end": '{"type": "vitals", "epoch": 1, "x": ' + DEEP,
     "nested where a number belongs": '{"type": "vitals", "epoch": 1, "cores": ' + DEEP,
     "an epoch of forty digits": f'{{"type": "vitals", "epoch": {HUGE}}}',
@@ -58,8 +58,8 @@ LATER = {
 }
 
 
-class Pretender(LoopbackTransport):
-    """Starts a program in place of an agent that writes these lines, the second one when it is asked for."""
+class HostileAgentTransport(LoopbackTransport):
+    """Transport that starts a program in place of an agent: it writes one line, and another one after a Mark."""
 
     def __init__(self, folder: Path, first: str, second: str = "") -> None:
         super().__init__(folder)
@@ -83,21 +83,21 @@ def run(step: Coroutine[Any, Any, None]) -> None:
 
 
 async def opened(
-    transport: LoopbackTransport, gone: "asyncio.Future[str]", hear: Any = lambda *_: None
+    transport: LoopbackTransport, gone: "asyncio.Future[str]", on_report: Any = lambda *_: None
 ) -> AgentChannel:
-    channel = AgentChannel("n1", transport, hear, lambda _node, reason: gone.set_result(reason))
+    channel = AgentChannel("n1", transport, on_report, lambda _node, reason: gone.set_result(reason))
     await channel.open("127.0.0.1", "test", lambda _pid: None)
     return channel
 
 
-@pytest.mark.parametrize("line", GREETINGS.values(), ids=GREETINGS.keys())
-def test_a_greeting_that_cannot_be_read_is_refused_with_the_node(
+@pytest.mark.parametrize("line", HELLOS.values(), ids=HELLOS.keys())
+def test_a_hello_that_cannot_be_read_is_refused_with_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     async def live() -> None:
-        channel = AgentChannel("n1", Pretender(tmp_path, line), lambda *_: None, lambda *_: None)
+        channel = AgentChannel("n1", HostileAgentTransport(tmp_path, line), lambda *_: None, lambda *_: None)
         try:
             with pytest.raises(RunError, match=f"the agent of n1: not a report of control protocol {VERSION}: "):
                 await channel.open("127.0.0.1", "test", lambda _pid: None)
@@ -107,20 +107,18 @@ def test_a_greeting_that_cannot_be_read_is_refused_with_the_node(
     run(live())
 
 
-@pytest.mark.parametrize("line", LATER.values(), ids=LATER.keys())
-def test_a_report_that_cannot_be_read_or_be_true_ends_its_agent_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
+@pytest.mark.parametrize("line", LATER_REPORTS.values(), ids=LATER_REPORTS.keys())
+def test_an_invalid_report_ends_its_agent_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     async def live() -> None:
         gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        channel = await opened(Pretender(tmp_path, hello(), line), gone)
+        channel = await opened(HostileAgentTransport(tmp_path, hello(), line), gone)
         try:
-            begun = time.monotonic()
+            begin_s = time.monotonic()
             await channel.send(protocol.Mark(epoch=1, kind="now"))
             reason = await gone
-            assert time.monotonic() - begun < SOON_S
+            assert time.monotonic() - begin_s < REPORT_S
             assert reason.startswith(("the agent of n1: not a report of", "the agent of n1: a pulse that answers no"))
             assert len(reason) < 1000
         finally:
@@ -132,12 +130,14 @@ def test_a_report_that_cannot_be_read_or_be_true_ends_its_agent_at_once(
 def test_an_agent_whose_report_crashes_the_handler_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    def hear(_node: str, _report: Report) -> None:
+    def on_report(_node: str, _report: Report) -> None:
         raise ZeroDivisionError("of somebody else")
 
     async def live() -> None:
         gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        channel = await opened(Pretender(tmp_path, hello(), '{"type": "finished", "epoch": 1}'), gone, hear)
+        channel = await opened(
+            HostileAgentTransport(tmp_path, hello(), '{"type": "finished", "epoch": 1}'), gone, on_report
+        )
         try:
             await channel.send(protocol.Mark(epoch=1, kind="now"))
             assert await gone == "the agent of n1: internal error: ZeroDivisionError: of somebody else"
@@ -158,12 +158,12 @@ ANYTHING = st.recursive(
 
 @st.composite
 def almost_reports(draw: st.DrawFn) -> bytes:
-    """A report with the right fields, whose values are anything."""
+    """Generate a report with the right fields and arbitrary values."""
     kind = draw(st.sampled_from(REPORTS))
-    said: dict[str, Any] = {"type": msgspec.inspect.type_info(kind).tag}
+    content: dict[str, Any] = {"type": msgspec.inspect.type_info(kind).tag}
     for entry in msgspec.structs.fields(kind):
-        said[entry.encode_name] = draw(st.sampled_from([0, 1, "x", {}, []]) | ANYTHING)
-    return json.dumps(said).encode()
+        content[entry.encode_name] = draw(st.sampled_from([0, 1, "x", {}, []]) | ANYTHING)
+    return json.dumps(content).encode()
 
 
 def numbers(value: Any) -> list[int]:
@@ -175,7 +175,7 @@ def numbers(value: Any) -> list[int]:
 
 
 @given(st.binary(max_size=50) | ANYTHING.map(lambda value: json.dumps(value).encode()) | almost_reports())
-def test_whatever_arrives_is_a_report_of_numbers_within_64_bits_or_an_error(line: bytes) -> None:
+def test_any_line_is_a_report_of_numbers_within_64_bits_or_an_error(line: bytes) -> None:
     try:
         report = protocol.decode_report(line)
     except RunError:

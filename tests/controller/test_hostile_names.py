@@ -43,9 +43,9 @@ FEW, MANY = 40, 10_000
 TABLES = {"counts": {"word": "str", "count": "int"}}
 EXECUTOR = "sink[0]"
 NODE, OTHER = "n2", "n1"
-"""Where it runs, and a node that gets its state after a recovery."""
+"""Node of the executor, and a node that gets its state in a recovery."""
 
-SPOILT = settings(deadline=None, suppress_health_check=list(HealthCheck))
+HOSTILE_INPUT = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class Loopback:
@@ -55,13 +55,13 @@ class Loopback:
         self.sandbox = SandboxFolder(folder)
         inside = self.sandbox.inside
         self.transports = {node: LoopbackTransport(inside / "nodes" / node) for node in (NODE, OTHER)}
-        self.copies = FolderReplicas(inside / "controller" / "copies", self.transports)
+        self.replicas = FolderReplicas(inside / "controller" / "copies", self.transports)
         self.answer = inside / "controller" / "answer"
         self.runner = asyncio.Runner()
-        self.lay()
+        self.reset_files()
 
-    def lay(self) -> None:
-        """Have the node's files, and links that lead outside, as they were."""
+    def reset_files(self) -> None:
+        """Restore the node's files, and links that lead outside."""
         nodes = self.sandbox.inside / "nodes"
         links = {nodes / OTHER / "link": self.sandbox.outside}
         for name in ("r/answer", "r/checkpoints/1", "r/traces", "r/profiles"):
@@ -77,7 +77,7 @@ class Loopback:
         write_rows(nodes / NODE / "r/answer/x.arrow", EXECUTOR, TABLES["counts"], [("a", 1)])
 
     def epoch_workers(self) -> EpochWorkers:
-        """Workers without reports so far, at barrier 1."""
+        """Return workers without reports, at barrier 1."""
 
         async def nothing(*_: object) -> None:
             """Do nothing."""
@@ -89,7 +89,7 @@ class Loopback:
             supply=nothing,
             place=nothing,  # type: ignore[arg-type]
             offset=lambda _: pytest.fail("no clocks here"),
-            replicas=self.copies,
+            replicas=self.replicas,
             note=lambda *_: None,
             tables=TABLES.keys(),
         )
@@ -99,13 +99,13 @@ class Loopback:
 
     async def store(self, executor: str, file: str, table: str, part: str, nbytes: int = 5) -> bool:
         """Store a checkpoint with this report and recover from it elsewhere; return whether it was accepted."""
-        workers, store, answers = self.epoch_workers(), CheckpointStore(self.copies), {table: (part,)}
-        said = Stored(epoch=1, slot=0, barrier=1, executor=executor, file=file, nbytes=nbytes, answers=answers)
+        workers, store, answers = self.epoch_workers(), CheckpointStore(self.replicas), {table: (part,)}
+        report = Stored(epoch=1, slot=0, barrier=1, executor=executor, file=file, nbytes=nbytes, answers=answers)
         try:
-            workers.handle_report(NODE, said)
+            workers.handle_report(NODE, report)
             await store.store(1, workers.snapshots.stored, {})
             await store.distribute({executor: PLACES["src[0]"]}, {})
-            collect_answer([(p.table, self.copies.path(p.name)) for p in store.parts], self.answer, TABLES)
+            collect_answer([(p.table, self.replicas.path(p.name)) for p in store.parts], self.answer, TABLES)
         except RunError:
             return False
         return True
@@ -115,14 +115,14 @@ class Loopback:
         workers = self.epoch_workers()
         try:
             workers.handle_report(NODE, Drained(epoch=1, slot=0, answers={table: (part,)}))
-            parts = await CheckpointStore(self.copies).copy_rest(1, workers.drained)
-            collect_answer([(p.table, self.copies.path(p.name)) for p in parts], self.answer, TABLES)
+            parts = await CheckpointStore(self.replicas).copy_rest(1, workers.drained)
+            collect_answer([(p.table, self.replicas.path(p.name)) for p in parts], self.answer, TABLES)
         except RunError:
             return False
         return True
 
     async def attack(self, name: str) -> None:
-        """Everything that a node can name is called that, alone and together."""
+        """Use the name for everything that a node can name, one by one and all together."""
         file, part = f"r/checkpoints/1/{EXECUTOR}", "r/answer/x.arrow"
         for given_names in (
             (name, file, "counts", part),
@@ -134,13 +134,13 @@ class Loopback:
         ):
             await self.store(*given_names)
             await self.drain(*given_names[2:])
-        # What is behind the reports' checks holds, too.
+        # Functions behind the checks of reports must not lead outside either.
         controller = self.sandbox.inside / "controller"
         for node, transport in self.transports.items():
             for step in (
-                self.copies.replicate(node, name, "checkpoints/1/x"),
-                self.copies.replicate(NODE, file, name),
-                self.copies.restore(f"checkpoints/1/{EXECUTOR}", node, name),
+                self.replicas.replicate(node, name, "checkpoints/1/x"),
+                self.replicas.replicate(NODE, file, name),
+                self.replicas.restore(f"checkpoints/1/{EXECUTOR}", node, name),
                 transport.fetch(name, "*"),
                 collect_profiles({node: transport}, "r", {node: [Profile(0, name)]}, controller / "profiles"),
             ):
@@ -150,9 +150,9 @@ class Loopback:
 
 @pytest.fixture
 def loopback(tmp_path: Path) -> Iterator[Loopback]:
-    made = Loopback(tmp_path / "sandbox")
-    with made.runner:
-        yield made
+    nodes = Loopback(tmp_path / "sandbox")
+    with nodes.runner:
+        yield nodes
 
 
 def test_valid_names_are_accepted(loopback: Loopback) -> None:
@@ -187,7 +187,7 @@ def test_a_wrong_name_is_refused_with_what_was_expected(
     loopback: Loopback, executor: str, file: str, table: str, part: str, complaint: str
 ) -> None:
     here = f"r/checkpoints/1/{EXECUTOR}"
-    said = Stored(
+    report = Stored(
         epoch=1,
         slot=0,
         barrier=1,
@@ -197,10 +197,10 @@ def test_a_wrong_name_is_refused_with_what_was_expected(
         answers={table: (part,)},
     )
     with pytest.raises(RunError, match=complaint):
-        loopback.epoch_workers().handle_report(NODE, said)
+        loopback.epoch_workers().handle_report(NODE, report)
 
 
-def test_links_and_what_is_no_file_are_not_collected(loopback: Loopback, tmp_path: Path) -> None:
+def test_links_and_folders_are_not_collected(loopback: Loopback, tmp_path: Path) -> None:
     secret = loopback.sandbox.outside / "secret.log"
     secret.write_text("secret")
     logs = loopback.sandbox.inside / "nodes" / NODE / "logs"
@@ -228,7 +228,7 @@ def test_an_answer_of_other_columns_or_none_at_all_is_refused(loopback: Loopback
             collect_answer([("counts", folder / f"{name}.arrow")], loopback.answer, TABLES)
 
 
-def test_rows_that_point_outside_their_buffers_are_refused_before_anybody_reads_them(tmp_path: Path) -> None:
+def test_rows_that_point_outside_their_buffers_are_refused_before_they_are_read(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     write_rows(path, EXECUTOR, TABLES["counts"], Columns.of_rows(TABLES["counts"], [("a" * 12345, 1)]))
     length, beyond = (12345).to_bytes(4, "little"), (10**9).to_bytes(4, "little")
@@ -238,12 +238,12 @@ def test_rows_that_point_outside_their_buffers_are_refused_before_anybody_reads_
 
 
 def attack_loopback(loopback: Loopback, drawn: str) -> None:
-    loopback.lay()
+    loopback.reset_files()
     loopback.runner.run(loopback.attack(loopback.sandbox.name(drawn)))
     loopback.sandbox.check()
 
 
-@settings(SPOILT, max_examples=FEW)
+@settings(HOSTILE_INPUT, max_examples=FEW)
 @given(drawn=NAMES)
 def test_no_name_in_a_report_leads_outside(loopback: Loopback, drawn: str) -> None:
     attack_loopback(loopback, drawn)
@@ -251,7 +251,7 @@ def test_no_name_in_a_report_leads_outside(loopback: Loopback, drawn: str) -> No
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@settings(SPOILT, max_examples=MANY)
+@settings(HOSTILE_INPUT, max_examples=MANY)
 @given(drawn=NAMES)
 def test_none_of_ten_thousand_names_in_reports_leads_outside(loopback: Loopback, drawn: str) -> None:
     attack_loopback(loopback, drawn)
@@ -313,7 +313,7 @@ class Ssh:
         self._lab.__exit__(None, None, None)
 
     def attack(self, drawn: str) -> None:
-        """Fetch a file that the node calls that."""
+        """Fetch a file to which the node gives this name."""
         sandbox = SandboxFolder(self.folder / "made" / "sandbox")
         transport = SshTransport(self._lease, RemoteFiles(self._lease), "run", sandbox.inside)
 
@@ -329,12 +329,12 @@ class Ssh:
 
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ssh]:
-    with Ssh(tmp_path_factory.mktemp("ssh")) as made:
-        yield made
+    with Ssh(tmp_path_factory.mktemp("ssh")) as node:
+        yield node
 
 
 @pytest.mark.sshd
-@settings(SPOILT, max_examples=FEW)
+@settings(HOSTILE_INPUT, max_examples=FEW)
 @given(drawn=NAMES)
 def test_no_name_of_a_file_behind_ssh_leads_outside(ssh: Ssh, drawn: str) -> None:
     ssh.attack(drawn)
@@ -343,7 +343,7 @@ def test_no_name_of_a_file_behind_ssh_leads_outside(ssh: Ssh, drawn: str) -> Non
 @pytest.mark.sshd
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@settings(SPOILT, max_examples=MANY)
+@settings(HOSTILE_INPUT, max_examples=MANY)
 @given(drawn=NAMES)
 def test_none_of_ten_thousand_names_behind_ssh_leads_outside(ssh: Ssh, drawn: str) -> None:
     ssh.attack(drawn)
@@ -355,13 +355,13 @@ def test_a_valid_name_over_ssh_is_fetched_and_a_hostile_one_is_reported_with_its
     assert ssh.fetched == [b"of a node"]
 
     async def fetch() -> None:
-        await RemoteFiles(ssh._lease).fetch("run", "../x", ssh.folder / "told")
+        await RemoteFiles(ssh._lease).fetch("run", "../x", ssh.folder / "fetched")
 
     with pytest.raises(RunError, match=r"node n1: a file in run: '../x' is no file name: printable, no '/', no"):
         ssh._runner.run(fetch())
 
 
-HOLLOW = {
+INVALID_REPLIES = {
     "nested without an end": '{"x": ' + "[" * 100_000,
     "no files": "{}",
     "files that are numbers": '{"files": 1}',
@@ -374,16 +374,16 @@ HOLLOW = {
 
 
 @pytest.mark.sshd
-@pytest.mark.parametrize("answer", HOLLOW.values(), ids=HOLLOW.keys())
+@pytest.mark.parametrize("answer", INVALID_REPLIES.values(), ids=INVALID_REPLIES.keys())
 def test_an_invalid_reply_of_a_lease_daemon_is_reported_with_its_node(ssh: Ssh, tmp_path: Path, answer: str) -> None:
-    lies = ssh.folder / "lab/answer"
-    lies.write_bytes(answer.encode(errors="surrogateescape") + b"\n")
+    reply_file = ssh.folder / "lab/answer"
+    reply_file.write_bytes(answer.encode(errors="surrogateescape") + b"\n")
 
     async def fetch() -> None:
-        await RemoteFiles(ssh._lease).fetch("run", "*", tmp_path / "told")
+        await RemoteFiles(ssh._lease).fetch("run", "*", tmp_path / "fetched")
 
     try:
         with pytest.raises(RunError, match="node n1: "):
             ssh._runner.run(asyncio.wait_for(fetch(), 60))
     finally:
-        lies.unlink()
+        reply_file.unlink()

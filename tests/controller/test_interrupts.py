@@ -1,4 +1,4 @@
-"""Interruptions: signals that come while others are handled; clean-up that is cancelled goes on to its end first."""
+"""Interruptions: signals that arrive while others are handled; cancelled clean-up is completed first."""
 
 import asyncio
 import subprocess
@@ -35,14 +35,14 @@ print(interrupted)
 """
 
 
-def test_signals_that_come_together_interrupt_once_and_python_complains_of_none() -> None:
-    found = subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True, timeout=60)
-    assert int(found.stdout) >= 20
-    assert found.stderr == ""
+def test_signals_that_arrive_together_interrupt_once_and_python_reports_no_error() -> None:
+    completed = subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True, timeout=60)
+    assert int(completed.stdout) >= 20
+    assert completed.stderr == ""
 
 
 def test_a_step_that_is_cancelled_again_and_again_ends_before_the_cancellation() -> None:
-    async def play() -> list[str]:
+    async def run() -> list[str]:
         done: list[str] = []
 
         async def step() -> None:
@@ -57,10 +57,10 @@ def test_a_step_that_is_cancelled_again_and_again_ends_before_the_cancellation()
             await task
         return done
 
-    assert asyncio.run(play()) == ["step"]
+    assert asyncio.run(run()) == ["step"]
 
 
-def test_a_step_gives_its_result_or_its_error() -> None:
+def test_a_step_returns_its_result_or_raises_its_error() -> None:
     async def fail() -> None:
         raise ValueError("no")
 
@@ -73,8 +73,8 @@ def test_a_step_gives_its_result_or_its_error() -> None:
 
 
 @pytest.mark.loopback
-def test_agents_that_are_being_closed_have_ended_when_the_cancellation_is_raised(tmp_path: Path) -> None:
-    async def play() -> None:
+def test_agents_have_ended_when_the_cancellation_of_their_closing_is_raised(tmp_path: Path) -> None:
+    async def run() -> None:
         pids: list[int] = []
         members = {name: Member("127.0.0.2", LoopbackTransport(tmp_path / name)) for name in ("n1", "n2")}
         agents = Agents(members, "campaign", lambda _, pid: pids.append(pid))
@@ -88,4 +88,4 @@ def test_agents_that_are_being_closed_have_ended_when_the_cancellation_is_raised
         assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    asyncio.run(play())
+    asyncio.run(run())

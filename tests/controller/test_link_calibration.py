@@ -1,4 +1,4 @@
-"""Links of an emulated cluster that are measured at the same time."""
+"""Calibration of the links of an emulated cluster, several at the same time."""
 
 from itertools import permutations
 from pathlib import Path
@@ -17,7 +17,7 @@ RATES = st.sampled_from([1.0, 10.0, 100.0, 499.0, 1000.0])
 
 
 @given(st.dictionaries(st.sampled_from(list(permutations("abcdefg", 2))), RATES))
-def test_links_that_are_measured_together_share_no_node_and_leave_the_host_idle_enough(
+def test_links_that_are_measured_together_share_no_node_and_do_not_overload_the_host(
     rates: dict[tuple[str, str], float],
 ) -> None:
     links = [Link(*ends, rate) for ends, rate in rates.items()]
@@ -36,13 +36,13 @@ def test_a_mesh_of_equal_links_takes_twice_as_many_sets_as_a_node_has_links() ->
 
 @pytest.mark.root
 @pytest.mark.timeout(120)
-def test_links_that_are_measured_together_have_the_rates_that_were_asked_for(tmp_path: Path) -> None:
-    asked = {ends: 50.0 + 10 * at for at, ends in enumerate(permutations(NODES, 2))}
-    plan = NetworkPlan(new_prefix(), NODES, tuple(Link(*ends, rate) for ends, rate in asked.items()))
+def test_links_that_are_measured_together_have_the_requested_rates(tmp_path: Path) -> None:
+    requested = {ends: 50.0 + 10 * at for at, ends in enumerate(permutations(NODES, 2))}
+    plan = NetworkPlan(new_prefix(), NODES, tuple(Link(*ends, rate) for ends, rate in requested.items()))
     with EmulatedNetwork(plan, NoLedger(), tmp_path / "relay.log"):
         found = list(calibrate_links(plan))
-    assert {(row.node, row.to): row.asked for row in found} == asked
-    assert [(row.node, row.to) for row in found] == list(asked)
+    assert {(row.node, row.to): row.asked for row in found} == requested
+    assert [(row.node, row.to) for row in found] == list(requested)
     # A busy host may be slower than the limit, never faster.
     assert all(row.got < 1.05 * row.asked for row in found), found
     if not all(row.got > 0.95 * row.asked for row in found):

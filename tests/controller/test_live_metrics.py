@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agents.protocol import Progress, Sent, Slot, Vitals, Work
 from controller.coordinator.live_metrics import SILENT_S, ExecutorFlow, HopFlow, LiveMetrics, NodeFlow, Sample
 
-HERE, BESIDE, THERE = Slot("n1", 0), Slot("n1", 1), Slot("n2", 0)
+HERE, THERE = Slot("n1", 0), Slot("n2", 0)
 S = 10**9
 
 
@@ -49,7 +49,7 @@ def test_rates_are_those_of_the_last_second_of_the_workers_own_clock() -> None:
     assert flow.sample(100).tuples_per_s == 10
 
 
-def test_a_report_soon_after_another_does_not_make_rates_of_its_own() -> None:
+def test_rates_are_not_computed_from_two_reports_in_quick_succession() -> None:
     flow = LiveMetrics()
     for at_s, count in ((10, 0), (11, 100), (11.01, 100)):
         flow.record("n1", report(at_s, {"a[0]": bolt(count)}), 0)
@@ -105,7 +105,7 @@ def test_traffic_is_added_up_over_the_workers_of_a_node() -> None:
     for at_s, part in ((10, 0), (12, 1)):
         near = Sent("intra_worker", "n1", 20 * part, None)
         flow.record("n1", report(at_s, sent=(Sent("inter_node", "n2", 100 * part, 4000 * part), near)), 0)
-        # This one has not sent anything before.
+        # The second worker has sent nothing before.
         flow.record("n1", report(at_s, slot=1, sent=(Sent("inter_node", "n2", 50, 600),) * part), 0)
     assert flow.document(0).traffic == (
         HopFlow(hop="inter_node", source="n1", target="n2", tuples_per_s=75.0, bytes_per_s=2300.0),

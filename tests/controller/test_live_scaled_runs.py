@@ -1,4 +1,4 @@
-"""Runs in which components are scaled while the topology runs: one barrier, together or not at all."""
+"""Live scaling of components: at one barrier, completely or not at all."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -28,7 +28,7 @@ NEW = Slot("n1", 3)
 def scale(
     *sizes: int, seconds: float = 14, during: Callable[[FakeNodes], Coroutine[Any, Any, None]] | None = None
 ) -> FakeNodes:
-    """A run in which `mid` gets these numbers of executors, three seconds apart."""
+    """Run in which `mid` gets these numbers of executors, three seconds apart."""
     events = tuple(ScaleComponents(AT_S * at, ("mid",), size) for at, size in enumerate(sizes, 1))
     return run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=events)), seconds, during)
 
@@ -37,8 +37,8 @@ def places(nodes: FakeNodes) -> dict[str, Slot]:
     return dict(nodes.coordinator._epoch_workers.places)
 
 
-def prepared(nodes: FakeNodes) -> list[RunSpec]:
-    """The specifications behind the barriers of scalings."""
+def scaled_specs(nodes: FakeNodes) -> list[RunSpec]:
+    """Return the run specifications after the barriers of scalings."""
     return [message.scaled for message in nodes.messages(Prepare, "n1") if message.scaled is not None]
 
 
@@ -46,7 +46,7 @@ def test_a_component_gets_more_executors_and_then_fewer_in_one_epoch() -> None:
     nodes = scale(3, 2)
     assert nodes.epoch == 1
     assert places(nodes) == {"src[0]": PLACES["src[0]"], "mid[0]": MID, "mid[1]": NEW, "sink[0]": SINK}
-    more, fewer = prepared(nodes)
+    more, fewer = scaled_specs(nodes)
     # All executors of the component are new ones; the others keep their numbers.
     assert (more.numbers, fewer.numbers) == ((0, 3, 4, 5, 2), (0, 6, 7, 2))
     larger, smaller = nodes.coordinator.event_log.scalings
@@ -82,14 +82,14 @@ def test_a_checkpoint_follows_a_scaling_and_the_one_before_is_divided_until_then
 
 
 @pytest.mark.parametrize("step", [Precopy, Prepare, Cut])
-def test_a_scaling_that_a_failure_breaks_is_made_in_the_end(step: type) -> None:
+def test_a_scaling_that_is_interrupted_by_a_failure_is_completed_later(step: type) -> None:
     async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(AT_S - 0.5)
         nodes.unanswered.add(step)
         while not [message for message in nodes.messages(Precopy) if message.scaled is not None]:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.2)
-        assert bool(prepared(nodes)) == (step is not Precopy)
+        assert bool(scaled_specs(nodes)) == (step is not Precopy)
         nodes.kill_worker(MID)
         nodes.unanswered.clear()
 
@@ -106,7 +106,7 @@ def test_copies_get_more_time_for_more_state() -> None:
 
     async def watch(nodes: FakeNodes) -> None:
         nodes.unanswered.add(Precopy)
-        while not prepared(nodes):
+        while not scaled_specs(nodes):
             await asyncio.sleep(0.05)
             for kind in (Precopy, Prepare):
                 if any(message.scaled is not None for message in nodes.messages(kind)):

@@ -1,4 +1,4 @@
-"""What online schedulers observe: rates and loads of windows, from totals of which any may be lost."""
+"""Observations for online schedulers: rates and loads of windows, from totals in reports, any of which may be lost."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ def rates(observation: Observation) -> dict[tuple[str, str], float]:
 
 
 def one_pair(rhythm: Rhythm, totals: Sequence[int | None]) -> Observation:
-    """The window after these totals of s[0] -> b[0], one per second; None: the report was lost."""
+    """Return the observation after these totals of s[0] -> b[0], one per second; None is a lost report."""
     run = ScriptedReports(rates={})
     monitor = started(run, rhythm, settle_s=0)
     for at, total in enumerate(totals):
@@ -81,13 +81,13 @@ def test_a_full_window_has_the_rates_loads_and_power_of_the_run() -> None:
     assert found.nodes["n3"].load is None
     monitor.answered("n1", run.at_s)
     assert observe(monitor, run.at_s).nodes["n1"].heartbeats == 1.0
-    # The power of n3 is not known, and so is that of all nodes.
+    # The power of n3 is unknown, and therefore that of all nodes.
     assert found.measured == KeyFigures(cut=pytest.approx(310), load=pytest.approx(0.145), watts=None)
     nodes = found.nodes | {"n3": replace(found.nodes["n3"], watts=5.0)}  # type: ignore[operator]
     assert replace(found, nodes=nodes).measured.watts == pytest.approx(65)
 
 
-def test_the_transport_of_a_worker_goes_to_those_who_send_to_others() -> None:
+def test_the_transport_of_a_worker_is_charged_to_executors_with_traffic_between_workers() -> None:
     run = ScriptedReports(rates={("s[0]", "b[0]"): 30.0, ("s[0]", "b[1]"): 10.0}, transport=8.0)
     monitor = started(run)
     pass_time(monitor, run, 8)
@@ -103,12 +103,12 @@ def test_the_transport_of_a_worker_goes_to_those_who_send_to_others() -> None:
 def test_a_window_is_not_complete_before_it_is_full() -> None:
     run = ScriptedReports()
     monitor = started(run)
-    seen = []
+    complete = []
     for _ in range(8):
         pass_time(monitor, run, 1)
-        seen.append(observe(monitor, run.at_s).complete)
+        complete.append(observe(monitor, run.at_s).complete)
     # Settled at 2 s, and five samples later.
-    assert seen == [False] * 6 + [True] * 2
+    assert complete == [False] * 6 + [True] * 2
 
 
 @given(
@@ -116,15 +116,15 @@ def test_a_window_is_not_complete_before_it_is_full() -> None:
     kind=st.sampled_from(["mean", "trimmed", "ewma"]),
     jitter=st.lists(st.floats(0, 0.2), min_size=22, max_size=22),
 )
-def test_constant_rates_come_out_whatever_reports_are_lost(
+def test_constant_rates_are_observed_exactly_although_reports_are_lost(
     lost: list[list[bool]], kind: Any, jitter: list[float]
 ) -> None:
     run = ScriptedReports(rates={pair: 1e6 * rate for pair, rate in SKEWED_RATES.items()})
     monitor = started(run, Rhythm(window_s=1 if kind == "ewma" else 5, sample_s=1, average=kind))
-    kept = [[False] * 4, *lost, [False] * 4]
-    for number, gone in enumerate(kept):
+    losses = [[False] * 4, *lost, [False] * 4]
+    for number, flags in enumerate(losses):
         run.advance(max(0.5, number + 3 + jitter[number] - run.at_s))
-        for (node, report), is_lost in zip(run.reports(), gone, strict=True):
+        for (node, report), is_lost in zip(run.reports(), flags, strict=True):
             if not is_lost:
                 monitor.record(node, report, run.at_s)
     found = observe(monitor, run.at_s)
@@ -162,9 +162,9 @@ def test_loads_and_base_add_up_to_the_cpu_of_the_node(
         used = [e.load for e in found.executors.values() if e.node == node.id]
         if used:
             cores = run.vitals(node.id).cores or 0.0
-            seen = found.nodes[node.id]
-            assert seen.load == pytest.approx(min(2.0, cores * 100 / node.cpu_points))
-            assert (seen.base or 0.0) + sum(used) / node.cpu_points == pytest.approx(seen.load, abs=1e-9)
+            observed = found.nodes[node.id]
+            assert observed.load == pytest.approx(min(2.0, cores * 100 / node.cpu_points))
+            assert (observed.base or 0.0) + sum(used) / node.cpu_points == pytest.approx(observed.load, abs=1e-9)
 
 
 @given(change_at=st.integers(9, 30), asked_after=st.integers(0, 14), kind=st.sampled_from(["mean", "trimmed", "ewma"]))
@@ -225,7 +225,7 @@ def test_nothing_is_measured_while_a_change_settles(change: Callable[[Monitor, f
     assert rates(found) == pytest.approx(SKEWED_RATES)
 
 
-def test_what_a_moved_sender_sends_is_counted_where_it_is() -> None:
+def test_traffic_of_a_moved_sender_is_counted_in_its_new_slot() -> None:
     run = ScriptedReports()
     monitor = started(run)
     pass_time(monitor, run, 10)
@@ -294,13 +294,13 @@ def test_changes_are_listed_until_the_scheduler_was_asked_with_a_full_window() -
     monitor.available("n3", False)
     monitor.changed(run.at_s, "node_down", "n3")
     assert monitor.version == version + 2
-    seen = []
+    listed = []
     for _ in range(11):
         pass_time(monitor, run, 1)
         found = observe(monitor, run.at_s)
         assert not found.nodes["n3"].available
-        seen.append((found.complete, found.changes == (Change.of(8.0, "node_down", "n3"),)))
-    assert seen == [(False, True)] * 6 + [(True, True)] * 3 + [(True, False)] * 2
+        listed.append((found.complete, found.changes == (Change.of(8.0, "node_down", "n3"),)))
+    assert listed == [(False, True)] * 6 + [(True, True)] * 3 + [(True, False)] * 2
 
 
 def test_history_has_the_last_64_revisions() -> None:
@@ -349,7 +349,7 @@ def test_many_pairs_make_samples_longer() -> None:
     assert (found.complete, found.samples, found.sample_s) == (True, 3, 2.0)
 
 
-def test_without_meter_clock_or_schedule_these_are_unknown() -> None:
+def test_figures_without_a_source_are_unknown() -> None:
     run = ScriptedReports(watts=None)
     monitor = started(run)
     monitor.stored("b[0]", 77)

@@ -1,4 +1,4 @@
-"""A checkpoint of n executors is restored by n', with the same answer; what cannot be divided is refused."""
+"""Checkpoints restored by other numbers of executors: the answer stays the same, indivisible state is refused."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -99,12 +99,12 @@ def test_word_counts_are_right_with_four_then_five_then_three_executors(tmp_path
 
 
 @pytest.mark.parametrize("name", sorted(ELASTIC))
-def test_the_answer_is_right_whatever_the_numbers_of_executors_become(tmp_path: Path, name: str) -> None:
-    made, components = ELASTIC[name]
+def test_the_answer_is_right_after_any_changes_of_the_numbers_of_executors(tmp_path: Path, name: str) -> None:
+    make_workload, components = ELASTIC[name]
     for seed in range(2):
         random = Random(seed)  # noqa: S311 - repeatable
         epochs = [{component: random.randint(1, 5) for component in components} for _ in range(3)]
-        run = RescaledEpochs(made(tmp_path), tmp_path / "inputs", seed)
+        run = RescaledEpochs(make_workload(tmp_path), tmp_path / "inputs", seed)
         verdict = run.run_epochs([{}, *epochs])
         assert verdict.passed, (epochs, verdict.message)
         assert verdict.checked > 0
@@ -140,7 +140,7 @@ RATES: list[Mapping[str, Any]] = [
 
 
 def rescaled_sources(folder: Path, name: str, seed: int) -> None:
-    made, components = ELASTIC[name]
+    make_workload, components = ELASTIC[name]
     folder.mkdir(exist_ok=True)
     random = Random(seed)  # noqa: S311 - repeatable
     rate = RATES[seed % (4 if name in ("top-n", "taxi", "taxi-profit", "smart-home") else 3)]
@@ -148,7 +148,7 @@ def rescaled_sources(folder: Path, name: str, seed: int) -> None:
         {SPOUTS[name]: size, **{each: random.randint(1, 3) for each in components if random.random() < 0.3}}
         for size in random.sample([1, 3, 4, 5], 3)
     ]
-    run = RescaledEpochs(made(folder), folder / "inputs", seed, rate)
+    run = RescaledEpochs(make_workload(folder), folder / "inputs", seed, rate)
     verdict = run.run_epochs([{}, *sizes])
     assert verdict.passed, (name, seed, sizes, run.cuts, verdict.message)
     assert verdict.checked > 0
@@ -156,19 +156,19 @@ def rescaled_sources(folder: Path, name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ELASTIC))
-def test_sources_of_any_number_continue_behind_the_same_record(tmp_path: Path, name: str) -> None:
+def test_any_number_of_sources_continues_after_the_same_record(tmp_path: Path, name: str) -> None:
     rescaled_sources(tmp_path, name, sorted(ELASTIC).index(name))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(ELASTIC))
-def test_sources_continue_behind_the_same_record_at_any_rate(tmp_path: Path, name: str) -> None:
+def test_sources_continue_after_the_same_record_at_any_rate(tmp_path: Path, name: str) -> None:
     for seed in range(7, 12):
         rescaled_sources(tmp_path / str(seed), name, seed)
 
 
 class Unseekable(Spout):
-    """Lines, from the beginning only."""
+    """Line spout without `seek`."""
 
     def __init__(self) -> None:
         self._lines = LineSpout()
@@ -176,7 +176,7 @@ class Unseekable(Spout):
         self.snapshot, self.restore = self._lines.snapshot, self._lines.restore  # type: ignore[method-assign]
 
 
-class Plain(WordCount):
+class UnseekableWordCount(WordCount):
     """Word count whose spout has no `seek`."""
 
     def operator(self, component: str) -> Operator:
@@ -184,7 +184,7 @@ class Plain(WordCount):
 
 
 def test_sources_without_seek_keep_their_number(tmp_path: Path) -> None:
-    workload = Plain(WordCountParams(**texts(tmp_path), parallelism={"spout": 2, "split": 2, "count": 2}))
+    workload = UnseekableWordCount(WordCountParams(**texts(tmp_path), parallelism={"spout": 2, "split": 2, "count": 2}))
     with pytest.raises(RunError, match=r"spout had 2 executors .* keeps that number: its spout has no seek\(\)"):
         RescaledEpochs(workload, tmp_path / "inputs", 1).run_epochs([{}, {"spout": 3}])
 
@@ -196,7 +196,7 @@ def test_sources_that_have_not_emitted_the_first_records_are_not_scaled(tmp_path
         )
 
 
-def test_nothing_is_divided_anew_if_the_numbers_stay(tmp_path: Path) -> None:
+def test_state_is_not_divided_again_if_the_numbers_stay(tmp_path: Path) -> None:
     run = RescaledEpochs(wordcount(tmp_path), tmp_path / "inputs", 2)
     assert run.run_epochs([{}, {}, {}]).passed
     assert [spec.restore for spec in run.specs] == [0, 1, 2]
@@ -205,7 +205,7 @@ def test_nothing_is_divided_anew_if_the_numbers_stay(tmp_path: Path) -> None:
 
 
 class Opaque(Bolt):
-    """Counts, and offers its state as a whole only."""
+    """Count without access to the state of single key groups."""
 
     answer_table, answer_schema = Count.answer_table, Count.answer_schema
 
@@ -226,20 +226,20 @@ class Opaque(Bolt):
 
 
 class Foreign(Count):
-    """Returns state of groups that it was not asked for."""
+    """Count that returns state of groups that were not requested."""
 
     def snapshot_groups(self, groups: Any = None) -> Any:
         return super().snapshot_groups()
 
 
 class Diverging(Count):
-    """Has its own number of words for what is the same in all executors."""
+    """Count whose common state differs between executors."""
 
     def snapshot_groups(self, groups: Any = None) -> Any:
         return str(self._counts).encode(), super().snapshot_groups(groups)[1]
 
 
-class With(WordCount):
+class ModifiedWordCount(WordCount):
     """Word count with another bolt or grouping for its counts."""
 
     count: type[Bolt] = Count
@@ -268,10 +268,10 @@ class With(WordCount):
         (Diverging, "fields", {"count": 1}, "common state of its executors differs in checkpoint 1"),
     ],
 )
-def test_what_cannot_be_divided_keeps_its_number_of_executors(
+def test_a_component_whose_state_cannot_be_divided_keeps_its_number_of_executors(
     tmp_path: Path, count: type[Bolt], grouping: GroupingKind, sizes: Mapping[str, int], why: str
 ) -> None:
-    workload = With(WordCountParams(**texts(tmp_path), parallelism={"spout": 2, "split": 2, "count": 2}))
+    workload = ModifiedWordCount(WordCountParams(**texts(tmp_path), parallelism={"spout": 2, "split": 2, "count": 2}))
     workload.count, workload.inputs = count, (Input("split", grouping, ("word",) if grouping == "fields" else ()),)
     with pytest.raises(RunError, match=why):
         RescaledEpochs(workload, tmp_path / "inputs", 1).run_epochs([{}, sizes])

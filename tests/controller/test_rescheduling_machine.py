@@ -1,4 +1,4 @@
-"""The machine of the revision loop: scenes step by step."""
+"""State machine of the revision loop, step by step."""
 
 from dataclasses import replace
 from math import inf
@@ -43,7 +43,7 @@ SWAP = Revision(
 
 
 class Loop:
-    """A machine and the topology around it."""
+    """State machine, and the topology that it observes."""
 
     def __init__(self, rhythm: Rhythm = RHYTHM, ends_s: float = 1000, **settings: Any) -> None:
         self.machine = Rescheduling(RevisionSettings(**settings), rhythm, ends_s, Problem(nodes(), (chain(),)))
@@ -53,8 +53,8 @@ class Loop:
 
     def window(self, at_s: float, **changes: Any) -> Observation:
         found = observed(at_s, self.places)
-        here = {n: replaced(node, available=n not in self.drained) for n, node in found.nodes.items()}
-        return replaced(found, nodes=here, version=self.version, epoch=self.epoch, **changes)
+        states = {n: replaced(node, available=n not in self.drained) for n, node in found.nodes.items()}
+        return replaced(found, nodes=states, version=self.version, epoch=self.epoch, **changes)
 
     def sampled(self, at_s: float, **changes: Any) -> list[Effect]:
         return self.machine.step(Sampled(at_s, self.window(at_s, **changes)))
@@ -62,8 +62,8 @@ class Loop:
     def answered(self, at_s: float, number: int, revision: Revision | None = None, **rest: Any) -> list[Effect]:
         return self.machine.step(Answered(at_s, number, self.version, self.epoch, revision, **rest))
 
-    def carrying(self, at_s: float = 20, revision: Revision = SWAP) -> list[Effect]:
-        """Ask, and answer a second later."""
+    def revise(self, at_s: float = 20, revision: Revision = SWAP) -> list[Effect]:
+        """Let the machine ask, and answer with a revision a second later."""
         (ask, _) = self.sampled(at_s)
         assert isinstance(ask, Ask)
         return self.answered(at_s + 1, ask.number, revision)
@@ -91,7 +91,7 @@ def test_questions_come_with_complete_windows_at_the_scheduler_s_rhythm() -> Non
     assert loop.sampled(40.9) == [Wait(41)]  # from the time when it was due
 
 
-def test_a_revision_is_carried_out_and_noted_with_all_that_is_known() -> None:
+def test_a_revision_is_carried_out_and_recorded_with_all_figures() -> None:
     loop = Loop(wave=3, settle_s=2)
     ask, _ = loop.sampled(20)
     assert isinstance(ask, Ask)
@@ -108,9 +108,9 @@ def test_a_revision_is_carried_out_and_noted_with_all_that_is_known() -> None:
 
 
 def test_the_smaller_of_two_waves_counts() -> None:
-    assert Loop(wave=0).carrying()[0] == Carry(1, SWAP, 0)
-    assert Loop(wave=1).carrying(revision=replace(SWAP, wave=2))[0] == Carry(1, replace(SWAP, wave=2), 1)
-    assert Loop(wave=0).carrying(revision=replace(SWAP, wave=2))[0] == Carry(1, replace(SWAP, wave=2), 2)
+    assert Loop(wave=0).revise()[0] == Carry(1, SWAP, 0)
+    assert Loop(wave=1).revise(revision=replace(SWAP, wave=2))[0] == Carry(1, replace(SWAP, wave=2), 1)
+    assert Loop(wave=0).revise(revision=replace(SWAP, wave=2))[0] == Carry(1, replace(SWAP, wave=2), 2)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_smaller_of_two_waves_counts() -> None:
         (20.5, 0, 0, "the observation is 20.5 s old, at most 20 s are allowed"),
     ],
 )
-def test_answers_to_what_is_no_longer_so_are_stale(after_s: float, version: int, epoch: int, message: str) -> None:
+def test_answers_to_outdated_observations_are_stale(after_s: float, version: int, epoch: int, message: str) -> None:
     loop = Loop()
     loop.sampled(20)
     loop.version, loop.epoch = version, epoch
@@ -131,22 +131,22 @@ def test_answers_to_what_is_no_longer_so_are_stale(after_s: float, version: int,
 
 def test_revisions_with_too_many_moves_of_a_node_are_too_large() -> None:
     away = replace(SWAP, moves=[replace(move, source=Slot("n1", 0)) for move in SWAP.moves])
-    assert outcome(Loop(most_moves_node=1).carrying(revision=away)) == (
+    assert outcome(Loop(most_moves_node=1).revise(revision=away)) == (
         "too_large",
         "2 moves of n1, at most 1 are allowed",
     )
-    assert Loop(most_moves_node=2).carrying(revision=away)[0] == Carry(1, away, 0)
+    assert Loop(most_moves_node=2).revise(revision=away)[0] == Carry(1, away, 0)
 
 
 def test_all_moves_of_a_run_count_but_those_of_abandoned_revisions() -> None:
     loop = Loop(most_moves_run=4)
     for number, (at_s, end) in enumerate(((20, "done"), (40, "abandoned"), (60, "partial")), 1):
-        assert loop.carrying(at_s)[0] == Carry(number, SWAP, 0)
+        assert loop.revise(at_s)[0] == Carry(number, SWAP, 0)
         loop.machine.step(Finished(at_s + 2, end))  # type: ignore[arg-type]
-    assert outcome(loop.carrying(80)) == ("too_large", "2 moves after 4, at most 4 are allowed in a run")
+    assert outcome(loop.revise(80)) == ("too_large", "2 moves after 4, at most 4 are allowed in a run")
 
 
-def test_a_no_has_its_reason_and_is_left_out_of_the_history() -> None:
+def test_a_decision_to_change_nothing_has_a_reason_and_is_not_in_the_history() -> None:
     loop = Loop()
     loop.sampled(20)
     note = loop.answered(20.1, 1, Revision(text="no node is above 0.9", details={"load": 0.5}))[0]
@@ -180,9 +180,9 @@ def test_a_wrong_answer_fails_the_run_at_once() -> None:
     assert loop.answered(21, 1, fault="unknown executor 'x[0]'")[0] == Fail("unknown executor 'x[0]'")
 
 
-def test_what_dies_meanwhile_breaks_a_revision_and_nothing_begins_before_the_recovery() -> None:
+def test_a_failure_breaks_a_revision_and_nothing_begins_before_the_recovery() -> None:
     loop = Loop()
-    loop.carrying()
+    loop.revise()
     note, wait = loop.machine.step(Broke(22, "n1/0 was killed"))
     assert (outcome([note]), wait) == (("broken", "n1/0 was killed"), Wait(inf))
     assert loop.sampled(60) == [Wait(inf)]
@@ -209,7 +209,7 @@ def test_changes_are_answered_at_once_as_soon_as_there_is_a_sample() -> None:
 
 def test_nothing_is_asked_while_the_topology_settles_and_cools_down() -> None:
     loop = Loop(settle_s=3, cooldown_s=40)
-    loop.carrying()
+    loop.revise()
     assert loop.machine.step(Finished(25, "done"))[1] == Wait(65)
     assert loop.sampled(64) == [Wait(65)]
     assert loop.machine.step(Changed(64.5, "node_up")) == [Wait(64.5)]  # changes do not wait for it
@@ -217,7 +217,7 @@ def test_nothing_is_asked_while_the_topology_settles_and_cools_down() -> None:
 
 def test_an_abandoned_revision_needs_no_cool_down() -> None:
     loop = Loop(settle_s=3, cooldown_s=40)
-    loop.carrying()
+    loop.revise()
     note, wait = loop.machine.step(Finished(27, "abandoned", "the barrier was refused"))
     assert (outcome([note]), wait) == (("abandoned", "the barrier was refused"), Wait(30))
 
@@ -244,7 +244,7 @@ def test_the_runtime_begins_nothing_in_the_last_seconds_either() -> None:
 
 
 def test_shadow_revisions_are_noted_and_never_carried_out() -> None:
-    note, wait = Loop(how="shadow").carrying()
+    note, wait = Loop(how="shadow").revise()
     assert isinstance(note, Note)
     assert (note.outcome, note.revision, note.past, note.begun_s, wait) == ("shadow", SWAP, None, None, Wait(30))
 
@@ -281,7 +281,7 @@ def test_the_runtime_empties_a_node_after_a_minute_of_silence_and_the_answer_is_
 def test_a_scheduler_that_empties_the_node_itself_is_not_asked_again_for_it() -> None:
     loop = Loop()
     drain(loop)
-    assert isinstance(loop.carrying(13)[0], Carry)
+    assert isinstance(loop.revise(13)[0], Carry)
     loop.places = dict.fromkeys(loop.places, "n1/0")
     assert loop.machine.step(Finished(15, "done"))[1] == Wait(17)
     assert loop.sampled(17) == [Wait(20)]
@@ -290,15 +290,15 @@ def test_a_scheduler_that_empties_the_node_itself_is_not_asked_again_for_it() ->
 def test_a_node_that_is_still_not_empty_is_asked_about_again() -> None:
     loop = Loop()
     drain(loop)
-    loop.carrying(13)
+    loop.revise(13)
     loop.machine.step(Finished(15, "partial", "the second wave was refused"))
     assert isinstance(loop.sampled(17)[0], Ask)
 
 
-def test_an_answer_to_no_question_is_an_error_and_an_end_that_comes_too_late_is_nothing() -> None:
+def test_an_answer_without_a_question_is_an_error_and_a_late_end_is_ignored() -> None:
     loop = Loop()
     with pytest.raises(ValueError, match="not open"):
         loop.answered(5, 1)
-    loop.carrying()
+    loop.revise()
     loop.machine.step(Broke(22, "n1/0 was killed"))
     assert loop.machine.step(Finished(22, "done")) == [Wait(inf)]

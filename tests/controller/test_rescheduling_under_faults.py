@@ -1,4 +1,4 @@
-"""The machine of the revision loop under random samples, answers, changes, kills and ends, in any order."""
+"""State machine of the revision loop under random samples, answers, changes, kills and ends, in any order."""
 
 from math import inf
 
@@ -35,7 +35,7 @@ TOPOLOGY = chain()
 
 
 class Loops(RuleBasedStateMachine):
-    """A machine, and a model of the topology around it."""
+    """State machine, and a model of the topology that it observes."""
 
     @initialize(
         how=st.sampled_from(["live", "live", "restart", "shadow"]),
@@ -64,8 +64,8 @@ class Loops(RuleBasedStateMachine):
 
     def window(self, complete: bool = True, samples: int = 10) -> Observation:
         found = observed(self.now_s, self.places)
-        here = {n: replaced(node, available=n not in self.draining) for n, node in found.nodes.items()}
-        return replaced(found, nodes=here, version=self.version, epoch=self.epoch, complete=complete, samples=samples)
+        states = {n: replaced(node, available=n not in self.draining) for n, node in found.nodes.items()}
+        return replaced(found, nodes=states, version=self.version, epoch=self.epoch, complete=complete, samples=samples)
 
     def step(self, event: Event, answered: Ask | None = None) -> None:
         *effects, wait = self.machine.step(event)
@@ -102,9 +102,9 @@ class Loops(RuleBasedStateMachine):
         ran = {move.executor.name: f"{move.source.node}/{move.source.index}" for move in carry.revision.moves}
         assert ran.items() <= self.places.items()
         if answered is not None and carry.number == answered.number:
-            seen = answered.observation
-            assert (seen.version, seen.epoch) == (self.version, self.epoch)
-            assert self.now_s - seen.at_s <= 2 * self.rhythm.window_s
+            observation = answered.observation
+            assert (observation.version, observation.epoch) == (self.version, self.epoch)
+            assert self.now_s - observation.at_s <= 2 * self.rhythm.window_s
 
     @rule(seconds=st.floats(0, 15), complete=st.booleans(), samples=st.sampled_from([0, 1, 10]))
     def sample(self, seconds: float, complete: bool, samples: int) -> None:
@@ -113,11 +113,11 @@ class Loops(RuleBasedStateMachine):
 
     @precondition(lambda self: self.wait_s < inf)
     @rule()
-    def sample_as_asked(self) -> None:
+    def sample_when_due(self) -> None:
         self.now_s = max(self.now_s, self.wait_s)
         before = self.question, self.carried, self.stranded
         self.step(Sampled(self.now_s, self.window()))
-        # A complete window when one was asked for is never in vain, unless all nodes have become empty by themselves.
+        # A complete window that was due has an effect, unless drained nodes have become empty by themselves.
         assert before[2] or (self.question, self.carried) != before[:2] or self.wait_s > self.now_s
 
     @precondition(lambda self: self.question is not None)
@@ -132,8 +132,8 @@ class Loops(RuleBasedStateMachine):
         self.step(
             Answered(self.now_s, question.number, self.version, self.epoch, revision, late=late), answered=question
         )
-        own = self.carried is not None and self.carried.number == question.number
-        assert (question.number in self.noted) is not own
+        is_carried = self.carried is not None and self.carried.number == question.number
+        assert (question.number in self.noted) is not is_carried
 
     @staticmethod
     def revision(question: Ask, kind: str) -> Revision:
@@ -155,9 +155,9 @@ class Loops(RuleBasedStateMachine):
         self.step(Finished(self.now_s, outcome))  # type: ignore[arg-type]
 
     def move(self, carry: Carry, most: int | None) -> None:
-        made = list(carry.revision.moves)[:most]
-        self.places |= {move.executor.name: f"{move.target.node}/{move.target.index}" for move in made}
-        self.version += bool(made)
+        applied = list(carry.revision.moves)[:most]
+        self.places |= {move.executor.name: f"{move.target.node}/{move.target.index}" for move in applied}
+        self.version += bool(applied)
 
     @precondition(lambda self: not self.broken and self.is_busy)
     @rule(moved=st.booleans(), seconds=st.floats(0, 5))
@@ -200,7 +200,7 @@ class Loops(RuleBasedStateMachine):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way: faults at other times are less of a danger."""
+        """Whether a question or a revision is open; faults at other times are less dangerous."""
         return self.question is not None or self.carried is not None
 
     @property
@@ -213,7 +213,7 @@ class Loops(RuleBasedStateMachine):
         return not (self.broken or self.stopped or self.carried or over)
 
     @invariant()
-    def the_state_names_what_is_under_way(self) -> None:
+    def the_state_follows_open_questions_and_revisions(self) -> None:
         if self.carried is not None:
             assert self.machine.state == "carrying"
         elif self.question is not None:

@@ -1,4 +1,4 @@
-"""The effect of a revision: what the first full window after it shows, if it was carried out and nothing else came."""
+"""Effect of a revision: figures of the first full window after it, if it was applied and no other change followed."""
 
 import pytest
 from scripted_reports import ScriptedReports, observe, pass_time, slot, started
@@ -43,7 +43,7 @@ def test_a_revision_has_no_effect_where_the_topology_was_changed_again_before_a_
         run.move("b[0]", to)
         monitor.placed({"b[0]": slot(to)}, run.at_s)
         monitor.remember(PastRevision(at_s=run.at_s, reason="cut", outcome="done", moves=1))
-    # A window that begins anew changes nothing that runs.
+    # A change that only restarts the window does not change the topology.
     monitor.changed(run.at_s, "node_up", "n3")
     pass_time(monitor, run, 12)
     first, second = observe(monitor, run.at_s).history

@@ -82,7 +82,7 @@ def test_a_decision_is_shown_before_its_outcome_is_known_and_the_newest_first() 
     open_one, first = log.decisions
     assert (open_one.number, open_one.reason, open_one.moves, open_one.outcome) == (2, "cut", 1, None)
     assert (first.number, first.reason, first.outcome, first.took_s) == (1, "", "no", None)
-    # One of the runtime itself leaves it open.
+    # A revision of the runtime leaves the open decision open.
     log.revision(Note(3, 60.5, observation, REVISION, 0.0, None, "abandoned", "\x1b[2J"))
     assert [(found.number, found.outcome) for found in log.decisions] == [(2, None), (3, "abandoned"), (1, "no")]
     assert log.decisions[1].message == r"\x1b[2J"

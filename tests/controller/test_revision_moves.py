@@ -41,8 +41,8 @@ def test_every_wave_has_a_barrier_of_its_own() -> None:
     ]
 
 
-class Held(FakeNodes):
-    """Nodes that get no inputs while `held`."""
+class NodesWithHeldInputs(FakeNodes):
+    """Fake nodes that get no inputs while `held`."""
 
     held = False
 
@@ -56,7 +56,7 @@ def test_a_node_that_returns_during_a_revision_joins_the_epoch_before_the_next_o
     results: list[Carried] = []
 
     async def request(nodes: FakeNodes) -> None:
-        assert isinstance(nodes, Held)
+        assert isinstance(nodes, NodesWithHeldInputs)
         carry = nodes.coordinator._checkpoint_loop.carry
         await asyncio.sleep(3)
         nodes.lose_node("n2")
@@ -71,10 +71,10 @@ def test_a_node_that_returns_during_a_revision_joins_the_epoch_before_the_next_o
         nodes.held = False
         results.extend([await first, await second])
 
-    nodes = run_coordinator(lambda: Held(ControlSettings(checkpoint_s=60)), 30, request)
+    nodes = run_coordinator(lambda: NodesWithHeldInputs(ControlSettings(checkpoint_s=60)), 30, request)
     assert results == [Carried("done"), Carried("done")]
-    said = [type(message) for node, message in nodes.sent if node == "n2"]
-    assert said.index(Grow) > len(said) - said[::-1].index(Start) - 1
+    received = [type(message) for node, message in nodes.sent if node == "n2"]
+    assert received.index(Grow) > len(received) - received[::-1].index(Start) - 1
 
 
 def test_moves_are_carried_out_without_checkpoints_too() -> None:
@@ -84,7 +84,7 @@ def test_moves_are_carried_out_without_checkpoints_too() -> None:
 
 
 @pytest.mark.parametrize(("refused", "outcome"), [(1, "abandoned"), (2, "partial")])
-def test_a_refused_wave_is_the_last_and_what_is_done_stays(refused: int, outcome: str) -> None:
+def test_a_refused_wave_is_the_last_and_finished_waves_stay(refused: int, outcome: str) -> None:
     results: list[Carried] = []
 
     async def request(nodes: FakeNodes) -> None:
@@ -105,7 +105,7 @@ def test_a_refused_wave_is_the_last_and_what_is_done_stays(refused: int, outcome
     assert len(nodes.coordinator.event_log.moves) == refused - 1
 
 
-def test_a_revision_is_abandoned_when_a_worker_is_not_ready_in_time_and_all_is_as_before() -> None:
+def test_a_revision_is_abandoned_without_effect_when_a_worker_is_not_ready_in_time() -> None:
     results: list[Carried] = []
 
     async def request(nodes: FakeNodes) -> None:

@@ -1,4 +1,4 @@
-"""Runs in which components are scaled by a restart, also after failures; and workloads that are scaled live."""
+"""Scaling of components by a restart, also after failures; and live scaling of workloads."""
 
 import asyncio
 from collections import Counter
@@ -31,7 +31,7 @@ def scale(
     during: Callable[[FakeNodes], Coroutine[Any, Any, None]] | None = None,
     **settings: Any,
 ) -> FakeNodes:
-    """A run in which `mid` gets these numbers of executors by restarts, three seconds apart."""
+    """Run in which `mid` gets these numbers of executors by restarts, three seconds apart."""
     settings.setdefault("restart", RestartRules())
     events = tuple(ScaleComponents(AT_S * at, ("mid",), size) for at, size in enumerate(sizes, 1))
     return run_coordinator(
@@ -43,15 +43,15 @@ def places(nodes: FakeNodes) -> dict[str, Slot]:
     return dict(nodes.coordinator._epoch_workers.places)
 
 
-def started(nodes: FakeNodes) -> list[RunSpec]:
-    """The specifications of the epochs."""
+def started_specs(nodes: FakeNodes) -> list[RunSpec]:
+    """Return the run specifications of the epochs."""
     return [message.spec for message in nodes.messages(Start, "n1")]
 
 
 def test_a_component_gets_more_executors_and_then_fewer_from_checkpoints() -> None:
     nodes = scale(3, 2)
     assert places(nodes) == {"src[0]": PLACES["src[0]"], "mid[0]": MID, "mid[1]": NEW, "sink[0]": SINK}
-    first, second, third = started(nodes)
+    first, second, third = started_specs(nodes)
     assert [dict(spec.stored) for spec in (first, second, third)] == [{}, {"mid": Division(1)}, {"mid": Division(3)}]
     assert [len(spec.executors) for spec in (first, second, third)] == [3, 5, 4]
     assert 0 < second.restore < third.restore
@@ -94,7 +94,7 @@ def test_a_scaling_that_is_refused_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("while_it_halts", [True, False])
-def test_a_scaling_that_a_failure_breaks_is_finished_in_the_end(while_it_halts: bool) -> None:
+def test_a_scaling_that_is_interrupted_by_a_failure_is_completed_later(while_it_halts: bool) -> None:
     async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(AT_S)
         if while_it_halts:
@@ -114,15 +114,15 @@ def test_a_scaling_that_a_failure_breaks_is_finished_in_the_end(while_it_halts: 
 
     nodes = scale(2, during=kill)
     assert len(nodes.coordinator.event_log.recoveries) == 1
-    # It is in the record, and in the traces, either way.
+    # The scaling is in the record and in the traces in both cases.
     assert [(each.before, each.after) for each in nodes.coordinator.event_log.scalings] == [(1, 2)]
     assert [subject for subject, _, _ in nodes.events_of("scaled")] == ["mid"]
     assert "mid[1]" in places(nodes)
-    last = started(nodes)[-1]
+    last = started_specs(nodes)[-1]
     assert [executor.component for executor in last.executors] == ["src", "mid", "mid", "sink"]
 
 
-def test_an_executor_that_was_added_is_placed_anew_when_its_node_is_lost() -> None:
+def test_an_executor_that_was_added_is_placed_again_when_its_node_is_lost() -> None:
     async def lose(nodes: FakeNodes) -> None:
         await asyncio.sleep(AT_S + 1)
         nodes.lose_node("n1")
@@ -183,11 +183,11 @@ def test_an_executor_that_is_added_again_begins_with_new_counts() -> None:
         nodes.coordinator.handle_report("n1", report(2, "mid[1]", 50))
 
     nodes = scale(2, 1, 2, during=count)
-    worked = [{name: each.processed for name, each in spec.worked.items()} for spec in started(nodes)]
+    worked = [{name: each.processed for name, each in spec.worked.items()} for spec in started_specs(nodes)]
     assert worked == [{}, {"mid[0]": 0, "mid[1]": 0}, {"mid[0]": 70}, {"mid[0]": 70, "mid[1]": 0}]
 
 
-def test_work_that_is_to_be_done_again_is_not_counted_twice_by_other_executors() -> None:
+def test_repeated_work_is_not_counted_twice_by_other_executors() -> None:
     def report(epoch: int, **processed: int) -> Progress:
         works = {
             f"mid[{name[1:]}]": Work(emitted=2 * count, processed=count, queued=0, busy_ns=0, blocked_ns=0)
@@ -197,11 +197,11 @@ def test_work_that_is_to_be_done_again_is_not_counted_twice_by_other_executors()
 
     counts = BoltCounts()
     counts.record_report(report(2, m0=100, m1=80, m2=60))
-    # A recovery; then they have done a part of it again when all of them become two.
+    # After a recovery, executors have repeated a part of their work when they are scaled to two.
     counts.record_report(report(3, m0=40, m1=85, m2=0))
     counts.record_report(report(2, m0=100))
     counts.rescale({"mid": 2}, ["src[0]", "mid[0]", "mid[1]", "mid[2]", "sink[0]"])
-    # Of mid[0] 60 are left, and of mid[2] another 60, half of them for each.
+    # mid[0] has 60 rows to repeat, and mid[2] another 60; each new executor gets half of them.
     assert counts.worked == {"mid[0]": Worked(200, 100), "mid[1]": Worked(290, 145)}
     counts.record_report(report(4, m0=90, m1=160))
     counts.rescale({"mid": 3}, ["src[0]", "mid[0]", "mid[1]", "sink[0]"])
@@ -228,9 +228,9 @@ TEXT = "call me ishmael some years ago never mind how long precisely having litt
 
 @pytest.mark.long
 @pytest.mark.parametrize("combine", [False, True])
-def test_words_are_counted_exactly_whatever_is_scaled_moved_and_killed(tmp_path: Path, combine: bool) -> None:
+def test_words_are_counted_exactly_despite_scaling_moves_and_kills(tmp_path: Path, combine: bool) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
-    happened: Counter[str] = Counter()
+    event_counts: Counter[str] = Counter()
     for seed in range(6):
         few = {"spout": 2, "split": 2, "count": 4}
         params = {"text": str(tmp_path / "text.txt"), "ackers": 0, "parallelism": few, "combine": combine}
@@ -238,6 +238,6 @@ def test_words_are_counted_exactly_whatever_is_scaled_moved_and_killed(tmp_path:
         rate = {"kind": "constant", "tuples_per_s": 300.0}
         events, verdict = run_with_faults(workload, tmp_path / f"inputs{seed}", seed, rate, ("split", "count"))
         assert verdict.passed, (seed, verdict.message)
-        happened += events
-    assert happened.keys() >= {"scaled live", "recovery", "move", "killed in a copy"}, happened
-    assert "scaled restart" not in happened
+        event_counts += events
+    assert event_counts.keys() >= {"scaled live", "recovery", "move", "killed in a copy"}, event_counts
+    assert "scaled restart" not in event_counts

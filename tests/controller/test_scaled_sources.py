@@ -1,4 +1,4 @@
-"""Runs in which the sources get another number of executors, also while workers are killed."""
+"""Scaling of sources, also while workers are killed."""
 
 import asyncio
 from collections import Counter
@@ -42,14 +42,14 @@ def report(epoch: int, position: int, number: int = 0) -> Progress:
 
 
 def scaled_at(nodes: FakeNodes) -> Prepare:
-    """The barrier of the first scaling, for which sources halt and nothing is stored."""
+    """Return the Prepare of the first scaling, for which sources halt and nothing is stored."""
     prepare: Prepare = next(message for message in nodes.messages(Prepare, "n1") if message.scaled is not None)
     assert prepare.halt
     assert not prepare.store
     return prepare
 
 
-def test_sources_are_scaled_while_the_topology_runs_behind_the_highest_record_of_all() -> None:
+def test_live_scaled_sources_continue_after_the_highest_record_of_all() -> None:
     async def report_on_both_sides(nodes: FakeNodes) -> None:
         nodes.records = 100
         while not any(message.scaled is not None for message in nodes.messages(Prepare)):
@@ -58,8 +58,8 @@ def test_sources_are_scaled_while_the_topology_runs_behind_the_highest_record_of
         await asyncio.sleep(0.5)
         coordinator = nodes.coordinator
         coordinator.handle_report("n1", report(1, 99))
-        assert coordinator._reported.sources.positions["src[0]"] == 100  # of the checkpoint before
-        # Of those that have taken over, and of one that has not, before all have passed the barrier.
+        assert coordinator._reported.sources.positions["src[0]"] == 100  # of the previous checkpoint
+        # Reports of a new and of an old executor, before all workers have passed the barrier.
         number = min(scaled_at(nodes).scaled.numbers[:2])  # type: ignore[union-attr]
         coordinator.handle_report("n1", report(1, 57, number))
         coordinator.handle_report("n1", report(1, 101))
@@ -70,7 +70,7 @@ def test_sources_are_scaled_while_the_topology_runs_behind_the_highest_record_of
             nodes._reply(node, cut)
         nodes.position = 60
         await asyncio.sleep(0.5)
-        coordinator.handle_report("n1", report(1, 4000))  # late, of an old one
+        coordinator.handle_report("n1", report(1, 4000))  # late report of an old executor
         assert coordinator._reported.sources.positions == {"src[0]": 60, "src[1]": 60}
 
     nodes = run_coordinator(lambda: FakeNodes(settings(2)), 9, report_on_both_sides)
@@ -111,14 +111,14 @@ def test_a_scaling_of_sources_that_no_checkpoint_follows_is_undone_by_a_recovery
     second = nodes.messages(Start, "n1")[1].spec
     assert [name_of(executor) for executor in second.executors] == ["src[0]", "mid[0]", "sink[0]"]
     assert (second.restore, dict(second.stored), second.numbers) == (scaled_at(nodes).barrier - 1, {}, ())
-    # Three had emitted 100 records of the checkpoint together, of which one has emitted 7 more.
+    # The three executors share the 100 records of the checkpoint; one of them has emitted 7 more than its share.
     assert nodes.messages(Go, "n1")[-1].seen == {"src[0]": 107}
     (scaling,) = nodes.coordinator.event_log.scalings
     assert (scaling.how, scaling.before, scaling.after) == ("live", 1, 3)
     assert nodes.coordinator.positions.keys() == {"src[0]", "src[1]", "src[2]"}
 
 
-def test_work_of_executors_that_a_recovery_does_without_is_done_again_by_others() -> None:
+def test_work_of_executors_removed_by_a_recovery_is_repeated_by_others() -> None:
     before = spec_of({"src[0]": MID, "mid[0]": MID, "mid[1]": MID})
     after = rescaled_live(before, Scaling({"src": 2, "mid": 3}, {"src[1]": MID, "mid[2]": MID}))
     reported = ReportedWork()
@@ -129,7 +129,7 @@ def test_work_of_executors_that_a_recovery_does_without_is_done_again_by_others(
     assert reported.sources.positions == {"src[0]": 0}
 
 
-def test_rows_behind_the_last_report_before_a_scaling_is_undone_do_not_count() -> None:
+def test_rows_after_the_last_report_before_a_scaling_is_undone_do_not_count() -> None:
     before = spec_of({"src[0]": MID})
     after = rescaled_live(before, Scaling({"src": 2}, {"src[1]": MID}))
     reported = ReportedWork()
@@ -142,7 +142,7 @@ def test_rows_behind_the_last_report_before_a_scaling_is_undone_do_not_count() -
     assert reported.times.unreported == [UnreportedRows("n1", 0, 5, 100)]
 
 
-def test_sources_are_scaled_by_a_restart_behind_the_highest_record_of_all() -> None:
+def test_sources_scaled_by_a_restart_continue_after_the_highest_record_of_all() -> None:
     async def late(nodes: FakeNodes) -> None:
         nodes.records = 100
         await asyncio.sleep(AT_S + 1.5)
@@ -172,7 +172,7 @@ def test_sources_whose_input_has_ended_keep_their_number(settings_of: Callable[[
     assert "the input of sources has ended: " in nodes.events_of("timeline_scale_failed")[0][1]
 
 
-def test_a_failure_in_the_start_behind_it_is_recovered_from_with_the_new_number() -> None:
+def test_a_failure_in_the_restart_of_a_scaling_is_recovered_from_with_the_new_number() -> None:
     async def kill(nodes: FakeNodes) -> None:
         nodes.unanswered.add(Go)
         while nodes.epoch == 1:
@@ -186,7 +186,7 @@ def test_a_failure_in_the_start_behind_it_is_recovered_from_with_the_new_number(
     assert nodes.messages(Go, "n1")[-1].seen == {"src[0]": 34, "src[1]": 33, "src[2]": 33}
 
 
-def test_reports_of_earlier_epochs_are_of_other_shares() -> None:
+def test_reports_of_earlier_epochs_are_ignored_after_a_scaling_of_sources() -> None:
     positions = SourcePositions()
     positions.record_report(report(1, 70))
     positions.rescale(2, {"count": 5}, {"src[0]": 80})
@@ -206,27 +206,27 @@ def run_seeds(folder: Path, name: str, seeds: range, gated: bool = False) -> Cou
     text = {"text": str(folder / "text.txt"), "ackers": 0}
     sizes, source = ({"spout": 2, "split": 2, "count": 3}, "spout") if name == "wordcount" else ({"read": 2}, "read")
     windows = {"n": 3, "window_s": 0.3, "slide_s": 0.1, "words_per_s": 100} if name == "top-n" else {}
-    happened: Counter[str] = Counter()
+    event_counts: Counter[str] = Counter()
     for seed in seeds:
         workload = load_workload(name, {**text, "parallelism": sizes, **windows})
         elastic = (source, source, "count")
         events, verdict = run_with_faults(workload, folder / f"inputs{seed}", seed, RATE, elastic, gated)
         assert verdict.passed, (seed, verdict.message)
-        happened += events
-    return happened
+        event_counts += events
+    return event_counts
 
 
 @pytest.mark.parametrize("name", ["wordcount", "top-n"])
 def test_answers_are_exact_when_workers_are_killed_at_any_step_of_a_scaling_of_sources(
     tmp_path: Path, name: str
 ) -> None:
-    happened = run_seeds(tmp_path, name, range(4))
-    assert happened.keys() >= {"scaled live", "recovery"}, happened
+    event_counts = run_seeds(tmp_path, name, range(4))
+    assert event_counts.keys() >= {"scaled live", "recovery"}, event_counts
 
 
 def test_answers_are_exact_when_sources_that_follow_a_schedule_are_scaled(tmp_path: Path) -> None:
-    happened = run_seeds(tmp_path, "wordcount", range(2, 3), gated=True)
-    assert happened.keys() >= {"scaled live"}, happened
+    event_counts = run_seeds(tmp_path, "wordcount", range(2, 3), gated=True)
+    assert event_counts.keys() >= {"scaled live"}, event_counts
 
 
 @pytest.mark.parametrize(
@@ -235,6 +235,6 @@ def test_answers_are_exact_when_sources_that_follow_a_schedule_are_scaled(tmp_pa
 )
 @pytest.mark.parametrize(("name", "gated"), [("wordcount", False), ("top-n", False), ("wordcount", True)])
 def test_answers_are_exact_in_many_more_orders(tmp_path: Path, name: str, gated: bool, seeds: range) -> None:
-    happened = run_seeds(tmp_path, name, seeds, gated)
-    assert happened.keys() >= {"scaled live", "recovery", "checkpoint" if gated else "move"}, happened
-    assert happened["killed in a scaling"] or happened["killed in a restart"], happened
+    event_counts = run_seeds(tmp_path, name, seeds, gated)
+    assert event_counts.keys() >= {"scaled live", "recovery", "checkpoint" if gated else "move"}, event_counts
+    assert event_counts["killed in a scaling"] or event_counts["killed in a restart"], event_counts

@@ -1,4 +1,4 @@
-"""Revisions that change numbers of executors: what is asked of the checkpoint loop, and what fails the run."""
+"""Revisions that change numbers of executors: requests to the checkpoint loop, and wrong answers."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -22,17 +22,17 @@ ADDED = {Executor("b", 2): Slot("n1", 1)}
 LARGER = Revision("scale", "b is busy", parallelism={"b": 3}, added=ADDED)
 
 
-class Asked:
-    """A loop whose scheduler gives one answer, and what it asks the checkpoint loop for."""
+class LoopWithOneAnswer:
+    """Online loop whose scheduler gives one answer; `requests` are those to the checkpoint loop."""
 
     def __init__(self, answer: Revision | None, fixed: dict[str, str]) -> None:
-        self.carried: list[tuple[Any, ...]] = []
+        self.requests: list[tuple[Any, ...]] = []
 
         async def ask(_problem: Problem, _observation: Any) -> Answer:
             return Answer(answer, 0.1, 0.1)
 
         async def carry(*request: Any) -> Carried:
-            self.carried.append(request)
+            self.requests.append(request)
             return Carried("done")
 
         scheduler: Any = SimpleNamespace(ask=ask)
@@ -46,16 +46,16 @@ class Asked:
     ("revision", "scaling"), [(LARGER, Scaling({"b": 3}, {"b[2]": Slot("n1", 1)})), (Revision("scale"), UNSCALED)]
 )
 def test_numbers_of_executors_and_their_slots_are_carried_out_together(revision: Revision, scaling: Scaling) -> None:
-    asked = Asked(None, {})
-    finished = virtual_time.run(asked.loop._carry_out(Carry(7, revision, 0)))
+    recorder = LoopWithOneAnswer(None, {})
+    finished = virtual_time.run(recorder.loop._carry_out(Carry(7, revision, 0)))
     assert isinstance(finished, Finished)
     assert finished.outcome == "done"
-    assert asked.carried == ([(7, (), None, scaling)] if scaling.parallelism else [])
+    assert recorder.requests == ([(7, (), None, scaling)] if scaling.parallelism else [])
 
 
 @pytest.mark.parametrize(("fixed", "why"), [({}, ""), ({"k": "total"}, ""), ({"b": "no parts"}, "'b', which keeps")])
 def test_a_revision_that_scales_what_cannot_be_scaled_is_a_wrong_answer(fixed: dict[str, str], why: str) -> None:
-    answered = virtual_time.run(Asked(LARGER, fixed).loop._ask(1, observed(60, cluster=nodes())))
+    answered = virtual_time.run(LoopWithOneAnswer(LARGER, fixed).loop._ask(1, observed(60, cluster=nodes())))
     assert isinstance(answered, Answered)
     assert (why in answered.fault) if why else not answered.fault
 

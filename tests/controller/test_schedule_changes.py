@@ -1,4 +1,4 @@
-"""Changes of a communication schedule: their order beside moves, the round boundary, and nodes that come and go."""
+"""Changes of a communication schedule: order relative to moves, the round boundary, and nodes that come and go."""
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
@@ -24,8 +24,8 @@ from scheduler.problem import CommunicationSchedule
 
 ONE, TWO, THREE = Slot("n1", 0), Slot("n2", 0), Slot("n3", 0)
 GATES = Gates(nodes=("n1", "n2"), steps=((0, 1), (1, 0), (None, None)), stages=2, part_tuples=8)
-WHERE = {"a[0]": ONE, "b[0]": TWO}
-AWAY, THERE = Move("b[0]", ONE), Move("b[0]", THREE)
+ASSIGNMENT = {"a[0]": ONE, "b[0]": TWO}
+TO_N1, TO_N3 = Move("b[0]", ONE), Move("b[0]", THREE)
 
 
 def schedule(*nodes: str) -> CommunicationSchedule:
@@ -36,35 +36,35 @@ def schedule(*nodes: str) -> CommunicationSchedule:
 
 def test_a_node_joins_before_executors_come_and_leaves_after_they_have_gone() -> None:
     joined, left = schedule("n1", "n2", "n3"), schedule("n1")
-    assert steps_of([(THERE,)], joined, GATES, WHERE) == [gates_with(GATES, joined), (THERE,)]
-    assert steps_of([(AWAY,)], left, GATES, WHERE) == [(AWAY,), gates_with(GATES, left)]
+    assert steps_of([(TO_N3,)], joined, GATES, ASSIGNMENT) == [gates_with(GATES, joined), (TO_N3,)]
+    assert steps_of([(TO_N1,)], left, GATES, ASSIGNMENT) == [(TO_N1,), gates_with(GATES, left)]
     assert gates_with(GATES, left) == Gates(nodes=("n1",), steps=((0,),), stages=1, part_tuples=8)
 
 
 def test_other_numbers_of_executors_come_between_a_node_that_joins_and_one_that_leaves() -> None:
     joined, left = schedule("n1", "n2", "n3"), schedule("n1")
-    assert gates_around(joined, GATES, WHERE, {**WHERE, "b[1]": THREE}) == (gates_with(GATES, joined), None)
-    assert gates_around(left, GATES, WHERE, {"a[0]": ONE}) == (None, gates_with(GATES, left))
-    assert gates_around(None, GATES, WHERE, {"a[0]": ONE}) == (None, None)
+    assert gates_around(joined, GATES, ASSIGNMENT, {**ASSIGNMENT, "b[1]": THREE}) == (gates_with(GATES, joined), None)
+    assert gates_around(left, GATES, ASSIGNMENT, {"a[0]": ONE}) == (None, gates_with(GATES, left))
+    assert gates_around(None, GATES, ASSIGNMENT, {"a[0]": ONE}) == (None, None)
     with pytest.raises(AbandonedError, match=r"^the communication schedule has no node n3$"):
-        gates_around(schedule("n1", "n2"), GATES, WHERE, {**WHERE, "b[1]": THREE})
+        gates_around(schedule("n1", "n2"), GATES, ASSIGNMENT, {**ASSIGNMENT, "b[1]": THREE})
 
 
 def test_nodes_that_join_and_leave_at_once_are_refused() -> None:
     with pytest.raises(AbandonedError, match=r"at once: n3 joins, n2 leaves$"):
-        steps_of([(THERE,)], schedule("n1", "n3"), GATES, WHERE)
+        steps_of([(TO_N3,)], schedule("n1", "n3"), GATES, ASSIGNMENT)
     with pytest.raises(AbandonedError, match=r"^the communication schedule has no node n2$"):
-        steps_of([], schedule("n1"), GATES, WHERE)
+        steps_of([], schedule("n1"), GATES, ASSIGNMENT)
 
 
-def test_what_is_so_already_is_left_out() -> None:
+def test_steps_that_change_nothing_are_left_out() -> None:
     present = CommunicationSchedule(GATES.nodes, GATES.steps, GATES.stages)
-    assert steps_of([(AWAY,), (Move("a[0]", ONE),)], present, GATES, WHERE) == [(AWAY,)]
-    assert steps_of([(AWAY,)], schedule("n1"), None, WHERE) == [(AWAY,)]
+    assert steps_of([(TO_N1,), (Move("a[0]", ONE),)], present, GATES, ASSIGNMENT) == [(TO_N1,)]
+    assert steps_of([(TO_N1,)], schedule("n1"), None, ASSIGNMENT) == [(TO_N1,)]
 
 
-class Stand:
-    """A clock, and workers that answer every time slot at once."""
+class ClockHarness:
+    """Slot clock, and workers that finish every time slot at once."""
 
     def __init__(self) -> None:
         self.sent: list[Message] = []
@@ -93,41 +93,41 @@ class Stand:
 
 
 def test_a_schedule_changes_at_a_round_boundary_and_begins_with_its_slot_0() -> None:
-    async def run() -> Stand:
-        stand = Stand()
-        running = asyncio.create_task(stand.clock.run())
-        while len(stand.records) < 4:
+    async def run() -> ClockHarness:
+        harness = ClockHarness()
+        running = asyncio.create_task(harness.clock.run())
+        while len(harness.records) < 4:
             await asyncio.sleep(0.0001)
         new = gates_with(GATES, replace(schedule("n2", "n1"), stages=2))
-        await change_schedule(stand.workers, new, stand.log)
-        assert stand.workers.spec.gates == new
-        while len(stand.records) < 11:
+        await change_schedule(harness.workers, new, harness.log)
+        assert harness.workers.spec.gates == new
+        while len(harness.records) < 11:
             await asyncio.sleep(0.0001)
         running.cancel()
-        return stand
+        return harness
 
-    stand = virtual_time.run(run())
-    (change,) = (at for at, message in enumerate(stand.sent) if isinstance(message, Schedule))
-    (first, following) = stand.sent[change], stand.sent[change + 1]
+    harness = virtual_time.run(run())
+    (change,) = (at for at, message in enumerate(harness.sent) if isinstance(message, Schedule))
+    (first, following) = harness.sent[change], harness.sent[change + 1]
     assert isinstance(first, Schedule)
     assert (first.first, first.gates.nodes) == (6, ("n2", "n1"))
     assert following == TimeSlot(epoch=1, number=6)
-    steps = [record.steps for record in stand.records]
+    steps = [record.steps for record in harness.records]
     assert steps[:10] == ["0 -", "1 0", "2 1", "0 2", "1 0", "2 1", "0 -", "1 0", "0 1", "1 0"]
-    assert [record.number for record in stand.records] == list(range(len(steps)))
-    ((kind, subject, detail, took_s),) = stand.events
+    assert [record.number for record in harness.records] == list(range(len(steps)))
+    ((kind, subject, detail, took_s),) = harness.events
     assert (kind, subject, detail) == ("schedule", "6", "nodes=n2,n1 steps=2 stages=2")
     assert took_s is not None
     assert 0 < took_s < 0.01
 
 
-def test_a_worker_that_comes_later_gets_the_slot_that_counts_as_0() -> None:
-    async def run() -> Stand:
-        stand = Stand()
-        stand.workers.follow(gates_with(GATES, schedule("n1", "n2", "n3")), 42)
-        stand.workers.nodes.add("n3")
-        await _grow(stand.workers, [THREE], 0, stand.environment)
-        return stand
+def test_a_worker_that_joins_later_gets_the_first_slot_of_the_schedule() -> None:
+    async def run() -> ClockHarness:
+        harness = ClockHarness()
+        harness.workers.follow(gates_with(GATES, schedule("n1", "n2", "n3")), 42)
+        harness.workers.nodes.add("n3")
+        await _grow(harness.workers, [THREE], 0, harness.environment)
+        return harness
 
     (grow,) = virtual_time.run(run()).sent
     assert isinstance(grow, Grow)
@@ -137,21 +137,21 @@ def test_a_worker_that_comes_later_gets_the_slot_that_counts_as_0() -> None:
 
 @pytest.mark.parametrize("first", ["done", "broken"])
 def test_nodes_that_come_and_go_change_the_schedule_of_a_static_run(first: str) -> None:
-    asked: list[set[str]] = []
+    excluded: list[set[str]] = []
     carried: list[tuple[Sequence[Any], CommunicationSchedule | None]] = []
     spec = replace(spec_of({"spout[0]": ONE, "mid[0]": ONE, "sink[0]": ONE}), gates=GATES)
     membership: Any = SimpleNamespace(withheld={"n3"}, lost=set())
 
-    async def offered(_places: Mapping[str, Slot], away: Set[str]) -> CommunicationSchedule:
-        asked.append(set(away))
+    async def make_schedule(_places: Mapping[str, Slot], away: Set[str]) -> CommunicationSchedule:
+        excluded.append(set(away))
         return schedule(*sorted({"n1", "n2", "n3"} - away))
 
-    async def carry(_revision: int | None, waves: Any, wanted: Any = None, _scaling: object = None) -> Carried:
-        carried.append((waves, wanted))
+    async def carry(_revision: int | None, waves: Any, new_schedule: Any = None, _scaling: object = None) -> Carried:
+        carried.append((waves, new_schedule))
         return Carried(first if len(carried) == 1 else "done")  # type: ignore[arg-type]
 
     async def run() -> None:
-        environment: Any = SimpleNamespace(drain=lambda _places, _away: (), schedule=offered)
+        environment: Any = SimpleNamespace(drain=lambda _places, _away: (), schedule=make_schedule)
         events = [NodeUp(1, "n3"), NodeDown(5, "n2")]
         log = EventLog(lambda *_event: None)
         timeline = Timeline(events, environment, membership, log, RunListener(), lambda: spec, carry, drains=True)
@@ -165,5 +165,5 @@ def test_nodes_that_come_and_go_change_the_schedule_of_a_static_run(first: str) 
 
     virtual_time.run(run())
     tries = 2 if first == "broken" else 1
-    assert asked == [set()] * tries + [{"n2"}]
+    assert excluded == [set()] * tries + [{"n2"}]
     assert carried == [([], schedule("n1", "n2", "n3"))] * tries + [([], schedule("n1", "n3"))]

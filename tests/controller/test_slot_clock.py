@@ -24,13 +24,13 @@ ONE, TWO = Slot("n1", 0), Slot("n2", 0)
 LONG_S = 1.0
 
 
-class Stand:
-    """A clock whose workers' reports are sent by the test."""
+class ClockHarness:
+    """Slot clock whose workers' reports are sent by the test."""
 
     def __init__(self, places: tuple[Slot, ...] = (ONE, TWO)) -> None:
-        self.told: list[int] = []
+        self.started_slots: list[int] = []
         self.records: list[SlotRecord] = []
-        environment: Any = SimpleNamespace(send=self._tell)
+        environment: Any = SimpleNamespace(send=self._send)
         self.workers = EpochWorkers(
             replace(spec_of(PLACES), gates=GATES), environment, Condition(), ReportedWork(), lambda _node, _why: None
         )
@@ -38,78 +38,81 @@ class Stand:
         self.workers.ports |= dict.fromkeys(places, 1)
         self.clock = SlotClock(self.workers, GATES, self.records.append)
 
-    async def _tell(self, node: str, message: Message) -> None:
+    async def _send(self, node: str, message: Message) -> None:
         assert isinstance(message, TimeSlot)
         if node == "n1":
-            self.told.append(message.number)
+            self.started_slots.append(message.number)
 
-    async def says(self, place: Slot, number: int, sent: int, received: int, **more: Any) -> None:
-        """Send a worker's report and let the clock react."""
+    async def report(self, place: Slot, number: int, sent: int, received: int, **more: Any) -> None:
+        """Send a worker's report, and wait until the clock has reacted."""
         done = SlotDone(epoch=1, slot=place.index, number=number, sent=sent, received=received, **more)
         self.workers.handle_report(place.node, done)
         await asyncio.sleep(2 * IDLE_S)
 
 
-def play(scene: Callable[[Stand], Coroutine[Any, Any, None]], stand: Callable[[], Stand] = Stand) -> Stand:
-    async def run() -> Stand:
-        made = stand()
-        running = asyncio.create_task(made.clock.run())
+def run_scenario(
+    scenario: Callable[[ClockHarness], Coroutine[Any, Any, None]],
+    make_harness: Callable[[], ClockHarness] = ClockHarness,
+) -> ClockHarness:
+    async def run() -> ClockHarness:
+        harness = make_harness()
+        running = asyncio.create_task(harness.clock.run())
         await asyncio.sleep(2 * IDLE_S)
-        await scene(made)
+        await scenario(harness)
         if running.done():
             running.result()
         running.cancel()
-        return made
+        return harness
 
     return virtual_time.run(run())
 
 
 def test_a_slot_is_over_when_all_workers_have_reported_and_all_rows_are_processed() -> None:
-    async def scene(stand: Stand) -> None:
-        assert stand.told == [0]
-        await stand.says(ONE, 0, sent=9, received=0)
-        assert stand.told == [0]
-        await stand.says(TWO, 0, sent=0, received=4)
-        assert stand.told == [0]
-        await stand.says(TWO, 0, sent=0, received=9)
-        assert stand.told == [0, 1]
-        # What they said of the slot before does not count for this one.
-        await stand.says(ONE, 1, sent=9, received=0)
+    async def scenario(harness: ClockHarness) -> None:
+        assert harness.started_slots == [0]
+        await harness.report(ONE, 0, sent=9, received=0)
+        assert harness.started_slots == [0]
+        await harness.report(TWO, 0, sent=0, received=4)
+        assert harness.started_slots == [0]
+        await harness.report(TWO, 0, sent=0, received=9)
+        assert harness.started_slots == [0, 1]
+        # Reports of the previous slot do not count for this one.
+        await harness.report(ONE, 1, sent=9, received=0)
         await asyncio.sleep(LONG_S)
-        assert stand.told == [0, 1]
-        await stand.says(TWO, 1, sent=0, received=9)
-        assert stand.told == [0, 1, 2]
+        assert harness.started_slots == [0, 1]
+        await harness.report(TWO, 1, sent=0, received=9)
+        assert harness.started_slots == [0, 1, 2]
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_worker_that_listens_later_takes_part_from_the_next_slot_on() -> None:
-    async def scene(stand: Stand) -> None:
-        stand.workers.ports[TWO] = 1
-        await stand.says(ONE, 0, sent=0, received=0)
-        assert stand.told == [0, 1]
-        await stand.says(ONE, 1, sent=0, received=0)
-        assert stand.told == [0, 1]
-        await stand.says(TWO, 1, sent=0, received=0)
-        assert stand.told == [0, 1, 2]
+    async def scenario(harness: ClockHarness) -> None:
+        harness.workers.ports[TWO] = 1
+        await harness.report(ONE, 0, sent=0, received=0)
+        assert harness.started_slots == [0, 1]
+        await harness.report(ONE, 1, sent=0, received=0)
+        assert harness.started_slots == [0, 1]
+        await harness.report(TWO, 1, sent=0, received=0)
+        assert harness.started_slots == [0, 1, 2]
 
-    play(scene, lambda: Stand((ONE,)))
+    run_scenario(scenario, lambda: ClockHarness((ONE,)))
 
 
-def test_an_idle_slot_lasts_a_moment_and_a_busy_one_as_long_as_it_takes() -> None:
+def test_an_idle_slot_has_a_minimum_duration_and_a_busy_one_has_none() -> None:
     async def run() -> None:
-        stand = Stand((ONE,))
-        running = asyncio.create_task(stand.clock.run())
+        harness = ClockHarness((ONE,))
+        running = asyncio.create_task(harness.clock.run())
         times: list[float] = []
         loop = asyncio.get_running_loop()
         for number, parts in enumerate([{}, {4: 1}, {}, {4: 1}]):
-            while len(stand.told) <= number:
+            while len(harness.started_slots) <= number:
                 await asyncio.sleep(IDLE_S / 100)
             times.append(loop.time())
             rows = number + 1 if parts else number
             done = SlotDone(epoch=1, slot=0, number=number, sent=rows, received=rows, parts=parts)
-            stand.workers.handle_report("n1", done)
-        while len(stand.told) < 5:
+            harness.workers.handle_report("n1", done)
+        while len(harness.started_slots) < 5:
             await asyncio.sleep(IDLE_S / 100)
         times.append(loop.time())
         lasted = [later - earlier for earlier, later in itertools.pairwise(times)]
@@ -119,17 +122,17 @@ def test_an_idle_slot_lasts_a_moment_and_a_busy_one_as_long_as_it_takes() -> Non
     virtual_time.run(run())
 
 
-def test_a_record_says_what_left_and_what_stalled() -> None:
-    async def scene(stand: Stand) -> None:
+def test_a_record_has_the_parts_that_were_sent_and_the_stalls() -> None:
+    async def scenario(harness: ClockHarness) -> None:
         one: dict[str, Any] = {"parts": {1: 2, 2: 1}, "waiting": 7, "largest": 4}
-        await stand.says(ONE, 0, sent=20, received=0, arrived_ns=40, queued_rows=9, queued_bytes=900, **one)
+        await harness.report(ONE, 0, sent=20, received=0, arrived_ns=40, queued_rows=9, queued_bytes=900, **one)
         more: dict[str, Any] = {"parts": {1: 1, 77: 1}, "waiting": 6, "largest": 6, "first_ns": 100, "last_ns": 350}
         stages: dict[str, Any] = {"arrived_ns": 60, "packed_ns": 380, "queued_rows": 6, "queued_bytes": 10}
-        await stand.says(TWO, 0, sent=5, received=25, **more, **stages)
-        await stand.says(ONE, 1, sent=20, received=0)
-        await stand.says(TWO, 1, sent=5, received=25)
+        await harness.report(TWO, 0, sent=5, received=25, **more, **stages)
+        await harness.report(ONE, 1, sent=20, received=0)
+        await harness.report(TWO, 1, sent=5, received=25)
 
-    first, second = play(scene).records
+    first, second = run_scenario(scenario).records
     assert first._replace(lasted_ns=0) == SlotRecord(
         epoch=1,
         number=0,
@@ -148,7 +151,7 @@ def test_a_record_says_what_left_and_what_stalled() -> None:
         packed_ns=380,
         queued_rows=15,
         queued_bytes=910,
-        # Executors 1 and 2 are on n1 and n2; a number that no executor has is nobody's.
+        # Executors 1 and 2 are on n1 and n2; a number without an executor is ignored.
         node_parts="n1=3 n2=1",
     )
     assert first.lasted_ns > 0
@@ -165,27 +168,27 @@ def test_a_record_says_what_left_and_what_stalled() -> None:
     ],
 )
 def test_a_slot_that_exceeds_its_timeout_fails_with_the_reason(received: int | None, message: str) -> None:
-    async def scene(stand: Stand) -> None:
-        await stand.says(ONE, 0, sent=9, received=0)
+    async def scenario(harness: ClockHarness) -> None:
+        await harness.report(ONE, 0, sent=9, received=0)
         if received is not None:
-            await stand.says(TWO, 0, sent=0, received=received)
+            await harness.report(TWO, 0, sent=0, received=received)
         await asyncio.sleep(SLOT_S + LONG_S)
 
     with pytest.raises(RunError, match=message):
-        play(scene)
+        run_scenario(scenario)
 
 
 def test_the_slot_of_the_last_rows_is_recorded_with_a_bounded_wait() -> None:
-    async def scene(stand: Stand) -> None:
-        waiting = asyncio.create_task(stand.clock.wait_for_last())
+    async def scenario(harness: ClockHarness) -> None:
+        waiting = asyncio.create_task(harness.clock.wait_for_last())
         await asyncio.sleep(LAST_S / 2)
         assert not waiting.done()
-        await stand.says(ONE, 0, sent=9, received=0)
-        await stand.says(TWO, 0, sent=0, received=9)
+        await harness.report(ONE, 0, sent=9, received=0)
+        await harness.report(TWO, 0, sent=0, received=9)
         assert waiting.done()
-        assert [record.number for record in stand.records] == [0]
-        await asyncio.wait_for(stand.clock.wait_for_last(), 2 * LAST_S)
-        assert stand.told == [0, 1]
-        assert len(stand.records) == 1
+        assert [record.number for record in harness.records] == [0]
+        await asyncio.wait_for(harness.clock.wait_for_last(), 2 * LAST_S)
+        assert harness.started_slots == [0, 1]
+        assert len(harness.records) == 1
 
-    play(scene)
+    run_scenario(scenario)

@@ -14,15 +14,15 @@ COPY_S = 5.0
 
 
 def slow_copies(settings: ControlSettings) -> FakeNodes:
-    """Nodes whose snapshots take `COPY_S` to copy."""
+    """Return nodes whose snapshots take `COPY_S` to copy."""
     nodes = FakeNodes(settings)
     replicate = nodes.replicas.replicate
 
-    async def slowly(node: str, file: str, name: str) -> None:
+    async def replicate_slowly(node: str, file: str, name: str) -> None:
         await asyncio.sleep(COPY_S)
         await replicate(node, file, name)
 
-    nodes.replicas.replicate = slowly  # type: ignore[method-assign]
+    nodes.replicas.replicate = replicate_slowly  # type: ignore[method-assign]
     return nodes
 
 
@@ -36,7 +36,7 @@ def test_a_move_does_not_wait_for_the_copies_of_a_checkpoint() -> None:
     assert (first, COPY_S < took_s < COPY_S + 6) == ("1", True)
 
 
-def test_a_checkpoint_waits_for_the_one_before() -> None:
+def test_a_checkpoint_waits_for_the_previous_one() -> None:
     nodes = run_coordinator(lambda: slow_copies(ControlSettings(checkpoint_s=2)), 20)
     assert [(message.barrier, message.complete) for message in nodes.messages(Prepare, "n3")] == [(1, 0), (2, 1)]
     assert len(answer_files(nodes)) == len(nodes.messages(Prepare, "n3")) + 1
@@ -48,7 +48,7 @@ def test_the_end_of_a_run_waits_for_the_copies() -> None:
     assert len(nodes.messages(Stop)) == 3
 
 
-def test_a_failure_behind_a_move_restarts_in_the_new_slots_from_the_last_complete_checkpoint() -> None:
+def test_a_failure_after_a_move_restarts_in_the_new_slots_from_the_last_complete_checkpoint() -> None:
     async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(4)
         nodes.kill_worker(MID)

@@ -35,8 +35,8 @@ TIMEOUT_S = 60.0
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with lab(tmp_path_factory.mktemp("lab")) as made:
-        yield made
+    with lab(tmp_path_factory.mktemp("lab")) as running_lab:
+        yield running_lab
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def connected(host: Host, use: Callable[[Connection], Awaitable[T]]) -> T:
     return asyncio.run(live())
 
 
-async def said(connection: Connection, command: str) -> tuple[int, bytes, bytes]:
-    """How a command ended: exit status, output, errors."""
+async def run_command(connection: Connection, command: str) -> tuple[int, bytes, bytes]:
+    """Run a command; return its exit status, output and errors."""
     with await open_command(connection, command) as channel:
 
         def finish() -> tuple[int, bytes, bytes]:
@@ -71,7 +71,7 @@ async def said(connection: Connection, command: str) -> tuple[int, bytes, bytes]
 
 
 async def hello(connection: Connection) -> bytes:
-    return (await said(connection, "echo hello"))[1]
+    return (await run_command(connection, "echo hello"))[1]
 
 
 def with_config(host: Host, config: Path) -> Host:
@@ -85,8 +85,8 @@ def with_config(host: Host, config: Path) -> Host:
     )
 
 
-def test_output_and_status_of_a_command_come_back(nodes: Lab) -> None:
-    done = connected(nodes.host("n1"), lambda c: said(c, "echo out; echo err >&2; exit 7"))
+def test_output_and_status_of_a_command_are_returned(nodes: Lab) -> None:
+    done = connected(nodes.host("n1"), lambda c: run_command(c, "echo out; echo err >&2; exit 7"))
     assert done == (7, b"out\n", b"err\n")
 
 
@@ -96,10 +96,10 @@ def test_an_unknown_host_is_refused_with_the_command_that_accepts_it(nodes: Lab,
     with pytest.raises(UnfitError) as refused:
         connected(nodes.host("n1"), hello)
     message = str(refused.value)
-    print_ = subprocess.run(
+    fingerprint = subprocess.run(
         ["ssh-keygen", "-lf", nodes.nodes["n1"].folder / "host_key.pub"], capture_output=True, text=True, check=True
     )
-    assert print_.stdout.split()[1] in message
+    assert fingerprint.stdout.split()[1] in message
     assert nodes.nodes["n1"].log.count("Accepted publickey") == logins
     subprocess.run(shlex.split(message.partition("accept it: ")[2]), check=True, timeout=TIMEOUT_S, capture_output=True)
     assert connected(nodes.host("n1"), hello) == b"hello\n"
@@ -124,7 +124,7 @@ def test_a_login_without_the_right_key_fails_with_the_command_that_must_work(nod
         connected(replace(nodes.host("n1"), ssh_key=tmp_path / "other"), hello)
 
 
-def test_a_key_may_lie_in_the_agent(nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_may_be_in_the_ssh_agent(nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "agent"
     with subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL) as agent:
         try:
@@ -141,7 +141,7 @@ def test_a_key_may_lie_in_the_agent(nodes: Lab, tmp_path: Path, monkeypatch: pyt
             agent.terminate()
 
 
-def test_the_configuration_of_openssh_counts_with_jump_hosts_and_included_files(nodes: Lab, tmp_path: Path) -> None:
+def test_the_configuration_of_openssh_applies_with_jump_hosts_and_included_files(nodes: Lab, tmp_path: Path) -> None:
     behind, gate = nodes.nodes["n2"], nodes.nodes["n1"]
     common = (
         f"User {os.environ.get('USER') or 'root'}\n IdentityFile {nodes.key}\n UserKnownHostsFile {nodes.known_hosts}\n"
@@ -154,8 +154,8 @@ def test_the_configuration_of_openssh_counts_with_jump_hosts_and_included_files(
     )
 
     before = gate.log.count("Accepted publickey")
-    _, way, _ = connected(with_config(nodes.host("n2"), config), lambda c: said(c, "echo $SSH_CONNECTION"))
-    assert way.split()[2:] == [behind.address.encode(), str(behind.port).encode()]
+    _, addresses, _ = connected(with_config(nodes.host("n2"), config), lambda c: run_command(c, "echo $SSH_CONNECTION"))
+    assert addresses.split()[2:] == [behind.address.encode(), str(behind.port).encode()]
     assert gate.log.count("Accepted publickey") == before + 1
     deadline = time.monotonic() + TIMEOUT_S
     while len(gate.processes()) > 1:
@@ -199,29 +199,29 @@ def test_a_host_that_rejects_connections_is_retried_and_then_given_up(
     with socket.create_server(("127.0.0.2", 0)) as server:
         server.settimeout(TIMEOUT_S)
         host = replace(nodes.host("n1"), ssh_port=server.getsockname()[1])
-        met = 0
+        rejected = 0
 
-        async def knock(connection: Connection) -> None:
+        async def open_connection(connection: Connection) -> None:
             await connection.open()
 
-        def turn_away() -> None:
-            nonlocal met
+        def reject() -> None:
+            nonlocal rejected
             for _ in range(module.TRIES):
                 client, _ = server.accept()
                 client.close()
-                met += 1
+                rejected += 1
 
         with ThreadPoolExecutor(1) as thread:
-            turning = thread.submit(turn_away)
+            rejecting = thread.submit(reject)
             with pytest.raises(RunError, match=r"node n1: ssh .* cannot be reached"):
-                connected(host, knock)
-            turning.result(TIMEOUT_S)
-        assert met == module.TRIES
+                connected(host, open_connection)
+            rejecting.result(TIMEOUT_S)
+        assert rejected == module.TRIES
 
 
 @pytest.fixture
 def millrace(nodes: Lab) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
-    def run(*arguments: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    def run(*arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
         program = [
             sys.executable,
             "-P",
@@ -230,7 +230,7 @@ def millrace(nodes: Lab) -> Callable[..., "subprocess.CompletedProcess[bytes]"]:
             "exec",
             str(nodes.inventory),
         ]
-        return subprocess.run([*program, *arguments], input=given, capture_output=True, check=False, timeout=TIMEOUT_S)
+        return subprocess.run([*program, *arguments], input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S)
 
     return run
 
@@ -241,10 +241,10 @@ def test_exec_passes_on_arguments_input_output_and_status(millrace: Callable[...
         "sys.stdout.buffer.write(sys.stdin.buffer.read()); sys.exit(9)"
     )
     arguments = ["", "a  b", "$HOME", "'\"", "--help", "é\n*", "-x;ls"]
-    given = bytes(range(256)) * 1000
-    done = millrace("n2", "--", sys.executable, "-c", script, *arguments, given=given)
+    stdin = bytes(range(256)) * 1000
+    done = millrace("n2", "--", sys.executable, "-c", script, *arguments, stdin=stdin)
     assert (done.returncode, done.stderr.decode()) == (9, repr(arguments))
-    assert done.stdout == given
+    assert done.stdout == stdin
 
 
 def test_exec_reports_signals_and_missing_programs_as_a_shell_does(
@@ -260,7 +260,7 @@ def test_exec_names_the_nearest_node(millrace: Callable[..., Any]) -> None:
     assert b"has no node 'n11'; did you mean 'n1'?" in done.stderr
 
 
-def test_nodes_without_a_java_that_engines_can_use_are_refused_with_what_they_say(
+def test_nodes_without_a_java_that_engines_can_use_are_refused_with_the_output_of_java(
     nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
@@ -269,8 +269,8 @@ def test_nodes_without_a_java_that_engines_can_use_are_refused_with_what_they_sa
         program.chmod(0o755)
     monkeypatch.setattr(backend, "JAVA", str(new))
     connected(nodes.host("n1"), backend._check_java)
-    for java, said in ((str(old), "Picked up something"), ("no-such-java", ".*no-such-java.*not found")):
+    for java, output in ((str(old), "Picked up something"), ("no-such-java", ".*no-such-java.*not found")):
         monkeypatch.setattr(backend, "JAVA", java)
-        message = f"node n1: engines need Java 17 or later, java -version says: {said}; .* apt install openjdk-17-jre"
+        message = f"node n1: engines need Java 17 or later, java -version says: {output}; .* apt install openjdk-17-jre"
         with pytest.raises(UnfitError, match=message):
             connected(nodes.host("n1"), backend._check_java)

@@ -36,8 +36,8 @@ OURS, OTHERS = (f"campaign-{letter * 32}" for letter in "ab")
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with lab(tmp_path_factory.mktemp("lab"), ["127.0.0.2"]) as made:
-        yield made
+    with lab(tmp_path_factory.mktemp("lab"), ["127.0.0.2"]) as running_lab:
+        yield running_lab
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def node(nodes: Lab) -> Sshd:
     return nodes.nodes["n1"]
 
 
-def kept(nodes: Lab, use: Callable[[NodeLease], Awaitable[T]], campaign: str = OURS) -> T:
+def with_lease(nodes: Lab, use: Callable[[NodeLease], Awaitable[T]], campaign: str = OURS) -> T:
     """Return the result of `use`, called while a campaign holds the lease of the node."""
 
     async def live() -> T:
@@ -75,15 +75,15 @@ def test_a_file_is_copied_to_a_node_and_back(nodes: Lab, node: Sshd, tmp_path: P
 
     async def move(lease: NodeLease) -> Path:
         files = RemoteFiles(lease)
-        await files.put(source, "run/inputs/a b", lambda *so_far: told.append(so_far))
+        await files.put(source, "run/inputs/a b", lambda *so_far: progress.append(so_far))
         await files.put(source, "run/inputs/again", lambda *_: pytest.fail("it is there"))
         await files.replicate("run/inputs/a b", tmp_path / "kept" / "back")
         assert (node.work / OURS / "run/inputs/a b").samefile(node.work / OURS / "run/inputs/again")
         return await SshTransport(lease, files, "run", tmp_path / "stage").fetch("inputs", "a*")
 
-    told: list[tuple[int, ...]] = []
-    fetched = kept(nodes, move)
-    assert told == [(at, 3_000_001) for at in (1048576, 2097152, 3_000_001)]
+    progress: list[tuple[int, ...]] = []
+    fetched = with_lease(nodes, move)
+    assert progress == [(at, 3_000_001) for at in (1048576, 2097152, 3_000_001)]
     assert sorted(path.name for path in fetched.iterdir()) == ["a b", "again"]
     assert {sha256(path) for path in [tmp_path / "kept/back", *fetched.iterdir()]} == {sha256(source)}
     assert not (node.work / OURS).exists()
@@ -100,7 +100,7 @@ def test_an_empty_file_and_an_absent_folder_are_no_special_case(nodes: Lab, tmp_
         with pytest.raises(RunError, match="node n1: there is no file x/gone"):
             await files.replicate("x/gone", tmp_path / "gone")
 
-    kept(nodes, move)
+    with_lease(nodes, move)
     assert [path.name for path in (tmp_path / "back").iterdir()] == ["empty"]
 
 
@@ -121,7 +121,7 @@ def test_an_interrupted_transfer_resumes_and_wrong_data_are_sent_again(
         await files.put(source, "there")
         await files.replicate("there", tmp_path / "back")
 
-    kept(nodes, move)
+    with_lease(nodes, move)
     assert sha256(tmp_path / "back") == sha256(source)
     assert not (tmp_path / f"back{PARTIAL}").exists()
 
@@ -147,7 +147,7 @@ def test_a_connection_that_breaks_in_the_middle_of_a_file_does_not_harm_it(
         await moving
         await files.replicate("there", tmp_path / "back")
 
-    kept(nodes, move)
+    with_lease(nodes, move)
     assert 0 < broken_at < 60_000_000
     assert sha256(tmp_path / "back") == sha256(source)
 
@@ -155,14 +155,14 @@ def test_a_connection_that_breaks_in_the_middle_of_a_file_does_not_harm_it(
 def test_a_node_belongs_to_one_campaign_at_a_time(nodes: Lab) -> None:
     async def try_another(lease: NodeLease) -> None:
         await lease.open()
-        await asyncio.to_thread(kept, nodes, lambda other: other.open(), OTHERS)
+        await asyncio.to_thread(with_lease, nodes, lambda other: other.open(), OTHERS)
 
     with pytest.raises(UnfitError, match=f"node n1: it is in use by owner of {OURS}"):
-        kept(nodes, try_another)
-    kept(nodes, lambda lease: lease.open(), OTHERS)
+        with_lease(nodes, try_another)
+    with_lease(nodes, lambda lease: lease.open(), OTHERS)
 
 
-def test_what_a_dead_campaign_left_is_removed_and_nothing_else(nodes: Lab, node: Sshd) -> None:
+def test_files_and_processes_of_a_dead_campaign_are_removed_and_no_others(nodes: Lab, node: Sshd) -> None:
     (node.work / OTHERS / "run").mkdir(parents=True)
     (node.work / "somebody's").mkdir()
     command = [sys.executable, "-c", "import time; print(flush=True); time.sleep(1000)"]
@@ -170,7 +170,7 @@ def test_what_a_dead_campaign_left_is_removed_and_nothing_else(nodes: Lab, node:
         try:
             assert orphan.stdout is not None
             orphan.stdout.readline()
-            kept(nodes, lambda lease: lease.open())
+            with_lease(nodes, lambda lease: lease.open())
             assert orphan.wait(TIMEOUT_S) == -signal.SIGTERM
         finally:
             orphan.kill()
@@ -199,7 +199,7 @@ def test_an_agent_that_ignores_the_end_of_its_input_is_ended_with_its_children(
         assert all(processes)
         assert not any(process.is_alive() for process in processes if process)
 
-    kept(nodes, live)
+    with_lease(nodes, live)
 
 
 def test_the_exit_status_of_a_remote_program_is_that_of_a_child(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_the_exit_status_of_a_remote_program_is_that_of_a_child(nodes: Lab, node
         os.kill(agent, signal.SIGKILL)
         return await program.wait()
 
-    assert kept(nodes, live) == -signal.SIGKILL
+    assert with_lease(nodes, live) == -signal.SIGKILL
 
 
 def test_a_controller_that_is_gone_leaves_no_process_and_a_free_node(nodes: Lab, node: Sshd, tmp_path: Path) -> None:
@@ -228,17 +228,17 @@ def test_a_controller_that_is_gone_leaves_no_process_and_a_free_node(nodes: Lab,
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
 
-    kept(nodes, live)
-    kept(nodes, lambda lease: lease.open(), OTHERS)
+    with_lease(nodes, live)
+    with_lease(nodes, lambda lease: lease.open(), OTHERS)
     assert not (node.work / OURS).exists()
 
 
-def test_a_node_that_is_not_provisioned_says_so(nodes: Lab, node: Sshd) -> None:
+def test_a_node_that_is_not_provisioned_is_refused(nodes: Lab, node: Sshd) -> None:
     python = node.home / "venv/bin/python"
     python.rename(python.with_name("away"))
     try:
         with pytest.raises(UnfitError, match=f"node n1: there is no {python}; provision the node first"):
-            kept(nodes, lambda lease: lease.open())
+            with_lease(nodes, lambda lease: lease.open())
     finally:
         python.with_name("away").rename(python)
 
@@ -247,22 +247,22 @@ def test_disk_space_on_every_node_is_checked_before_a_run(
     nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    reach = SshBackend(with_addresses(cluster_of(nodes.hosts.cluster_document)), nodes.hosts, "me")
-    reach.check()
+    ssh_backend = SshBackend(with_addresses(cluster_of(nodes.hosts.cluster_document)), nodes.hosts, "me")
+    ssh_backend.check()
 
-    async def ask() -> None:
-        async with reach:
-            await reach.check_room(0)
+    async def check_twice() -> None:
+        async with ssh_backend:
+            await ssh_backend.check_room(0)
             with pytest.raises(UnfitError, match=r"node n1: .*/work has .* MB free, and a run needs .* MB"):
-                await reach.check_room(10**18)
+                await ssh_backend.check_room(10**18)
 
-    with CleanupLog(tmp_path) as state, reach.up(state):
-        asyncio.run(ask())
+    with CleanupLog(tmp_path) as state, ssh_backend.up(state):
+        asyncio.run(check_twice())
 
 
 @pytest.fixture
 def small(node: Sshd) -> Iterator[None]:
-    """The node's work folder on a file system of 1 MB."""
+    """Mount a file system of 1 MB as the node's work folder."""
     node.work.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", node.work], check=True)
     yield
@@ -272,7 +272,7 @@ def small(node: Sshd) -> Iterator[None]:
 @pytest.mark.root
 @pytest.mark.usefixtures("small")
 @pytest.mark.long
-def test_a_full_disk_on_a_node_is_told_with_the_node_and_what_is_missing(nodes: Lab, tmp_path: Path) -> None:
+def test_a_full_disk_on_a_node_is_reported_with_the_node_and_the_sizes(nodes: Lab, tmp_path: Path) -> None:
     source = written(tmp_path / "source", 3_000_000)
     with pytest.raises(UnfitError, match=r"node n1: .* has 1\.0 MB free, and source has 3\.0 MB"):
-        kept(nodes, lambda lease: RemoteFiles(lease).put(source, "there"))
+        with_lease(nodes, lambda lease: RemoteFiles(lease).put(source, "there"))

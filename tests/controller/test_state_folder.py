@@ -1,4 +1,4 @@
-"""Where state files and locks are: the same place for every session and boot, and nobody else's."""
+"""Folder of state files and locks: the same for every session and boot, and private to its user."""
 
 import fcntl
 import os
@@ -51,19 +51,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def user() -> Iterator[UnprivilegedUser]:
-    with unprivileged_user() as made:
-        yield made
+    with unprivileged_user() as new_user:
+        yield new_user
 
 
-def program(user: UnprivilegedUser, code: str, *words: str, **changes: str | None) -> subprocess.Popen[str]:
-    """A program of a user with nothing but a home folder, changed by these variables."""
+def program(user: UnprivilegedUser, code: str, *arguments: str, **changes: str | None) -> subprocess.Popen[str]:
+    """Start a program as a user without XDG variables, except for these changes."""
     variables: Mapping[str, str | None] = {"XDG_STATE_HOME": None, "XDG_RUNTIME_DIR": None, **changes}
-    given = [f"{name}={value}" for name, value in variables.items() if value is not None]
-    return user.start(["env", *(f"-u{name}" for name in variables), *given, sys.executable, "-P", "-c", code, *words])
+    assignments = [f"{name}={value}" for name, value in variables.items() if value is not None]
+    return user.start(
+        ["env", *(f"-u{name}" for name in variables), *assignments, sys.executable, "-P", "-c", code, *arguments]
+    )
 
 
-def said(user: UnprivilegedUser, code: str, *words: str, **changes: str | None) -> tuple[str, str]:
-    with program(user, code, *words, **changes) as child:
+def output_of(user: UnprivilegedUser, code: str, *arguments: str, **changes: str | None) -> tuple[str, str]:
+    with program(user, code, *arguments, **changes) as child:
         return child.communicate(timeout=60)
 
 
@@ -75,16 +77,16 @@ def test_a_second_campaign_is_refused_and_clean_finds_the_first_after_a_logout(u
             assert first.stdout is not None
             assert first.stdout.readline() == "held\n"
             session.rmdir()
-            refused, _ = said(user, SECOND)
-            # In a mount namespace, the process that we have started is the program itself.
+            refused, _ = output_of(user, SECOND)
+            # In a mount namespace, the started process is the program itself.
             assert f"in use by pid {first.pid} of nobody, campaign {user.folder}/first, since 2" in refused
-            alone, left_alone = said(user, CLEAN, "clean")
-            assert alone == "nothing was left behind\n"
-            assert f"left alone: pid {first.pid} " in left_alone
+            out, err = output_of(user, CLEAN, "clean")
+            assert out == "nothing was left behind\n"
+            assert f"left alone: pid {first.pid} " in err
         finally:
             first.kill()
             first.wait()
-    removed, _ = said(user, CLEAN, "clean", XDG_RUNTIME_DIR=str(user.folder / "session of the next login"))
+    removed, _ = output_of(user, CLEAN, "clean", XDG_RUNTIME_DIR=str(user.folder / "session of the next login"))
     assert f"removed: folder {user.folder}/first/001.partial" in removed
     assert not (user.folder / "first" / "001.partial").exists()
     [folder] = (user.folder / ".local/state/millrace").iterdir()
@@ -93,12 +95,12 @@ def test_a_second_campaign_is_refused_and_clean_finds_the_first_after_a_logout(u
     assert list(folder.iterdir()) == []
 
 
-def test_a_home_that_cannot_be_written_is_an_error_which_names_the_way_out(user: UnprivilegedUser) -> None:
-    _, err = said(user, CLEAN, "clean", HOME="/proc/none")
+def test_a_home_that_cannot_be_written_is_an_error_which_names_the_remedy(user: UnprivilegedUser) -> None:
+    _, err = output_of(user, CLEAN, "clean", HOME="/proc/none")
     assert err.startswith("millrace: /proc/none/.local/state/millrace/")
     assert "cannot be made: " in err
     assert err.endswith("set XDG_STATE_HOME to a folder of yours on this machine\n")
-    out, err = said(user, CLEAN, "clean", HOME="/proc/none", XDG_STATE_HOME=str(user.folder / "elsewhere"))
+    out, err = output_of(user, CLEAN, "clean", HOME="/proc/none", XDG_STATE_HOME=str(user.folder / "elsewhere"))
     assert (out, err) == ("nothing was left behind\n", "")
     assert [path.name for path in (user.folder / "elsewhere").iterdir()] == ["millrace"]
 
@@ -114,7 +116,7 @@ def test_the_folder_of_root_is_below_var_lib_unless_a_folder_of_root_is_named(
     assert find_state_folder().parent == tmp_path / "new" / "state" / "millrace"
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     assert find_state_folder().parent == Path("/var/lib/millrace")
-    # As `su` leaves it.
+    # The home of another user, as after `su`.
     os.chown(tmp_path, 12345, -1)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert find_state_folder().parent == Path("/var/lib/millrace")
@@ -150,7 +152,7 @@ def test_a_folder_that_others_could_write_to_is_refused(home: Path, spoil: Calla
 
 
 @pytest.mark.usefixtures("home")
-def test_a_lock_of_another_boot_is_nobodys_although_a_file_server_keeps_it(tmp_path: Path) -> None:
+def test_a_lock_of_another_boot_is_free_although_a_file_server_keeps_it(tmp_path: Path) -> None:
     with ClusterLock("five nodes", tmp_path) as lock:
         text = lock.path.read_text()
     assert f'"boot":"{boot_id()}"' in text
@@ -168,13 +170,13 @@ def test_a_lock_of_another_boot_is_nobodys_although_a_file_server_keeps_it(tmp_p
 
 
 @pytest.mark.usefixtures("home")
-def test_groups_and_namespaces_in_a_record_of_another_boot_are_left_to_whoever_has_them_now(tmp_path: Path) -> None:
-    there = tmp_path / "a control group of today"
+def test_groups_and_namespaces_in_a_record_of_another_boot_are_not_removed(tmp_path: Path) -> None:
+    group = tmp_path / "a control group of today"
     with CleanupLog(tmp_path) as state:
-        state.group(there)
+        state.group(group)
         state.namespace("mrtoday")
         text = state.path.read_text()
-    there.mkdir()
+    group.mkdir()
     state.path.write_text(text.replace(boot_id(), "0" * len(boot_id())))
     record = read_state(state.path)
     assert record is not None
@@ -182,11 +184,11 @@ def test_groups_and_namespaces_in_a_record_of_another_boot_are_left_to_whoever_h
     outcome = clean()
     assert outcome.failed == []
     assert [line.partition(" (")[0] for line in outcome.done] == [f"state file {state.path}"]
-    assert there.is_dir()
+    assert group.is_dir()
 
 
 @pytest.mark.usefixtures("home")
-def test_what_lies_beside_a_state_file_goes_with_it(tmp_path: Path) -> None:
+def test_files_that_belong_to_a_state_file_are_removed_with_it(tmp_path: Path) -> None:
     with CleanupLog(tmp_path) as state:
         state.path.with_suffix(".relay.log").write_text("something to say")
     assert list(state_folder().iterdir()) == []

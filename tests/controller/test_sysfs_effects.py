@@ -1,4 +1,4 @@
-"""The generated /sys and the kernel behind it, on files in a folder, with CPU time that is written by hand."""
+"""Generated /sys and the emulated kernel behind it, on files in a folder, with scripted CPU time."""
 
 import threading
 from pathlib import Path
@@ -40,7 +40,7 @@ MACHINE = Machine(
 
 
 class Box:
-    """A machine's files in a folder, a group that is files, too, and a clock that is turned by hand."""
+    """Files of a machine in a folder, a control group made of files, and a scripted clock."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine = MACHINE) -> None:
         self.root = folder / "root"
@@ -93,7 +93,7 @@ def test_an_agent_finds_the_machine_in_its_files(box: Box) -> None:
     assert topology.online == frozenset(range(4))
 
 
-def test_a_full_machine_is_worth_its_share_and_less_with_fewer_or_slower_cores(box: Box) -> None:
+def test_the_share_of_a_machine_shrinks_with_fewer_or_slower_cores(box: Box) -> None:
     assert box.effects.share == pytest.approx(0.8)
     box.write("cpu3/online", "0")
     assert box.effects.share == pytest.approx(0.6)
@@ -108,7 +108,7 @@ def test_a_full_machine_is_worth_its_share_and_less_with_fewer_or_slower_cores(b
     assert box.effects.share == pytest.approx(0.6)
 
 
-def test_the_governor_userspace_takes_a_speed_and_others_do_not(box: Box) -> None:
+def test_the_governor_userspace_accepts_a_speed_and_others_do_not(box: Box) -> None:
     box.write("cpufreq/policy0/scaling_setspeed", "1500000")
     assert [one.value for one in box.refused] == ["1500000"]
     assert box.read("cpufreq/policy0/scaling_setspeed") == "<unsupported>"
@@ -127,7 +127,7 @@ def test_the_governor_userspace_takes_a_speed_and_others_do_not(box: Box) -> Non
         ("cpufreq/policy0/scaling_min_freq", "-1", "1000000"),
     ],
 )
-def test_what_a_kernel_refuses_is_put_back_and_reported(box: Box, path: str, text: str, kept: str) -> None:
+def test_values_that_a_kernel_refuses_are_restored_and_reported(box: Box, path: str, text: str, kept: str) -> None:
     box.write(path, text)
     assert box.read(path) == kept
     (one,) = box.refused
@@ -165,7 +165,7 @@ def test_a_value_is_shown_with_one_newline_however_it_was_written(box: Box) -> N
     assert path.read_text() == "powersave\n"
 
 
-def test_limits_come_and_go(box: Box) -> None:
+def test_limits_are_applied_and_lifted(box: Box) -> None:
     box.effects.limit(True)
     assert (box.group_folder / "cpu.max").read_text() == "8000 10000"
     assert (box.group_folder / "memory.max").read_text() == str(512 << 20)
@@ -176,12 +176,12 @@ def test_limits_come_and_go(box: Box) -> None:
 
 
 def test_joules_follow_the_machines_energy_model(box: Box) -> None:
-    # Half of what four cores at 2.0 GHz are worth (0.8), for 10 s: 8 W + 20 W x 0.5.
+    # Half of the share of four cores at 2.0 GHz (0.8), for 10 s: 8 W + 20 W x 0.5.
     box.now, used = box.now + 10, 4.0
     box.use(used)
     box.effects.tick()
     assert box.joules(0) + box.joules(1) == pytest.approx(180)
-    # Two cores off, the others at half the clock and wholly busy: 8 W + 20 W x (1/2)^2 x 2 of 4 cores.
+    # Two cores off, the others at half the clock and fully busy: 8 W + 20 W x (1/2)^2 x 2 of 4 cores.
     for cpu in (2, 3):
         box.write(f"cpu{cpu}/online", "0")
     for cpu in (0, 1):
@@ -211,7 +211,7 @@ def test_a_dynamic_governor_shows_a_clock_that_follows_the_load(box: Box) -> Non
     assert box.effects.share == pytest.approx(0.8)
 
 
-def test_the_machine_is_told_in_words_that_tools_read() -> None:
+def test_cpuinfo_and_meminfo_have_the_format_of_the_kernel() -> None:
     text = cpuinfo(MACHINE, {0: 2_000_000, 2: 1_500_000}, "processor\t: 0\nflags\t\t: fpu avx2\n\nprocessor\t: 1\n")
     first, second = text.strip().split("\n\n")
     assert "flags\t\t: fpu avx2" in first
@@ -223,7 +223,7 @@ def test_the_machine_is_told_in_words_that_tools_read() -> None:
     ]
 
 
-def test_short_periods_as_long_as_the_kernel_takes_the_quota() -> None:
+def test_quotas_have_short_periods_where_the_kernel_accepts_them() -> None:
     assert quota_of(0.4) == (4000, 10_000)
     assert quota_of(0.05) == (5000, 100_000)
     assert quota_of(None)[0] == -1
@@ -231,7 +231,7 @@ def test_short_periods_as_long_as_the_kernel_takes_the_quota() -> None:
         quota_of(0.005)
 
 
-def test_every_governor_that_is_listed_is_taken(box: Box) -> None:
+def test_every_listed_governor_is_accepted(box: Box) -> None:
     for governor in GOVERNORS:
         box.write("cpufreq/policy2/scaling_governor", governor)
     assert box.refused == []

@@ -10,10 +10,10 @@ from controller.nodes.transport import LoopbackTransport
 from inventory.errors import RunError
 
 
-def test_a_file_that_disappears_while_it_is_replicated_is_a_node_that_has_no_such_file(
+def test_a_file_that_disappears_while_it_is_replicated_is_reported_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder of a lost node may go away between a look at the file and its copy."""
+    """The folder of a lost node may disappear between the check for the file and its copy."""
     node = LoopbackTransport(tmp_path / "n1")
     (tmp_path / "n1" / "state").write_bytes(b"7")
     link = transport._link
@@ -28,7 +28,7 @@ def test_a_file_that_disappears_while_it_is_replicated_is_a_node_that_has_no_suc
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_copy_that_cannot_be_written_is_no_fault_of_the_node(tmp_path: Path) -> None:
+def test_a_copy_that_cannot_be_written_is_not_an_error_of_the_node(tmp_path: Path) -> None:
     node = LoopbackTransport(tmp_path / "n1")
     (tmp_path / "n1" / "state").write_bytes(b"7")
     (tmp_path / "file").write_bytes(b"")

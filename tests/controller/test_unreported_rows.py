@@ -1,4 +1,4 @@
-"""Which rows of traces have no report, so that they are not counted when their work is done again."""
+"""Rows of traces without a report, which do not count because their work is repeated."""
 
 from agents.protocol import Progress, Slot, Work, Worked
 from controller.coordinator.reports import NEVER_NS, ReportedWork, ReportTimes
@@ -20,7 +20,7 @@ def test_rows_after_the_last_report_of_an_epoch_are_unreported_until_the_next_on
     assert sorted(times.unreported) == [("n1", 0, 200, 300), ("n2", 0, 250, 301)]
 
 
-def test_a_report_of_the_next_epoch_before_its_start_says_nothing_of_the_one_before() -> None:
+def test_a_report_of_the_next_epoch_before_its_start_does_not_count_for_the_previous_one() -> None:
     times = ReportTimes()
     times.start_epoch(1, [N1], {"n1": 100})
     times.record_report("n1", reported(1, 200))
@@ -34,7 +34,7 @@ def test_a_worker_that_never_reported_has_no_row_that_counts() -> None:
     times.start_epoch(1, [N1], {"n1": 100, "n2": 101})
     times.record_report("n1", reported(1, 200))
     times.add_worker(1, N2, 150)
-    # It may have died, and the next epoch may do without it.
+    # It may have died, and the next epoch may not include it.
     times.start_epoch(2, [N1], {"n1": 300, "n2": 301})
     assert sorted(times.unreported) == [("n1", 0, 200, 300), ("n2", 0, 150, 301)]
 
@@ -51,13 +51,13 @@ def test_rows_of_a_lost_node_are_unreported_until_it_takes_part_again() -> None:
 
 
 def counting(at_ns: int, epoch: int = 1, **worked: int) -> Progress:
-    """A report of executors that have processed so many rows."""
+    """Return a report of executors with these numbers of processed rows."""
     executors = {name: Work(0, processed, 0, 0, 0, None, None) for name, processed in worked.items()}
     return Progress(epoch=epoch, slot=0, at_ns=at_ns, emitted=0, sunk=0, executors=executors)
 
 
 def moving() -> ReportedWork:
-    """An executor moves; its new worker has reported behind the cut, its old worker has not."""
+    """Return work during a move: the new worker has reported after the cut, the old worker has not."""
     work = ReportedWork()
     work.times.start_epoch(1, [N1, N2], {"n1": 100, "n2": 100})
     work.record("n1", counting(200, moves=10))
@@ -79,12 +79,12 @@ def test_totals_of_a_moved_executor_count_once_all_workers_have_passed_the_barri
     assert sorted(work.times.unreported) == [("n1", 0, 270, 400), ("n2", 0, 300, 400)]
 
 
-def test_a_worker_that_dies_with_the_last_rows_of_a_moved_executor_takes_the_rows_behind_them_with_it() -> None:
+def test_rows_after_a_move_do_not_count_if_the_old_worker_dies_before_its_report() -> None:
     work = moving()
     work.times.start_epoch(2, [N1, N2], {"n1": 400, "n2": 400})
     assert work.bolts.worked == {"moves": Worked(0, 10), "stays": Worked(0, 3)}
     assert sorted(work.times.unreported) == [("n1", 0, 200, 400), ("n2", 0, 200, 400)]
-    # Reports of the epoch that arrive late do not count either, and those of a later move do.
+    # Late reports of that epoch do not count either; reports during a later move do.
     work.record("n2", counting(350, stays=5, moves=17))
     work.hold(2)
     work.record("n2", counting(500, epoch=2, stays=6))
@@ -92,7 +92,7 @@ def test_a_worker_that_dies_with_the_last_rows_of_a_moved_executor_takes_the_row
     assert work.bolts.worked == {"moves": Worked(0, 10), "stays": Worked(0, 6)}
 
 
-def test_work_that_is_reported_behind_the_begin_of_a_recovery_is_done_again() -> None:
+def test_work_reported_after_the_start_of_a_recovery_is_repeated() -> None:
     def report(at_ns: int, rows: int, epoch: int = 1) -> Progress:
         executors = {
             "spout[0]": Work(rows, None, None, 0, 0, None, rows),
@@ -110,7 +110,7 @@ def test_work_that_is_reported_behind_the_begin_of_a_recovery_is_done_again() ->
     assert work.bolts.worked == {"bolt[0]": Worked(0, 10)}
     assert work.counted.positions == {"spout[0]": 10}
     assert work.times.unreported == [("n1", 0, 200, 400)]
-    # Sources emit at least that much.
+    # Sources emit at least up to the recorded position.
     assert work.sources.positions == {"spout[0]": 17}
     work.record("n1", report(500, 12, epoch=2))
     assert work.bolts.worked == {"bolt[0]": Worked(0, 12)}

@@ -1,4 +1,4 @@
-"""The order of a revision's moves: opposite moves together, loads within their bounds between waves."""
+"""Order of a revision's moves: opposite moves together, loads within their bounds between waves."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ def test_a_cycle_among_full_nodes_is_one_wave() -> None:
     assert names(waves_of(moves, places, given_loads, 1)) == [["a", "b", "c"]]
 
 
-def test_a_node_with_a_limit_of_its_own_is_held_to_it() -> None:
+def test_a_node_with_its_own_limit_does_not_exceed_it() -> None:
     moves = [Move("a", Slot("n2", 0)), Move("b", Slot("n3", 0))]
     places = {"a": Slot("n1", 0), "b": Slot("n2", 0)}
     given_loads = loads({"a": 10, "b": 20}, {"n1": 0.5, "n2": 0.4, "n3": 0.45}, {"n2": 0.45})
@@ -96,10 +96,10 @@ def test_every_move_is_made_once_and_loads_stay_within_their_bounds(data: st.Dat
         assert len(wave) <= max(most, 2)
 
 
-def plain_waves(
+def brute_force_waves(
     moves: Sequence[Move], places: Mapping[str, Slot], given_loads: WaveLoads, most: int
 ) -> list[tuple[Move, ...]]:
-    """The rules by exhaustion: every remaining group is tried before each choice."""
+    """Return the waves by exhaustive search: every remaining group is tried before each choice."""
     groups: list[list[Move]] = []
     for move in moves:
         source, target = places[move.executor].node, move.to.node
@@ -148,7 +148,7 @@ def plain_waves(
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 40), st.integers(2, 6), st.integers(1, 7))
-def test_waves_are_those_of_trying_everything(random: Random, count: int, node_count: int, most: int) -> None:
+def test_waves_equal_those_of_an_exhaustive_search(random: Random, count: int, node_count: int, most: int) -> None:
     # Sums of multiples of 1/1024 are exact, so that equal loads are equal in both computations.
     nodes = [f"n{at}" for at in range(node_count)]
     sizes = [0, 64, 64, random.randrange(128), random.randrange(512)]
@@ -162,23 +162,23 @@ def test_waves_are_those_of_trying_everything(random: Random, count: int, node_c
     given_loads = WaveLoads(executors, before, points, highest)
     most = min(most, count - 1)
     if most:
-        assert waves_of(moves, places, given_loads, most) == plain_waves(moves, places, given_loads, most)
+        assert waves_of(moves, places, given_loads, most) == brute_force_waves(moves, places, given_loads, most)
 
 
-def test_ten_thousand_moves_are_looked_at_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_thousand_moves_are_examined_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(5)  # noqa: S311 - no secret
     nodes = [f"n{at}" for at in range(100)]
     executors = {f"e{at}": random.uniform(0.5, 1.0) for at in range(10_000)}
     places = {name: Slot(random.choice(nodes), 0) for name in executors}
     moves = [Move(name, Slot(random.choice(nodes), 1)) for name in executors]
-    looks: Counter[str] = Counter()
+    pushes: Counter[str] = Counter()
 
-    def counted(heap: list[object], entry: object) -> None:
-        looks["all"] += 1
+    def counting_push(heap: list[object], entry: object) -> None:
+        pushes["all"] += 1
         heappush(heap, entry)
 
-    monkeypatch.setattr("controller.coordinator.waves.heappush", counted)
+    monkeypatch.setattr("controller.coordinator.waves.heappush", counting_push)
     waves = waves_of(moves, places, WaveLoads(executors, {}, dict.fromkeys(nodes, 100.0), {}), 100)
     assert sum(map(len, waves)) == len(moves)
-    # When all that remain are tried before each choice, it is some thousand times.
-    assert len(moves) < looks["all"] < 10 * len(moves)
+    # An exhaustive search would examine each move some thousand times.
+    assert len(moves) < pushes["all"] < 10 * len(moves)

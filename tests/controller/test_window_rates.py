@@ -7,7 +7,7 @@ S = 10**9
 
 
 def samples(*times_s: float, most: int = 10, sample_s: float = 1.0) -> Samples[Progress]:
-    """Reports at these times."""
+    """Return samples of reports at these times."""
     found: Samples[Progress] = Samples(most)
     for at_s in times_s:
         at_ns = round(at_s * S)
@@ -15,14 +15,14 @@ def samples(*times_s: float, most: int = 10, sample_s: float = 1.0) -> Samples[P
     return found
 
 
-def intervals(kept: Samples[Progress], most: int, sample_s: float = 1.0) -> list[tuple[int, int, float, int]]:
-    return [(i.before.sunk, i.after.sunk, i.seconds, i.times) for i in kept.intervals(most, sample_s)]
+def intervals(series: Samples[Progress], most: int, sample_s: float = 1.0) -> list[tuple[int, int, float, int]]:
+    return [(i.before.sunk, i.after.sunk, i.seconds, i.times) for i in series.intervals(most, sample_s)]
 
 
-def test_an_interval_counts_as_many_samples_as_it_is_long_and_never_more_than_are_wanted() -> None:
-    kept = samples(0, 1, 4, 5)
-    assert intervals(kept, 10) == [(0, 100, 1.0, 1), (100, 400, 3.0, 3), (400, 500, 1.0, 1)]
-    assert intervals(kept, 3) == [(100, 400, 3.0, 2), (400, 500, 1.0, 1)]
+def test_an_interval_counts_as_samples_by_its_length_up_to_the_requested_number() -> None:
+    series = samples(0, 1, 4, 5)
+    assert intervals(series, 10) == [(0, 100, 1.0, 1), (100, 400, 3.0, 3), (400, 500, 1.0, 1)]
+    assert intervals(series, 3) == [(100, 400, 3.0, 2), (400, 500, 1.0, 1)]
     assert intervals(samples(0), 3) == []
 
 
@@ -35,7 +35,7 @@ def test_only_as_many_intervals_are_kept_as_are_used() -> None:
     assert intervals(samples(*range(9), most=2), 10) == [(600, 700, 1.0, 1), (700, 800, 1.0, 1)]
 
 
-def test_intervals_are_joined_but_for_the_oldest_which_may_count_in_part() -> None:
+def test_all_intervals_are_joined_except_the_oldest_which_may_count_in_part() -> None:
     found = joined(samples(0, 3, 4, 5).intervals(4, 1.0))
     assert [(i.before.sunk, i.after.sunk, i.seconds, i.times) for i in found] == [(0, 300, 3.0, 2), (300, 500, 2.0, 2)]
 
@@ -49,24 +49,24 @@ def test_transport_is_shared_by_remote_tuples() -> None:
 
 
 def test_power_is_that_of_the_intervals_with_energy_by_the_meters_own_times() -> None:
-    kept: Samples[Vitals] = Samples(10)
+    series: Samples[Vitals] = Samples(10)
     readings = [(0, 100.0, 0), (1, 130.0, 2), (2, None, None), (3, 300.0, 5), (4, 310.0, 6)]
     for at_s, joules, at in readings:
-        known = None if at is None else at * S
-        kept = kept.add(at_s * S, Vitals(epoch=1, at_ns=at_s * S, joules=joules, joules_ns=known), 1.0)
-    assert mean_watts(kept.intervals(10, 1.0)) == (30 + 10) / 3
-    assert mean_watts(kept.intervals(2, 1.0)) == 10
-    assert mean_watts(kept.intervals(10, 1.0)[1:2]) is None
+        read_ns = None if at is None else at * S
+        series = series.add(at_s * S, Vitals(epoch=1, at_ns=at_s * S, joules=joules, joules_ns=read_ns), 1.0)
+    assert mean_watts(series.intervals(10, 1.0)) == (30 + 10) / 3
+    assert mean_watts(series.intervals(2, 1.0)) == 10
+    assert mean_watts(series.intervals(10, 1.0)[1:2]) is None
 
 
-def test_a_meter_that_stands_still_gives_no_power() -> None:
-    kept: Samples[Vitals] = Samples(10)
+def test_a_meter_without_new_readings_gives_no_power() -> None:
+    series: Samples[Vitals] = Samples(10)
     for at_s in range(3):
-        kept = kept.add(at_s * S, Vitals(epoch=1, at_ns=at_s * S, joules=5.0, joules_ns=7), 1.0)
-    assert mean_watts(kept.intervals(10, 1.0)) is None
+        series = series.add(at_s * S, Vitals(epoch=1, at_ns=at_s * S, joules=5.0, joules_ns=7), 1.0)
+    assert mean_watts(series.intervals(10, 1.0)) is None
 
 
-def test_percentiles_count_as_often_as_they_have_tuples() -> None:
+def test_percentiles_are_weighted_by_their_tuples() -> None:
     assert weighted_median([(9.0, 1), (5.0, 10), (7.0, 8)]) == 5.0
     assert weighted_median([(9.0, 1), (5.0, 10), (7.0, 80)]) == 7.0
     assert weighted_median([(9.0, 0), (5.0, 0)]) is None

@@ -53,17 +53,17 @@ def bare(lab: EmulatedLab) -> dict[str, list[str]]:
 @pytest.fixture(scope="session")
 def provisioned(lab: EmulatedLab, bare: dict[str, list[str]]) -> EmulatedLab:
     """The lab after provisioning was killed half-way on two nodes, restored, and repeated on all."""
-    words = ["provision", str(lab.inventory), "--", "--limit", "n1,n2"]
-    half = subprocess.Popen(command(*words), stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    assert half.stderr is not None
-    for line in half.stderr:
+    arguments = ["provision", str(lab.inventory), "--", "--limit", "n1,n2"]
+    interrupted = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert interrupted.stderr is not None
+    for line in interrupted.stderr:
         if "cpu : Turn cores" in line:
             break
     time.sleep(1.0)
-    half.kill()
-    half.communicate()
-    back = millrace("restore", str(lab.inventory), "--", "--limit", "all")
-    assert back.returncode == 0, back.stderr[-3000:]
+    interrupted.kill()
+    interrupted.communicate()
+    restoring = millrace("restore", str(lab.inventory), "--", "--limit", "all")
+    assert restoring.returncode == 0, restoring.stderr[-3000:]
     assert changes(bare, lab.node_state()) == []
     done = millrace("provision", str(lab.inventory))
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,6 +1,6 @@
-"""The operator's first hour on nodes of namespaces: provision, verify, run.
+"""A provisioned emulated cluster: settings, facts, a campaign and its measurements.
 
-What breaks is in `test_emulated_faults.py`, how it ends in `test_emulated_restoring.py`; all share one cluster.
+Faults are in `test_emulated_faults.py`, restoring is in `test_emulated_restoring.py`; all share one cluster.
 """
 
 import json
@@ -17,7 +17,7 @@ from inventory.reading import read_cluster
 pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.timeout(900)]
 
 
-def test_provisioned_nodes_are_what_was_asked_for(provisioned: EmulatedLab) -> None:
+def test_provisioned_nodes_have_the_requested_settings(provisioned: EmulatedLab) -> None:
     assert output_on(provisioned.description, 1, "cat /sys/devices/system/cpu/online") in ("0,2", "0-1")
     policy = "/sys/devices/system/cpu/cpufreq/policy0"
     assert output_on(
@@ -27,9 +27,9 @@ def test_provisioned_nodes_are_what_was_asked_for(provisioned: EmulatedLab) -> N
         "2000000",
     ]
     verified = millrace("verify", str(provisioned.inventory), "--json")
-    answer = json.loads(verified.stdout)
-    assert {check["what"] for check in answer["checks"]} >= {"link", "rtt"}
-    wrong = [check for check in answer["checks"] if not check["ok"] and check["what"] not in ("link", "rtt")]
+    report = json.loads(verified.stdout)
+    assert {check["what"] for check in report["checks"]} >= {"link", "rtt"}
+    wrong = [check for check in report["checks"] if not check["ok"] and check["what"] not in ("link", "rtt")]
     assert wrong == []
 
 
@@ -43,14 +43,16 @@ def test_facts_order_the_nodes_by_their_computing_power(provisioned: EmulatedLab
 
 @pytest.fixture(scope="module")
 def crossing(provisioned: EmulatedLab) -> Path:
-    """The folder of a run on all nodes."""
+    """Folder of a run on all nodes."""
     done = provisioned.run(provisioned.agenda("crossing"))
     assert done.returncode == 0, done.stderr[-3000:]
     (run,) = (provisioned.results / "crossing" / "latest" / "runs").iterdir()
     return run
 
 
-def test_a_campaign_crosses_the_nodes_and_its_answer_is_right(provisioned: EmulatedLab, crossing: Path) -> None:
+def test_a_campaign_sends_tuples_between_nodes_and_its_answer_is_right(
+    provisioned: EmulatedLab, crossing: Path
+) -> None:
     (record,) = provisioned.records("crossing")
     assert record["status"] == "ok"
     assert record["tier"] == 2
@@ -58,7 +60,7 @@ def test_a_campaign_crosses_the_nodes_and_its_answer_is_right(provisioned: Emula
     assert record["measured"]["hops"]["inter_node"] > 0
     rows = record["calibration"]
     cpu = {row["node"]: row for row in rows if row["what"] == "cpu"}
-    # n1 is half of itself, n2 at 2.0 of 2.8 GHz.
+    # n1 has half of its cores on line, n2 runs at 2.0 of 2.8 GHz.
     assert {name: round(row["asked"], 3) for name, row in cpu.items()} == {
         "n1": 0.25,
         "n2": 0.229,
@@ -75,7 +77,7 @@ def test_a_campaign_crosses_the_nodes_and_its_answer_is_right(provisioned: Emula
     }
 
 
-def test_a_node_has_used_what_its_control_group_has_and_the_host_is_counted_once(crossing: Path) -> None:
+def test_cpu_rows_of_nodes_stay_within_quotas_and_rows_of_host_cores_are_marked_shared(crossing: Path) -> None:
     asked = {
         row["node"]: row["asked"]
         for row in json.loads((crossing / "run.json").read_text())["calibration"]
@@ -85,7 +87,7 @@ def test_a_node_has_used_what_its_control_group_has_and_the_host_is_counted_once
     used: dict[tuple[str, str], list[float]] = defaultdict(list)
     last_ns: dict[tuple[str, str, str], int] = {}
     for row in sorted(rows, key=lambda row: row["t_ns"]):
-        # A mark causes a sample of its own: of a time so short, it may have a whole period's quota.
+        # A sample at a mark may cover so short a time that it contains a whole period's quota.
         source = row["node"], row["scope"], row["name"]
         before_ns, last_ns[source] = last_ns.get(source, 0), row["t_ns"]
         if row["t_ns"] - before_ns >= 5 * 10**8:
@@ -93,7 +95,7 @@ def test_a_node_has_used_what_its_control_group_has_and_the_host_is_counted_once
         assert row["shared"] is (row["scope"] == "core")
         assert row["package"] is None
     for node, share in asked.items():
-        # A sample is not taken at the ends of the quota's periods.
+        # Samples are not aligned with the quota's periods.
         assert max(used[node, "node"]) <= 1.2 * share
         mean = sum(used[node, "node"]) / len(used[node, "node"])
         processes = sum(sum(used[node, scope]) / len(used[node, scope]) for scope in ("worker", "agent"))

@@ -1,6 +1,6 @@
-"""Other engines on emulated nodes: they run in the nodes, and quotas are in force while rows are measured.
+"""Other engines on emulated nodes: processes run in the nodes, and quotas apply in the measured interval.
 
-Flink takes the same way as Storm, and half a minute; it runs when asked for by -m "emulated and flink".
+Flink uses the same code as Storm and takes half a minute; select it with -m "emulated and flink".
 """
 
 import os
@@ -41,8 +41,8 @@ def group_of(lab: EmulatedLab, node: str) -> Group:
     return Group(find_hierarchy(), lab.description.members[node].group)
 
 
-def javas_in(lab: EmulatedLab, node: str) -> list[int]:
-    """Return the Java processes in the control group of a node."""
+def java_pids(lab: EmulatedLab, node: str) -> list[int]:
+    """Return the ids of Java processes in the control group of a node."""
     found = []
     for pid in map(int, group_of(lab, node).entrances[0].read_text().split()):
         with suppress(psutil.NoSuchProcess):
@@ -72,23 +72,23 @@ def test_an_engine_runs_in_the_nodes_and_within_their_quotas(
     )
     nodes = ("n1", "n2")
     limits = {node: provisioned.description.members[node].machine.memory_mb << 20 for node in nodes}
-    words = ("run", str(agenda), "--out", str(provisioned.results), "--accept-shortfall", "--no-report")
-    with subprocess.Popen(command(*words), stderr=subprocess.PIPE, text=True) as process:
+    arguments = ("run", str(agenda), "--out", str(provisioned.results), "--accept-shortfall", "--no-report")
+    with subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert wait_for(lambda: all(javas_in(provisioned, node) for node in nodes))
+            assert wait_for(lambda: all(java_pids(provisioned, node) for node in nodes))
             assert {group_of(provisioned, node).memory_limit() for node in nodes} == {None}
             assert wait_for(lambda: provisioned.stage(engine) == "measuring", 120)
             assert {node: group_of(provisioned, node).memory_limit() for node in nodes} == limits
             for node in nodes:
                 network = provisioned.description.network.endpoint(node).path.stat().st_ino
-                there = [Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in javas_in(provisioned, node)]
-                assert len(there) == processes  # of Storm a Supervisor, and a worker with its log writer
-                assert set(there) == {network}
+                namespaces = [Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in java_pids(provisioned, node)]
+                assert len(namespaces) == processes  # Storm: a Supervisor, and a worker with its log writer
+                assert set(namespaces) == {network}
             _, output = process.communicate(timeout=300)
         finally:
             process.kill()
     assert process.returncode == 0, output[-3000:]
-    assert {node: javas_in(provisioned, node) for node in nodes} == {"n1": [], "n2": []}
+    assert {node: java_pids(provisioned, node) for node in nodes} == {"n1": [], "n2": []}
     assert {node: group_of(provisioned, node).memory_limit() for node in nodes} == limits
     (record,) = provisioned.records(engine)
     assert record["status"] == "ok", record["reason"]

@@ -1,4 +1,4 @@
-"""What breaks while a campaign runs on emulated nodes, and what becomes of the campaign."""
+"""Faults of emulated nodes during campaigns, and their effect on the campaigns."""
 
 import subprocess
 import time
@@ -13,7 +13,7 @@ from emulated_lab import NODES, TIMEOUT_S, EmulatedLab, wait_for
 pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.timeout(900)]
 
 
-def test_nonsense_that_a_node_writes_fails_the_run_in_which_it_happens(provisioned: EmulatedLab) -> None:
+def test_an_invalid_write_on_a_node_fails_the_run_in_which_it_happens(provisioned: EmulatedLab) -> None:
     run = provisioned.start_until_measuring(
         provisioned.agenda("nonsense", duration_s=6, on_failure={"retry": 0, "then": "skip"})
     )
@@ -26,7 +26,7 @@ def test_nonsense_that_a_node_writes_fails_the_run_in_which_it_happens(provision
 
 @contextmanager
 def cut_off(lab: EmulatedLab, node: int) -> Iterator[None]:
-    """Nothing gets to a node, or from it."""
+    """Disconnect a node from all others."""
     namespace = lab.description.network.endpoint(f"n{node}").namespace
     link = ["ip", "-n", namespace, "link", "set", "dev", "eth0"]
     subprocess.run([*link, "down"], check=True)
@@ -36,13 +36,13 @@ def cut_off(lab: EmulatedLab, node: int) -> Iterator[None]:
         subprocess.run([*link, "up"], check=True)
 
 
-def left_on(lab: EmulatedLab, node: int) -> list[str]:
-    """Command lines of what campaigns have started on a node: agents, workers, node leases."""
+def campaign_processes(lab: EmulatedLab, node: int) -> list[str]:
+    """Return command lines of processes that campaigns started on a node: agents, workers, node leases."""
     programs = r"ps -eo args | grep -E '[-]P -m (agents|engines|controller\.ssh)'"
     return run_on(lab.description, node, programs).stdout.splitlines()
 
 
-def test_a_link_that_is_cut_for_five_seconds_is_survived(provisioned: EmulatedLab) -> None:
+def test_a_run_survives_a_link_that_is_cut_for_five_seconds(provisioned: EmulatedLab) -> None:
     run = provisioned.start_until_measuring(provisioned.agenda("cut", duration_s=11))
     with cut_off(provisioned, 4):
         time.sleep(5)
@@ -52,7 +52,7 @@ def test_a_link_that_is_cut_for_five_seconds_is_survived(provisioned: EmulatedLa
     assert record["verification"]["status"] == "passed"
 
 
-def test_a_link_that_is_cut_for_good_costs_a_node_and_no_answer(provisioned: EmulatedLab) -> None:
+def test_a_link_that_is_cut_for_good_loses_a_node_but_no_answer(provisioned: EmulatedLab) -> None:
     agenda = provisioned.agenda(
         "severed", duration_s=15, repetitions=2, checkpoint_s=2, on_failure={"retry": 0, "then": "skip"}
     )
@@ -60,7 +60,7 @@ def test_a_link_that_is_cut_for_good_costs_a_node_and_no_answer(provisioned: Emu
     with cut_off(provisioned, 4):
         output, _ = run.communicate(timeout=TIMEOUT_S)
     assert run.returncode == 1, output
-    # The run under way goes on with the others; the next one, which would want all nodes, says which is missing.
+    # The current run continues on the other nodes; the next one needs all nodes, and names the missing one.
     first, second = provisioned.records("severed")
     assert (first["status"], first["verification"]["status"]) == ("ok", "passed"), first["reason"]
     assert first["measured"]["recoveries"]
@@ -68,14 +68,14 @@ def test_a_link_that_is_cut_for_good_costs_a_node_and_no_answer(provisioned: Emu
     assert second["status"] == "failed"
     assert "node n4" in second["reason"]
     assert "node n4" in output
-    assert wait_for(lambda: not left_on(provisioned, 4), 120), left_on(provisioned, 4)
+    assert wait_for(lambda: not campaign_processes(provisioned, 4), 120), campaign_processes(provisioned, 4)
     done = provisioned.resume("severed")
     assert done.returncode == 0, done.stderr[-3000:]
     assert [record["status"] for record in provisioned.records("severed")] == ["ok", "ok"]
 
 
 def lost_nodes(lab: EmulatedLab, name: str) -> list[str]:
-    """Nodes that the first run of the last campaign of that name has lost."""
+    """Return the nodes that the first run of the last campaign of that name lost."""
     first = min((lab.results / name / "latest" / "runs").iterdir())
     events = pq.read_table(first / "traces" / "event.parquet").to_pylist()
     return [row["subject"] for row in events if row["kind"] == "node_lost"]
@@ -100,7 +100,7 @@ def test_memory_that_a_node_does_not_have_is_not_taken_from_the_host(provisioned
         provisioned.agenda("memory", duration_s=10, on_failure={"retry": 2, "then": "stop"})
     )
     hog = run_on(provisioned.description, 5, HOG, seconds=120)
-    # Killed: its shell says so, or its SSH client, which is not told of an exit status.
+    # Killed: 137 comes from its shell, 255 from the SSH client, which gets no exit status.
     assert hog.returncode in (137, 255), hog.stderr
     output, _ = run.communicate(timeout=TIMEOUT_S)
     assert run.returncode == 0, output
@@ -133,7 +133,7 @@ def test_a_controller_that_is_killed_leaves_nothing_running_and_the_campaign_goe
     run.communicate()
 
     for node in range(1, NODES + 1):
-        assert wait_for(lambda node=node: not left_on(provisioned, node), 120), node  # type: ignore[misc]
+        assert wait_for(lambda node=node: not campaign_processes(provisioned, node), 120), node  # type: ignore[misc]
     done = provisioned.resume("killed")
     assert done.returncode == 0, done.stderr[-3000:]
     assert [record["status"] for record in provisioned.records("killed")] == ["ok"]

@@ -1,4 +1,4 @@
-"""The end of the operator's first hour on emulated nodes, after all that has been done to them."""
+"""Restoring emulated nodes after the campaigns and faults of the other files."""
 
 from pathlib import Path
 

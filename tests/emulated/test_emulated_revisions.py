@@ -22,25 +22,27 @@ pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.timeout(9
 
 PAGE = (Path(__file__).parents[2] / "docs" / "online.md").read_text()
 _, HOSTS, GAIN = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-"""The example of the page: three nodes, of which two have room for all executors, and its agenda."""
+"""Example of the page: three nodes, of which two have room for all executors, and its agenda."""
 
 DELAY_MS = 15
 
-NEAR = 0.05
-"""By so much of it a rate may differ from its prediction."""
+TOLERANCE = 0.05
+"""Relative tolerance between a rate and its prediction."""
 
-QUIET_PER_S, LOUD_PER_S, LOUDER_S, KEPT = 6, 110, 20, 0.93
-"""A node keeps so much of its performance at the lowest clock up to a load of 0.12: at first n2 has 0.06, then 0.18."""
+LOW_PER_S, HIGH_PER_S, RISE_S, P_MIN = 6, 110, 20, 0.93
+"""Rates before and after `RISE_S`, and the part of its performance that a node must keep.
+
+At the lowest clock a node keeps this part up to a load of 0.12; n2 has 0.06 at first, then 0.18."""
 
 REVISED = ("i-scheduler", "aniello-online")
 BURST_S, CALM_S, WINDOW_S, BOUND = 13, 19, 3, 0.7
-"""Its node has a load of 0.3 to 0.5, and in the burst more than it can do, however fast the host is. The burst ends
-two seconds after the revision, so that what has queued up is worked off, and latency returns to its level, in time."""
+"""n1 has a load of 0.3 to 0.5, and is overloaded in the burst, however fast the host is. The burst ends two
+seconds after the revision, so that queues are processed and latency returns to its level in time."""
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedLab]:
-    """The cluster of the page's example; emulated nodes have energy counters that follow `millrace_power`."""
+    """Cluster of the page's example; emulated nodes have energy counters that follow `millrace_power`."""
     folder = tmp_path_factory.mktemp("revisions")
     shipped = find_inventory("emulated").read_text().replace("/run/millrace/emulated", str(folder / "cluster"))
     content = yaml.safe_load(shipped)
@@ -57,8 +59,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedLab]:
         millrace("clean")
 
 
-def finished(lab: EmulatedLab, agenda: Path) -> dict[str, dict[str, Any]]:
-    """Run a campaign, and return the record of each scheduler; rates and overload show on a busy host, too."""
+def run_campaign(lab: EmulatedLab, agenda: Path) -> dict[str, dict[str, Any]]:
+    """Run a campaign, also on a busy host, and return the record of each scheduler."""
     done = lab.run(agenda, "--accept-shortfall")
     assert done.returncode == 0, done.stderr[-3000:]
     return {record["scheduler"]: record for record in lab.records(agenda.stem)}
@@ -68,15 +70,15 @@ def finished(lab: EmulatedLab, agenda: Path) -> dict[str, dict[str, Any]]:
 def raced(nodes: EmulatedLab) -> dict[str, dict[str, Any]]:
     agenda = nodes.folder / "gain.yaml"
     agenda.write_text(GAIN)
-    return finished(nodes, agenda)
+    return run_campaign(nodes, agenda)
 
 
 def first_done(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the first revision that was carried out."""
+    """Return the first revision that was applied."""
     return next(each for each in record["measured"]["revisions"] if each["outcome"] == "done")
 
 
-def test_answers_are_exact_whoever_moves_executors(raced: dict[str, dict[str, Any]]) -> None:
+def test_answers_are_exact_with_every_scheduler(raced: dict[str, dict[str, Any]]) -> None:
     assert set(raced) == {"even", *REVISED}
     for scheduler, record in raced.items():
         assert (record["status"], record["verification"]["status"]) == ("ok", "passed"), scheduler
@@ -93,24 +95,24 @@ def test_traffic_between_nodes_is_what_was_predicted(raced: dict[str, dict[str, 
     assert revision["reason"] == "cut"
     assert revision["at_s"] < 15
     assert revision["moves"] > 0
-    # Both begin as `even` places: what is said of the time before holds for the whole run that nobody revises.
+    # Both start with the placement of `even`, whose run has no revisions.
     static = raced["even"]["measured"]["means"]["whole_run"]["hops"]["inter_node"]
-    assert revision["before"]["cut"] == pytest.approx(static, rel=NEAR)
+    assert revision["before"]["cut"] == pytest.approx(static, rel=TOLERANCE)
     assert 0 < expected < 0.7 * static
-    # By the scheduler's windows, and by the traces.
-    assert revision["after"]["cut"] == pytest.approx(expected, rel=NEAR)
+    # In the scheduler's windows, and in the traces.
+    assert revision["after"]["cut"] == pytest.approx(expected, rel=TOLERANCE)
     (cost,) = measured["revision_costs"]
-    assert cost["after"]["hops"]["inter_node"] == pytest.approx(expected, rel=NEAR)
+    assert cost["after"]["hops"]["inter_node"] == pytest.approx(expected, rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("scheduler", REVISED)
-def test_over_slow_links_less_traffic_between_nodes_is_a_better_p95(
+def test_less_traffic_between_nodes_improves_p95_over_slow_links(
     raced: dict[str, dict[str, Any]], scheduler: str
 ) -> None:
     measured = raced[scheduler]["measured"]
     (cost,) = measured["revision_costs"]
     after = measured["means"]["after_last_revision"]["latency_p95_ms"]
-    # A tuple crosses one link less, or two.
+    # A tuple crosses one or two links fewer.
     for before in (cost["before"]["latency_p95_ms"], raced["even"]["measured"]["latency_ms"]["p95"]):
         assert after < before - 0.5 * DELAY_MS
 
@@ -139,7 +141,7 @@ def burst(nodes: EmulatedLab) -> dict[str, Any]:
         ],
         timeline=[{"at_s": at_s, "do": "rate", "tuples_per_s": rate} for at_s, rate in ((BURST_S, 80), (CALM_S, 20))],
     )
-    return finished(nodes, agenda)["er-stream"]
+    return run_campaign(nodes, agenda)["er-stream"]
 
 
 def test_a_burst_makes_executors_leave_the_overloaded_node(burst: dict[str, Any]) -> None:
@@ -178,21 +180,21 @@ def test_no_watt_of_a_model_is_shown_as_a_measured_one(nodes: EmulatedLab, burst
     assert len(rows) >= 2
     assert {(row["source"], row["modelled"]) for row in rows} == {("rapl", True)}
     (run,) = (folder / "runs").iterdir()
-    seen = [node for each in decisions(run) for node in each["observation"]["nodes"].values() if node["watts"]]
-    assert {(node["source"], node["modelled"]) for node in seen} == {("rapl", True)}
+    metered = [node for each in decisions(run) for node in each["observation"]["nodes"].values() if node["watts"]]
+    assert {(node["source"], node["modelled"]) for node in metered} == {("rapl", True)}
 
 
 def test_an_observation_of_the_run_marks_modelled_watts(nodes: EmulatedLab, burst: dict[str, Any]) -> None:
     done = millrace("observe", str((nodes.results / "burst" / "latest").resolve()), "--at", "10", "--window", "5")
     assert done.returncode == 0, done.stderr
-    seen = yaml.safe_load(done.stdout)["nodes"].values()
-    assert len(seen) == 3
-    assert {(node["source"], node["modelled"], node["watts"] > 19) for node in seen} == {("rapl", True, True)}
+    observed = yaml.safe_load(done.stdout)["nodes"].values()
+    assert len(observed) == 3
+    assert {(node["source"], node["modelled"], node["watts"] > 19) for node in observed} == {("rapl", True, True)}
 
 
 @pytest.fixture(scope="module")
 def slowed(nodes: EmulatedLab) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The record and the decisions of a run; n1 has the longest path, n2 a shorter one, with most of the records."""
+    """Record and decisions of a run; n1 has the longest path, n2 a shorter one, with most of the records."""
     agenda = nodes.agenda(
         "slowed",
         warmup_s=2,
@@ -202,25 +204,25 @@ def slowed(nodes: EmulatedLab) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             {
                 "name": "random-dag",
                 "params": {"executors": 18, "layers": 3, "shape_seed": 5, "workers": 3, "cost_us": 3000},
-                "rate": {"kind": "constant", "tuples_per_s": QUIET_PER_S},
+                "rate": {"kind": "constant", "tuples_per_s": LOW_PER_S},
             }
         ],
         schedulers=[
             {
                 "name": "er-stream",
-                "params": {"alpha": 1000, "max_moves": 0, "p_min": KEPT},
+                "params": {"alpha": 1000, "max_moves": 0, "p_min": P_MIN},
                 "online": {"window_s": WINDOW_S, "first_s": 5, "ask_s": 3, "revision": {"settle_s": 1}},
             }
         ],
-        timeline=[{"at_s": LOUDER_S, "do": "rate", "tuples_per_s": LOUD_PER_S}],
+        timeline=[{"at_s": RISE_S, "do": "rate", "tuples_per_s": HIGH_PER_S}],
     )
-    record = finished(nodes, agenda)["er-stream"]
+    record = run_campaign(nodes, agenda)["er-stream"]
     (run,) = (nodes.results / "slowed" / "latest" / "runs").iterdir()
     return record, decisions(run)
 
 
 def clock_of(node: str, decision: dict[str, Any]) -> dict[str, Any]:
-    """Return the account of a node's clock."""
+    """Return what a decision says about a node's clock."""
     account: dict[str, Any] = decision["answer"]["details"]["clocks"][node]
     return account
 
@@ -228,36 +230,36 @@ def clock_of(node: str, decision: dict[str, Any]) -> dict[str, Any]:
 def test_a_node_beside_the_longest_path_is_slowed_after_three_equal_windows(
     slowed: tuple[dict[str, Any], list[dict[str, Any]]],
 ) -> None:
-    record, kept = slowed
+    record, entries = slowed
     assert (record["status"], record["verification"]["status"]) == ("ok", "passed")
     revision = first_done(record)
-    (acted,) = [at for at, each in enumerate(kept) if each["number"] == revision["number"]]
-    assert (revision["reason"], revision["moves"], acted) == ("clocks", 0, 2)
-    assert revision["begun_s"] < LOUDER_S
-    answers = [clock_of("n2", each) for each in kept[:3]]
+    (index,) = [at for at, each in enumerate(entries) if each["number"] == revision["number"]]
+    assert (revision["reason"], revision["moves"], index) == ("clocks", 0, 2)
+    assert revision["begun_s"] < RISE_S
+    answers = [clock_of("n2", each) for each in entries[:3]]
     assert [(each["windows"], each["sets"]) for each in answers] == [(1, False), (2, False), (3, True)]
     (lowest,) = {each["hz"] for each in answers}
     assert revision["clocks"] == {"n2": lowest}
-    # What the node itself reports; n1 has the longest path.
-    seen = [each["observation"]["nodes"] for each in kept]
-    assert [each["n2"]["hz"] > lowest for each in seen[:3]] == [True] * 3
-    assert [(each["n2"]["asked_hz"], each["n2"]["hz"]) for each in seen[3:5]] == [(lowest, lowest)] * 2
-    assert {clock_of("n1", each)["binding"] for each in kept} == {"critical"}
-    assert {each["n1"]["hz"] for each in seen} == {seen[0]["n1"]["hz"]}
+    # As reported by the nodes; n1 has the longest path.
+    observed = [each["observation"]["nodes"] for each in entries]
+    assert [each["n2"]["hz"] > lowest for each in observed[:3]] == [True] * 3
+    assert [(each["n2"]["asked_hz"], each["n2"]["hz"]) for each in observed[3:5]] == [(lowest, lowest)] * 2
+    assert {clock_of("n1", each)["binding"] for each in entries} == {"critical"}
+    assert {each["n1"]["hz"] for each in observed} == {observed[0]["n1"]["hz"]}
 
 
-def test_its_clock_is_raised_at_once_when_the_rate_rises(
+def test_the_clock_of_a_slowed_node_is_raised_at_once_when_the_rate_rises(
     slowed: tuple[dict[str, Any], list[dict[str, Any]]],
 ) -> None:
-    record, kept = slowed
+    record, entries = slowed
     _, raised, *_ = [each for each in record["measured"]["revisions"] if each["outcome"] == "done"]
-    (acted,) = [at for at, each in enumerate(kept) if each["number"] == raised["number"]]
-    assert LOUDER_S < raised["begun_s"] < LOUDER_S + 3 * WINDOW_S
-    account = clock_of("n2", kept[acted])
+    (index,) = [at for at, each in enumerate(entries) if each["number"] == raised["number"]]
+    assert RISE_S < raised["begun_s"] < RISE_S + 3 * WINDOW_S
+    account = clock_of("n2", entries[index])
     assert (account["windows"], account["sets"], account["binding"]) == (1, True, "y_min")
-    assert account["hz"] > account["now_hz"] == clock_of("n2", kept[2])["hz"]
+    assert account["hz"] > account["now_hz"] == clock_of("n2", entries[2])["hz"]
     assert (raised["reason"], raised["clocks"]) == ("clocks", {"n2": account["hz"]})
-    assert kept[acted + 1]["observation"]["nodes"]["n2"]["hz"] >= account["hz"]
-    # The clocks are the scheduler's own: they make the run no suspect.
+    assert entries[index + 1]["observation"]["nodes"]["n2"]["hz"] >= account["hz"]
+    # Clocks set by the scheduler do not make the run suspect.
     assert {row["node"] for row in record["cpu"] if row["ok"]} == {"n2"}
     assert not [each for each in record["suspect"] if "clock" in each]

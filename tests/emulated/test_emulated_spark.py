@@ -1,6 +1,6 @@
-"""Spark standalone across two namespaces analyses a campaign that ran on them, for agents that are not root.
+"""Spark standalone in two namespaces analyses a campaign that ran on them with unprivileged agents.
 
-Everything is done as an operator does it: `millrace`, and `ansible-playbook` by hand.
+All steps use an operator's commands: `millrace`, and `ansible-playbook` by hand.
 """
 
 import json
@@ -32,7 +32,7 @@ AS_AGENTS = {
     "millrace_user": "millrace",
     "millrace_authorized_keys": ["{{ lookup('ansible.builtin.file', ansible_ssh_private_key_file + '.pub') }}"],
 }
-"""As on machines: campaigns log in as a user of their own, by a key that the playbook has given to them."""
+"""Variables as on machines: campaigns log in as a separate user, with a key that the playbook installs."""
 
 AGENDA = {
     "name": "short",
@@ -52,11 +52,11 @@ from campaign.commands import run
 run.run_command.callback = click.pass_obj(lambda settings, no_report, **given: run.run_campaign(settings, **given)[0])
 main()
 """
-"""`millrace run`, which would analyse the campaign on this host."""
+"""`millrace run` without its analysis, which would use this host."""
 
 
-def done(command: Sequence[str], **environment: str) -> str:
-    """What a command says, which must succeed."""
+def run_checked(command: Sequence[str], **environment: str) -> str:
+    """Run a command, which must succeed, and return its output."""
     finished = subprocess.run(
         command,
         capture_output=True,
@@ -70,22 +70,22 @@ def done(command: Sequence[str], **environment: str) -> str:
     return finished.stdout
 
 
-def millrace(*words: str, program: str = "from millrace.__main__ import main; main()") -> str:
-    return done([sys.executable, "-c", program, *words])
+def millrace(*arguments: str, program: str = "from millrace.__main__ import main; main()") -> str:
+    return run_checked([sys.executable, "-c", program, *arguments])
 
 
-def play(name: str, inventory: Path, *words: str) -> str:
-    """Play a playbook by hand; returns its recap."""
-    command = [sys.executable, "-P", "-m", "ansible", "playbook", "-i", str(inventory), f"ansible/{name}.yml", *words]
-    return done(command).rpartition("PLAY RECAP")[2]
+def play(name: str, inventory: Path, *options: str) -> str:
+    """Run a playbook by hand and return its recap."""
+    command = [sys.executable, "-P", "-m", "ansible", "playbook", "-i", str(inventory), f"ansible/{name}.yml", *options]
+    return run_checked(command).rpartition("PLAY RECAP")[2]
 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """Not below `/tmp`, of which every node has its own: workers read the campaign where this host has it."""
+    """Folder that nodes see at the same path, and therefore not below `/tmp`, which every node has for itself."""
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="millrace-") as name:
         path = Path(name)
-        # Results are for whoever may read them: here for the user of the agents, too.
+        # The user of the agents must be able to read the results.
         path.chmod(0o755)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("XDG_STATE_HOME", f"{name}/state")
@@ -94,7 +94,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def nodes(folder: Path) -> Iterator[tuple[Path, Description]]:
-    """Two nodes that are provisioned, and their inventory."""
+    """Inventory and description of two provisioned nodes."""
     before = host_state()
     inventory = write_inventory(folder, MACHINES, **AS_AGENTS)
     millrace("provision", str(inventory))
@@ -110,7 +110,7 @@ def nodes(folder: Path) -> Iterator[tuple[Path, Description]]:
 
 @pytest.fixture(scope="module")
 def campaign(nodes: tuple[Path, Description], folder: Path) -> Path:
-    """The folder of a campaign that has run on them."""
+    """Folder of a campaign that ran on both nodes."""
     inventory, _ = nodes
     agenda = folder / "short.yaml"
     agenda.write_text(yaml.safe_dump(AGENDA | {"inventory": str(inventory)}))
@@ -123,7 +123,7 @@ def test_a_second_provisioning_by_hand_changes_nothing(nodes: tuple[Path, Descri
     assert play("provision", inventory).count("changed=0 ") == len(MACHINES)
 
 
-def test_agents_are_not_root_and_their_tuples_cross_the_nodes(nodes: tuple[Path, Description], campaign: Path) -> None:
+def test_agents_are_not_root_and_tuples_are_sent_between_nodes(nodes: tuple[Path, Description], campaign: Path) -> None:
     _, description = nodes
     (path,) = campaign.glob("runs/*/run.json")
     record = json.loads(path.read_text())
@@ -133,7 +133,7 @@ def test_agents_are_not_root_and_their_tuples_cross_the_nodes(nodes: tuple[Path,
     assert output_on(description, 1, "stat -c %U /var/lib/millrace/work/.* | sort -u") in ("millrace", "millrace\nroot")
 
 
-def test_what_lies_on_the_nodes_comes_to_the_controller(nodes: tuple[Path, Description], folder: Path) -> None:
+def test_collect_copies_files_of_nodes_to_the_controller(nodes: tuple[Path, Description], folder: Path) -> None:
     inventory, description = nodes
     output_on(description, 2, "echo left > /var/lib/millrace/work/left.log")
     play("collect", inventory, "-e", f"millrace_collect_to={folder}/collected")
@@ -152,15 +152,15 @@ def test_spark_on_both_nodes_writes_the_report(nodes: tuple[Path, Description], 
     inventory, description = nodes
     play("spark", inventory)
     control = description.network.controller
-    words = ["report", str(campaign), "--master", f"spark://{MASTER}:7077"]
-    done(
+    arguments = ["report", str(campaign), "--master", f"spark://{MASTER}:7077"]
+    run_checked(
         [
             "nsenter",
             f"--net={control.path}",
             sys.executable,
             "-c",
             "from millrace.__main__ import main; main()",
-            *words,
+            *arguments,
         ],
         SPARK_CONF_DIR=str(folder / "facts" / "spark"),
         SPARK_LOCAL_IP=control.address,

@@ -1,4 +1,4 @@
-"""The course of a run on an engine, with executors that are played: what ends it, and that nothing lost goes unseen."""
+"""Runs on another engine, with scripted executors: stages, failures, and the detection of lost rows."""
 
 import asyncio
 import struct
@@ -33,8 +33,17 @@ TOPOLOGY = Topology(
 PLACES = {"source[0]": Slot("n1", 0), "sink[0]": Slot("n2", 0)}
 
 
-class Played:
-    """An engine whose executors are played: `lost` rows never arrive; a `mute` one reports nothing after the start."""
+class ScriptedEngine:
+    """Engine with scripted executors.
+
+    Args:
+        job: what it runs.
+        lost: rows that never arrive.
+        ends: reason for which the engine ends after the start; none if empty.
+        gone: whether workers have ended.
+        fault: error that the sink reports after the start; none if empty.
+        mute: whether executors report nothing after the end of the sources.
+    """
 
     def __init__(
         self, job: EngineJob, lost: int = 0, ends: str = "", gone: bool = False, fault: str = "", mute: bool = False
@@ -48,13 +57,13 @@ class Played:
 
     async def __aenter__(self) -> Self:
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._playing = asyncio.create_task(self._play())
+        self._script = asyncio.create_task(self._run_script())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._playing.cancel()
+        self._script.cancel()
 
     def host_pid(self, pid: int) -> int | None:
         return pid
@@ -78,7 +87,7 @@ class Played:
         with (self._job.folder / REPORTS / name).open("a") as file:
             file.write("".join(f"{line}\n" for line in lines))
 
-    async def _play(self) -> None:
+    async def _run_script(self) -> None:
         self._write("n1-0-1.tsv", "open\t1\tsource[0]")
         self._write("n2-0-2.tsv", "open\t1\tsink[0]")
         go = self._job.folder / CONTROL / "go"
@@ -116,20 +125,20 @@ def outcome_of(folder: Path, **how: object) -> tuple[Outcome, list[str]]:
         yield
         stages.append("ended")
 
-    async def course() -> Outcome:
+    async def run() -> Outcome:
         job = EngineJob("run", "replay", TOPOLOGY, PLACES, {"n1": "127.0.0.1", "n2": "127.0.0.2"}, folder)
         job.write_properties()
         reports = Reports(folder / REPORTS, "run", TOPOLOGY)
-        async with Played(job, **how) as engine:  # type: ignore[arg-type]
+        async with ScriptedEngine(job, **how) as engine:  # type: ignore[arg-type]
             limits = RunLimits(None, [])
             return await conduct(
                 job, engine, reports, limits, in_interval(), 0.1, 0.2, lambda stage, _: stages.append(stage)
             )
 
-    return asyncio.run(course()), stages
+    return asyncio.run(run()), stages
 
 
-def test_a_run_goes_from_the_opening_of_executors_to_their_answers(tmp_path: Path) -> None:
+def test_a_run_passes_all_stages_from_opening_executors_to_collecting_answers(tmp_path: Path) -> None:
     outcome, stages = outcome_of(tmp_path)
     times = outcome.times
     assert stages == [
@@ -161,7 +170,7 @@ def test_a_run_goes_from_the_opening_of_executors_to_their_answers(tmp_path: Pat
         ({"lost": 1}, r"^the topology has not drained, .*: 1 of 9 rows from source\[0\] to sink$"),
     ],
 )
-def test_what_goes_wrong_fails_the_run_with_its_cause(
+def test_a_failure_of_the_engine_fails_the_run_with_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, object], message: str
 ) -> None:
     monkeypatch.setattr(conducting, "DRAIN_S", 0.5)
@@ -170,11 +179,9 @@ def test_what_goes_wrong_fails_the_run_with_its_cause(
         outcome_of(tmp_path, **how)
 
 
-def test_executors_that_do_not_open_and_workers_that_are_silent_fail_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_executors_that_do_not_open_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conducting, "OPEN_S", 0.3)
-    monkeypatch.setattr(Played, "_play", lambda self: asyncio.sleep(60))
+    monkeypatch.setattr(ScriptedEngine, "_run_script", lambda self: asyncio.sleep(60))
     with pytest.raises(RunError, match=r"2 executors have not opened, the first one is source\[0\], after 0 s"):
         outcome_of(tmp_path)
 
@@ -185,7 +192,7 @@ def test_an_executor_that_opens_elsewhere_fails_the_run(tmp_path: Path, monkeypa
         outcome_of(tmp_path)
 
 
-def test_records_are_due_when_the_schedule_says(tmp_path: Path) -> None:
+def test_records_are_due_at_the_times_of_the_schedule(tmp_path: Path) -> None:
     schedule = Poisson(1000.0).schedule(7)
     count = write_due(schedule, 0.5, tmp_path / "due")
     times = struct.unpack(f"<{count}q", (tmp_path / "due").read_bytes())

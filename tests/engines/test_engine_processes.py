@@ -1,4 +1,4 @@
-"""Processes of engines on nodes made of namespaces: which of them runs where, and what it knows of its node."""
+"""Processes of engines on emulated nodes: their namespaces, control groups, addresses and cores."""
 
 from pathlib import Path
 
@@ -31,29 +31,31 @@ PORTS = {"": 7000, "n1": 7002, "n2": 7010}
 def job_in(folder: Path) -> EngineJob:
     places = {"source[0]": Slot("n1", 0), "sink[0]": Slot("n2", 1)}
     addresses = {name: node.address for name, node in NODES.items()}
-    those = {"nodes": NODES, "controller": CONTROLLER, "master": CONTROLLER.address}
-    job = EngineJob("run", "replay", TOPOLOGY, places, addresses, folder, **those)  # type: ignore[arg-type]
+    options = {"nodes": NODES, "controller": CONTROLLER, "master": CONTROLLER.address}
+    job = EngineJob("run", "replay", TOPOLOGY, places, addresses, folder, **options)  # type: ignore[arg-type]
     job.write_properties()
     return job
 
 
 @pytest.mark.parametrize(("kind", "master"), [(StormProcesses, "Nimbus"), (FlinkProcesses, "the JobManager")])
-def test_processes_are_in_their_nodes_and_the_master_where_the_controller_is(
+def test_processes_run_in_their_nodes_and_the_master_runs_beside_the_controller(
     tmp_path: Path, kind: type[StormProcesses | FlinkProcesses], master: str
 ) -> None:
-    made = kind(job_in(tmp_path), Engine("any", tmp_path), tmp_path / "programs.jar")._processes("/usr/bin/java", PORTS)
-    commands = {each.name: each.command for each in made}
+    processes = kind(job_in(tmp_path), Engine("any", tmp_path), tmp_path / "programs.jar")._processes(
+        "/usr/bin/java", PORTS
+    )
+    commands = {each.name: each.command for each in processes}
     assert commands.pop(master)[:5] == ("nsenter", "--net=/run/netns/mr-ctl", "sh", "-c", 'exec "$@"')
     assert len(commands) == 2
     for (name, command), node, at, cores in zip(sorted(commands.items()), ("n1", "n2"), (1, 2), (4, 2), strict=True):
         assert f" of {node}" in name
-        joins = f"echo 0 > /groups/mr/{node}/cgroup.procs && " + 'exec "$@"'
-        assert command[:6] == ("nsenter", f"--net=/run/netns/mr-{at}", "sh", "-c", joins, "sh")
+        join_group = f"echo 0 > /groups/mr/{node}/cgroup.procs && " + 'exec "$@"'
+        assert command[:6] == ("nsenter", f"--net=/run/netns/mr-{at}", "sh", "-c", join_group, "sh")
         assert command[6] == "/usr/bin/java"
         assert f"-XX:ActiveProcessorCount={cores}" in command
 
 
-def test_processes_of_nodes_look_for_the_master_at_the_controller_s_address(tmp_path: Path) -> None:
+def test_processes_of_nodes_expect_the_master_at_the_address_of_the_controller(tmp_path: Path) -> None:
     StormProcesses(job_in(tmp_path), Engine("storm", tmp_path), tmp_path / "programs.jar")._processes("java", PORTS)
     master, node = (yaml.safe_load((tmp_path / "conf" / name / "storm.yaml").read_text()) for name in ("master", "n2"))
     assert master["storm.local.hostname"] == CONTROLLER.address

@@ -1,4 +1,4 @@
-"""Configuration of Flink's processes: what TaskManagers offer, and what is refused."""
+"""Configuration of Flink's processes: resources of TaskManagers, and refused topologies."""
 
 from pathlib import Path
 
@@ -34,16 +34,16 @@ WORDCOUNT = Topology(
     ),
 )
 ADDRESSES = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
-MINE = [executor.name for executor in WORDCOUNT.executors if executor.component != "__acker"]
+EXECUTORS = [executor.name for executor in WORDCOUNT.executors if executor.component != "__acker"]
 SLOTS = [Slot("n1", 0), Slot("n1", 1), Slot("n2", 0)]
 
-placements = st.lists(st.sampled_from(SLOTS), min_size=len(MINE), max_size=len(MINE)).map(
-    lambda slots: dict(zip(MINE, slots, strict=True))
+placements = st.lists(st.sampled_from(SLOTS), min_size=len(EXECUTORS), max_size=len(EXECUTORS)).map(
+    lambda slots: dict(zip(EXECUTORS, slots, strict=True))
 )
 
 
 @given(placements)
-def test_each_worker_offers_what_its_executors_ask_for(places: dict[str, Slot]) -> None:
+def test_each_worker_offers_the_resources_of_its_executors(places: dict[str, Slot]) -> None:
     managers = task_managers(WORDCOUNT, places, ADDRESSES)
     assert [manager.worker for manager in managers] == sorted(set(places.values()))
     names, memory = resources(WORDCOUNT), memory_of(WORDCOUNT)
@@ -54,9 +54,9 @@ def test_each_worker_offers_what_its_executors_ask_for(places: dict[str, Slot]) 
         assert values["taskmanager.numberOfTaskSlots"] == len(here)
         assert values["taskmanager.bind-host"] == values["taskmanager.host"] == ADDRESSES[manager.worker.node]
         for component, resource in names.items():
-            mine = [name for name in here if name.startswith(component)]
-            assert values.get(f"external-resource.{resource}.amount", 0) == len(mine)
-            assert (resource in values["external-resources"]) == bool(mine)
+            executors = [name for name in here if name.startswith(component)]
+            assert values.get(f"external-resource.{resource}.amount", 0) == len(executors)
+            assert (resource in values["external-resources"]) == bool(executors)
 
 
 def test_memory_grows_with_the_topology_only() -> None:
@@ -77,16 +77,16 @@ def test_executors_of_a_component_may_be_exchanged_and_nothing_else(
     exchanged = {**places, "split[0]": places["split[2]"], "split[2]": places["split[0]"]}
     assert difference(WORDCOUNT, places, exchanged) == ""
 
-    def counts(of: dict[str, Slot]) -> list[tuple[str, Slot]]:
-        return sorted((name.partition("[")[0], slot) for name, slot in of.items())
+    def counts(assignment: dict[str, Slot]) -> list[tuple[str, Slot]]:
+        return sorted((name.partition("[")[0], slot) for name, slot in assignment.items())
 
     assert bool(difference(WORDCOUNT, places, others)) == (counts(places) != counts(others))
 
 
 def test_a_difference_is_named() -> None:
-    places = dict.fromkeys(MINE, SLOTS[0])
-    found = difference(WORDCOUNT, places, {**places, "count[1]": SLOTS[2]})
-    assert found == "n1, slot 0 has 1 executors of count, the placement 2"
+    places = dict.fromkeys(EXECUTORS, SLOTS[0])
+    message = difference(WORDCOUNT, places, {**places, "count[1]": SLOTS[2]})
+    assert message == "n1, slot 0 has 1 executors of count, the placement 2"
 
 
 def test_the_job_manager_listens_on_its_address_only() -> None:
@@ -95,7 +95,7 @@ def test_the_job_manager_listens_on_its_address_only() -> None:
 
 
 def test_an_executor_without_a_place_and_a_node_without_an_address_are_errors() -> None:
-    places = dict.fromkeys(MINE, SLOTS[0])
+    places = dict.fromkeys(EXECUTORS, SLOTS[0])
     with pytest.raises(RunError, match="node n2 has no address"):
         task_managers(WORDCOUNT, {**places, "count[1]": SLOTS[2]}, {"n1": "127.0.0.2"})
     del places["count[1]"]

@@ -1,7 +1,7 @@
-"""Flink's own classes share and allocate slots for the same random jobs as ours, and do the same.
+"""Comparison with Flink's own classes: slots of random jobs are shared and allocated as by Flink.
 
-`--oracle N` sets the number of jobs per scheduler; job 0, 1, ... is the same one everywhere. What hash maps and heaps
-decide in Flink is not compared: which of two equal nodes gets a slot, and which shared slot.
+`--oracle N` sets the number of jobs per scheduler; job 0, 1, ... is the same one everywhere. Choices that depend on
+hash maps and heaps in Flink are not compared: which of two equal nodes gets a slot, and which shared slot.
 """
 
 import json
@@ -35,7 +35,7 @@ Command = list[str]
 
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Command:
-    """The command that starts Flink's classes: they are installed, our driver is compiled."""
+    """Install Flink and compile the driver; return the command that starts the driver."""
     try:
         engine = install("flink", print)
     except UnfitError as error:
@@ -69,11 +69,11 @@ def round_of(seed: int) -> Problem:
     return Problem(Cluster(tuple(nodes), existing=tuple(existing)), (Topology(id="t", components=tuple(components)),))
 
 
-def used(problem: Problem) -> Mapping[str, int]:
+def used_slots(problem: Problem) -> Mapping[str, int]:
     return Counter(worker.node for worker in problem.existing)
 
 
-def asked(problems: Sequence[Problem], mode: str, command: Command) -> list[Any]:
+def query_flink(problems: Sequence[Problem], mode: str, command: Command) -> list[Any]:
     """Return Flink's answers."""
     lines = []
     for problem in problems:
@@ -82,7 +82,7 @@ def asked(problems: Sequence[Problem], mode: str, command: Command) -> list[Any]
             {"id": c.id, "parallelism": c.parallelism, "inputs": [entry.source for entry in c.inputs]}
             for c in topology.components
         ]
-        nodes = [{"id": n.id, "slots": n.slots, "used": used(problem)[n.id]} for n in problem.cluster.nodes]
+        nodes = [{"id": n.id, "slots": n.slots, "used": used_slots(problem)[n.id]} for n in problem.cluster.nodes]
         lines.append(json.dumps({"mode": mode, "components": components, "nodes": nodes}))
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -91,38 +91,41 @@ def asked(problems: Sequence[Problem], mode: str, command: Command) -> list[Any]
     return answers
 
 
-def steps(problem: Problem, allocated: Mapping[str, int]) -> list[float]:
-    """Return the part of a node's slots in use when a slot of it was taken, of all slots, ascending.
+def utilizations(problem: Problem, allocated: Mapping[str, int]) -> list[float]:
+    """Return the utilization of its node before each allocation of a slot, ascending.
 
-    Two orders of equally used nodes give the same.
+    The result does not depend on the order of equally used nodes.
     """
     size = {node.id: node.slots for node in problem.cluster.nodes}
-    return sorted((used(problem)[node] + at) / size[node] for node, count in allocated.items() for at in range(count))
+    return sorted(
+        (used_slots(problem)[node] + at) / size[node] for node, count in allocated.items() for at in range(count)
+    )
 
 
-def followed(allocated: Mapping[str, int], matched: Sequence[tuple[int, str]]) -> bool:
+def takes_least_loaded(allocated: Mapping[str, int], matched: Sequence[tuple[int, str]]) -> bool:
     """Return whether each shared slot got a slot on a node with the fewest executors at that time.
 
-    Flink's does not always: while it puts the slots of a node with a new load back into its heap of slots
-    (`TasksBalancedRequestSlotMatchingStrategy.updateReferenceRemainingSlots`), the others of that node already have
-    that load in an old place, and the heap is out of order. Hash codes of slots decide when; they are random.
+    Flink does not always do so: while it puts the slots of a node with a new load back into its heap of slots
+    (`TasksBalancedRequestSlotMatchingStrategy.updateReferenceRemainingSlots`), the other slots of that node already
+    have that load at an old position, and the heap is out of order. When this happens depends on hash codes of slots,
+    which are random.
     """
-    left, loads = dict(allocated), dict.fromkeys(allocated, 0)
-    fewest = []
+    remaining, loads = dict(allocated), dict.fromkeys(allocated, 0)
+    conforms = []
     for size, node in matched:
-        fewest.append(loads[node] == min(loads[other] for other in left if left[other]))
-        left[node] -= 1
+        conforms.append(loads[node] == min(loads[other] for other in remaining if remaining[other]))
+        remaining[node] -= 1
         loads[node] += size
-    assert not any(left.values())
-    return all(fewest)
+    assert not any(remaining.values())
+    return all(conforms)
 
 
 @pytest.mark.parametrize("name", MODES)
 def test_slots_are_shared_and_allocated_as_by_flink(name: str, oracle: Command, request: pytest.FixtureRequest) -> None:
     problems = [round_of(seed) for seed in range(request.config.getoption("oracle"))]
-    answers = asked(problems, MODES[name], oracle)
+    answers = query_flink(problems, MODES[name], oracle)
     assert sum(bool(answer["allocated"]) for answer in answers) > len(problems) / 3
-    ruled = []
+    conforming = []
     for seed, (problem, answer) in enumerate(zip(problems, answers, strict=True)):
         (topology,) = problem.topologies
         assert job_order(topology) == answer["order"], seed
@@ -132,7 +135,7 @@ def test_slots_are_shared_and_allocated_as_by_flink(name: str, oracle: Command, 
         by_slot = Counter(placed.values())
         allocated = Counter(slot.node for slot in by_slot)
         if name == "flink-even-slots":
-            assert steps(problem, allocated) == steps(problem, answer["allocated"]), seed
+            assert utilizations(problem, allocated) == utilizations(problem, answer["allocated"]), seed
         else:
             assert allocated == answer["allocated"], seed
         sizes = [size for size, _ in answer["matched"]]
@@ -140,6 +143,6 @@ def test_slots_are_shared_and_allocated_as_by_flink(name: str, oracle: Command, 
         if name == "flink-balanced-tasks" and sizes:
             in_order = sorted(((len(slot), placed[slot[0]].node) for slot in shared), key=lambda match: -match[0])
             assert sizes == [size for size, _ in in_order], seed
-            assert followed(allocated, in_order), seed
-            ruled.append(followed(allocated, answer["matched"]))
-    assert sum(ruled) >= 0.8 * len(ruled)
+            assert takes_least_loaded(allocated, in_order), seed
+            conforming.append(takes_least_loaded(allocated, answer["matched"]))
+    assert sum(conforming) >= 0.8 * len(conforming)

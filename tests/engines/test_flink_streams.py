@@ -49,9 +49,9 @@ SECONDS = 2
 def rows(reports: Reports, stream: str, target: str) -> list[int]:
     """Return the rows of a stream that the executors of a component received, by index."""
     received = [0, 0]
-    for (_, name, its), count in reports.received.items():
+    for (_, name, received_stream), count in reports.received.items():
         executor = Executor.named(name)
-        if its == stream and executor.component == target:
+        if received_stream == stream and executor.component == target:
             received[executor.index] += count
     return received
 

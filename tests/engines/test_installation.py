@@ -1,4 +1,4 @@
-"""Installation of engines: by a Maven that works, fails, delivers other bytes or is missing; never half."""
+"""Installation of engines with a Maven that works, fails, delivers other bytes or is missing; no partial folders."""
 
 import errno
 import hashlib
@@ -51,18 +51,18 @@ def provide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes = BYTE
     monkeypatch.setenv("PATH", str(programs))
 
 
-def left(folder: Path) -> list[str]:
+def installed(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name != ".lock"] if folder.exists() else []
 
 
 def test_an_engine_is_installed_once(tmp_path: Path, folder: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provide(tmp_path, monkeypatch)
-    said: list[str] = []
-    engine = install("toy", said.append, folder, lock)
+    messages: list[str] = []
+    engine = install("toy", messages.append, folder, lock)
     assert [Path(jar).name for jar in engine.class_path.split(":")] == ["one-1.0.jar", "two-2.0.jar"]
-    assert said[-1] == f"toy: 2 jars in {engine.folder}"
+    assert messages[-1] == f"toy: 2 jars in {engine.folder}"
     provide(tmp_path, monkeypatch, fails=True)
-    assert install("toy", said.append, folder, lock) == Engine("toy", engine.folder)
+    assert install("toy", messages.append, folder, lock) == Engine("toy", engine.folder)
 
 
 def test_a_download_that_is_cut_off_leaves_nothing_and_the_next_one_completes(
@@ -73,11 +73,11 @@ def test_a_download_that_is_cut_off_leaves_nothing_and_the_next_one_completes(
         UnfitError, match=r"toy was not installed: Maven: Could not transfer .*: Premature end of body$"
     ):
         install("toy", print, folder, lock)
-    assert left(folder) == []
+    assert installed(folder) == []
     (folder / ".toy-killed").mkdir()  # as kill -9 leaves it
     provide(tmp_path, monkeypatch)
     engine = install("toy", print, folder, lock)
-    assert left(folder) == [engine.folder.name]
+    assert installed(folder) == [engine.folder.name]
 
 
 def test_a_jar_with_another_checksum_is_refused(
@@ -88,7 +88,7 @@ def test_a_jar_with_another_checksum_is_refused(
         UnfitError, match=r"nothing was installed: the SHA-512 of a:one:1\.0 is \w+\.\.\., \w+\.\.\. is"
     ):
         install("toy", print, folder, lock)
-    assert left(folder) == []
+    assert installed(folder) == []
 
 
 def test_a_full_disk_is_one_message(tmp_path: Path, folder: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_a_full_disk_is_one_message(tmp_path: Path, folder: Path, lock: Path, mo
     monkeypatch.setattr(installation, "complete_folder", full)
     with pytest.raises(UnfitError, match=r"^the disk of .* is full$"):
         install("toy", print, folder, lock)
-    assert left(folder) == []
+    assert installed(folder) == []
 
 
 def test_a_missing_program_is_named_with_its_package(
@@ -119,5 +119,8 @@ def test_an_unknown_engine_is_refused_with_the_nearest(folder: Path, lock: Path)
 
 @pytest.mark.parametrize("name", ["jars.toml", "test_jars.toml"])
 def test_every_locked_jar_has_coordinates_and_a_checksum(name: str) -> None:
-    for jars in tomllib.loads(installation.LOCK.with_name(name).read_text()).values():
-        assert all(len(name.split(":")) == 3 and len(bytes.fromhex(jars[name])) == 64 for name in jars)
+    locked = tomllib.loads(installation.LOCK.with_name(name).read_text())
+    assert locked
+    for jars in locked.values():
+        assert jars
+        assert all(len(jar.split(":")) == 3 and len(bytes.fromhex(jars[jar])) == 64 for jar in jars)

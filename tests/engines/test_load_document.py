@@ -1,4 +1,4 @@
-"""Load documents: what is refused, what is taken from a run, and what executors are told of it."""
+"""Load documents: refused values, figures of a run, and settings of a replay."""
 
 from typing import Any
 
@@ -24,13 +24,13 @@ from workloads.topology import Component, Input, Topology
 def changed(*path: str | int, value: Any) -> dict[str, Any]:
     """Return the example with another value at a path; None removes it."""
     plain = to_plain(EXAMPLE)
-    inside = plain
+    parent = plain
     for step in path[:-1]:
-        inside = inside[step]
+        parent = parent[step]
     if value is None:
-        del inside[path[-1]]
+        del parent[path[-1]]
     else:
-        inside[path[-1]] = value
+        parent[path[-1]] = value
     return plain
 
 
@@ -55,7 +55,7 @@ def test_a_wrong_document_is_refused_with_key_and_choice(path: tuple[str | int, 
         load_document(Document("load.json", changed(*path, value=value)))
 
 
-def test_a_stream_whose_bytes_are_not_known_is_not_replayed_with_none() -> None:
+def test_a_stream_whose_bytes_are_not_known_cannot_be_replayed() -> None:
     plain = changed("components", "split", "outputs", "default", "bytes", value=None)
     with pytest.raises(InputError, match=r"components.split.outputs.default.bytes: not known"):
         replay_settings(load_document(Document("load.json", plain)).value)
@@ -98,7 +98,7 @@ def test_figures_of_a_run_are_ratios_of_its_totals(rows: float, sent: float, cpu
     assert "__acker" not in load.components
 
 
-def test_a_component_that_has_done_nothing_has_no_load() -> None:
+def test_a_component_that_has_processed_nothing_has_no_load() -> None:
     with pytest.raises(InputError, match="'middle' has processed nothing"):
         load_of("a run", TOPOLOGY, {"source": ComponentTotals(1.0, 1.0, {"default": 1.0})}, 1.0, 1.0)
 

@@ -1,4 +1,4 @@
-"""Nodes that are machines of their own, played by folders of this host: what goes there, comes back, and ends."""
+"""Engines on machines, which are simulated by folders of this host: files sent and collected, ends of processes."""
 
 import asyncio
 import os
@@ -37,8 +37,8 @@ TOPOLOGY = Topology(
     ),
 )
 PLACES = {"source[0]": Slot("n1", 0), "sink[0]": Slot("n2", 0)}
-EARLIER_S = 5.0
-"""How much the clock of n2 shows less than that of this host."""
+CLOCK_LAG_S = 3600.0
+"""Lag of the clock of n2 behind that of this host."""
 
 EXECUTORS = """\
 import os, pathlib, sys, time
@@ -67,16 +67,17 @@ def job(tmp_path: Path) -> EngineJob:
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "any.jar").write_text("a jar")
     folder.mkdir()
-    works = {node: tmp_path / f"work-{node}" for node in ("n1", "n2")}
-    for work in works.values():
+    work_folders = {node: tmp_path / f"work-{node}" for node in ("n1", "n2")}
+    for work in work_folders.values():
         work.mkdir()
     transports = {
-        node: LoopbackTransport(tmp_path / node, ("env", f"MILLRACE_WORK={work}")) for node, work in works.items()
+        node: LoopbackTransport(tmp_path / node, ("env", f"MILLRACE_WORK={work}"))
+        for node, work in work_folders.items()
     }
     addresses = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
-    made = EngineJob("run", "replay", TOPOLOGY, PLACES, addresses, folder, machines=transports, sensors=("cpu",))
-    made.write_properties()
-    return made
+    engine_job = EngineJob("run", "replay", TOPOLOGY, PLACES, addresses, folder, machines=transports, sensors=("cpu",))
+    engine_job.write_properties()
+    return engine_job
 
 
 def machines(job: EngineJob, ports: Mapping[str, int] | None = None) -> Machines:
@@ -95,8 +96,8 @@ async def until(condition: Any) -> None:
         await asyncio.sleep(0.02)
 
 
-def started_here(folder: Path) -> list[int]:
-    """Return the processes that work in a folder or below."""
+def processes_in(folder: Path) -> list[int]:
+    """Return the ids of processes whose working directory is a folder or below it."""
     found = []
     for each in psutil.process_iter():
         try:
@@ -107,16 +108,16 @@ def started_here(folder: Path) -> list[int]:
     return found
 
 
-def test_commands_go_to_nodes_in_their_time_and_reports_answers_logs_and_traces_come_back(
+def test_commands_have_the_times_of_nodes_and_reports_answers_logs_and_traces_are_collected(
     job: EngineJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine = NodeProgram.offset.fget  # type: ignore[attr-defined]
-    moved = Offset(-round(EARLIER_S * 1e9), 1000)
-    monkeypatch.setattr(NodeProgram, "offset", property(lambda self: moved if self._node == "n2" else mine(self)))
+    measured = NodeProgram.offset.fget  # type: ignore[attr-defined]
+    lagging = Offset(-round(CLOCK_LAG_S * 1e9), 1000)
+    monkeypatch.setattr(NodeProgram, "offset", property(lambda self: lagging if self._node == "n2" else measured(self)))
     (job.folder / "conf").mkdir()
     (job.folder / "conf" / "any.yaml").write_text("a: 1")
 
-    async def course() -> tuple[list[int], Machines]:
+    async def run() -> tuple[list[int], Machines]:
         async with machines(job) as started:
             processes = [process(job, node, EXECUTORS, node, f"{at}-0.tsv") for at, node in enumerate(("n1", "n2"))]
             await started.start(processes, {"n1": "the daemon of n1"})
@@ -132,34 +133,34 @@ def test_commands_go_to_nodes_in_their_time_and_reports_answers_logs_and_traces_
                 await started.go([time.monotonic_ns()] * 4)
         return times, started
 
-    times, ended = asyncio.run(course())
-    there = {node: Path(transport.folder) for node, transport in job.machines.items()}
-    for node, folder in there.items():
+    times, ended = asyncio.run(run())
+    remote = {node: Path(transport.folder) for node, transport in job.machines.items()}
+    for node, folder in remote.items():
         assert (folder / "conf" / "any.yaml").read_text() == "a: 1"
         assert (folder / "lib-worker" / "any.jar").read_text() == "a jar"
         assert (job.folder / LOGS / f"{node}-daemon.log").read_text() == "begun\n"
-        offset_ns = moved.offset_ns if node == "n2" else 0
+        offset_ns = lagging.offset_ns if node == "n2" else 0
         *_, last = map(int, (folder / CONTROL / GO).read_text().split())
         assert abs(last - offset_ns - times[0]) < 30e9
-    assert (there["n1"] / CONTROL / GO).read_text() != (there["n2"] / CONTROL / GO).read_text()
+    assert (remote["n1"] / CONTROL / GO).read_text() != (remote["n2"] / CONTROL / GO).read_text()
     assert {path.name: path.read_text() for path in (job.folder / ANSWERS).iterdir()} == {
         "0-0.tsv": "n1\t1\n",
         "1-0.tsv": "n2\t1\n",
     }
     assert [path for folder in ended.traces for path in folder.glob("n[12]*.trace")]
     assert ended.clocks is not None
-    assert ended.clocks.current("n2").offset_ns == moved.offset_ns
+    assert ended.clocks.current("n2").offset_ns == lagging.offset_ns
     assert [path.name for path in (job.folder.parent / "work-n1" / "engines").iterdir()] == ["jars"]
-    assert not started_here(job.folder.parent)
+    assert not processes_in(job.folder.parent)
 
 
-def test_a_process_that_ends_is_named_and_those_that_it_has_left_are_ended(job: EngineJob) -> None:
-    async def course() -> tuple[str, list[int]]:
+def test_a_process_that_ends_is_named_and_its_orphans_are_ended(job: EngineJob) -> None:
+    async def run() -> tuple[str, list[int]]:
         async with machines(job) as started:
             await started.start([process(job, "n1", ORPHANS)], {})
             log = job.folder_on("n1") / LOGS / "n1" / "daemon.log"
             await until(lambda: log.exists() and log.read_text())
-            (daemon,) = (pid for pid in started_here(job.folder_on("n1")) if ORPHANS in psutil.Process(pid).cmdline())
+            (daemon,) = (pid for pid in processes_in(job.folder_on("n1")) if ORPHANS in psutil.Process(pid).cmdline())
             orphans = [child.pid for child in psutil.Process(daemon).children()]
             assert len(orphans) == 1
             os.kill(daemon, signal.SIGKILL)
@@ -168,23 +169,23 @@ def test_a_process_that_ends_is_named_and_those_that_it_has_left_are_ended(job: 
             assert psutil.pid_exists(orphans[0])
         return reason, orphans
 
-    reason, orphans = asyncio.run(course())
+    reason, orphans = asyncio.run(run())
     assert reason == "the daemon of n1 ended by signal 9"
     assert not any(map(psutil.pid_exists, orphans))
 
 
 def test_a_process_that_ends_is_named_also_where_its_log_is_gone(job: EngineJob) -> None:
-    async def course() -> str:
+    async def run() -> str:
         async with machines(job) as started:
             code = "import os, sys; os.unlink(sys.argv[1]); sys.exit(3)"
             log = job.folder_on("n1") / LOGS / "n1" / "daemon.log"
             await started.start([process(job, "n1", code, str(log))], {})
             return await asyncio.wait_for(asyncio.shield(started.failed), 30)
 
-    assert asyncio.run(course()) == "the daemon of n1 ended with status 3"
+    assert asyncio.run(run()) == "the daemon of n1 ended with status 3"
 
 
-def test_nothing_is_left_on_a_node_when_the_controller_is_gone(job: EngineJob) -> None:
+def test_no_process_is_left_on_a_node_when_the_controller_is_gone(job: EngineJob) -> None:
     folder = job.folder_on("n1")
     command = [sys.executable, "-P", "-m", "engines.node"]
     pipes: Mapping[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -207,13 +208,13 @@ def test_nothing_is_left_on_a_node_when_the_controller_is_gone(job: EngineJob) -
 
 
 def test_a_killed_program_fails_the_run(job: EngineJob) -> None:
-    async def course() -> str:
+    async def run() -> str:
         async with machines(job) as started:
-            (program,) = started_here(job.folder_on("n2"))
+            (program,) = processes_in(job.folder_on("n2"))
             os.kill(program, signal.SIGKILL)
             return await asyncio.wait_for(asyncio.shield(started.failed), 30)
 
-    assert asyncio.run(course()) == "the program on node n2 ended"
+    assert asyncio.run(run()) == "the program on node n2 ended"
 
 
 def test_a_node_that_has_been_silent_fails_the_run(job: EngineJob, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,24 +222,24 @@ def test_a_node_that_has_been_silent_fails_the_run(job: EngineJob, monkeypatch: 
     monkeypatch.setattr(node_program, "ANSWER_S", 1.0)
     monkeypatch.setattr(node_program, "BYE_S", 0.2)
 
-    async def course() -> str:
+    async def run() -> str:
         async with machines(job) as started:
-            (program,) = started_here(job.folder_on("n1"))
+            (program,) = processes_in(job.folder_on("n1"))
             os.kill(program, signal.SIGSTOP)
             return await asyncio.wait_for(asyncio.shield(started.failed), 30)
 
-    assert asyncio.run(course()).startswith("node n1 has been silent for")
-    assert not started_here(job.folder.parent)
+    assert asyncio.run(run()).startswith("node n1 has been silent for")
+    assert not processes_in(job.folder.parent)
 
 
 def test_nodes_on_one_host_get_ports_of_their_own(job: EngineJob) -> None:
-    async def course() -> list[int]:
+    async def run() -> list[int]:
         counts = {MASTER: 2, "n1": 3, "n2": 4}
         async with machines(job, counts) as started:
             firsts = started.first_ports
             return [port for node, count in counts.items() for port in range(firsts[node], firsts[node] + count)]
 
-    ports = asyncio.run(course())
+    ports = asyncio.run(run())
     assert len(set(ports)) == 9
     assert min(ports) >= 20_000
 

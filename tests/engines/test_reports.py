@@ -1,4 +1,4 @@
-"""Reports of executors: rows of the trace tables, what is missing while a topology drains, and what fails a run."""
+"""Reports of executors: rows of the trace tables, missing rows of a draining topology, and failures of runs."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def write(folder: Path, name: str, lines: list[str]) -> None:
         file.write("".join(f"{line}\n" for line in lines))
 
 
-def test_totals_become_rows_of_what_is_new_and_channels_belong_to_the_sender(folder: Path, tmp_path: Path) -> None:
+def test_totals_become_rows_of_differences_and_channels_belong_to_the_sender(folder: Path, tmp_path: Path) -> None:
     reports = Reports(folder, "run", TOPOLOGY, tmp_path / "streams")
     write(folder, "n-1-0-77.tsv", SOURCE)
     write(folder, "n2-1-12.tsv", SINK)
@@ -55,8 +55,8 @@ def test_totals_become_rows_of_what_is_new_and_channels_belong_to_the_sender(fol
         ("n-1", 0, 5, None, "inter_node"),
         ("n-1", 0, 4, None, "inter_node"),
     ]
-    done = pyarrow.parquet.read_table(tmp_path / "traces" / "throughput.parquet").to_pylist()
-    assert [(row["executor"], row["role"], row["emitted"], row["processed"], row["due"]) for row in done] == [
+    counts = pyarrow.parquet.read_table(tmp_path / "traces" / "throughput.parquet").to_pylist()
+    assert [(row["executor"], row["role"], row["emitted"], row["processed"], row["due"]) for row in counts] == [
         ("source[0]", "spout", 5, 0, 6),
         ("sink[0]", "sink", 0, 5, None),
         ("sink[0]", "sink", 0, 4, None),
@@ -80,7 +80,7 @@ def test_a_topology_is_drained_when_every_row_has_arrived_everywhere_and_is_proc
     assert list(missing_rows(TOPOLOGY, reports)) == []
 
 
-def test_a_line_that_is_being_written_waits(folder: Path) -> None:
+def test_a_line_is_read_when_it_is_complete(folder: Path) -> None:
     reports = Reports(folder, "run", TOPOLOGY)
     path = folder / "n1-0-1.tsv"
     path.write_text("open\t10\tsource[0]\ntotals\t10")
@@ -115,7 +115,7 @@ def test_an_answer_is_read_back_with_its_words(tmp_path: Path) -> None:
         read_answer(tmp_path)
 
 
-def test_what_executors_have_to_know_is_a_file_of_java_properties(tmp_path: Path) -> None:
+def test_settings_of_executors_are_a_file_of_java_properties(tmp_path: Path) -> None:
     places = {executor.name: Slot("n1", 0) for executor in TOPOLOGY.executors}
     job = EngineJob(
         "run", "replay", TOPOLOGY, places, {"n1": "127.0.0.1"}, tmp_path, {"text": "caf\u00e9 \U0001f600\\"}

@@ -1,4 +1,4 @@
-"""Limits of nodes during a run on an engine: when they are lifted, when they are in force, and that this is checked."""
+"""Limits of nodes during a run on an engine: when they are lifted, when they apply, and the check of their effect."""
 
 import asyncio
 import time
@@ -13,10 +13,10 @@ from inventory.errors import RunError
 
 
 class Accounts:
-    """Nodes whose CPU time is in files, as the kernel's; `done` lists what was asked for."""
+    """Nodes whose CPU time is in files, like the kernel's; `calls` lists the calls in order."""
 
     def __init__(self, folder: Path) -> None:
-        self.done: list[str] = []
+        self.calls: list[str] = []
         self.accounts = {name: folder / name / "cpuacct.usage" for name in ("n1", "n2", "n3")}
         for account in self.accounts.values():
             account.parent.mkdir()
@@ -31,11 +31,11 @@ class Accounts:
         return LocalNode("10.77.0.254", Path("/x"))
 
     async def limit(self) -> Mapping[str, float]:
-        self.done.append("limit")
+        self.calls.append("limit")
         return {"n1": 1.0, "n2": 0.25, "n3": 0.5}
 
     async def lift(self) -> None:
-        self.done.append("lift")
+        self.calls.append("lift")
 
 
 def measured(cluster: Accounts, cpu_s: float) -> RunLimits:
@@ -55,10 +55,10 @@ def measured(cluster: Accounts, cpu_s: float) -> RunLimits:
     return asyncio.run(run())
 
 
-def test_limits_are_lifted_but_for_the_measured_interval_and_apply_after_the_run(tmp_path: Path) -> None:
+def test_limits_apply_in_the_measured_interval_and_after_the_run_only(tmp_path: Path) -> None:
     cluster = Accounts(tmp_path)
     limits = measured(cluster, 0.02)
-    assert cluster.done == ["lift", "limit", "lift", "limit"]
+    assert cluster.calls == ["lift", "limit", "lift", "limit"]
     assert {node: quota.cores for node, quota in limits.quotas.items()} == {"n1": 1.0, "n2": 0.25}
     assert all(0 < quota.used <= 0.1 for quota in limits.quotas.values())
 
@@ -67,7 +67,7 @@ def test_a_node_that_has_used_more_than_its_quota_fails_the_run(tmp_path: Path) 
     cluster = Accounts(tmp_path)
     with pytest.raises(RunError, match=r"node n1 used \d+\.\d+ cores in the measured interval, its quota is 1: "):
         measured(cluster, 1000.0)
-    assert cluster.done == ["lift", "limit", "limit"]
+    assert cluster.calls == ["lift", "limit", "limit"]
 
 
 def test_nodes_without_limits_have_no_quotas() -> None:

@@ -1,4 +1,4 @@
-"""Processes in namespaces of their own: nobody outside connects, who ends is named, and nothing is ever left."""
+"""Processes in separate namespaces: no connections from outside, named exits, and no processes left behind."""
 
 import asyncio
 import os
@@ -29,24 +29,18 @@ def python(name: str, code: str, log: Path) -> EngineProcess:
     return EngineProcess(name, (sys.executable, "-c", code), str(log))
 
 
-def running(marker: str) -> list[int]:
-    return [
-        each.pid for each in psutil.process_iter() if marker in " ".join(each.info.get("cmdline") or each.cmdline())
-    ]
-
-
 async def until(path: Path, text: str) -> None:
     while not path.exists() or text not in path.read_text():
         await asyncio.sleep(0.02)
 
 
-def test_nobody_outside_reaches_what_listens_and_its_children_end_with_it(tmp_path: Path) -> None:
+def test_ports_cannot_be_reached_from_outside_and_children_end_with_the_sandbox(tmp_path: Path) -> None:
     marker = f"sandbox-{os.getpid()}-child"
     spawn = (
         f"import subprocess, time\nsubprocess.Popen(['sleep', '600'], env={{}}, start_new_session=True)\n#{marker}\n"
     )
 
-    async def course() -> None:
+    async def run() -> None:
         processes = [
             python("a server", LISTEN, tmp_path / "a"),
             python("b", spawn + LISTEN.replace("17", "18"), tmp_path / "b"),
@@ -65,12 +59,12 @@ def test_nobody_outside_reaches_what_listens_and_its_children_end_with_it(tmp_pa
             pytest.skip(str(error))
 
     inside: list[int] = []
-    asyncio.run(course())
+    asyncio.run(run())
     assert not any(map(psutil.pid_exists, inside))
 
 
 def test_a_process_that_ends_is_named_with_its_signal(tmp_path: Path) -> None:
-    async def course() -> str:
+    async def run() -> str:
         try:
             async with Sandbox([python("the server", LISTEN, tmp_path / "a")]) as sandbox:
                 os.kill(sandbox.pid("the server"), signal.SIGKILL)
@@ -78,16 +72,16 @@ def test_a_process_that_ends_is_named_with_its_signal(tmp_path: Path) -> None:
         except UnfitError as error:
             pytest.skip(str(error))
 
-    assert asyncio.run(course()) == "the server ended by signal 9"
+    assert asyncio.run(run()) == "the server ended by signal 9"
 
 
-def test_a_command_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
-    async def course() -> None:
+def test_a_missing_command_is_an_error_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def run() -> None:
         async with Sandbox([EngineProcess("x", ("/no/such/program",), str(tmp_path / "x"))]):
             pytest.fail("it has started")
 
     with pytest.raises(UnfitError, match=r"no such program|No such file|namespaces"):
-        asyncio.run(course())
+        asyncio.run(run())
 
 
 CONTROLLER = """\
@@ -104,7 +98,7 @@ asyncio.run(main())
 """
 
 
-def test_a_controller_that_is_killed_takes_everything_with_it(tmp_path: Path) -> None:
+def test_killing_the_controller_ends_all_processes(tmp_path: Path) -> None:
     controller = subprocess.Popen(
         [sys.executable, "-c", CONTROLLER, str(tmp_path / "log")],
         stdout=subprocess.PIPE,

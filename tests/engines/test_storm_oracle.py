@@ -1,4 +1,4 @@
-"""Storm's own schedulers answer the same rounds: ours give the same placements, or the difference is listed.
+"""Comparison with Storm's own schedulers: placements of random rounds are equal, or the difference is listed.
 
 `--oracle N` sets the number of rounds per scheduler; round 0, 1, ... is the same one everywhere.
 """
@@ -48,7 +48,7 @@ V1_JARS = LOCK.with_name("test_jars.toml")
 
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Command]:
-    """Return the command that starts the schedulers of Storm `v1` or `v2`: it is installed, our driver is compiled."""
+    """Function that installs Storm `v1` or `v2`, compiles the driver, and returns the command that starts it."""
 
     @functools.cache
     def command(version: str) -> Command:

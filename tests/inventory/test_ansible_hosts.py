@@ -1,3 +1,5 @@
+"""Ansible inventories: hosts, variables, facts and links become a cluster; mistakes are named with their place."""
+
 import json
 import re
 from pathlib import Path
@@ -54,7 +56,7 @@ FACTS = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as labs have it, with facts of one host."""
+    """Inventory folder of a lab, with facts of one host."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "hosts.yml").write_text(LAB)
     for kind in ("host_vars", "group_vars", "facts"):
@@ -71,12 +73,12 @@ def listed(lab: Path) -> Listing:
 
 
 def changed(listed: Listing, host: str, **variables: object) -> Listing:
-    """The same inventory, where Ansible had found these variables too."""
+    """Return the inventory with additional variables of a host."""
     own = {**listed.variables, host: {**listed.variables[host], **variables}}
     return Listing(listed.path, own, listed.hosts, listed.children)
 
 
-def test_hosts_say_how_they_are_reached(listed: Listing) -> None:
+def test_hosts_have_their_connection_settings(listed: Listing) -> None:
     hosts = Hosts(listed).by_name
     zeta = hosts["zeta"]
     assert (zeta.ssh_host, zeta.ssh_port) == ("10.0.0.7", 2200)
@@ -107,7 +109,7 @@ def test_workers_are_the_nodes_in_the_inventorys_order(listed: Listing) -> None:
     assert (alpha.node_class, zeta.node_class) == (None, "fast")
 
 
-def test_facts_tell_what_the_inventory_leaves_out(listed: Listing) -> None:
+def test_facts_complete_the_inventory(listed: Listing) -> None:
     zeta = Hosts(listed).cluster.by_id["zeta"]
     assert (zeta.sockets, zeta.cores, zeta.cpu_points) == (2, 3, 600)
     assert (zeta.ghz, zeta.ram, zeta.memory_mb) == (2.4, 31.5, 31.5 * 1024)
@@ -118,7 +120,7 @@ def test_facts_tell_what_the_inventory_leaves_out(listed: Listing) -> None:
     assert (zeta.ram, zeta.cpu_points, zeta.ghz) == (2, 50, 1.2)
 
 
-def test_cores_that_are_on_line_unevenly_count_all(listed: Listing, lab: Path) -> None:
+def test_all_cores_count_when_sockets_have_different_numbers_of_them(listed: Listing, lab: Path) -> None:
     facts = lab / "facts" / "beta.json"
     facts.write_text(json.dumps({**FACTS, "cores": 5}))
     try:
@@ -128,12 +130,12 @@ def test_cores_that_are_on_line_unevenly_count_all(listed: Listing, lab: Path) -
     assert beta.sockets * beta.cores == 5
 
 
-def test_a_namespace_is_as_strong_as_its_share_of_this_host(listed: Listing) -> None:
+def test_the_capacity_of_a_namespace_is_its_share_of_this_host(listed: Listing) -> None:
     emulate = {"cores": 4, "ghz": 3.0, "share_per_core": 0.1, "memory_mb": 512, "class": "small"}
     hosts = Hosts(changed(changed(listed, "alpha", millrace_emulate=emulate), "zeta", millrace_emulate=emulate))
     alpha, zeta = hosts.cluster.by_id["alpha"], hosts.cluster.by_id["zeta"]
     assert (alpha.cores, alpha.ghz, alpha.cpu_points, alpha.memory_mb) == (4, 3.0, 40, 512)
-    assert (zeta.sockets * zeta.cores, zeta.ghz, zeta.memory_mb) == (6, 2.4, 512)  # as its files showed it
+    assert (zeta.sockets * zeta.cores, zeta.ghz, zeta.memory_mb) == (6, 2.4, 512)  # by its facts file
     assert zeta.cpu_points == pytest.approx(60)
 
 
@@ -181,14 +183,14 @@ def test_links_of_an_inventory_are_those_measured_else_those_requested(listed: L
     hosts = Hosts(changed(listed, "zeta", millrace_links=links))
     cluster = ReadCluster(hosts.cluster, hosts.cluster_document.origin, hosts)
     assert with_links(cluster).value.network.links == (NetworkLink("zeta", "alpha", 2.0, 10.0),)
-    got = [
+    checks = [
         {"node": "zeta", "to": "alpha", "what": "rtt", "asked": 2, "got": 2.5, "unit": "ms", "ok": True},
         {"node": "zeta", "to": "beta", "what": "link", "asked": 5, "got": 4.5, "unit": "Mbit/s", "ok": True},
         {"node": "zeta", "to": None, "what": "cpu", "asked": 5, "got": 4.5, "unit": "cores", "ok": True},
     ]
     file = lab / "facts" / "links" / f"{lab.name}.json"
     file.parent.mkdir()
-    file.write_text(json.dumps({"ok": True, "checks": got}))
+    file.write_text(json.dumps({"ok": True, "checks": checks}))
     try:
         measured = with_links(cluster).value.network.links
     finally:
@@ -197,13 +199,13 @@ def test_links_of_an_inventory_are_those_measured_else_those_requested(listed: L
     assert measured == (NetworkLink("zeta", "alpha", 1.25, 10.0), NetworkLink("zeta", "beta", None, 4.5))
 
 
-def test_two_hosts_of_one_address_are_named(listed: Listing) -> None:
+def test_two_hosts_with_the_same_address_are_named(listed: Listing) -> None:
     hosts = Hosts(changed(listed, "beta", ansible_host="192.0.2.2"))
     with pytest.raises(InputError, match=r"beta.yml:3: host beta: ansible_host: 192.0.2.2 is the address of 'alpha'"):
         _ = hosts.cluster
 
 
-def test_facts_that_are_none_are_named(listed: Listing, lab: Path) -> None:
+def test_invalid_facts_are_named(listed: Listing, lab: Path) -> None:
     facts = lab / "facts" / "alpha.json"
     facts.write_text('{"gathered_at": "now", "sockets": 0}')
     try:
@@ -213,12 +215,12 @@ def test_facts_that_are_none_are_named(listed: Listing, lab: Path) -> None:
         facts.unlink()
 
 
-def test_hosts_of_two_kinds_make_no_cluster(listed: Listing) -> None:
+def test_hosts_of_different_tiers_are_refused(listed: Listing) -> None:
     with pytest.raises(InputError, match="host zeta: millrace_tier: 2, but alpha has 0"):
         _ = Hosts(changed(listed, "zeta", millrace_tier=2)).tier
 
 
-def test_a_closed_network_is_one_that_all_nodes_name(listed: Listing) -> None:
+def test_a_network_is_closed_when_all_nodes_name_it(listed: Listing) -> None:
     assert Hosts(listed).closed_network is None
     assert Hosts(changed(listed, "zeta", millrace_closed_network="10.0.0.0/8")).closed_network is None
     nodes = [host.name for host in Hosts(listed).workers]
@@ -239,7 +241,7 @@ def test_without_workers_there_is_no_cluster(listed: Listing) -> None:
         _ = Hosts(Listing(listed.path, listed.variables, hosts, children)).workers
 
 
-def test_what_ansible_cannot_read_is_named_with_its_place(tmp_path: Path) -> None:
+def test_a_file_that_ansible_cannot_read_is_named_with_its_place(tmp_path: Path) -> None:
     inventory = tmp_path / "lab"
     inventory.mkdir()
     (inventory / "hosts.yml").write_text("all:\n  hosts: [a\n")
@@ -256,13 +258,13 @@ def test_an_ini_inventory_is_read_and_its_lines_are_named(tmp_path: Path) -> Non
         read_cluster(path)
 
 
-def test_a_slip_in_a_cluster_file_is_no_inventory(tmp_path: Path) -> None:
+def test_a_mistake_in_a_cluster_file_does_not_make_it_an_inventory(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yml"
     path.write_text("nods: [{id: n1}]")
     with pytest.raises(InputError, match=r"cluster.yml:1: nods: unknown key 'nods'; did you mean 'nodes'"):
         read_cluster(path)
 
 
-def test_a_host_that_says_nothing_is_like_a_node_that_says_nothing(listed: Listing) -> None:
+def test_a_host_without_variables_has_the_defaults_of_a_node(listed: Listing) -> None:
     alpha = Hosts(listed).cluster.by_id["alpha"]
     assert alpha == Node(id="alpha", address="192.0.2.2", rack="r1")

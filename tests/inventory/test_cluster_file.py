@@ -160,7 +160,7 @@ def test_an_inventory_is_found_by_name_or_path(tmp_path: Path, monkeypatch: pyte
     assert find_inventory(str(tmp_path)) == tmp_path
     (tmp_path / "loopback").unlink()
     (tmp_path / "loopback").mkdir()
-    assert find_inventory("loopback").is_file()  # a folder of results, say, does not hide what comes with Millrace
+    assert find_inventory("loopback").is_file()  # a folder does not hide the inventory that comes with Millrace
 
 
 names = st.text(min_size=1, max_size=6)

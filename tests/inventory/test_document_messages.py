@@ -1,4 +1,4 @@
-"""What a document's errors say is in the user's words and complete, also inside tagged unions."""
+"""Error messages of documents are complete and in plain words, also inside tagged unions."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ class Shelf(Struct, frozen=True, forbid_unknown_fields=True):
         ('code: "a\\n"', r'd\.yaml:1: code: got "a\\n": expected small letters'),
     ],
 )
-def test_what_was_expected_is_said_in_words(text: str, message: str) -> None:
+def test_messages_describe_the_expected_value(text: str, message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}$"):
         parse(text, "d.yaml").convert(Shelf)
 

@@ -1,4 +1,4 @@
-"""A process that is told to end, once or more often."""
+"""Processes that receive SIGTERM, once or repeatedly."""
 
 import signal
 import subprocess
@@ -19,7 +19,7 @@ finally:
 """
 
 
-def test_a_second_sigterm_does_not_disturb_what_cleans_up_after_the_first() -> None:
+def test_a_second_sigterm_does_not_disturb_the_clean_up_after_the_first() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW_TO_CLEAN_UP],
         cwd=Path(__file__).parents[2],
@@ -30,8 +30,8 @@ def test_a_second_sigterm_does_not_disturb_what_cleans_up_after_the_first() -> N
     with process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for said in ("ready", "cleaning"):
-            assert process.stdout.readline().strip() == said
+        for line in ("ready", "cleaning"):
+            assert process.stdout.readline().strip() == line
             process.send_signal(signal.SIGTERM)
         process.stdin.close()
         assert process.stdout.read().strip() == "clean"

@@ -1,4 +1,4 @@
-"""FLOPs per cycle: four sources, one choice for the whole cluster, and a clear word on the node that lacks it."""
+"""FLOPs per cycle: four sources, one for the whole cluster; a node without it is named."""
 
 import pytest
 

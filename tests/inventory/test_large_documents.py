@@ -18,8 +18,8 @@ from inventory.documents import Document, parse, read
 from inventory.errors import InputError
 from inventory.parsing import MOST_DEEP, MOST_YAML, json_line, yaml_data
 
-SOON_S = 5.0
-"""CPU time of what takes a second at most, on a machine five times slower."""
+LIMIT_S = 5.0
+"""Bound of CPU time: a second at most, on a machine five times slower."""
 
 MB = 10
 EDGES = MB * 1_000_000 // 80
@@ -37,20 +37,20 @@ def traffic(edges: int = EDGES) -> str:
 def test_ten_megabytes_of_yaml_are_refused_at_once(tmp_path: Path, text: str) -> None:
     path = tmp_path / "large.yaml"
     path.write_text(text)
-    begun = time.process_time()
+    start_s = time.process_time()
     with pytest.raises(InputError, match=r"large\.yaml:?.*JSON"):
         read(path)
-    assert time.process_time() - begun < SOON_S
+    assert time.process_time() - start_s < LIMIT_S
 
 
-def test_how_much_yaml_is_read_is_said_with_what_to_do() -> None:
+def test_the_limit_of_yaml_is_reported_with_the_way_out() -> None:
     message = "t.yaml: 1.2 MB of YAML, of which at most 1 MB are read; write so much as JSON, which is read many times"
     with pytest.raises(InputError, match=re.escape(message)):
         parse("- 1\n" * 300_000, "t.yaml")
     assert len(parse("- 12345678\n" * (MOST_YAML // 11)).data) == MOST_YAML // 11
 
 
-def test_ten_megabytes_of_traffic_take_a_few_times_their_size(tmp_path: Path) -> None:
+def test_memory_for_ten_megabytes_of_traffic_is_a_small_multiple_of_their_size(tmp_path: Path) -> None:
     path = tmp_path / "traffic.json"
     path.write_text(traffic())
     program = (
@@ -60,8 +60,8 @@ def test_ten_megabytes_of_traffic_take_a_few_times_their_size(tmp_path: Path) ->
         "edges = len(load_traffic(sys.argv[1]).edges)\n"
         "print(edges, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
     )
-    said = subprocess.run([sys.executable, "-c", program, path], capture_output=True, check=True, timeout=60)
-    edges, kilobytes = map(int, said.stdout.split())
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, check=True, timeout=60)
+    edges, kilobytes = map(int, done.stdout.split())
     assert edges == EDGES
     assert kilobytes * 1024 < 6 * path.stat().st_size
 
@@ -78,10 +78,10 @@ def test_ten_megabytes_of_traffic_take_a_few_times_their_size(tmp_path: Path) ->
     ids=["torn", "a key twice", "infinite", "deep", "very deep"],
 )
 def test_a_mistake_in_ten_megabytes_of_json_is_named_at_once(broken: Any, complaint: str) -> None:
-    begun = time.process_time()
+    start_s = time.process_time()
     with pytest.raises(InputError, match=complaint):
         parse(broken(traffic()), "t.json")
-    assert time.process_time() - begun < 5 * SOON_S
+    assert time.process_time() - start_s < 5 * LIMIT_S
 
 
 def test_a_wrong_value_in_ten_megabytes_of_json_is_named_with_its_line() -> None:
@@ -113,7 +113,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.sampled_from([None, 1]))
-def test_the_line_of_a_value_of_json_is_the_one_that_the_yaml_reader_finds(value: Any, indent: int | None) -> None:
+def test_the_line_of_a_json_value_is_that_of_the_yaml_reader(value: Any, indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
     try:
         _, lines = yaml_data(text, "x")

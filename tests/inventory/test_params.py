@@ -31,7 +31,7 @@ class Params:
             raise ValueError("count and switch do not go together")
 
 
-def test_defaults_stand_where_nothing_is_given() -> None:
+def test_defaults_are_used_where_nothing_is_given() -> None:
     assert parameters(Params) == Params()
     assert parameters(Params, parse("").origin, given([])) == Params()
 
@@ -51,7 +51,7 @@ def test_later_sources_win_key_by_key() -> None:
     assert parameters(Params, file.origin, given(["count=2"])) == Params(alpha=0.1, count=2)
 
 
-def test_parameters_may_lie_deep_in_a_document() -> None:
+def test_parameters_may_be_nested_in_a_document() -> None:
     agenda = parse("schedulers:\n- {name: x, params: {alpha: 0.3}}\n- name: y\n  params:\n    alhpa: 1", "a.yml")
     assert parameters(Params, agenda.origin / "schedulers" / 0 / "params").alpha == 0.3
     with pytest.raises(InputError, match=r"a.yml:5: schedulers\[1\].params.alhpa: unknown.*did you mean 'alpha'"):
@@ -84,12 +84,12 @@ def test_a_key_given_twice_is_refused() -> None:
         given(["alpha=1", "alpha=2"])
 
 
-def test_values_that_do_not_go_together_are_refused_with_their_file() -> None:
+def test_values_that_exclude_each_other_are_refused_with_their_file() -> None:
     with pytest.raises(InputError, match=r"p.yml:1: count and switch"):
         parameters(Params, parse("{count: 101, switch: true}", "p.yml").origin, given([]))
 
 
-def test_a_list_is_no_set_of_parameters() -> None:
+def test_a_list_instead_of_a_mapping_is_refused() -> None:
     with pytest.raises(InputError, match=r"p.yml:1: a mapping of parameters was expected"):
         parameters(Params, parse("[alpha]", "p.yml").origin)
 

@@ -1,4 +1,4 @@
-"""Documents as text: YAML 1.2 and JSON alike, every refusal with its line, and no text that brings the reader down."""
+"""Text of documents: YAML 1.2 and JSON are read alike, refusals name the line, and no text crashes the reader."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ trees = st.recursive(
 
 
 @given(trees)
-def test_whatever_is_written_reads_back(tree: object) -> None:
+def test_written_documents_are_read_back(tree: object) -> None:
     for text in (dump_json(tree), dump_yaml(tree), json.dumps(tree), json.dumps(tree, ensure_ascii=False, indent=1)):
         if isinstance(tree, dict | list) or text in (dump_json(tree), dump_yaml(tree)):
             assert parse(text).data == tree
@@ -79,7 +79,7 @@ def test_a_text_that_cannot_be_used_is_refused_with_its_line(text: str, message:
         parse(text, "d.yml")
 
 
-def test_aliases_cannot_blow_a_document_up() -> None:
+def test_aliases_cannot_expand_a_document_without_bound() -> None:
     lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
     for before, own in zip("abcdefgh", "bcdefghi", strict=True):
         lines.append(f"{own}: &{own} [{', '.join([f'*{before}'] * 9)}]")
@@ -88,7 +88,7 @@ def test_aliases_cannot_blow_a_document_up() -> None:
     assert parse("a: &a [1, 2]\nb: *a").data == {"a": [1, 2], "b": [1, 2]}
 
 
-def test_json_is_read_at_once_and_still_knows_its_lines() -> None:
+def test_json_is_read_fast_and_keeps_its_lines() -> None:
     document = parse('{\n "nodes": [\n  {"id": "a"},\n  {"id": "b", "slots": "x"}\n ]\n}', "c.json")
     assert document.where(("nodes", 1, "slots")) == "c.json:4"
     with pytest.raises(InputError, match=r'c.json:4: nodes\[1\].slots: got "x": expected a whole number, got text'):
@@ -118,7 +118,7 @@ wild = st.recursive(
 )
 
 
-def complaint(kind: Callable[[Document], object], text: str) -> str:
+def error_message(kind: Callable[[Document], object], text: str) -> str:
     try:
         kind(parse(text, "d.yml"))
     except InputError as refused:
@@ -127,7 +127,7 @@ def complaint(kind: Callable[[Document], object], text: str) -> str:
 
 
 @given(st.dictionaries(keys, wild, max_size=5))
-def test_any_document_is_accepted_or_refused_as_what_it_should_be(tree: object) -> None:
+def test_any_document_is_accepted_or_refused_alike_in_json_and_yaml(tree: object) -> None:
     for kind in (cluster_of, topology_of, traffic_of):
-        told = {complaint(kind, dump(tree)).partition(": ")[2] for dump in (dump_json, dump_yaml)}
-        assert len(told) == 1  # the same fault in JSON as in YAML
+        messages = {error_message(kind, dump(tree)).partition(": ")[2] for dump in (dump_json, dump_yaml)}
+        assert len(messages) == 1  # the same fault in JSON as in YAML

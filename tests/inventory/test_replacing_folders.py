@@ -34,7 +34,7 @@ def test_an_older_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("drawing"), KeyboardInterrupt(), SystemExit(143)])
-def test_when_making_it_fails_the_older_folder_stays(tmp_path: Path, fault: BaseException) -> None:
+def test_the_older_folder_stays_after_a_failure(tmp_path: Path, fault: BaseException) -> None:
     target = tmp_path / "report"
     target.mkdir()
     (target / "old.html").write_text("old")
@@ -50,7 +50,7 @@ def test_when_making_it_fails_the_older_folder_stays(tmp_path: Path, fault: Base
     assert names(tmp_path) == ["report"]
 
 
-def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     target = tmp_path / "report"
     with (
         pytest.raises(UnfitError, match=r"index\.html: cannot be written: No space left on device"),
@@ -60,7 +60,7 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_nothing(tmp_path: Path) -> N
     assert names(tmp_path) == []
 
 
-def test_a_link_is_replaced_and_not_what_it_points_to(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_replaced_and_not_its_target(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "precious").write_text("kept")
@@ -71,7 +71,7 @@ def test_a_link_is_replaced_and_not_what_it_points_to(tmp_path: Path) -> None:
     assert names(tmp_path / "report") == ["index.html"]
 
 
-def test_what_a_killed_process_left_is_removed_and_what_a_living_one_makes_is_not(tmp_path: Path) -> None:
+def test_partial_folders_of_killed_processes_are_removed_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
     target = tmp_path / "report [1]"
     abandoned = tmp_path / ".report [1].abc.partial"
     abandoned.mkdir()

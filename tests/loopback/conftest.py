@@ -1,4 +1,4 @@
-"""Whole campaigns as a user starts them: `millrace run` as a process, with a state folder of its own."""
+"""Fixtures for whole campaigns: `millrace run` as a process with its own state folder."""
 
 import json
 import os
@@ -55,7 +55,7 @@ AGENDA: Mapping[str, Any] = {
     ],
     "schedulers": ["even", "top-storm"],
 }
-"""Two runs on two nodes, a few seconds each."""
+"""Agenda of two runs on two nodes, a few seconds each."""
 
 
 WITHOUT_SPARK = """\
@@ -101,7 +101,7 @@ class Workspace:
         return {**os.environ, **own, **({"PYTHONPATH": ":".join(map(str, self.packages))} if self.packages else {})}
 
     def start(self, *arguments: str, program: str = WITHOUT_REPORT, **options: Any) -> subprocess.Popen[str]:
-        """Start `millrace` with these arguments in a session of its own, as under a terminal."""
+        """Start `millrace` with these arguments in its own session, as on a terminal."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process: subprocess.Popen[str] = subprocess.Popen(
             [sys.executable, "-P", "-c", program, *arguments],

@@ -1,4 +1,4 @@
-"""Attacks on the data ports of a run, from before its workers are linked until its end: counted, without effect."""
+"""Attacks on the data ports during a whole run: they are counted and have no effect."""
 
 import asyncio
 import json
@@ -36,14 +36,14 @@ def attack(ports: list[tuple[str, int, int]], **secrets: Any) -> subprocess.Pope
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def made(attackers: list[subprocess.Popen[str]]) -> Counter[str]:
-    """Return the attempts of attackers, once they have ended."""
-    done: Counter[str] = Counter()
+def attempts_of(attackers: list[subprocess.Popen[str]]) -> Counter[str]:
+    """Wait for attackers; return their attempts by kind."""
+    attempts: Counter[str] = Counter()
     for process in attackers:
-        said, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
-        done.update(json.loads(said))
-    return done
+        attempts.update(json.loads(output))
+    return attempts
 
 
 async def run_under_attack(folder: Path) -> tuple[Counter[str], Counter[str]]:
@@ -51,12 +51,12 @@ async def run_under_attack(folder: Path) -> tuple[Counter[str], Counter[str]]:
     (folder / "text.txt").write_text("to be or not to be\nthat is the question\n\nto die to sleep\n" * 20)
     params = {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
     attackers: dict[int, subprocess.Popen[str]] = {}
-    begun: list[ControlledRun] = []
+    runs: list[ControlledRun] = []
 
     def on_message(direction: str, _node: str, message: Message) -> None:
         """Start an attack at `Connect`, when ports become known: workers are linked under attack."""
         if direction == "sent" and isinstance(message, Connect) and message.epoch not in attackers:
-            spec = begun[0].spec
+            spec = runs[0].spec
             targets = [
                 (spec.addresses[slot_of(at).node], port, spec.workers.index(slot_of(at)))
                 for at, port in message.ports.items()
@@ -66,12 +66,12 @@ async def run_under_attack(folder: Path) -> tuple[Counter[str], Counter[str]]:
     async with loopback_agents(folder) as agents:
         rate, settings = {"kind": "constant", "tuples_per_s": 5000.0}, ControlSettings(checkpoint_s=0.3)
         async with agents.run(load_workload("wordcount", params), PLACES, rate, settings, on_message) as run:
-            begun.append(run)
+            runs.append(run)
             source_start = await run.coordinator.start()
             await run.coordinator.wait_until(source_start + 700_000_000)
             kill(next(iter(run.workers.values())))
             await run.until(lambda: len(attackers) == 2, "the second epoch")
-            done = await asyncio.to_thread(made, list(attackers.values()))
+            attempts = await asyncio.to_thread(attempts_of, list(attackers.values()))
             verdict = await run.end()
             assert verdict.passed, verdict.message
             assert verdict.checked > 0
@@ -84,14 +84,14 @@ async def run_under_attack(folder: Path) -> tuple[Counter[str], Counter[str]]:
     refused: Counter[str] = Counter()
     for row in rows:
         refused[row["detail"]] += round(row["value"])
-    return done, refused
+    return attempts, refused
 
 
-def test_no_attack_has_an_effect_but_to_be_counted_with_its_reason(tmp_path: Path) -> None:
-    done, refused = asyncio.run(run_under_attack(tmp_path))
-    assert done.keys() == set(attacker.KINDS)
+def test_attacks_are_counted_by_reason_and_have_no_other_effect(tmp_path: Path) -> None:
+    attempts, refused = asyncio.run(run_under_attack(tmp_path))
+    assert attempts.keys() == set(attacker.KINDS)
     # Counts of a killed worker since its last report are lost.
-    assert done.total() / 2 < refused.total() <= done.total()
+    assert attempts.total() / 2 < refused.total() <= attempts.total()
     assert refused.keys() >= {
         "not this protocol",
         "a worker of another epoch",
@@ -112,15 +112,15 @@ def listening(workspace: Any) -> list[tuple[str, int, int]]:
     return found
 
 
-def test_run_json_tells_how_many_strangers_a_campaign_turned_away(workspace: Any) -> None:
+def test_run_json_counts_rejected_connections(workspace: Any) -> None:
     campaign = workspace.start("run", workspace.agenda(schedulers=["even"], duration_s=2.5))
     workspace.wait_for(lambda: len(listening(workspace)) == 2, "the workers' data ports")
-    done = made([attack(listening(workspace))])
+    attempts = attempts_of([attack(listening(workspace))])
     outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
     (run,) = workspace.results().values()
     assert (run["status"], run["attempt"], run["verification"]["status"]) == ("ok", 1, "passed")
     measured = run["measured"]
     assert (measured["recoveries"], measured["saturated"]) == ([], False)
-    assert sum(measured["refused_connections"].values()) == done.total() > 0
+    assert sum(measured["refused_connections"].values()) == attempts.total() > 0
     assert {"not this protocol", "closed during the handshake"} <= measured["refused_connections"].keys()

@@ -44,15 +44,15 @@ async def stuck_for(folder: Path, seconds: float) -> None:
         before = most = rss(run)
         for second in range(1, 2 * round(seconds) + 1):
             await run.coordinator.wait_until(start_ns + second * NS // 2)
-            most = {at: max(held, most[at]) for at, held in rss(run).items()}
+            most = {at: max(size, most[at]) for at, size in rss(run).items()}
         gate.unlink()
         verdict = await run.end()
         assert verdict.passed, verdict.message
         emitted = sum(run.coordinator.positions.values())
         traces = run.traces()
-    growth = {at: held - before[at] for at, held in most.items()}
+    growth = {at: size - before[at] for at, size in most.items()}
     assert max(growth.values()) < MOST_BYTES, growth
-    # Without bounds the sources would have held what they emit in a second, times the seconds.
+    # Without bounds, memory would grow by the emitted rows of every second.
     assert emitted * PAYLOAD > QUEUE_BYTES
     rows = traces["executor"].to_pylist()
     blocked = {row["executor"]: 0 for row in rows}
@@ -60,8 +60,8 @@ async def stuck_for(folder: Path, seconds: float) -> None:
     for row in rows:
         blocked[row["executor"]] += row["blocked_ns"]
         queued[row["executor"]] = max(queued[row["executor"]], row["queued"])
-    # The sources and the relay were blocked most of the time, and the traces show where rows wait. How much of it the
-    # sink's worker has read, and how much is still in the kernel, is up to the kernel.
+    # The sources and the relay were blocked most of the time, and the traces show where rows wait. The kernel decides
+    # which share of them the sink's worker has read.
     assert all(blocked[name] > 0.5 * seconds * NS for name in ("source[0]", "source[1]", "relay[0]")), blocked
     assert blocked["sink[0]"] == 0
     assert queued["relay[0]"] * PAYLOAD > QUEUE_BYTES / 4, queued
@@ -99,6 +99,6 @@ def test_smaller_buffers_stop_the_sources_earlier(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_so_it_is_for_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_for_a_minute_with_a_stuck_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(install_workload(tmp_path / "site")))
     asyncio.run(stuck_for(tmp_path, 60))

@@ -1,4 +1,4 @@
-"""Acknowledgements in real runs: tuples over real links, one tree per record, whatever is killed."""
+"""Acknowledgements in real runs: one tree per record, also when a worker or an agent is killed."""
 
 from collections import Counter
 from pathlib import Path
@@ -27,7 +27,7 @@ def traced(workspace: Any, name: str, table: str) -> list[dict[str, Any]]:
 
 
 def counted(workspace: Any, name: str) -> Counter[str]:
-    """What spout executors emitted, and what all others processed."""
+    """Return executor -> tuples that it emitted (spouts) or processed (others)."""
     found = Counter[str]()
     for row in traced(workspace, name, "throughput"):
         found[row["executor"]] += row["emitted"] if row["role"] == "spout" else row["processed"]
@@ -35,7 +35,7 @@ def counted(workspace: Any, name: str) -> Counter[str]:
 
 
 def check_trees(workspace: Any, name: str) -> None:
-    """Each source was told once about each of its records, and ackers got one tuple for each processed row."""
+    """Check that every record is acknowledged once, and that ackers get one tuple per processed row."""
     executors, components = counted(workspace, name), Counter[str]()
     for executor, count in executors.items():
         components[executor.partition("[")[0]] += count
@@ -59,7 +59,7 @@ def test_every_record_is_acknowledged_once_also_when_a_worker_is_killed(workspac
 
 
 @pytest.mark.long
-def test_sources_of_a_lost_node_are_acknowledged_where_they_are_next(workspace: Any) -> None:
+def test_sources_of_a_lost_node_are_acknowledged_on_their_next_node(workspace: Any) -> None:
     event = {"at_s": 1.5, "do": "kill", "agent": "n2", "for_s": 60}
     outcome = workspace.run("run", campaign(workspace, [event], warmup_s=1, duration_s=3))
     assert outcome.status == 0, outcome
@@ -67,7 +67,7 @@ def test_sources_of_a_lost_node_are_acknowledged_where_they_are_next(workspace: 
     assert run["verification"]["status"] == "passed"
     assert len(run["measured"]["recoveries"]) == 1
     assert {row["node"] for row in traced(workspace, name, "throughput")} == {"n1"}
-    # The node's last rows are lost, but those of both, because they are in the same worker.
+    # The last rows of the node are lost: of both components alike, because they are in one worker.
     found = counted(workspace, name)
     for at in (0, 1):
         assert found[f"__acked[{at}]"] == pytest.approx(found[f"spout[{at}]"], rel=0.02)
@@ -92,7 +92,7 @@ def test_acknowledgements_are_traffic_and_change_no_other_figure(workspace: Any)
     without, with_acks = found
     for metric in ("source_tuples_per_s", "sink_tuples_per_s", "throughput_tuples_per_s"):
         assert with_acks[metric] == pytest.approx(without[metric], rel=0.05)
-    # Per record: a line and two words, or besides these four tuples to the acker and one from it.
+    # Per record: a line and two words; with acknowledgements, also four tuples to the acker and one from it.
     more = sum(with_acks["hops"].values()) / sum(without["hops"].values())
     assert more == pytest.approx(8 / 3, rel=0.05)
     assert with_acks["latency_ms"]["samples"] > 0

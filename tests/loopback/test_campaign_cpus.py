@@ -1,4 +1,4 @@
-"""Campaigns that set CPUs, in a tree of files: results say what took effect, and whoever is killed, all comes back."""
+"""Campaigns with CPU settings: results record what took effect, and settings are restored when any process dies."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ GOVERNOR = f"{CPU}/cpufreq/policy0/scaling_governor"
 
 @pytest.fixture
 def root(workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine; the workspace's cluster is this one node."""
+    """Root of a fake sysfs; the cluster of the workspace is a single node."""
     (workspace.folder / "one.yaml").write_text(ONE)
     (tmp_path / "root").mkdir()
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "root"))
@@ -27,11 +27,11 @@ def root(workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def agenda(workspace, cpu: object, **changes: object) -> str:
-    asked = {"inventory": "one.yaml", "schedulers": ["even"], "sensors": [], "cpu": cpu}
-    return workspace.agenda(**{**asked, **changes})
+    entries = {"inventory": "one.yaml", "schedulers": ["even"], "sensors": [], "cpu": cpu}
+    return workspace.agenda(**{**entries, **changes})
 
 
-def test_each_label_is_set_and_put_back_and_what_disturbs_a_run_is_a_reason_to_suspect_it(workspace, root) -> None:
+def test_each_label_is_set_and_restored_and_a_disturbed_run_is_suspect(workspace, root) -> None:
     before = all_files(acpi_shared().build(root))
     cpu = [
         {"label": "slow", "nodes": {"*": {"max_ghz": 1.2, "turbo": False}, "big": {"max_ghz": 1.6}}},
@@ -82,7 +82,7 @@ def test_a_killed_controller_leaves_no_setting_behind(workspace, root) -> None:
     workspace.wait_until_no_process()
 
 
-def test_what_a_node_cannot_is_refused_before_anything_is_written(workspace, root) -> None:
+def test_unsupported_settings_are_refused_before_anything_is_written(workspace, root) -> None:
     acpi_shared().build(root)
     cpu = [{"label": "a", "nodes": {"*": {"governor": "performance"}}}, {"label": "b", "nodes": {"big": {"cores": 9}}}]
     outcome = workspace.run("run", agenda(workspace, cpu))

@@ -28,10 +28,10 @@ class Raced(NamedTuple):
 
 @pytest.fixture(scope="module")
 def raced(shared_workspace: Any, tmp_path_factory: pytest.TempPathFactory) -> Raced:
-    """Two schedulers on a machine whose package draws 30 W and 90 W in turns and whose memory 4 W.
+    """A campaign of two schedulers on a machine whose package draws 30 W and 90 W in turns, its memory 4 W.
 
-    The counters turn over on the way. Nothing is said of what zones can draw: who turns them may be held up, and then
-    makes up for it at once.
+    The counters wrap during the runs. Zones have no maximum power: the replay of counters may be delayed, and then
+    catches up at once.
     """
     files = {**meters.zone("intel-rapl:0", "package-0"), **meters.zone("intel-rapl:0:0", "dram")}
     root = meters.plant(tmp_path_factory.mktemp("root"), files)
@@ -50,7 +50,7 @@ def raced(shared_workspace: Any, tmp_path_factory: pytest.TempPathFactory) -> Ra
 
 @pytest.fixture(scope="module")
 def report(shared_workspace: Any, raced: Raced) -> Path:
-    """The folder of its report."""
+    """Folder of the campaign's report."""
     outcome = shared_workspace.run(
         "report", str(raced.folder.parent), "--engine", "sail", program=shared_workspace.whole
     )
@@ -64,12 +64,12 @@ def rows(raced: Raced, run: str, table: str) -> list[dict[str, Any]]:
 
 
 def interval(raced: Raced, run: str, node: str = "n1") -> tuple[int, int]:
-    """By the node's own word."""
+    """Return the measured interval by the marks of a node."""
     marks = {e["kind"]: e["t_ns"] for e in rows(raced, run, "event") if (e["node"], e["worker"]) == (node, -1)}
     return marks["measure_start"], marks["measure_end"]
 
 
-def test_energy_per_tuple_of_each_scheduler_is_what_the_counters_counted_over_what_came_to_sinks(raced: Raced) -> None:
+def test_energy_per_tuple_of_each_scheduler_is_counted_energy_over_tuples_at_sinks(raced: Raced) -> None:
     for name, run in raced.results.items():
         energy = run["measured"]["energy"]
         start_ns, end_ns = interval(raced, name)
@@ -95,7 +95,7 @@ def test_the_reports_figures_are_those_of_the_runs(raced: Raced, report: Path) -
     for name, row in rows.items():
         assert row["counts"] == "true"
         measured = raced.results[name]["measured"]
-        # Two programs by two ways: Spark from the interval in run.json, the campaign from marks in the traces.
+        # Two computations: the report uses the interval in run.json, the campaign the marks in the traces.
         for column in ("source_tuples_per_s", "sink_tuples_per_s"):
             assert float(row[column]) == pytest.approx(measured[column], rel=0.5)
         assert float(row["latency_p50_ms"]) == pytest.approx(measured["latency_ms"]["p50"], rel=0.5)
@@ -103,18 +103,18 @@ def test_the_reports_figures_are_those_of_the_runs(raced: Raced, report: Path) -
 
 @pytest.mark.sail
 @pytest.mark.long
-def test_the_report_says_the_energy_per_tuple_that_one_works_out_by_hand_for_each_scheduler(
+def test_the_report_has_the_energy_per_tuple_of_an_independent_computation_for_each_scheduler(
     raced: Raced, report: Path
 ) -> None:
     with (report / "tables" / "energy.csv").open(newline="") as file:
-        said = {row["run"]: row for row in csv.DictReader(file)}
-    assert {row["scheduler"] for row in said.values()} == {"even", "top-storm"}
+        energy_rows = {row["run"]: row for row in csv.DictReader(file)}
+    assert {row["scheduler"] for row in energy_rows.values()} == {"even", "top-storm"}
     page = (report / "index.html").read_text()
-    for name, row in said.items():
+    for name, row in energy_rows.items():
         start_ns, end_ns = interval(raced, name)
         truth = [raced.replay.joules_between(path, start_ns, end_ns) for path in (PACKAGE, MEMORY)]
         joules = sum(sum(each) / 2 for each in truth)
-        # Tuples that came to sinks, from rows that tell of the time since the row before.
+        # Tuples delivered to sinks; a row covers the time since the previous one.
         tuples = delivered(raced, name)
         bound = float(row["bound_joules"]) / joules + 0.02
         assert float(row["joules_per_tuple"]) == pytest.approx(joules / tuples, rel=bound)
@@ -130,7 +130,7 @@ def test_the_report_says_the_energy_per_tuple_that_one_works_out_by_hand_for_eac
 
 
 def delivered(raced: Raced, run: str) -> float:
-    """Tuples for sinks in the measured interval of whoever sent them, each row by the part of its time inside."""
+    """Return tuples sent to sinks in the sender's measured interval; rows count by the share of their time inside."""
     sinks = {row["executor"] for row in rows(raced, run, "throughput") if row["role"] == "sink"}
     marks = {(e["node"], e["worker"], e["kind"]): e["t_ns"] for e in rows(raced, run, "event")}
     last: dict[tuple[str, str], int] = {}
@@ -162,7 +162,7 @@ def test_idle_is_metered_before_and_after_and_net_stands_beside_gross(raced: Rac
         assert machine["net_joules"] == pytest.approx(machine["joules"] - machine["idle_joules"])
 
 
-def test_consumers_hops_and_trace_rows_add_up_to_what_was_measured(raced: Raced) -> None:
+def test_consumers_hops_and_trace_rows_add_up_to_the_measured_energy(raced: Raced) -> None:
     for name, run in raced.results.items():
         energy = run["measured"]["energy"]
         (machine,) = energy["machines"]

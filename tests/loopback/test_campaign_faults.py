@@ -1,4 +1,4 @@
-"""What goes wrong while a campaign runs: nothing stays behind, nothing complete is lost, the rest can be done."""
+"""Faults during a campaign: no process or file is left, finished runs are kept, and the rest can be resumed."""
 
 import json
 import os
@@ -18,7 +18,7 @@ FIRST, SECOND = "001-wordcount-even-r1", "002-wordcount-top-storm-r1"
 
 
 def finish(workspace: Any) -> None:
-    """Resume, and find the campaign complete."""
+    """Resume the campaign; check that it is complete."""
     outcome = workspace.run("run", "--resume", "results/short/latest")
     assert outcome.status == 0, outcome
     results = workspace.results()
@@ -31,9 +31,9 @@ def finish(workspace: Any) -> None:
 
 
 def written(workspace: Any, run: str) -> int:
-    """When a run's result was written."""
-    when: int = (workspace.campaign / "runs" / run / "run.json").stat().st_mtime_ns
-    return when
+    """Return the modification time of a run's result."""
+    mtime_ns: int = (workspace.campaign / "runs" / run / "run.json").stat().st_mtime_ns
+    return mtime_ns
 
 
 def agents_run(workspace: Any) -> bool:
@@ -73,7 +73,7 @@ def test_a_killed_campaign_leaves_no_process_and_is_completed_by_resume(
     done = {run: written(workspace, run) for run in workspace.results()}
     assert (moment is second_run_is_measured) == (FIRST in done)
     finish(workspace)
-    assert all(written(workspace, run) == when for run, when in done.items())
+    assert all(written(workspace, run) == mtime_ns for run, mtime_ns in done.items())
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_run_whose_process_is_killed_is_tried_again(
 
 
 @pytest.mark.long
-def test_a_run_that_finally_failed_does_not_end_the_campaign_and_is_done_by_resume(workspace: Any) -> None:
+def test_a_failed_run_does_not_end_the_campaign_and_is_repeated_by_resume(workspace: Any) -> None:
     campaign = workspace.start("run", workspace.agenda(checkpoint_s=0))
     workspace.wait_for_stage(1, "measuring")
     os.kill(workspace.workers()[-1].pid, signal.SIGKILL)
@@ -148,12 +148,12 @@ def test_ctrl_c_once_finishes_the_run_and_stops(workspace: Any) -> None:
 @pytest.mark.parametrize(
     "signals", [(signal.SIGINT, signal.SIGINT), pytest.param((signal.SIGTERM,), marks=pytest.mark.long)]
 )
-def test_ctrl_c_twice_or_a_request_to_end_stops_at_once(workspace: Any, signals: tuple[signal.Signals, ...]) -> None:
+def test_ctrl_c_twice_or_sigterm_stops_at_once(workspace: Any, signals: tuple[signal.Signals, ...]) -> None:
     campaign = workspace.start("run", workspace.agenda(duration_s=3600))
     workspace.wait_for_stage(1, "measuring")
     for number in signals[:-1]:
         campaign.send_signal(number)
-        # Until it is handled, a second one like it would be one with it; other lines may come before.
+        # Two pending signals of a kind are delivered as one: wait for the reaction to the first, past other lines.
         assert any("interrupted" in line for line in iter(campaign.stderr.readline, ""))
     campaign.send_signal(signals[-1])
     outcome = workspace.wait_for_end(campaign)
@@ -178,7 +178,7 @@ def test_ctrl_c_before_the_first_run_stops_at_once(workspace: Any) -> None:
 
 
 @pytest.mark.long
-def test_a_second_campaign_is_refused_and_told_who_is_first(workspace: Any) -> None:
+def test_a_second_campaign_is_refused_with_the_pid_of_the_first(workspace: Any) -> None:
     agenda = workspace.agenda(duration_s=3600)
     first = workspace.start("run", agenda)
     workspace.wait_for_stage(1, "measuring")
@@ -195,7 +195,7 @@ def test_a_second_campaign_is_refused_and_told_who_is_first(workspace: Any) -> N
 
 @pytest.fixture
 def tiny(workspace: Any) -> Any:
-    """A results folder on a file system that holds little more than one run."""
+    """Results folder on a file system with space for little more than one run."""
     folder = workspace.folder / "results"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)], check=True)
@@ -205,7 +205,7 @@ def tiny(workspace: Any) -> Any:
 
 @pytest.mark.root
 @pytest.mark.long
-def test_a_disk_that_fills_up_keeps_what_is_complete_and_is_said_once(workspace: Any, tiny: Path) -> None:
+def test_a_disk_that_fills_up_keeps_finished_runs_and_is_reported_once(workspace: Any, tiny: Path) -> None:
     filler = tiny / "filler"
     campaign = workspace.start("run", workspace.agenda())
     workspace.wait_for_stage(2, "measuring")
@@ -252,7 +252,7 @@ def test_a_full_disk_at_the_start_leaves_nothing(workspace: Any, tiny: Path) -> 
         ),
     ],
 )
-def test_what_cannot_run_is_refused_before_anything_is_touched(
+def test_an_agenda_that_cannot_run_is_refused_before_anything_is_written(
     workspace: Any, changes: dict[str, Any], status: int, message: str
 ) -> None:
     (workspace.folder / "none.yaml").write_text("nodes: [{id: n1, slots: 0, ghz: 1, flops_per_cycle: 1}]")
@@ -269,7 +269,7 @@ def test_what_cannot_run_is_refused_before_anything_is_touched(
 
 
 @pytest.mark.parametrize("text", ["missing.txt", "binary.txt", "folder"])
-def test_a_text_that_cannot_be_read_is_refused_before_anything_is_touched(workspace: Any, text: str) -> None:
+def test_an_unreadable_text_is_refused_before_anything_is_written(workspace: Any, text: str) -> None:
     (workspace.folder / "binary.txt").write_bytes(b"text\xff\xfe\n")
     (workspace.folder / "folder").mkdir()
     workload = {"name": "wordcount", "params": {"text": text}, "rate": {"kind": "max"}}
@@ -281,7 +281,7 @@ def test_a_text_that_cannot_be_read_is_refused_before_anything_is_touched(worksp
     assert not list(workspace.temporary.iterdir())
 
 
-def test_an_agenda_without_a_name_or_a_folder_is_asked_for(workspace: Any) -> None:
+def test_a_missing_agenda_or_campaign_folder_is_a_usage_error(workspace: Any) -> None:
     outcome = workspace.run("run")
     assert outcome.status == 2
     assert "give an agenda, or --resume" in outcome.err
@@ -294,17 +294,17 @@ def test_an_agenda_without_a_name_or_a_folder_is_asked_for(workspace: Any) -> No
 def test_every_result_document_is_valid_json_at_every_moment(workspace: Any) -> None:
     campaign = workspace.start("run", workspace.agenda(schedulers=["even"]))
     workspace.wait_for(lambda: bool(workspace.live()), "live.json")
-    seen = 0
+    documents = 0
     while campaign.poll() is None:
-        # os.walk passes over a folder that gets its final name meanwhile, where rglob fails.
+        # os.walk skips a folder that is renamed meanwhile; rglob fails.
         for path in [Path(folder, name) for folder, _, names in os.walk(workspace.campaign) for name in names]:
             if path.suffix != ".json":
                 continue
             try:
                 text = path.read_text()
             except FileNotFoundError:
-                continue  # a partial folder has just got its name
+                continue  # a partial folder has just been renamed
             assert isinstance(json.loads(text), dict)
-            seen += 1
+            documents += 1
     assert workspace.wait_for_end(campaign).status == 0
-    assert seen > 0
+    assert documents > 0

@@ -1,4 +1,4 @@
-"""A campaign that follows communication schedules: right answers through shut gates, also when a worker is killed."""
+"""Campaigns with communication schedules: answers are exact with gates, also when a worker is killed."""
 
 import json
 import os
@@ -17,14 +17,14 @@ LINEAR, EVEN = "001-wordcount-pipeline-linear-r1", "002-wordcount-even-r1"
 
 
 def slots(run: Path) -> dict[int, list[dict[str, Any]]]:
-    """Epoch -> its time slots in order."""
+    """Return epoch -> its time slots in order."""
     found = defaultdict(list)
     for row in pyarrow.parquet.read_table(run / "traces" / "slot.parquet").to_pylist():
         found[row["epoch"]].append(row)
     return {epoch: sorted(rows, key=lambda row: row["number"]) for epoch, rows in found.items()}
 
 
-def test_runs_follow_schedules_through_a_kill_and_answer_right(workspace: Any) -> None:
+def test_runs_follow_schedules_through_a_kill_with_exact_answers(workspace: Any) -> None:
     (workspace.folder / "steps.json").write_text(json.dumps(SCHEDULE))
     schedulers = [
         {"name": "pipeline-linear", "gates": {"part_tuples": 32}},
@@ -32,8 +32,8 @@ def test_runs_follow_schedules_through_a_kill_and_answer_right(workspace: Any) -
     ]
     campaign = workspace.start("run", workspace.agenda(schedulers=schedulers, duration_s=3, checkpoint_s=0.3))
     workspace.wait_for_stage(1, "measuring")
-    kept = "millrace-*/001-*/.controller/copies/checkpoints/*"
-    workspace.wait_for(lambda: any(workspace.temporary.glob(kept)), "a checkpoint")
+    checkpoints = "millrace-*/001-*/.controller/copies/checkpoints/*"
+    workspace.wait_for(lambda: any(workspace.temporary.glob(checkpoints)), "a checkpoint")
     os.kill(workspace.workers()[0].pid, signal.SIGKILL)
     outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
@@ -58,7 +58,7 @@ def test_runs_follow_schedules_through_a_kill_and_answer_right(workspace: Any) -
         assert (row["arrived_ns"] is not None) == (row["parts"] > 0)
         assert row["packed_ns"] is None or 0 < row["processed_ns"] <= row["packed_ns"]
     assert any(row["queued_bytes"] for row in last)
-    # Nothing is left in an outbox when a run is over, and all that was sent went through a gate.
+    # Outboxes are empty at the end of a run, and all tuples were sent through a gate.
     assert last[-1]["waiting"] == 0
     channels = pyarrow.parquet.read_table(workspace.campaign / "runs" / EVEN / "traces" / "channel.parquet")
     assert sum(row["tuples"] for row in last) == sum(channels["tuples"].to_pylist())

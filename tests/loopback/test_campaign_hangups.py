@@ -1,4 +1,4 @@
-"""Hang-ups, requests to end and output that nobody takes: a campaign stops in an orderly way, or goes on."""
+"""SIGHUP, SIGTERM and blocked or closed output: a campaign stops with a clean-up, or continues."""
 
 import os
 import random
@@ -14,12 +14,12 @@ BRIEF = {"warmup_s": 0.1, "duration_s": 0.4, "schedulers": ["even"]}
 
 
 def default_hangup() -> None:
-    """As a shell starts it, although the tests themselves may run under `nohup`."""
+    """Restore the default action of SIGHUP; the tests themselves may run under `nohup`."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def ignored_hangup() -> None:
-    """As `nohup` does it."""
+    """Ignore SIGHUP, as `nohup` does."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
@@ -35,13 +35,13 @@ def nothing_is_left(workspace: Any) -> bool:
 
 
 @pytest.mark.parametrize("stage", ["preparing", "measuring"])
-def test_a_hangup_is_like_a_request_to_end(workspace: Any, stage: str) -> None:
+def test_sighup_is_handled_like_sigterm(workspace: Any, stage: str) -> None:
     campaign = workspace.start("run", workspace.agenda(duration_s=3600), preexec_fn=default_hangup)
     if stage == "preparing":
         workspace.wait_for(lambda: any(path.suffix == ".jsonl" for path in workspace.state_files()), "the state file")
     else:
         workspace.wait_for_stage(1, stage)
-    # The end of a session brings both; what comes while it tidies up does not disturb it.
+    # The end of a session sends both; signals during the clean-up do not disturb it.
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
         campaign.send_signal(number)
         time.sleep(0.05)
@@ -54,7 +54,7 @@ def test_a_hangup_is_like_a_request_to_end(workspace: Any, stage: str) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
-def test_a_request_to_end_while_reporting_says_what_it_does(workspace: Any, number: signal.Signals) -> None:
+def test_a_signal_while_reporting_is_explained(workspace: Any, number: signal.Signals) -> None:
     campaign = workspace.start("run", workspace.agenda(**BRIEF), program=workspace.whole, preexec_fn=default_hangup)
     assert campaign.stderr is not None
     while "report:" not in campaign.stderr.readline():
@@ -107,7 +107,7 @@ loop.suppress = be_asked
     ],
     ids=["before", "during"],
 )
-def test_a_request_to_end_after_the_last_run_leaves_the_report_out(workspace: Any, moment: str, said: str) -> None:
+def test_sigterm_after_the_last_run_leaves_the_report_out(workspace: Any, moment: str, said: str) -> None:
     outcome = workspace.run("run", workspace.agenda(**BRIEF), program=moment + workspace.whole)
     assert outcome.status == 130, outcome
     assert said in outcome.err
@@ -117,10 +117,10 @@ def test_a_request_to_end_after_the_last_run_leaves_the_report_out(workspace: An
 
 
 @pytest.mark.long
-def test_a_hangup_that_is_ignored_from_the_beginning_stays_ignored(workspace: Any) -> None:
+def test_sighup_that_is_ignored_from_the_beginning_stays_ignored(workspace: Any) -> None:
     campaign = workspace.start("run", workspace.agenda(**BRIEF), preexec_fn=ignored_hangup)
     while campaign.poll() is None:
-        # Its whole session is hung up, workers and agents included.
+        # SIGHUP goes to the whole session, including workers and agents.
         os.killpg(campaign.pid, signal.SIGHUP)
         time.sleep(0.05)
     outcome = workspace.wait_for_end(campaign)
@@ -137,7 +137,7 @@ def test_a_hangup_that_is_ignored_from_the_beginning_stays_ignored(workspace: An
         pytest.param("reader gone", marks=pytest.mark.long),
     ],
 )
-def test_progress_that_nobody_takes_does_not_end_a_campaign(workspace: Any, kind: str) -> None:
+def test_progress_output_that_cannot_be_written_does_not_end_a_campaign(workspace: Any, kind: str) -> None:
     read, write = os.pipe()
     options: dict[str, Any] = {"stderr": write}
     if kind == "closed":
@@ -163,7 +163,7 @@ def test_progress_that_nobody_takes_does_not_end_a_campaign(workspace: Any, kind
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["reader gone", "full"])
-def test_results_that_nobody_takes_do_not_keep_the_report_from_being_made(workspace: Any, kind: str) -> None:
+def test_result_output_that_cannot_be_written_does_not_prevent_the_report(workspace: Any, kind: str) -> None:
     read, write = os.pipe()
     os.close(read)
     out = write if kind == "reader gone" else os.open("/dev/full", os.O_WRONLY)
@@ -179,11 +179,11 @@ def test_results_that_nobody_takes_do_not_keep_the_report_from_being_made(worksp
 @pytest.mark.spark
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("turn", range(200))
-def test_two_hundred_requests_to_end_at_random_moments_leave_nothing(workspace: Any, turn: int) -> None:
+def test_two_hundred_signals_at_random_times_leave_nothing(workspace: Any, turn: int) -> None:
     draw = random.Random(turn)  # noqa: S311
     numbers = [draw.choice((signal.SIGHUP, signal.SIGTERM)) for _ in range(draw.randint(1, 3))]
     campaign = workspace.start("run", workspace.agenda(**BRIEF), program=workspace.whole, preexec_fn=default_hangup)
-    # Before that, nothing is there that could be left, and Python has not come to our handlers.
+    # Before the state file, nothing can be left behind, and the signal handlers are not installed.
     workspace.wait_for(lambda: bool(workspace.state_files()) or campaign.poll() is not None, "the state file")
     time.sleep(draw.random() * 12)
     for number in numbers:

@@ -1,4 +1,4 @@
-"""What others do on a host that stands in for all nodes is a reason to suspect a run, and counted once."""
+"""Load of other processes on a host that is all nodes makes a run suspect, and is counted once."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.loopback, pytest.mark.long]
 BURN = "print('in', flush=True)\nwhile True: pass"
 
 
-def test_a_run_beside_others_work_is_suspect_and_says_how_much_of_the_host_worked_for_them(workspace) -> None:
+def test_a_run_beside_other_processes_is_suspect_with_their_share_of_the_host(workspace) -> None:
     cores = psutil.cpu_count() or 1
     others = [subprocess.Popen([sys.executable, "-S", "-c", BURN], stdout=subprocess.PIPE) for _ in range(cores)]
     try:
@@ -30,14 +30,14 @@ def test_a_run_beside_others_work_is_suspect_and_says_how_much_of_the_host_worke
     (record,) = workspace.results().values()
     assert record["status"] == "ok"
     (reason,) = record["suspect"]
-    words, _, rest = reason.partition("%")
-    assert words.startswith("this host: ")
-    assert rest == " of all cores worked for others than this run in the measured interval"
-    # Of three hundred tuples a second nothing is left of a core, and the others want all of them.
-    assert 40 <= int(words.removeprefix("this host: ")) <= 100
+    start, _, end = reason.partition("%")
+    assert start.startswith("this host: ")
+    assert end == " of all cores worked for others than this run in the measured interval"
+    # Three hundred tuples per second take little of a core, and the other processes want all cores.
+    assert 40 <= int(start.removeprefix("this host: ")) <= 100
 
 
-def test_the_machine_is_looked_at_once_before_the_first_run(workspace) -> None:
+def test_noisy_settings_of_the_machine_are_reported_once_before_the_first_run(workspace) -> None:
     outcome = workspace.run("run", workspace.agenda(schedulers=["even", "top-storm"], duration_s=1))
     assert outcome.status == 0, outcome
     is_noisy = bool(before_a_run({"n1": gather()}, None, 1))

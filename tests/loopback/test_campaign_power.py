@@ -1,4 +1,4 @@
-"""A campaign whose machine has meters: counters in files, turned while it runs, come back as the right joules."""
+"""Campaigns on a machine with energy counters, which wrap during the run: the measured energy is right."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def rows(run: Path, table: str) -> list[dict]:
 
 
 def at(samples: list[dict], t_ns: int) -> tuple[float, float]:
-    """Joules at a moment by the nearest sample behind it, and how far they may be off."""
+    """Return the joules of the first sample at or after a time, and their error bound."""
     after = next(row for row in samples if row["t_ns"] >= t_ns)
     return after["joules"], after["bound_joules"] + (after["t_ns"] - t_ns) / 1e9 * 100
 
@@ -54,7 +54,7 @@ def test_a_run_on_metered_nodes_has_the_energy_that_the_counters_counted(workspa
             (begin, begin_bound), (end, end_bound) = at(samples, start_ns), at(samples, end_ns)
             least, most = replay.joules_between(path, start_ns, end_ns)
             assert least - begin_bound - end_bound <= end - begin <= most + begin_bound + end_bound
-            # Each mark has a sample of its own, right behind it.
+            # Each mark has a sample of its own right after it.
             assert end_bound < 0.5 * (end - begin)
         readers = {row["subject"]: row["detail"] for row in events if row["kind"] == "power_reader"}
         assert readers["rapl"].startswith("ok")
@@ -78,7 +78,7 @@ def test_a_run_on_nodes_without_a_meter_says_so_and_has_no_energy(workspace, tmp
 
 @pytest.mark.sail
 @pytest.mark.long
-def test_a_campaign_that_nothing_meters_follows_its_model_and_the_report_says_by_which_parameters(
+def test_a_campaign_without_meters_uses_the_energy_model_and_the_report_states_its_parameters(
     workspace, tmp_path, monkeypatch
 ) -> None:
     root = meters.plant(
@@ -97,13 +97,13 @@ def test_a_campaign_that_nothing_meters_follows_its_model_and_the_report_says_by
     start_ns, end_ns = (run["times"][mark] for mark in ("measure_start_ns", "measure_end_ns"))
     assert 6 - energy["bound_joules"] < energy["joules"] / ((end_ns - start_ns) / 1e9) < 15 + energy["bound_joules"]
     assert energy["idle_joules"] is None
-    # Nothing is measured without workers either, so that nobody waits for it.
+    # There is no idle measurement either, and no wait for one.
     assert energy["machines"][0]["idle"]["before"]["reason"] == "its energy follows a model, and nothing is measured"
     report = workspace.campaign / "report"
     assert f"report: results/short/{workspace.campaign.name}/report/index.html" in outcome.out
     html = (report / "index.html").read_text()
-    words = "It follows a model (P = 6 W + 9 W (f/f_ref)^2.4 u, calibrated, +-5.0%) and was not measured"
-    assert words in unescape(html)
+    sentence = "It follows a model (P = 6 W + 9 W (f/f_ref)^2.4 u, calibrated, +-5.0%) and was not measured"
+    assert sentence in unescape(html)
     assert "energy is modelled, not measured, in 1 of 1 runs" in html
     for caption in re.findall(r"Source: ([^<.]*)", html):
         assert caption == "model (node), modelled"

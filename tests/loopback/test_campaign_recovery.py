@@ -1,4 +1,4 @@
-"""Runs that outlive what kills their workers, agents and nodes, and executors that move: the answer is right."""
+"""Recoveries from kills of workers, agents and nodes, also while executors move: the answer is exact."""
 
 import os
 import signal
@@ -14,42 +14,42 @@ from campaign.results.suspect_runs import doubts_from_recoveries
 
 pytestmark = pytest.mark.loopback
 
-NEAR = 0.01
-"""How far figures of a run with recoveries may be off."""
+TOLERANCE = 0.01
+"""Relative error that figures of a run with recoveries may have."""
 
 RUN = "001-wordcount-even-r1"
 CHECKPOINT_S = 0.3
 
 
 def checkpoint(workspace: Any) -> int:
-    """The last checkpoint of which the controller has copies; 0 without any."""
+    """Return the number of the last checkpoint of which the controller has copies, or 0."""
     folders = workspace.temporary.glob(f"millrace-*/{RUN}.1/.controller/copies/checkpoints/*")
     return max((int(folder.name) for folder in folders), default=0)
 
 
 def wait_for_checkpoints(workspace: Any, count: int) -> None:
-    """Let the run go on until so many more were made."""
+    """Wait for `count` further checkpoints."""
     wanted = checkpoint(workspace) + count
     workspace.wait_for(lambda: checkpoint(workspace) >= wanted, f"checkpoint {wanted}")
 
 
 def events(workspace: Any) -> list[dict[str, Any]]:
-    """What the controller wrote into the traces."""
+    """Return the events of the controller in the traces."""
     rows = pyarrow.parquet.read_table(workspace.campaign / "runs" / RUN / "traces" / "event.parquet").to_pylist()
     return [row for row in rows if row["node"] == ""]
 
 
-def done(folder: Path, role: str, column: str) -> int:
-    """What executors of this role have emitted or processed, as the traces have it."""
+def traced_total(folder: Path, role: str, column: str) -> int:
+    """Return the sum of a column of the throughput trace over executors of a role."""
     rows = pyarrow.parquet.read_table(folder / "traces" / "throughput.parquet").to_pylist()
     return sum(row[column] for row in rows if row["role"] == role)
 
 
-def lose(workspace: Any, folder: Path) -> Path:
-    """Kill the agent of a node, and its workers, while the folder goes away; return where the folder is then."""
+def kill_node(workspace: Any, folder: Path) -> Path:
+    """Kill a node's agent and workers while its folder disappears; return the new path of the folder."""
     agent = next(p for p in workspace.processes("agent") if Path(f"/proc/{p.pid}/cwd").readlink() == folder)
     node = [agent.pid, *(child.pid for child in psutil.Process(agent.pid).children(recursive=True))]
-    # Stopped first: a worker that stores a checkpoint would make the folder again, and the agent would start in it.
+    # Stop them first: a worker that stores a checkpoint would recreate the folder, and the agent would start in it.
     for pid in node:
         os.kill(pid, signal.SIGSTOP)
     away = folder.rename(folder.with_name(".away"))
@@ -59,7 +59,7 @@ def lose(workspace: Any, folder: Path) -> Path:
 
 
 def conclude(workspace: Any, campaign: Any) -> dict[str, Any]:
-    """Wait for the end; nothing may be wrong or left."""
+    """Wait for the end; check the run and that nothing is left; return its metrics."""
     outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
     (run,) = workspace.results().values()
@@ -91,32 +91,32 @@ def test_killed_workers_and_agents_cost_time_and_no_tuple_while_executors_move(w
     assert [move["executor"] for move in measured["moves"]] == ["count[0]", "spout[1]"]
     assert [(move["from"], move["to"]) for move in measured["moves"]] == [("n1/0", "n2/1"), ("n2/0", "n1/0")]
     assert all(move["pause_s"] > 0 and move["state_bytes"] > 0 for move in measured["moves"])
-    # Both are one change. Where a kill soon follows, no time is left in which the topology could recover from it.
+    # Both moves are one change. A kill that follows soon leaves the topology no time to recover from it.
     (change,) = measured["revision_costs"]
     assert (change["number"], change["scripted"], change["moves"]) == (1, True, 2)
     assert change["begun_s"] == min(move["at_s"] for move in measured["moves"])
     assert change["pause_sum_s"] == pytest.approx(sum(move["pause_s"] for move in measured["moves"]))
     assert (change["recovered_s"] is None) == (change["net_loss_tuples"] is None) == bool(change["reason"])
-    assert measured["means"]["whole_run"]["due_tuples_per_s"] == pytest.approx(300, rel=NEAR)
+    assert measured["means"]["whole_run"]["due_tuples_per_s"] == pytest.approx(300, rel=TOLERANCE)
     worker, agent = measured["recoveries"]
     assert "was killed by SIGKILL" in worker["cause"]
     assert worker["checkpoint"] > 0
     assert "the agent of n1 was killed by SIGKILL" in agent["cause"]
     assert agent["checkpoint"] > worker["checkpoint"]
-    # The figures are those of an undisturbed run, or marked where the machine is too slow for that, and so is the run.
+    # Figures are those of an undisturbed run; on a slow machine they are marked incomplete, and the run is suspect.
     figures = [measured[f"{name}_tuples_per_s"] / 300 for name in ("source", "sink", "throughput")]
     figures.append(sum(measured["hops"].values()) / (2 * 300 * 9))
-    assert measured["incomplete"] or figures == pytest.approx([1] * 4, rel=NEAR), measured
+    assert measured["incomplete"] or figures == pytest.approx([1] * 4, rel=TOLERANCE), measured
     (run,) = workspace.results().values()
     assert workspace.suspect_reasons(run) == doubts_from_recoveries(measured["recoveries"], measured["incomplete"])
-    # Every line stands in the traces once: as emitted, or, after a recovery, as replayed. Only what workers had written
-    # down and their agent had not passed on when it was killed counts as emitted twice: a second's lines at most.
+    # Every line is in the traces once as emitted; after a recovery, it counts as replayed. Only lines that workers had
+    # recorded and the killed agent had not forwarded count as emitted twice: those of a second at most.
     folder = workspace.campaign / "runs" / RUN
     answer = pyarrow.parquet.read_table(folder / "answer" / "counts")
     for counted in (
-        done(folder, "spout", "emitted"),
-        done(folder, "bolt", "processed"),
-        done(folder, "sink", "processed"),
+        traced_total(folder, "spout", "emitted"),
+        traced_total(folder, "bolt", "processed"),
+        traced_total(folder, "sink", "processed"),
     ):
         assert 0 <= counted - sum(answer["count"].to_pylist()) <= 300
     kinds = Counter(event["kind"] for event in events(workspace))
@@ -124,12 +124,12 @@ def test_killed_workers_and_agents_cost_time_and_no_tuple_while_executors_move(w
 
 
 @pytest.mark.long
-def test_a_lost_nodes_work_is_done_by_the_others_and_the_node_may_return(workspace: Any) -> None:
+def test_other_nodes_take_over_the_work_of_a_lost_node_which_may_return(workspace: Any) -> None:
     campaign = workspace.start("run", workspace.agenda(schedulers=["even"], duration_s=12, checkpoint_s=CHECKPOINT_S))
     workspace.wait_for_stage(1, "measuring")
     wait_for_checkpoints(workspace, 2)
     (folder,) = workspace.temporary.glob(f"millrace-*/{RUN}.1/n2")
-    away = lose(workspace, folder)
+    away = kill_node(workspace, folder)
     wait_for_checkpoints(workspace, 2)
     assert len(workspace.processes("agent")) == 1
     away.rename(folder)
@@ -137,8 +137,8 @@ def test_a_lost_nodes_work_is_done_by_the_others_and_the_node_may_return(workspa
     measured = conclude(workspace, campaign)
     (recovery,) = measured["recoveries"]
     assert "the agent of n2 was killed by SIGKILL" in recovery["cause"]
-    told = {event["kind"]: event["subject"] for event in events(workspace)}
-    assert (told["node_lost"], told["node_returned"]) == ("n2", "n2")
+    subjects = {event["kind"]: event["subject"] for event in events(workspace)}
+    assert (subjects["node_lost"], subjects["node_returned"]) == ("n2", "n2")
     rows = pyarrow.parquet.read_table(workspace.campaign / "runs" / RUN / "traces" / "throughput.parquet").to_pylist()
     last = {row["executor"]: (row["t_ns"], row["node"]) for row in sorted(rows, key=lambda row: row["t_ns"])}
     assert {node for _, node in last.values()} == {"n1"}
@@ -161,21 +161,21 @@ Even.place = place
 
 
 @pytest.mark.long
-def test_a_scheduler_that_never_answers_after_a_loss_is_told_of_and_ended_with_the_campaign(workspace: Any) -> None:
+def test_a_scheduler_that_hangs_after_a_node_loss_is_reported_and_ended_with_the_campaign(workspace: Any) -> None:
     agenda = workspace.agenda(schedulers=["even"], duration_s=60, checkpoint_s=CHECKPOINT_S)
     campaign = workspace.start("run", agenda, program=NEVER_WITHOUT_A_NODE + workspace.without_report)
     workspace.wait_for_stage(1, "measuring")
     (folder,) = workspace.temporary.glob(f"millrace-*/{RUN}.1/n2")
-    lose(workspace, folder)
-    said = [""]
-    while "is still deciding" not in said[-1]:
-        said.append(campaign.stderr.readline())
-        assert said[-1], f"the campaign has ended: {said} {workspace.wait_for_end(campaign)} {workspace.results()}"
-    assert said[-1] == "millrace: the scheduler 'even' is still deciding, Ctrl-C ends it\n"
+    kill_node(workspace, folder)
+    output = [""]
+    while "is still deciding" not in output[-1]:
+        output.append(campaign.stderr.readline())
+        assert output[-1], f"the campaign has ended: {output} {workspace.wait_for_end(campaign)} {workspace.results()}"
+    assert output[-1] == "millrace: the scheduler 'even' is still deciding, Ctrl-C ends it\n"
     for _ in range(2):
         campaign.send_signal(signal.SIGINT)
-        said.append(campaign.stderr.readline())
-    assert said[-1] == "stopping now\n"
+        output.append(campaign.stderr.readline())
+    assert output[-1] == "stopping now\n"
     assert workspace.wait_for_end(campaign).status == 130
     workspace.wait_until_no_process()
     assert not list(workspace.temporary.iterdir())

@@ -71,11 +71,11 @@ def test_the_answer_is_the_count_of_exactly_the_lines_that_were_emitted(workspac
     folder = workspace.campaign / "runs" / name
     rows = pyarrow.parquet.read_table(folder / "answer" / "counts").to_pylist()
     emitted = _emitted(folder)
-    # Executor i of two emits the records i, i + 2, ...: by their numbers of records, all that left is known.
+    # Executor i of two emits the records i, i + 2, ..., so the numbers of records determine the answer.
     count: Counter[str] = Counter()
     for index, number in enumerate(emitted):
-        mine = islice(cycle(chain(lines, lines)), index, index + 2 * number, 2)
-        count.update(word for line in mine for word in line.split())
+        records = islice(cycle(chain(lines, lines)), index, index + 2 * number, 2)
+        count.update(word for line in records for word in line.split())
     assert {row["word"]: row["count"] for row in rows} == dict(count)
     assert run["verification"] == {
         "status": "passed",
@@ -95,7 +95,7 @@ def _emitted(folder: Path) -> list[int]:
 
 
 @pytest.mark.long
-def test_only_does_a_part_and_resume_does_the_rest_with_the_same_agenda_only(workspace: Any) -> None:
+def test_only_runs_a_part_and_resume_requires_the_same_agenda(workspace: Any) -> None:
     agenda = workspace.agenda()
     assert workspace.run("run", agenda, "--only", "scheduler=top-storm").status == 0
     (done,) = workspace.results()
@@ -114,20 +114,20 @@ def test_only_does_a_part_and_resume_does_the_rest_with_the_same_agenda_only(wor
 
 
 @pytest.mark.long
-def test_a_resumed_campaign_goes_on_with_what_was_measured_of_the_processor_at_its_begin(workspace: Any) -> None:
+def test_a_resumed_campaign_keeps_the_processor_calibration_of_its_start(workspace: Any) -> None:
     workload = {"name": "linear", "rate": {"kind": "constant", "tuples_per_s": 50}}
     agenda = workspace.agenda(workloads=[workload], schedulers=["even", "local-search"], duration_s=0.5)
     assert workspace.run("run", agenda, "--only", "scheduler=even", "--no-report").status == 0
-    (kept,) = (workspace.campaign / "inputs").glob("*/*")
+    (calibration,) = (workspace.campaign / "inputs").glob("*/*")
     outcome = workspace.run("run", "--resume", "results/short/latest", "--no-report")
     assert outcome.status == 0, outcome
     first, second = workspace.results().values()
     assert first["inputs"] == second["inputs"]
-    assert [entry["sha256"] for entry in first["inputs"]] == [sha256(kept.read_bytes()).hexdigest()]
+    assert [entry["sha256"] for entry in first["inputs"]] == [sha256(calibration.read_bytes()).hexdigest()]
 
 
 @pytest.mark.long
-def test_repetitions_are_added_behind_the_runs_that_exist(workspace: Any) -> None:
+def test_repetitions_are_added_after_the_existing_runs(workspace: Any) -> None:
     agenda = workspace.agenda(schedulers=["even"], duration_s=0.5)
     done = workspace.run("run", agenda, "--repetitions", "2", "--no-report", program=workspace.whole)
     assert done.status == 0, done
@@ -152,7 +152,7 @@ def test_repetitions_are_added_behind_the_runs_that_exist(workspace: Any) -> Non
 
 
 @pytest.mark.long
-def test_as_fast_as_possible_is_verified_too_and_never_called_saturated(workspace: Any) -> None:
+def test_a_run_at_rate_max_is_verified_and_never_called_saturated(workspace: Any) -> None:
     workload = {"name": "exclamation", "params": {"workers": 2}, "rate": {"kind": "max"}}
     outcome = workspace.run("run", workspace.agenda(workloads=[workload], schedulers=["even"], duration_s=1))
     assert outcome.status == 0, outcome
@@ -220,7 +220,7 @@ def test_quiet_leaves_only_results(workspace: Any) -> None:
 
 @pytest.mark.long
 @pytest.mark.profiler
-def test_profiles_lie_with_the_run_and_are_listed_in_it(workspace: Any) -> None:
+def test_profiles_are_stored_with_the_run_and_listed_in_run_json(workspace: Any) -> None:
     workload = {"name": "exclamation", "params": {"workers": 2}, "rate": {"kind": "max"}}
     outcome = workspace.run(
         "run", workspace.agenda(workloads=[workload], schedulers=["even"], duration_s=1), "--profile"

@@ -1,4 +1,4 @@
-"""The emulated cluster of a user who is not root: real links between processes, said plainly, and nothing left."""
+"""The emulated cluster without root: links are real, missing features are reported, and nothing is left."""
 
 import json
 import os
@@ -88,11 +88,11 @@ def wait(condition: Callable[[], Any], what: str) -> None:
         time.sleep(0.05)
 
 
-def test_a_campaign_gets_its_links_and_says_that_it_has_no_more(user: UnprivilegedUser) -> None:
+def test_a_campaign_has_real_links_and_reports_that_nothing_else_is_emulated(user: UnprivilegedUser) -> None:
     with user.start(campaign(user)) as child:
-        _, said = child.communicate(timeout=120)
-    assert child.returncode == 0, said
-    assert "not root: of the emulated cluster only addresses and links are real" in said
+        _, errors = child.communicate(timeout=120)
+    assert child.returncode == 0, errors
+    assert "not root: of the emulated cluster only addresses and links are real" in errors
     [path] = user.folder.glob("results/short/2*/runs/*/run.json")
     run = json.loads(path.read_text())
     assert (run["status"], run["tier"], run["verification"]["status"]) == ("ok", 1, "passed")
@@ -100,7 +100,7 @@ def test_a_campaign_gets_its_links_and_says_that_it_has_no_more(user: Unprivileg
     assert [(row["node"], row["to"], row["what"], row["asked"]) for row in run["calibration"]] == [
         ("n1", "n2", "link", 100)
     ]
-    # Its nodes see the host: they have used what their own processes have, and the cores are one host's.
+    # Its nodes share the host's cores; the load of a node is that of its own processes.
     rows = pyarrow.parquet.read_table(path.parent / "traces" / "cpu.parquet").to_pylist()
     assert {(row["scope"], row["shared"]) for row in rows if row["scope"] in ("core", "node")} == {
         ("core", True),
@@ -119,32 +119,32 @@ def test_a_killed_campaign_leaves_no_process(user: UnprivilegedUser) -> None:
     wait(lambda: not left(user), "the end of all processes")
 
 
-def kept(user: UnprivilegedUser, *links: Link, before: Sequence[str] = ()) -> Any:
+def start_links(user: UnprivilegedUser, *links: Link, before: Sequence[str] = ()) -> Any:
     child = user.start([*before, sys.executable, "-P", "-m", "controller.emulation.unprivileged"])
-    wish = LinksRequest(NetworkPlan(new_prefix(), ("n1", "n2"), links), str(user.folder / "relay.log"))
+    request = LinksRequest(NetworkPlan(new_prefix(), ("n1", "n2"), links), str(user.folder / "relay.log"))
     assert child.stdin is not None
-    child.stdin.write(msgspec.json.encode(wish).decode() + "\n")
+    child.stdin.write(msgspec.json.encode(request).decode() + "\n")
     child.stdin.flush()
     return child
 
 
-def test_delays_need_a_kernel_or_a_device_and_are_not_left_out(user: UnprivilegedUser) -> None:
-    others_may = Path("/dev/net/tun").exists() and Path("/dev/net/tun").stat().st_mode & 0o006 == 0o006
-    with kept(user, Link("n1", "n2", 100, 1)) as child:
-        answer = msgspec.json.decode(child.stdout.readline(), type=LinksReply)
+def test_delays_need_netem_or_a_tun_device_and_are_never_dropped_silently(user: UnprivilegedUser) -> None:
+    has_tun = Path("/dev/net/tun").exists() and Path("/dev/net/tun").stat().st_mode & 0o006 == 0o006
+    with start_links(user, Link("n1", "n2", 100, 1)) as child:
+        reply = msgspec.json.decode(child.stdout.readline(), type=LinksReply)
         child.stdin.close()
-    if probe_kernel().netem or others_may:
-        assert answer.shaping in ("netem", "relay")
+    if probe_kernel().netem or has_tun:
+        assert reply.shaping in ("netem", "relay")
     else:
-        assert (answer.exit_status, child.returncode) == (3, 3)
-        assert "/dev/net/tun: cannot be opened: Permission denied" in answer.error
+        assert (reply.exit_status, child.returncode) == (3, 3)
+        assert "/dev/net/tun: cannot be opened: Permission denied" in reply.error
     assert not left(user)
 
 
-def test_a_host_that_forbids_such_namespaces_is_named_as_such(user: UnprivilegedUser) -> None:
+def test_a_host_without_user_namespaces_is_reported(user: UnprivilegedUser) -> None:
     forbid = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
-    with kept(user, before=["unshare", "--user", "--map-root-user", "sh", "-ec", forbid, "sh"]) as child:
-        answer = msgspec.json.decode(child.stdout.readline(), type=LinksReply)
+    with start_links(user, before=["unshare", "--user", "--map-root-user", "sh", "-ec", forbid, "sh"]) as child:
+        reply = msgspec.json.decode(child.stdout.readline(), type=LinksReply)
         child.stdin.close()
-    assert (answer.exit_status, child.returncode) == (3, 3)
-    assert "this host has no user namespaces for users that are not root: " in answer.error
+    assert (reply.exit_status, child.returncode) == (3, 3)
+    assert "this host has no user namespaces for users that are not root: " in reply.error

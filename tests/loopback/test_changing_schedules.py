@@ -1,4 +1,4 @@
-"""Campaigns whose communication schedules change while they run, with nodes that come and go and a worker that dies."""
+"""Communication schedules that change during a run, as nodes join and leave and a worker is killed."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -19,7 +19,7 @@ def rows(folder: Path, table: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def gated(shared_workspace: Any) -> Any:
-    """A workspace with a finished campaign: n2 comes, a worker dies, n1 goes, with and without an online scheduler."""
+    """Workspace with a finished campaign: n2 joins, a worker is killed, n1 leaves; with and without replanning."""
     timeline = [
         {"at_s": 3, "do": "node_up", "node": "n2"},
         {"at_s": 6.95, "do": "kill", "worker": "n1/0"},
@@ -50,7 +50,7 @@ def test_answers_are_right_while_schedules_change_and_a_worker_dies(gated: Any, 
     for row in sorted(rows(folder, "slot"), key=lambda row: (row["epoch"], row["number"])):
         assert row["number"] == len(found[row["epoch"]])
         found[row["epoch"]].append(row["steps"])
-    # First one node, then two, and in the end one.
+    # One node, then two, finally one.
     first, *_, last = found.values()
     assert {"0"} == set(first[:3])
     assert "1" in first

@@ -1,6 +1,6 @@
-"""`ds2` in a real run whose rate doubles: it gives executors to the components that need them, and then rests.
+"""`ds2` in a real run whose rate doubles: it adds executors to the components that need them, and then stops.
 
-It decides by CPU time. All executors together need a fifth of a core, so that they get it on a busy host, too.
+It decides by CPU time. All executors together need a fifth of a core, which they also get on a busy host.
 """
 
 from typing import Any
@@ -12,14 +12,14 @@ pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 STEP_S, WINDOW_S, DURATION_S, RATE, COST_US = 9.0, 3, 40, 20, 2500
 TARGET = 0.075
-"""A bolt needs 0.05 of a core before the step and 0.1 behind it."""
+"""A bolt needs 0.05 of a core before the step and 0.1 after it."""
 
 RUN = "001-linear-ds2-r1"
 
 
 @pytest.fixture(scope="module")
 def raced(shared_workspace: Any) -> Any:
-    """A workspace with a finished campaign of one run."""
+    """Workspace with a finished campaign of one run."""
     online = {"window_s": WINDOW_S, "first_s": WINDOW_S, "ask_s": WINDOW_S, "revision": {"settle_s": 1}}
     agenda = shared_workspace.agenda(
         warmup_s=1,
@@ -48,18 +48,18 @@ def test_bolts_get_the_executors_that_the_doubled_rate_needs_in_three_steps(race
     # On a busy host, where tuples take more CPU time, one of them may have been scaled before the step.
     assert {each["component"] for each in scalings} == {"op1", "sink"}
     assert {each["how"] for each in scalings} == {"live"}
-    behind = [each for each in scalings if each["at_s"] > STEP_S]
-    assert behind
-    made = {each["revision"] for each in behind}
-    assert len(made) <= 3
-    kept = decisions(raced.campaign / "runs" / RUN)
+    after_step = [each for each in scalings if each["at_s"] > STEP_S]
+    assert after_step
+    revisions = {each["revision"] for each in after_step}
+    assert len(revisions) <= 3
+    log = decisions(raced.campaign / "runs" / RUN)
     needed = {
         name: entry["wanted"]
-        for each in kept
-        if each["number"] in made
+        for each in log
+        if each["number"] in revisions
         for name, entry in each["answer"]["details"]["components"].items()
     }
-    *_, last = [each["observation"] for each in kept if each["observation"]["complete"]]
+    *_, last = [each["observation"] for each in log if each["observation"]["complete"]]
     sizes = {name: sum(executor.startswith(f"{name}[") for executor in last["executors"]) for name in ("op1", "sink")}
     assert sizes == {name: needed[name] for name in sizes}
     assert min(sizes.values()) > 1

@@ -18,20 +18,20 @@ from controller.coordinator.failures import RunFailedError
 pytestmark = pytest.mark.loopback
 
 HERE = re.escape(faulty_workload.__file__)
-NOTED = rf"\({HERE}:\d+\)"
+LINE_OF_OPERATOR = rf"\({HERE}:\d+\)"
 PLACES = {"source[0]": "n1/0", "source[1]": "n2/0", "sink[0]": "n1/1"}
 RATE = {"kind": "constant", "tuples_per_s": 200.0}
 WITHIN_S = 1.0
 
-DEEDS = {
-    "sink none": rf"n1, slot 1: sink\[0\]: snapshot\(\) of Sink returned NoneType, expected bytes {NOTED}",
-    "source none": rf"source\[\d\]: snapshot\(\) of Counting returned NoneType, expected bytes {NOTED}",
-    "sink raise": rf"sink\[0\] failed: ValueError: no state today {NOTED}",
-    "sink exit": rf"sink\[0\] failed: SystemExit: 3 {NOTED}",
-    "source odd": rf"source\[\d\] failed: UnexpectedError: nothing that anybody expects {NOTED}",
-    "sink settle exit": rf"sink\[0\] failed: SystemExit: 3 {NOTED}",
+REASONS = {
+    "sink none": rf"n1, slot 1: sink\[0\]: snapshot\(\) of Sink returned NoneType, expected bytes {LINE_OF_OPERATOR}",
+    "source none": rf"source\[\d\]: snapshot\(\) of Counting returned NoneType, expected bytes {LINE_OF_OPERATOR}",
+    "sink raise": rf"sink\[0\] failed: ValueError: no state today {LINE_OF_OPERATOR}",
+    "sink exit": rf"sink\[0\] failed: SystemExit: 3 {LINE_OF_OPERATOR}",
+    "source odd": rf"source\[\d\] failed: UnexpectedError: nothing that anybody expects {LINE_OF_OPERATOR}",
+    "sink settle exit": rf"sink\[0\] failed: SystemExit: 3 {LINE_OF_OPERATOR}",
     "sink settle odd": r"cannot be stored: sink\[0\]: the answer does not follow {'sum': 'int'}: Unexpected\w+: no row",
-    "sink restore": rf"sink\[0\] failed: KeyError: 'state' {NOTED}",
+    "sink restore": rf"sink\[0\] failed: KeyError: 'state' {LINE_OF_OPERATOR}",
 }
 """Action of a component -> failure reason of the run."""
 
@@ -47,7 +47,7 @@ async def run_all(folder: Path) -> dict[str, tuple[str, float]]:
     """Return action -> (failure reason of the run, seconds from the action until the failure)."""
     found: dict[str, tuple[str, float]] = {}
     async with loopback_agents(folder) as agents:
-        for action in DEEDS:
+        for action in REASONS:
             clock = folder / "clock"
             clock.unlink(missing_ok=True)
             workload = Faulty(FaultyParams(action, str(clock)))
@@ -65,9 +65,9 @@ async def run_all(folder: Path) -> dict[str, tuple[str, float]]:
 
 
 @pytest.mark.usefixtures("installed")
-def test_whatever_an_operator_does_at_a_checkpoint_its_run_fails_within_a_second_and_names_it(tmp_path: Path) -> None:
+def test_an_operator_that_fails_at_a_checkpoint_fails_the_run_within_a_second_and_is_named(tmp_path: Path) -> None:
     found = asyncio.run(run_all(tmp_path))
-    for action, expected in DEEDS.items():
+    for action, expected in REASONS.items():
         reason, took_s = found[action]
         assert re.search(expected, reason), (action, reason)
         assert took_s < WITHIN_S, (action, took_s)

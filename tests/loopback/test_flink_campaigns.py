@@ -33,7 +33,7 @@ PACKED = {"nodes": [1, 2]}
 
 @pytest.fixture(scope="module", autouse=True)
 def flink() -> None:
-    """Flink is installed, and our programs for it are compiled."""
+    """Install Flink, and compile Millrace's programs for it."""
     try:
         install_engine("flink", print)
     except UnfitError as error:
@@ -60,7 +60,7 @@ def counts(places: dict[str, str]) -> Counter[tuple[str, str]]:
 
 @pytest.fixture
 def others_work() -> Iterator[None]:
-    """A fifth of the host's cores works for others."""
+    """Keep a fifth of the host's cores busy with other processes."""
     command = ["nice", "-n", "19", sys.executable, "-S", "-c", "while True: pass"]
     others = [subprocess.Popen(command) for _ in range(math.ceil((psutil.cpu_count() or 1) / 5))]
     yield
@@ -70,7 +70,7 @@ def others_work() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("others_work")
-def test_wordcount_runs_where_two_placements_say_and_is_suspect_while_others_work(workspace: Any) -> None:
+def test_wordcount_follows_two_placements_and_is_suspect_beside_other_processes(workspace: Any) -> None:
     agenda = workspace.agenda(engine="flink", workloads=[WORKLOAD], factors=PACKED, schedulers=["even"], duration_s=3)
     outcome = workspace.run("run", agenda)
     assert outcome.status == 0, outcome
@@ -79,8 +79,8 @@ def test_wordcount_runs_where_two_placements_say_and_is_suspect_while_others_wor
         assert (run["status"], run["verification"]["status"]) == ("ok", "passed"), run
         assert (run["engine"]["name"], run["engine"]["release"]) == ("flink", "2.3.0")
         (topology,) = run["placement"]["topologies"].values()
-        asked = {entry["executor"]: f"{entry['node']}/{entry['slot']}" for entry in topology["assignments"]}
-        assert counts(run["engine"]["places"]) == counts(asked)
+        assigned = {entry["executor"]: f"{entry['node']}/{entry['slot']}" for entry in topology["assignments"]}
+        assert counts(run["engine"]["places"]) == counts(assigned)
         (reason,) = run["suspect"]
         assert reason.startswith("this host: ")
         assert reason.endswith(" of all cores worked for others than this run in the measured interval")
@@ -123,7 +123,7 @@ def test_killed_processes_are_reported_and_the_campaign_goes_on(workspace: Any) 
 
 
 def assert_nothing_outside_can_connect(process: ProcessIdentity) -> None:
-    """The process is in another network than this test, and that has loopback addresses only."""
+    """Check that the process is in another network namespace, which has only the loopback interface."""
     here, there = (Path(f"/proc/{pid}/ns/net").readlink() for pid in ("self", process.pid))
     assert here != there
     interfaces = Path(f"/proc/{process.pid}/net/dev").read_text().splitlines()[2:]

@@ -1,4 +1,4 @@
-"""A disk that fills up is named, whichever of them it is: that of results or that of temporary files."""
+"""A full disk is named in the message: that of results or that of temporary files."""
 
 import errno
 import subprocess
@@ -25,7 +25,7 @@ def small_disk(folder: Path, options: str = "size=3m") -> Iterator[Path]:
 
 
 def fill(folder: Path, but: int = 0) -> Path:
-    """Fill the disk of a folder, all but so many bytes."""
+    """Fill the disk of a folder, except for `but` bytes."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
         while True:
@@ -35,7 +35,7 @@ def fill(folder: Path, but: int = 0) -> Path:
     return filler
 
 
-def test_a_full_disk_of_temporary_files_is_not_taken_for_that_of_results(workspace: Any) -> None:
+def test_a_full_disk_of_temporary_files_is_not_reported_as_that_of_results(workspace: Any) -> None:
     with small_disk(workspace.temporary):
         campaign = workspace.start("run", workspace.agenda(schedulers=["even"]))
         workspace.wait_for_stage(1, "measuring")
@@ -61,7 +61,7 @@ def test_a_disk_of_temporary_files_with_too_little_room_for_the_inputs_is_named(
     assert not (workspace.folder / "results").exists()
 
 
-def test_a_fault_that_names_no_file_is_that_of_the_disk_which_is_full(tmp_path: Path) -> None:
+def test_an_error_without_a_file_name_is_attributed_to_the_full_disk(tmp_path: Path) -> None:
     with small_disk(tmp_path / "a") as a, small_disk(tmp_path / "b") as b:
         for full in (b, a):
             fill(full)
@@ -70,7 +70,7 @@ def test_a_fault_that_names_no_file_is_that_of_the_disk_which_is_full(tmp_path: 
             (full / "filler").unlink()
 
 
-def test_a_disk_that_has_no_files_left_is_full(tmp_path: Path) -> None:
+def test_a_disk_without_free_inodes_is_full(tmp_path: Path) -> None:
     with small_disk(tmp_path / "a", "size=3m,nr_inodes=3") as a, small_disk(tmp_path / "b") as b:
         (a / "1").touch()
         (a / "2").touch()

@@ -1,4 +1,4 @@
-"""The gallery: ten agendas, each on its page, of which three run here once with their reports."""
+"""The gallery: its page lists ten agendas; three of them run here once, with their reports."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_every_agenda_is_on_the_page_with_its_question() -> None:
 @pytest.mark.parametrize(
     ("name", "runs", "table"), [("own-topology", 4, "ranking"), ("load-step", 2, "windows"), ("lost-worker", 2, "runs")]
 )
-def test_three_of_the_gallery_run_and_have_a_report(name: str, runs: int, table: str, workspace: Any) -> None:
+def test_three_agendas_of_the_gallery_run_and_have_a_report(name: str, runs: int, table: str, workspace: Any) -> None:
     outcome = workspace.run("run", f"gallery/{name}", "--repetitions", "1", "--no-report", program=workspace.whole)
     assert outcome.status == 0, outcome
     outcome = workspace.run("report", f"results/{name}/latest", "--engine", "sail", program=workspace.whole)

@@ -1,6 +1,6 @@
-"""What operators say when they fail reaches terminal, logs and results as one bounded line; and who may write those.
+"""Errors of operators reach terminal, logs and results as one bounded line; only the user may write the results.
 
-The campaign runs as a process whose umask lets everybody write.
+The campaign runs with a umask that lets everybody write.
 """
 
 import json
@@ -35,7 +35,7 @@ class Rude(Exclamation):
 
 OPEN_TO_ALL = "import os; os.umask(0)\n"
 
-STEERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+CONTROL_CHARACTERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 
 def entry(name: str) -> dict[str, Any]:
@@ -57,13 +57,13 @@ def outcome(workspace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.long
-def test_what_an_operator_says_steers_no_terminal_and_is_bounded_and_nobody_else_may_write_results(
+def test_errors_of_operators_are_bounded_without_control_characters_and_results_are_not_world_writable(
     workspace: Any, outcome: Any
 ) -> None:
     assert outcome.status == 1, outcome
     lines = outcome.err.splitlines()
-    assert not STEERS.search(outcome.err + outcome.out)
-    # Its line break makes no line; the other run is the only one that is said to be ok.
+    assert not CONTROL_CHARACTERS.search(outcome.err + outcome.out)
+    # The line break in the error begins no line; only the other run is reported as ok.
     assert len([line for line in lines if re.match(r"run \d/\d \S+ ok in", line)]) == 1
     assert max(map(len, lines)) <= MOST
     (rude,) = (run for name, run in workspace.results().items() if "rude" in name)
@@ -75,7 +75,7 @@ def test_what_an_operator_says_steers_no_terminal_and_is_bounded_and_nobody_else
     logs = [path for path in files if path.suffix == ".log" and path.is_file()]
     assert logs
     for path in logs:
-        assert not STEERS.search(path.read_text(encoding="utf-8")), path
+        assert not CONTROL_CHARACTERS.search(path.read_text(encoding="utf-8")), path
         assert path.stat().st_size < 100_000
     assert any(path.suffix == ".parquet" for path in files)
     assert not [path for path in [workspace.campaign, *files] if path.stat().st_mode & stat.S_IWOTH]

@@ -30,19 +30,19 @@ PLACES = {
 
 async def stop_and_recover(run: ControlledRun, process: ProcessIdentity | None) -> dict[str, Any]:
     """Stop a process for good after a checkpoint; return the record of the recovery."""
-    journal = run.coordinator.event_log
-    made, recoveries = journal.checkpoints, len(journal.recoveries)
-    await run.until(lambda: journal.checkpoints > made, "a checkpoint")
+    event_log = run.coordinator.event_log
+    checkpoints, recoveries = event_log.checkpoints, len(event_log.recoveries)
+    await run.until(lambda: event_log.checkpoints > checkpoints, "a checkpoint")
     assert process is not None
     assert process.is_alive()
     os.kill(process.pid, signal.SIGSTOP)
     try:
-        await run.until(lambda: len(journal.recoveries) > recoveries, "the recovery")
+        await run.until(lambda: len(event_log.recoveries) > recoveries, "the recovery")
         assert not process.is_alive()
     finally:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGCONT)
-    return journal.recoveries[-1]
+    return event_log.recoveries[-1]
 
 
 async def run_it(folder: Path) -> None:
@@ -50,14 +50,14 @@ async def run_it(folder: Path) -> None:
     params = {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
     workload = load_workload("wordcount", params)
     async with (
-        loopback_agents(folder) as on,
-        on.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=CHECKPOINT_S)) as run,
+        loopback_agents(folder) as agents,
+        agents.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=CHECKPOINT_S)) as run,
     ):
         await run.coordinator.start()
         place, worker = next((place, process) for place, process in run.workers.items() if place.index == 1)
         recovery = await stop_and_recover(run, worker)
         assert f"node {place.node}, slot 1: worker 1 (process {worker.pid if worker else 0}) hangs" in recovery.cause
-        recovery = await stop_and_recover(run, on.agent_processes["n2"])
+        recovery = await stop_and_recover(run, agents.agent_processes["n2"])
         assert "the agent of n2 has been silent for" in recovery.cause
         verdict = await run.end()
         assert verdict.passed, verdict.message
@@ -69,5 +69,5 @@ async def run_it(folder: Path) -> None:
     assert sum(row["kind"] == "recovery" for row in events) == 2
 
 
-def test_a_stopped_worker_and_a_stopped_agent_are_recovered_from_and_the_answer_is_exact(tmp_path: Path) -> None:
+def test_runs_recover_from_a_stopped_worker_and_a_stopped_agent_with_an_exact_answer(tmp_path: Path) -> None:
     asyncio.run(run_it(tmp_path))

@@ -1,4 +1,4 @@
-"""A controller that is killed at any moment: nothing of its run is left two seconds later."""
+"""A controller that is killed at any time: no process of its run is left two seconds later."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ import pytest
 pytestmark = pytest.mark.loopback
 
 SEED = 20_260_301
-PROMISED_S = 2.0
+LIMIT_S = 2.0
 LATEST_S = 5.0
-"""After the first process of an agent is there; sources have started by then."""
+"""Latest time of a kill, after the first process of an agent; sources have started by then."""
 
 CHANGES: Mapping[str, Any] = {
     "workloads": [
@@ -32,18 +32,18 @@ CHANGES: Mapping[str, Any] = {
 }
 """Two workers on each of two nodes, checkpoints and a move."""
 
-STRUCK: Sequence[Sequence[str]] = ((), ("worker",), ("server", "worker"), ("server", "worker"))
-"""What is killed within half a second before the controller."""
+KILLED_BEFORE: Sequence[Sequence[str]] = ((), ("worker",), ("server", "worker"), ("server", "worker"))
+"""Roles of the processes that are killed within half a second before the controller."""
 
 
 def left_behind(workspace: Any, struck: Sequence[str], at_s: float | None, before_s: float) -> str:
-    """Kill a controller; return what is there when it must be gone, if any.
+    """Kill a controller; return a description of the processes that are left too long, or an empty text.
 
     Args:
         workspace: where its campaign is started.
-        struck: what is killed before.
-        at_s: when, after its first agent has begun; None: when tuples flow.
-        before_s: how long before.
+        struck: roles of processes on one node that are killed first.
+        at_s: time of these kills, after the start of the first agent; None: once tuples flow.
+        before_s: time from these kills to that of the controller.
     """
     campaign = workspace.start("run", workspace.agenda(**CHANGES))
     if at_s is None:
@@ -51,7 +51,7 @@ def left_behind(workspace: Any, struck: Sequence[str], at_s: float | None, befor
     else:
         workspace.wait_for(lambda: len(workspace.processes()) > 1, "a process of an agent")
         time.sleep(at_s)
-    # What dies by itself meanwhile is not there to be killed.
+    # A process may end by itself meanwhile.
     with suppress(psutil.NoSuchProcess):
         node = [child for agent in workspace.processes("agent")[:1] for child in psutil.Process(agent.pid).children()]
         for role in struck:
@@ -63,7 +63,7 @@ def left_behind(workspace: Any, struck: Sequence[str], at_s: float | None, befor
     campaign.wait()
     began_s = time.monotonic()
     while left := workspace.processes():
-        if time.monotonic() - began_s > PROMISED_S:
+        if time.monotonic() - began_s > LIMIT_S:
             shown = {
                 process.pid: name for name in ("agent", "server", "worker") for process in workspace.processes(name)
             }
@@ -82,10 +82,10 @@ def test_nothing_is_left_two_seconds_after_the_controller_was_killed(workspace: 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_nothing_is_left_of_200_controllers_killed_at_random_moments(workspace: Any) -> None:
-    random = Random(SEED)  # noqa: S311 - moments of kills, repeatable
+def test_nothing_is_left_of_200_controllers_killed_at_random_times(workspace: Any) -> None:
+    random = Random(SEED)  # noqa: S311 - times of kills, repeatable
     found = [
-        left_behind(workspace, random.choice(STRUCK), random.uniform(0, LATEST_S), random.uniform(0, 0.5))
+        left_behind(workspace, random.choice(KILLED_BEFORE), random.uniform(0, LATEST_S), random.uniform(0, 0.5))
         for _ in range(200)
     ]
     assert not [left for left in found if left]

@@ -27,6 +27,7 @@ LAST_S = 3.0
 """Kills are at most this long before the end of the measured interval."""
 
 DEAF_S = 1.3
+"""Time in which a deaf agent is stopped before it is killed."""
 
 WARMUP_S, MEASURED_S = 1.0, 3.5
 RATE = {"kind": "constant", "tuples_per_s": 2000.0}
@@ -94,8 +95,8 @@ async def run_with_fault(agents: LoopbackAgents, workload: Workload, fault: Faul
         started = await coordinator.start()
         recorder.reached.clear()
         await coordinator.wait_until(started + round(WARMUP_S * NS))
-        begun = await coordinator.mark("measure_start")
-        end_ns = begun + round(MEASURED_S * NS)
+        measured_from = await coordinator.mark("measure_start")
+        end_ns = measured_from + round(MEASURED_S * NS)
         injecting = asyncio.create_task(inject(agents, run, fault, end_ns, random))
         await coordinator.wait_until(end_ns)
         await coordinator.mark("measure_end")
@@ -128,7 +129,7 @@ def check(found: Any) -> None:
 
 
 @pytest.mark.long
-def test_what_was_emitted_is_in_the_answer_although_the_stop_meets_a_recovery(tmp_path: Path) -> None:
+def test_all_emitted_records_are_in_the_answer_when_the_stop_meets_a_recovery(tmp_path: Path) -> None:
     faults = [
         Fault("worker", 0.15, 5.0),
         Fault("agent", 0.3, 5.0),
@@ -140,7 +141,7 @@ def test_what_was_emitted_is_in_the_answer_although_the_stop_meets_a_recovery(tm
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_whoever_is_killed_whenever_before_the_stop_no_record_is_missing(tmp_path: Path) -> None:
+def test_no_record_is_missing_after_any_kill_before_the_stop(tmp_path: Path) -> None:
     random = Random(SEED)  # noqa: S311 - it must be repeatable
     faults = [
         Fault(random.choice(["worker", "agent"]), random.uniform(0.0, LAST_S), random.choice([1.0, 4.0, 6.0]))

@@ -372,21 +372,21 @@ def test_kills_while_topologies_grow_and_shrink_leave_answers_exact(tmp_path: Pa
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_whoever_is_killed_in_whichever_phase_of_growth_answers_are_exact(tmp_path: Path) -> None:
+def test_answers_are_exact_after_kills_in_every_phase_of_growth(tmp_path: Path) -> None:
     assert {fault.phase for fault in FAULTS} == SCALING.keys() | MOVING.keys()
     check(asyncio.run(run_all(tmp_path, FAULTS)))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_whoever_is_killed_in_whichever_phase_of_a_live_scaling_answers_are_exact(tmp_path: Path) -> None:
+def test_answers_are_exact_after_kills_in_every_phase_of_a_live_scaling(tmp_path: Path) -> None:
     faults = [Fault(phase, victim, down) for phase in LIVE for victim in (WORKER, AGENT) for down in (False, True)]
     check(asyncio.run(run_all(tmp_path, faults)))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_whoever_is_killed_in_whichever_phase_of_a_scaling_of_sources_answers_are_exact(tmp_path: Path) -> None:
+def test_answers_are_exact_after_kills_in_every_phase_of_a_scaling_of_sources(tmp_path: Path) -> None:
     faults = [
         Fault(phase, victim, down, "spout")
         for phase in LIVE | SECURING

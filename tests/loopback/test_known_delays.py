@@ -1,7 +1,7 @@
 """Latency histograms are compared with a sink's own log of processing times.
 
 The true latency of a record is its time in the log minus its due time, which follows from the rate alone. Both sides
-have seen the same run, however busy the machine is.
+are of the same run, however busy the machine is.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ PER_S = SAMPLES_PER_S
 
 PLACES = {"source[0]": "n1/0", "relay[0]": "n2/0", "sink[0]": "n2/1"}
 FIRST_S = 1.8
-"""Before, the rate is unknown and few records are sampled."""
+"""Time before which the rate is unknown and few records are sampled."""
 
 
-class Seen(NamedTuple):
+class Latencies(NamedTuple):
     """Latencies in ns of the records that the sink processed after a time.
 
     `histogram` is measured, as (bucket, count); `truth` is from the sink's log; `seconds` is how long the sources
@@ -54,7 +54,7 @@ class Seen(NamedTuple):
         return measured, sum(value > value_ns for value in self.truth) / len(self.truth)
 
 
-async def measured(agents: LoopbackAgents, seconds: float, **params: object) -> Seen:
+async def measured(agents: LoopbackAgents, seconds: float, **params: object) -> Latencies:
     """Run for some seconds; return latencies from `FIRST_S` on."""
     notes = agents.folder / "notes"
     notes.mkdir(exist_ok=True)
@@ -75,7 +75,7 @@ async def measured(agents: LoopbackAgents, seconds: float, **params: object) -> 
             histogram[row["value_ns"]] += row["count"]
     truth = [done_ns - start_ns - number * NS // PER_S for number, done_ns in done if done_ns > since]
     assert histogram.total() == pytest.approx(len(truth), rel=0.03)
-    return Seen(sorted(histogram.items()), sorted(truth), seconds - (since - start_ns) / NS)
+    return Latencies(sorted(histogram.items()), sorted(truth), seconds - (since - start_ns) / NS)
 
 
 def prove(folder: Path, monkeypatch: pytest.MonkeyPatch, scene: Callable[[LoopbackAgents], object]) -> None:
@@ -86,48 +86,48 @@ def prove(folder: Path, monkeypatch: pytest.MonkeyPatch, scene: Callable[[Loopba
         async with loopback_agents(folder / str(attempt)) as agents:
             await scene(agents)
 
-    why = ""
+    failure = ""
     for attempt in range(ATTEMPTS):
         try:
             return asyncio.run(run(attempt))
         except AssertionError as fault:
-            why = str(fault)
-    pytest.skip(f"host busy: {why[:200]}")
+            failure = str(fault)
+    pytest.skip(f"host busy: {failure[:200]}")
 
 
-def close(pair: tuple[int, int]) -> None:
-    """Return whether two values are within 5 % or 200 us."""
+def check_close(pair: tuple[int, int]) -> None:
+    """Check that the two values of a pair are within 5 % or 200 us."""
     found, true = pair
     assert abs(found - true) <= max(0.05 * true, 200_000), pair
 
 
-def test_percentiles_are_those_of_the_delays_that_the_sink_itself_has_measured(
+def test_percentiles_are_those_of_the_delays_in_the_log_of_the_sink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The sink sleeps for more than half of the time: some records wait for others, as in any queue.
     sleeps = (*[0.5] * 16, 4.0, 4.0, 30.0, 0.0)
 
     async def scene(agents: LoopbackAgents) -> None:
-        seen = await measured(agents, 4.2, sleeps_ms=sleeps)
+        latencies = await measured(agents, 4.2, sleeps_ms=sleeps)
         for share in (0.5, 0.9, 0.99):
-            close(seen.at(share))
+            check_close(latencies.at(share))
         # The result is the delay, and not noise of the machine.
-        assert seen.at(0.99)[1] > 25_000_000
+        assert latencies.at(0.99)[1] > 25_000_000
 
     prove(tmp_path, monkeypatch, scene)
 
 
-def test_a_stall_of_two_seconds_is_in_the_latency_of_all_that_was_due_meanwhile(
+def test_a_stall_of_two_seconds_is_in_the_latency_of_all_records_due_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(agents: LoopbackAgents) -> None:
-        seen = await measured(agents, 6.0, stall_at=3 * PER_S, stall_s=2.0)
-        found, true = seen.above(NS)
+        latencies = await measured(agents, 6.0, stall_at=3 * PER_S, stall_s=2.0)
+        found, true = latencies.above(NS)
         # Of the records due within the stall, those of its first second waited for more than a second.
-        assert true == pytest.approx(1.0 / seen.seconds, rel=0.15)
+        assert true == pytest.approx(1.0 / latencies.seconds, rel=0.15)
         assert found == pytest.approx(true, rel=0.05)
         # A measurement with coordinated omission would have found one late record of thousands.
-        assert found > 0.7 * PER_S / len(seen.truth)
-        close(seen.at(0.99))
+        assert found > 0.7 * PER_S / len(latencies.truth)
+        check_close(latencies.at(0.99))
 
     prove(tmp_path, monkeypatch, scene)

@@ -1,4 +1,4 @@
-"""What a real run measured goes back to schedulers: its traffic to `place`, its observation to `revise`."""
+"""Measurements of a real run as inputs of schedulers: traffic for `place`, an observation for `revise`."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,14 @@ from workloads.workload import load_workload
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
-STILL, MOVED = "001-still-even-r1", "002-moved-even-r1"
+WITHOUT_MOVE, WITH_MOVE = "001-still-even-r1", "002-moved-even-r1"
 TUPLES_PER_S = 300
 PARAMS = {"workers": 2, "ackers": 0, "parallelism": {"spout": 2, "split": 2, "count": 2}}
 
 
 @pytest.fixture(scope="module")
 def raced(shared_workspace: Any) -> Any:
-    """A workspace with a finished campaign of two runs, of which the second has a move, and the topology file."""
+    """Workspace with a topology file and a finished campaign of two runs, the second with a move."""
     topology = load_workload("wordcount", PARAMS).topology()
     (shared_workspace.folder / "topology.yaml").write_text(dump_yaml(topology))
     rate = {"kind": "constant", "tuples_per_s": TUPLES_PER_S}
@@ -32,37 +32,37 @@ def raced(shared_workspace: Any) -> Any:
     return shared_workspace
 
 
-def written(workspace: Any, *words: str) -> dict[str, Any]:
-    outcome = workspace.run(*words, "--output", "written.json")
+def written(workspace: Any, *arguments: str) -> dict[str, Any]:
+    outcome = workspace.run(*arguments, "--output", "written.json")
     assert (outcome.status, outcome.out) == (0, ""), outcome
     document: dict[str, Any] = json.loads((workspace.folder / "written.json").read_text())
     return document
 
 
-def printed(workspace: Any, *words: str) -> dict[str, Any]:
-    outcome = workspace.run(*words, "--cluster", "two.yaml", "--topology", "topology.yaml", "--json")
+def printed(workspace: Any, *arguments: str) -> dict[str, Any]:
+    outcome = workspace.run(*arguments, "--cluster", "two.yaml", "--topology", "topology.yaml", "--json")
     assert outcome.status == 0, outcome
     document: dict[str, Any] = json.loads(outcome.out)
     return document
 
 
 def rates(document: dict[str, Any], source: str) -> float:
-    """All tuples per second that the executors of a component sent."""
+    """Return the tuples per second that the executors of a component sent."""
     edges = document.get("traffic", document)["edges"]
     return sum(edge["tuples_per_s"] for edge in edges if edge["from"].startswith(source))
 
 
 def test_online_schedulers_place_by_the_traffic_of_a_run(raced: Any) -> None:
-    run = raced.results()[STILL]
-    found = written(raced, "traffic", "results/short/latest", "--run", STILL)
-    assert rates(found, "spout") == pytest.approx(TUPLES_PER_S, rel=0.05)
+    run = raced.results()[WITHOUT_MOVE]
+    traffic = written(raced, "traffic", "results/short/latest", "--run", WITHOUT_MOVE)
+    assert rates(traffic, "spout") == pytest.approx(TUPLES_PER_S, rel=0.05)
     seconds = (run["times"]["measure_end_ns"] - run["times"]["measure_start_ns"]) / 1e9
     counted = sum(run["measured"]["hops"].values()) / seconds
-    assert sum(edge["tuples_per_s"] for edge in found["edges"]) == pytest.approx(counted, rel=0.02)
+    assert sum(edge["tuples_per_s"] for edge in traffic["edges"]) == pytest.approx(counted, rel=0.02)
     executors = {f"{name}[{at}]" for name in ("spout", "split", "count") for at in (0, 1)}
-    assert found["load"].keys() == executors
-    assert all(0 < load < 100 for load in found["load"].values())
-    assert found["node_load"].keys() == {"n1", "n2"}
+    assert traffic["load"].keys() == executors
+    assert all(0 < load < 100 for load in traffic["load"].values())
+    assert traffic["node_load"].keys() == {"n1", "n2"}
     for scheduler in ("t-storm", "p-scheduler", "aniello-online"):
         placed = printed(raced, "place", "--scheduler", scheduler, "--traffic", "written.json")
         assert placed["topologies"]["wordcount"]["status"] == "placed"
@@ -70,30 +70,30 @@ def test_online_schedulers_place_by_the_traffic_of_a_run(raced: Any) -> None:
 
 
 def test_an_online_scheduler_revises_by_the_observation_of_a_run(raced: Any) -> None:
-    run = str(Path("results/short/latest/runs") / STILL)
-    seen = written(raced, "observe", run, "--at", "5", "--window", "3")
-    assert (seen["at_s"], seen["since_s"], seen["complete"], seen["missing"]) == (5, 2, True, [])
-    assert rates(seen, "spout") == pytest.approx(TUPLES_PER_S, rel=0.05)
-    assert seen["source"]["due_per_s"] == pytest.approx(TUPLES_PER_S, rel=0.05)
-    assert seen["sink"]["p50_ms"] > 0
-    for name, node in seen["nodes"].items():
-        loads = sum(each["load"] for each in seen["executors"].values() if each["node"] == name)
+    run = str(Path("results/short/latest/runs") / WITHOUT_MOVE)
+    found = written(raced, "observe", run, "--at", "5", "--window", "3")
+    assert (found["at_s"], found["since_s"], found["complete"], found["missing"]) == (5, 2, True, [])
+    assert rates(found, "spout") == pytest.approx(TUPLES_PER_S, rel=0.05)
+    assert found["source"]["due_per_s"] == pytest.approx(TUPLES_PER_S, rel=0.05)
+    assert found["sink"]["p50_ms"] > 0
+    for name, node in found["nodes"].items():
+        loads = sum(each["load"] for each in found["executors"].values() if each["node"] == name)
         cores = {"n1": 2, "n2": 4}[name]
         assert loads / (100 * cores) + node["base"] == pytest.approx(node["load"], rel=0.05)
     decision = printed(raced, "revise", "--scheduler", "i-scheduler", "--observation", "written.json")
-    assert (decision["at_s"], decision["details"]["cut"]["now"]) == (5, pytest.approx(_cut(seen), rel=0.01))
+    assert (decision["at_s"], decision["details"]["cut"]["now"]) == (5, pytest.approx(_cut(found), rel=0.01))
 
 
-def _cut(seen: dict[str, Any]) -> float:
-    """Tuples per second between nodes."""
-    at = {name: each["node"] for name, each in seen["executors"].items()}
-    return sum(e["tuples_per_s"] for e in seen["traffic"]["edges"] if at[e["from"]] != at[e["to"]])
+def _cut(observation: dict[str, Any]) -> float:
+    """Return the tuples per second between nodes."""
+    node_of = {name: each["node"] for name, each in observation["executors"].items()}
+    return sum(e["tuples_per_s"] for e in observation["traffic"]["edges"] if node_of[e["from"]] != node_of[e["to"]])
 
 
 def test_a_window_begins_after_the_move_of_a_run_and_has_the_new_place(raced: Any) -> None:
-    seen = written(raced, "observe", "results/short/latest", "--run", MOVED)
-    (move,) = raced.results()[MOVED]["measured"]["moves"]
-    assert seen["since_s"] == pytest.approx(move["at_s"] + 2, abs=0.2)
-    count = seen["executors"]["count[0]"]
-    assert (f"{count['node']}/{count['slot']}", seen["version"]) == (move["to"], 1)
-    assert rates(seen, "spout") == pytest.approx(TUPLES_PER_S, rel=0.05)
+    found = written(raced, "observe", "results/short/latest", "--run", WITH_MOVE)
+    (move,) = raced.results()[WITH_MOVE]["measured"]["moves"]
+    assert found["since_s"] == pytest.approx(move["at_s"] + 2, abs=0.2)
+    count = found["executors"]["count[0]"]
+    assert (f"{count['node']}/{count['slot']}", found["version"]) == (move["to"], 1)
+    assert rates(found, "spout") == pytest.approx(TUPLES_PER_S, rel=0.05)

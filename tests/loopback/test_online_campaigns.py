@@ -1,6 +1,6 @@
-"""Campaigns in which the scheduler of a third party revises what runs: live, by restarts, as a shadow, or not at all.
+"""Campaigns with a third-party scheduler that revises the placement: live, by restarts, as a shadow, or not at all.
 
-The scheduler moves by turns, whatever it observes, so that everything it does is known in advance.
+The scheduler moves executors in turn, whatever it observes, so that its decisions are known in advance.
 """
 
 import json
@@ -25,7 +25,7 @@ LIMIT = 3000
 WAIT_S = 0.3
 
 
-OFTEN = {"window_s": 1, "first_s": 2.5, "ask_s": 2}
+FREQUENT = {"window_s": 1, "first_s": 2.5, "ask_s": 2}
 """Rhythm of the runs with restarts, which take a second or more on a busy host."""
 
 
@@ -36,7 +36,7 @@ def carousel(label: str, rhythm: Mapping[str, Any], **revision: Any) -> dict[str
 
 @pytest.fixture(scope="module")
 def raced(shared_workspace: Any, sample_plugin: Path) -> Any:
-    """A workspace with a finished campaign, whose sources end after ten seconds, with the same tuples in every run."""
+    """Workspace with a finished campaign; sources end after ten seconds, with the same tuples in every run."""
     shared_workspace.packages.append(sample_plugin)
     agenda = shared_workspace.agenda(
         warmup_s=1,
@@ -53,8 +53,8 @@ def raced(shared_workspace: Any, sample_plugin: Path) -> Any:
             {"name": "sample-first-fit", "label": "static"},
             carousel("live", {}),
             carousel("shadow", {}, how="shadow"),
-            carousel("kept", OFTEN, how="restart"),
-            carousel("new", OFTEN, how="restart", processes="new", wait_s=WAIT_S),
+            carousel("kept", FREQUENT, how="restart"),
+            carousel("new", FREQUENT, how="restart", processes="new", wait_s=WAIT_S),
         ],
     )
     outcome = shared_workspace.run("run", agenda)
@@ -76,7 +76,7 @@ def test_every_revision_is_carried_out_and_the_answer_stays_exact(raced: Any, na
     revisions, moves = run["measured"]["revisions"], run["measured"]["moves"]
     done = [each for each in revisions if each["outcome"] == "done"]
     assert len(done) >= 2, revisions
-    # A revision that comes with the end of the sources is not carried out.
+    # A revision at the end of the sources is abandoned.
     assert outcomes(run)[: len(done)] == ["done"] * len(done), revisions
     assert outcomes(run)[len(done) :] in ([], ["abandoned"]), revisions
     assert [(move["executor"], move["revision"]) for move in moves] == [
@@ -85,34 +85,34 @@ def test_every_revision_is_carried_out_and_the_answer_stays_exact(raced: Any, na
     for each, move in zip(done, moves, strict=True):
         assert each["at_s"] <= each["begun_s"] <= move["at_s"] <= each["ended_s"]
         assert (each["moves"], each["reason"], each["message"]) == (1, "cut", "")
-    seen = nodes_over_time(folder(raced, name), run)
+    nodes = nodes_over_time(folder(raced, name), run)
     for move in moves:
-        assert any(node == move["to"].split("/")[0] and at_s >= move["at_s"] for at_s, node in seen[move["executor"]])
-    # One that is abandoned has a cost, too: its barrier was begun.
+        assert any(node == move["to"].split("/")[0] and at_s >= move["at_s"] for at_s, node in nodes[move["executor"]])
+    # An abandoned revision has a cost, too, because its barrier was begun.
     costs = [each["number"] for each in run["measured"]["revision_costs"]]
     assert costs[: len(done)] == [each["number"] for each in done]
 
 
 @pytest.mark.parametrize("name", [LIVE, KEPT, NEW])
-def test_executors_are_where_the_last_decision_has_put_them(raced: Any, name: str) -> None:
-    kept = {each["number"]: each for each in decisions(folder(raced, name))}
+def test_executors_are_where_the_last_decision_placed_them(raced: Any, name: str) -> None:
+    log = {each["number"]: each for each in decisions(folder(raced, name))}
     outcome = {each["number"]: each["outcome"] for each in raced.results()[name]["measured"]["revisions"]}
-    for number, each in kept.items():
-        if number + 1 in kept and outcome[number] == "done":
+    for number, each in log.items():
+        if number + 1 in log and outcome[number] == "done":
             places = {executor: (at["node"], at["slot"]) for executor, at in each["observation"]["executors"].items()}
             places |= {
                 move["executor"]: (move["to"]["node"], move["to"]["slot"])
                 for move in each["answer"]["revision"]["moves"]
             }
-            after = kept[number + 1]["observation"]["executors"]
+            after = log[number + 1]["observation"]["executors"]
             assert {executor: (at["node"], at["slot"]) for executor, at in after.items()} == places
 
 
-def test_events_and_run_json_have_the_same_time_of_deciding(raced: Any) -> None:
+def test_events_and_run_json_have_the_same_decision_times(raced: Any) -> None:
     rows = pyarrow.parquet.read_table(folder(raced, LIVE) / "traces" / "event.parquet").to_pylist()
-    seen = {int(row["subject"]): row["value"] for row in rows if row["kind"] == "decision"}
+    decision_s = {int(row["subject"]): row["value"] for row in rows if row["kind"] == "decision"}
     for each in raced.results()[LIVE]["measured"]["revisions"]:
-        assert each["decided_s"] == pytest.approx(seen[each["number"]], abs=1e-6)
+        assert each["decided_s"] == pytest.approx(decision_s[each["number"]], abs=1e-6)
 
 
 def test_a_restart_pauses_longer_than_moves_while_tuples_flow(raced: Any) -> None:
@@ -130,9 +130,9 @@ def test_a_restart_keeps_the_processes_of_workers_or_starts_new_ones(raced: Any)
     for name in (LIVE, KEPT, NEW):
         rows = pyarrow.parquet.read_table(folder(raced, name) / "traces" / "event.parquet").to_pylist()
         started[name] = sorted(row["node"] for row in rows if row["kind"] == "worker_started")
-    # A worker for the executors that have left, besides the first.
+    # One worker at the start, and one for the executors that move.
     assert started[LIVE] == started[KEPT] == ["n1", "n2"]
-    # Each restart needs a worker on n2, to which the first one moves.
+    # Each restart needs a worker on n2, to which the first executor moves.
     assert started[NEW].count("n2") == outcomes(raced.results()[NEW]).count("done")
     assert started[NEW].count("n1") > 1
 
@@ -151,7 +151,7 @@ def work_of(run: Path) -> dict[str, int]:
     return dict(found)
 
 
-def test_a_shadow_decides_the_same_and_leaves_the_run_as_a_static_one(raced: Any) -> None:
+def test_a_shadow_makes_the_same_decisions_and_does_not_change_the_run(raced: Any) -> None:
     static, shadow = (raced.results()[run] for run in (STATIC, SHADOW))
     assert set(outcomes(shadow)) == {"shadow"}
     assert [each["text"] for each in shadow["measured"]["revisions"]][:4] == [
@@ -170,25 +170,25 @@ def test_all_modes_give_the_same_answer(raced: Any, run: str) -> None:
 
 
 @pytest.mark.parametrize("run", [LIVE, SHADOW])
-def test_a_scheduler_is_asked_in_its_own_rhythm(raced: Any, run: str) -> None:
+def test_a_scheduler_is_called_in_its_own_rhythm(raced: Any, run: str) -> None:
     observations = [each["observation"] for each in decisions(folder(raced, run))]
     assert len(observations) >= 2
-    assert all(seen["complete"] and seen["missing"] == [] for seen in observations)
-    assert [seen["samples"] for seen in observations] == [2] * len(observations)
-    times = [seen["at_s"] for seen in observations]
+    assert all(each["complete"] and each["missing"] == [] for each in observations)
+    assert [each["samples"] for each in observations] == [2] * len(observations)
+    times = [each["at_s"] for each in observations]
     assert times[0] >= 3
-    assert all(seen["at_s"] - seen["since_s"] == pytest.approx(2, abs=0.5) for seen in observations)
+    assert all(each["at_s"] - each["since_s"] == pytest.approx(2, abs=0.5) for each in observations)
     assert all(after - before > 1.5 for before, after in pairwise(times))
 
 
-def test_its_decisions_are_made_again_byte_for_byte(raced: Any) -> None:
-    kept = folder(raced, LIVE) / "decisions.jsonl"
-    answered = [each["answer"]["text"] for each in decisions(folder(raced, LIVE))]
-    again = raced.run("revise", "--replay", str(kept))
+def test_a_replay_repeats_its_decisions_exactly(raced: Any) -> None:
+    log = folder(raced, LIVE) / "decisions.jsonl"
+    texts = [each["answer"]["text"] for each in decisions(folder(raced, LIVE))]
+    again = raced.run("revise", "--replay", str(log))
     assert again.status == 0, again
-    lines_of = [[line for line in again.out.splitlines() if text in line] for text in answered]
+    lines_of = [[line for line in again.out.splitlines() if text in line] for text in texts]
     assert all(lines_of), again
-    head, *lines = kept.read_text().splitlines()
+    head, *lines = log.read_text().splitlines()
     changed = json.loads(lines[1])
     changed["answer"]["revision"]["moves"][0]["to"] = changed["answer"]["revision"]["moves"][0]["from"]
     other = raced.folder / "other.jsonl"

@@ -1,4 +1,4 @@
-"""Campaigns with online schedulers that hang, die, write rubbish or answer wrongly; and the operator's Ctrl-C."""
+"""Online schedulers that hang, die, print invalid output or return wrong answers, and interrupts by Ctrl-C."""
 
 import signal
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ def faulty(fault: str, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def raced(shared_workspace: Any, sample_plugin: Path) -> Any:
-    """A workspace with a finished campaign: one run for each of `FAULTS`; the scheduler that hangs does so once.
+    """Workspace with a finished campaign: one run for each of `FAULTS`; the scheduler that hangs does so once.
 
-    Runs that failed have no metrics; their revisions are beside these.
+    Failed runs have no metrics; their revisions are a key of run.json itself.
     """
     return race(shared_workspace, sample_plugin, FAULTS)
 
@@ -43,7 +43,7 @@ def run_of(workspace: Any, fault: str) -> tuple[Path, dict[str, Any]]:
     return workspace.campaign / "runs" / name, workspace.results()[name]
 
 
-def test_a_scheduler_that_is_late_once_is_made_anew_and_the_run_goes_on(raced: Any) -> None:
+def test_a_scheduler_that_is_late_once_is_restarted_and_the_run_goes_on(raced: Any) -> None:
     folder, run = run_of(raced, "hang")
     assert (run["status"], run["verification"]["status"]) == ("ok", "passed"), run
     assert outcomes(run)[:2] == ["done", "late"]
@@ -53,9 +53,9 @@ def test_a_scheduler_that_is_late_once_is_made_anew_and_the_run_goes_on(raced: A
     late = run["measured"]["revisions"][1]
     assert (late["message"], late["cpu_s"], late["moves"]) == ("the scheduler gave no answer in 1.5 s", None, 0)
     assert late["decided_s"] == pytest.approx(1.5, abs=1)
-    done, asked, reset, *rest = decision_lines(folder)
-    assert ("answer" in done, "answer" in asked, reset) == (True, False, {"reset": late["message"]})
-    assert rest[0]["answer"]["details"]["turn"] == 0  # without its memory
+    done, unanswered, reset, *rest = decision_lines(folder)
+    assert ("answer" in done, "answer" in unanswered, reset) == (True, False, {"reset": late["message"]})
+    assert rest[0]["answer"]["details"]["turn"] == 0  # its state is lost
     assert rest[0]["observation"]["history"][-1]["outcome"] == "late"
 
 
@@ -63,10 +63,10 @@ def test_a_run_fails_when_its_scheduler_dies_for_the_third_time(raced: Any) -> N
     folder, run = run_of(raced, "die")
     assert run["status"] == "failed"
     assert "the scheduler was late 3 times: the scheduler's process died; see " in run["reason"]
-    *_, asked, _ = kept = decision_lines(folder)
-    assert [past["outcome"] for past in asked["observation"]["history"]] == ["done", "late", "late"]
-    assert ["answer" in each for each in kept if "reset" not in each] == [True, False, False, False]
-    assert sum("reset" in each for each in kept) == 3
+    *_, unanswered, _ = log = decision_lines(folder)
+    assert [past["outcome"] for past in unanswered["observation"]["history"]] == ["done", "late", "late"]
+    assert ["answer" in each for each in log if "reset" not in each] == [True, False, False, False]
+    assert sum("reset" in each for each in log) == 3
     assert run["measured"] is None
     assert [each["outcome"] for each in run["revisions"]] == ["done", "late", "late", "late"]
     assert [each["number"] for each in run["revisions"]] == [1, 2, 3, 4]
@@ -74,46 +74,49 @@ def test_a_run_fails_when_its_scheduler_dies_for_the_third_time(raced: Any) -> N
     assert "the scheduler's process died" in run["revisions"][-1]["message"]
 
 
-def failed(workspace: Any, fault: str, reason: str) -> list[dict[str, Any]]:
+def failed_decisions(workspace: Any, fault: str, reason: str) -> list[dict[str, Any]]:
     """Check that the run failed for this reason at its second decision; return its decisions."""
     folder, run = run_of(workspace, fault)
     assert run["status"] == "failed"
     assert reason in run["reason"]
-    kept = [each for each in decision_lines(folder) if "reset" not in each]
-    assert ["answer" in each for each in kept] == [True, False]
-    return kept
+    log = [each for each in decision_lines(folder) if "reset" not in each]
+    assert ["answer" in each for each in log] == [True, False]
+    return log
 
 
-def test_a_wrong_answer_fails_the_run_at_once_with_its_fault(raced: Any) -> None:
+def test_a_wrong_answer_fails_the_run_at_once_with_the_reason(raced: Any) -> None:
     reason = "moves: spout[0]: slot 99 is beyond the 2 slots of 'n1'"
-    assert reason in failed(raced, "nowhere", reason)[1]["error"]
+    assert reason in failed_decisions(raced, "nowhere", reason)[1]["error"]
 
 
-def test_what_is_no_answer_fails_the_run_at_once_with_its_fault(workspace: Any, sample_plugin: Path) -> None:
+def test_an_invalid_answer_fails_the_run_at_once_with_the_reason(workspace: Any, sample_plugin: Path) -> None:
     race(workspace, sample_plugin, WRONG)
-    assert "error" not in failed(workspace, "rubbish", "the scheduler's process wrote rubbish: ")[1]
-    assert "it returned a str, a Revision or None" in failed(workspace, "text", "gave a wrong answer:")[1]["error"]
+    assert "error" not in failed_decisions(workspace, "rubbish", "the scheduler's process wrote rubbish: ")[1]
+    assert (
+        "it returned a str, a Revision or None"
+        in failed_decisions(workspace, "text", "gave a wrong answer:")[1]["error"]
+    )
     code = (sample_plugin / "sample_online.py").read_text()
     line = 1 + code[: code.index("raise ValueError")].count("\n")
-    where = f"raised ValueError: nothing works after 1 turns ({sample_plugin}/sample_online.py:{line})"
-    assert where in failed(workspace, "bug", where)[1]["error"]
+    reason = f"raised ValueError: nothing works after 1 turns ({sample_plugin}/sample_online.py:{line})"
+    assert reason in failed_decisions(workspace, "bug", reason)[1]["error"]
 
 
-def test_decisions_with_faults_are_made_again(raced: Any) -> None:
+def test_a_replay_repeats_decisions_with_faults(raced: Any) -> None:
     folder, _ = run_of(raced, "hang")
     again = raced.run("revise", "--replay", str(folder / "decisions.jsonl"))
     assert again.status == 0, again
 
 
-def hanging(workspace: Any, duration_s: float) -> Any:
+def start_hanging(workspace: Any, duration_s: float) -> Any:
     """Start a campaign whose scheduler hangs, and wait until it does."""
     scheduler = faulty("hang") | {"online": ONLINE | {"revision": {"settle_s": 0.5, "deadline_s": 600}}}
     campaign = workspace.start("run", workspace.agenda(duration_s=duration_s, schedulers=[scheduler]))
-    workspace.wait_for(lambda: "hangs" in written(workspace, "logs/scheduler.log"), "the decision that hangs")
+    workspace.wait_for(lambda: "hangs" in file_text(workspace, "logs/scheduler.log"), "the decision that hangs")
     return campaign
 
 
-def ended(workspace: Any, campaign: Any) -> None:
+def wait_for_interrupted_end(workspace: Any, campaign: Any) -> None:
     """Wait until the interrupted campaign ends; nothing may be left."""
     outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 130, outcome
@@ -127,9 +130,9 @@ def test_a_run_whose_scheduler_never_answers_is_finished_after_an_interrupt(
     workspace: Any, sample_plugin: Path
 ) -> None:
     workspace.packages.append(sample_plugin)
-    campaign = hanging(workspace, 8)
+    campaign = start_hanging(workspace, 8)
     campaign.send_signal(signal.SIGINT)
-    ended(workspace, campaign)
+    wait_for_interrupted_end(workspace, campaign)
     (run,) = workspace.results().values()
     assert (run["status"], run["verification"]["status"], outcomes(run)) == ("ok", "passed", ["done"])
 
@@ -138,15 +141,15 @@ def test_a_second_interrupt_ends_a_campaign_at_once_while_its_scheduler_decides(
     workspace: Any, sample_plugin: Path
 ) -> None:
     workspace.packages.append(sample_plugin)
-    campaign = hanging(workspace, 3600)
+    campaign = start_hanging(workspace, 3600)
     campaign.send_signal(signal.SIGINT)
     while "a second interrupt stops at once" not in campaign.stderr.readline():
         pass
     campaign.send_signal(signal.SIGINT)
-    ended(workspace, campaign)
+    wait_for_interrupted_end(workspace, campaign)
 
 
-def written(workspace: Any, name: str) -> str:
+def file_text(workspace: Any, name: str) -> str:
     """Return the text of a file in the folder of the only run, which may be under way."""
     found = list(workspace.folder.glob(f"results/*/*/runs/*/{name}"))
     return found[0].read_text() if found else ""

@@ -17,7 +17,7 @@ nodes:
 """
 
 
-def test_it_moves_the_busiest_executor_of_an_overloaded_node(workspace: Any, tmp_path: Path) -> None:
+def test_the_scheduler_moves_the_busiest_executor_of_an_overloaded_node(workspace: Any, tmp_path: Path) -> None:
     work = tmp_path / "guide"
     work.mkdir()
     workspace.packages.append(install_guide(PAGE.read_text(), work))
@@ -41,7 +41,7 @@ def test_it_moves_the_busiest_executor_of_an_overloaded_node(workspace: Any, tmp
     first, *later = (each["observation"] for each in decisions(workspace.campaign / "runs" / name))
     assert 30 <= first["at_s"] < 32
     assert first["at_s"] - first["since_s"] == pytest.approx(10, abs=0.5)
-    assert all(seen["at_s"] >= first["at_s"] + 9 for seen in later)
+    assert all(observation["at_s"] >= first["at_s"] + 9 for observation in later)
     assert first["nodes"]["n1"]["load"] > 0.9
     assert outcomes(run)[0] == "done"
     (move, *_) = run["measured"]["moves"]

@@ -1,6 +1,6 @@
 """Workers and agents are killed while an online scheduler decides, and while its revisions are carried out.
 
-Whatever dies, the answer is exact, every decision has an outcome, and nothing is left.
+The answer is always exact, every decision has an outcome, and nothing is left.
 """
 
 import os
@@ -34,7 +34,7 @@ def agenda(
 
 
 def conclude(workspace: Any, campaign: Any) -> dict[str, Any]:
-    """Wait for the end; nothing may be wrong or left, and decisions, outcomes and moves must agree."""
+    """Wait for the end; check the run, that nothing is left, and that decisions, outcomes and moves agree."""
     outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
     (run,) = workspace.results().values()
@@ -45,17 +45,17 @@ def conclude(workspace: Any, campaign: Any) -> dict[str, Any]:
     measured: dict[str, Any] = run["measured"]
     revisions = measured["revisions"]
     assert set(outcomes(run)) <= OUTCOMES, revisions
-    answered = [each["number"] for each in decisions(workspace.campaign / "runs" / RUN)]
-    assert [each["number"] for each in revisions] == answered[: len(revisions)]
-    assert len(answered) - len(revisions) <= 1  # the last answer may come with the end
+    decided = [each["number"] for each in decisions(workspace.campaign / "runs" / RUN)]
+    assert [each["number"] for each in revisions] == decided[: len(revisions)]
+    assert len(decided) - len(revisions) <= 1  # the last answer may come with the end
     done = {each["number"]: each["moves"] for each in revisions if each["outcome"] == "done"}
     moved = [move["revision"] for move in measured["moves"] if "abandoned" not in move]
-    # A kill may also come after the moves of a revision, and before its end.
+    # A kill may also occur between the moves of a revision and its end.
     broken = {each["number"] for each in revisions if each["outcome"] == "broken"}
     assert {number: moved.count(number) for number in moved if number not in broken} == done
     for each in revisions:
-        broke = [r for r in measured["recoveries"] if each["begun_s"] and each["begun_s"] - 1 <= r["at_s"]]
-        assert each["outcome"] != "broken" or broke, each
+        recoveries = [r for r in measured["recoveries"] if each["begun_s"] and each["begun_s"] - 1 <= r["at_s"]]
+        assert each["outcome"] != "broken" or recoveries, each
         assert bool(each["message"]) == (each["outcome"] not in ("done", "no")) or each["outcome"] == "no", each
     return measured
 
@@ -78,11 +78,11 @@ def test_kills_of_the_timeline_make_open_decisions_stale_and_cost_no_tuple(works
 
 def test_a_kill_breaks_a_revision_that_is_carried_out(workspace: Any, sample_plugin: Path) -> None:
     campaign = workspace.start("run", agenda(workspace, sample_plugin, duration_s=12))
-    log, kept = (f"results/*/*/runs/*/{name}" for name in ("logs/scheduler.log", "decisions.jsonl"))
-    workspace.wait_for(lambda: any(path.read_text() for path in workspace.folder.glob(log)), "a question")
+    scheduler_log, decision_log = (f"results/*/*/runs/*/{name}" for name in ("logs/scheduler.log", "decisions.jsonl"))
+    workspace.wait_for(lambda: any(path.read_text() for path in workspace.folder.glob(scheduler_log)), "a question")
     victim = workspace.workers()[0].pid
-    os.kill(victim, signal.SIGSTOP)  # so that no barrier can be passed
-    workspace.wait_for(lambda: "cut" in next(workspace.folder.glob(kept)).read_text(), "an answer")
+    os.kill(victim, signal.SIGSTOP)  # so that no barrier can pass
+    workspace.wait_for(lambda: "cut" in next(workspace.folder.glob(decision_log)).read_text(), "an answer")
     time.sleep(0.3)
     os.kill(victim, signal.SIGKILL)
     measured = conclude(workspace, campaign)
@@ -94,15 +94,15 @@ def test_a_kill_breaks_a_revision_that_is_carried_out(workspace: Any, sample_plu
 
 
 def test_a_worker_and_an_agent_are_killed_while_a_restart_is_under_way(workspace: Any, sample_plugin: Path) -> None:
-    # The sources are halted for two seconds, in which the kill comes.
+    # The sources are halted for two seconds; the kill occurs in this time.
     rules = {"settle_s": 0.5, "how": "restart", "processes": "new", "wait_s": 2}
     online = FAST_ONLINE | {"window_s": 1, "first_s": 2.5, "revision": rules}
     campaign = workspace.start("run", agenda(workspace, sample_plugin, think_s=0, online=online, duration_s=26))
 
     def wait_for_halt(number: int) -> None:
-        begun = {"reason": "cut", "outcome": None, "number": number}
+        expected = {"reason": "cut", "outcome": None, "number": number}
         workspace.wait_for(
-            lambda: any(begun.items() <= each.items() for each in workspace.live().get("decisions", ())),
+            lambda: any(expected.items() <= each.items() for each in workspace.live().get("decisions", ())),
             f"restart {number}",
         )
         time.sleep(0.2)
@@ -123,14 +123,14 @@ def test_a_worker_and_an_agent_are_killed_while_a_restart_is_under_way(workspace
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_kills_at_any_moment_leave_the_answer_exact(workspace: Any, sample_plugin: Path, seed: int) -> None:
-    random = Random(seed)  # noqa: S311 - moments of kills, repeatable
+def test_kills_at_any_time_leave_the_answer_exact(workspace: Any, sample_plugin: Path, seed: int) -> None:
+    random = Random(seed)  # noqa: S311 - times of kills, repeatable
     at_s, timeline = 3.0, list[dict[str, Any]]()
     while at_s < 28:
-        what: dict[str, Any] = {"worker": f"{random.choice(['n1', 'n2'])}/0"}
+        target: dict[str, Any] = {"worker": f"{random.choice(['n1', 'n2'])}/0"}
         if random.random() < 0.3:
-            what = {"agent": "n2", "for_s": random.uniform(0.1, 2)}  # never n1, so that a node is left
-        timeline.append({"at_s": at_s, "do": "kill", **what})
+            target = {"agent": "n2", "for_s": random.uniform(0.1, 2)}  # never n1, so that one node remains
+        timeline.append({"at_s": at_s, "do": "kill", **target})
         at_s += random.uniform(1.5, 4)
     campaign = workspace.start("run", agenda(workspace, sample_plugin, think_s=0.4, timeline=timeline, duration_s=34))
     measured = conclude(workspace, campaign)

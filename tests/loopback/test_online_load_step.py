@@ -1,7 +1,7 @@
 """A step of the rate in a real run: `er-stream` moves an executor off the overloaded node in two windows and a second.
 
-Loads of loopback nodes are those of their own processes, so that other processes of the host change them little. The
-nodes are small, and so is the work, so that barriers are passed in time on a busy host, too.
+Loads of loopback nodes are those of their own processes, and change little with other processes of the host. Nodes and
+work are small, so that barriers pass in time also on a busy host.
 """
 
 from typing import Any
@@ -14,10 +14,10 @@ pytestmark = [pytest.mark.loopback, pytest.mark.long]
 STEP_S, BEFORE_PER_S, AFTER_PER_S = 11.0, 10, 25
 WINDOW_S = 3
 BUSY_HOST_S = 2.0
-"""How much later a busy host may be."""
+"""Additional delay on a busy host."""
 
 BOUND = 0.125
-"""The node that is overloaded has a load of about 0.085 before the step, 0.2 after it and 0.11 without its victim."""
+"""The overloaded node has a load of about 0.085 before the step, 0.2 after it and 0.11 without the moved executor."""
 
 RUN = "001-linear-er-stream-r1"
 CLUSTER = """\
@@ -30,7 +30,7 @@ nodes:
 
 @pytest.fixture(scope="module")
 def raced(shared_workspace: Any) -> Any:
-    """A workspace with a finished campaign of one run."""
+    """Workspace with a finished campaign of one run."""
     (shared_workspace.folder / "three.yaml").write_text(CLUSTER)
     params = {"operators": 3, "tasks": 2, "workers": 3, "cost_us": 3000}
     rules = {"window_s": WINDOW_S, "first_s": 4, "ask_s": 3, "revision": {"settle_s": 1}}
@@ -50,20 +50,20 @@ def raced(shared_workspace: Any) -> Any:
     return shared_workspace
 
 
-def test_the_victim_moves_in_two_windows_and_a_second_and_relieves_its_node(raced: Any) -> None:
+def test_an_executor_moves_within_two_windows_and_a_second_and_its_node_is_no_longer_overloaded(raced: Any) -> None:
     run = raced.results()[RUN]
     assert (run["status"], run["verification"]["status"]) == ("ok", "passed")
-    kept = decisions(raced.campaign / "runs" / RUN)
+    log = decisions(raced.campaign / "runs" / RUN)
     revision, *_ = [each for each in run["measured"]["revisions"] if each["outcome"] != "no"]
     assert (revision["outcome"], revision["reason"], revision["moves"]) == ("done", "overload", 1)
     assert STEP_S < revision["begun_s"] <= STEP_S + 2 * WINDOW_S + 1 + BUSY_HOST_S
-    (acted,) = [each for each in kept if each["number"] == revision["number"]]
-    (move,) = acted["answer"]["revision"]["moves"]
+    (decision,) = [each for each in log if each["number"] == revision["number"]]
+    (move,) = decision["answer"]["revision"]["moves"]
     source = move["from"]["node"]
-    assert acted["observation"]["nodes"][source]["load"] > BOUND
-    # Where the load is a little higher than it should be, a second executor follows.
+    assert decision["observation"]["nodes"][source]["load"] > BOUND
+    # If the load is a little higher than planned, a second executor is moved.
     ended_s = max(each["ended_s"] or 0 for each in run["measured"]["revisions"])
-    *_, last = [each["observation"] for each in kept if each["observation"]["since_s"] >= ended_s]
+    *_, last = [each["observation"] for each in log if each["observation"]["since_s"] >= ended_s]
     assert last["complete"]
     assert last["executors"][move["executor"]]["node"] == move["to"]["node"]
     assert last["source"]["due_per_s"] == pytest.approx(AFTER_PER_S, rel=0.1)
@@ -72,15 +72,15 @@ def test_the_victim_moves_in_two_windows_and_a_second_and_relieves_its_node(race
 
 
 def test_the_rate_that_is_due_is_observed_before_and_after_the_step(raced: Any) -> None:
-    seen = [each["observation"] for each in decisions(raced.campaign / "runs" / RUN)]
-    before = [each["source"]["due_per_s"] for each in seen if each["at_s"] <= STEP_S]
-    after = [each["source"]["due_per_s"] for each in seen if each["since_s"] >= STEP_S + 1]
+    observations = [each["observation"] for each in decisions(raced.campaign / "runs" / RUN)]
+    before = [each["source"]["due_per_s"] for each in observations if each["at_s"] <= STEP_S]
+    after = [each["source"]["due_per_s"] for each in observations if each["since_s"] >= STEP_S + 1]
     assert before == pytest.approx([BEFORE_PER_S] * len(before), rel=0.1)
     assert after == pytest.approx([AFTER_PER_S] * len(after), rel=0.1)
     assert (bool(before), bool(after)) == (True, True)
 
 
-def test_its_decisions_are_made_again_byte_for_byte(raced: Any) -> None:
+def test_a_replay_repeats_its_decisions_exactly(raced: Any) -> None:
     again = raced.run("revise", "--replay", str(raced.campaign / "runs" / RUN / "decisions.jsonl"))
     assert again.status == 0, again
     assert "overload" in again.out

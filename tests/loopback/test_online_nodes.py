@@ -1,4 +1,4 @@
-"""Nodes that come and go by the agenda's timeline while a topology runs, with and without an online scheduler."""
+"""Nodes that join and leave by the timeline while a topology runs, with and without an online scheduler."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ EXECUTORS = {f"{name}[{at}]" for name in ("spout", "split", "count") for at in (
 
 @pytest.fixture(scope="module")
 def raced(shared_workspace: Any, sample_plugin: Path) -> Any:
-    """A workspace with a finished campaign: n2 comes, then n1 goes, under a static and two online schedulers."""
+    """Workspace with a finished campaign: n2 joins, then n1 leaves, under a static and two online schedulers."""
     shared_workspace.packages.append(sample_plugin)
     timeline = [
         {"at_s": UP_S, "do": "node_up", "node": "n2"},
@@ -43,24 +43,24 @@ def events(folder: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_a_node_is_withheld_until_it_comes_and_empty_after_it_has_gone(raced: Any, scheduler: str) -> None:
+def test_a_node_is_unused_until_it_joins_and_empty_after_it_has_left(raced: Any, scheduler: str) -> None:
     folder, run = run_of(raced, scheduler)
     assert (run["status"], run["verification"]["status"], run["attempt"]) == ("ok", "passed", 1)
     assert run["measured"]["recoveries"] == []
     assert events(folder) == [("timeline_node_up", "n2"), ("timeline_node_down", "n1")]
-    where = nodes_over_time(folder, run)
-    assert where.keys() == EXECUTORS
+    nodes_of = nodes_over_time(folder, run)
+    assert nodes_of.keys() == EXECUTORS
     moves = run["measured"]["moves"]
     last = {move["executor"]: move for move in moves}
     assert last.keys() == EXECUTORS
-    for name, rows in where.items():
+    for name, rows in nodes_of.items():
         assert {node for at_s, node in rows if at_s < UP_S} == {"n1"}
         assert last[name]["to"].startswith("n2/")
         assert rows[-1][1] == "n2"
         assert last[name]["at_s"] >= UP_S
     empty_s = max(move["at_s"] for move in last.values())
     assert empty_s >= DOWN_S
-    # The agent lives on, and samples its node to the end.
+    # The agent keeps running, and samples its node to the end.
     rows = pyarrow.parquet.read_table(folder / "traces" / "cpu.parquet").to_pylist()
     sampled = max(row["t_ns"] for row in rows if row["node"] == "n1")
     assert (sampled - run["times"]["source_start_ns"]) / 1e9 > empty_s + 1
@@ -75,16 +75,16 @@ def test_the_runtime_moves_executors_off_a_node_in_a_static_run(raced: Any) -> N
 @pytest.mark.parametrize("scheduler", SCHEDULERS[1:])
 def test_an_online_scheduler_is_shown_the_nodes_that_it_may_use(raced: Any, scheduler: str) -> None:
     folder, run = run_of(raced, scheduler)
-    asked = [each["observation"] for each in decisions(folder)]
-    assert asked
-    for seen in asked:
-        if min(abs(seen["at_s"] - at_s) for at_s in (UP_S, DOWN_S)) < 0.3:
-            continue  # at the same moment
-        available = {name for name, node in seen["nodes"].items() if node.get("available", True)}
-        expected = {"n1"} if seen["at_s"] < UP_S else {"n1", "n2"} if seen["at_s"] < DOWN_S else {"n2"}
-        assert available == expected, seen["at_s"]
-    told = {(change["kind"], change["node"]) for seen in asked for change in seen["changes"]}
-    assert {("node_up", "n2"), ("node_down", "n1")} <= told
+    observations = [each["observation"] for each in decisions(folder)]
+    assert observations
+    for observation in observations:
+        if min(abs(observation["at_s"] - at_s) for at_s in (UP_S, DOWN_S)) < 0.3:
+            continue  # at the time of the change, both are possible
+        available = {name for name, node in observation["nodes"].items() if node.get("available", True)}
+        expected = {"n1"} if observation["at_s"] < UP_S else {"n1", "n2"} if observation["at_s"] < DOWN_S else {"n2"}
+        assert available == expected, observation["at_s"]
+    changes = {(change["kind"], change["node"]) for observation in observations for change in observation["changes"]}
+    assert {("node_up", "n2"), ("node_down", "n1")} <= changes
     moved = {move["revision"] for move in run["measured"]["moves"]}
     assert moved == {each["number"] for each in run["measured"]["revisions"] if each["outcome"] == "done"}
 
@@ -92,12 +92,12 @@ def test_an_online_scheduler_is_shown_the_nodes_that_it_may_use(raced: Any, sche
 def test_a_scheduler_empties_the_node_itself_at_once(raced: Any) -> None:
     _, run = run_of(raced, "matrix")
     emptied = [each for each in run["measured"]["revisions"] if each["outcome"] == "done"][-1]
-    # A window of a second, when it has settled; on a busy host a report may be late.
+    # A window of a second after settling; on a busy host a report may be late.
     assert DOWN_S <= emptied["at_s"] < DOWN_S + 5
     assert "by the runtime" not in emptied["text"]
 
 
-def test_the_runtime_empties_the_node_when_the_scheduler_has_nothing_to_say(raced: Any) -> None:
+def test_the_runtime_empties_the_node_when_the_scheduler_returns_no_revision(raced: Any) -> None:
     folder, run = run_of(raced, "sample-silent")
     assert [each["answer"]["revision"] for each in decisions(folder)] == [None] * len(decisions(folder))
     (emptied,) = [each for each in run["measured"]["revisions"] if each["outcome"] != "no"]

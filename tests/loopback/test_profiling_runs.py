@@ -1,4 +1,4 @@
-"""Campaigns that profile and then place, as a user starts them."""
+"""Campaigns that first profile a workload and then place it by the profile."""
 
 import json
 from typing import Any
@@ -26,17 +26,17 @@ def test_a_profile_is_made_once_and_places_all_schedulers_that_use_it(workspace:
         "even": ("ok", [], None),
         "p-scheduler": ("ok", [], "profiling/profile-001-wordcount/traffic.json"),
     }
-    # The same traffic gives the same placement elsewhere.
+    # The same traffic gives the same placement in a resumed campaign.
     placed = {name: run["placement"]["topologies"] for name, run in runs.items()}
-    made = (folder / "traffic.json").read_bytes(), (folder / "run.json").stat().st_mtime_ns
-    # As if the controller had been killed before it was written.
+    before = (folder / "traffic.json").read_bytes(), (folder / "run.json").stat().st_mtime_ns
+    # As after a kill of the controller before the file was written.
     (folder / "traffic.json").unlink()
     again = workspace.run(
         "run", "--resume", str(workspace.campaign), "--repetitions", "2", "--only", "scheduler=p-scheduler"
     )
     assert again.status == 0, again
     assert "profile-001" not in again.err
-    assert ((folder / "traffic.json").read_bytes(), (folder / "run.json").stat().st_mtime_ns) == made
+    assert ((folder / "traffic.json").read_bytes(), (folder / "run.json").stat().st_mtime_ns) == before
     later = [run for run in workspace.results().values() if run["repetition"] == 2]
     assert [run["placement"]["topologies"] for run in later] == [placed["p-scheduler"]]
 

@@ -230,12 +230,12 @@ async def run_scene(
         killer.run = run
         await run.coordinator.start()
         at_the_end, stopped = scene[-1][0].startswith(LAST), scene[-1][1] == STOP
-        journal = run.coordinator.event_log
-        await run.until(lambda: at_the_end or (killer.done and bool(journal.recoveries)), f"the recovery of {scene}")
-        wishes = sum(len(plan.requests) for plan in moves)
-        await run.until(lambda: len(journal.moves) >= wishes, f"all moves of {scene}")
-        made = journal.checkpoints
-        await run.until(lambda: stopped or journal.checkpoints > made + at_the_end, f"a checkpoint behind {scene}")
+        event_log = run.coordinator.event_log
+        await run.until(lambda: at_the_end or (killer.done and bool(event_log.recoveries)), f"the recovery of {scene}")
+        requests = sum(len(plan.requests) for plan in moves)
+        await run.until(lambda: len(event_log.moves) >= requests, f"all moves of {scene}")
+        before = event_log.checkpoints
+        await run.until(lambda: stopped or event_log.checkpoints > before + at_the_end, f"a checkpoint behind {scene}")
         verdict = await asyncio.wait_for(run.end(), TIMEOUT_S)
         assert all(run.coordinator.positions[name] >= at for name, at in killer.reached.items()), scene
         assert killer.done, scene
@@ -247,19 +247,19 @@ async def run_scene(
 
 def check(scene: Sequence[tuple[str, str]], events: Sequence[Mapping[str, Any]]) -> None:
     """Check that traces show the phases of the kills and the recoveries."""
-    ours = [row for row in events if row["node"] == ""]
-    struck = [at for at, row in enumerate(ours) if row["kind"] == "killed"]
-    assert [ours[at]["subject"] for at in struck] == [phase for phase, _ in scene]
-    for at in struck:
-        phase, number = ours[at]["subject"], ours[at]["detail"]
+    rows = [row for row in events if row["node"] == ""]
+    kills = [at for at, row in enumerate(rows) if row["kind"] == "killed"]
+    assert [rows[at]["subject"] for at in kills] == [phase for phase, _ in scene]
+    for at in kills:
+        phase, number = rows[at]["subject"], rows[at]["detail"]
         if phase.startswith("checkpoint"):
-            done = [row["subject"] for row in ours[:at] if row["kind"] == "checkpoint"]
+            done = [row["subject"] for row in rows[:at] if row["kind"] == "checkpoint"]
             assert number not in done
         if phase.startswith("recovery"):
-            assert at > struck[0]
+            assert at > kills[0]
         # A worker that has drained before the kill needs no recovery; under load that may be every worker.
         if not phase.startswith(LAST):
-            assert any(row["kind"] == "recovery" and row["value"] > 0 for row in ours[at:]), (scene, ours)
+            assert any(row["kind"] == "recovery" and row["value"] > 0 for row in rows[at:]), (scene, rows)
 
 
 async def run_all(folder: Path) -> Counter[str]:
@@ -280,7 +280,7 @@ async def run_all(folder: Path) -> Counter[str]:
 
 
 @pytest.mark.long
-def test_whoever_is_killed_in_whichever_phase_the_answer_is_exact_and_the_agents_go_on(
+def test_answers_are_exact_after_kills_in_every_phase_and_agents_are_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert {phase for scene in SCENES for phase, _ in scene} == PHASES.keys()

@@ -1,4 +1,4 @@
-"""A link that is refused for some seconds delays the run by that time, and does not fail it."""
+"""Connections refused for some seconds delay a recovery by that time; the run does not fail."""
 
 import asyncio
 import socket
@@ -21,8 +21,8 @@ CLOSED = Slot("n2", 0)
 """The worker whose port refuses connections."""
 
 
-async def outlive(agents: LoopbackAgents, refused_s: float) -> float:
-    """Start a run in which a worker dies and its successors refuse connections; return how long its recovery took."""
+async def recovery_time(agents: LoopbackAgents, refused_s: float) -> float:
+    """Run once with a killed worker whose successors refuse connections; return the duration of the recovery."""
     workload = load_workload("wordcount", {"ackers": 0, "parallelism": {"spout": 1, "split": 1, "count": 1}})
     until_s = 0.0
     with socket.socket() as taken:
@@ -30,39 +30,39 @@ async def outlive(agents: LoopbackAgents, refused_s: float) -> float:
         taken.bind((agents.members[CLOSED.node].address, 0))
         port = taken.getsockname()[1]
 
-        def mislead(direction: str, _node: str, message: Message) -> None:
+        def misdirect(direction: str, _node: str, message: Message) -> None:
             if direction == "sent" and isinstance(message, Connect) and time.monotonic() < until_s:
                 message.ports[f"{CLOSED.node}/{CLOSED.index}"] = port  # type: ignore[index]  # it is a dict here
 
-        async with agents.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=CHECKPOINT_S), mislead) as run:
+        async with agents.run(workload, PLACES, RATE, ControlSettings(checkpoint_s=CHECKPOINT_S), misdirect) as run:
             await run.coordinator.start()
-            journal = run.coordinator.event_log
-            await run.until(lambda: journal.checkpoints >= 2, "two checkpoints")
+            event_log = run.coordinator.event_log
+            await run.until(lambda: event_log.checkpoints >= 2, "two checkpoints")
             until_s = time.monotonic() + refused_s
             kill(run.workers[CLOSED])
-            await run.until(lambda: bool(journal.recoveries), "the recovery")
-            made = journal.checkpoints
-            await run.until(lambda: journal.checkpoints > made, "a checkpoint behind the recovery")
+            await run.until(lambda: bool(event_log.recoveries), "the recovery")
+            before = event_log.checkpoints
+            await run.until(lambda: event_log.checkpoints > before, "a checkpoint after the recovery")
             verdict = await asyncio.wait_for(run.end(), TIMEOUT_S)
     assert verdict.passed, verdict.message
-    (recovery,) = journal.recoveries
+    (recovery,) = event_log.recoveries
     took_s: float = recovery.took_s
     return took_s
 
 
-async def outlive_all(folder: Path, count: int, refused_s: float) -> list[float]:
+async def recovery_times(folder: Path, count: int, refused_s: float) -> list[float]:
     async with loopback_agents(folder) as agents:
-        return [await outlive(agents, refused_s) for _ in range(count)]
+        return [await recovery_time(agents, refused_s) for _ in range(count)]
 
 
-def test_a_link_that_is_refused_for_four_seconds_is_linked_again(tmp_path: Path) -> None:
-    (took_s,) = asyncio.run(outlive_all(tmp_path, 1, 4.0))
+def test_a_link_that_is_refused_for_four_seconds_is_connected_again(tmp_path: Path) -> None:
+    (took_s,) = asyncio.run(recovery_times(tmp_path, 1, 4.0))
     assert took_s > 4.0
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_a_link_that_is_refused_for_ten_seconds_is_linked_again_20_of_20_times(tmp_path: Path) -> None:
-    took_s = asyncio.run(outlive_all(tmp_path, 20, 10.0))
+def test_a_link_that_is_refused_for_ten_seconds_is_connected_again_20_of_20_times(tmp_path: Path) -> None:
+    took_s = asyncio.run(recovery_times(tmp_path, 20, 10.0))
     print("recoveries took", sorted(round(each, 1) for each in took_s), "s")
     assert min(took_s) > 10.0

@@ -1,4 +1,4 @@
-"""Components get other numbers of executors while real workers run: the answer stays exact, also when one is killed."""
+"""Components are scaled while real workers run: the answer stays exact, also when a worker is killed."""
 
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,12 @@ WORKLOAD = {
 
 @pytest.fixture(scope="module")
 def raced(shared_workspace: Any, sample_plugin: Path) -> Any:
-    """A workspace with a finished campaign.
+    """Workspace with a finished campaign.
 
     A static run, one with a kill in a scaling, two with online schedulers, and one whose sources are scaled.
     """
     shared_workspace.packages.append(sample_plugin)
-    # Events of one time happen as listed: the worker dies while the barrier is prepared.
+    # Events of the same time occur in their order: the worker is killed while the barrier is prepared.
     timeline: list[dict[str, Any]] = [{"at_s": SIZES[1][0], "do": "kill", "worker": "n1/0", "scheduler": KILLED}]
     timeline += [
         {"at_s": at_s, "do": "scale", "component": "count", "to": to, "scheduler": label}
@@ -106,12 +106,12 @@ def test_an_online_scheduler_scales_and_moves_at_one_barrier(raced: Any) -> None
     assert moved == {number for number, each in done.items() if each["moves"]}
 
 
-def test_an_online_scheduler_is_asked_about_the_executors_that_run(raced: Any) -> None:
+def test_an_online_scheduler_gets_the_running_executors(raced: Any) -> None:
     folder, run = run_of(raced, 3)
     first, second, third = run["measured"]["scalings"]
-    asked = decisions(folder)
-    assert any(("scale", "count") in {(c["kind"], c["component"]) for c in e["observation"]["changes"]} for e in asked)
-    for each in asked:
+    log = decisions(folder)
+    assert any(("scale", "count") in {(c["kind"], c["component"]) for c in e["observation"]["changes"]} for e in log)
+    for each in log:
         at_s = each["observation"]["at_s"]
         five = first["at_s"] + first["pause_s"] < at_s < second["at_s"] or third["at_s"] + third["pause_s"] < at_s
         four = at_s < first["at_s"] or second["at_s"] + second["pause_s"] < at_s < third["at_s"]

@@ -1,4 +1,4 @@
-"""Whole campaigns over real SSH: what they leave, and what they survive."""
+"""Whole campaigns over real SSH: results, clean-up, and recovery from lost connections and nodes."""
 
 import signal
 import time
@@ -23,7 +23,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def done(shared_workspace: Any, nodes: Lab) -> Any:
-    """A campaign that was run to its end; `outcome` says how, `logins` how often each node was logged in to."""
+    """Workspace with a finished campaign, its `outcome`, and the number of `logins` to each node."""
     agenda = shared_workspace.agenda(inventory=str(nodes.inventory), schedulers=["even"])
     before = logins(nodes)
     shared_workspace.outcome = shared_workspace.run("run", agenda)
@@ -40,7 +40,7 @@ def wait(condition: Callable[[], bool], what: str) -> None:
 
 
 def logins(nodes: Lab) -> dict[str, int]:
-    """How often each node has let somebody in."""
+    """Return node -> number of its logins."""
     return {name: node.log.count("Accepted publickey") for name, node in nodes.nodes.items()}
 
 
@@ -49,9 +49,9 @@ def nothing_runs(nodes: Lab) -> bool:
 
 
 def start(workspace: Any, nodes: Lab, **changes: Any) -> Any:
-    """A campaign whose only run is being measured."""
-    given = {"inventory": str(nodes.inventory), "schedulers": ["even"], "duration_s": 10, "checkpoint_s": 1}
-    campaign = workspace.start("run", workspace.agenda(**given | changes))
+    """Start a campaign; wait until its only run is measured."""
+    entries = {"inventory": str(nodes.inventory), "schedulers": ["even"], "duration_s": 10, "checkpoint_s": 1}
+    campaign = workspace.start("run", workspace.agenda(**entries | changes))
     workspace.wait_for_stage(1, "measuring")
     return campaign
 
@@ -67,7 +67,7 @@ def test_a_campaign_over_ssh_gives_the_same_results_as_on_loopback(done: Any, no
     assert (run / "traces" / "throughput.parquet").is_file()
 
 
-def test_every_node_is_taken_once_and_kept_from_the_first_check_to_the_last_run(done: Any, nodes: Lab) -> None:
+def test_every_node_is_logged_in_to_once_for_the_whole_campaign(done: Any, nodes: Lab) -> None:
     assert done.logins == dict.fromkeys(nodes.nodes, 1)
 
 
@@ -77,7 +77,7 @@ def test_nothing_is_left_on_a_node(done: Any, nodes: Lab) -> None:
         assert [path.name for path in node.work.iterdir()] == [".lock"]
 
 
-def test_what_was_begun_over_ssh_is_resumed_over_ssh(done: Any, nodes: Lab) -> None:
+def test_a_campaign_over_ssh_is_resumed_over_ssh(done: Any, nodes: Lab) -> None:
     before = logins(nodes)["n1"]
     outcome = done.run("run", "--resume", str(done.campaign))
     assert outcome.status == 0, outcome
@@ -110,7 +110,7 @@ def test_a_controller_that_is_killed_leaves_no_process_on_any_node(workspace: An
 
 
 @pytest.mark.long
-def test_a_cut_of_five_seconds_is_survived_and_nothing_is_lost(workspace: Any, nodes: Lab) -> None:
+def test_a_network_cut_of_five_seconds_causes_no_recovery(workspace: Any, nodes: Lab) -> None:
     campaign = start(workspace, nodes)
     cut = nodes.nodes["n2"]
     cut.signal(signal.SIGSTOP)
@@ -126,10 +126,10 @@ def test_a_cut_of_five_seconds_is_survived_and_nothing_is_lost(workspace: Any, n
 @pytest.mark.long
 def test_the_run_goes_on_when_the_sshd_of_a_node_is_killed(workspace: Any, nodes: Lab) -> None:
     campaign = start(workspace, nodes)
-    struck = nodes.nodes["n2"]
-    struck.kill()
-    wait(lambda: not struck.campaign_processes(), "the end of what ran there")
-    struck.start()
+    node = nodes.nodes["n2"]
+    node.kill()
+    wait(lambda: not node.campaign_processes(), "the end of its processes")
+    node.start()
     outcome = workspace.wait_for_end(campaign)
     assert outcome.status == 0, outcome
     record = workspace.results()[RUN]
@@ -146,7 +146,7 @@ def test_a_node_that_is_cut_off_for_good_stops_by_itself_and_the_run_goes_on_els
     cut = nodes.nodes["n1"]
     cut.signal(signal.SIGSTOP)
     try:
-        wait(lambda: not cut.campaign_processes(), "the end of what ran there")
+        wait(lambda: not cut.campaign_processes(), "the end of its processes")
         outcome = workspace.wait_for_end(campaign)
     finally:
         cut.signal(signal.SIGCONT)
@@ -159,7 +159,7 @@ def test_a_node_that_is_cut_off_for_good_stops_by_itself_and_the_run_goes_on_els
 
 @pytest.mark.root
 @pytest.mark.long
-def test_nodes_with_clocks_of_their_own_give_latencies_with_a_bound(workspace: Any, tmp_path_factory: Any) -> None:
+def test_latencies_between_nodes_with_different_clocks_have_a_bound(workspace: Any, tmp_path_factory: Any) -> None:
     clock_offset_s = 5000
     with lab(tmp_path_factory.mktemp("clocks"), clock_offset_s={"n2": clock_offset_s}) as nodes:
         outcome = workspace.run(
@@ -174,7 +174,7 @@ def test_nodes_with_clocks_of_their_own_give_latencies_with_a_bound(workspace: A
     assert record["nodes"]["n1"]["clock"] == {"offset_ns": 0, "bound_ns": 0}
     latency = record["measured"]["latency_ms"]
     assert latency["bound"] == round(apart["bound_ns"] / 1e6, 3) > 0
-    # Without the offset they would be 5000 s, or 0.
+    # Without the correction, latencies would be 5000 s, or 0.
     assert latency["max"] is None or latency["bound"] < latency["max"] < 1e6
     rows = pyarrow.parquet.read_table(workspace.campaign / "runs" / RUN / "traces" / "clock.parquet").to_pylist()
     measured = [row for row in rows if row["offset_ns"] is not None]

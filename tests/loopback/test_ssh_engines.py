@@ -1,4 +1,4 @@
-"""Campaigns on Storm and Flink whose nodes are reached over SSH: placed, measured, killed, and gone afterwards."""
+"""Campaigns on Storm and Flink over SSH: placement, measurement, kills and clean-up."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.loopback, pytest.mark.sshd]
 storm, flink = pytest.mark.storm, pytest.mark.flink
 
 CLOCK_OFFSET_S = 5000 if os.geteuid() == 0 else 0
-"""How much the clock of n2 shows more than that of this host; only root can shift it."""
+"""Offset of the clock of n2 from that of this host; only root can shift it."""
 
 WORKLOAD = {
     "name": "wordcount",
@@ -33,7 +33,7 @@ WORKLOAD = {
 
 @pytest.fixture(scope="module")
 def installed() -> Callable[[str], None]:
-    """Returns what installs an engine, or skips a test."""
+    """Function that installs an engine, or skips a test."""
 
     def install(name: str) -> None:
         try:
@@ -56,8 +56,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def agenda_of(workspace: Any, nodes: Lab, engine: str, **changes: Any) -> str:
-    given = {"inventory": str(nodes.inventory), "workloads": [WORKLOAD], "schedulers": ["even"], "duration_s": 3}
-    name: str = workspace.agenda(engine=engine, **given | changes)
+    entries = {"inventory": str(nodes.inventory), "workloads": [WORKLOAD], "schedulers": ["even"], "duration_s": 3}
+    name: str = workspace.agenda(engine=engine, **entries | changes)
     return name
 
 
@@ -89,7 +89,7 @@ def check_run(workspace: Any, run: dict[str, Any], engine: str) -> None:
     assert measured["source_tuples_per_s"] == pytest.approx(100, rel=0.1)
     assert measured["hops"]["inter_node"] > 0
     bound_ms = measured["latency_ms"]["bound"]
-    # Without the offset they would be 5000 s, or 0.
+    # Without the correction, latencies would be 5000 s, or 0.
     assert bound_ms < measured["latency_ms"]["p95"] < 5000
     clock = run["nodes"]["n2"]["clock"]
     assert abs(clock["offset_ns"] - CLOCK_OFFSET_S * 10**9) <= clock["bound_ns"]
@@ -99,7 +99,7 @@ def check_run(workspace: Any, run: dict[str, Any], engine: str) -> None:
 
 
 @storm
-def test_storm_runs_on_machines_with_clocks_of_their_own_and_leaves_only_its_jars(
+def test_storm_runs_on_nodes_with_different_clocks_and_leaves_only_its_jars(
     workspace: Any, nodes: Lab, installed: Callable[[str], None]
 ) -> None:
     installed("storm")
@@ -108,8 +108,8 @@ def test_storm_runs_on_machines_with_clocks_of_their_own_and_leaves_only_its_jar
     (run,) = workspace.results().values()
     check_run(workspace, run, "storm")
     (topology,) = run["placement"]["topologies"].values()
-    asked = {entry["executor"]: f"{entry['node']}/{entry['slot']}" for entry in topology["assignments"]}
-    assert run["engine"]["places"] == asked
+    placed = {entry["executor"]: f"{entry['node']}/{entry['slot']}" for entry in topology["assignments"]}
+    assert run["engine"]["places"] == placed
     logs = {path.name for path in (workspace.campaign / "runs" / "001-wordcount-even-r1" / "logs").iterdir()}
     assert {"master-daemon.log", "n1-daemon.log", "n2-daemon.log"} < logs
     assert sum(name.endswith("worker.log") for name in logs) == 2
@@ -120,7 +120,7 @@ def test_storm_runs_on_machines_with_clocks_of_their_own_and_leaves_only_its_jar
 
 
 @storm
-def test_what_is_killed_on_a_machine_is_named_and_nothing_is_left_there(
+def test_a_killed_daemon_on_a_node_is_named_and_nothing_is_left_there(
     workspace: Any, nodes: Lab, installed: Callable[[str], None]
 ) -> None:
     installed("storm")
@@ -129,7 +129,7 @@ def test_what_is_killed_on_a_machine_is_named_and_nothing_is_left_there(
     os.kill(running(nodes, "n2", "daemon.supervisor.Supervisor")[0], signal.SIGKILL)
     workspace.wait_for_stage(2, "opening executors")
     process.send_signal(signal.SIGINT)
-    time.sleep(1)  # two signals at once are one
+    time.sleep(1)  # two pending signals are delivered as one
     process.send_signal(signal.SIGINT)
     outcome = workspace.wait_for_end(process)
     assert outcome.status == 130, outcome
@@ -139,7 +139,7 @@ def test_what_is_killed_on_a_machine_is_named_and_nothing_is_left_there(
 
 
 @flink
-def test_flink_runs_on_machines_and_leaves_nothing_when_its_taskmanager_or_the_controller_is_killed(
+def test_flink_runs_on_nodes_and_leaves_nothing_when_its_taskmanager_or_the_controller_is_killed(
     workspace: Any, nodes: Lab, installed: Callable[[str], None]
 ) -> None:
     installed("flink")

@@ -1,4 +1,4 @@
-"""Campaigns with `engine: storm`: real Storm on this host, placed, measured, killed, and gone afterwards."""
+"""Campaigns with `engine: storm` on this host: placement, measurement, kills and clean-up."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def interfaces(pid: int) -> set[str]:
     return {line.partition(":")[0].strip() for line in lines}
 
 
-def test_storm_places_as_told_counts_every_word_and_leaves_nothing(workspace: Any) -> None:
+def test_storm_follows_the_placement_counts_every_word_and_leaves_nothing(workspace: Any) -> None:
     sizes = {"text": "text.txt", "workers": 2, "ackers": 0, "parallelism": {"word": 2, "exclaim1": 2, "exclaim2": 2}}
     exclaim = {"name": "exclamation", "params": sizes, "rate": {"kind": "constant", "tuples_per_s": 300}}
     agenda = workspace.agenda(
@@ -75,8 +75,8 @@ def test_storm_places_as_told_counts_every_word_and_leaves_nothing(workspace: An
     storm = [each.pid for each in workspace.processes() if psutil.Process(each.pid).name() == "java"]
     assert len(storm) >= 5  # Nimbus, two Supervisors, two workers
     assert all(interfaces(pid) == {"lo"} for pid in storm)
-    ours = Path("/proc/self/ns/net").stat().st_ino
-    assert all(Path(f"/proc/{pid}/ns/net").stat().st_ino != ours for pid in storm)
+    host_network = Path("/proc/self/ns/net").stat().st_ino
+    assert all(Path(f"/proc/{pid}/ns/net").stat().st_ino != host_network for pid in storm)
     outcome = workspace.wait_for_end(process)
     assert outcome.status == 0, outcome
     nodes = {}
@@ -131,20 +131,20 @@ KILLED = {
 }
 
 
-def killed(workspace: Any, what: str) -> None:
+def kill_program(workspace: Any, program: str) -> None:
     """Send SIGKILL to a process of Storm on node n1."""
     for identity in workspace.processes():
         command = psutil.Process(identity.pid).cmdline()
-        here = what == "Nimbus" or any("n1" in re.split(r"[=/:]", each) for each in command)
+        here = program == "Nimbus" or any("n1" in re.split(r"[=/:]", each) for each in command)
         is_log_writer = any("LogWriter" in each for each in command)
-        if command[0].endswith("java") and KILLED[what][0] in " ".join(command) and here and not is_log_writer:
+        if command[0].endswith("java") and KILLED[program][0] in " ".join(command) and here and not is_log_writer:
             psutil.Process(identity.pid).send_signal(signal.SIGKILL)
             return
-    pytest.fail(f"no {what} is running")
+    pytest.fail(f"no {program} is running")
 
 
 def executors_of(run: dict[str, Any]) -> set[str]:
-    """Return the executors that Storm was told to place, ackers included."""
+    """Return the executors of the placement, ackers included."""
     assigned = run["placement"]["topologies"]["wordcount"]["assignments"]
     return {each["executor"] for each in assigned}
 
@@ -160,9 +160,9 @@ def test_a_killed_process_fails_its_run_and_the_campaign_goes_on(workspace: Any)
         warmup_s=1,
     )
     process = workspace.start("run", agenda)
-    for number, what in enumerate(KILLED, 1):
+    for number, program in enumerate(KILLED, 1):
         workspace.wait_for_stage(number, "measuring")
-        killed(workspace, what)
+        kill_program(workspace, program)
     outcome = workspace.wait_for_end(process)
     assert outcome.status == 1, outcome
     *failed, last = workspace.results().values()
@@ -222,7 +222,7 @@ def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(worksp
         work["outputs"]["default"]["keys"] == [pytest.approx(0.25, abs=0.06), pytest.approx(0.75, abs=0.06)]
     )
     assert work["rows_per_s"] == pytest.approx(100, rel=0.1)
-    # What Storm does itself, waiting included, is on top of the document's work.
+    # Storm's own work, waiting included, is added to that of the document.
     assert 400_000 < work["operations"] < 5_000_000
 
 
@@ -233,7 +233,7 @@ def test_ctrl_c_twice_and_a_killed_controller_leave_no_process_of_storm(workspac
         workspace.wait_for(lambda: len(workspace.programs("java")) >= 3, "Storm")
         for _ in range(times):
             process.send_signal(number)
-            time.sleep(1)  # two signals at once are one
+            time.sleep(1)  # two pending signals are delivered as one
         outcome = workspace.wait_for_end(process)
         assert outcome.status == (130 if number == signal.SIGINT else -number), outcome
         workspace.wait_until_no_process()

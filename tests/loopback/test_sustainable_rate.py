@@ -12,8 +12,6 @@ from analysis.searches import SEARCH_COLUMNS, TRIAL_COLUMNS, search_rows, trial_
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 NAME = "001-linear-even-r1"
-
-
 PARAMS = {"cost_us": 5_000, "tasks": 1, "operators": 2, "workers": 1}
 
 
@@ -25,7 +23,7 @@ def test_a_search_finds_a_rate_below_the_capacity_and_is_resumed_after_an_interr
     process = workspace.start("run", agenda)
     first = workspace.folder / "results" / "short" / "latest" / "searches" / NAME / "001" / "run.json"
     workspace.wait_for(first.is_file, "the first trial")
-    kept = json.loads(first.read_text())["search"]["trials"]
+    first_trials = json.loads(first.read_text())["search"]["trials"]
     process.send_signal(signal.SIGINT)
     assert workspace.wait_for_end(process).status == 130
     assert workspace.results() == {}
@@ -37,7 +35,7 @@ def test_a_search_finds_a_rate_below_the_capacity_and_is_resumed_after_an_interr
     (run,) = workspace.results().values()
     found = run["search"]
     assert run["status"] == "ok"
-    assert found["trials"][:1] == kept
+    assert found["trials"][:1] == first_trials
     assert found["tuples_per_s"] < 400
     assert found["tuples_per_s"] < found["fails_tuples_per_s"] <= 1.51 * found["tuples_per_s"]
     assert run["measured"]["due_tuples_per_s"] == pytest.approx(found["tuples_per_s"], rel=0.2)
@@ -65,11 +63,11 @@ def test_runs_have_their_share_of_a_calibrated_rate(workspace: Any) -> None:
     outcome = workspace.wait_for_end(process)
     assert (outcome.status, workspace.results()) == (130, {}), outcome
     assert "calibrating the load of linear-even" in outcome.err
-    # As if the calibration had gone on, which takes minutes.
+    # As after the rest of the calibration, which takes minutes.
     record = json.loads(trial.read_text())
-    kept = workspace.campaign / "loads" / "linear-even"
-    kept.mkdir(parents=True)
-    (kept / "run.json").write_text(json.dumps(record | {"search": record["search"] | {"tuples_per_s": 40.0}}))
+    calibration = workspace.campaign / "loads" / "linear-even"
+    calibration.mkdir(parents=True)
+    (calibration / "run.json").write_text(json.dumps(record | {"search": record["search"] | {"tuples_per_s": 40.0}}))
     outcome = workspace.run("run", "--resume", "results/short/latest")
     assert outcome.status == 0, outcome
     assert "load 1 of linear-even: 40 tuples/s" in outcome.err

@@ -1,4 +1,4 @@
-"""`millrace top` beside a real campaign: on a terminal, without one, and when the campaign is no more."""
+"""`millrace top` beside a real campaign: on a terminal, without one, and after the death of the campaign."""
 
 import fcntl
 import json
@@ -19,12 +19,12 @@ import pytest
 pytestmark = pytest.mark.loopback
 
 TIMEOUT_S = 60.0
-ALTERNATE, ORDINARY = b"\x1b[?1049h", b"\x1b[?1049l"
-SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+NORMAL_SCREEN = b"\x1b[?1049l"
+ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 EXECUTORS = {"spout[0]", "spout[1]", "split[0]", "split[1]", "count[0]", "count[1]"}
 
-TELLS_ITS_STAGE = """\
+PRINTS_ITS_STAGE = """\
 import analysis.render
 import campaign.display.findings
 from millrace.__main__ import main
@@ -39,12 +39,12 @@ analysis.render.render = render
 campaign.display.findings.findings_text = lambda *_: ""
 main()
 """
-"""`millrace` whose report is what `top` would see while it is made."""
+"""`millrace` that prints, in place of a report, what `top` shows while the report is made."""
 
 
 @pytest.fixture(scope="module")
 def running(shared_workspace: Any) -> Any:
-    """A workspace with a campaign that is measuring, and goes on longer than the tests need."""
+    """Workspace with a campaign that measures for longer than the tests need."""
     shared_workspace.start("run", shared_workspace.agenda(schedulers=["even"], duration_s=300))
     shared_workspace.wait_for(lambda: _flows(shared_workspace.live()), "a flow")
     return shared_workspace
@@ -56,7 +56,7 @@ def _flows(live: Any) -> bool:
 
 
 class Terminal:
-    """`millrace` on a terminal of its own."""
+    """`millrace` on its own terminal."""
 
     def __init__(self, workspace: Any, lines: int, columns: int, *arguments: str) -> None:
         environment = {**workspace.environment, "TERM": "xterm-256color"}
@@ -76,7 +76,7 @@ class Terminal:
         self.resize(lines, columns)
         self.before = termios.tcgetattr(self._master)
         os.close(ready)
-        self.said = b""
+        self.output = b""
 
     def resize(self, lines: int, columns: int) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
@@ -88,16 +88,16 @@ class Terminal:
         """Wait until `pattern` has been drawn since the last call; return what was drawn until then."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            text = self.said.decode(errors="replace")
-            plain = SEQUENCE.sub("", text)
+            text = self.output.decode(errors="replace")
+            plain = ESCAPE_SEQUENCE.sub("", text)
             if re.search(pattern, plain) or re.search(pattern, text):
-                self.said = b""
+                self.output = b""
                 return plain
             if time.monotonic() > deadline or not self._read():
                 pytest.fail(f"{pattern!r} was not drawn, but: {text[-3000:]}")
 
     def end(self) -> tuple[int, bytes]:
-        """Its exit status, and all that it said since the last `expect`."""
+        """Wait for the end; return the exit status, and the output since the last `expect`."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -105,9 +105,9 @@ class Terminal:
                 self.pid = 0
                 while select.select([self._master], [], [], 0)[0] and self._read():
                     pass
-                return os.waitstatus_to_exitcode(status), self.said
+                return os.waitstatus_to_exitcode(status), self.output
             if time.monotonic() > deadline:
-                pytest.fail(f"it does not end; it said {self.said[-500:]!r}")
+                pytest.fail(f"it does not end; its output: {self.output[-500:]!r}")
             self._read()
 
     @property
@@ -117,7 +117,7 @@ class Terminal:
     def _read(self) -> bool:
         if select.select([self._master], [], [], 0.1)[0]:
             try:
-                self.said += os.read(self._master, 65536)
+                self.output += os.read(self._master, 65536)
             except OSError:
                 return False
         return True
@@ -164,15 +164,15 @@ def test_json_is_one_document_with_every_executor_and_what_it_does(running: Any)
     assert flow["late_s"] is not None
 
 
-def test_the_present_is_an_observation_too_without_the_rates_of_pairs(running: Any) -> None:
+def test_a_running_campaign_can_be_observed_without_the_rates_of_pairs(running: Any) -> None:
     outcome = running.run("observe", "results/short/latest")
     assert outcome.status == 0, outcome
     assert "is still running: the rates between its executors are unknown" in outcome.err
-    seen = json.loads(outcome.out)
-    assert (seen["complete"], seen["missing"], seen["traffic"]["edges"]) == (False, [], [])
-    assert seen["executors"].keys() == EXECUTORS
-    assert 0 < seen["since_s"] < seen["at_s"] < 300
-    assert seen["source"]["emitted_per_s"] == pytest.approx(300, rel=0.3)
+    observation = json.loads(outcome.out)
+    assert (observation["complete"], observation["missing"], observation["traffic"]["edges"]) == (False, [], [])
+    assert observation["executors"].keys() == EXECUTORS
+    assert 0 < observation["since_s"] < observation["at_s"] < 300
+    assert observation["source"]["emitted_per_s"] == pytest.approx(300, rel=0.3)
     assert "its traces are collected at its end" in running.run("traffic", "results/short/latest").err
 
 
@@ -185,7 +185,7 @@ def test_without_a_terminal_the_state_is_printed_once(running: Any) -> None:
         assert words in outcome.out
 
 
-def test_on_a_terminal_it_follows_sorts_adapts_to_the_size_and_leaves_everything_as_it_was(terminal: Any) -> None:
+def test_on_a_terminal_it_refreshes_sorts_resizes_and_restores_the_terminal(terminal: Any) -> None:
     top = terminal(24, 80, "top")
     first = top.expect("quit")
     assert all(f" {word}" in first for word in ("rate", "queue", "busy", "run 1 of 1"))
@@ -198,30 +198,30 @@ def test_on_a_terminal_it_follows_sorts_adapts_to_the_size_and_leaves_everything
     top.press(b"q")
     status, last = top.end()
     assert status == 0
-    assert ORDINARY in last
+    assert NORMAL_SCREEN in last
     assert top.is_as_before
 
 
-def test_ctrl_c_ends_it_too(terminal: Any) -> None:
+def test_ctrl_c_ends_top(terminal: Any) -> None:
     top = terminal(24, 80, "top", "latest")
     top.expect("quit")
     assert not top.is_as_before
     top.press(b"\x03")
     status, last = top.end()
     assert status == 0
-    assert ORDINARY in last
+    assert NORMAL_SCREEN in last
     assert b"Traceback" not in last
     assert top.is_as_before
 
 
-def test_a_campaign_that_is_killed_is_said_to_have_died(running: Any, terminal: Any) -> None:
-    """The last test with this campaign."""
+def test_a_killed_campaign_is_reported_as_dead(running: Any, terminal: Any) -> None:
+    """Must be the last test with this campaign, which it kills."""
     top = terminal(24, 80, "top")
     top.expect("quit")
     os.kill(running.live()["process"]["pid"], signal.SIGKILL)
     status, last = top.end()
     assert status == 0
-    assert b"died: its process is gone" in last[last.index(ORDINARY) :]
+    assert b"died: its process is gone" in last[last.index(NORMAL_SCREEN) :]
     outcome = running.run("top", "latest", program=running.whole)
     assert outcome.status == 0, outcome
     assert "died" in outcome.out
@@ -231,7 +231,7 @@ def test_a_campaign_that_is_killed_is_said_to_have_died(running: Any, terminal: 
 
 @pytest.mark.long
 def test_a_campaign_whose_report_is_being_made_is_not_finished_yet(workspace: Any) -> None:
-    outcome = workspace.run("run", workspace.agenda(schedulers=["even"]), program=TELLS_ITS_STAGE)
+    outcome = workspace.run("run", workspace.agenda(schedulers=["even"]), program=PRINTS_ITS_STAGE)
     assert outcome.status == 0, outcome
     assert "running reporting" in outcome.out
     assert workspace.live()["stage"] == "finished"
@@ -258,7 +258,7 @@ def test_decisions_and_revisions_are_shown_as_they_happen(workspace: Any) -> Non
     assert workspace.live()["decisions"] == []
 
 
-def test_without_a_campaign_it_is_the_users_error(workspace: Any) -> None:
+def test_top_without_a_campaign_is_a_usage_error(workspace: Any) -> None:
     outcome = workspace.run("top", program=workspace.whole)
     assert outcome.status == 2
     assert "none in results/" in outcome.err

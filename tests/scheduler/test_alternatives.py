@@ -1,4 +1,4 @@
-"""Why an executor is not elsewhere: the cost there is what moving it gives, and limits in its way are named."""
+"""Alternatives of an executor: the cost on every other node equals that of moving it, and violated limits are named."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from workloads.topology import Component, Input, Topology
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(12, 40), st.integers(0, 50), st.booleans(), st.data())
-def test_the_cost_elsewhere_is_that_of_the_plan_with_the_executor_there(
+def test_the_cost_of_an_alternative_is_that_of_the_plan_with_the_executor_moved(
     size: int, seed: int, observed: bool, data: Any
 ) -> None:
     topology, traffic = layered(size, seed)
@@ -28,18 +28,20 @@ def test_the_cost_elsewhere_is_that_of_the_plan_with_the_executor_there(
     placed = {e: Slot(problem.cluster.nodes[at].id, 0) for e, at in zip(executors, nodes, strict=True)}
     plan = Plan({topology.id: Placement(placed, "placed", "")})
     executor = data.draw(st.sampled_from(executors))
-    why = explain_executor(problem, plan, topology, executor)
-    assert why.w == pytest.approx(w(problem, plan))
-    assert {each.node for each in why.alternatives} == {n.id for n in problem.cluster.nodes} - {placed[executor].node}
-    for each in why.alternatives:
+    explanation = explain_executor(problem, plan, topology, executor)
+    assert explanation.w == pytest.approx(w(problem, plan))
+    assert {each.node for each in explanation.alternatives} == {n.id for n in problem.cluster.nodes} - {
+        placed[executor].node
+    }
+    for each in explanation.alternatives:
         moved = Plan({topology.id: Placement({**placed, executor: Slot(each.node, 0)}, "placed", "")})
         assert each.w == pytest.approx(w(problem, moved))
         assert each.change == pytest.approx(w(problem, moved) - w(problem, plan))
-    changes = [each.change for each in why.alternatives]
+    changes = [each.change for each in explanation.alternatives]
     assert changes == sorted(changes)
 
 
-def test_load_slots_memory_and_absence_are_what_forbids() -> None:
+def test_nodes_are_forbidden_by_load_memory_slots_and_availability() -> None:
     topology = Topology(
         "t", (Component("a", "spout", 2, memory_mb=300), Component("b", "bolt", 2, memory_mb=300, inputs=(Input("a"),)))
     )
@@ -53,9 +55,9 @@ def test_load_slots_memory_and_absence_are_what_forbids() -> None:
     problem = Problem(Cluster(nodes), (topology,))
     places = dict(zip(topology.executors, ("host", "full", "host", "full"), strict=True))
     plan = Plan({"t": Placement({e: Slot(node, 0) for e, node in places.items()}, "placed", "")})
-    why = explain_executor(problem, plan, *find_executor(problem, "a[0]"))
-    assert (why.node, why.w) == ("host", 2)
-    assert {each.node: each.forbidden for each in why.alternatives} == {
+    explanation = explain_executor(problem, plan, *find_executor(problem, "a[0]"))
+    assert (explanation.node, explanation.w) == ("host", 2)
+    assert {each.node: each.forbidden for each in explanation.alternatives} == {
         "full": ("load 3 of 2", "memory 900 of 700 MB"),
         "away": ("not available",),
         "none": ("no free slot of 0",),
@@ -63,7 +65,7 @@ def test_load_slots_memory_and_absence_are_what_forbids() -> None:
     }
 
 
-def test_executors_are_found_by_name_and_where_names_repeat_by_topology() -> None:
+def test_executors_are_found_by_name_or_by_topology_and_name() -> None:
     one, two = linear(4), replace(linear(4), id="two")
     alone, both = Problem(cluster(9), (one,)), Problem(cluster(9), (one, two))
     assert find_executor(alone, "op1[0]") == (one, one.executor_named["op1[0]"])
@@ -74,12 +76,12 @@ def test_executors_are_found_by_name_and_where_names_repeat_by_topology() -> Non
         find_executor(alone, "op1[7]")
 
 
-def test_an_executor_without_a_node_is_compared_with_having_none() -> None:
+def test_alternatives_of_an_unplaced_executor_are_compared_with_the_plan_without_it() -> None:
     topology = linear(4)
     problem = Problem(cluster(2, 9), (topology,))
     first, *others = topology.executors
     placed = {e: Slot("n0001", 0) for e in others}
     plan = Plan({topology.id: Placement(placed, "partial", "too few slots")})
-    why = explain_executor(problem, plan, topology, first)
-    assert why.node is None
-    assert [(each.node, each.change) for each in why.alternatives] == [("n0001", 0), ("n0000", 2)]
+    explanation = explain_executor(problem, plan, topology, first)
+    assert explanation.node is None
+    assert [(each.node, each.change) for each in explanation.alternatives] == [("n0001", 0), ("n0000", 2)]

@@ -45,7 +45,7 @@ def test_limits_are_those_of_the_formulas() -> None:
     assert most_workers(10, 2, 1.0) == 9
 
 
-def test_components_follow_their_inputs_and_late_ones_open_empty_workers() -> None:
+def test_components_join_their_inputs_and_later_ones_prefer_empty_workers() -> None:
     # M = ceil(7/4) + ceil(0.5 * (4 - 2)) = 3. a: workers 0, 1. From component 1 on empty workers come first, the
     # highest ahead: b goes to 3, 2, 0. c follows b: 0, 2.
     plan = place(Problem(nodes_of(n=4), (chain(2, 3, 2, workers=4),)), AnielloOfflineParams(alfa=0.5))
@@ -62,8 +62,8 @@ def test_components_follow_their_inputs_and_late_ones_open_empty_workers() -> No
     }
 
 
-def test_full_workers_drop_out_and_the_turn_passes_to_the_next() -> None:
-    # M = 2, nothing is opened early: b's three executors find workers 0 and 1 with one place each, then worker 2.
+def test_full_workers_are_skipped() -> None:
+    # M = 2, no component prefers empty workers: b's executors fill workers 0 and 1, with one place each, then worker 2.
     params = AnielloOfflineParams(epsilon=1.0)
     plan = place(Problem(nodes_of(n=3), (chain(2, 3, workers=3),)), params)
     assert plan.details["topologies"]["t"]["workers"] == [[0, 2], [1, 3], [4]]
@@ -86,7 +86,7 @@ def test_workers_that_stay_empty_are_not_started() -> None:
         (1.0, [("s3", 0), ("s2", 0), ("s1", 0), ("s3", 1)]),
     ],
 )
-def test_workers_go_round_the_nodes_with_most_free_slots(beta: float, slots: list[tuple[str, int]]) -> None:
+def test_workers_are_dealt_over_the_nodes_with_most_free_slots(beta: float, slots: list[tuple[str, int]]) -> None:
     # nmin 1 (s3 has 4 slots), nmax min(3 nodes, 4 workers) = 3.
     plan = place(Problem(nodes_of(s1=2, s2=3, s3=4), (chain(4, workers=4),)), AnielloOfflineParams(beta=beta))
     assert [tuple(slot) for slot in plan.placements["t"].assignments.values()] == slots
@@ -118,7 +118,7 @@ def test_ackers_are_outside_the_plan_and_join_its_workers() -> None:
 def test_fewer_executors_than_workers_break_the_published_code_only() -> None:
     problem = Problem(nodes_of(n=4), (chain(2, workers=4),))
     assert place(problem).details["topologies"]["t"]["workers"] == [[1], [0]]
-    # lo 1, hi -1: M becomes -1 and nobody has room.
+    # lo 1, hi -1: M becomes -1 and no worker has room.
     published = place(problem, AnielloOfflineParams(alfa=1.0, as_published=True))
     assert published.details["topologies"]["t"]["fallback"] == "a worker takes at most -1 executors: no room"
     assert published.placements["t"].status == "placed"
@@ -133,7 +133,7 @@ def test_the_order_is_topological_with_the_smallest_id_first_and_cycles_do_not_m
     assert upstream_first(Topology("t", (bolt("b", "a"), bolt("a", "b", "a")))) == ["a", "b"]
 
 
-def test_waiting_executors_are_planned_for_the_workers_that_are_left() -> None:
+def test_waiting_executors_are_planned_for_the_remaining_workers() -> None:
     existing = (ExistingWorker("t", "n", 1, ("a[0]", "b[0]")),)
     problem = Problem(Cluster(nodes_of(n=4).nodes, existing=existing), (chain(2, 3, workers=3),))
     plan = place(problem)
@@ -150,20 +150,20 @@ params = st.builds(AnielloOfflineParams, shares, shares, shares, st.booleans())
 
 
 @given(problems(cycles=True), params)
-def test_limits_hold_and_nobody_who_runs_is_disturbed(problem: Problem, given_params: AnielloOfflineParams) -> None:
+def test_limits_hold_and_running_executors_stay(problem: Problem, given_params: AnielloOfflineParams) -> None:
     plan = place(problem, given_params)
     assert not plan.freed
-    alive = {w.node for w in problem.existing} & {node.id for node in problem.cluster.available}
+    live_nodes = {w.node for w in problem.existing} & {node.id for node in problem.cluster.available}
     for topology in problem.topologies:
         account = plan.details["topologies"][topology.id]
         placement = plan.placements[topology.id]
-        ran = [w for w in problem.existing if w.topology == topology.id and w.node in alive]
-        assert len(set(placement.assignments.values())) <= max(topology.workers, len(ran))
+        running = [w for w in problem.existing if w.topology == topology.id and w.node in live_nodes]
+        assert len(set(placement.assignments.values())) <= max(topology.workers, len(running))
         if account["workers"] and not given_params.as_published:
             assert placement.status == "placed"
-            old = {name for worker in ran for name in worker.executors}
-            new = [e for e in topology.executors if e.name not in old]
-            workers = min(topology.workers - len(ran), len(new))
+            running_names = {name for worker in running for name in worker.executors}
+            new = [e for e in topology.executors if e.name not in running_names]
+            workers = min(topology.workers - len(running), len(new))
             low = ceil(len(new) / workers)
             assert low <= account["most_executors"] <= len(new) - workers + 1
             in_plan = {placement.assignments[topology.executors[e]] for group in account["workers"] for e in group}
@@ -171,48 +171,48 @@ def test_limits_hold_and_nobody_who_runs_is_disturbed(problem: Problem, given_pa
             assert max(sizes, default=0) <= account["most_executors"]
 
 
-def plainly(topology: Topology, workers: int, most: int, epsilon: float) -> list[list[str]] | None:
-    """The rules for grouping, with all groups examined for every component."""
+def reference_groups(topology: Topology, workers: int, most: int, epsilon: float) -> list[list[str]] | None:
+    """Group by a simple second implementation that examines all groups for every component."""
     order = upstream_first(topology)
     groups: list[list[str]] = [[] for _ in range(workers)]
-    holds: list[set[str]] = [set() for _ in range(workers)]
+    components_of: list[set[str]] = [set() for _ in range(workers)]
     for number, component in enumerate(order):
         inputs = {entry.source for entry in topology.component[component].inputs}
-        roomy = [at for at in range(workers) if len(groups[at]) < most]
-        first = [at for at in roomy if holds[at] & inputs]
-        second = [at for at in roomy if not holds[at] & inputs]
+        with_room = [at for at in range(workers) if len(groups[at]) < most]
+        first = [at for at in with_room if components_of[at] & inputs]
+        second = [at for at in with_room if not components_of[at] & inputs]
         if number >= floor(epsilon * len(order)):
             first = [*(at for at in reversed(second) if not groups[at]), *first]
             second = [at for at in second if groups[at]]
         cursor = 0
         for executor in topology.executors_of(component):
-            turn = first or second
-            if not turn:
+            candidates = first or second
+            if not candidates:
                 return None
-            at = turn[cursor]
+            at = candidates[cursor]
             groups[at].append(executor.name)
-            holds[at].add(component)
+            components_of[at].add(component)
             if len(groups[at]) == most:
-                del turn[cursor]
+                del candidates[cursor]
             else:
                 cursor += 1
-            cursor = cursor if cursor < len(turn) else 0
+            cursor = cursor if cursor < len(candidates) else 0
     return groups
 
 
 @given(problems(cycles=True), st.integers(1, 12), st.integers(1, 6), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
-def test_groups_are_those_of_the_rules_written_plainly(
+def test_groups_are_those_of_the_reference_implementation(
     problem: Problem, workers: int, most: int, epsilon: float
 ) -> None:
     for topology in problem.topologies:
-        todo = [executor for executor in topology.executors if executor.component in upstream_first(topology)]
-        groups = group_by_streams(topology, upstream_first(topology), todo, workers, most, epsilon)
+        waiting = [executor for executor in topology.executors if executor.component in upstream_first(topology)]
+        groups = group_by_streams(topology, upstream_first(topology), waiting, workers, most, epsilon)
         named = None if groups is None else [[executor.name for executor in group] for group in groups]
-        assert named == plainly(topology, workers, most, epsilon)
+        assert named == reference_groups(topology, workers, most, epsilon)
 
 
 @given(round_histories(), params)
-def test_complete_topologies_stay_in_any_course(rounds: Rounds, given_params: AnielloOfflineParams) -> None:
+def test_nothing_is_released_or_moved_in_any_round_sequence(rounds: Rounds, given_params: AnielloOfflineParams) -> None:
     for problem, plan in place_rounds(rounds, lambda problem: place(problem, given_params)):
         assert not plan.freed
         assert not plan.migrations
@@ -220,6 +220,6 @@ def test_complete_topologies_stay_in_any_course(rounds: Rounds, given_params: An
 
 
 @given(problems())
-def test_the_order_in_which_nodes_are_listed_changes_nothing(problem: Problem) -> None:
+def test_the_order_of_nodes_in_the_file_does_not_matter(problem: Problem) -> None:
     cluster = Cluster(problem.cluster.nodes[::-1], problem.cluster.network, problem.cluster.existing[::-1])
     assert place(Problem(cluster, problem.topologies)).placements == place(problem).placements

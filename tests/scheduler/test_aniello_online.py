@@ -37,15 +37,15 @@ def place(problem: Problem, params: AnielloOnlineParams | None = None) -> Plan:
     return Checked(AnielloOnline, params or AnielloOnlineParams()).place(problem)
 
 
-def phase_one(problem: Problem, workers: int, **knobs: float) -> list[list[str]]:
-    chosen = Knobs(knobs.get("alfa", 0.0), 1.0, knobs.get("gamma"), 0.0, bool(knobs.get("as_published")))
-    (stats,) = stats_of(problem, chosen.as_published)
-    return [[stats.executors[e].name for e in sorted(group)] for group in executors_to_workers(stats, workers, chosen)]
+def phase_one(problem: Problem, workers: int, **options: float) -> list[list[str]]:
+    knobs = Knobs(options.get("alfa", 0.0), 1.0, options.get("gamma"), 0.0, bool(options.get("as_published")))
+    (stats,) = stats_of(problem, knobs.as_published)
+    return [[stats.executors[e].name for e in sorted(group)] for group in executors_to_workers(stats, workers, knobs)]
 
 
 def test_busy_pairs_share_workers() -> None:
     problem = Problem(nodes_of(x=4), (chain(2, 2),), traffic_of(RATES))
-    # M = 2: the third pair finds both workers full and stays apart.
+    # M = 2: the third pair finds both workers full and is not joined.
     assert phase_one(problem, 2) == [["a[0]", "b[1]"], ["a[1]", "b[0]"]]
 
 
@@ -65,7 +65,7 @@ def test_the_load_of_a_worker_is_limited_by_gamma() -> None:
     assert phase_one(problem, 2, gamma=1.5) == [["a[0]", "b[1]"], ["a[1]", "b[0]"]]
 
 
-def test_load_gives_way_before_an_executor_is_left_out() -> None:
+def test_the_load_limit_is_exceeded_before_an_executor_is_left_out() -> None:
     loads = {"a[0]": 50.0, "b[0]": 1.0, "b[1]": 1.0}
     problem = Problem(nodes_of(x=4), (chain(1, 2),), traffic_of({"a[0] b[0]": 9, "a[0] b[1]": 1}, loads))
     # 52 points, two workers: 26 each, and a[0] has 50.
@@ -76,7 +76,7 @@ def test_load_gives_way_before_an_executor_is_left_out() -> None:
     assert plan.placements["t"].status == "placed"
 
 
-def test_empty_workers_get_the_executor_that_is_missed_least() -> None:
+def test_empty_workers_get_the_executor_with_the_least_traffic() -> None:
     problem = Problem(nodes_of(x=4), (chain(2, 2),), traffic_of({"a[0] b[0]": 5, "a[1] b[1]": 4}))
     assert phase_one(problem, 3, alfa=1.0) == [["a[0]", "b[0]"], ["b[1]"], ["a[1]"]]
 
@@ -87,7 +87,7 @@ def test_loads_and_rates_are_whole_numbers() -> None:
     assert (stats.load, stats.pairs) == ((3, 10), ((0, 1, 5),))
 
 
-def test_workers_spread_over_as_many_nodes_as_beta_wants() -> None:
+def test_beta_decides_the_number_of_nodes() -> None:
     problem = Problem(nodes_of(x=2, y=2), (chain(2, 2, workers=2),), traffic_of(RATES))
     plan = place(problem)
     assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]", "b[1]"], ("y", 0): ["a[1]", "b[0]"]}
@@ -105,8 +105,8 @@ def test_beta_halfway_uses_half_of_the_nodes() -> None:
     assert node_by_executor(place(problem, AnielloOnlineParams(beta=0.5))) == {"a[0]": "x", "b[0]": "x", "c[0]": "y"}
 
 
-def test_workers_that_huddle_on_too_few_nodes_are_spread_where_it_costs_least() -> None:
-    # Four workers on three nodes: u = 3, k = 2. a-b and c-d each fill a node; z is left, and c costs 8, a or b 9.
+def test_workers_on_too_few_nodes_are_spread_at_least_cost() -> None:
+    # Four workers on three nodes: u = 3, k = 2. a-b and c-d each fill a node; z is empty; moving c costs 8, a or b 9.
     rates = traffic_of({"a[0] b[0]": 9, "b[0] c[0]": 1, "c[0] d[0]": 8})
     plan = place(Problem(nodes_of(x=4, y=4, z=4), (chain(1, 1, 1, 1, workers=4),), rates))
     assert node_by_executor(plan) == {"a[0]": "x", "b[0]": "x", "c[0]": "z", "d[0]": "y"}
@@ -123,7 +123,7 @@ def test_a_node_takes_no_more_load_than_it_holds() -> None:
             place(Problem(cluster, (chain(1, 1, workers=2),), traffic_of({"a[0] b[0]": 1})), params)
         ).values()
     ) == {"y"}
-    # One worker at a time fits into x, and the published code forgets the load of what is there already.
+    # One worker at a time fits into x, and the published code ignores the load that is already there.
     cluster = Cluster((Node(id="x", cpu=25.0), Node(id="y", cpu=25.0)))
     params = AnielloOnlineParams(beta=0.0, delta=1.0, gamma=9.0, as_published=True)
     apart = Problem(cluster, (chain(2, 2, workers=2),), traffic_of({"a[0] b[1]": 90, "a[1] b[0]": 80}))
@@ -174,7 +174,7 @@ def test_topologies_that_were_not_observed_stay_and_wait_for_even() -> None:
     assert by_slot(plan.placements["u"]) == {("x", 1): ["q[0]"], ("y", 1): ["q[1]", "q[2]"]}
 
 
-def test_nothing_observed_is_a_round_of_even() -> None:
+def test_without_observations_it_is_even() -> None:
     plan = place(Problem(nodes_of(x=2), (chain(2, workers=2),), Traffic()))
     assert plan.details == {"applied": False, "reason": "no topology was observed that finds a slot"}
     assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]"], ("x", 1): ["a[1]"]}
@@ -190,7 +190,7 @@ def test_executors_without_traffic_join_workers_with_room() -> None:
     assert (published.status, len(published.assignments)) == ("partial", 2)
 
 
-def test_as_published_topologies_mix_by_task_number() -> None:
+def test_as_published_task_numbers_of_topologies_are_mixed_up() -> None:
     other = Topology("u", (Component("c", "spout", 2), Component("d", "bolt", inputs=(Input("c"),))), workers=2)
     both = Problem(nodes_of(x=9), (chain(1, 1, workers=2), other), traffic_of({"a[0] b[0]": 5, "c[0] d[0]": 7}))
     assert [stats.pairs for stats in stats_of(both, False)] == [((0, 1, 5),), ((0, 2, 7),)]
@@ -198,10 +198,10 @@ def test_as_published_topologies_mix_by_task_number() -> None:
     assert [(s.topology.id, s.pairs) for s in stats_of(both, True)] == [("u", ((0, 1, 5), (0, 2, 7)))]
 
 
-def test_parameters_bear_the_published_names_and_gamma_is_mandatory_as_published() -> None:
+def test_parameters_have_the_published_names_and_as_published_requires_gamma() -> None:
     given = given_params(["traffic.improvement=20", "reschedule.timeout=60", "alfa=0.5"])
-    made = make_scheduler("aniello-online", given)
-    assert (made.params["traffic_improvement"], made.params["reschedule_timeout"]) == (20.0, 60.0)
+    scheduler = make_scheduler("aniello-online", given)
+    assert (scheduler.params["traffic_improvement"], scheduler.params["reschedule_timeout"]) == (20.0, 60.0)
     with pytest.raises(InputError, match="gamma must be given together with as_published"):
         make_scheduler("aniello-online", given_params(["as_published=true"]))
     with pytest.raises(InputError, match="'aniello-online' needs observed traffic"):
@@ -209,7 +209,7 @@ def test_parameters_bear_the_published_names_and_gamma_is_mandatory_as_published
 
 
 @given(st.data())
-def test_the_least_loaded_bin_is_found_whatever_was_put_in_and_taken_out(data: st.DataObject) -> None:
+def test_the_least_loaded_bin_is_found_after_any_puts_and_takes(data: st.DataObject) -> None:
     load = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))
     group = data.draw(st.lists(st.integers(0, 1), min_size=len(load), max_size=len(load)))
     limits = data.draw(st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=6))
@@ -221,9 +221,9 @@ def test_the_least_loaded_bin_is_found_whatever_was_put_in_and_taken_out(data: s
             bins.take(item)
             continue
         wanted = group[item], count + 1, load[item]
-        able = [at for at in range(len(limits)) if bins.accepts(at, *wanted, any_load=any_load)]
+        accepting = [at for at in range(len(limits)) if bins.accepts(at, *wanted, any_load=any_load)]
         found = bins.least(*wanted, any_load=any_load)
-        assert found == min(able, key=lambda at: (bins.load[at], at), default=None)
+        assert found == min(accepting, key=lambda at: (bins.load[at], at), default=None)
         if found is not None:
             bins.put(item, found)
 
@@ -256,15 +256,22 @@ def test_on_roomy_nodes_all_limits_hold(problem: Problem, chosen: AnielloOnlineP
             continue
         size = len(topology.executors)
         workers = min(topology.workers, size)
-        mine = stats[topology.id]
-        busy = {slot for e, slot in placement.assignments.items() if mine.executors.index(e) in mine.busy}
-        wanted = nodes_wanted(len(busy), len(nodes), chosen.beta)
+        topology_stats = stats[topology.id]
+        busy = {
+            slot
+            for e, slot in placement.assignments.items()
+            if topology_stats.executors.index(e) in topology_stats.busy
+        }
+        nodes_used = nodes_wanted(len(busy), len(nodes), chosen.beta)
         most = most_executors(size, workers, chosen.alfa)
-        assert max(Counter(placement.assignments[mine.executors[e]] for e in mine.busy).values()) <= most
+        assert (
+            max(Counter(placement.assignments[topology_stats.executors[e]] for e in topology_stats.busy).values())
+            <= most
+        )
         per_node = Counter(slot.node for slot in busy)
-        assert max(per_node.values()) <= most_workers(len(busy), wanted, chosen.delta)
-        assert len(per_node) >= wanted
-        assert len(busy) == min(workers, len(mine.busy))
+        assert max(per_node.values()) <= most_workers(len(busy), nodes_used, chosen.delta)
+        assert len(per_node) >= nodes_used
+        assert len(busy) == min(workers, len(topology_stats.busy))
 
 
 @given(problems(cycles=True, observed=True), shares, st.sampled_from([1.0, 1.5, 4.0]))
@@ -286,16 +293,20 @@ def test_workers_keep_to_gamma_unless_an_executor_finds_no_room(problem: Problem
 
 
 @given(round_sequences(unobserved=False), params | published)
-def test_a_rejected_plan_changes_nothing_in_any_course(sequence: RoundSequence, chosen: AnielloOnlineParams) -> None:
+def test_a_rejected_plan_changes_nothing_in_any_round_sequence(
+    sequence: RoundSequence, chosen: AnielloOnlineParams
+) -> None:
     for problem, plan in place_sequence(sequence, lambda problem: place(problem, chosen)):
         live = {node.id for node in problem.cluster.available}
-        ran = {(w.topology, name): (w.node, w.slot) for w in problem.existing for name in w.executors if w.node in live}
+        running_in = {
+            (w.topology, name): (w.node, w.slot) for w in problem.existing for name in w.executors if w.node in live
+        }
         if not plan.details["applied"]:
             assert not plan.freed
-            for (name, executor), slot in ran.items():
+            for (name, executor), slot in running_in.items():
                 if name in plan.placements:
-                    homes = {e.name: tuple(s) for e, s in plan.placements[name].assignments.items()}
-                    assert homes[executor] == slot
+                    slots = {e.name: tuple(s) for e, s in plan.placements[name].assignments.items()}
+                    assert slots[executor] == slot
         elif plan.details["reason"] == "less traffic between nodes":
             assert plan.details["inter_node"]["plan"] <= plan.details["inter_node"]["now"]
         for topology in problem.topologies:
@@ -305,5 +316,5 @@ def test_a_rejected_plan_changes_nothing_in_any_course(sequence: RoundSequence, 
 
 
 @given(problems(cycles=True, observed=True), params)
-def test_the_order_in_which_things_are_listed_changes_nothing(problem: Problem, chosen: AnielloOnlineParams) -> None:
+def test_the_order_of_the_input_does_not_matter(problem: Problem, chosen: AnielloOnlineParams) -> None:
     assert place(reversed_order(problem), chosen).placements == place(problem, chosen).placements

@@ -1,4 +1,4 @@
-"""The best known placement of a round, and how far plans are from it."""
+"""Best known placement of a round, and the gap of each plan to it."""
 
 from typing import Any
 
@@ -40,13 +40,13 @@ def test_the_gap_of_a_small_round_is_that_to_the_smallest_w_of_all_placements(pr
         return
     assert known is not None
     assert (known.w, known.optimal) == (pytest.approx(smallest), True)
-    mine = w(problem, plan)
+    plan_w = w(problem, plan)
     if any(drawn.count(at) > (node.capacity or 0) for at, node in enumerate(nodes)):
         assert known.gap is None
     elif smallest == 0:
-        assert known.gap == (0 if mine == 0 else None)
+        assert known.gap == (0 if plan_w == 0 else None)
     else:
-        assert known.gap == pytest.approx(mine / smallest - 1)
+        assert known.gap == pytest.approx(plan_w / smallest - 1)
     assert (known.by == "drawn") == (known.gap == 0)
 
 
@@ -63,11 +63,11 @@ def test_in_a_large_round_it_is_the_best_of_all_plans_and_a_search(seed: int, ob
     assert alone.by == SEARCH
     assert alone.w < w(*plans["even"])
     for name, plan in plans.items():
-        mine = known[name]
-        assert mine is not None
-        assert mine.gap == pytest.approx(w(*plan) / mine.w - 1, abs=1e-8)
-        assert mine.w == pytest.approx(min(alone.w, w(*plans["local-search"])))
-        assert not mine.optimal
+        entry = known[name]
+        assert entry is not None
+        assert entry.gap == pytest.approx(w(*plan) / entry.w - 1, abs=1e-8)
+        assert entry.w == pytest.approx(min(alone.w, w(*plans["local-search"])))
+        assert not entry.optimal
 
 
 def test_plans_that_leave_out_executors_or_use_absent_nodes_have_no_gap() -> None:
@@ -84,7 +84,7 @@ def test_plans_that_leave_out_executors_or_use_absent_nodes_have_no_gap() -> Non
     }
 
 
-def test_several_equally_good_plans_are_all_without_a_gap_and_the_first_is_named() -> None:
+def test_equally_good_plans_have_no_gap_and_the_first_is_named() -> None:
     problem = Problem(cluster(*[3] * 4), (linear(10),))
     plans = {name: _plan(name, problem) for name in ("local-search", "optimal")}
     known = find_best_known(plans, problem)

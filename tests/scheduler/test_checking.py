@@ -1,4 +1,4 @@
-"""The checking wrapper names every way in which a plan is wrong, and passes what is right."""
+"""Validation of plans: every fault is named, and valid plans pass."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,7 +36,7 @@ CLUSTER = Cluster(
 PROBLEM = Problem(CLUSTER, (T, U))
 A0, A1, B0 = T.executors
 
-RIGHT = Plan(
+VALID = Plan(
     {
         "t": Placement({A0: Slot("n1", 0), A1: Slot("n1", 0), B0: Slot("n2", 0)}),
         "u": Placement({Executor("a", 0): Slot("n1", 1)}),
@@ -44,48 +44,48 @@ RIGHT = Plan(
 )
 
 
-def t(assignments: Any, status: Any = "placed", message: Any = "") -> Plan:
-    """The right plan with another placement of t."""
-    return replace(RIGHT, placements={**RIGHT.placements, "t": Placement(assignments, status, message)})
+def plan_for_t(assignments: Any, status: Any = "placed", message: Any = "") -> Plan:
+    """Return the valid plan with another placement of t."""
+    return replace(VALID, placements={**VALID.placements, "t": Placement(assignments, status, message)})
 
 
-def t_with(executor: Any, slot: Any) -> Plan:
-    return t({**RIGHT.placements["t"].assignments, executor: slot})
+def plan_for_t_with(executor: Any, slot: Any) -> Plan:
+    return plan_for_t({**VALID.placements["t"].assignments, executor: slot})
 
 
-def with_u(placement: Any) -> Plan:
-    return replace(RIGHT, placements={**RIGHT.placements, "u": placement})
+def plan_with_u(placement: Any) -> Plan:
+    return replace(VALID, placements={**VALID.placements, "u": placement})
 
 
-def test_a_right_plan_has_no_fault() -> None:
-    assert plan_faults(PROBLEM, RIGHT) == []
+def test_a_valid_plan_has_no_fault() -> None:
+    assert plan_faults(PROBLEM, VALID) == []
     schedule = CommunicationSchedule(("n1", "n2"), ((1, None), (None, 0)), 2)
-    rich = replace(RIGHT, schedule=schedule, frequencies={"n1": 2000, "n2": 5}, power=[NodePower("n1", 1.0, 1)])
+    rich = replace(VALID, schedule=schedule, frequencies={"n1": 2000, "n2": 5}, power=[NodePower("n1", 1.0, 1)])
     assert plan_faults(PROBLEM, replace(rich, details={"a": [1, None, {"b": 1.5}]})) == []
-    partial = t({A0: Slot("n1", 0), B0: Slot("n2", 0)}, "partial", "no room for a[1]")
+    partial = plan_for_t({A0: Slot("n1", 0), B0: Slot("n2", 0)}, "partial", "no room for a[1]")
     assert plan_faults(PROBLEM, partial) == []
-    assert plan_faults(PROBLEM, with_u(Placement({}, "failed", "no room"))) == []
+    assert plan_faults(PROBLEM, plan_with_u(Placement({}, "failed", "no room"))) == []
 
 
-WRONG: dict[str, tuple[object, list[str]]] = {
+INVALID: dict[str, tuple[object, list[str]]] = {
     "no plan": (None, ["returned None, a Plan was expected"]),
     "a dict": ({}, ["returned a dict, a Plan was expected"]),
     "placements no mapping": (Plan([]), ["placements is a list, a mapping was expected"]),
     "unknown topology": (
-        replace(RIGHT, placements={**RIGHT.placements, "tt": RIGHT.placements["t"]}),
+        replace(VALID, placements={**VALID.placements, "tt": VALID.placements["t"]}),
         ["unknown topology 'tt'; did you mean 't'?"],
     ),
     "topology forgotten": (
-        replace(RIGHT, placements={"t": RIGHT.placements["t"]}),
+        replace(VALID, placements={"t": VALID.placements["t"]}),
         ["topology 'u' has no placement"],
     ),
-    "placement of another type": (with_u({}), ["topology 'u': it is a dict, a Placement was expected"]),
+    "placement of another type": (plan_with_u({}), ["topology 'u': it is a dict, a Placement was expected"]),
     "executor missing": (
-        t({A0: Slot("n1", 0), B0: Slot("n2", 0)}),
+        plan_for_t({A0: Slot("n1", 0), B0: Slot("n2", 0)}),
         ["topology 't': it is called placed, but 1 executors are missing: a[1]"],
     ),
     "executor twice in a list": (
-        t([*RIGHT.placements["t"].assignments.items(), (A0, Slot("n1", 1))]),
+        plan_for_t([*VALID.placements["t"].assignments.items(), (A0, Slot("n1", 1))]),
         [
             "topology 't': assignments is a list, a mapping from executors to slots was expected",
             "topology 't': a[0] is placed 2 times",
@@ -93,108 +93,114 @@ WRONG: dict[str, tuple[object, list[str]]] = {
         ],
     ),
     "executor moved away from a worker that runs": (
-        t_with(B0, Slot("n1", 0)),
+        plan_for_t_with(B0, Slot("n1", 0)),
         ["topology 't': b[0] is placed in slot 0 of 'n1', but its worker in slot 0 of 'n2' runs and was not released"],
     ),
     "running executor forgotten": (
-        t({A0: Slot("n1", 0), A1: Slot("n1", 0)}, "partial", "why"),
+        plan_for_t({A0: Slot("n1", 0), A1: Slot("n1", 0)}, "partial", "why"),
         ["topology 't': b[0] is missing, but its worker in slot 0 of 'n2' runs and was not released"],
     ),
     "unknown component": (
-        t_with(Executor("c", 0), Slot("n1", 0)),
+        plan_for_t_with(Executor("c", 0), Slot("n1", 0)),
         ["topology 't': unknown executor c[0]: no component 'c'; valid: a, b"],
     ),
     "executor beyond the parallelism": (
-        t_with(Executor("a", 2), Slot("n1", 0)),
+        plan_for_t_with(Executor("a", 2), Slot("n1", 0)),
         ["topology 't': unknown executor a[2]: 'a' has 2 executors"],
     ),
     "executor below 0": (
-        t_with(Executor("a", -1), Slot("n1", 0)),
+        plan_for_t_with(Executor("a", -1), Slot("n1", 0)),
         ["topology 't': unknown executor a[-1]: 'a' has 2 executors"],
     ),
-    "executor by name": (t_with("a[0]", Slot("n1", 0)), ["topology 't': 'a[0]' is a str, an Executor was expected"]),
-    "unknown node": (t_with(A0, Slot("n3", 0)), ["topology 't': a[0]: unknown node 'n3'; valid: down, n1, n2"]),
+    "executor by name": (
+        plan_for_t_with("a[0]", Slot("n1", 0)),
+        ["topology 't': 'a[0]' is a str, an Executor was expected"],
+    ),
+    "unknown node": (
+        plan_for_t_with(A0, Slot("n3", 0)),
+        ["topology 't': a[0]: unknown node 'n3'; valid: down, n1, n2"],
+    ),
     "slot beyond the node": (
-        t_with(A0, Slot("n1", 2)),
+        plan_for_t_with(A0, Slot("n1", 2)),
         ["topology 't': a[0]: slot 2 is beyond the 2 slots of 'n1'"],
     ),
-    "slot below 0": (t_with(A0, Slot("n1", -1)), ["topology 't': a[0]: -1 is no slot of 'n1'"]),
-    "slot index no number": (t_with(A0, Slot("n1", "0")), ["topology 't': a[0]: '0' is no slot of 'n1'"]),
-    "slot a truth value": (t_with(A0, Slot("n1", False)), ["topology 't': a[0]: False is no slot of 'n1'"]),
-    "slot a pair": (t_with(A0, ("n1", 0)), ["topology 't': a[0]: ('n1', 0) is a tuple, a Slot was expected"]),
-    "slot None": (t_with(A0, None), ["topology 't': a[0]: None is None, a Slot was expected"]),
-    "node not available": (t_with(A0, Slot("down", 1)), ["topology 't': a[0]: node 'down' is not available"]),
+    "slot below 0": (plan_for_t_with(A0, Slot("n1", -1)), ["topology 't': a[0]: -1 is no slot of 'n1'"]),
+    "slot index no number": (plan_for_t_with(A0, Slot("n1", "0")), ["topology 't': a[0]: '0' is no slot of 'n1'"]),
+    "slot a truth value": (plan_for_t_with(A0, Slot("n1", False)), ["topology 't': a[0]: False is no slot of 'n1'"]),
+    "slot a pair": (plan_for_t_with(A0, ("n1", 0)), ["topology 't': a[0]: ('n1', 0) is a tuple, a Slot was expected"]),
+    "slot None": (plan_for_t_with(A0, None), ["topology 't': a[0]: None is None, a Slot was expected"]),
+    "node not available": (plan_for_t_with(A0, Slot("down", 1)), ["topology 't': a[0]: node 'down' is not available"]),
     "slot shared by two topologies": (
-        t_with(A0, Slot("n1", 1)),
+        plan_for_t_with(A0, Slot("n1", 1)),
         ["slot 1 of 'n1' is shared by the topologies 't', 'u'"],
     ),
     "slot of a running worker": (
-        t_with(A0, Slot("n2", 1)),
+        plan_for_t_with(A0, Slot("n2", 1)),
         ["slot 1 of 'n2' is shared by the topologies 't', 'other'"],
     ),
     "unknown status": (
-        t(RIGHT.placements["t"].assignments, "plased"),
+        plan_for_t(VALID.placements["t"].assignments, "plased"),
         ["topology 't': unknown status 'plased'; did you mean 'placed'?"],
     ),
     "message no text": (
-        t(RIGHT.placements["t"].assignments, "placed", None),
+        plan_for_t(VALID.placements["t"].assignments, "placed", None),
         ["topology 't': message is None, text was expected"],
     ),
     "failed without a reason": (
-        with_u(Placement({}, "failed")),
+        plan_with_u(Placement({}, "failed")),
         ["topology 'u': it is failed and no message says why"],
     ),
     "partial although complete": (
-        t(RIGHT.placements["t"].assignments, "partial", "why"),
+        plan_for_t(VALID.placements["t"].assignments, "partial", "why"),
         ["topology 't': it is called partial, but no executor is missing"],
     ),
     "partial although empty": (
-        with_u(Placement({}, "partial", "why")),
+        plan_with_u(Placement({}, "partial", "why")),
         ["topology 'u': it is called partial, but all executors are missing"],
     ),
     "freed no worker": (
-        replace(RIGHT, freed=[("t", "n2", 0)]),
+        replace(VALID, freed=[("t", "n2", 0)]),
         ["freed: ('t', 'n2', 0) is a tuple, an ExistingWorker was expected"],
     ),
     "freed what never ran": (
-        replace(RIGHT, freed=[ExistingWorker("u", "n1", 0)]),
+        replace(VALID, freed=[ExistingWorker("u", "n1", 0)]),
         ["freed: no worker of 'u' ran in slot 0 of 'n1'"],
     ),
     "freed twice": (
-        replace(RIGHT, freed=[CLUSTER.existing[0]] * 2),
+        replace(VALID, freed=[CLUSTER.existing[0]] * 2),
         ["freed: the worker of 'other' in slot 1 of 'n2' is listed 2 times"],
     ),
-    "freed no list": (replace(RIGHT, freed=None), ["freed is None, a sequence of workers was expected"]),
+    "freed no list": (replace(VALID, freed=None), ["freed is None, a sequence of workers was expected"]),
     "moved from nowhere": (
-        replace(RIGHT, migrations=[Move("t", A0, Slot("n2", 1), Slot("n1", 0))]),
+        replace(VALID, migrations=[Move("t", A0, Slot("n2", 1), Slot("n1", 0))]),
         ["migrations: a[0] of 't' did not run in slot 1 of 'n2'"],
     ),
     "moved to elsewhere": (
-        replace(RIGHT, migrations=[Move("t", A1, Slot("down", 0), Slot("n1", 1))]),
+        replace(VALID, migrations=[Move("t", A1, Slot("down", 0), Slot("n1", 1))]),
         ["migrations: a[1] of 't' is not placed in slot 1 of 'n1', where it moves to"],
     ),
     "a move of another type": (
-        replace(RIGHT, migrations=["a[0]"]),
+        replace(VALID, migrations=["a[0]"]),
         ["migrations: 'a[0]' is a str, a Move was expected"],
     ),
     "frequency of an unknown node": (
-        replace(RIGHT, frequencies={"n9": 1000}),
+        replace(VALID, frequencies={"n9": 1000}),
         ["frequencies: unknown node 'n9'; valid: down, n1, n2"],
     ),
     "frequency that is none": (
-        replace(RIGHT, frequencies={"n2": 1.5e9}),
+        replace(VALID, frequencies={"n2": 1.5e9}),
         ["frequencies: 1500000000.0 is no clock in Hz for 'n2'"],
     ),
     "frequency that the node lacks": (
-        replace(RIGHT, frequencies={"n1": 1500}),
+        replace(VALID, frequencies={"n1": 1500}),
         ["frequencies: 'n1' does not offer 1500 Hz, the nearest is 1000"],
     ),
     "schedule of another type": (
-        replace(RIGHT, schedule=[[0]]),
+        replace(VALID, schedule=[[0]]),
         ["schedule is a list, a CommunicationSchedule was expected"],
     ),
     "schedule with faults": (
-        replace(RIGHT, schedule=CommunicationSchedule(("n1", "n1", "zz"), ((0, None), (3, None, None)), 1)),
+        replace(VALID, schedule=CommunicationSchedule(("n1", "n1", "zz"), ((0, None), (3, None, None)), 1)),
         [
             "schedule: unknown node 'zz'; valid: down, n1, n2",
             "schedule: a node is listed twice",
@@ -203,7 +209,7 @@ WRONG: dict[str, tuple[object, list[str]]] = {
         ],
     ),
     "power of an unknown node": (
-        replace(RIGHT, power=[NodePower("n9", 1.0, 1), NodePower("n1", 1.0, 1), NodePower("n1", 1.0, 1), 3]),
+        replace(VALID, power=[NodePower("n9", 1.0, 1), NodePower("n1", 1.0, 1), NodePower("n1", 1.0, 1), 3]),
         [
             "power: unknown node 'n9'; valid: down, n1, n2",
             "power: 3 is an int, a NodePower was expected",
@@ -211,7 +217,7 @@ WRONG: dict[str, tuple[object, list[str]]] = {
         ],
     ),
     "details that are no JSON": (
-        replace(RIGHT, details={"a": [{1, 2}], 3: None, "nan": float("nan"), "b": {"c": A0}}),
+        replace(VALID, details={"a": [{1, 2}], 3: None, "nan": float("nan"), "b": {"c": A0}}),
         [
             "details.a[0]: a set cannot be written as JSON",
             "details: the key 3 is an int, text was expected",
@@ -221,16 +227,16 @@ WRONG: dict[str, tuple[object, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_plan_is_named(case: str) -> None:
-    plan, faults = WRONG[case]
+@pytest.mark.parametrize("case", INVALID)
+def test_every_fault_of_a_plan_is_named(case: str) -> None:
+    plan, faults = INVALID[case]
     found = [fault.removeprefix("it ") for fault in plan_faults(PROBLEM, plan)]
     assert sorted(found) == sorted(faults)
 
 
 def test_all_faults_of_a_plan_are_named_together() -> None:
     plan = replace(
-        t({A0: Slot("n3", 0), Executor("c", 0): Slot("n1", 7)}),
+        plan_for_t({A0: Slot("n3", 0), Executor("c", 0): Slot("n1", 7)}),
         frequencies={"n9": 1},
         freed=[ExistingWorker("u", "n1", 0)],
         details={"x": object()},
@@ -242,15 +248,15 @@ def test_all_faults_of_a_plan_are_named_together() -> None:
 
 def test_a_released_worker_makes_room_and_may_move() -> None:
     plan = replace(
-        t({A0: Slot("n2", 1), A1: Slot("n2", 1), B0: Slot("n2", 1)}),
+        plan_for_t({A0: Slot("n2", 1), A1: Slot("n2", 1), B0: Slot("n2", 1)}),
         freed=CLUSTER.existing[:2],
         migrations=[Move("t", B0, Slot("n2", 0), Slot("n2", 1))],
     )
     assert plan_faults(PROBLEM, plan) == []
 
 
-def checked(answer: Callable[[Problem], Any]) -> Checked:
-    """A scheduler that gives this answer, under the wrapper."""
+def checked_scheduler(answer: Callable[[Problem], Any]) -> Checked:
+    """Return a scheduler with this answer, under the checking wrapper."""
 
     class Answering:
         name = "answering"
@@ -269,55 +275,55 @@ def checked(answer: Callable[[Problem], Any]) -> Checked:
 
 def test_the_wrapper_refuses_with_all_faults_in_the_message() -> None:
     with pytest.raises(InvalidPlanError, match="'answering' gave a wrong answer") as caught:
-        checked(lambda _: t({}, "plased")).place(PROBLEM)
+        checked_scheduler(lambda _: plan_for_t({}, "plased")).place(PROBLEM)
     assert len(caught.value.faults) == 2
     assert all(fault in str(caught.value) for fault in caught.value.faults)
     assert caught.value.exit_status == 1
 
 
-def test_the_wrapper_passes_a_right_plan_on() -> None:
-    assert checked(lambda _: RIGHT).place(PROBLEM) is RIGHT
+def test_the_wrapper_returns_a_valid_plan() -> None:
+    assert checked_scheduler(lambda _: VALID).place(PROBLEM) is VALID
 
 
 def test_very_many_faults_are_counted_not_all_printed() -> None:
     many = chain(100)
     plan = Plan({"t": Placement({executor: Slot("zz", 0) for executor in many.executors})})
     with pytest.raises(InvalidPlanError, match="and 80 more") as caught:
-        checked(lambda _: plan).place(Problem(nodes_of(n=1), (many,)))
+        checked_scheduler(lambda _: plan).place(Problem(nodes_of(n=1), (many,)))
     assert len(caught.value.faults) == 100
 
 
-def test_a_scheduler_that_breaks_down_is_named_and_its_error_kept() -> None:
+def test_an_exception_of_a_scheduler_is_reported_with_its_cause() -> None:
     with pytest.raises(
         RunError, match=r"raised ZeroDivisionError: division by zero \(.*test_checking.py:\d+\)$"
     ) as caught:
-        checked(lambda _: 1 / 0).place(PROBLEM)
+        checked_scheduler(lambda _: 1 / 0).place(PROBLEM)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_what_a_scheduler_says_of_its_input_is_passed_on() -> None:
-    def complain(_: Problem) -> Plan:
+def test_input_errors_of_a_scheduler_are_passed_on() -> None:
+    def refuse(_: Problem) -> Plan:
         raise InputError("no traffic for me")
 
     with pytest.raises(InputError, match="no traffic for me"):
-        checked(complain).place(PROBLEM)
+        checked_scheduler(refuse).place(PROBLEM)
 
 
-def test_an_answer_too_odd_to_be_read_is_a_break_down() -> None:
-    odd = replace(RIGHT, schedule=CommunicationSchedule(("n1",), None, 1))
+def test_a_plan_that_cannot_be_validated_is_an_error_of_the_scheduler() -> None:
+    plan = replace(VALID, schedule=CommunicationSchedule(("n1",), None, 1))
     with pytest.raises(RunError, match="raised TypeError"):
-        checked(lambda _: odd).place(PROBLEM)
+        checked_scheduler(lambda _: plan).place(PROBLEM)
 
 
 def test_cycles_only_reach_schedulers_that_define_them() -> None:
     ring = Topology(id="r", components=(Component(id="a", kind="bolt", inputs=(Input("a"),)),))
     with pytest.raises(InputError, match="'r' has a cycle: a -> a"):
-        checked(lambda _: RIGHT).place(Problem(CLUSTER, (ring,)))
+        checked_scheduler(lambda _: VALID).place(Problem(CLUSTER, (ring,)))
     assert Checked(Even, EvenParams()).place(Problem(nodes_of(n=1), (ring,))).placements["r"].status == "placed"
 
 
 @given(problems(cycles=True), st.data())
-def test_spoiling_one_executor_of_a_right_plan_is_always_noticed(problem: Problem, data: st.DataObject) -> None:
+def test_one_wrong_executor_is_always_found(problem: Problem, data: st.DataObject) -> None:
     plan = Even(EvenParams()).place(problem)
     assert plan_faults(problem, plan) == []
     placed = [(name, executor) for name, p in plan.placements.items() for executor in p.assignments]
@@ -325,18 +331,18 @@ def test_spoiling_one_executor_of_a_right_plan_is_always_noticed(problem: Proble
         return
     name, executor = data.draw(st.sampled_from(placed))
     assignments = dict(plan.placements[name].assignments)
-    how = data.draw(st.sampled_from(["drop", "node", "slot", "component", "index"]))
+    change = data.draw(st.sampled_from(["drop", "node", "slot", "component", "index"]))
     slot = assignments.pop(executor)
-    if how == "node":
+    if change == "node":
         assignments[executor] = Slot("nowhere", slot.index)
-    elif how == "slot":
+    elif change == "slot":
         assignments[executor] = Slot(slot.node, problem.cluster.by_id[slot.node].slots)
-    elif how == "component":
+    elif change == "component":
         assignments[Executor("nobody", 0)] = slot
-    elif how == "index":
+    elif change == "index":
         assignments[Executor(executor.component, 99)] = slot
-    spoilt = replace(plan, placements={**plan.placements, name: Placement(assignments, "placed")})
-    assert plan_faults(problem, spoilt) != []
+    invalid = replace(plan, placements={**plan.placements, name: Placement(assignments, "placed")})
+    assert plan_faults(problem, invalid) != []
 
 
 RATES = Traffic((Edge("a[0]", "b[0]", 5.0),))
@@ -358,7 +364,7 @@ COUNTED = Cluster((Node(id="n1", capacity=6.0),))
         ("r-storm", BARE, None, ()),
     ],
 )
-def test_what_a_scheduler_would_use_and_did_not_get_is_named(
+def test_missing_inputs_of_a_scheduler_are_named(
     scheduler: str, cluster: Cluster, traffic: Traffic | None, not_given: tuple[str, ...]
 ) -> None:
     assert make_scheduler(scheduler).not_given(Problem(cluster, (T,), traffic)) == not_given

@@ -1,4 +1,4 @@
-"""The page that compares all schedulers on the same cases: everybody is on it, and its numbers are what comes out."""
+"""The page that compares all schedulers on the same cases: it has every scheduler, and its figures are up to date."""
 
 import re
 import runpy
@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "compare_cases.py"
 PAGE = (ROOT / "docs" / "schedulers" / "comparison.md").read_text()
 PICTURES = ROOT / "docs" / "schedulers" / "comparison"
-AGAIN = f"run: .venv/bin/python {SCRIPT.relative_to(ROOT)}"
-TIMES = {"micro": 2, "applications": 1}
-"""How many columns at the end of a table are times."""
+HOW_TO_UPDATE = f"run: .venv/bin/python {SCRIPT.relative_to(ROOT)}"
+TIME_COLUMNS = {"micro": 2, "applications": 1}
+"""Number of time columns at the end of each table."""
 
 
 @pytest.fixture(scope="module")
@@ -35,30 +35,30 @@ MICRO, APPLICATIONS = _rows("The 72 micro-benchmarks"), _rows("The applications"
 
 @pytest.mark.parametrize("name", scheduler_names())
 def test_every_scheduler_has_its_rows(name: str) -> None:
-    assert f"`{name}`" in MICRO, AGAIN
-    assert f"`{name}`" in APPLICATIONS, AGAIN
+    assert f"`{name}`" in MICRO, HOW_TO_UPDATE
+    assert f"`{name}`" in APPLICATIONS, HOW_TO_UPDATE
 
 
 @pytest.mark.parametrize("name", ["even", "top-storm", "d-storm", "aniello-online"])
-def test_rows_are_what_comes_out(name: str, script: dict[str, Any], best: dict[Any, int]) -> None:
-    assert script["micro_row"](name, best, timed=False) == MICRO[f"`{name}`"][: -TIMES["micro"]], AGAIN
+def test_rows_are_up_to_date(name: str, script: dict[str, Any], best: dict[Any, int]) -> None:
+    assert script["micro_row"](name, best, timed=False) == MICRO[f"`{name}`"][: -TIME_COLUMNS["micro"]], HOW_TO_UPDATE
     row = script["application_row"](name, timed=False)
-    assert row == APPLICATIONS[f"`{name}`"][: -TIMES["applications"]], AGAIN
+    assert row == APPLICATIONS[f"`{name}`"][: -TIME_COLUMNS["applications"]], HOW_TO_UPDATE
 
 
 @pytest.fixture(scope="module")
 def best(script: dict[str, Any]) -> dict[Any, int]:
-    """The proven minimum of every case."""
+    """Return the proven minimum of every case."""
     found: dict[Any, int] = script["optima"]()
     return found
 
 
-def test_the_table_of_optima_is_what_is_proven(script: dict[str, Any], best: dict[Any, int]) -> None:
+def test_the_table_of_optima_has_the_proven_minima(script: dict[str, Any], best: dict[Any, int]) -> None:
     assert len(best) == 72
-    assert script["optimum_table"](best) in PAGE, AGAIN
+    assert script["optimum_table"](best) in PAGE, HOW_TO_UPDATE
 
 
-def test_the_pictures_are_drawn_from_the_case_that_is_named(script: dict[str, Any], tmp_path: Path) -> None:
+def test_the_pictures_are_up_to_date(script: dict[str, Any], tmp_path: Path) -> None:
     for path in script["draw_pictures"](tmp_path):
-        assert path.read_bytes() == (PICTURES / path.name).read_bytes(), AGAIN
+        assert path.read_bytes() == (PICTURES / path.name).read_bytes(), HOW_TO_UPDATE
         assert f"(comparison/{path.name})" in PAGE

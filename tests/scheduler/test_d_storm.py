@@ -1,4 +1,4 @@
-"""`d-storm`: worked examples of its rules, then properties over rounds and courses of rounds."""
+"""`d-storm`: worked examples of its rules, then properties over rounds and sequences of rounds."""
 
 from collections import Counter
 from fractions import Fraction
@@ -53,7 +53,7 @@ def test_the_best_node_is_filled_by_size_and_traffic() -> None:
 
 
 def test_the_weights_change_the_order() -> None:
-    # Without size nobody has priority at first: start tasks decide, then traffic.
+    # Without size all priorities are equal at first: start tasks decide, then traffic.
     plan = place(Problem(PAIR, (GRAPH,), RATES), DStormParams(a1=0.0))
     assert plan.details["topologies"]["t"]["order"] == [0, 1, 3, 2]
     # With size alone c[0] is last, and only fits because b[1] does not.
@@ -63,8 +63,8 @@ def test_the_weights_change_the_order() -> None:
     assert plan.details["topologies"]["t"]["order"] == [0, 2, 3, 1]
 
 
-def test_traffic_to_nodes_before_counts_against_an_executor() -> None:
-    # x and y hold two executors each. b[0] talks to x, so b[1] is preferred on y although its start task is later.
+def test_traffic_to_filled_nodes_lowers_the_priority_of_an_executor() -> None:
+    # x and y hold two executors each. b[0] sends to x, so b[1] is preferred on y although its start task is later.
     cluster = Cluster(tuple(Node(id=name, cpu=20.0) for name in "xyz"))
     rates = traffic_of({"a[0] a[1]": 9, "a[0] b[0]": 5})
     assert place(Problem(cluster, (chain(2, 3),), rates)).details["topologies"]["t"]["order"] == [0, 1, 3, 4, 2]
@@ -72,7 +72,7 @@ def test_traffic_to_nodes_before_counts_against_an_executor() -> None:
     assert without.details["topologies"]["t"]["order"] == [0, 1, 2, 3, 4]
 
 
-def test_memory_is_as_hard_as_cpu() -> None:
+def test_memory_is_a_hard_limit_like_cpu() -> None:
     cluster = Cluster((Node(id="x", memory_mb=300.0), Node(id="y", memory_mb=256.0)))
     assert Counter(node_by_executor(place(Problem(cluster, (chain(4),)))).values()) == {"x": 2, "y": 2}
 
@@ -113,8 +113,8 @@ def test_without_traffic_every_communicating_pair_counts_one_and_pairs_are_not_l
     assert sources == {"x": 1000, "y": 1000}
 
 
-def slowly(problem: Problem, params: DStormParams) -> dict[str, str]:
-    """The rules for one topology on an empty cluster, every priority worked out anew."""
+def reference_placement(problem: Problem, params: DStormParams) -> dict[str, str]:
+    """Return executor -> node by the rules for one topology on an empty cluster; computes every priority anew."""
     topology, loads = problem.topologies[0], Loads(problem)
     rates: Counter[frozenset[Executor]] = Counter()
     if problem.traffic is None:
@@ -127,45 +127,45 @@ def slowly(problem: Problem, params: DStormParams) -> dict[str, str]:
     nodes = [node for node in problem.cluster.available if node.slots]
     cpu = Fraction(sum(loads.capacity[n.id] for n in nodes)) or 1
     a1, a2, a3 = (Fraction(str(a)) for a in (params.a1, params.a2, params.a3))
-    home: dict[Executor, str] = {}
+    node_of: dict[Executor, str] = {}
     for node in sorted(nodes, key=lambda n: (-(Fraction(loads.capacity[n.id]) / cpu + Fraction(1, len(nodes))), n.id)):
         while True:
-            used = [e for e, n in home.items() if n == node.id]
+            used = [e for e, n in node_of.items() if n == node.id]
             best: tuple[Fraction, Executor] | None = None
             for e in sorted(topology.executors):
-                mine = Fraction(loads.of(topology, e))
+                load = Fraction(loads.of(topology, e))
                 room = loads.capacity[node.id] - sum(loads.of(topology, other) for other in used)
-                if e in home or mine > room or 128 * (len(used) + 1) > node.memory_mb:
+                if e in node_of or load > room or 128 * (len(used) + 1) > node.memory_mb:
                     continue
-                size = (mine / Fraction(loads.capacity[node.id]) + Fraction(128) / Fraction(node.memory_mb)) / 2
-                pull = sum(rates[frozenset((e, o))] for o, n in home.items() if n == node.id)
-                push = sum(rates[frozenset((e, o))] for o, n in home.items() if n != node.id)
+                size = (load / Fraction(loads.capacity[node.id]) + Fraction(128) / Fraction(node.memory_mb)) / 2
+                pull = sum(rates[frozenset((e, o))] for o, n in node_of.items() if n == node.id)
+                push = sum(rates[frozenset((e, o))] for o, n in node_of.items() if n != node.id)
                 rho = a1 * size + (a2 * Fraction(pull, total) - a3 * Fraction(push, total) if total else 0)
                 if best is None or rho > best[0]:
                     best = rho, e
             if best is None:
                 break
-            home[best[1]] = node.id
-    return {e.name: n for e, n in home.items()}
+            node_of[best[1]] = node.id
+    return {e.name: n for e, n in node_of.items()}
 
 
 @given(problems(cycles=True, observed=True), weights, st.booleans())
-def test_it_is_what_the_rules_say_worked_out_slowly(problem: Problem, params: DStormParams, watched: bool) -> None:
+def test_agrees_with_the_reference_implementation(problem: Problem, params: DStormParams, is_observed: bool) -> None:
     cluster = Cluster(problem.cluster.nodes)
-    alone = Problem(cluster, problem.topologies[:1], problem.traffic if watched else None)
-    if watched and problem.traffic is not None:
+    alone = Problem(cluster, problem.topologies[:1], problem.traffic if is_observed else None)
+    if is_observed and problem.traffic is not None:
         names = alone.topologies[0].executor_named
         edges = tuple(edge for edge in problem.traffic.edges if edge.source in names)
         alone = Problem(cluster, alone.topologies, type(problem.traffic)(edges, problem.traffic.load))
     plan = place(alone, params)
     if plan.placements[alone.topologies[0].id].status == "placed":
-        assert node_by_executor(plan) == slowly(alone, params)
+        assert node_by_executor(plan) == reference_placement(alone, params)
 
 
 @given(round_sequences(), weights)
-def test_limits_hold_in_any_course(sequence: RoundSequence, params: DStormParams) -> None:
+def test_limits_hold_in_any_round_sequence(sequence: RoundSequence, params: DStormParams) -> None:
     for problem, plan in place_sequence(sequence, lambda problem: place(problem, params)):
-        loads, carried = Loads(problem), Counter[str]()
+        loads, node_load = Loads(problem), Counter[str]()
         for topology in problem.topologies:
             placement = plan.placements[topology.id]
             if placement.message:
@@ -174,12 +174,12 @@ def test_limits_hold_in_any_course(sequence: RoundSequence, params: DStormParams
             assert placement.status == "placed"
             assert set(workers_per_node(placement).values()) <= {1}
             for executor, slot in placement.assignments.items():
-                carried[slot.node] += int(loads.of(topology, executor))
-        assert all(load <= loads.capacity[node] for node, load in carried.items())
+                node_load[slot.node] += int(loads.of(topology, executor))
+        assert all(load <= loads.capacity[node] for node, load in node_load.items())
 
 
 @given(problems(cycles=True, observed=True))
-def test_once_carried_out_a_plan_for_one_topology_stays(problem: Problem) -> None:
+def test_a_plan_for_one_topology_stays_in_the_next_round(problem: Problem) -> None:
     alone = Problem(problem.cluster, problem.topologies[:1], problem.traffic)
     plan = place(alone)
     following = place(repeated_round(alone, plan))
@@ -188,5 +188,5 @@ def test_once_carried_out_a_plan_for_one_topology_stays(problem: Problem) -> Non
 
 
 @given(problems(cycles=True, observed=True))
-def test_the_order_in_which_things_are_listed_changes_nothing(problem: Problem) -> None:
+def test_the_order_of_the_input_does_not_matter(problem: Problem) -> None:
     assert place(reversed_order(problem)).placements == place(problem).placements

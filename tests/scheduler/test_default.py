@@ -56,7 +56,7 @@ def test_too_few_workers_are_split_again_when_slots_appear_and_right_sizes_stay(
     }
 
 
-def test_a_size_is_kept_only_as_often_as_it_is_wanted() -> None:
+def test_a_worker_size_is_kept_only_as_often_as_it_is_needed() -> None:
     # 5 over 3 workers: 2, 2, 1. Three workers of 1 run: one stays.
     workers = {("a", 0): ["a[0]"], ("a", 1): ["a[1]"], ("a", 2): ["a[2]"]}
     plan = place(running(chain(5, workers=3), workers, a=3))
@@ -74,7 +74,7 @@ def test_a_released_slot_goes_to_an_earlier_topology_that_waits() -> None:
     assert by_slot(plan) == {}
 
 
-def test_the_survivor_of_two_workers_takes_everything_when_no_other_slot_is_free() -> None:
+def test_the_remaining_worker_takes_all_executors_when_no_other_slot_is_free() -> None:
     plan = place(running(chain(4, workers=2), {("a", 0): ["a[0]", "a[2]"]}, a=1))
     assert by_slot(plan) == {("a", 0): ["a[0]", "a[1]", "a[2]", "a[3]"]}
     assert freed(plan) == [("a", 0)]
@@ -82,7 +82,7 @@ def test_the_survivor_of_two_workers_takes_everything_when_no_other_slot_is_free
     assert plan.placements["t"].status == "placed"
 
 
-def test_workers_on_a_dead_node_are_replaced_and_not_called_released() -> None:
+def test_workers_on_a_dead_node_are_replaced_and_not_released() -> None:
     problem = running(chain(4, workers=2), {("a", 0): ["a[0]", "a[2]"], ("b", 0): ["a[1]", "a[3]"]}, a=2)
     nodes = (*problem.cluster.nodes, *nodes_of(b=2).nodes)
     cluster = Cluster((nodes[0], type(nodes[1])(id="b", slots=2, available=False)), existing=problem.existing)
@@ -91,7 +91,7 @@ def test_workers_on_a_dead_node_are_replaced_and_not_called_released() -> None:
     assert freed(plan) == []
 
 
-def test_workers_of_others_stay() -> None:
+def test_workers_of_other_topologies_stay() -> None:
     cluster = Cluster(nodes_of(a=1).nodes, existing=(ExistingWorker("other", "a", 0, ("x[0]",)),))
     plan = place(Problem(cluster, (chain(2),)))
     assert plan.placements["t"].status == "failed"
@@ -105,25 +105,25 @@ def test_without_running_workers_it_is_even(problem: Problem) -> None:
 
 
 @given(round_histories())
-def test_in_any_course_complete_topologies_stay_and_nobody_is_placed_by_halves(rounds: Rounds) -> None:
+def test_complete_topologies_stay_and_none_is_placed_in_part(rounds: Rounds) -> None:
     for problem, plan in place_rounds(rounds, place):
         live = {node.id for node in problem.cluster.available}
         for topology in problem.topologies:
             placement = plan.placements[topology.id]
             assert len(placement.assignments) in (0, len(topology.executors))
             assert len(set(placement.assignments.values())) <= topology.workers
-            ran = [w for w in problem.existing if w.topology == topology.id and w.node in live]
-            if len(ran) >= topology.workers and sum(len(w.executors) for w in ran) == len(topology.executors):
+            before = [w for w in problem.existing if w.topology == topology.id and w.node in live]
+            if len(before) >= topology.workers and sum(len(w.executors) for w in before) == len(topology.executors):
                 assert not [worker for worker in plan.freed if worker.topology == topology.id]
         again = place(next_round(problem, plan))
-        settled = {
+        complete = {
             t.id for t in problem.topologies if len(set(plan.placements[t.id].assignments.values())) == t.workers
         }
-        assert not settled & {worker.topology for worker in again.freed}
+        assert not complete & {worker.topology for worker in again.freed}
 
 
 @given(round_histories())
-def test_a_topology_alone_is_split_evenly_once_it_was_touched(rounds: Rounds) -> None:
+def test_a_single_topology_is_split_evenly_when_it_is_placed_again(rounds: Rounds) -> None:
     cluster, topologies, steps = rounds
     for problem, plan in place_rounds((cluster, topologies[:1], [(away, 1) for away, _ in steps]), place):
         slots = Counter(plan.placements[topologies[0].id].assignments.values())

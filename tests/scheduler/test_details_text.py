@@ -14,12 +14,12 @@ from workloads.traffic import Edge, Traffic
 ROUND = Problem(nodes_of(m=2, n=2), (chain(2, 2),))
 
 
-def _told(details: dict[str, object]) -> list[Section]:
+def _described(details: dict[str, object]) -> list[Section]:
     return describe_details(ROUND, details, None)
 
 
 def test_slots_of_top_storm_have_names() -> None:
-    groups, nodes, rest = _told({"groups": [[0, 2], [1, 3]], "slot_nodes": [1, 0], "something_else": [1, 0]})
+    groups, nodes, rest = _described({"groups": [[0, 2], [1, 3]], "slot_nodes": [1, 0], "something_else": [1, 0]})
     assert groups.rows == (("0", "a[0] b[0]"), ("1", "a[1] b[1]"))
     assert nodes.text == "n, m"
     assert (rest.title, rest.text) == ("something else", "1, 0")
@@ -30,7 +30,7 @@ def test_names_carry_their_topology_where_there_are_several() -> None:
     assert describe_details(problem, {"groups": [[0, 1, 2]]}, None)[0].rows == (("0", "t/a[0] u/a[0-1]"),)
 
 
-def test_numbers_below_a_topology_are_its_own() -> None:
+def test_numbers_within_a_topology_are_relative_to_it() -> None:
     problem = Problem(nodes_of(m=2, n=2), (chain(2, name="t"), chain(1, 2, name="u")))
     below = {"order": [2, 0], "opened": [1], "workers": [[0, 1], [2]], "fallback": ""}
     order, opened, workers, fallback = describe_details(problem, {"topologies": {"u": below}}, None)
@@ -43,11 +43,11 @@ def test_numbers_below_a_topology_are_its_own() -> None:
 
 
 def test_an_empty_list_of_executors_is_none() -> None:
-    assert _told({"over_limit": []})[0].text == "none"
+    assert _described({"over_limit": []})[0].text == "none"
 
 
 def test_objects_become_a_table_and_plain_values_words() -> None:
-    table, flag, nothing, share = _told(
+    table, flag, nothing, share = _described(
         {"steps": [{"k": 1, "pairs": [[0, 1], [1, 1]]}, {"k": 2, "pairs": []}], "ok": True, "m": None, "gap": 0.125}
     )
     assert table.columns == ("", "k", "pairs")
@@ -56,14 +56,14 @@ def test_objects_become_a_table_and_plain_values_words() -> None:
 
 
 def test_a_matrix_is_a_table_with_its_columns_and_an_object_its_entries() -> None:
-    matrix, inner = _told({"schedule": [[0, 1, 2], [1, None, 0]], "timing": {"v": 1, "times": [1.5, 2]}})[:2]
+    matrix, inner = _described({"schedule": [[0, 1, 2], [1, None, 0]], "timing": {"v": 1, "times": [1.5, 2]}})[:2]
     assert matrix.columns == ("", "0", "1", "2")
     assert matrix.rows == (("0", "0", "1", "2"), ("1", "1", "-", "0"))
     assert (inner.title, inner.text) == ("timing: v", "1")
 
 
-def test_matrices_inside_objects_get_tables_of_their_own() -> None:
-    flat, matrix = _told({"layers": [{"swaps": [], "m_fin": [[0, 1, 2], [2, 1, 0]]}]})
+def test_matrices_inside_objects_become_separate_tables() -> None:
+    flat, matrix = _described({"layers": [{"swaps": [], "m_fin": [[0, 1, 2], [2, 1, 0]]}]})
     assert flat.columns == ("", "swaps")
     assert matrix.rows == (("0", "0", "1", "2"), ("1", "2", "1", "0"))
 
@@ -78,19 +78,19 @@ def test_nodes_of_the_communication_schedule_have_names_in_matrices() -> None:
 
 
 def test_classes_without_pairs_are_left_out() -> None:
-    (table,) = _told({"class_table": [{"k": 0, "pairs": [[0, 1]]}, {"k": 1, "pairs": []}]})
+    (table,) = _described({"class_table": [{"k": 0, "pairs": [[0, 1]]}, {"k": 1, "pairs": []}]})
     assert table.rows == (("0", "0", "(0, 1)"),)
 
 
-def test_long_tables_and_lists_say_what_they_leave_out() -> None:
-    (table,) = _told({"x": [{"a": at} for at in range(MOST_ROWS + 3)]})
+def test_long_tables_and_lists_are_cut_with_the_number_left_out() -> None:
+    (table,) = _described({"x": [{"a": at} for at in range(MOST_ROWS + 3)]})
     assert (len(table.rows), table.left_out) == (MOST_ROWS, 3)
-    (row,) = _told({"y": list(range(MOST_ENTRIES + 7))})
+    (row,) = _described({"y": list(range(MOST_ENTRIES + 7))})
     assert row.text.endswith(f"{MOST_ENTRIES - 1} ... and 7 more")
 
 
 def test_numbers_that_are_no_executors_stay_numbers() -> None:
-    assert _told({"groups": [[0, 99]]})[0].rows == (("0", "0, 99"),)
+    assert _described({"groups": [[0, 99]]})[0].rows == (("0", "0, 99"),)
 
 
 def test_a_communication_schedule_names_senders_and_receivers() -> None:
@@ -105,7 +105,7 @@ def test_runs_of_executors_are_folded() -> None:
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-def test_every_scheduler_says_what_it_decided(name: str) -> None:
+def test_every_scheduler_has_details(name: str) -> None:
     hardware = {"ghz": 1.0, "flops_per_cycle": 4.0}
     nodes = Cluster((Node(id="m", **hardware), Node(id="n", **hardware)))
     problem = Problem(nodes, (chain(2, 2, workers=2),), Traffic((Edge("a[0]", "b[1]", 5.0),)))
@@ -113,9 +113,9 @@ def test_every_scheduler_says_what_it_decided(name: str) -> None:
     assert describe_details(problem, plan.details, plan.schedule)
 
 
-def test_workers_that_deal_started_are_told_in_their_order_without_those_that_ran_on() -> None:
-    ran = ExistingWorker("t", "n", 1, ("a[0]",))
-    nodes = Cluster((Node(id="m", slots=1), Node(id="n", slots=3)), existing=(ran,))
+def test_started_workers_are_listed_in_order_without_those_that_keep_running() -> None:
+    running = ExistingWorker("t", "n", 1, ("a[0]",))
+    nodes = Cluster((Node(id="m", slots=1), Node(id="n", slots=3)), existing=(running,))
     problem = Problem(nodes, (chain(2, 3, workers=3),))
     plan = make_scheduler("even").place(problem)
     assert plan.details == {
@@ -128,10 +128,10 @@ def test_workers_that_deal_started_are_told_in_their_order_without_those_that_ra
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-def test_every_scheduler_can_be_told(name: str) -> None:
+def test_details_of_every_scheduler_can_be_described(name: str) -> None:
     @settings(max_examples=12, deadline=None)
     @given(problems(cycles=scheduler_class(name).needs.cycles, observed=True))
-    def tell(problem: Problem) -> None:
+    def check(problem: Problem) -> None:
         if not scheduler_class(name).needs.cycles and any(topology.cycle for topology in problem.topologies):
             return
         plan = make_scheduler(name).place(problem)
@@ -139,4 +139,4 @@ def test_every_scheduler_can_be_told(name: str) -> None:
             assert section.title
             assert all(len(row) == len(section.columns) for row in section.rows)
 
-    tell()
+    check()

@@ -1,4 +1,4 @@
-"""`ds2`: where executors start, in workers that compute on one core at a time."""
+"""`ds2`: initial placement, with workers that use one core each."""
 
 from collections import Counter
 
@@ -20,15 +20,15 @@ def place(problem: Problem, **params: float) -> Plan:
 
 
 def workers(plan: Plan, topology: str = "t") -> dict[str, str]:
-    """Slot -> its executors."""
+    """Return slot -> executors."""
     found: dict[str, list[str]] = {}
     for executor, slot in sorted(plan.placements[topology].assignments.items()):
         found.setdefault(f"{slot.node}/{slot.index}", []).append(executor.name)
     return {slot: " ".join(names) for slot, names in sorted(found.items())}
 
 
-def costly(*cpu: float) -> Topology:
-    """A chain of single executors that ask for so many CPU points."""
+def chain_with_cpu(*cpu: float) -> Topology:
+    """A chain of single executors with these CPU points."""
     spout = Component("c0", "spout", cpu=cpu[0])
     bolts = [Component(f"c{at}", "bolt", cpu=points, inputs=(Input(f"c{at - 1}"),)) for at, points in enumerate(cpu)]
     return Topology("t", (spout, *bolts[1:]))
@@ -44,21 +44,21 @@ def test_a_worker_gets_executors_up_to_the_target() -> None:
 
 def test_slots_of_a_node_come_before_other_nodes_and_the_largest_executors_first() -> None:
     cluster = Cluster(tuple(Node(id=name, slots=3, cpu=200.0) for name in "ab"))
-    plan = place(Problem(cluster, (costly(50, 70, 30, 70),)))
+    plan = place(Problem(cluster, (chain_with_cpu(50, 70, 30, 70),)))
     assert workers(plan) == {"a/0": "c1[0]", "a/1": "c3[0]", "b/0": "c0[0] c2[0]"}  # 160 of 200 points of a node
     assert plan.details["over_capacity"] == []
 
 
-def test_an_executor_larger_than_the_target_has_a_worker_of_its_own() -> None:
+def test_an_executor_larger_than_the_target_has_a_separate_worker() -> None:
     cluster = Cluster((Node(id="a", slots=3, cpu=300.0),))
-    plan = place(Problem(cluster, (costly(95, 10, 10),)))
+    plan = place(Problem(cluster, (chain_with_cpu(95, 10, 10),)))
     assert workers(plan) == {"a/0": "c0[0]", "a/1": "c1[0] c2[0]"}
     assert plan.details["over_capacity"] == []
 
 
-def test_no_more_nodes_are_used_than_allowed_and_what_finds_no_room_is_named() -> None:
+def test_at_most_max_nodes_are_used_and_executors_over_capacity_are_named() -> None:
     cluster = Cluster(tuple(Node(id=name, slots=2, cpu=100.0) for name in "abc"))
-    topology = costly(60, 60, 60, 20)
+    topology = chain_with_cpu(60, 60, 60, 20)
     assert set(workers(place(Problem(cluster, (topology,))))) == {"a/0", "b/0", "c/0"}
     plan = place(Problem(cluster, (topology,)), max_nodes=2)
     assert plan.placements["t"].status == "placed"
@@ -93,21 +93,21 @@ def test_two_topologies_share_nodes_and_no_slot() -> None:
 
 
 @given(problems(observed=True), st.none() | st.integers(1, 4), st.sampled_from([0.3, 0.8, 1.0]))
-def test_whoever_runs_stays_and_the_rest_is_placed_on_allowed_nodes(
+def test_running_executors_stay_and_others_are_placed_on_allowed_nodes(
     problem: Problem, max_nodes: int | None, target: float
 ) -> None:
     plan = place(problem, target=target, **({} if max_nodes is None else {"max_nodes": max_nodes}))
     live = {node.id for node in problem.cluster.available}
-    ran: set[str] = set()
+    running_nodes: set[str] = set()
     for worker in problem.existing:
         if worker.topology in plan.placements and worker.node in live:
-            ran.add(worker.node)
+            running_nodes.add(worker.node)
             for name in worker.executors:
                 slot = plan.placements[worker.topology].assignments[Executor.named(name)]
                 assert slot == Slot(worker.node, worker.slot)
     used = {slot.node for placement in plan.placements.values() for slot in placement.assignments.values()}
-    assert max_nodes is None or len(used) <= max(max_nodes, len(ran))
-    if plan.details["over_capacity"] or ran:
+    assert max_nodes is None or len(used) <= max(max_nodes, len(running_nodes))
+    if plan.details["over_capacity"] or running_nodes:
         return
     for topology in problem.topologies:
         load = problem.traffic.load if problem.traffic else {}
@@ -119,7 +119,7 @@ def test_whoever_runs_stays_and_the_rest_is_placed_on_allowed_nodes(
 
 
 @pytest.mark.parametrize("cpu", [400.0, 40.0])
-def test_ten_thousand_executors_are_placed_whether_there_is_room_or_not(cpu: float) -> None:
+def test_ten_thousand_executors_are_placed_even_over_capacity(cpu: float) -> None:
     cluster = Cluster(tuple(Node(id=f"n{at}", slots=4, cpu=cpu) for at in range(1000)))
     plan = place(Problem(cluster, (chain(5000, 5000),)))
     assert plan.placements["t"].status == "placed"

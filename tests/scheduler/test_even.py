@@ -42,7 +42,7 @@ def test_executors_are_dealt_over_interleaved_slots() -> None:
 
 
 @given(problems(), st.integers(0, 2**32))
-def test_a_shuffle_changes_who_is_where_and_no_slot_and_no_size(problem: Problem, seed: int) -> None:
+def test_a_shuffle_exchanges_executors_and_keeps_slots_and_sizes(problem: Problem, seed: int) -> None:
     plain, shuffled = place(problem), place(problem, EvenParams(shuffle=seed))
     assert place(problem, EvenParams(shuffle=seed)) == shuffled
     for name, placement in plain.placements.items():
@@ -94,21 +94,21 @@ def test_too_few_slots_pack_everything_into_them() -> None:
     assert (placement.status, placement.message) == ("placed", "4 workers were asked for, there are slots for 2")
 
 
-def test_a_topology_without_a_free_slot_fails_and_the_others_stand() -> None:
+def test_a_topology_without_a_free_slot_fails_and_the_others_are_placed() -> None:
     first, second = chain(2, workers=2, name="first"), chain(2, workers=1, name="second")
     plan = place(Problem(nodes_of(n=2), (first, second)))
     assert plan.placements["first"].status == "placed"
     assert plan.placements["second"] == Placement({}, "failed", "no free slot: 2 executors wait")
 
 
-def test_topologies_are_served_in_the_order_given() -> None:
+def test_topologies_are_placed_in_the_given_order() -> None:
     first, second = chain(1, name="z"), chain(1, name="a")
     plan = place(Problem(nodes_of(n=2), (first, second)))
     assert plan.placements["z"].assignments == {Executor("a", 0): Slot("n", 0)}
     assert plan.placements["a"].assignments == {Executor("a", 0): Slot("n", 1)}
 
 
-def test_more_workers_than_executors_leave_slots_alone() -> None:
+def test_more_workers_than_executors_leave_slots_free() -> None:
     placement = place(Problem(nodes_of(n=4), (chain(2, workers=4),))).placements["t"]
     assert by_slot(placement) == {("n", 0): ["a[0]"], ("n", 1): ["a[1]"]}
 
@@ -123,14 +123,14 @@ def test_new_executors_never_join_a_running_worker() -> None:
     assert by_slot(plan.placements["t"]) == {("n", 0): ["a[0]", "a[2]", "a[3]"], ("n", 1): ["a[1]"]}
 
 
-def test_with_all_workers_running_the_rest_waits() -> None:
+def test_when_all_workers_run_new_executors_wait() -> None:
     placement = place(running(chain(3, workers=1), {("n", 0): ["a[0]"]}, n=3)).placements["t"]
     assert by_slot(placement) == {("n", 0): ["a[0]"]}
     assert placement.status == "partial"
     assert "all 1 workers run already" in placement.message
 
 
-def test_a_complete_topology_is_left_alone_although_it_asked_for_more_workers() -> None:
+def test_a_complete_topology_stays_although_it_requests_more_workers() -> None:
     placement = place(running(chain(2, workers=3), {("n", 0): ["a[0]", "a[1]"]}, n=3)).placements["t"]
     assert by_slot(placement) == {("n", 0): ["a[0]", "a[1]"]}
     assert placement.status == "placed"
@@ -142,7 +142,7 @@ def test_slots_of_other_topologies_are_not_available() -> None:
     assert by_slot(placement) == {("n", 1): ["a[0]", "a[1]"]}
 
 
-def test_a_cycle_is_placed_like_anything_else() -> None:
+def test_a_topology_with_a_cycle_is_placed() -> None:
     ring = Topology(
         id="t",
         components=(
@@ -153,44 +153,46 @@ def test_a_cycle_is_placed_like_anything_else() -> None:
     assert place(Problem(nodes_of(n=1), (ring,))).placements["t"].status == "placed"
 
 
-def reference(problem: Problem) -> dict[str, dict[str, Slot]]:
-    """The rules once more, as plainly as possible: lists, no shared code with the scheduler."""
+def reference_placements(problem: Problem) -> dict[str, dict[str, Slot]]:
+    """Return placements by a simple second implementation of the rules, without code of the scheduler."""
     taken = {(w.node, w.slot) for w in problem.existing}
-    answer: dict[str, dict[str, Slot]] = {}
+    placements: dict[str, dict[str, Slot]] = {}
     for topology in problem.topologies:
         available: dict[str, list[tuple[int, int]]] = {}
         for node in sorted(problem.cluster.nodes, key=lambda node: node.id):
             if node.available:
-                own = [(node.ports[i] if node.ports else i, i) for i in range(node.slots) if (node.id, i) not in taken]
-                available[node.id] = sorted(own)
+                ports = [
+                    (node.ports[i] if node.ports else i, i) for i in range(node.slots) if (node.id, i) not in taken
+                ]
+                available[node.id] = sorted(ports)
         groups = sorted((n for n in available if available[n]), key=lambda n: -len(available[n]))
-        deepest = max((len(own) for own in available.values()), default=0)
+        deepest = max((len(ports) for ports in available.values()), default=0)
         slots = [(n, available[n][depth][1]) for depth in range(deepest) for n in groups if depth < len(available[n])]
-        mine = [w for w in problem.existing if w.topology == topology.id and problem.cluster.by_id[w.node].available]
-        placed = {name: Slot(w.node, w.slot) for w in mine for name in w.executors}
-        todo = [
+        workers = [w for w in problem.existing if w.topology == topology.id and problem.cluster.by_id[w.node].available]
+        placed = {name: Slot(w.node, w.slot) for w in workers for name in w.executors}
+        waiting = [
             f"{component}[{index}]"
             for component in sorted(topology.component)
             for index in range(topology.component[component].parallelism)
             if f"{component}[{index}]" not in placed
         ]
-        total = min(topology.workers, len(slots) + len(mine))
-        chosen = slots[: max(0, min(total - len(mine), len(slots)))]
-        for at, name in enumerate(todo):
+        total = min(topology.workers, len(slots) + len(workers))
+        chosen = slots[: max(0, min(total - len(workers), len(slots)))]
+        for at, name in enumerate(waiting):
             if chosen:
                 placed[name] = Slot(*chosen[at % len(chosen)])
                 taken.add(chosen[at % len(chosen)])
-        answer[topology.id] = placed
-    return answer
+        placements[topology.id] = placed
+    return placements
 
 
 @given(problems(cycles=True))
-def test_agrees_with_the_rules_written_plainly(problem: Problem) -> None:
+def test_agrees_with_the_reference_implementation(problem: Problem) -> None:
     plan = place(problem)
     assert {
         name: {executor.name: slot for executor, slot in placement.assignments.items()}
         for name, placement in plan.placements.items()
-    } == reference(problem)
+    } == reference_placements(problem)
     assert plan.freed == []
     assert plan.migrations == []
 
@@ -213,21 +215,23 @@ def test_the_order_of_nodes_in_the_file_does_not_matter(problem: Problem, random
     assert place(shuffled).placements == place(problem).placements
 
 
-def spread(topology: Topology, workers: dict[tuple[str, int], list[str]], params: EvenParams, **slots: int) -> Plan:
+def place_running(
+    topology: Topology, workers: dict[tuple[str, int], list[str]], params: EvenParams, **slots: int
+) -> Plan:
     return place(running(topology, workers, **slots), params)
 
 
-ON = EvenParams(idle_rebalance=True)
+REBALANCE = EvenParams(idle_rebalance=True)
 
 
-def test_idle_nodes_are_left_alone_unless_asked_for() -> None:
+def test_idle_nodes_stay_idle_by_default() -> None:
     workers = {("a", index): [f"a[{index}]"] for index in range(4)}
-    assert spread(chain(4, workers=4), workers, EvenParams(), a=4, b=4).migrations == []
+    assert place_running(chain(4, workers=4), workers, EvenParams(), a=4, b=4).migrations == []
 
 
 def test_running_workers_move_whole_to_an_idle_node_highest_port_first() -> None:
     workers = {("a", index): [f"a[{index}]"] for index in range(4)}
-    plan = spread(chain(4, workers=4), workers, ON, a=4, b=4)
+    plan = place_running(chain(4, workers=4), workers, REBALANCE, a=4, b=4)
     assert by_slot(plan.placements["t"]) == {
         ("a", 0): ["a[0]"],
         ("a", 1): ["a[1]"],
@@ -243,18 +247,19 @@ def test_running_workers_move_whole_to_an_idle_node_highest_port_first() -> None
 
 def test_the_budget_is_the_share_of_idle_nodes_and_can_be_capped() -> None:
     workers = {("a", index): [f"a[{index}]"] for index in range(4)}
-    assert len(spread(chain(4, workers=4), workers, ON, a=4, b=4, c=4).freed) == 2  # floor(4 / 3) * 2
+    # floor(4 / 3) * 2
+    assert len(place_running(chain(4, workers=4), workers, REBALANCE, a=4, b=4, c=4).freed) == 2
     capped = EvenParams(idle_rebalance=True, idle_max_moves=1)
-    assert len(spread(chain(4, workers=4), workers, capped, a=4, b=4, c=4).freed) == 1
-    assert spread(chain(4, workers=2), workers, ON, a=4, b=4, c=4).freed == []  # floor(2 / 3) = 0
+    assert len(place_running(chain(4, workers=4), workers, capped, a=4, b=4, c=4).freed) == 1
+    assert place_running(chain(4, workers=2), workers, REBALANCE, a=4, b=4, c=4).freed == []  # floor(2 / 3) = 0
 
 
-def test_the_fullest_node_gives_and_a_lone_worker_stays() -> None:
+def test_workers_leave_the_fullest_node_and_a_single_worker_stays() -> None:
     workers = {("a", 0): ["a[0]"], ("b", 0): ["a[1]"], ("b", 1): ["a[2]"]}
-    plan = spread(chain(3, workers=3), workers, ON, a=4, b=4, c=4)
+    plan = place_running(chain(3, workers=3), workers, REBALANCE, a=4, b=4, c=4)
     assert by_slot(plan.placements["t"]) == {("a", 0): ["a[0]"], ("b", 0): ["a[1]"], ("c", 0): ["a[2]"]}
-    lone = {("a", 0): ["a[0]"]}
-    assert spread(chain(1, workers=3), lone, ON, a=4, b=4, c=4).freed == []
+    single = {("a", 0): ["a[0]"]}
+    assert place_running(chain(1, workers=3), single, REBALANCE, a=4, b=4, c=4).freed == []
 
 
 def test_topologies_take_turns_one_move_each_by_id() -> None:
@@ -264,7 +269,7 @@ def test_topologies_take_turns_one_move_each_by_id() -> None:
         for index in range(3)
     )
     cluster = Cluster(nodes_of(x=3, y=3, z=3).nodes, existing=existing)
-    plan = place(Problem(cluster, (chain(3, workers=6, name="u"), chain(3, workers=6, name="t"))), ON)
+    plan = place(Problem(cluster, (chain(3, workers=6, name="u"), chain(3, workers=6, name="t"))), REBALANCE)
     onto_z = {
         slot.index: name for name, p in plan.placements.items() for slot in p.assignments.values() if slot.node == "z"
     }
@@ -275,20 +280,20 @@ def test_topologies_take_turns_one_move_each_by_id() -> None:
 def test_an_idle_node_counts_after_three_rounds_of_three_seconds(uptime: float | None, moves: int) -> None:
     nodes = (Node(id="a"), Node(id="b", uptime_s=uptime))
     existing = tuple(ExistingWorker("t", "a", index, (f"a[{index}]",)) for index in range(2))
-    plan = place(Problem(Cluster(nodes, existing=existing), (chain(2, workers=2),)), ON)
+    plan = place(Problem(Cluster(nodes, existing=existing), (chain(2, workers=2),)), REBALANCE)
     assert len(plan.freed) == moves
 
 
 def test_a_freed_slot_is_available_to_the_same_round() -> None:
     existing = tuple(ExistingWorker("t", "a", index, (f"a[{index}]",)) for index in range(2))
     cluster = Cluster(nodes_of(a=2, b=1).nodes, existing=existing)
-    plan = place(Problem(cluster, (chain(2, workers=2), chain(1, name="u"))), ON)
+    plan = place(Problem(cluster, (chain(2, workers=2), chain(1, name="u"))), REBALANCE)
     assert plan.placements["u"].assignments == {Executor("a", 0): Slot("a", 1)}
 
 
 @given(problems(), st.integers(0, 3), st.integers(0, 3))
 def test_redistribution_only_fills_idle_nodes_within_its_budget(problem: Problem, cap: int, rounds: int) -> None:
-    plan = place(problem, EvenParams(True, cap, rounds))  # the checking wrapper refuses everything impossible
+    plan = place(problem, EvenParams(True, cap, rounds))  # the checking wrapper refuses invalid plans
     live = [node for node in problem.cluster.available if node.slots]
     busy = {worker.node for worker in problem.existing}
     idle = {n.id for n in live if n.id not in busy and (n.uptime_s is None or n.uptime_s >= 3 * rounds)}

@@ -1,4 +1,4 @@
-"""The three policies of Flink: figures of its documentation, rules of its source, and what always holds."""
+"""The three policies of Flink: figures of its documentation, rules of its source, and invariants."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_six_and_three_subtasks_on_three_nodes_of_two_slots_are_four_three_two_o
     assert executors_on(FlinkBalancedTasks, TWO_ON_THREE) == {"n1": 3, "n2": 3, "n3": 3}
 
 
-def test_slots_are_spread_by_the_part_in_use_and_not_by_their_number() -> None:
+def test_slots_are_spread_by_utilisation_not_by_number() -> None:
     problem = Problem(nodes_of(big=4, small=2), (chain(3, name="t"),))
     assert by_slot(place(FlinkDefault, problem)) == {("big", 0): ["a[0]"], ("big", 1): ["a[1]"], ("big", 2): ["a[2]"]}
     assert by_slot(place(FlinkEvenSlots, problem)) == {
@@ -98,8 +98,8 @@ def test_a_receiver_shares_the_slots_of_its_first_input_and_then_of_the_next() -
     assert names(with_local_inputs(swapped)) == ["wide0 other0 low0 sink0", "wide1 other1 low1 sink1", "wide2", "wide3"]
 
 
-def test_the_slots_of_the_second_input_serve_executors_that_the_first_left_over() -> None:
-    # `c` reads from `d`, which is in two slots, and then from `b`, which is alone in a third.
+def test_executors_beyond_the_first_input_share_slots_of_the_second() -> None:
+    # `c` reads from `d`, which has two slots, and then from `b`, which also has a third.
     topology = graph(a=(1, ""), b=(3, "a"), d=(2, ""), c=(3, "d b"))
     assert names(with_local_inputs(topology)) == ["a0 d0 b0 c0", "d1 b1 c1", "b2 c2"]
 
@@ -109,7 +109,7 @@ def test_components_below_the_largest_take_turns_and_the_largest_begin_at_the_fi
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_topology_that_does_not_fit_gets_nothing_and_the_next_one_its_slots(policy: Policy) -> None:
+def test_a_topology_that_does_not_fit_is_not_placed_and_the_next_one_is(policy: Policy) -> None:
     plan = place(policy, Problem(nodes_of(a=2, b=1), (chain(4), chain(2, 3, name="u"))))
     assert (plan.placements["t"].status, plan.placements["t"].assignments) == ("failed", {})
     assert plan.placements["t"].message == "slots needed: 4, free: 3"
@@ -117,7 +117,7 @@ def test_a_topology_that_does_not_fit_gets_nothing_and_the_next_one_its_slots(po
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_topology_that_lost_a_node_starts_anew_as_a_whole_with_the_slots_it_has(policy: Policy) -> None:
+def test_a_topology_that_lost_a_node_restarts_as_a_whole_in_its_slots(policy: Policy) -> None:
     nodes = (Node(id="a", slots=1, available=False), Node(id="b", slots=1), Node(id="c", slots=2))
     existing = (ExistingWorker("t", "a", 0, ("a[0]", "b[0]")), ExistingWorker("t", "c", 1, ("a[1]", "b[1]")))
     plan = place(policy, Problem(Cluster(nodes, existing=existing), (chain(2, 2),)))
@@ -164,7 +164,7 @@ def test_balanced_slots_differ_by_one_executor_at_most(topology: Topology) -> No
 
 
 @given(topologies(most_components=8))
-def test_by_default_as_many_executors_are_with_an_input_as_can_be(topology: Topology) -> None:
+def test_by_default_as_many_executors_as_possible_share_a_slot_with_an_input(topology: Topology) -> None:
     shared = with_local_inputs(topology)
     where = {executor: at for at, slot in enumerate(shared) for executor in slot}
     for component in topology.components:
@@ -233,8 +233,8 @@ def test_nodes_of_equally_many_balanced_slots_differ_by_one_executor_at_most(
     slots = Counter(slot.node for slot in set(assignments.assignments.values()))
     loads = Counter(slot.node for slot in assignments.assignments.values())
     for number in set(slots.values()):
-        alike = [loads[node] for node in slots if slots[node] == number]
-        assert max(alike) - min(alike) <= 1
+        loads_of_equal_nodes = [loads[node] for node in slots if slots[node] == number]
+        assert max(loads_of_equal_nodes) - min(loads_of_equal_nodes) <= 1
 
 
 def test_long_chains_and_large_components_are_shared() -> None:

@@ -1,4 +1,4 @@
-"""`i-scheduler` fuses as the paper says, never answers worse than its fallback, and splits nodes into workers."""
+"""`i-scheduler` fusing as in the paper, never worse than the fallback, and splitting of nodes into workers."""
 
 from typing import Any
 
@@ -37,14 +37,14 @@ def test_the_papers_remark_on_28_star_executors() -> None:
 
 @pytest.mark.parametrize("partitioner", ["recursive", "kway"])
 @pytest.mark.parametrize("phi", [None, 8, 16])
-def test_it_is_never_above_its_fallback(phi: int | None, partitioner: str) -> None:
+def test_it_is_never_worse_than_its_fallback(phi: int | None, partitioner: str) -> None:
     for problem in [*MICRO[::5], *APPLICATIONS[:2]]:
         fallback = place(problem, theta=0, partitioner=partitioner)
         assert fallback.details["fallback"]
         assert w(problem, place(problem, phi=phi, partitioner=partitioner)) <= w(problem, fallback)
 
 
-def test_it_is_optimal_on_the_micro_benchmarks_that_the_optimiser_can_take_whole() -> None:
+def test_it_is_optimal_on_micro_benchmarks_small_enough_for_the_optimiser() -> None:
     optimal = Checked(Optimal, OptimalParams())
     assert all(w(problem, place(problem)) == w(problem, optimal.place(problem)) for problem in MICRO[::7])
 
@@ -53,7 +53,9 @@ def test_it_is_optimal_on_the_micro_benchmarks_that_the_optimiser_can_take_whole
 @given(
     rounds(most=9, nodes=4), st.sampled_from([0, 2, 4, 8]), st.integers(1, 4), st.sampled_from(["recursive", "kway"])
 )
-def test_invariants(problem: Problem, phi: int, tasks: int, partitioner: str) -> None:
+def test_capacities_and_worker_sizes_hold_and_plans_repeat(
+    problem: Problem, phi: int, tasks: int, partitioner: str
+) -> None:
     plan = place(problem, phi=phi, T=tasks, partitioner=partitioner)
     placement = plan.placements["t"]
     fits = sum(int(node.capacity or 0) for node in problem.cluster.nodes) >= len(problem.topologies[0].executors)
@@ -82,7 +84,7 @@ def test_everything_on_one_node_costs_nothing() -> None:
         assert w(problem, place(problem, **params)) == 0
 
 
-def test_loads_other_than_one_keep_to_capacities() -> None:
+def test_capacities_hold_for_different_loads() -> None:
     topology = Topology("t", (*linear(8, each=1).components[:4], Component("big", "spout", 2, cpu=25)))
     nodes = Cluster((Node(id="a", cpu=40), Node(id="b", cpu=30), Node(id="c", cpu=30)))
     for phi in (0, 4, 20):
@@ -93,13 +95,13 @@ def test_loads_other_than_one_keep_to_capacities() -> None:
             assert sum(25 if e.component == "big" else 10 for e in here) <= limit
 
 
-def test_loads_that_are_hard_to_pack_are_not_dealt_in_vain_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loads_that_are_hard_to_pack_are_partitioned_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    dealt = fusing.partition
+    original = fusing.partition
 
-    def partition(*asked: Any) -> Any:
-        sizes.append(len(asked[3]))
-        return dealt(*asked)
+    def partition(*arguments: Any) -> Any:
+        sizes.append(len(arguments[3]))
+        return original(*arguments)
 
     monkeypatch.setattr(fusing, "partition", partition)
     loads = [(51, 100), (34, 60), (26, 60)]
@@ -111,7 +113,7 @@ def test_loads_that_are_hard_to_pack_are_not_dealt_in_vain_again_and_again(monke
     assert sizes == [107]
 
 
-def test_an_executor_too_large_for_all_nodes_that_are_left_ends_the_fusing() -> None:
+def test_an_executor_too_large_for_the_remaining_nodes_ends_the_fusing() -> None:
     parts = (Component("small", "spout", 200, cpu=10), Component("big", "spout", 3, cpu=90))
     nodes = Cluster((Node(id="a", cpu=100), *(Node(id=f"n{at}", cpu=80) for at in range(40))))
     plan = place(Problem(nodes, (Topology("t", parts),)), theta=0)
@@ -127,9 +129,10 @@ def test_later_topologies_get_what_earlier_ones_leave() -> None:
 
 
 def test_a_second_round_releases_workers_that_change() -> None:
-    ran = ExistingWorker("linear-4", "n0000", 0, ("op0[0]", "op1[1]"))
-    plan = place(Problem(Cluster(cluster(4, 4).nodes, existing=(ran,)), (linear(4),)), T=2)
+    worker = ExistingWorker("linear-4", "n0000", 0, ("op0[0]", "op1[1]"))
+    plan = place(Problem(Cluster(cluster(4, 4).nodes, existing=(worker,)), (linear(4),)), T=2)
     assert plan.placements["linear-4"].status == "placed"
+    assert list(plan.freed) == [worker]
 
 
 def test_thresholds_never_fall_with_the_time_allowed() -> None:

@@ -48,13 +48,13 @@ def test_executors_are_dealt_component_by_component() -> None:
     assert by_slot(plan, "t") == {("a", 0): ["a[0]", "a[2]", "b[1]"], ("a", 1): ["a[1]", "b[0]"]}
 
 
-def test_others_go_to_the_hosts_that_are_left_by_default() -> None:
+def test_other_topologies_are_placed_on_the_remaining_hosts_by_default() -> None:
     plan = place(Problem(nodes_of(a=2, b=2), (chain(4, workers=2, name="u"), chain(1, workers=1))), {"t": 1})
     assert by_slot(plan, "t") == {("a", 0): ["a[0]"]}
     assert by_slot(plan, "u") == {("b", 0): ["a[0]", "a[2]"], ("b", 1): ["a[1]", "a[3]"]}
 
 
-def test_a_host_with_just_what_is_wanted_stays_as_it_is() -> None:
+def test_a_host_with_exactly_the_requested_workers_stays() -> None:
     existing = (ExistingWorker("t", "b", 1, ("a[1]",)), ExistingWorker("t", "b", 0, ("a[0]",)))
     cluster = Cluster(nodes_of(a=4, b=2).nodes, existing=existing)
     plan = place(Problem(cluster, (chain(2, workers=2),)), {"t": 1})
@@ -71,7 +71,7 @@ def test_on_a_shared_host_only_the_isolated_worker_stops() -> None:
     assert [(w.topology, w.node, w.slot) for w in plan.freed] == [("t", "b", 0)]
 
 
-def test_others_lose_the_largest_host_and_move() -> None:
+def test_other_topologies_leave_the_largest_host() -> None:
     existing = (ExistingWorker("u", "a", 3, ("a[0]",)),)
     cluster = Cluster(nodes_of(a=4, b=2).nodes, existing=existing)
     plan = place(Problem(cluster, (chain(1), chain(1, name="u"))), {"t": 1})
@@ -81,7 +81,7 @@ def test_others_lose_the_largest_host_and_move() -> None:
     assert [(m.topology, tuple(m.target)) for m in plan.migrations] == [("u", ("b", 0))]
 
 
-def test_equal_hosts_go_by_free_slots_then_name() -> None:
+def test_equal_hosts_are_ordered_by_free_slots_then_name() -> None:
     existing = (ExistingWorker("other", "a", 0, ("x[0]",)),)
     cluster = Cluster(nodes_of(a=2, c=2, b=2).nodes, existing=existing)
     plan = place(Problem(cluster, (chain(1), chain(1, name="u"))), {"t": 1})
@@ -94,7 +94,7 @@ def test_a_host_too_small_for_a_machine_is_not_passed_over_for_another() -> None
     assert plan.placements["u"].status == "failed"
 
 
-def test_if_an_isolated_topology_lacks_a_host_everybody_else_stops_and_waits() -> None:
+def test_if_an_isolated_topology_lacks_a_host_all_others_stop_and_wait() -> None:
     existing = (ExistingWorker("u", "b", 0, ("a[0]",)), ExistingWorker("other", "b", 1, ("x[0]",)))
     cluster = Cluster(nodes_of(a=2, b=2).nodes, existing=existing)
     plan = place(Problem(cluster, (chain(4, workers=4), chain(1, name="u"))), {"t": 1})
@@ -114,7 +114,7 @@ def test_machines_that_fit_are_kept_while_others_are_missing() -> None:
     )
 
 
-def test_the_nodes_of_one_host_go_together() -> None:
+def test_the_nodes_of_one_host_are_isolated_together() -> None:
     nodes = (Node(id="x", host="h", slots=1), Node(id="y", host="h", slots=1), Node(id="z", slots=1))
     plan = place(Problem(Cluster(nodes), (chain(2, workers=2), chain(1, name="u"))), {"t": 1})
     assert by_slot(plan, "t") == {("x", 0): ["a[0]"], ("y", 0): ["a[1]"]}
@@ -127,7 +127,7 @@ def test_more_machines_than_workers_are_not_taken() -> None:
     assert sorted(by_slot(plan, "u")) == [("c", 0)]
 
 
-def test_a_name_that_nobody_bears_is_refused() -> None:
+def test_an_unknown_topology_is_refused() -> None:
     with pytest.raises(InputError, match=r"machines: unknown topology 'tt'; did you mean 't'"):
         place(Problem(nodes_of(a=2), (chain(2),)), {"tt": 1})
 
@@ -136,22 +136,22 @@ def test_a_name_that_nobody_bears_is_refused() -> None:
 def test_isolated_hosts_are_never_shared_and_good_hosts_never_change(rounds: Rounds, count: int, isolated: str) -> None:
     known = {topology.id for topology in rounds[1]}
 
-    def ask(problem: Problem) -> Plan:
+    def place_round(problem: Problem) -> Plan:
         present = {t.id for t in problem.topologies} | {w.topology for w in problem.existing}
         return place(problem, {name: count for name in isolated if name in known & present})
 
-    for problem, plan in place_rounds(rounds, ask):
-        mine = {t.id for t in problem.topologies if t.id in isolated}
-        lacking = [name for name in mine if plan.placements[name].status != "placed"]
+    for problem, plan in place_rounds(rounds, place_round):
+        isolated_ids = {t.id for t in problem.topologies if t.id in isolated}
+        failed = [name for name in isolated_ids if plan.placements[name].status != "placed"]
         for topology in problem.topologies:
-            here = hosts(problem, plan, topology.id)
+            own_hosts = hosts(problem, plan, topology.id)
             others = {host for t in problem.topologies if t.id != topology.id for host in hosts(problem, plan, t.id)}
-            if topology.id in mine:
-                assert not here & others
-                assert len(here) <= count
+            if topology.id in isolated_ids:
+                assert not own_hosts & others
+                assert len(own_hosts) <= count
             else:
-                assert not lacking or not here
-        again = ask(next_round(problem, plan))
-        for name in mine - set(lacking):
+                assert not failed or not own_hosts
+        again = place_round(next_round(problem, plan))
+        for name in isolated_ids - set(failed):
             assert again.placements[name].assignments == plan.placements[name].assignments
-        assert not [worker for worker in again.freed if worker.topology in mine - set(lacking)]
+        assert not [worker for worker in again.freed if worker.topology in isolated_ids - set(failed)]

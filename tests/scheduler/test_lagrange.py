@@ -1,4 +1,4 @@
-"""Prices of classes: the best set for a node is that of trying all, and bounds are never below what is possible."""
+"""Prices of classes: the best set for a node is that of exhaustive search, and bounds are valid."""
 
 from dataclasses import replace
 from itertools import product
@@ -19,10 +19,10 @@ from scheduler.partitioning.rows import ints
 from scheduler.problem import Problem
 from workloads.example_topologies import layered
 
-EVERYTHING = 10**6
+NO_LIMIT = 10**6
 
 
-def never() -> bool:
+def never_stop() -> bool:
     return False
 
 
@@ -50,16 +50,16 @@ def instances(draw: st.DrawFn) -> Instance:
 
 
 def _value(instance: Instance, counts: tuple[int, ...], profit: list[int]) -> int:
-    twice = 0
-    for one, near in enumerate(instance.near):
-        for other, rate in near.items():
-            twice += rate * counts[one] * (counts[other] - (one == other))
-    return PARTS * twice // 2 + sum(map(int.__mul__, counts, profit))
+    doubled = 0
+    for one, neighbours in enumerate(instance.near):
+        for other, rate in neighbours.items():
+            doubled += rate * counts[one] * (counts[other] - (one == other))
+    return PARTS * doubled // 2 + sum(map(int.__mul__, counts, profit))
 
 
 @settings(deadline=None, max_examples=80)
 @given(instances(), st.integers(0, 9), st.integers(1, 12), st.data())
-def test_the_best_set_is_that_of_trying_all_and_limits_only_raise_the_bound(
+def test_the_best_set_is_that_of_exhaustive_search_and_limits_only_raise_the_bound(
     instance: Instance, room: int, limit: int, data: st.DataObject
 ) -> None:
     size = len(instance.members)
@@ -71,7 +71,7 @@ def test_the_best_set_is_that_of_trying_all_and_limits_only_raise_the_bound(
         if sum(map(int.__mul__, counts, instance.load)) <= room
     )
     pricing = Pricing(instance)
-    assert pricing.most(ints(sizes), ints(profit), room, EVERYTHING) == best
+    assert pricing.most(ints(sizes), ints(profit), room, NO_LIMIT) == best
     chosen = tuple(pricing.chosen)
     assert _value(instance, chosen, profit) == best
     assert sum(map(int.__mul__, chosen, instance.load)) <= room
@@ -81,13 +81,13 @@ def test_the_best_set_is_that_of_trying_all_and_limits_only_raise_the_bound(
 def test_compiled_and_interpreted_code_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     topology, traffic = layered(40, 5)
     instance = instance_of(Problem(cluster(*[8] * 6), (topology,), traffic), [topology])
-    fast = find_prices(instance, 0, never, 20)
+    fast = find_prices(instance, 0, never_stop, 20)
     monkeypatch.setattr(lagrange, "compiled", lambda: SimpleNamespace(price=price))
     monkeypatch.setattr(lagrange, "ROUNDS", 12)
-    slow = find_prices(instance, 0, never, 20)
+    slow = find_prices(instance, 0, never_stop, 20)
     monkeypatch.undo()
     monkeypatch.setattr(lagrange, "ROUNDS", 12)
-    again = find_prices(instance, 0, never, 20)
+    again = find_prices(instance, 0, never_stop, 20)
     assert (slow.prices, slow.most) == (again.prices, again.most)
     assert fast.most <= again.most
 
@@ -99,19 +99,19 @@ def test_no_prices_bound_less_than_the_optimum_and_searches_with_them_agree(
 ) -> None:
     instance = instance_of(problem, problem.topologies)
     density = Density(instance)
-    truth = search(instance, density, -1, never)
+    optimum = search(instance, density, -1, never_stop)
     assert can_price(instance)
-    found = find_prices(instance, -1, never, EVERYTHING)
+    found = find_prices(instance, -1, never_stop, NO_LIMIT)
     size = len(instance.members)
     drawn = tuple(data.draw(st.lists(st.integers(-200, 200), min_size=size, max_size=size)))
     for prices in (found, Prices(found.pricing, drawn, 0)):
-        priced = search(instance, density, -1, never, prices)
-        assert (priced.complete, priced.most) == (True, truth.most)
+        priced = search(instance, density, -1, never_stop, prices)
+        assert (priced.complete, priced.most) == (True, optimum.most)
         if priced.node_of is not None:
             assert instance.fits(priced.node_of)
-            assert instance.cut(priced.node_of) == instance.total_rate - truth.most
-    if truth.node_of is not None:
-        assert found.most >= truth.most
+            assert instance.cut(priced.node_of) == instance.total_rate - optimum.most
+    if optimum.node_of is not None:
+        assert found.most >= optimum.most
 
 
 def test_numbers_that_could_overflow_are_not_priced() -> None:
@@ -125,5 +125,5 @@ def test_numbers_that_could_overflow_are_not_priced() -> None:
 def test_prices_bound_more_tightly_than_loads_alone() -> None:
     topology, _ = layered(60, 2)
     instance = instance_of(Problem(cluster(*[10] * 7), (topology,)), [topology])
-    bound = instance.total_rate - find_prices(instance, -1, never, 10_000).most
+    bound = instance.total_rate - find_prices(instance, -1, never_stop, 10_000).most
     assert Density(instance).least_cut(instance) < bound <= 274  # W of a known placement

@@ -1,4 +1,4 @@
-"""The largest numbers that files may say: every scheduler copes with them, and so does everything that adds them up."""
+"""Largest numbers that files may contain: every scheduler, cost and explanation works with them."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def cluster(least: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", scheduler_names())
 @pytest.mark.parametrize("least", [5e-324, MOST])
-def test_largest_loads_and_rates_are_placed_judged_and_explained(name: str, least: float) -> None:
+def test_largest_loads_and_rates_are_placed_evaluated_and_explained(name: str, least: float) -> None:
     files = Round(
         cluster_of(Document("cluster", cluster(least))),
         [topology_of(Document("topology", TOPOLOGY))],
@@ -47,7 +47,7 @@ def test_largest_loads_and_rates_are_placed_judged_and_explained(name: str, leas
     assert json.loads(to_json(answer))["scheduler"] == name
 
 
-def test_a_rate_beyond_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_a_rate_above_the_limit_is_refused_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "traffic.yml"
     file.write_text('edges:\n  - {from: "a[0]", to: "b[0]", tuples_per_s: 1.7e308}\n')
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""`local-search` reaches the optimum where it is known, keeps all limits everywhere, and always answers the same."""
+"""`local-search` reaches known optima, keeps all limits, and is deterministic."""
 
 from array import array
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_published_benchmarks_are_solved_optimally(problem: Problem) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(rounds())
-def test_small_rounds_are_placed_if_they_can_be_and_never_below_the_optimum(problem: Problem) -> None:
+def test_small_rounds_are_placed_if_possible_and_never_below_the_optimum(problem: Problem) -> None:
     plan, least = SEARCH.place(problem), minimum_w(problem)
     assert plan.placements["t"].status == ("failed" if least is None else "placed")
     if least is not None:
@@ -66,7 +66,7 @@ def test_large_rounds_keep_capacities_and_beat_first_come_first_served(size: int
     assert plan == SEARCH.place(problem)
 
 
-def test_chains_are_cut_as_rarely_as_possible() -> None:
+def test_chains_have_the_minimum_number_of_cuts() -> None:
     problem = Problem(cluster(*(MIXED * 10)), (chain(700),))
     # 10 nodes of 48 hold 480, 7 of 32 the other 220: no 16 nodes hold all 700.
     assert w(problem, SEARCH.place(problem)) == 10 + 7 - 1
@@ -84,15 +84,15 @@ def test_compiled_and_interpreted_searches_agree(capacities: list[int], monkeypa
 
 
 @pytest.mark.long
-def test_kernels_are_compiled_once_wherever_a_file_can_be_written(
+def test_kernels_are_compiled_once_into_the_first_writable_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    barred = tmp_path / "file"
-    barred.touch()
+    not_a_folder = tmp_path / "file"
+    not_a_folder.touch()
     # Compiling all of them takes half a minute.
     monkeypatch.setattr(jit_cache, "ENTRIES", (kernels_refinement.cut,))
     monkeypatch.setattr(jit_cache, "INNER", ())
-    monkeypatch.setattr(jit_cache, "_folders", lambda: [barred / "cache", tmp_path / "cache"])
+    monkeypatch.setattr(jit_cache, "_folders", lambda: [not_a_folder / "cache", tmp_path / "cache"])
     triangle = [0, 2, 4, 6], [1, 2, 0, 2, 0, 1], [5, 7, 5, 9, 7, 9], [0, 0, 1]
 
     def cut() -> int:
@@ -141,10 +141,10 @@ def test_only_the_preset_fast_skips_the_cycle_of_large_brief_rounds(monkeypatch:
     assert cycled == [FAST, FAST, BEST]
 
 
-def test_a_large_placement_that_runs_is_only_left_for_a_better_one() -> None:
+def test_a_large_running_placement_changes_only_for_a_better_one() -> None:
     topology, traffic = layered(200, 3)
     nodes = cluster(*(MIXED * 2))
-    # Annealing it again moves hundreds of executors before it is as good as this again, if it ever is.
+    # Annealing from scratch would move hundreds of executors to reach the same cost, if it does.
     first = Checked(LocalSearch, LocalSearchParams(seed=1)).place(Problem(nodes, (topology,), traffic))
     slots: dict[Slot, list[str]] = {}
     for executor, slot in first.placements[topology.id].assignments.items():
@@ -155,7 +155,7 @@ def test_a_large_placement_that_runs_is_only_left_for_a_better_one() -> None:
     assert w(running, again) < w(running, first) or not again.migrations
 
 
-def test_components_too_wide_to_list_their_pairs_are_dealt_by_class() -> None:
+def test_components_with_too_many_pairs_are_placed_by_class() -> None:
     topology = Topology("wide", (Component("a", "spout", 3000), Component("b", "bolt", 3000, inputs=(Input("a"),))))
     problem = Problem(cluster(*[100] * 61), (topology,))
     plan = SEARCH.place(problem)
@@ -163,10 +163,10 @@ def test_components_too_wide_to_list_their_pairs_are_dealt_by_class() -> None:
     assert w(problem, plan) == 3000 * 3000 - 60 * 50 * 50  # every full node keeps 50 x 50
 
 
-def test_memory_is_kept_to_once_a_component_says_what_it_takes() -> None:
+def test_memory_is_a_limit_when_components_declare_it() -> None:
     nodes = Cluster(tuple(Node(id=name, capacity=8, memory_mb=1000) for name in "abc"))
 
-    def spread(memory: float | None) -> int:
+    def nodes_used(memory: float | None) -> int:
         topology = Topology(
             "t",
             (
@@ -178,8 +178,8 @@ def test_memory_is_kept_to_once_a_component_says_what_it_takes() -> None:
         assert plan.placements["t"].status == "placed"
         return len({slot.node for slot in plan.placements["t"].assignments.values()})
 
-    assert spread(None) == 1
-    assert spread(500) == 3
+    assert nodes_used(None) == 1
+    assert nodes_used(500) == 3
 
 
 @pytest.mark.parametrize("weight", [5.0, 1e15, 1.7e308])
@@ -193,14 +193,16 @@ def test_fewer_nodes_are_used_where_a_node_costs_more_than_the_rate(weight: floa
             Component("d", "bolt", inputs=(Input("c"),)),
         ),
     )
-    heavy = Checked(LocalSearch, LocalSearchParams(node_weight=weight, worker_weight=weight, executors_per_worker=1))
+    scheduler = Checked(
+        LocalSearch, LocalSearchParams(node_weight=weight, worker_weight=weight, executors_per_worker=1)
+    )
     for rate in (1.0, 5e-324):
-        seen = Traffic((Edge("a[0]", "b[0]", rate), Edge("c[0]", "d[0]", rate)))
-        plan = heavy.place(Problem(cluster(2, 2, 3, 1), (pairs,), seen))
+        traffic = Traffic((Edge("a[0]", "b[0]", rate), Edge("c[0]", "d[0]", rate)))
+        plan = scheduler.place(Problem(cluster(2, 2, 3, 1), (pairs,), traffic))
         assert len({s.node for s in plan.placements["t"].assignments.values()}) == 2
 
 
-def test_workers_that_lose_nobody_stay_and_others_are_released() -> None:
+def test_workers_that_lose_no_executor_stay_and_others_are_released() -> None:
     workers = (
         ExistingWorker("linear-4", "n0000", 2, ("op0[0]", "op0[1]")),
         ExistingWorker("linear-4", "n0001", 0, ("op1[0]", "op1[1]")),
@@ -212,7 +214,7 @@ def test_workers_that_lose_nobody_stay_and_others_are_released() -> None:
     assert {move.executor.name for move in plan.migrations} == {"op1[0]", "op1[1]"}
 
 
-def test_topologies_share_nodes_only_as_far_as_slots_go() -> None:
+def test_topologies_share_nodes_only_if_there_are_slots() -> None:
     pair = (Component("a", "spout"), Component("b", "bolt", inputs=(Input("a"),)))
     problem = Problem(cluster(4, 4, slots=1), (Topology("one", pair), Topology("two", pair)))
     plan = SEARCH.place(problem)

@@ -1,4 +1,4 @@
-"""Multilevel kernels: coarser graphs keep rates and loads, refinement exceeds no limit, compiled code agrees."""
+"""Multilevel kernels: coarser graphs keep rates and loads, refinement keeps limits, compiled code agrees."""
 
 from random import Random
 from types import SimpleNamespace
@@ -18,26 +18,26 @@ INTERPRETED = SimpleNamespace(**{kernel.__name__: kernel for kernel in jit_cache
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[Graph, int, int]:
-    """A graph of up to 120 vertices, some of them without a neighbour; a number of parts, and a seed."""
+    """A graph of up to 120 vertices, some of them isolated; a number of parts, and a seed."""
     n, seed = draw(st.integers(1, 120)), draw(st.integers(0, 2**20))
     k = draw(st.integers(1, 12))
     random = Random(seed)  # noqa: S311 - no secret
-    near: list[dict[int, int]] = [{} for _ in range(n)]
+    neighbours: list[dict[int, int]] = [{} for _ in range(n)]
     for _ in range(draw(st.integers(0, 4 * n))):
         a, b = random.randrange(n), random.randrange(n)
         if a != b:
-            near[a][b] = near[b][a] = random.choice((1, 1, 3, 1000))
-    rows = [sorted(row.items()) for row in near]
+            neighbours[a][b] = neighbours[b][a] = random.choice((1, 1, 3, 1000))
+    rows = [sorted(row.items()) for row in neighbours]
     xadj = [0]
     for row in rows:
         xadj.append(xadj[-1] + len(row))
-    heavy = draw(st.integers(1, 5))
+    max_load = draw(st.integers(1, 5))
     return (
         Graph(
             ints(xadj),
             ints(other for row in rows for other, _ in row),
             ints(rate for row in rows for _, rate in row),
-            ints(random.randint(1, heavy) for _ in range(n)),
+            ints(random.randint(1, max_load) for _ in range(n)),
             ints(random.randint(0, 3) for _ in range(n)),
         ),
         k,
@@ -46,7 +46,7 @@ def graphs(draw: st.DrawFn) -> tuple[Graph, int, int]:
 
 
 def levels_of(graph: Graph, k: int, seed: int, spare: int = 0) -> Multilevel:
-    """Parts of about equal capacity, that hold the graph's load together and `spare` each."""
+    """Return levels with `k` parts of about equal capacity: the graph's load in total, plus `spare` each."""
     cap = ints([-(-sum(graph.vw) // k) + spare + p % 3 for p in range(k)])
     return Multilevel(graph, cap, ints([sum(graph.vm)] * k), ints([seed + 1]))
 
@@ -60,7 +60,7 @@ def loads(graph: Graph, part: Ints, k: int) -> list[int]:
 
 @settings(deadline=None, max_examples=60)
 @given(graphs())
-def test_refinement_exceeds_no_limit_it_finds_kept_and_never_raises_the_cut(case: tuple[Graph, int, int]) -> None:
+def test_refinement_keeps_limits_and_never_raises_the_cut(case: tuple[Graph, int, int]) -> None:
     graph, k, seed = case
     levels = levels_of(graph, k, seed, spare=sum(graph.vw))
     random = Random(seed)  # noqa: S311 - no secret
@@ -90,14 +90,14 @@ def test_a_cycle_keeps_load_memory_rates_and_parts_on_every_graph(case: tuple[Gr
     levels = levels_of(graph, k, seed)
     random = Random(seed)  # noqa: S311 - no secret
     part = ints(random.randrange(min(k, 3)) for _ in range(len(graph)))
-    seen: list[tuple[int, int, int, list[int]]] = []
+    totals: list[tuple[int, int, int, list[int]]] = []
 
-    def look(coarser: Graph, placed: Ints, count: int) -> None:
+    def record(coarser: Graph, placed: Ints, count: int) -> None:
         assert count >= 1
-        seen.append((sum(coarser.vw), sum(coarser.vm), levels.cut(coarser, placed), loads(coarser, placed, k)))
+        totals.append((sum(coarser.vw), sum(coarser.vm), levels.cut(coarser, placed), loads(coarser, placed, k)))
 
-    assert levels.cycle(part, look) == part
-    assert set(map(repr, seen)) == {
+    assert levels.cycle(part, record) == part
+    assert set(map(repr, totals)) == {
         repr((sum(graph.vw), sum(graph.vm), levels.cut(graph, part), loads(graph, part, k)))
     }
 
@@ -122,8 +122,8 @@ def test_annealing_lowers_the_cut_by_what_it_returns_and_exceeds_no_limit(case: 
     assert all(load <= limit for load, limit in zip(loads(graph, part, k), cap, strict=True))
 
 
-def answers(case: tuple[Graph, int, int]) -> list[list[int]]:
-    """A start, then what refinement on coarser graphs makes of it."""
+def partitions(case: tuple[Graph, int, int]) -> list[list[int]]:
+    """Return initial partitions, the refined one, and the generator state."""
     graph, k, seed = case
     levels = levels_of(graph, k, seed)
 
@@ -139,13 +139,13 @@ def answers(case: tuple[Graph, int, int]) -> list[list[int]]:
 @given(graphs())
 def test_compiled_and_interpreted_kernels_agree(case: tuple[Graph, int, int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        compiled = answers(case)
+        compiled = partitions(case)
         patch.setattr(multilevel, "compiled", lambda: INTERPRETED)
-        assert answers(case) == compiled
+        assert partitions(case) == compiled
 
 
-def along_paths(graph: Graph) -> list[int]:
-    """The vertices as a search in depth meets them that begins with those that have the fewest partners."""
+def depth_first_order(graph: Graph) -> list[int]:
+    """Return the vertices in depth-first order; vertices with the fewest neighbours come first."""
     rows = [range(graph.xadj[v], graph.xadj[v + 1]) for v in range(len(graph))]
     order: list[int] = []
     stack = sorted(range(len(graph)), key=lambda v: (-len(rows[v]), -v))
@@ -168,23 +168,23 @@ def test_parts_are_filled_one_after_the_other_along_paths(
     case: tuple[Graph, int, int], kernels: SimpleNamespace | None
 ) -> None:
     graph, k, seed = case
-    do, n = kernels or jit_cache.compiled(), len(graph)
+    functions, n = kernels or jit_cache.compiled(), len(graph)
     levels = levels_of(graph, k, seed, spare=seed % 4)
     order, part = blank(n), ints([-1] * n)
-    do.walk(n, *graph.fields[:3], blank(n + 1), blank(n), blank(n), blank(len(graph.adj)), order)
-    assert list(order) == along_paths(graph)
-    fits = do.fill(n, k, order, graph.vw, graph.vm, levels.cap, levels.room, part)
+    functions.walk(n, *graph.fields[:3], blank(n + 1), blank(n), blank(n), blank(len(graph.adj)), order)
+    assert list(order) == depth_first_order(graph)
+    fits = functions.fill(n, k, order, graph.vw, graph.vm, levels.cap, levels.room, part)
     placed = [v for v in order if part[v] >= 0]
     assert placed == list(order[: len(placed)])
     assert [part[v] for v in placed] == sorted(part[v] for v in placed)
     load, memory = blank(k), blank(k)
-    assert do.total(n, graph.vw, graph.vm, part, load, memory) == len(placed)
+    assert functions.total(n, graph.vw, graph.vm, part, load, memory) == len(placed)
     assert list(load) == loads(induced(graph, placed), ints(part[v] for v in placed), k)
     assert all(used <= limit for used, limit in zip(load, levels.cap, strict=True))
     assert bool(fits) == (len(placed) == n)
 
 
-def test_two_groups_joined_by_one_pair_are_divided_there() -> None:
+def test_two_groups_joined_by_one_edge_are_cut_at_that_edge() -> None:
     rows: list[list[tuple[int, int]]] = [[] for _ in range(60)]
 
     def join(a: int, b: int) -> None:

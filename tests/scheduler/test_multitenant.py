@@ -43,7 +43,7 @@ def test_the_default_pool_shares_nodes_before_it_borrows() -> None:
     assert sorted(by_slot(plan, "u")) == [("a", 2), ("a", 3)]
 
 
-def test_fewer_slots_than_requested_are_said() -> None:
+def test_fewer_slots_than_requested_are_reported() -> None:
     plan = place(Problem(nodes_of(a=2), (topology(4, workers=3),)))
     assert plan.placements["t"].status == "placed"
     assert plan.placements["t"].message == "Running with fewer slots than requested (2/3)"
@@ -62,7 +62,7 @@ def test_no_free_slot_leaves_executors_waiting() -> None:
     )
 
 
-def test_a_complete_topology_that_wants_more_slots_is_dealt_anew() -> None:
+def test_a_complete_topology_that_requests_more_slots_is_placed_again() -> None:
     existing = (ExistingWorker("t", "a", 0, ("a[0]", "a[1]", "a[2]", "a[3]")),)
     plan = place(Problem(Cluster(nodes_of(a=2).nodes, existing=existing), (topology(4, workers=2),)))
     assert by_slot(plan) == {("a", 0): ["a[0]", "a[2]"], ("a", 1): ["a[1]", "a[3]"]}
@@ -76,15 +76,17 @@ def test_waiting_executors_get_new_workers_beside_the_running_ones() -> None:
     assert plan.freed == []
 
 
-def test_an_isolated_topology_gets_nodes_of_its_own_and_levels_its_workers() -> None:
-    mine = topology(6, workers=4, isolated=2)
-    plan = place(Problem(nodes_of(a=4, b=4, c=4), (topology(1, workers=1, name="u", user="bob"), mine)), {"alice": 2})
+def test_an_isolated_topology_gets_separate_nodes_and_balanced_workers() -> None:
+    isolated = topology(6, workers=4, isolated=2)
+    plan = place(
+        Problem(nodes_of(a=4, b=4, c=4), (topology(1, workers=1, name="u", user="bob"), isolated)), {"alice": 2}
+    )
     assert sorted(by_slot(plan)) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
     assert sorted(by_slot(plan, "u")) == [("c", 0)]
     assert plan.placements["t"].message == "Scheduled Isolated on 2 Nodes"
 
 
-def test_no_more_nodes_than_the_user_may_have() -> None:
+def test_a_user_gets_at_most_the_allowed_nodes() -> None:
     plan = place(Problem(nodes_of(a=4, b=4, c=4), (topology(6, workers=4, isolated=3),)), {"alice": 2})
     assert plan.placements["t"].status == "failed"
     assert plan.placements["t"].message == (
@@ -101,7 +103,7 @@ def test_a_topology_that_asks_for_no_nodes_borrows_what_it_needs_up_to_the_limit
     )
 
 
-def test_a_full_default_pool_lends_its_least_used_node_emptied() -> None:
+def test_a_full_default_pool_empties_and_lends_its_least_used_node() -> None:
     existing = (
         ExistingWorker("u", "a", 0, ("a[0]",)),
         ExistingWorker("u", "a", 1, ("a[1]",)),
@@ -115,7 +117,7 @@ def test_a_full_default_pool_lends_its_least_used_node_emptied() -> None:
     assert [(w.topology, w.node, w.slot) for w in plan.freed] == [("u", "b", 0)]
 
 
-def test_isolated_topologies_take_nodes_of_the_users_other_ones_last() -> None:
+def test_isolated_topologies_take_nodes_of_other_topologies_of_the_user_last() -> None:
     shared, alone = topology(2, workers=2, name="s"), topology(1, workers=1, isolated=1)
     plan = place(Problem(nodes_of(a=1, b=1), (shared, alone)), {"alice": 2})
     assert by_slot(plan) == {("a", 0): ["a[0]"]}
@@ -145,10 +147,10 @@ def test_spread_components_go_one_to_a_node_and_the_last_worker_takes_the_rest()
 
 @given(round_histories(), st.integers(0, 3))
 def test_pools_keep_their_limits_and_user_nodes_are_never_shared(rounds: Rounds, most: int) -> None:
-    def ask(problem: Problem) -> Plan:
+    def place_round(problem: Problem) -> Plan:
         return place(problem, {"alice": most}, {"t": ("s",)})
 
-    for problem, plan in place_rounds(rounds, ask):
+    for problem, plan in place_rounds(rounds, place_round):
         nodes = {t.id: {slot.node for slot in plan.placements[t.id].assignments.values()} for t in problem.topologies}
         pooled = [t for t in problem.topologies if plan.placements[t.id].message.startswith("Scheduled Isolated")]
         assert len(set().union(*(nodes[t.id] for t in pooled))) <= most

@@ -1,4 +1,4 @@
-"""What links cost, and the busiest link and node: against trying everything, and reported values against sums."""
+"""Objectives `cost`, `busiest-link` and `busiest-node`: against exhaustive search and recomputed values."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ OBJECTIVES: tuple[Objective, ...] = ("cost", "busiest-link", "busiest-node")
 
 
 def _in_racks(problem: Problem) -> Problem:
-    """The problem with the first half of its nodes in one rack, and the rest in another."""
+    """Return the problem with the first half of its nodes in one rack, and the rest in another."""
     nodes = problem.cluster.nodes
     split = tuple(replaced(n, rack="a" if at < len(nodes) // 2 else "b") for at, n in enumerate(nodes))
     return replace(problem, cluster=replaced(problem.cluster, nodes=split))
@@ -49,12 +49,12 @@ def _rounds(draw: st.DrawFn) -> tuple[Problem, Hops]:
     links = [NetworkLink(a, b, draw(numbers), draw(st.sampled_from([1.0, 10.0, 100.0]))) for a, b in pairs]
     links += [NetworkLink(b, a, draw(numbers)) for a, b in pairs if draw(st.booleans())]
     network = Network(draw(numbers), draw(numbers), tuple(links))
-    moved = replace(problem, cluster=replaced(problem.cluster, nodes=nodes, network=network))
-    return moved, draw(st.sampled_from(["racks", "links"]))
+    with_links = replace(problem, cluster=replaced(problem.cluster, nodes=nodes, network=network))
+    return with_links, draw(st.sampled_from(["racks", "links"]))
 
 
 def _rates(problem: Problem) -> dict[tuple[str, str], float]:
-    """Pairs of executors -> rate, written down anew."""
+    """Return pair of executors -> rate, without code of the scheduler."""
     (topology,) = problem.topologies
     found: dict[tuple[str, str], float] = {}
     if problem.traffic is None:
@@ -68,11 +68,11 @@ def _rates(problem: Problem) -> dict[tuple[str, str], float]:
 
 
 def _link(problem: Problem, one: str, other: str, hops: Hops, key: str) -> float:
-    """Delay, or rate, of a link: the mean of the directions that have one."""
+    """Return the delay or rate of a link: the mean of the directions that have one."""
     network, by_id = problem.cluster.network, problem.cluster.by_id
     if hops == "racks":
-        near = by_id[one].rack == by_id[other].rack
-        return 1.0 if key == "rate_mbit" else network.same_rack if near else network.other_rack
+        is_same_rack = by_id[one].rack == by_id[other].rack
+        return 1.0 if key == "rate_mbit" else network.same_rack if is_same_rack else network.other_rack
     ends = [(link, getattr(link, key)) for link in network.links if {link.sender, link.receiver} == {one, other}]
     values = [value for _, value in ends if value is not None]
     return float(sum(values)) / len(values)
@@ -97,8 +97,8 @@ def _value(
     return total if objective == "cost" else max(links.values(), default=0.0)
 
 
-def _least(problem: Problem, objective: Objective, hops: Hops) -> float | None:
-    """The lowest value of all placements within the capacities."""
+def _minimum(problem: Problem, objective: Objective, hops: Hops) -> float | None:
+    """Return the lowest value of all placements within the capacities."""
     (topology,) = problem.topologies
     nodes = problem.cluster.nodes
     best: float | None = None
@@ -118,7 +118,7 @@ def _reported(scheduler: Checked, problem: Problem, plan: Plan) -> float:
     return cost.objective
 
 
-def _told(problem: Problem, plan: Plan, objective: Objective, hops: Hops) -> float:
+def _recomputed(problem: Problem, plan: Plan, objective: Objective, hops: Hops) -> float:
     slots = plan.placements["t"].assignments
     where = {executor.name: slot.node for executor, slot in slots.items()}
     return _value(problem, where, {executor.name: slot for executor, slot in slots.items()}, objective, hops)
@@ -127,11 +127,11 @@ def _told(problem: Problem, plan: Plan, objective: Objective, hops: Hops) -> flo
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @settings(deadline=None, max_examples=25)
 @given(_rounds())
-def test_optimal_equals_trying_everything(objective: Objective, given: tuple[Problem, Hops]) -> None:
+def test_optimal_equals_exhaustive_search(objective: Objective, given: tuple[Problem, Hops]) -> None:
     problem, hops = given
     scheduler = Checked(Optimal, OptimalParams(objective=objective, hops=hops))
     plan = scheduler.place(problem)
-    least = _least(problem, objective, hops)
+    least = _minimum(problem, objective, hops)
     if least is None:
         assert plan.placements["t"].status == "failed"
         return
@@ -147,7 +147,7 @@ def test_reported_values_are_those_of_the_placement_and_no_bound_is_above_the_op
     objective: Objective, given: tuple[Problem, Hops]
 ) -> None:
     problem, hops = given
-    least = _least(problem, objective, hops)
+    least = _minimum(problem, objective, hops)
     for scheduler in (
         Checked(LocalSearch, LocalSearchParams(objective=objective, hops=hops)),
         Checked(LocalSearch, LocalSearchParams(objective=objective, hops=hops, executors_per_worker=2)),
@@ -159,14 +159,14 @@ def test_reported_values_are_those_of_the_placement_and_no_bound_is_above_the_op
         if plan.placements["t"].status == "placed":
             reported = _reported(scheduler, problem, plan)
             assert least is not None
-            assert reported == pytest.approx(_told(problem, plan, objective, hops), abs=1e-9)
+            assert reported == pytest.approx(_recomputed(problem, plan, objective, hops), abs=1e-9)
             assert reported >= least - 1e-9
             assert plan.lower_bound is None or plan.lower_bound <= least + 1e-9
 
 
 @settings(deadline=None, max_examples=25)
 @given(_rounds(), st.sampled_from(OBJECTIVES), st.integers(1, 5))
-def test_schedulers_without_objectives_are_judged_by_the_same_sums(
+def test_objectives_are_reported_for_schedulers_without_objectives(
     given: tuple[Problem, Hops], objective: Objective, workers: int
 ) -> None:
     problem, hops = given
@@ -177,9 +177,9 @@ def test_schedulers_without_objectives_are_judged_by_the_same_sums(
         plan = scheduler.place(problem)
         if plan.placements["t"].status == "placed":
             aim = Aim(objective, hops)
-            told = make_placement_file(name, scheduler.params, problem, plan, 0.0, aim=aim).cost.objective
-            expected = _told(problem, plan, objective, hops)
-            assert told is None if expected == inf else told == pytest.approx(expected, abs=1e-9)
+            reported = make_placement_file(name, scheduler.params, problem, plan, 0.0, aim=aim).cost.objective
+            expected = _recomputed(problem, plan, objective, hops)
+            assert reported is None if expected == inf else reported == pytest.approx(expected, abs=1e-9)
 
 
 @settings(deadline=None, max_examples=40)
@@ -189,7 +189,7 @@ def test_exact_searches_by_hops_agree(given: tuple[Problem, Hops]) -> None:
     instance, table = instance_of(problem, problem.topologies), hop_table(problem, hops)
     above = 1 + instance.total_rate * max(map(max, table.between))
     proof = search_exactly(instance, table, levels_of(instance, table), above, lambda: False)
-    least = _least(problem, "cost", hops)
+    least = _minimum(problem, "cost", hops)
     assert proof.complete
     assert (proof.node_of is None) == (least is None)
     if proof.node_of is not None and least is not None:
@@ -226,8 +226,8 @@ def test_a_missing_delay_or_rate_is_refused_with_both_ends() -> None:
     problem = replace(MICRO[0], cluster=cluster(5, 5, 5))
     network = Network(links=(NetworkLink("n0000", "n0001", 1.0, 10.0), NetworkLink("n0000", "n0002", 1.0)))
     problem = replace(problem, cluster=replaced(problem.cluster, network=network))
-    wanted: dict[Objective, str] = {"cost": "'n0001' and 'n0002'", "busiest-link": "'n0000' and 'n0002'"}
-    for objective, ends in wanted.items():
+    missing: dict[Objective, str] = {"cost": "'n0001' and 'n0002'", "busiest-link": "'n0000' and 'n0002'"}
+    for objective, ends in missing.items():
         for scheduler in (
             Checked(Optimal, OptimalParams(objective=objective, hops="links")),
             Checked(LocalSearch, LocalSearchParams(objective=objective, hops="links")),
@@ -237,7 +237,7 @@ def test_a_missing_delay_or_rate_is_refused_with_both_ends() -> None:
                 scheduler.place(problem)
 
 
-def test_a_full_node_counts_what_other_topologies_put_on_it() -> None:
+def test_the_load_of_a_node_includes_other_topologies() -> None:
     nodes = cluster(4, 4)
     other = ExistingWorker("other", "n0000", 0, ("x[0]", "x[1]"))
     topology = Topology("t", (Component("a", "spout", 4),))

@@ -1,4 +1,4 @@
-"""`optimal` finds the least rate between nodes, and says so only when it is."""
+"""`optimal` finds the minimum rate between nodes and marks it as proven only then."""
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +34,7 @@ def test_published_benchmarks_are_proven(problem: Problem) -> None:
 
 @settings(deadline=None, max_examples=120)
 @given(rounds())
-def test_it_equals_trying_everything(problem: Problem) -> None:
+def test_it_equals_exhaustive_search(problem: Problem) -> None:
     plan = OPTIMAL.place(problem)
     least = minimum_w(problem)
     if least is None:
@@ -74,7 +74,7 @@ def test_no_bound_is_above_the_optimum(problem: Problem) -> None:
             assert Density(instance, sets).least_cut(instance) <= instance.total_rate - best.most
 
 
-def test_what_a_hub_must_lose_is_a_bound() -> None:
+def test_the_rate_that_a_hub_must_cut_is_a_bound() -> None:
     # The hub and eleven leaves on nodes of 4: three leaves stay with it, at best those with rates 9, 10 and 11.
     topology = Topology("t", (Component("hub", "spout"), Component("leaf", "bolt", 11, inputs=(Input("hub"),))))
     edges = tuple(Edge("hub[0]", f"leaf[{at}]", float(at + 1)) for at in range(11))
@@ -82,7 +82,7 @@ def test_what_a_hub_must_lose_is_a_bound() -> None:
     assert Density(instance, 0).least_cut(instance) == sum(range(1, 9)) * instance.rate_scale
 
 
-def test_a_search_that_is_cut_short_says_so_and_bounds_what_it_found() -> None:
+def test_a_search_that_is_cut_short_is_not_proven_and_has_a_bound() -> None:
     topology, traffic = layered(60, 1)
     problem = Problem(cluster(*[8] * 9), (topology,), traffic)
     plan = Checked(Optimal, OptimalParams(time_limit_s=0.2)).place(problem)
@@ -93,7 +93,7 @@ def test_a_search_that_is_cut_short_says_so_and_bounds_what_it_found() -> None:
     assert 0 < plan.details["gap"] <= 1
 
 
-def test_loads_are_packed_although_only_one_way_fits() -> None:
+def test_loads_are_packed_even_if_only_one_packing_fits() -> None:
     nodes = Cluster((Node(id="a", cpu=10), Node(id="b", cpu=10)))
     loads = {"s[0]": 6.0, "s[1]": 5.0, "s[2]": 5.0, "s[3]": 4.0}
     topology = Topology("t", (Component("s", "spout", 4),))
@@ -102,7 +102,7 @@ def test_loads_are_packed_although_only_one_way_fits() -> None:
     assert where["s[0]"] == where["s[3]"] != where["s[1]"] == where["s[2]"]
 
 
-def test_what_runs_stays_when_nothing_is_better() -> None:
+def test_running_executors_stay_when_no_placement_is_better() -> None:
     nodes = cluster(3, 3, 2)
     workers = (
         ExistingWorker("linear-4", "n0001", 3, ("op0[0]", "op0[1]", "op1[0]")),

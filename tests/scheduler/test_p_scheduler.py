@@ -1,4 +1,4 @@
-"""`p-scheduler`: worked examples of its rules, then properties over rounds and courses of rounds."""
+"""`p-scheduler`: worked examples of its rules, then properties over rounds and sequences of rounds."""
 
 from collections import Counter
 from fractions import Fraction
@@ -65,51 +65,53 @@ def test_the_largest_part_goes_to_the_node_with_most_free_capacity() -> None:
     assert node_by_executor(plan) == {"a[0]": "y", "a[1]": "x", "b[0]": "x"}
 
 
-def test_what_others_use_is_not_free() -> None:
+def test_capacity_used_by_other_topologies_is_not_free() -> None:
     existing = (ExistingWorker("o", "x", 0, ("q[0]",)),)
     cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=100.0)), existing=existing)
     assert node_by_executor(place(Problem(cluster, (chain(1),), traffic_of({"a[0] a[0]": 1})))) == {"a[0]": "y"}
 
 
-def test_without_observed_traffic_it_says_so() -> None:
+def test_without_observed_traffic_it_is_refused() -> None:
     with pytest.raises(InputError, match="'p-scheduler' needs observed traffic; give a traffic file"):
         place(Problem(nodes_of(x=1), (chain(1),)))
 
 
-def test_a_topology_without_a_slot_says_so() -> None:
+def test_a_topology_without_a_slot_fails_with_a_message() -> None:
     plan = place(Problem(nodes_of(x=1), (chain(1, name="u"), chain(1, name="v")), traffic_of({})))
     assert plan.placements["u"].status == "placed"
     assert (plan.placements["v"].status, plan.placements["v"].message) == ("failed", "no free slot: 1 executors wait")
 
 
 @given(problems(cycles=True, observed=True), targets)
-def test_alone_on_equal_nodes_it_uses_as_many_as_the_formula_says(problem: Problem, target: float) -> None:
+def test_a_single_topology_on_equal_nodes_uses_the_number_of_the_formula(problem: Problem, target: float) -> None:
     topology = problem.topologies[0]
     nodes = tuple(Node(id=node.id, slots=9, cpu=100.0) for node in problem.cluster.nodes)
     alone = Problem(Cluster(nodes), (topology,), problem.traffic)
     plan = place(alone, target)
     total = sum(int(Loads(alone).of(topology, e)) for e in topology.executors)
-    wanted = min(max(ceil(total / (100 * Fraction(str(target)))), 1), len(nodes), len(topology.executors))
-    assert len(set(node_by_executor(plan).values())) == wanted
-    share = ceil(topology.workers / wanted)
+    number = min(max(ceil(total / (100 * Fraction(str(target)))), 1), len(nodes), len(topology.executors))
+    assert len(set(node_by_executor(plan).values())) == number
+    share = ceil(topology.workers / number)
     assert max(workers_per_node(plan.placements[topology.id]).values()) <= share
 
 
 @given(round_sequences(unobserved=False), targets)
-def test_every_topology_with_a_slot_is_placed_whole_in_any_course(sequence: RoundSequence, target: float) -> None:
+def test_every_topology_with_a_slot_is_placed_whole_in_any_round_sequence(
+    sequence: RoundSequence, target: float
+) -> None:
     for problem, plan in place_sequence(sequence, lambda problem: place(problem, target)):
         for topology in problem.topologies:
             placement = plan.placements[topology.id]
             assert placement.status in ("placed", "failed")
             if placement.status == "failed":
-                ran = [w for w in problem.existing if w.topology == topology.id]
-                assert not [w for w in ran if problem.cluster.by_id[w.node].available]
-        held = Counter(slot for p in plan.placements.values() for slot in set(p.assignments.values()))
-        assert set(held.values()) <= {1}
+                running = [w for w in problem.existing if w.topology == topology.id]
+                assert not [w for w in running if problem.cluster.by_id[w.node].available]
+        topologies_per_slot = Counter(slot for p in plan.placements.values() for slot in set(p.assignments.values()))
+        assert set(topologies_per_slot.values()) <= {1}
 
 
 @given(problems(cycles=True, observed=True))
-def test_once_carried_out_a_plan_for_one_topology_stays(problem: Problem) -> None:
+def test_a_plan_for_one_topology_stays_in_the_next_round(problem: Problem) -> None:
     alone = Problem(problem.cluster, problem.topologies[:1], problem.traffic)
     plan = place(alone)
     following = place(repeated_round(alone, plan))
@@ -118,5 +120,5 @@ def test_once_carried_out_a_plan_for_one_topology_stays(problem: Problem) -> Non
 
 
 @given(problems(cycles=True, observed=True))
-def test_the_order_in_which_things_are_listed_changes_nothing(problem: Problem) -> None:
+def test_the_order_of_the_input_does_not_matter(problem: Problem) -> None:
     assert place(reversed_order(problem)).placements == place(problem).placements

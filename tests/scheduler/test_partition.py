@@ -11,14 +11,14 @@ Graph = tuple[list[int], list[dict[int, int]]]
 
 
 def graph_of(weight: list[int], edges: dict[tuple[int, int], int]) -> Graph:
-    near: list[dict[int, int]] = [{} for _ in weight]
+    neighbours: list[dict[int, int]] = [{} for _ in weight]
     for (one, other), rate in edges.items():
-        near[one][other] = near[other][one] = rate
-    return weight, near
+        neighbours[one][other] = neighbours[other][one] = rate
+    return weight, neighbours
 
 
 def cliques(count: int, size: int) -> Graph:
-    """Cliques of rate 10 in a ring of rate 1, their members far apart by number."""
+    """Cliques of rate 10 in a ring of rate 1, with members that are not adjacent by number."""
     edges = {}
     for c in range(count):
         members = [c + count * k for k in range(size)]
@@ -29,22 +29,22 @@ def cliques(count: int, size: int) -> Graph:
 
 def test_cliques_stay_together() -> None:
     for count in (2, 3, 4):
-        weight, near = cliques(count, 6)
-        part = partition(weight, near, count)
-        assert cut(near, part) == (1 if count == 2 else count)
+        weight, neighbours = cliques(count, 6)
+        part = partition(weight, neighbours, count)
+        assert cut(neighbours, part) == (1 if count == 2 else count)
         assert all(part[v] == part[v % count] for v in range(len(weight)))
 
 
 def test_a_path_is_cut_once() -> None:
-    weight, near = graph_of([1] * 40, {(v, v + 1): 3 for v in range(39)})
-    assert cut(near, partition(weight, near, 2)) == 3
+    weight, neighbours = graph_of([1] * 40, {(v, v + 1): 3 for v in range(39)})
+    assert cut(neighbours, partition(weight, neighbours, 2)) == 3
 
 
-def test_exchanges_work_where_no_part_has_room_for_one_more() -> None:
+def test_vertices_are_exchanged_where_no_part_has_room_for_one_more() -> None:
     # Four equal vertices in two parts: any single move breaks the balance.
-    weight, near = graph_of([1] * 4, {(0, 3): 5, (1, 2): 5, (0, 1): 1, (2, 3): 1})
-    part = partition(weight, near, 2)
-    assert cut(near, part) == 2
+    weight, neighbours = graph_of([1] * 4, {(0, 3): 5, (1, 2): 5, (0, 1): 1, (2, 3): 1})
+    part = partition(weight, neighbours, 2)
+    assert cut(neighbours, part) == 2
     assert part[0] == part[3]
 
 
@@ -68,9 +68,9 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 @given(graphs(), st.integers(1, 3))
 def test_parts_are_balanced_and_never_empty(graph: Graph, parts: int) -> None:
-    weight, near = graph
+    weight, neighbours = graph
     parts = min(parts, len(weight))
-    part = partition(weight, near, parts)
+    part = partition(weight, neighbours, parts)
     assert set(part) == set(range(parts))
     counted = weight if any(weight) else [1] * len(weight)
     heaviest = max(sum(w for w, p in zip(counted, part, strict=True) if p == q) for q in range(parts))
@@ -78,16 +78,16 @@ def test_parts_are_balanced_and_never_empty(graph: Graph, parts: int) -> None:
         max(sum(w for w, p in zip(counted, other, strict=True) if p == q) for q in range(parts))
         for other in product(range(parts), repeat=len(weight))
     )
-    # Dealing heaviest first is within 4/3 of the best balance there is.
+    # Assigning the heaviest first is within 4/3 of the optimal balance.
     assert heaviest <= max(1.05 * sum(counted) / parts, 4 / 3 * best)
 
 
 @given(graphs())
 def test_no_move_and_no_exchange_lowers_the_cut_within_the_balance_that_was_reached(graph: Graph) -> None:
-    weight, near = graph
+    weight, neighbours = graph
     if len(weight) < 2:
         return
-    part = partition(weight, near, 2)
+    part = partition(weight, neighbours, 2)
     counted = weight if any(weight) else [1] * len(weight)
 
     def heaviest(other: tuple[int, ...] | list[int]) -> int:
@@ -97,4 +97,4 @@ def test_no_move_and_no_exchange_lowers_the_cut_within_the_balance_that_was_reac
         other = list(part)
         other[v], other[u] = (part[u], part[v]) if v != u else (1 - part[v], 1 - part[v])
         if len(set(other)) == 2 and heaviest(other) <= heaviest(part):
-            assert cut(near, other) >= cut(near, part)
+            assert cut(neighbours, other) >= cut(neighbours, part)

@@ -1,4 +1,4 @@
-"""Whatever the round: the partitioning schedulers give plans that can be started, and never more than nodes hold."""
+"""Partitioning schedulers on any round: valid plans that keep the capacities of nodes."""
 
 import math
 
@@ -26,37 +26,37 @@ SCHEDULERS = {
 
 @st.composite
 def narrow_problems(draw: st.DrawFn) -> Problem:
-    """Rounds on nodes that hold little, or nothing but executors without load."""
+    """Rounds on nodes of small capacity; a node of capacity 0 holds only executors without load."""
     problem: Problem = draw(problems(cycles=True, observed=draw(st.booleans())))
     points = st.sampled_from([None, None, 0.0, 40.0, 150.0])
     nodes = tuple(replace(node, cpu=draw(points)) for node in problem.cluster.nodes)
     return Problem(replace(problem.cluster, nodes=nodes), problem.topologies, problem.traffic)
 
 
-def loads_are_kept(problem: Problem, plan: Plan) -> bool:
-    """Of what the round placed itself; a topology that does not fit keeps what ran of it, however much that is."""
+def capacities_are_kept(problem: Problem, plan: Plan) -> bool:
+    """Check topologies that the round placed; one that does not fit keeps its running executors regardless of load."""
     loads = Loads(problem)
-    carried = dict.fromkeys(loads.capacity, 0.0)
+    node_load = dict.fromkeys(loads.capacity, 0.0)
     for topology in problem.topologies:
         if not plan.placements[topology.id].message:
             for executor, slot in plan.placements[topology.id].assignments.items():
-                carried[slot.node] += loads.of(topology, executor)
+                node_load[slot.node] += loads.of(topology, executor)
     return all(
-        load <= loads.capacity[node] or math.isclose(load, loads.capacity[node]) for node, load in carried.items()
+        load <= loads.capacity[node] or math.isclose(load, loads.capacity[node]) for node, load in node_load.items()
     )
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 @settings(deadline=None, max_examples=30)
 @given(data=st.data())
-def test_any_round_gets_a_plan_that_keeps_to_capacities(name: str, data: st.DataObject) -> None:
+def test_plans_of_any_round_keep_capacities(name: str, data: st.DataObject) -> None:
     problem = data.draw(narrow_problems())
     plan = SCHEDULERS[name].place(problem)
-    assert loads_are_kept(problem, plan)
+    assert capacities_are_kept(problem, plan)
     for placement in plan.placements.values():
         assert placement.status == "placed" or placement.message
     again = SCHEDULERS[name].place(problem)
-    # A clock that ran out once need not run out again; without it the plan is the same.
+    # The time limit may be reached in one of the two calls; without it the plans are equal.
     if not plan.details["limit_hit"] and not again.details["limit_hit"]:
         assert plan == again
 
@@ -77,7 +77,7 @@ def test_executors_without_load_need_slots_too(name: str, slots: tuple[int, ...]
 
 @settings(deadline=None, max_examples=25)
 @given(problems(observed=True))
-def test_a_second_round_on_its_own_answer_moves_nothing(problem: Problem) -> None:
+def test_a_second_round_on_its_own_plan_moves_nothing(problem: Problem) -> None:
     search = Checked(LocalSearch, LocalSearchParams())
     first = search.place(problem)
     workers = [worker for worker in problem.existing if worker.topology not in first.placements]

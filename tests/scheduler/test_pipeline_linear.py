@@ -1,4 +1,4 @@
-"""`pipeline-linear`: the worked example cell by cell, then what must hold for every input."""
+"""`pipeline-linear`: the worked example cell by cell, then properties."""
 
 from collections import Counter
 from itertools import pairwise
@@ -66,7 +66,7 @@ def test_the_worked_example_cell_by_cell() -> None:
 
 
 def communications(plan: Plan, step: int, source: str, destination: str) -> str:
-    """Who sends to whom in a step, by sending node."""
+    """Return the communicating pairs of executors in a step, by sending node."""
     assert plan.schedule is not None
     on: dict[int, list[Executor]] = {}
     for executor, slot in plan.placements["t"].assignments.items():
@@ -90,8 +90,8 @@ def communications(plan: Plan, step: int, source: str, destination: str) -> str:
 )
 def test_task_communications_of_the_worked_example(step: int, stages: list[str]) -> None:
     plan = place(Problem(EIGHT, (LINEAR,)))
-    told = [communications(plan, step, source, to) for source, to in ("ab", "bc", "cd")]
-    assert told == stages
+    communicating = [communications(plan, step, source, destination) for source, destination in ("ab", "bc", "cd")]
+    assert communicating == stages
 
 
 def test_the_step_table_of_the_worked_example() -> None:
@@ -136,11 +136,11 @@ def test_every_layer_is_refined_by_its_own_edges() -> None:
     assert [layer["swaps"] for layer in layers] == [[], [[6, 1], [4, 3]]]
 
 
-def test_one_node_takes_everything() -> None:
+def test_a_single_node_gets_all_executors() -> None:
     plan = place(Problem(nodes_of(only=1), (chain(2, 3),)))
     assert plan.details["schedule"] == [(0,)]
     assert plan.details["node_loads"] == [5]
-    # Both executors of `a` address every executor of `b` in the one slot of a round.
+    # Both executors of `a` send to every executor of `b` in the only slot of a round.
     assert plan.details["timeline"] == [{"slot": 0, "start": 0, "steps": [0], "stall": 1}]
 
 
@@ -161,7 +161,7 @@ def test_topologies_share_one_schedule_and_take_a_slot_each() -> None:
     assert slots == {"t": {Slot("a", 0), Slot("b", 0)}, "u": {Slot("a", 1), Slot("b", 1)}}
 
 
-def test_an_executor_whose_node_is_taken_goes_where_its_component_is_rarest() -> None:
+def test_an_executor_whose_node_is_full_goes_where_its_component_is_rarest() -> None:
     plan = place(Problem(nodes_of(a=2, b=1), (chain(2, name="t"), chain(2, name="u"))))
     assert set(plan.placements["u"].assignments.values()) == {Slot("a", 1)}
     assert plan.placements["u"].message == "1 executors are not on the node of their cell, which has no free slot"
@@ -170,9 +170,9 @@ def test_an_executor_whose_node_is_taken_goes_where_its_component_is_rarest() ->
 def test_running_executors_stay_and_others_join_their_worker() -> None:
     existing = (ExistingWorker("t", "b", 0, ("a[0]",)),)
     cluster = Cluster(nodes_of(a=1, b=1).nodes, existing=existing)
-    fresh = place(Problem(nodes_of(a=1, b=1), (chain(2, 2),))).placements["t"].assignments
+    without_running = place(Problem(nodes_of(a=1, b=1), (chain(2, 2),))).placements["t"].assignments
     plan = place(Problem(cluster, (chain(2, 2),)))
-    assert plan.placements["t"].assignments == {**fresh, Executor("a", 0): Slot("b", 0)}
+    assert plan.placements["t"].assignments == {**without_running, Executor("a", 0): Slot("b", 0)}
     assert (plan.freed, plan.migrations) == ((), ())
 
 
@@ -210,7 +210,7 @@ def test_every_step_serves_each_node_once_and_a_round_every_pair_once(problem: P
 
 
 @given(topologies(most_components=8), st.integers(1, 9), st.booleans())
-def test_executors_live_in_their_cells(topology: Topology, nodes: int, refine: bool) -> None:
+def test_executors_are_on_the_nodes_of_their_cells(topology: Topology, nodes: int, refine: bool) -> None:
     plan = place(Problem(nodes_of(**{f"n{at}": 1 for at in range(nodes)}), (topology,)), refine)
     details = plan.details
     number = {component.id: at for at, component in enumerate(topology.components)}
@@ -239,7 +239,7 @@ def test_without_refinement_full_components_are_balanced(components: int, parall
 
 
 @given(topologies(), st.integers(1, 6))
-def test_a_round_lets_every_communicating_pair_meet_once(topology: Topology, nodes: int) -> None:
+def test_every_communicating_pair_is_served_once_per_round(topology: Topology, nodes: int) -> None:
     plan = place(Problem(nodes_of(**{f"n{at}": 1 for at in range(nodes)}), (topology,)))
     assert plan.schedule is not None
     node = {executor: int(slot.node[1:]) for executor, slot in plan.placements["t"].assignments.items()}
@@ -248,7 +248,7 @@ def test_a_round_lets_every_communicating_pair_meet_once(topology: Topology, nod
 
 
 @given(problems(), st.booleans())
-def test_tables_step_from_stage_to_stage(problem: Problem, refine: bool) -> None:
+def test_each_stage_follows_the_previous_one_by_a_step(problem: Problem, refine: bool) -> None:
     table = place(problem, refine).details["timeline"]
     for before, row in pairwise(table):
         assert row["steps"][1:] == before["steps"][:-1]
@@ -257,14 +257,14 @@ def test_tables_step_from_stage_to_stage(problem: Problem, refine: bool) -> None
 
 
 @given(problems())
-def test_what_runs_stays_and_all_others_find_a_node_if_there_is_one(problem: Problem) -> None:
+def test_running_executors_stay_and_all_others_are_placed_if_a_node_has_a_slot(problem: Problem) -> None:
     plan = place(problem)  # the checking wrapper refuses a running executor elsewhere
     assert (plan.freed, plan.migrations) == ((), ())
     used = {slot for placement in plan.placements.values() for slot in placement.assignments.values()}
     used |= {Slot(worker.node, worker.slot) for worker in problem.existing}
     for placement in plan.placements.values():
         if placement.status != "placed":
-            assert not placement.assignments  # else they could have joined it
+            assert not placement.assignments  # otherwise they could have joined it
             assert all(Slot(node.id, at) in used for node in problem.cluster.available for at in range(node.slots))
 
 

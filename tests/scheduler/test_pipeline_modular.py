@@ -1,4 +1,4 @@
-"""The arithmetic of `pmod`: the worked example cell by cell, then classes, steps and times for any sizes."""
+"""Arithmetic of `pmod`: the worked example cell by cell, then classes, steps and times for any sizes."""
 
 from math import lcm
 
@@ -53,8 +53,8 @@ def test_steps_and_costs_of_the_worked_example() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "total"), [(4, 10), (5, 16), (6, 23), (7, 34), (12, 108)])
-def test_the_estimate_halves_what_is_left_in_the_end(nodes: int, total: int) -> None:
-    """6: 2*5 + 2*4, two are left: 1*3 and 1*2. 12: 2*11 + 2*10 + 3*9 + 4*8, one is left: 1*7."""
+def test_the_estimated_cost_of_steps(nodes: int, total: int) -> None:
+    """6: 2*5 + 2*4, two remain: 1*3 and 1*2. 12: 2*11 + 2*10 + 3*9 + 4*8, one remains: 1*7."""
     assert estimated_cost(nodes) == total
 
 
@@ -104,11 +104,11 @@ def test_common_tasks_are_those_that_both_layouts_give_a_pair(change: Change) ->
 
 
 @given(CHANGES)
-def test_a_cell_has_one_receiver_just_when_the_paper_assumes_it(change: Change) -> None:
+def test_cells_have_one_receiver_exactly_under_the_assumptions_of_the_paper(change: Change) -> None:
     e, g = change.spacing, change.classes
     rows = [change.receivers(pairs) for pairs in change.pairs() if pairs]
-    papers = g == change.nodes * e and lcm(change.tasks // e, g // e) == change.tasks // e * (g // e)
-    assert all(len(cell) == 1 for row in rows for cell in row) == papers
+    is_assumed = g == change.nodes * e and lcm(change.tasks // e, g // e) == change.tasks // e * (g // e)
+    assert all(len(cell) == 1 for row in rows for cell in row) == is_assumed
     assert all(cell == sorted(cell) for row in rows for cell in row)
 
 
@@ -138,14 +138,14 @@ def test_a_step_is_made_of_one_groups_classes(change: Change) -> None:
 
 
 @given(CHANGES)
-def test_groups_take_the_classes_with_most_in_common_first(change: Change) -> None:
+def test_groups_take_the_classes_with_most_common_tasks_first(change: Change) -> None:
     common = change.common(change.spacing).tolist()
     for column in change.groups().T.tolist():
         assert column == sorted(column, key=lambda k: (-common[k], k))
         assert len({k % len(change.groups()[0]) for k in column}) == 1
 
 
-def segmented(change: Change) -> list[Step]:
+def segment_steps(change: Change) -> list[Step]:
     """The paper's scheduling matrix where cells have one receiver: segments of SIM rows, from class to class."""
     rows = {k: [cell[0] for cell in change.receivers(pairs)] for k, pairs in enumerate(change.pairs()) if pairs}
     steps: list[Step] = []
@@ -162,7 +162,7 @@ def segmented(change: Change) -> list[Step]:
 
 @pytest.mark.parametrize("change", [EXAMPLE, Change(4, 2, 4, 3), Change(9, 3, 9, 4), Change(12, 6, 12, 7)])
 def test_steps_are_the_papers_segments_where_its_assumptions_hold(change: Change) -> None:
-    assert change.steps() == segmented(change)
+    assert change.steps() == segment_steps(change)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), TIMES, TIMES)

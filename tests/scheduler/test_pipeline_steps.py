@@ -1,4 +1,4 @@
-"""The algorithms of `pipeline-linear`, against the paper's loops written out literally."""
+"""Algorithms of `pipeline-linear`, against a literal transcription of the paper's loops."""
 
 from collections import Counter, defaultdict
 from math import gcd
@@ -17,8 +17,8 @@ Edges = list[tuple[int, int]]
 GRIDS = st.builds(Distribution.padded, st.integers(1, 24), st.integers(1, 30))
 
 
-def moved(grid: Distribution) -> Matrix:
-    """M'_inter by the three moves of Algorithm 1."""
+def matrix_by_moves(grid: Distribution) -> Matrix:
+    """Return M'_inter by the three moves of Algorithm 1."""
     n, t, g = grid.nodes, grid.tasks, gcd(grid.tasks, grid.nodes)
     steps, families = t // g, n // g
     initial = [[(i * n + j) // t for j in range(n)] for i in range(t)]
@@ -40,8 +40,8 @@ def moved(grid: Distribution) -> Matrix:
     return inter
 
 
-def exchanged(grid: Distribution, edges: Edges) -> tuple[list[int], list[list[int]]]:
-    """Algorithm 2 as printed, with the gain test: what labels become, and the exchanges."""
+def printed_exchanges(grid: Distribution, edges: Edges) -> tuple[list[int], list[list[int]]]:
+    """Return new labels and the exchanges of Algorithm 2 as printed, with the gain test."""
     g, families = grid.block, grid.families
     lists = [sorted(grid.rows(1)[0][c * g : c * g + g]) for c in range(families)]
     labels = list(range(grid.nodes))
@@ -109,11 +109,11 @@ def test_exchanges_of_the_worked_example() -> None:
     ]
 
 
-def test_a_label_that_joins_a_family_brings_others_after_it() -> None:
-    """Nothing leads from the first family to the third one until 1 has joined it."""
+def test_a_label_that_joined_a_family_can_cause_further_exchanges() -> None:
+    """No edge leads from the first family to the third before 1 has joined the first."""
     labels, swaps = refine(Distribution(12, 4), [(6, 1), (1, 2)])
     assert swaps == [(9, 1), (3, 2)]
-    assert (labels, [list(swap) for swap in swaps]) == exchanged(Distribution(12, 4), [(6, 1), (1, 2)])
+    assert (labels, [list(swap) for swap in swaps]) == printed_exchanges(Distribution(12, 4), [(6, 1), (1, 2)])
 
 
 @pytest.mark.parametrize(("nodes", "largest", "tasks"), [(1, 7, 7), (8, 4, 4), (8, 3, 4), (7, 8, 14), (6, 1, 2)])
@@ -124,8 +124,8 @@ def test_padding_adds_the_fewest_tasks_that_share_a_divisor_with_the_nodes(
 
 
 @given(GRIDS)
-def test_the_closed_form_is_where_the_moves_lead(grid: Distribution) -> None:
-    assert grid.rows(grid.tasks) == moved(grid)
+def test_the_closed_form_equals_the_moves(grid: Distribution) -> None:
+    assert grid.rows(grid.tasks) == matrix_by_moves(grid)
 
 
 @given(GRIDS)
@@ -148,20 +148,20 @@ def test_every_row_holds_each_label_once_and_every_node_equally_often(grid: Dist
 
 @given(GRIDS)
 def test_the_first_rows_make_a_latin_square_and_repeat(grid: Distribution) -> None:
-    everything = list(range(grid.nodes))
+    all_nodes = list(range(grid.nodes))
     square = grid.rows(grid.nodes)
-    assert all(sorted(line) == everything for line in [*square, *zip(*square, strict=True)])
+    assert all(sorted(line) == all_nodes for line in [*square, *zip(*square, strict=True)])
     assert grid.rows(2 * grid.nodes) == [*square, *square]
 
 
-CROWDED = st.sampled_from([Distribution(12, 4), Distribution(9, 3), Distribution(16, 4), Distribution(8, 4)])
+LARGE_BLOCKS = st.sampled_from([Distribution(12, 4), Distribution(9, 3), Distribution(16, 4), Distribution(8, 4)])
 
 
-@given((GRIDS | CROWDED).flatmap(lambda grid: st.tuples(st.just(grid), graphs(min(grid.nodes, 16)))))
-def test_refinement_is_the_printed_loops(case: tuple[Distribution, Edges]) -> None:
+@given((GRIDS | LARGE_BLOCKS).flatmap(lambda grid: st.tuples(st.just(grid), graphs(min(grid.nodes, 16)))))
+def test_refinement_equals_the_printed_algorithm(case: tuple[Distribution, Edges]) -> None:
     grid, edges = case
     labels, swaps = refine(grid, edges)
-    assert (labels, [list(swap) for swap in swaps]) == exchanged(grid, edges)
+    assert (labels, [list(swap) for swap in swaps]) == printed_exchanges(grid, edges)
 
 
 @given(GRIDS.flatmap(lambda grid: st.tuples(st.just(grid), graphs(grid.nodes))))
@@ -171,11 +171,11 @@ def test_every_exchange_brings_at_least_one_communicating_pair_together(case: tu
     assert sorted(labels) == list(range(grid.nodes))
     assert len(swaps) <= (grid.families - 1) * (grid.block // 2)
 
-    def together(final: list[int]) -> int:
-        home = {new: old % grid.families for old, new in enumerate(final)}
-        return sum(home[u] == home[v] for u, v in edges)
+    def pairs_within_families(final: list[int]) -> int:
+        family_of = {new: old % grid.families for old, new in enumerate(final)}
+        return sum(family_of[u] == family_of[v] for u, v in edges)
 
-    assert together(labels) >= together(list(range(grid.nodes))) + len(swaps)
+    assert pairs_within_families(labels) >= pairs_within_families(list(range(grid.nodes))) + len(swaps)
 
 
 def test_stages_are_levels_of_the_source_on_the_longest_path() -> None:

@@ -1,4 +1,4 @@
-"""The placement document: written to the same bytes, read back to the same answer, mistakes named."""
+"""The placement document: exact round trips, complete contents, and errors that name the mistake."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ from scheduler.registry import Checked
 from scheduler.toolkit.cost import cost
 
 
-def answered(problem: Problem, kind: type, params: object) -> PlacementFile:
+def placement_file(problem: Problem, kind: type, params: object) -> PlacementFile:
     scheduler = Checked(kind, params)
     return make_placement_file(scheduler.name, scheduler.params, problem, scheduler.place(problem), 0.25)
 
@@ -31,28 +31,28 @@ def answered(problem: Problem, kind: type, params: object) -> PlacementFile:
 @given(problems(observed=True))
 def test_round_trips_exactly(problem: Problem) -> None:
     for kind, params in ((Even, EvenParams(idle_rebalance=True)), (TopStorm, TopStormParams())):
-        answer = answered(problem, kind, params)
+        answer = placement_file(problem, kind, params)
         text = to_json(answer)
         assert parse_placement_file(text) == answer
         assert to_json(parse_placement_file(text)) == text
-        assert to_json(answered(problem, kind, params)) == text
+        assert to_json(placement_file(problem, kind, params)) == text
 
 
 @given(problems(observed=True))
-def test_it_says_what_the_plan_says(problem: Problem) -> None:
+def test_it_has_the_values_of_the_plan(problem: Problem) -> None:
     plan = Checked(TopStorm, TopStormParams()).place(problem)
     answer = make_placement_file("top-storm", {}, problem, plan, 0.0)
     assert list(answer.topologies) == [topology.id for topology in problem.topologies]
     for topology in problem.topologies:
-        told = answer.topologies[topology.id]
-        assert told.placement.assignments == plan.placements[topology.id].assignments
-        assert (told.status, told.message) == (
+        entry = answer.topologies[topology.id]
+        assert entry.placement.assignments == plan.placements[topology.id].assignments
+        assert (entry.status, entry.message) == (
             plan.placements[topology.id].status,
             plan.placements[topology.id].message,
         )
-        names = [assignment.executor for assignment in told.assignments]
+        names = [assignment.executor for assignment in entry.assignments]
         order = {executor.name: number for number, executor in enumerate(topology.executors)}
-        assert sorted([*names, *told.unassigned], key=order.__getitem__) == list(order)
+        assert sorted([*names, *entry.unassigned], key=order.__getitem__) == list(order)
         assert names == sorted(names, key=order.__getitem__)
     assert answer.cost == cost(problem, plan.placements)
     assert [node.id for node in answer.nodes] == [node.id for node in problem.cluster.nodes]
@@ -109,14 +109,14 @@ def test_every_part_of_a_plan_is_written() -> None:
 
 
 def test_mistakes_in_a_placement_file_are_named(tmp_path: Path) -> None:
-    good = to_json(answered(Problem(nodes_of(n=1), (chain(2),)), Even, EvenParams()))
+    valid = to_json(placement_file(Problem(nodes_of(n=1), (chain(2),)), Even, EvenParams()))
     path = tmp_path / "p.json"
-    path.write_text(good.replace('"placed"', '"plased"'))
+    path.write_text(valid.replace('"placed"', '"plased"'))
     with pytest.raises(
         InputError, match=r"p.json:12: topologies.t.status: 'plased' is none of .*did you mean 'placed'"
     ):
         read_placement_file(path)
-    path.write_text(good.replace('"slots_used"', '"slots_usd"'))
+    path.write_text(valid.replace('"slots_used"', '"slots_usd"'))
     with pytest.raises(InputError, match=r"cost.slots_usd: unknown key 'slots_usd'; did you mean 'slots_used'"):
         read_placement_file(path)
     path.write_text("{")

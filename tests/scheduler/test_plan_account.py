@@ -1,4 +1,4 @@
-"""The account of a plan: every view of it adds up to the cost, and bounds hold for placements that keep capacities."""
+"""Account of a plan: all views add up to the cost, and bounds hold for placements within capacities."""
 
 from itertools import product
 from math import inf
@@ -25,11 +25,11 @@ from workloads.example_topologies import diamond, layered, linear, star
 from workloads.topology import Executor, Topology
 from workloads.traffic import Edge, Traffic
 
-EVERYTHING = 10**9
+NO_LIMIT = 10**9
 
 
 def _on(problem: Problem, *nodes: str) -> Plan:
-    """Executor by executor of the only topology onto slot 0 of these nodes."""
+    """Return the plan that places the executors of the only topology in slot 0 of these nodes, in order."""
     (topology,) = problem.topologies
     slots = {executor: Slot(node, 0) for executor, node in zip(topology.executors, nodes, strict=True)}
     return Plan({topology.id: Placement(slots)})
@@ -39,24 +39,24 @@ def _on(problem: Problem, *nodes: str) -> Plan:
 @given(problems(cycles=True))
 def test_cut_links_and_lines_between_nodes_add_up_to_the_pairs_between_nodes(problem: Problem) -> None:
     plan = make_scheduler("even").place(problem)
-    judged = cost(problem, plan.placements)
-    links = cut_links(problem, plan.placements, EVERYTHING)
-    assert sum(link.cut for link in links) == judged.inter_node_edges
+    result = cost(problem, plan.placements)
+    links = cut_links(problem, plan.placements, NO_LIMIT)
+    assert sum(link.cut for link in links) == result.inter_node_edges
     assert all(0 < link.cut <= link.total for link in links)
     nodes = {node.id for node in problem.cluster.nodes}
     lines = between_nodes(problem, plan.placements, nodes)
-    assert sum(lines.values()) == judged.inter_node_edges
+    assert sum(lines.values()) == result.inter_node_edges
     assert all(one != other and (other, one) not in lines for one, other in lines)
 
 
 @settings(deadline=None)
 @given(problems(cycles=True, observed=True))
-def test_with_traffic_they_add_up_to_the_observed_rate(problem: Problem) -> None:
+def test_with_traffic_all_views_add_up_to_the_observed_rate(problem: Problem) -> None:
     plan = make_scheduler("even").place(problem)
     w = cost(problem, plan.placements).inter_node_tuples_per_s
     assert problem.traffic is not None
-    assert sum(link.cut for link in cut_links(problem, plan.placements, EVERYTHING)) == w
-    pairs = heaviest_pairs(problem.traffic, plan.placements, EVERYTHING)
+    assert sum(link.cut for link in cut_links(problem, plan.placements, NO_LIMIT)) == w
+    pairs = heaviest_pairs(problem.traffic, plan.placements, NO_LIMIT)
     assert sum(pair.tuples_per_s for pair in pairs) == w
     assert [pair.tuples_per_s for pair in pairs] == sorted((pair.tuples_per_s for pair in pairs), reverse=True)
     assert all(pair.source_node != pair.destination_node for pair in pairs)
@@ -94,7 +94,7 @@ def test_rates_of_both_directions_are_one_pair() -> None:
     ]
 
 
-def test_workers_of_other_topologies_weigh_on_their_node() -> None:
+def test_workers_of_other_topologies_add_load_to_their_node() -> None:
     existing = (ExistingWorker("other", "m", 0, ("x[0]", "x[1]")),)
     cluster = Cluster((Node(id="m", cpu=35.0), Node(id="n", cpu=35.0)), existing=existing)
     traffic = Traffic((), {"x[0]": 7.0, "a[1]": 21.0})
@@ -129,16 +129,16 @@ def test_the_optimum_is_the_smallest_w_of_all_placements(
     smallest = inf
     for choice in product(nodes, repeat=len(topology.executors)):
         if all(choice.count(node) <= (node.capacity or 0) for node in nodes):
-            judged = cost(problem, _on(problem, *(node.id for node in choice)).placements)
-            w = judged.inter_node_edges if traffic is None else judged.inter_node_tuples_per_s
+            result = cost(problem, _on(problem, *(node.id for node in choice)).placements)
+            w = result.inter_node_edges if traffic is None else result.inter_node_tuples_per_s
             assert w is not None
             smallest = min(smallest, w)
-    least = compute_lower_bound(problem)
+    bound = compute_lower_bound(problem)
     if smallest == inf:
-        assert (least.lower_bound, least.optimum) == (None, None)
-        assert least.note.startswith("no placement")
+        assert (bound.lower_bound, bound.optimum) == (None, None)
+        assert bound.note.startswith("no placement")
     else:
-        assert (least.lower_bound, least.optimum, least.best_found, least.note) == (smallest, smallest, smallest, "")
+        assert (bound.lower_bound, bound.optimum, bound.best_found, bound.note) == (smallest, smallest, smallest, "")
 
 
 @pytest.mark.parametrize("topology", [linear(20), diamond(26), star(32)], ids=lambda topology: topology.id)
@@ -146,36 +146,36 @@ def test_it_agrees_with_the_scheduler_optimal(topology: Topology) -> None:
     cluster = Cluster(tuple(Node(id=f"n{at}", capacity=4.0) for at in range(10)))
     problem = Problem(cluster, (topology,))
     plan = make_scheduler("optimal").place(problem)
-    least = compute_lower_bound(problem)
+    bound = compute_lower_bound(problem)
     assert plan.details["proven"]
-    assert least.optimum == cost(problem, plan.placements).inter_node_edges == least.lower_bound
+    assert bound.optimum == cost(problem, plan.placements).inter_node_edges == bound.lower_bound
 
 
-def test_a_search_that_ends_without_a_proof_says_so_and_is_the_same_again() -> None:
+def test_a_search_without_a_proof_is_marked_and_deterministic() -> None:
     topology, traffic = layered(64, seed=3)
     problem = Problem(Cluster(tuple(Node(id=f"n{at}", capacity=9.0) for at in range(9))), (topology,), traffic)
-    least = compute_lower_bound(problem)
-    assert least.optimum is None
-    assert least.note == "the search ended without a proof"
-    assert least.lower_bound is not None
-    assert least.best_found is not None
-    assert least.lower_bound < least.best_found
-    assert compute_lower_bound(problem) == least
+    bound = compute_lower_bound(problem)
+    assert bound.optimum is None
+    assert bound.note == "the search ended without a proof"
+    assert bound.lower_bound is not None
+    assert bound.best_found is not None
+    assert bound.lower_bound < bound.best_found
+    assert compute_lower_bound(problem) == bound
 
 
-def test_what_is_too_large_is_bounded_but_not_searched() -> None:
+def test_a_problem_too_large_to_search_has_a_bound_only() -> None:
     topology = chain(2 * MOST_SEARCHED, 2)
-    least = compute_lower_bound(
+    bound = compute_lower_bound(
         Problem(Cluster((Node(id="m", capacity=150.0), Node(id="n", capacity=150.0))), (topology,))
     )
-    assert (least.optimum, least.best_found) == (None, None)
-    # The smaller side of the two bolts' node or nodes loses at least 52 spouts.
-    assert least.lower_bound is not None
-    assert 0 < least.lower_bound <= 104
-    assert f"{2 * MOST_SEARCHED + 2} executors are more than the {MOST_SEARCHED}" in least.note
+    assert (bound.optimum, bound.best_found) == (None, None)
+    # A node holds 150 of the 202 executors: at least 52 are on the smaller side, each with a cut to at least one bolt.
+    assert bound.lower_bound is not None
+    assert 0 < bound.lower_bound <= 104
+    assert f"{2 * MOST_SEARCHED + 2} executors are more than the {MOST_SEARCHED}" in bound.note
 
 
-def test_executors_that_run_may_go_anywhere_but_others_keep_their_place() -> None:
+def test_for_the_bound_running_executors_may_move_and_other_topologies_stay() -> None:
     existing = (
         ExistingWorker("t", "m", 0, ("a[0]",)),
         ExistingWorker("t", "n", 0, ("b[0]",)),
@@ -187,7 +187,7 @@ def test_executors_that_run_may_go_anywhere_but_others_keep_their_place() -> Non
     assert compute_lower_bound(Problem(Cluster(smaller, existing=existing), (chain(1, 1),))).optimum == 1
 
 
-def test_a_partial_placement_is_called_so() -> None:
+def test_a_partial_placement_is_not_all_placed() -> None:
     problem = Problem(nodes_of(m=2), (chain(2),))
     plan = Plan({"t": Placement({Executor("a", 0): Slot("m", 0)}, "partial")})
     assert not explain_plan(problem, plan, compute_lower_bound(problem)).all_placed

@@ -1,4 +1,4 @@
-"""`pmod`: what it answers when tasks or nodes change."""
+"""`pmod`: plans after changes of tasks or nodes."""
 
 from collections import Counter
 from itertools import pairwise
@@ -33,14 +33,14 @@ def by_node(plan: Plan, topology: str = "t") -> dict[str, list[str]]:
     return {node: sorted(names) for node, names in sorted(nodes.items())}
 
 
-def running(cluster: Cluster, plan: Plan, *others: ExistingWorker) -> Cluster:
-    """The cluster after `plan` has been carried out."""
+def after_plan(cluster: Cluster, plan: Plan, *others: ExistingWorker) -> Cluster:
+    """Return the cluster on which `plan` runs."""
     workers: dict[tuple[str, Slot], list[str]] = {}
     for name, placement in plan.placements.items():
         for executor, slot in placement.assignments.items():
             workers.setdefault((name, slot), []).append(executor.name)
-    mine = tuple(ExistingWorker(t, s.node, s.index, tuple(names)) for (t, s), names in workers.items())
-    return Cluster(cluster.nodes, existing=(*others, *mine))
+    placed = tuple(ExistingWorker(t, s.node, s.index, tuple(names)) for (t, s), names in workers.items())
+    return Cluster(cluster.nodes, existing=(*others, *placed))
 
 
 def test_the_worked_example() -> None:
@@ -75,7 +75,7 @@ def test_a_fresh_topology_is_spread_and_its_steps_rotate() -> None:
 def test_added_tasks_go_where_their_component_is_rarest() -> None:
     cluster = nodes_of(a=1, b=1, c=1)
     before = place(Problem(cluster, (chain(2),)))
-    after = place(Problem(running(cluster, before), (chain(4, 1),)))
+    after = place(Problem(after_plan(cluster, before), (chain(4, 1),)))
     assert by_node(before) == {"a": ["a[0]"], "b": ["a[1]"]}
     assert by_node(after) == {"a": ["a[0]", "a[3]"], "b": ["a[1]", "b[0]"], "c": ["a[2]"]}
     assert (after.freed, after.migrations) == ([], ())
@@ -85,7 +85,7 @@ def test_added_tasks_go_where_their_component_is_rarest() -> None:
     assert len(after.details["sm"]) == 3
 
 
-def test_tasks_of_a_lost_node_find_another() -> None:
+def test_tasks_of_a_lost_node_are_placed_on_others() -> None:
     existing = tuple(ExistingWorker("t", name, 0, (f"a[{at}]",)) for at, name in enumerate("abc"))
     nodes = tuple(Node(id=name, available=name != "b") for name in "abc")
     plan = place(Problem(Cluster(nodes, existing=existing), (chain(3),)))
@@ -106,7 +106,7 @@ existing:
 TOPOLOGY = "{id: t, components: [{id: a, kind: spout, parallelism: 2}]}"
 
 
-def test_tasks_that_a_topology_has_no_longer_are_dropped() -> None:
+def test_removed_tasks_are_dropped() -> None:
     problem = load_problem(Pmod.needs, cluster_of(parse(CLUSTER)), [topology_of(parse(TOPOLOGY))])
     plan = place(problem)
     assert plan.placements["t"].assignments == {Executor("a", 0): Slot("x", 1), Executor("a", 1): Slot("y", 0)}
@@ -114,21 +114,21 @@ def test_tasks_that_a_topology_has_no_longer_are_dropped() -> None:
     assert plan.details["g"] == 2  # from two nodes with three tasks to two with two
 
 
-def test_only_where_it_is_defined_may_running_executors_be_too_many() -> None:
+def test_running_executors_beyond_the_parallelism_are_refused_unless_the_scheduler_defines_them() -> None:
     with pytest.raises(InputError, match=r"has no executor 'a\[2\]'"):
         load_problem(Even.needs, cluster_of(parse(CLUSTER)), [topology_of(parse(TOPOLOGY))])
     with pytest.raises(InputError, match=r"has no executor 'b\[2\]'"):
         load_problem(Pmod.needs, cluster_of(parse(CLUSTER.replace("a[2]", "b[2]"))), [topology_of(parse(TOPOLOGY))])
 
 
-def test_parameters_win_over_what_runs() -> None:
+def test_parameters_override_the_running_topology() -> None:
     cluster = Cluster(SIX.nodes, existing=(ExistingWorker("t", "n0", 0, ("a[0]",)),))
     assert place(Problem(cluster, (chain(5),))).details["g"] == 1
     assert place(Problem(cluster, (chain(5),)), PmodParams(old_nodes=6)).details["g"] == 6
     assert place(Problem(cluster, (chain(5),)), PmodParams(old_nodes=6, old_tasks=5)).details["g"] == 30
 
 
-def test_without_a_slot_nothing_is_placed_and_nothing_known() -> None:
+def test_without_a_slot_nothing_is_placed_and_details_are_null() -> None:
     plan = place(Problem(nodes_of(full=0), (chain(2, 1),)))
     assert plan.placements["t"].status == "failed"
     assert plan.placements["t"].message == "no free slot: 3 executors wait"
@@ -137,7 +137,7 @@ def test_without_a_slot_nothing_is_placed_and_nothing_known() -> None:
     assert plan.details["timing"]["makespan"] is None
 
 
-def test_a_topology_that_finds_no_slot_fails_and_the_others_stand() -> None:
+def test_a_topology_without_a_slot_fails_and_the_others_are_placed() -> None:
     plan = place(Problem(nodes_of(a=1), (chain(2, name="t"), chain(1, name="u"))))
     assert {name: placement.status for name, placement in plan.placements.items()} == {"t": "placed", "u": "failed"}
 
@@ -147,9 +147,9 @@ def test_too_many_nodes_are_refused() -> None:
     with pytest.raises(InputError, match=f"at most {MOST_NODES}"):
         place(Problem(Cluster(many), (chain(1),)))
     lost = tuple(Node(id=node.id, available=False) for node in many)
-    ran = tuple(ExistingWorker("t", node.id, 0, (f"a[{at}]",)) for at, node in enumerate(lost))
+    existing = tuple(ExistingWorker("t", node.id, 0, (f"a[{at}]",)) for at, node in enumerate(lost))
     with pytest.raises(InputError, match=f"at most {MOST_NODES}"):
-        place(Problem(Cluster((*lost, Node(id="x")), existing=ran), (chain(len(lost)),)))
+        place(Problem(Cluster((*lost, Node(id="x")), existing=existing), (chain(len(lost)),)))
 
 
 def test_tables_too_large_to_write_are_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_tables_too_large_to_write_are_not_available(monkeypatch: pytest.MonkeyP
 
 @st.composite
 def rounds(draw: st.DrawFn) -> tuple[Problem, Topology]:
-    """A topology that runs as `pmod` placed it, and the same with other parallelism on other nodes."""
+    """A topology that `pmod` placed, now with other parallelism and other available nodes."""
     names = "abcdef"
     slots = {name: draw(st.integers(1, 2)) for name in names}
     before = chain(*draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
@@ -171,11 +171,11 @@ def rounds(draw: st.DrawFn) -> tuple[Problem, Topology]:
     first = Cluster(tuple(Node(id=n, slots=slots[n], available=up) for n, up in zip(names, alive, strict=True)))
     plan = place(Problem(first, (before,)))
     second = Cluster(tuple(Node(id=n, slots=slots[n], available=up) for n, up in zip(names, kept, strict=True)))
-    return Problem(running(second, plan), (after,)), before
+    return Problem(after_plan(second, plan), (after,)), before
 
 
 @given(rounds())
-def test_a_change_moves_nothing_that_survives_and_leaves_every_task_one_live_node(
+def test_a_change_moves_no_surviving_task_and_every_task_has_a_live_node(
     case: tuple[Problem, Topology],
 ) -> None:
     problem, _ = case
@@ -194,41 +194,41 @@ def test_a_change_moves_nothing_that_survives_and_leaves_every_task_one_live_nod
 
 
 @given(rounds())
-def test_homeless_tasks_are_settled_one_by_one(case: tuple[Problem, Topology]) -> None:
+def test_unplaced_tasks_are_placed_one_by_one(case: tuple[Problem, Topology]) -> None:
     problem, _ = case
     (topology,) = problem.topologies
     plan = place(problem)
     placed = plan.placements["t"].assignments
     live = [node.id for node in problem.cluster.available]
     total: Counter[str] = Counter()
-    of: Counter[tuple[str, str]] = Counter()
-    stayed = set()
+    per_component: Counter[tuple[str, str]] = Counter()
+    running_tasks = set()
     for worker in problem.existing:
         for executor in map(Executor.named, worker.executors):
             if worker.node in live and executor in topology.number_of:
-                stayed.add(executor)
+                running_tasks.add(executor)
                 total[worker.node] += 1
-                of[executor.component, worker.node] += 1
+                per_component[executor.component, worker.node] += 1
     for executor in topology.executors:
-        if executor not in stayed:
-            best = min(live, key=lambda node: (of[executor.component, node], total[node], live.index(node)))
+        if executor not in running_tasks:
+            best = min(live, key=lambda node: (per_component[executor.component, node], total[node], live.index(node)))
             assert placed[executor].node == best
             total[best] += 1
-            of[executor.component, best] += 1
+            per_component[executor.component, best] += 1
 
 
 @given(problems(cycles=True), st.none() | st.integers(1, 9), st.none() | st.integers(1, 9))
-def test_in_steady_running_every_node_sends_to_every_node_once_a_round(
+def test_without_changes_every_node_sends_to_every_node_once_a_round(
     problem: Problem, old_nodes: int | None, old_tasks: int | None
 ) -> None:
     plan = place(problem, PmodParams(old_nodes, old_tasks))
     if plan.schedule is None:
         return
     size = len(plan.schedule.nodes)
-    everything = list(range(size))
+    all_nodes = list(range(size))
     steps = plan.schedule.steps
     assert len(steps) == size
-    assert all(sorted(line) == everything for line in [*steps, *zip(*steps, strict=True)])  # type: ignore[type-var]
+    assert all(sorted(line) == all_nodes for line in [*steps, *zip(*steps, strict=True)])  # type: ignore[type-var]
     senders = len(plan.details["sm"][0])
     assert old_nodes is None or senders == old_nodes
     assert len(plan.details["sm"]) == max(senders, size)
@@ -243,7 +243,7 @@ def test_in_steady_running_every_node_sends_to_every_node_once_a_round(
 def test_a_second_round_changes_nothing(problem: Problem) -> None:
     plan = place(problem)
     others = [w for w in problem.existing if w.topology not in plan.placements]
-    again = place(Problem(running(problem.cluster, plan, *others), problem.topologies))
+    again = place(Problem(after_plan(problem.cluster, plan, *others), problem.topologies))
     assert {n: p.assignments for n, p in again.placements.items()} == {
         n: p.assignments for n, p in plan.placements.items()
     }

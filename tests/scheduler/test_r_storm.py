@@ -1,4 +1,4 @@
-"""`r-storm` against its rules written plainly, the differences between paper and code, and its invariants."""
+"""`r-storm` against a reference implementation, the differences between paper and code, and invariants."""
 
 from fractions import Fraction
 from math import sqrt
@@ -52,7 +52,7 @@ def test_tasks_go_breadth_first_in_rounds_of_one_per_component() -> None:
             Component("lost", "bolt", 1),
         ),
     )
-    # s: children b, m; m's parents s, z. Then rounds; what no spout reaches, and ackers, at the end.
+    # s: children b, m; m's parents s, z. Then rounds; ackers and what no spout reaches come last.
     assert [executor.name for executor in breadth_first(topology, topology.executors)] == [
         *("s[0]", "b[0]", "m[0]", "z[0]", "s[1]", "m[1]", "m[2]"),
         *("__acker[0]", "lost[0]"),
@@ -67,7 +67,7 @@ def test_raw_distances_prefer_the_node_with_least_left_and_relative_ones_too() -
 
 @pytest.mark.parametrize(("variant", "node"), [("rstorm_paper", "a"), ("780a472ad", "b"), ("rstorm_1_0", "b")])
 def test_memory_in_mb_outweighs_cpu_in_points_unless_distances_are_relative(variant: str, node: str) -> None:
-    # Left behind: on a 90 points and no memory, on b no points and 200 MB. Relative: 90 / 100 against 200 / 1200.
+    # Remaining: on a 90 points and no memory, on b no points and 200 MB. Relative: 90 / 100 against 200 / 1200.
     nodes = (Node(id="a", cpu=100.0, memory_mb=1000.0), Node(id="b", cpu=10.0, memory_mb=1200.0))
     topology = replace(chain(1, memory_mb=1000.0), worker_max_heap_mb=2000.0)
     assert nodes_used(place(Problem(Cluster(nodes), (topology,)), variant, wn=0.0)) == {node: 1}
@@ -82,7 +82,7 @@ def test_cpu_is_soft_in_the_paper_and_hard_in_the_code() -> None:
         assert placement.message == "not enough resources: a[1] fits on no node that may be used"
 
 
-def test_memory_is_hard_everywhere() -> None:
+def test_memory_is_hard_in_all_variants() -> None:
     problem = Problem(Cluster((Node(id="a", memory_mb=150.0),)), (chain(2),))
     assert {place(problem, variant).placements["t"].status for variant in VARIANTS} == {"failed"}
 
@@ -125,22 +125,22 @@ def test_the_clusters_network_distances_count_half() -> None:
     assert nodes_used(place(far)) == {"a": 1, "b": 1}
 
 
-def test_a_topology_is_placed_whole_or_not_at_all_and_what_ran_stays() -> None:
+def test_a_topology_is_placed_whole_or_not_at_all_and_running_executors_stay() -> None:
     cluster = Cluster((Node(id="a", memory_mb=300.0),), existing=(ExistingWorker("t", "a", 0, ("a[0]",)),))
     placement = place(Problem(cluster, (chain(3),))).placements["t"]
     assert placement.status == "partial"
     assert [executor.name for executor in placement.assignments] == ["a[0]"]
 
 
-def test_without_a_spout_there_is_nothing_to_begin_with() -> None:
+def test_a_topology_without_a_spout_fails() -> None:
     bolts = Topology(id="t", components=(Component("b", "bolt"),))
     assert (
         place(Problem(Cluster((Node(id="a"),)), (bolts,))).placements["t"].message == "there is no spout to begin with"
     )
 
 
-def plainly(problem: Problem, params: RStormParams) -> dict[str, tuple[str, int]] | None:
-    """The rules once more: every distance of every task computed anew. For one topology of which nothing runs."""
+def reference_placement(problem: Problem, params: RStormParams) -> dict[str, tuple[str, int]] | None:
+    """Place one topology, none of which runs, by a second implementation that computes every distance anew."""
     topology = problem.topologies[0]
     nodes = sorted(problem.cluster.available, key=lambda node: node.id)
     taken = {(w.node, w.slot): len(w.executors) for w in problem.existing}
@@ -202,12 +202,14 @@ def plainly(problem: Problem, params: RStormParams) -> dict[str, tuple[str, int]
 
 @settings(deadline=None)
 @given(shared_clusters(), tenant_topologies("t"), st.sampled_from(VARIANTS), st.booleans())
-def test_agrees_with_the_rules_written_plainly(cluster: Cluster, topology: Topology, variant: str, busy: bool) -> None:
+def test_agrees_with_the_reference_implementation(
+    cluster: Cluster, topology: Topology, variant: str, busy: bool
+) -> None:
     places = [(node.id, index) for node in cluster.nodes for index in range(node.slots)]
     existing = tuple(ExistingWorker("other", *slot, ("x[0]", "x[1]")) for slot in places[: 1 if busy else 0])
     problem = Problem(replace(cluster, existing=existing), (topology,))
     params = RStormParams(variant)
-    expected = plainly(problem, params)
+    expected = reference_placement(problem, params)
     placement = Checked(RStorm, params).place(problem).placements["t"]
     assert placement.status == ("failed" if expected is None else "placed")
     assert {executor.name: tuple(slot) for executor, slot in placement.assignments.items()} == (expected or {})
@@ -216,7 +218,7 @@ def test_agrees_with_the_rules_written_plainly(cluster: Cluster, topology: Topol
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(rounds=round_histories())
 @settings(deadline=None)
-def test_in_any_course_memory_and_the_codes_cpu_are_never_exceeded(variant: str, rounds: Rounds) -> None:
+def test_memory_and_the_cpu_of_the_code_hold_in_any_round_sequence(variant: str, rounds: Rounds) -> None:
     for problem, plan in place_rounds(rounds, lambda problem: place(problem, variant)):
         assert plan.freed == []
         cpu: dict[str, Fraction] = {}

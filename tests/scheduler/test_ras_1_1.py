@@ -1,4 +1,4 @@
-"""What the resource-aware scheduler of Storm 1.1 does otherwise than that of 2.x."""
+"""Differences of Storm 1.1's resource-aware scheduler from that of 2.x."""
 
 from dataclasses import replace as with_params
 
@@ -23,7 +23,7 @@ def topology(name: str, executors: int = 1, cpu: float = 100.0, user: str = "u",
     return Topology(id=name, components=(spout,), user=user, priority=priority)
 
 
-def beside(problem: Problem, *newcomers: Topology, params: ResourceAwareParams = PARAMS) -> Plan:
+def place_newcomers(problem: Problem, *newcomers: Topology, params: ResourceAwareParams = PARAMS) -> Plan:
     """Place `newcomers` while the topologies of `problem` run as they are placed."""
     running = Problem(next_round(problem, place(problem, params)).cluster, problem.topologies + newcomers)
     return place(running, params)
@@ -40,13 +40,13 @@ def components_of(graph: Topology, largest_first: bool) -> list[str]:
 def test_after_an_eviction_nodes_have_the_order_of_the_first_attempt() -> None:
     cluster = Cluster((Node(id="a", cpu=100.0, memory_mb=4000.0), Node(id="b", cpu=300.0, memory_mb=4000.0)))
     low, high = topology("low", cpu=250.0, priority=30), topology("high", 4, cpu=50.0, priority=1)
-    plan = beside(Problem(cluster, (low,)), high)
+    plan = place_newcomers(Problem(cluster, (low,)), high)
     assert nodes_of(plan, "high") == ["a", "a", "b", "b"]
 
 
 def test_the_first_of_the_submitters_less_important_topologies_is_evicted_not_the_last() -> None:
     cluster = Cluster((Node(id="n", cpu=300.0, memory_mb=4000.0),))
-    plan = beside(
+    plan = place_newcomers(
         Problem(cluster, tuple(topology(f"p{priority}", priority=priority) for priority in (10, 20, 30))),
         topology("high", priority=1),
     )
@@ -94,12 +94,12 @@ def test_a_pool_that_is_used_less_comes_first_however_small_the_difference() -> 
     params = with_params(PARAMS, user_pools=pools)
     cluster = Cluster((Node(id="n", cpu=100000.0, memory_mb=4000.0),))
     running = (topology("a", cpu=5000.0, user="a"), topology("b", cpu=2499.9, user="b"))
-    plan = beside(Problem(cluster, running), topology("a2", user="a"), topology("b2", user="b"), params=params)
+    plan = place_newcomers(Problem(cluster, running), topology("a2", user="a"), topology("b2", user="b"), params=params)
     assert plan.details["scheduling_order"] == ["b2", "a2"]
 
 
 def test_the_order_of_racks_is_that_of_the_first_topology_that_waits() -> None:
-    # By the order of 2.x, the running one of the other user would be the first, and r1 its rack.
+    # In the order of 2.x, the running topology of the other user would come first, with its rack r1.
     cluster = Cluster(
         (Node(id="a", rack="r1"), Node(id="b", rack="r2")),
         existing=(ExistingWorker("runs", "a", 0, ("s[0]",)), ExistingWorker("waits", "b", 0, ("s[0]",))),

@@ -1,4 +1,4 @@
-"""The strategies of `resource-aware` against the rules written plainly, and their worked examples."""
+"""The strategies of `resource-aware` against a reference implementation, and worked examples."""
 
 from dataclasses import replace as with_params
 
@@ -24,8 +24,8 @@ def place(problem: Problem, params: ResourceAwareParams | None = None) -> Plan:
 
 
 @st.composite
-def attempts(draw: st.DrawFn) -> tuple[Problem, ResourceAwareParams]:
-    """One topology, partly running, beside another one, and any parameters of engine 2.3."""
+def scheduling_attempts(draw: st.DrawFn) -> tuple[Problem, ResourceAwareParams]:
+    """One topology, partly running, workers of another one, and any parameters of engine 2.3."""
     cluster, topology = draw(shared_clusters()), draw(tenant_topologies("t"))
     names = [component.id for component in topology.components]
     constraints = Constraints(
@@ -41,10 +41,10 @@ def attempts(draw: st.DrawFn) -> tuple[Problem, ResourceAwareParams]:
         if draw(st.booleans()):
             existing.append(ExistingWorker("other", node, index, ("x[0]", "x[1]")))
         else:
-            ran = {name for worker in existing for name in worker.executors}
-            waits = [executor.name for executor in topology.executors if executor.name not in ran]
-            mine = draw(st.lists(st.sampled_from(waits), max_size=3, unique=True)) if waits else []
-            existing.append(ExistingWorker("t", node, index, tuple(mine)))
+            running = {name for worker in existing for name in worker.executors}
+            waiting = [executor.name for executor in topology.executors if executor.name not in running]
+            chosen = draw(st.lists(st.sampled_from(waiting), max_size=3, unique=True)) if waiting else []
+            existing.append(ExistingWorker("t", node, index, tuple(chosen)))
     params = ResourceAwareParams(
         strategy=draw(st.sampled_from(["default", "default-old", "generic", "constraint", "round-robin"])),
         worker_min_cpu=draw(st.sampled_from([0.0, 0.0, 30.0, 33.4])),
@@ -60,35 +60,35 @@ def attempts(draw: st.DrawFn) -> tuple[Problem, ResourceAwareParams]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(attempts())
-def test_every_strategy_agrees_with_its_rules_written_plainly(case: tuple[Problem, ResourceAwareParams]) -> None:
+@given(scheduling_attempts())
+def test_every_strategy_agrees_with_the_reference_implementation(case: tuple[Problem, ResourceAwareParams]) -> None:
     problem, params = case
     topology = problem.topologies[0]
-    ran = {name for worker in problem.existing if worker.topology == "t" for name in worker.executors}
-    waits = [executor for executor in topology.executors if executor.name not in ran]
-    order = by_connections(topology, waits)
+    running = {name for worker in problem.existing if worker.topology == "t" for name in worker.executors}
+    waiting = [executor for executor in topology.executors if executor.name not in running]
+    order = by_connections(topology, waiting)
     if params.strategy == "constraint":
-        order = by_severity(topology, waits)
+        order = by_severity(topology, waiting)
     elif params.order_by_proximity:
-        order = by_proximity(topology, waits)
-    plain = BruteForceStrategy(problem, params, ackers_last(order))
+        order = by_proximity(topology, waiting)
+    reference = BruteForceStrategy(problem, params, ackers_last(order))
     placement = place(problem, params).placements["t"]
     if placement.message.startswith(("Failed", "Not enough")) and "Cannot schedule by" not in placement.message:
         event("refused without a search")
-        assert len(placement.assignments) == len(ran)
+        assert len(placement.assignments) == len(running)
         return
-    placed = plain.round_robin() if params.strategy == "round-robin" else plain.search(STATES)
+    placed = reference.round_robin() if params.strategy == "round-robin" else reference.search(STATES)
     event(f"{params.strategy}: {'placed' if placed else 'not placed'}")
     if "states traversed" in placement.message:
         event(f"{'placed' if placed else 'not placed'}, way back taken: {', backtracked 0' not in placement.message}")
-    new = {(e.name, *slot) for e, slot in placement.assignments.items() if e.name not in ran}
+    new = {(e.name, *slot) for e, slot in placement.assignments.items() if e.name not in running}
     if placed:
-        assert new == {(e.name, *slot) for slot, executors in plain.new.items() for e in executors}
-        assert params.strategy == "round-robin" or waits == [] or f"({plain.states} states" in placement.message
+        assert new == {(e.name, *slot) for slot, executors in reference.new.items() for e in executors}
+        assert params.strategy == "round-robin" or waiting == [] or f"({reference.states} states" in placement.message
     else:
         assert new == set()
         if "states traversed" in placement.message:
-            assert f"({plain.states} states" in placement.message
+            assert f"({reference.states} states" in placement.message
         elif params.strategy != "round-robin":
             event("hopeless without a search")
             assert " fit into free slots" in placement.message or " of heap are missing" in placement.message
@@ -180,7 +180,7 @@ def test_by_severity_last_id_first_among_equals() -> None:
     assert names(by_severity(topology, topology.executors)) == ["b3", "b2", "b1", "spout"]
 
 
-def test_executors_pile_into_the_first_slot_until_its_heap_is_full() -> None:
+def test_executors_fill_the_first_slot_up_to_its_heap() -> None:
     plan = place(Problem(Cluster((Node(id="a"),)), (linear(8),)))
     assert slots(plan) == {
         ("a", 0): [f"spout[{at}]" for at in range(6)],
@@ -215,7 +215,7 @@ def test_a_worker_costs_at_least_the_floor() -> None:
     assert place(Problem(Cluster(nodes[:1]), (linear(8),)), params).placements["t"].status == "failed"
 
 
-def test_running_workers_are_never_extended() -> None:
+def test_running_workers_get_no_further_executors() -> None:
     cluster = Cluster((Node(id="a", slots=2),), existing=(ExistingWorker("t", "a", 0, ("spout[0]",)),))
     assert slots(place(Problem(cluster, (linear(2),)))) == {("a", 0): ["spout[0]"], ("a", 1): ["spout[1]"]}
 
@@ -294,7 +294,7 @@ def test_round_robin_alternates_components_over_nodes_but_fills_up_with_a_run_of
     assert slots(place(Problem(nodes, (linear(4),)), params)) == {("a", 0): [f"spout[{at}]" for at in range(4)]}
 
 
-def test_round_robin_uses_as_many_nodes_as_asked_for_and_none_of_others() -> None:
+def test_round_robin_uses_the_requested_number_of_nodes_and_none_of_other_topologies() -> None:
     existing = (ExistingWorker("other", "a", 0, ("x[0]",)),)
     cluster = Cluster((Node(id="a"), Node(id="b"), Node(id="c"), Node(id="d")), existing=existing)
     topology = replace(linear(3, 3), isolated_nodes=2)
@@ -302,7 +302,7 @@ def test_round_robin_uses_as_many_nodes_as_asked_for_and_none_of_others() -> Non
     assert {node for node, _ in slots(plan)} == {"b", "c"}
 
 
-def test_constraints_keep_components_apart_and_need_the_way_back() -> None:
+def test_constraints_keep_components_apart_by_backtracking() -> None:
     topology = replace(linear(2, 2), constraints=Constraints((("spout", "b1"),), {"b1": 1}))
     nodes = Cluster((Node(id="a", slots=2), Node(id="b", slots=2)))
     plan = place(Problem(nodes, (topology,)), ResourceAwareParams(strategy="constraint"))
@@ -342,7 +342,7 @@ def test_a_search_ends_after_so_many_states_whatever_the_clock_says() -> None:
     assert plan.details["limit_hit"] is False
 
 
-@given(attempts())
+@given(scheduling_attempts())
 def test_node_and_component_order_in_the_files_does_not_matter(case: tuple[Problem, ResourceAwareParams]) -> None:
     problem, params = case
     topology = problem.topologies[0]
@@ -356,7 +356,7 @@ def test_node_and_component_order_in_the_files_does_not_matter(case: tuple[Probl
 @pytest.mark.parametrize(
     "change", [{"strategy": "generic"}, {"worker_min_cpu": 1.0}, {"priority": "fifo"}, {"intended_sorting": True}]
 )
-def test_engine_1_1_has_none_of_the_later_options(change: dict[str, object]) -> None:
+def test_engine_1_1_refuses_later_options(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"engine 1.1 has no"):
         with_params(ResourceAwareParams(engine="1.1"), **change)
 
@@ -369,7 +369,7 @@ def test_engine_1_1_has_none_of_the_later_options(change: dict[str, object]) -> 
         (2, 9, [30, 31], 230.4, "14054.4 MB of heap are missing, free slots offer 13824 MB"),
     ],
 )
-def test_what_slots_and_heap_cannot_hold_is_not_searched_for(
+def test_a_search_that_slots_or_heap_make_impossible_is_not_started(
     nodes: int, slots_each: int, sizes: list[int], demand: float, why: str
 ) -> None:
     topology = linear(*sizes, cpu=0.0, memory_mb=demand)

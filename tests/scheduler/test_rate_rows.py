@@ -34,10 +34,10 @@ def rounds() -> Iterator[Problem]:
     for seed in range(8):
         random = Random(seed)  # noqa: S311 - no secret
         edges = tuple(replaced(edge, tuples_per_s=random.random() * 10**seed) for edge in TRAFFIC.edges)
-        back = tuple(Edge(edge.destination, edge.source, edge.tuples_per_s / 3) for edge in edges[::3])
-        more = (Edge("elsewhere[0]", edges[0].source, 5.0), Edge(edges[1].source, edges[1].source, 7.0))
-        zero = (replaced(edges[2], tuples_per_s=0.0), Edge(edges[0].source, edges[-1].destination, 1e-300))
-        yield problem((*edges, *back, *more, *zero, *edges[::7]))
+        reversed_edges = tuple(Edge(edge.destination, edge.source, edge.tuples_per_s / 3) for edge in edges[::3])
+        foreign_edges = (Edge("elsewhere[0]", edges[0].source, 5.0), Edge(edges[1].source, edges[1].source, 7.0))
+        tiny_edges = (replaced(edges[2], tuples_per_s=0.0), Edge(edges[0].source, edges[-1].destination, 1e-300))
+        yield problem((*edges, *reversed_edges, *foreign_edges, *tiny_edges, *edges[::7]))
 
 
 def test_rows_hold_the_same_rates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,11 +49,11 @@ def test_rows_hold_the_same_rates(monkeypatch: pytest.MonkeyPatch) -> None:
         one, other = listed(as_rows), listed(as_dicts)
         assert list(one.xadj) == list(other.xadj)
         for begin, end in zip(one.xadj, one.xadj[1:], strict=False):
-            mine = sorted(zip(one.adj[begin:end], one.wgt[begin:end], strict=True))
-            assert mine == sorted(zip(other.adj[begin:end], other.wgt[begin:end], strict=True))
+            neighbours = sorted(zip(one.adj[begin:end], one.wgt[begin:end], strict=True))
+            assert neighbours == sorted(zip(other.adj[begin:end], other.wgt[begin:end], strict=True))
 
 
-def test_the_problem_in_rows_has_the_same_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instance_in_rows_has_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(1)  # noqa: S311 - no secret
     for case in rounds():
         as_dicts, as_rows = instance_of(case, case.topologies), in_rows(monkeypatch, case)
@@ -70,13 +70,13 @@ def test_the_problem_in_rows_has_the_same_figures(monkeypatch: pytest.MonkeyPatc
         assert near[-1] == near[len(near) - 1]
 
 
-def test_executors_that_are_alike_stay_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_executors_stay_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     equal = tuple(replaced(edge, tuples_per_s=1.0) for edge in TRAFFIC.edges)
     found = in_rows(monkeypatch, problem(equal))
     assert not isinstance(found.near, RateRows)
     assert len(found.members) < 0.9 * found.executors
 
 
-def test_a_round_without_pairs_can_be_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_may_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     found = in_rows(monkeypatch, problem(()))
     assert found.pairs == found.total_rate == 0

@@ -19,20 +19,20 @@ RING = topology_of(
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-def test_every_scheduler_has_the_shape_and_can_be_made(name: str) -> None:
-    made = make_scheduler(name)
-    assert isinstance(made, Checked)
-    assert made.name == name
+def test_every_scheduler_implements_the_interface_and_can_be_made(name: str) -> None:
+    scheduler = make_scheduler(name)
+    assert isinstance(scheduler, Checked)
+    assert scheduler.name == name
     kind = scheduler_class(name)
     assert isinstance(kind(kind.Params()), Scheduler)
     assert kind.paper
 
 
-def test_the_built_in_ones_are_registered_like_anybody_elses() -> None:
+def test_built_in_schedulers_are_registered() -> None:
     assert {"even", "top-storm"} <= set(scheduler_names())
 
 
-def test_unknown_names_and_parameters_are_answered_with_the_nearest() -> None:
+def test_errors_about_unknown_names_and_parameters_suggest_the_nearest() -> None:
     with pytest.raises(InputError, match="unknown scheduler 'top-strom'; did you mean 'top-storm'"):
         make_scheduler("top-strom")
     agenda = parse("schedulers:\n- name: top-storm\n  params: {alfa: 1}", "agenda.yml")
@@ -41,7 +41,7 @@ def test_unknown_names_and_parameters_are_answered_with_the_nearest() -> None:
     assert make_scheduler("top-storm", given(["alpha=1"])).params["alpha"] == 1.0
 
 
-def posed(*topologies: Located[Topology], needs: Needs | None = None) -> None:
+def load(*topologies: Located[Topology], needs: Needs | None = None) -> None:
     load_problem(needs or Needs(), CLUSTER, topologies or [TOPOLOGY])
 
 
@@ -49,22 +49,22 @@ def test_topologies_keep_their_order_and_may_not_share_a_name() -> None:
     other = topology_of(parse("{id: s, components: [{id: b, kind: spout}]}", "s.yml"))
     assert [t.id for t in load_problem(Needs(), CLUSTER, [TOPOLOGY, other]).topologies] == ["t", "s"]
     with pytest.raises(InputError, match=r"t.yml:1: id: two topologies are called 't'; the other one is at t.yml:1"):
-        posed(TOPOLOGY, TOPOLOGY)
+        load(TOPOLOGY, TOPOLOGY)
 
 
-def test_a_cycle_is_refused_where_it_stands_unless_the_definition_allows_it() -> None:
+def test_a_cycle_is_refused_with_its_line_unless_the_scheduler_allows_cycles() -> None:
     with pytest.raises(InputError, match=r"r.yml:4: components\[1\].inputs: topology 'r' has a cycle.*: a -> a"):
-        posed(RING)
-    posed(RING, needs=Needs(cycles=True))
+        load(RING)
+    load(RING, needs=Needs(cycles=True))
 
 
-def test_traffic_that_is_given_is_part_of_the_round() -> None:
+def test_given_traffic_is_part_of_the_problem() -> None:
     traffic = traffic_of(parse("load: {'a[0]': 5}"))
     assert load_problem(Needs(traffic="required"), CLUSTER, [TOPOLOGY]).traffic is None
     assert load_problem(Needs(traffic="required"), CLUSTER, [TOPOLOGY], traffic).traffic is not None
 
 
-def test_traffic_may_name_what_runs_beside_the_round() -> None:
+def test_traffic_may_name_executors_of_other_running_topologies() -> None:
     running = parse("nodes: [{id: n1}]\nexisting: [{topology: o, node: n1, slot: 0, executors: ['x[0]']}]")
     traffic = traffic_of(parse("load: {'x[0]': 5}"))
     assert load_problem(Needs(), cluster_of(running), [TOPOLOGY], traffic).traffic.load == {"x[0]": 5.0}

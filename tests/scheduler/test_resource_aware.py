@@ -1,4 +1,4 @@
-"""Rounds of `resource-aware`: who comes first, who is evicted, and what holds after any course of rounds."""
+"""Rounds of `resource-aware`: order of topologies, eviction, and invariants over sequences of rounds."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -28,7 +28,7 @@ def topology(
 
 
 def running(problem: Problem, *names: str, params: ResourceAwareParams | None = None) -> Problem:
-    """The same round with the topologies `names` running as they would be placed without the others."""
+    """Return the round with the topologies `names` already running, placed without the others."""
     alone = replace_topologies(problem, [t for t in problem.topologies if t.id in names])
     return Problem(next_round(alone, place(alone, params)).cluster, problem.topologies)
 
@@ -64,7 +64,7 @@ def test_users_below_their_guarantee_come_first_then_priority_then_age_then_id()
     assert plan.details["scheduling_order"] == ["a", "b", "c", "d"]  # equal scores: alice before bob
 
 
-def test_without_guarantees_users_take_turns_by_what_they_were_given() -> None:
+def test_without_guarantees_users_are_ordered_by_their_resources() -> None:
     names = [topology(name, user=user) for name, user in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"))]
     plan = place(Problem(Cluster((Node(id="n", cpu=1000.0, memory_mb=10000.0),)), tuple(names)))
     # After a1 both heads score 100 / 900 and 200 / 900; after b1 the two are equal, and b comes before a by then.
@@ -96,7 +96,7 @@ def test_a_more_important_topology_evicts_the_least_important_one_whole() -> Non
     assert plan.placements["low"].message.startswith("Not enough resources to schedule - 0/1 executors scheduled")
 
 
-def test_nobody_more_important_is_evicted_and_nothing_changes() -> None:
+def test_more_important_topologies_are_not_evicted() -> None:
     cluster = Cluster((Node(id="n", cpu=300.0, memory_mb=4096.0),))
     problem = running(Problem(cluster, (topology("low", 2, priority=30), topology("high", 2, priority=10))), "high")
     plan = place(problem)
@@ -105,7 +105,7 @@ def test_nobody_more_important_is_evicted_and_nothing_changes() -> None:
 
 
 def test_eviction_that_does_not_help_is_undone() -> None:
-    # 3 free in sum after the eviction, but in pieces: a worker of 1500 MB fits on no node.
+    # After the eviction 2000 MB are free in total, but a worker of 1500 MB fits on no node.
     nodes = tuple(Node(id=f"n{at}", memory_mb=1000.0, cpu=400.0) for at in range(2))
     low = topology("low", 1, mb=500.0, priority=30)
     high = topology("high", 1, mb=1500.0, priority=10, worker_max_heap_mb=2000.0)
@@ -116,19 +116,19 @@ def test_eviction_that_does_not_help_is_undone() -> None:
     assert plan.placements["high"].message.startswith("Not enough resources to schedule - 0/1 executors")
 
 
-def test_eviction_goes_on_until_what_went_covers_what_was_missing() -> None:
-    # In sum 250 points are free beside the two small ones, but what is evicted must itself cover 200.
+def test_eviction_continues_until_it_covers_the_missing_resources() -> None:
+    # 200 points are free, 50 on each node, but the evicted topologies must themselves cover the missing 150.
     cluster = Cluster(tuple(Node(id=f"n{at}", cpu=150.0, memory_mb=4096.0) for at in range(4)))
     small = [topology(f"s{at}", cpu=100.0, priority=30 + at) for at in range(4)]
     big = topology("big", 1, cpu=150.0, priority=10)
     plan = place(running(Problem(cluster, (*small, big)), *(t.id for t in small)))
     assert statuses(plan)["big"] == "placed"
     evicted = [name for name, status in statuses(plan).items() if status == "failed"]
-    assert evicted == ["s3"]  # s3 and s2 had to go (2 x 100 cover 150); s2 found its room again
+    assert evicted == ["s3"]  # s3 and s2 are evicted (2 x 100 cover 150); s2 is placed again
     assert plan.details["scheduling_order"] == ["big", "s0", "s1", "s2", "s3"]
 
 
-def test_as_little_is_evicted_as_the_failed_attempt_left_without_a_place() -> None:
+def test_eviction_covers_only_executors_that_the_failed_attempt_did_not_place() -> None:
     nodes = {"a": 300.0, "b": 100.0, "c": 300.0}
     low, middle = topology("low", priority=30), topology("middle", priority=20)
     cluster = Cluster(
@@ -136,7 +136,7 @@ def test_as_little_is_evicted_as_the_failed_attempt_left_without_a_place() -> No
         existing=(ExistingWorker("low", "b", 0, ("s[0]",)), ExistingWorker("middle", "c", 0, ("s[0]",))),
     )
     high = topology("high", 4, priority=10, worker_max_heap_mb=4096.0)
-    # round-robin avoids nodes of others: three executors find room on `a`, and `low` makes room for the fourth.
+    # round-robin avoids nodes of others: three executors fit on `a`, and evicting `low` makes room for the fourth.
     plan = place(Problem(cluster, (low, middle, high)), ResourceAwareParams(strategy="round-robin"))
     assert statuses(plan) == {"low": "failed", "middle": "placed", "high": "placed"}
 
@@ -152,7 +152,7 @@ def test_a_running_topology_counts_for_its_user() -> None:
     assert place(problem).details["scheduling_order"] == ["b", "a1", "a2"]
 
 
-def test_1_1_serves_the_pool_used_least_and_evicts_one_at_a_time() -> None:
+def test_1_1_prefers_the_least_used_pool_and_evicts_one_topology_at_a_time() -> None:
     params = ResourceAwareParams(engine="1.1", user_pools=pools(a=(200.0, 2000.0), b=(200.0, 2000.0)))
     cluster = Cluster((Node(id="n", cpu=400.0, memory_mb=4000.0),))
     a = [topology(f"a{at}", cpu=100.0, user="a", priority=10 + at) for at in range(4)]
@@ -160,7 +160,7 @@ def test_1_1_serves_the_pool_used_least_and_evicts_one_at_a_time() -> None:
         Problem(cluster, (*a, topology("b", 2, cpu=100.0, user="b"))), "a0", "a1", "a2", "a3", params=params
     )
     plan = place(problem, params)
-    # b stays within its guarantee, a is above its own: the lowest of a's go, one per failure.
+    # b stays within its guarantee, a is above its own: the lowest of a's topologies are evicted, one per failure.
     assert statuses(plan) == {"a0": "placed", "a1": "placed", "a2": "failed", "a3": "failed", "b": "placed"}
     assert plan.details["scheduling_order"] == ["b", "a2", "a3"]
 
@@ -208,7 +208,7 @@ ENGINES = st.one_of(
 
 @settings(deadline=None)
 @given(round_histories(), ENGINES)
-def test_in_any_course_nothing_is_over_capacity_and_topologies_are_whole(
+def test_capacities_hold_and_topologies_are_whole_in_any_round_sequence(
     rounds: Rounds, params: ResourceAwareParams
 ) -> None:
     for problem, plan in place_rounds(rounds, lambda problem: place(problem, params)):
@@ -222,8 +222,8 @@ def test_in_any_course_nothing_is_over_capacity_and_topologies_are_whole(
                 used[worker.node][1] += 128 * len(worker.executors)
         for t in problem.topologies:
             placement = plan.placements[t.id]
-            ran = sum(len(w.executors) for w in problem.existing if w.topology == t.id and w.node in used)
-            assert len(placement.assignments) in {0, ran, len(t.executors)}
+            running_count = sum(len(w.executors) for w in problem.existing if w.topology == t.id and w.node in used)
+            assert len(placement.assignments) in {0, running_count, len(t.executors)}
             assert (placement.status == "placed") == placement.message.startswith(("Running - ", "Fully Scheduled"))
             heap: dict[Slot, Fraction] = {}
             for executor, slot in placement.assignments.items():
@@ -232,7 +232,7 @@ def test_in_any_course_nothing_is_over_capacity_and_topologies_are_whole(
                 used[slot.node][1] += Fraction(repr(component.onheap)) + Fraction(repr(component.offheap))
                 heap[slot] = heap.get(slot, Fraction(0)) + Fraction(repr(component.onheap))
             assert all(total <= t.worker_max_heap_mb for total in heap.values())
-        # Workers that another strategy or floor let in earlier stay; what this round placed is within the limits.
+        # Earlier workers stay even if placed by another strategy or floor; what this round placed is within the limits.
         for node in problem.cluster.available:
             assert used[node.id][0] <= Fraction(repr(node.cpu_points))
             assert used[node.id][1] <= Fraction(repr(node.memory_mb))
@@ -241,7 +241,7 @@ def test_in_any_course_nothing_is_over_capacity_and_topologies_are_whole(
 
 @settings(deadline=None)
 @given(round_histories(), ENGINES)
-def test_a_round_that_placed_everybody_is_followed_by_one_that_changes_nothing(
+def test_a_round_after_one_that_placed_all_topologies_changes_nothing(
     rounds: Rounds, params: ResourceAwareParams
 ) -> None:
     for problem, plan in place_rounds(rounds, lambda problem: place(problem, params)):

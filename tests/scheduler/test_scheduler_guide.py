@@ -1,4 +1,4 @@
-"""The page "Add a scheduler" is complete: what it shows is installed as it says, listed, and places."""
+"""The page "Add a scheduler": its examples can be installed as described, are listed, and work."""
 
 import json
 import re
@@ -23,7 +23,7 @@ TOPOLOGY = "{id: t, workers: 2, components: [{id: a, kind: spout, parallelism: 3
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The guide's package, built from what stands on the page."""
+    """The guide's package, built from the code on the page."""
     return install_guide(GUIDE, tmp_path_factory.mktemp("guide"))
 
 
@@ -40,12 +40,12 @@ def test_it_is_listed(site: Path) -> None:
 def test_it_places_rack_by_rack(site: Path, tmp_path: Path) -> None:
     (tmp_path / "c.yml").write_text(CLUSTER)
     (tmp_path / "t.yml").write_text(TOPOLOGY)
-    done = millrace(
+    process = millrace(
         "place", "--cluster", "c.yml", "--topology", "t.yml", "--scheduler", "rack-by-rack", "--json",
         path=site, cwd=tmp_path,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    placed = json.loads(done.stdout)["topologies"]["t"]
+    assert process.returncode == 0, process.stderr
+    placed = json.loads(process.stdout)["topologies"]["t"]
     assert placed["status"] == "placed"
     assert [(a["executor"], a["node"]) for a in placed["assignments"]] == [
         ("a[0]", "n3"),
@@ -55,24 +55,24 @@ def test_it_places_rack_by_rack(site: Path, tmp_path: Path) -> None:
 
 
 def test_it_passes_its_check(site: Path) -> None:
-    done = millrace("check", "scheduler", "rack-by-rack", "--json", path=site)
-    assert [check for check in json.loads(done.stdout)["checks"] if not check["ok"]] == []
-    assert done.returncode == 0
+    process = millrace("check", "scheduler", "rack-by-rack", "--json", path=site)
+    assert [check for check in json.loads(process.stdout)["checks"] if not check["ok"]] == []
+    assert process.returncode == 0
 
 
-def test_without_a_free_slot_it_answers_with_its_reason(site: Path, tmp_path: Path) -> None:
+def test_without_a_free_slot_it_fails_with_a_message(site: Path, tmp_path: Path) -> None:
     (tmp_path / "c.yml").write_text("nodes: [{id: n1, slots: 0}]")
     (tmp_path / "t.yml").write_text(TOPOLOGY)
-    done = millrace(
+    process = millrace(
         "place", "--cluster", "c.yml", "--topology", "t.yml", "--scheduler", "rack-by-rack", "--json",
         path=site, cwd=tmp_path,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    placed = json.loads(done.stdout)["topologies"]["t"]
+    assert process.returncode == 0, process.stderr
+    placed = json.loads(process.stdout)["topologies"]["t"]
     assert (placed["status"], placed["message"]) == ("failed", "no free slot")
 
 
-def test_what_the_page_names_exists() -> None:
+def test_names_on_the_page_exist() -> None:
     rows = re.findall(r"^\| (`.*`) \|", GUIDE.split("| from `millrace` |", 1)[1], re.MULTILINE)
     named = set(re.findall(r"`(\w+)`", " ".join(rows[: rows.index("`interface`")])))
     assert named
@@ -88,9 +88,9 @@ def test_the_online_one_moves_the_busiest_executor_of_an_overloaded_node(site: P
     nodes = {"n1": {"load": 0.95, "base": 0.0}, "n2": {"load": 0.1, "base": 0.0}, "n3": {"load": 0.2, "base": 0.0}}
     observation = {"at_s": 30, "since_s": 20, "samples": 10, "executors": executors, "nodes": nodes}
     (tmp_path / "o.json").write_text(json.dumps(observation))
-    done = millrace(
+    process = millrace(
         "revise", "--cluster", "c.yml", "--topology", "t.yml", "--observation", "o.json", "--scheduler", "unloader",
         path=site, cwd=tmp_path,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["30 s: overload: n1 is overloaded", "  a[1]: n1/0 -> n2/1"]
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines() == ["30 s: overload: n1 is overloaded", "  a[1]: n1/0 -> n2/1"]

@@ -1,4 +1,4 @@
-"""The picture on every scheduler's page: drawn by the command that stands there, and not out of date."""
+"""Pages of schedulers: the picture is drawn by the command on the page and up to date; all sections exist."""
 
 import runpy
 from dataclasses import fields
@@ -12,7 +12,7 @@ from scheduler.registry import scheduler_class, scheduler_names
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "schedulers"
 SCRIPT = PAGES / "make_images.py"
-AGAIN = f"run: .venv/bin/python {SCRIPT.relative_to(ROOT)}"
+HOW_TO_UPDATE = f"run: .venv/bin/python {SCRIPT.relative_to(ROOT)}"
 
 
 @pytest.fixture(scope="module")
@@ -21,23 +21,23 @@ def script() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-def test_the_picture_is_what_the_command_on_the_page_draws(name: str, script: dict[str, Any], tmp_path: Path) -> None:
+def test_the_command_on_the_page_draws_its_picture(name: str, script: dict[str, Any], tmp_path: Path) -> None:
     page = (PAGES / f"{name}.md").read_text()
     assert script["command"](name) in " ".join(page.replace("\\\n", " ").split())
     assert f"(images/{name}.svg)" in page
     drawn = script["draw"](name, tmp_path)
-    assert drawn.read_bytes() == (PAGES / "images" / drawn.name).read_bytes(), AGAIN
+    assert drawn.read_bytes() == (PAGES / "images" / drawn.name).read_bytes(), HOW_TO_UPDATE
 
 
-def test_there_are_no_pictures_of_schedulers_that_are_gone() -> None:
-    assert sorted(path.stem for path in (PAGES / "images").iterdir()) == sorted(scheduler_names()), AGAIN
+def test_there_are_no_pictures_of_removed_schedulers() -> None:
+    assert sorted(path.stem for path in (PAGES / "images").iterdir()) == sorted(scheduler_names()), HOW_TO_UPDATE
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-def test_a_page_says_what_is_read_and_ignored_where_it_is_from_and_what_it_costs(name: str) -> None:
+def test_a_page_has_all_sections_and_parameters(name: str) -> None:
     page = (PAGES / f"{name}.md").read_text()
-    for what in ("Reads", "Ignores", "Source", "Work"):
-        assert f"\n- **{what}:** " in page
+    for section in ("Reads", "Ignores", "Source", "Work"):
+        assert f"\n- **{section}:** " in page
     for parameter in fields(scheduler_class(name).Params):
         assert f"`{parameter.name}`" in page or f"`{parameter.name.replace('_', '.', 1)}`" in page
     assert "\n## Example\n" in page

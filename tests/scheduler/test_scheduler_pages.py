@@ -1,4 +1,4 @@
-"""What is said of schedulers in one place: the page that lists them agrees with what is installed."""
+"""The page that lists schedulers agrees with the installed schedulers."""
 
 import re
 import tomllib

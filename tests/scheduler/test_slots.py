@@ -1,4 +1,4 @@
-"""Free slots: what is offered, in which order, and that taking and releasing keep count."""
+"""Free slots: which ones, in which order, and counts after taking and releasing."""
 
 from itertools import islice
 
@@ -20,12 +20,14 @@ def free_of(cluster: Cluster) -> FreeSlots:
 
 def test_storms_example_of_interleaving() -> None:
     ports = {"s1": (6700, 6701), "s2": (6700, 6701, 6702), "s3": (6700, 6701, 6702, 6703)}
-    cluster = Cluster(tuple(Node(id=name, slots=len(own), ports=own) for name, own in ports.items()))
+    cluster = Cluster(
+        tuple(Node(id=name, slots=len(node_ports), ports=node_ports) for name, node_ports in ports.items())
+    )
     order = [f"{slot.node}:{ports[slot.node][slot.index]}" for slot in interleaved(free_of(cluster))]
     assert " ".join(order) == ("s3:6700 s2:6700 s1:6700 s3:6701 s2:6701 s1:6701 s3:6702 s2:6702 s3:6703")
 
 
-def test_equal_nodes_are_interleaved_by_id_whatever_the_files_order() -> None:
+def test_equal_nodes_are_interleaved_by_id_in_any_order_of_the_file() -> None:
     assert [slot.node for slot in interleaved(free_of(nodes_of(b=1, a=1, c=2)))] == ["c", "a", "b", "c"]
 
 
@@ -36,7 +38,7 @@ def test_ports_decide_the_order_within_a_node() -> None:
     assert free.lowest("n") == Slot("n", 1)
 
 
-def test_nodes_that_are_not_available_offer_nothing_and_what_ran_there_waits() -> None:
+def test_unavailable_nodes_have_no_free_slots_and_their_executors_wait() -> None:
     cluster = Cluster(
         (Node(id="up", slots=2), Node(id="down", slots=2, available=False)),
         existing=(ExistingWorker("t", "up", 0, ("a[0]",)), ExistingWorker("t", "down", 0, ("a[1]",))),
@@ -50,7 +52,7 @@ def test_nodes_that_are_not_available_offer_nothing_and_what_ran_there_waits() -
     assert waiting(problem.topologies[0], workers) == [Executor("a", 1), Executor("a", 2)]
 
 
-def test_a_slot_is_taken_and_released_once() -> None:
+def test_a_slot_cannot_be_taken_or_released_twice() -> None:
     free = free_of(nodes_of(n=2))
     free.take(Slot("n", 1))
     for wrong in (Slot("n", 1), Slot("n", 2), Slot("m", 0)):
@@ -60,7 +62,7 @@ def test_a_slot_is_taken_and_released_once() -> None:
         free.release(Slot("n", 0))
 
 
-def test_nodes_with_very_many_slots_cost_nothing() -> None:
+def test_very_many_slots_are_not_materialised() -> None:
     free = free_of(Cluster(tuple(Node(id=f"n{at:04}", slots=65535) for at in range(2000))))
     assert free.total == 2000 * 65535
     assert [slot.node for slot in islice(interleaved(free), 3)] == ["n0000", "n0001", "n0002"]
@@ -71,14 +73,14 @@ def test_free_and_occupied_slots_make_up_the_cluster(problem: Problem) -> None:
     free = FreeSlots(problem)
     occupied = {slot for workers in running(problem).values() for slot in workers}
     offered = [slot for node in problem.cluster.nodes for slot in free.of(node.id)]
-    everything = {Slot(node.id, index) for node in problem.cluster.available for index in range(node.slots)}
+    all_slots = {Slot(node.id, index) for node in problem.cluster.available for index in range(node.slots)}
     assert len(offered) == free.total == len(set(offered))
-    assert set(offered) == everything - occupied
+    assert set(offered) == all_slots - occupied
     assert sorted(interleaved(free)) == sorted(offered)
 
 
 class FreeSlotsAgainstASet(RuleBasedStateMachine):
-    """Whatever is taken and released, the view agrees with a plain set."""
+    """Free slots agree with a set of slots after any sequence of taking and releasing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,8 +99,8 @@ class FreeSlotsAgainstASet(RuleBasedStateMachine):
     @precondition(lambda self: len(self.model) < 6)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        everything = {Slot(node, index) for node in "ab" for index in range(3)}
-        slot = data.draw(st.sampled_from(sorted(everything - self.model)))
+        all_slots = {Slot(node, index) for node in "ab" for index in range(3)}
+        slot = data.draw(st.sampled_from(sorted(all_slots - self.model)))
         self.free.release(slot)
         self.model.add(slot)
 
@@ -108,10 +110,12 @@ class FreeSlotsAgainstASet(RuleBasedStateMachine):
         assert self.free.nodes() == sorted({slot.node for slot in self.model})
         for node in "ab":
             ports = self.ports[node]
-            mine = sorted((s for s in self.model if s.node == node), key=lambda s: ports[s.index] if ports else s.index)
-            assert list(self.free.of(node)) == mine
-            assert self.free.count(node) == len(mine)
-            assert self.free.lowest(node) == (mine[0] if mine else None)
+            expected = sorted(
+                (s for s in self.model if s.node == node), key=lambda s: ports[s.index] if ports else s.index
+            )
+            assert list(self.free.of(node)) == expected
+            assert self.free.count(node) == len(expected)
+            assert self.free.lowest(node) == (expected[0] if expected else None)
             assert all(self.free.is_free(Slot(node, i)) == (Slot(node, i) in self.model) for i in range(3))
 
 

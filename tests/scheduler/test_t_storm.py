@@ -1,4 +1,4 @@
-"""`t-storm`: worked examples of its rules, then properties over rounds and courses of rounds."""
+"""`t-storm`: worked examples of its rules, then properties over rounds and sequences of rounds."""
 
 from collections import Counter
 from fractions import Fraction
@@ -47,7 +47,7 @@ def test_a_larger_gamma_uses_fewer_nodes() -> None:
     assert set(node_by_executor(place(Problem(nodes_of(x=2, y=2), (chain(2, 2),), RATES), 2.0)).values()) == {"x"}
 
 
-def test_gamma_is_taken_as_the_decimal_it_is_written_as() -> None:
+def test_gamma_is_an_exact_decimal() -> None:
     # 1.15 of an even share of 20 is 23; the float product is a little less.
     problem = Problem(nodes_of(x=1, y=1, z=1), (chain(60),), traffic_of({"a[0] a[1]": 0}))
     assert place(problem, 1.15).details["most_executors"] == 23
@@ -65,7 +65,7 @@ def test_a_node_takes_no_more_load_than_it_holds() -> None:
     assert node_by_executor(plan) == {"a[0]": "x", "a[1]": "y", "b[0]": "x", "b[1]": "y"}
 
 
-def test_when_nothing_fits_the_count_gives_way_before_the_load() -> None:
+def test_when_nothing_fits_the_count_is_exceeded_before_the_load() -> None:
     # The third exceeds the count of 2 on x; the fourth fits nowhere and goes to y, which is emptier (0 of 5 points).
     cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=5.0)))
     plan = place(Problem(cluster, (chain(4),), traffic_of({}, dict.fromkeys(["a[0]", "a[1]", "a[2]", "a[3]"], 30.0))))
@@ -74,7 +74,7 @@ def test_when_nothing_fits_the_count_gives_way_before_the_load() -> None:
     assert plan.details["over_capacity"] == [3]
 
 
-def test_two_topologies_share_nodes_and_never_slots_and_the_loser_says_so() -> None:
+def test_topologies_share_nodes_but_no_slots_and_one_without_a_slot_fails() -> None:
     one, other = chain(2, name="u"), chain(2, name="v")
     plan = place(Problem(nodes_of(x=1), (one, other), traffic_of({})))
     assert by_slot(plan.placements["u"]) == {("x", 0): ["a[0]", "a[1]"]}
@@ -82,7 +82,7 @@ def test_two_topologies_share_nodes_and_never_slots_and_the_loser_says_so() -> N
     assert plan.placements["v"].message == "no free slot: 2 executors wait"
 
 
-def test_load_of_other_rounds_counts() -> None:
+def test_load_of_other_topologies_counts() -> None:
     existing = (ExistingWorker("o", "x", 0, ("q[0]",)),)
     cluster = Cluster((Node(id="x", cpu=100.0), Node(id="y", cpu=100.0)), existing=existing)
     assert node_by_executor(place(Problem(cluster, (chain(1),), traffic_of({}, {"q[0]": 95.0})))) == {"a[0]": "y"}
@@ -102,7 +102,7 @@ def test_without_traffic_waiting_executors_open_further_nodes_only() -> None:
 
 
 @given(round_sequences(), gammas)
-def test_limits_hold_in_any_course(sequence: RoundSequence, gamma: float) -> None:
+def test_limits_hold_in_any_round_sequence(sequence: RoundSequence, gamma: float) -> None:
     for problem, plan in place_sequence(sequence, lambda problem: place(problem, gamma)):
         for topology in problem.topologies:
             placement = plan.placements[topology.id]
@@ -125,8 +125,8 @@ def test_limits_hold_in_any_course(sequence: RoundSequence, gamma: float) -> Non
             assert max(hosted.values(), default=0) <= gamma * ceil(len(executors) / nodes) + 1e-9
 
 
-def plainly(problem: Problem, gamma: float) -> dict[str, str]:
-    """The rules for rounds in which nothing runs and rates are whole, with all nodes examined for every executor."""
+def reference_placement(problem: Problem, gamma: float) -> dict[str, str]:
+    """Return executor -> node by a reference that examines all nodes; nothing runs, and rates are whole numbers."""
     assert problem.traffic is not None
     loads, rate, topologies = Loads(problem), Counter[tuple[str, str]](), problem.topologies
     names = [executor.name for topology in topologies for executor in topology.executors]
@@ -137,33 +137,33 @@ def plainly(problem: Problem, gamma: float) -> dict[str, str]:
             rate[other, one] += int(tuples)
     nodes = {node.id: node for node in problem.cluster.available if node.slots}
     limit = floor(Fraction(str(gamma)) * ceil(len(names) / len(nodes))) if nodes else 0
-    load, home = dict.fromkeys(nodes, 0.0), dict[str, str]()
+    load, node_of = dict.fromkeys(nodes, 0.0), dict[str, str]()
     numbered = {name: Executor.named(name) for name in names}
     total = {name: sum(tuples for (one, _), tuples in rate.items() if one == name) for name in names}
     for name in sorted(names, key=lambda name: (-total[name], owner[name].id, numbered[name])):
-        mine = loads.of(owner[name], numbered[name])
-        hosted = {node: {owner[other].id for other in home if home[other] == node} for node in nodes}
-        possible = [n for n in nodes if owner[name].id in hosted[n] or len(hosted[n]) < nodes[n].slots]
-        able = [node for node in possible if load[node] + mine <= loads.capacity[node]]
-        wanted = [node for node in able if Counter(home.values())[node] < limit]
-        near = {node: sum(rate[name, other] for other in home if home[other] == node) for node in nodes}
-        chosen = min(wanted or able, key=lambda node: (-near[node], load[node], node), default=None)
+        executor_load = loads.of(owner[name], numbered[name])
+        topologies_on = {node: {owner[other].id for other in node_of if node_of[other] == node} for node in nodes}
+        possible = [n for n in nodes if owner[name].id in topologies_on[n] or len(topologies_on[n]) < nodes[n].slots]
+        with_capacity = [node for node in possible if load[node] + executor_load <= loads.capacity[node]]
+        below_limit = [node for node in with_capacity if Counter(node_of.values())[node] < limit]
+        local_rate = {node: sum(rate[name, other] for other in node_of if node_of[other] == node) for node in nodes}
+        chosen = min(below_limit or with_capacity, key=lambda node: (-local_rate[node], load[node], node), default=None)
         if chosen is None and possible:
             chosen = min(possible, key=lambda node: (load[node] / loads.capacity[node], node))
         if chosen is not None:
-            home[name] = chosen
-            load[chosen] += mine
-    return home
+            node_of[name] = chosen
+            load[chosen] += executor_load
+    return node_of
 
 
 @given(problems(cycles=True, observed=True), gammas)
-def test_it_is_what_the_rules_say_with_all_nodes_examined(problem: Problem, gamma: float) -> None:
+def test_agrees_with_the_reference_implementation(problem: Problem, gamma: float) -> None:
     fresh = Problem(Cluster(problem.cluster.nodes), problem.topologies, problem.traffic)
-    assert node_by_executor(place(fresh, gamma)) == plainly(fresh, gamma)
+    assert node_by_executor(place(fresh, gamma)) == reference_placement(fresh, gamma)
 
 
 @given(problems(cycles=True, observed=True), gammas)
-def test_once_carried_out_the_plan_stays(problem: Problem, gamma: float) -> None:
+def test_the_plan_stays_in_the_next_round(problem: Problem, gamma: float) -> None:
     plan = place(problem, gamma)
     following = place(repeated_round(problem, plan), gamma)
     assert not following.freed
@@ -171,5 +171,5 @@ def test_once_carried_out_the_plan_stays(problem: Problem, gamma: float) -> None
 
 
 @given(problems(cycles=True, observed=True))
-def test_the_order_in_which_things_are_listed_changes_nothing(problem: Problem) -> None:
+def test_the_order_of_the_input_does_not_matter(problem: Problem) -> None:
     assert place(reversed_order(problem)).placements == place(problem).placements

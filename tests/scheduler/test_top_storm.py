@@ -29,7 +29,7 @@ def groups(problem: Problem, params: TopStormParams | None = None) -> list[list[
 
 
 def hardware(*slots: int) -> Cluster:
-    """Nodes of falling power with so many slots, listed weakest first."""
+    """Return nodes of decreasing power with these numbers of slots, listed weakest first."""
     nodes = [
         Node(id=f"n{at}", slots=count, ghz=float(len(slots) - at), flops_per_cycle=4) for at, count in enumerate(slots)
     ]
@@ -70,7 +70,7 @@ def test_a_slot_per_executor_has_no_seeds_and_starts_at_slot_1() -> None:
     assert groups(Problem(hardware(3), (chain(1, 2, workers=3),))) == [[2], [0], [1]]
 
 
-def test_more_workers_than_executors_or_slots_are_cut_down() -> None:
+def test_the_number_of_workers_is_limited_by_executors_and_slots() -> None:
     assert len(groups(Problem(hardware(9), (chain(1, 1, workers=9),)))) == 2
     plan = place(Problem(hardware(1, 1), (chain(2, 2, workers=9),)))
     assert len(plan.details["groups"]) == 2
@@ -82,7 +82,7 @@ def test_left_overs_skip_full_slots_and_never_exceed_the_cap() -> None:
     assert groups(Problem(hardware(3), (chain(2, 2, workers=3, ackers=5),))) == [[0, 2, 1], [3, 5, 7], [4, 6, 8]]
 
 
-def test_a_pair_with_one_end_taken_is_passed_over() -> None:
+def test_a_pair_with_one_placed_end_is_skipped() -> None:
     # Slot 0 takes (0,1) of a -> b, slot 1 starts at c -> d although b -> c comes first.
     topology = Topology(
         id="t",
@@ -113,11 +113,11 @@ FAN = Topology(
 def test_group_affinity_follows_the_slot_seed_affinity_only_its_pair() -> None:
     # 8 executors, 4 per slot: from (a, b) the slot reaches c, and through c also d.
     assert groups(Problem(hardware(2), (FAN,)))[0] == [0, 1, 2, 3]
-    # The seed pair does not talk to d: d is left over and starts in slot 1.
+    # The seed pair does not communicate with d: d is left over and starts in slot 1.
     assert groups(Problem(hardware(2), (FAN,)), TopStormParams(affinity="seed")) == [[0, 1, 2, 4], [3, 5, 6, 7]]
 
 
-def test_when_nobody_communicates_the_slot_closes() -> None:
+def test_a_slot_closes_when_no_executor_communicates_with_it() -> None:
     topology = Topology(
         id="t",
         components=(
@@ -140,11 +140,11 @@ def test_a_global_grouping_only_pulls_index_0() -> None:
             Component(id="b", kind="bolt", parallelism=2, inputs=(Input("a", "global"),)),
         ),
     )
-    # One slot of 4: (0, 2), then 1 talks to 2; executor 3 talks to nobody and is left over.
+    # One slot of 4: (0, 2), then 1 communicates with 2; executor 3 has no partner and is left over.
     assert groups(Problem(hardware(1), (topology,))) == [[0, 2, 1, 3]]
 
 
-def test_measured_rates_decide_who_joins() -> None:
+def test_observed_rates_decide_which_executor_joins() -> None:
     traffic = Traffic(
         (Edge("a[0]", "b[0]", 1), Edge("a[1]", "b[0]", 2), Edge("a[2]", "b[0]", 9), Edge("b[1]", "a[0]", 4))
     )
@@ -155,11 +155,11 @@ def test_measured_rates_decide_who_joins() -> None:
     assert groups(Problem(hardware(2), problem.topologies, more))[0] == [0, 3, 5]
 
 
-def test_a_measured_0_is_0_and_a_topology_nobody_watched_counts_pairs() -> None:
-    silent = Traffic((Edge("a[0]", "b[0]", 0),))
-    assert groups(Problem(hardware(2), (chain(2, 3, workers=2, ackers=1),), silent)) == [[0, 2, 5], [1, 3, 4]]
-    elsewhere = Traffic((Edge("x[0]", "x[1]", 7),))
-    assert groups(Problem(hardware(2), (chain(2, 3, workers=2, ackers=1),), elsewhere)) == [[0, 2, 1], [3, 4, 5]]
+def test_an_observed_rate_of_0_is_0_and_an_unobserved_topology_counts_pairs() -> None:
+    zero_rate = Traffic((Edge("a[0]", "b[0]", 0),))
+    assert groups(Problem(hardware(2), (chain(2, 3, workers=2, ackers=1),), zero_rate)) == [[0, 2, 5], [1, 3, 4]]
+    of_others = Traffic((Edge("x[0]", "x[1]", 7),))
+    assert groups(Problem(hardware(2), (chain(2, 3, workers=2, ackers=1),), of_others)) == [[0, 2, 1], [3, 4, 5]]
 
 
 def test_alpha_normalise_and_flops_decide_the_order_of_nodes() -> None:
@@ -201,7 +201,7 @@ def test_each_topology_lowers_the_free_slots_of_the_next() -> None:
     assert plan.details["groups"] == [[1], [0], [3], [2]]  # executors are numbered over all topologies
 
 
-def test_what_runs_stays_and_the_rest_gets_the_workers_that_are_left() -> None:
+def test_running_executors_stay_and_others_get_the_remaining_workers() -> None:
     cluster = Cluster(hardware(4).nodes, existing=(ExistingWorker("t", "n0", 2, ("a[0]", "b[1]")),))
     plan = place(Problem(cluster, (chain(2, 2, workers=2),)))
     assert plan.placements["t"].assignments == {
@@ -215,10 +215,10 @@ def test_what_runs_stays_and_the_rest_gets_the_workers_that_are_left() -> None:
     assert "all 1 workers run already" in full.message
 
 
-def listing(
+def listing_groups(
     topology: Topology, waiting: list[int], omega: int, affinity: str, rates: dict[tuple[int, int], float]
 ) -> list[list[int]]:
-    """Algorithm 2 as it is written, over lists of pairs; no shared code with the scheduler."""
+    """Return groups by a literal transcription of Algorithm 2, without code of the scheduler."""
     cap = math.ceil(len(waiting) / omega)
     slots: list[list[int]] = [[] for _ in range(omega)]
     unassigned = list(waiting)
@@ -251,9 +251,7 @@ def listing(
 
 
 @given(topologies(), st.integers(1, 6), st.sampled_from(["group", "seed"]), st.data())
-def test_agrees_with_the_listing_read_literally(
-    topology: Topology, slots: int, affinity: str, data: st.DataObject
-) -> None:
+def test_agrees_with_the_published_listing(topology: Topology, slots: int, affinity: str, data: st.DataObject) -> None:
     number = topology.number_of
     rates = {tuple(sorted((number[s], number[d]))): 1.0 for s, d in topology.pairs()}
     traffic = None
@@ -270,25 +268,25 @@ def test_agrees_with_the_listing_read_literally(
                 rates[key] = rates.get(key, 0.0) + edge.tuples_per_s
     problem = Problem(hardware(slots), (topology,), traffic)
     size = len(topology.executors)
-    expected = listing(topology, list(range(size)), min(topology.workers, slots, size), affinity, rates)
+    expected = listing_groups(topology, list(range(size)), min(topology.workers, slots, size), affinity, rates)
     assert groups(problem, TopStormParams(affinity=affinity)) == expected
 
 
 @given(problems(observed=True), st.floats(0, 1), st.sampled_from(["group", "seed"]), st.booleans())
-def test_slots_and_nodes_keep_the_papers_promises(
+def test_slots_and_nodes_are_filled_as_the_paper_states(
     problem: Problem, alpha: float, affinity: str, normalise: bool
 ) -> None:
     if {len(topology.id) for topology in problem.topologies} != {1}:
         raise AssertionError("executor names must differ between topologies")
     params = TopStormParams(alpha, affinity, normalise)
-    plan = place(problem, params)  # every executor at most once, in slots that are free: the checking wrapper
+    plan = place(problem, params)  # the checking wrapper refuses double executors and taken slots
     ranked = [entry.node for entry in power_index(problem.cluster.nodes, alpha, normalise).ranked]
     taken = {(w.node, w.slot) for w in problem.existing}
     free = {node.id: sum((node.id, i) not in taken for i in range(node.slots)) for node in problem.cluster.available}
-    ran = {(w.topology, name): Slot(w.node, w.slot) for w in problem.existing for name in w.executors}
+    running = {(w.topology, name): Slot(w.node, w.slot) for w in problem.existing for name in w.executors}
     for topology in problem.topologies:
         placed = plan.placements[topology.id].assignments
-        new = {executor: slot for executor, slot in placed.items() if ran.get((topology.id, executor.name)) != slot}
+        new = {executor: slot for executor, slot in placed.items() if running.get((topology.id, executor.name)) != slot}
         workers = sum(w.topology == topology.id and problem.cluster.by_id[w.node].available for w in problem.existing)
         waiting = len(topology.executors) - (len(placed) - len(new))
         omega = max(0, min(topology.workers - workers, sum(free.values()), waiting))
@@ -300,7 +298,7 @@ def test_slots_and_nodes_keep_the_papers_promises(
         assert all(used[node] <= free[node] for node in used)
         weakest = max((ranked.index(node) for node in used), default=0)
         assert all(used[node] == free[node] for node in ranked[:weakest])
-        # Along the order of power the slots' sizes never rise.
+        # In the order of power, the sizes of slots do not increase.
         by_power = [
             sorted((size for slot, size in sizes.items() if slot.node == node), reverse=True) for node in ranked
         ]

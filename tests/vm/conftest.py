@@ -15,8 +15,8 @@ from guest_lab import Lab, lab
 
 @pytest.fixture(scope="session")
 def machine() -> Iterator[Guest]:
-    with guest(image()) as made:
-        yield made
+    with guest(image()) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")
@@ -36,5 +36,5 @@ def debian_lab() -> Iterator[Lab]:
     reason = debian_image.unsupported_reason()
     if reason:
         pytest.skip(reason)
-    with lab(debian_image.debian_image()) as made:
-        yield made
+    with lab(debian_image.debian_image()) as started:
+        yield started

@@ -1,6 +1,6 @@
-"""The operator's first hour on two real Debian machines, from bare hosts until they are given back.
+"""Two real Debian machines: provisioned, verified, used, restarted and restored.
 
-The tests go on where the one before has ended: they are one hour, told in order.
+The tests run in the order of this file; each continues in the state in which the previous one ended.
 """
 
 import json
@@ -25,7 +25,7 @@ TIMEOUT_S = 2400.0
 RATE_MBIT, DELAY_MS = 8, 40
 CPU_SHARE, MEMORY_MB = 0.5, 512
 SLICE = "/sys/fs/cgroup/user.slice/user-$(id -u millrace).slice"
-OVER = f"held = bytearray({2 * MEMORY_MB} << 20); print(len(held))"
+EXCEED_MEMORY = f"held = bytearray({2 * MEMORY_MB} << 20); print(len(held))"
 BURN = "import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
 CLOCK = {"millrace_cores": 1, "millrace_governor": "powersave", "millrace_min_ghz": 1.2, "millrace_max_ghz": 1.8}
 
@@ -61,14 +61,14 @@ print(json.dumps({
     "events": {name: int(count) for name, count in events.items()},
 }))
 """
-"""What limits nodes of an emulated cluster, on a kernel whose control groups systemd has."""
+"""Measure the limits of an emulated node on a kernel whose control groups systemd manages."""
 
 ALIVE = """\
 import json, urllib.request
 workers = json.load(urllib.request.urlopen("http://127.0.0.1:8080/json/"))["workers"]
 print(*sorted(worker["host"] for worker in workers if worker["state"] == "ALIVE"))
 """
-"""Which Spark workers the master has, by its page."""
+"""Print the live Spark workers of the master, from its page."""
 
 JOB = """\
 from socket import gethostname
@@ -77,12 +77,12 @@ context = SparkSession.builder.getOrCreate().sparkContext
 hosts = context.parallelize(range(2), 2).map(lambda _: gethostname())
 print("ran on", *sorted(hosts.collect()))
 """
-"""A task on every worker: each has one core."""
+"""Run a task on every worker: each has one core."""
 
 
 @pytest.fixture(scope="module")
 def inventory(lab: Lab) -> Iterator[Path]:
-    """What is asked for: limits and slow links for both, cores and clocks of one."""
+    """An inventory with limits and slow links of both machines, and cores and clock of one."""
     with time_server() as server:
         both: dict[str, object] = {
             "millrace_authorized_keys": [lab.key],
@@ -94,7 +94,7 @@ def inventory(lab: Lab) -> Iterator[Path]:
             "millrace_memory_mb": MEMORY_MB,
             "millrace_spark_cores": 1,
             "millrace_spark_memory_mb": 512,
-            # On a busy host a guest loses time that it does not know of; how near it comes is no matter of this test.
+            # On a busy host a guest loses time that it cannot measure: tolerances are wide.
             "millrace_share_tolerance": 0.5,
             "millrace_rate_tolerance": 0.9,
             "millrace_trip_tolerance": 5.0,
@@ -105,12 +105,12 @@ def inventory(lab: Lab) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def bare(lab: Lab) -> dict[str, list[str]]:
-    """What the machines were like before anything was done to them."""
+    """State of the machines before any change."""
     return lab.state()
 
 
-def played(verb: str, inventory: Path, *words: str) -> dict[str, int]:
-    """How many tasks have changed something, by host; all must have succeeded."""
+def changed_tasks(verb: str, inventory: Path, *words: str) -> dict[str, int]:
+    """Run a playbook, which must succeed; return the number of changed tasks by host."""
     done = millrace(verb, str(inventory), *words, seconds=TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     recaps = [line.split() for line in done.stdout.splitlines() if " changed=" in line]
@@ -122,53 +122,55 @@ def as_agent(inventory: Path, node: str, program: str) -> subprocess.CompletedPr
     return millrace("exec", str(inventory), node, "--", "python3", "-c", program, seconds=TIMEOUT_S)
 
 
-def counted(node: Guest, file: str, key: str) -> int:
-    """A counter of the slice in which agents are."""
+def slice_counter(node: Guest, file: str, key: str) -> int:
+    """Return a counter of the slice of agents."""
     return int(node.output_of(f"sed -n 's/^{key} //p' {SLICE}/{file}"))
 
 
 def spark_workers(lab: Lab) -> str:
-    """Their addresses; none as long as the master does not answer yet."""
+    """Return the addresses of live Spark workers; none until the master replies."""
     return lab.nodes["n1"].ssh("python3 -", ALIVE.encode()).stdout.decode().strip()
 
 
 def verified(inventory: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Every check by its node and subject."""
+    """Verify the machines; return the checks by node and subject."""
     done = millrace("verify", str(inventory), "--json", seconds=TIMEOUT_S)
-    answer = json.loads(done.stdout)
-    print(yaml.safe_dump(answer["checks"]))
-    assert answer["ok"], done.stderr[-3000:]
-    return {(check["node"], check["what"]): check for check in answer["checks"]}
+    report = json.loads(done.stdout)
+    print(yaml.safe_dump(report["checks"]))
+    assert report["ok"], done.stderr[-3000:]
+    return {(check["node"], check["what"]): check for check in report["checks"]}
 
 
-def test_what_would_change_is_told_and_nothing_does(lab: Lab, bare: dict[str, list[str]], inventory: Path) -> None:
-    assert min(played("provision", inventory, "--check").values()) > 5
+def test_a_dry_run_reports_changes_and_makes_none(lab: Lab, bare: dict[str, list[str]], inventory: Path) -> None:
+    assert min(changed_tasks("provision", inventory, "--check").values()) > 5
     assert changes(bare, lab.state()) == []
 
 
-def test_a_machine_that_was_reset_in_the_middle_is_given_back(
+def test_a_machine_that_was_reset_during_provisioning_is_restored(
     lab: Lab, bare: dict[str, list[str]], inventory: Path
 ) -> None:
     provision = command("provision", str(inventory), "--", "--skip-tags", "base,agent,power")
-    half = subprocess.Popen(provision, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    assert half.stderr is not None
-    for line in half.stderr:
+    process = subprocess.Popen(provision, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stderr is not None
+    for line in process.stderr:
         if "clock : Install chrony" in line:
             break
-    assert wait_for(lambda: half.poll() is not None or lab.nodes["n2"].ssh("pgrep -x dpkg").returncode == 0, TIMEOUT_S)
-    assert half.poll() is None
+    assert wait_for(
+        lambda: process.poll() is not None or lab.nodes["n2"].ssh("pgrep -x dpkg").returncode == 0, TIMEOUT_S
+    )
+    assert process.poll() is None
     lab.nodes["n2"].reset()
-    half.communicate(timeout=TIMEOUT_S)
-    assert half.returncode not in (None, 0)
+    process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode not in (None, 0)
     assert lab.nodes["n2"].output_of("ls /var/lib/millrace") == "pre_state.json"
-    played("restore", inventory)
+    changed_tasks("restore", inventory)
     assert changes(bare, lab.state()) == []
 
 
-def test_provisioned_once_and_for_all(lab: Lab, bare: dict[str, list[str]], inventory: Path) -> None:
-    assert min(played("provision", inventory).values()) > 5
-    # On a busy host FLOPs may be measured better the second time: the index then keeps them, which is a change.
-    assert set(played("provision", inventory, "--", "--skip-tags", "index").values()) == {0}
+def test_a_second_provisioning_changes_nothing(lab: Lab, bare: dict[str, list[str]], inventory: Path) -> None:
+    assert min(changed_tasks("provision", inventory).values()) > 5
+    # On a busy host the second measurement of FLOPS may be higher: the index then keeps it, which is a change.
+    assert set(changed_tasks("provision", inventory, "--", "--skip-tags", "index").values()) == {0}
     for node in lab.nodes.values():
         assert node.output_of("systemctl is-enabled chrony; systemctl is-active chrony").split() == [
             "enabled",
@@ -180,10 +182,10 @@ def test_provisioned_once_and_for_all(lab: Lab, bare: dict[str, list[str]], inve
     assert lab.nodes["n2"].output_of("cat /sys/devices/system/cpu/online") == "0-1"
 
 
-def test_what_was_asked_for_is_measured(inventory: Path) -> None:
+def test_requested_limits_are_measured(inventory: Path) -> None:
     checks = verified(inventory)
     for node in ("n1", "n2"):
-        # The kernel never gives more than it was told to; how much less depends on the host.
+        # The kernel never exceeds a limit; how much less it gives depends on the host.
         assert 0 < checks[node, "link"]["got"] <= RATE_MBIT * 1.05
         assert checks[node, "rtt"]["got"] >= 2 * DELAY_MS
         assert checks[node, "memory"]["got"] == MEMORY_MB
@@ -196,22 +198,22 @@ def test_agents_get_no_more_than_their_limits(lab: Lab, inventory: Path) -> None
     node = lab.nodes["n1"]
     where = as_agent(inventory, "n1", "print(open('/proc/self/cgroup').read())")
     assert f"/user.slice/user-{node.output_of('id -u millrace')}.slice/" in where.stdout, where.stderr
-    killed = as_agent(inventory, "n1", OVER)
+    killed = as_agent(inventory, "n1", EXCEED_MEMORY)
     assert killed.returncode != 0
     assert killed.stdout == ""
     assert "Memory cgroup out of memory" in node.output_of("dmesg")
     # The slice and its counters are there as long as the user has a session.
-    holding = subprocess.Popen(
+    session = subprocess.Popen(
         command("exec", str(inventory), "n1", "--", "sleep", "600"), stdout=subprocess.DEVNULL, cwd=ROOT
     )
     try:
         assert wait_for(lambda: node.ssh("pgrep -u millrace sleep").returncode == 0, TIMEOUT_S)
-        before = counted(node, "cpu.stat", "nr_throttled")
+        before = slice_counter(node, "cpu.stat", "nr_throttled")
         assert as_agent(inventory, "n1", BURN).returncode == 0
-        assert counted(node, "cpu.stat", "nr_throttled") > before
+        assert slice_counter(node, "cpu.stat", "nr_throttled") > before
     finally:
-        holding.terminate()
-        holding.wait(60)
+        session.terminate()
+        session.wait(60)
 
 
 def test_a_campaign_crosses_the_slow_link(lab: Lab, inventory: Path) -> None:
@@ -243,16 +245,16 @@ def test_a_campaign_crosses_the_slow_link(lab: Lab, inventory: Path) -> None:
     assert record["measured"]["hops"]["inter_node"] > 0
     assert (path.parent / "traces" / "throughput.parquet").is_file()
     assert (results / "crossing" / "latest" / "report" / "index.html").is_file()
-    # A tuple that crosses is late by the link's delay at least.
+    # The latency of a tuple over the link is at least the link's delay.
     assert record["measured"]["latency_ms"]["max"] >= DELAY_MS
 
 
-def test_energy_counters_are_given_to_agents_when_the_kernel_makes_them(lab: Lab, inventory: Path) -> None:
+def test_agents_may_read_energy_counters_that_the_kernel_adds_later(lab: Lab, inventory: Path) -> None:
     reason = guest_powercap.unsupported_reason()
     if reason:
         pytest.skip(reason)
     node = lab.nodes["n2"]
-    # As when the driver of a processor is loaded late: udev runs the rule that is there by now.
+    # As when the driver of a processor is loaded late: udev applies the installed rule.
     node.output_of(
         "cat >/run/zones.ko; insmod /run/zones.ko; udevadm settle",
         guest_powercap.zones_module(debian_image.debian_image()).read_bytes(),
@@ -263,11 +265,11 @@ def test_energy_counters_are_given_to_agents_when_the_kernel_makes_them(lab: Lab
     assert int(read.stdout) > 0, read.stderr
 
 
-def test_groups_of_emulated_nodes_hold_under_version_2(lab: Lab) -> None:
+def test_limits_of_emulated_nodes_hold_with_control_groups_version_2(lab: Lab) -> None:
     output = lab.nodes["n1"].output_of("/opt/millrace/venv/bin/python -P -", GROUPS.encode())
     found = json.loads(output)
     assert found["version"] == 2
-    # Never more than the limit; a slow start of what is measured is part of its time.
+    # Never above the limit; the measured time includes the start of the process.
     assert 0.02 < found["share"] <= 0.25 * 1.1
     assert found["killed"] == -9
     assert found["events"]["oom_kill"] == 1
@@ -275,7 +277,7 @@ def test_groups_of_emulated_nodes_hold_under_version_2(lab: Lab) -> None:
     assert not found["left"]
 
 
-def test_what_a_restart_undoes_is_done_again_and_all_else_has_stayed(lab: Lab, inventory: Path) -> None:
+def test_settings_that_a_restart_loses_are_set_again_and_all_others_persist(lab: Lab, inventory: Path) -> None:
     node = lab.nodes["n2"]
     node.restart()
     node.output_of("systemctl is-system-running --wait")
@@ -284,13 +286,13 @@ def test_what_a_restart_undoes_is_done_again_and_all_else_has_stayed(lab: Lab, i
     assert node.output_of("cat /sys/devices/system/cpu/online") == "0-3"
     limits = node.output_of("systemctl show user-$(id -u millrace).slice -p MemoryMax -p CPUQuotaPerSecUSec")
     assert f"MemoryMax={MEMORY_MB << 20}" in limits.splitlines()
-    changed = played("provision", inventory, "--", "--tags", "limits,network,cpu,cpufreq")
+    changed = changed_tasks("provision", inventory, "--", "--tags", "limits,network,cpu,cpufreq")
     assert changed["n1"] == 0
     assert changed["n2"] == 3
     assert node.output_of("cat /sys/devices/system/cpu/online") == "0-1"
 
 
-def test_spark_is_a_service_that_comes_back_with_the_machine(lab: Lab, inventory: Path) -> None:
+def test_spark_is_a_service_that_starts_with_the_machine(lab: Lab, inventory: Path) -> None:
     play = [sys.executable, "-P", "-m", "ansible", "playbook", "-i", str(inventory), "ansible/spark.yml"]
     for changed in (True, False):
         done = subprocess.run(play, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, cwd=ROOT)
@@ -301,18 +303,18 @@ def test_spark_is_a_service_that_comes_back_with_the_machine(lab: Lab, inventory
     node = lab.nodes["n2"]
     node.restart()
     assert wait_for(lambda: node.ssh("systemctl is-active millrace-spark-worker").returncode == 0, TIMEOUT_S)
-    # The master hears of the worker that is gone by its connection, and of the one that has come by itself.
+    # The master notices the lost worker by its connection; the new one registers.
     assert wait_for(lambda: spark_workers(lab) == both, TIMEOUT_S)
     submit = "SPARK_CONF_DIR=/var/lib/millrace/spark/conf $(echo /opt/millrace/spark-*)/bin/spark-submit"
-    words = f"--master spark://{ADDRESSES['n1']}:7077 --executor-memory 512m --driver-memory 512m"
+    options = f"--master spark://{ADDRESSES['n1']}:7077 --executor-memory 512m --driver-memory 512m"
     local = f"--conf spark.driver.host={ADDRESSES['n1']} --conf spark.pyspark.python=/opt/millrace/venv/bin/python"
     lab.nodes["n1"].output_of("cat >/run/job.py", JOB.encode())
-    output = lab.nodes["n1"].output_of(f"{submit} {words} {local} /run/job.py", seconds=TIMEOUT_S)
+    output = lab.nodes["n1"].output_of(f"{submit} {options} {local} /run/job.py", seconds=TIMEOUT_S)
     assert output.endswith("ran on n1 n2")
 
 
-def test_given_back_as_they_were_found(lab: Lab, bare: dict[str, list[str]], inventory: Path) -> None:
+def test_restored_machines_are_as_before_provisioning(lab: Lab, bare: dict[str, list[str]], inventory: Path) -> None:
     lab.nodes["n1"].reset()
-    played("restore", inventory)
+    changed_tasks("restore", inventory)
     assert changes(bare, lab.state()) == []
-    assert set(played("restore", inventory).values()) == {0}
+    assert set(changed_tasks("restore", inventory).values()) == {0}

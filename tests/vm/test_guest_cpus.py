@@ -1,4 +1,4 @@
-"""`agents.cpu` on the files of a real kernel: what it finds there, sets, puts back, and is refused."""
+"""`agents.cpu` on the files of a real kernel: facts, settings, restored values and refusals."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,7 +13,7 @@ JOURNAL = "/run/millrace/cpu-journal.json"
 
 @pytest.fixture
 def by_hand(machine: Guest, cpus: GuestCpus) -> Iterator[Callable[..., None]]:
-    """Write to the kernel's files; at the end they hold again what they held."""
+    """Writes kernel files; their values are restored at the end."""
     kept: dict[str, str] = {}
 
     def write(**values: str) -> None:
@@ -39,7 +39,7 @@ def test_facts_are_those_of_the_kernel(cpus: GuestCpus) -> None:
     assert set(facts["unavailable"]) == {"turbo", "epp", "driver_mode"}
 
 
-def test_what_is_applied_is_in_the_kernels_files_and_comes_back_once(cpus: GuestCpus) -> None:
+def test_applied_settings_are_in_the_kernels_files_and_are_restored_once(cpus: GuestCpus) -> None:
     found = cpus.settings()
     before = cpus.run("facts")["before"]
     settings = {"cores": 1, "governor": "powersave", "min_ghz": 1.2, "max_ghz": 1.8}
@@ -67,7 +67,7 @@ def test_a_clock_is_fixed_below_the_range_in_force_and_above_it(cpus: GuestCpus)
     assert cpus.run("restore", before=before)["ok"]
 
 
-def test_a_core_whose_clock_was_set_by_hand_comes_back_with_it(cpus: GuestCpus, by_hand: Callable[..., None]) -> None:
+def test_a_core_whose_clock_was_set_by_hand_is_restored_with_it(cpus: GuestCpus, by_hand: Callable[..., None]) -> None:
     by_hand(**{"cpufreq/policy2/scaling_governor": "conservative", "cpufreq/policy2/scaling_max_freq": "2400000"})
     set_by_hand = cpus.settings()
     before = cpus.run("facts")["before"]
@@ -77,7 +77,7 @@ def test_a_core_whose_clock_was_set_by_hand_comes_back_with_it(cpus: GuestCpus, 
     assert cpus.settings() == set_by_hand
 
 
-def test_a_clock_that_is_held_by_hand_comes_back_with_its_governor(
+def test_a_fixed_clock_of_the_userspace_governor_is_restored(
     machine: Guest, cpus: GuestCpus, by_hand: Callable[..., None]
 ) -> None:
     by_hand(**{"cpufreq/policy2/scaling_governor": "userspace"})
@@ -90,7 +90,7 @@ def test_a_clock_that_is_held_by_hand_comes_back_with_its_governor(
     assert machine.output_of(f"cat {held}") == "1800000"
 
 
-def test_a_core_that_was_off_goes_off_again_and_keeps_its_clock(
+def test_a_core_that_was_off_line_is_off_line_again_and_keeps_its_clock(
     machine: Guest, cpus: GuestCpus, by_hand: Callable[..., None]
 ) -> None:
     by_hand(**{"cpufreq/policy2/scaling_governor": "ondemand", "cpufreq/policy2/scaling_min_freq": "1800000"})
@@ -109,7 +109,7 @@ def test_a_core_that_was_off_goes_off_again_and_keeps_its_clock(
     assert cpus.settings() == on
 
 
-def test_siblings_go_with_smt_and_come_back_with_it(cpus: GuestCpus) -> None:
+def test_smt_takes_siblings_off_line_and_restoring_brings_them_back(cpus: GuestCpus) -> None:
     before = cpus.run("facts")["before"]
     applied = cpus.run("apply", requested={"smt": False, "governor": "performance"}, before=before)
     assert applied["ok"]
@@ -123,7 +123,7 @@ def test_siblings_go_with_smt_and_come_back_with_it(cpus: GuestCpus) -> None:
     assert cpus.online() == "0-3"
 
 
-def test_the_kernel_refuses_nonsense_and_restore_says_so(machine: Guest, cpus: GuestCpus) -> None:
+def test_a_value_that_the_kernel_refuses_is_reported_by_restore(machine: Guest, cpus: GuestCpus) -> None:
     policy = f"{CPU}/cpufreq/policy0"
     for file, value in {
         f"{policy}/scaling_governor": "banana",
@@ -133,33 +133,33 @@ def test_the_kernel_refuses_nonsense_and_restore_says_so(machine: Guest, cpus: G
     }.items():
         assert "Invalid argument" in machine.write(file, value), file
     before = cpus.run("facts")["before"]
-    spoilt = {**before["values"], f"{policy[1:]}/scaling_governor": "banana"}
-    answer = cpus.run("restore", status=1, before={**before, "values": spoilt})
-    (told,) = (setting for setting in answer["settings"] if setting["ok"] is False)
-    assert told["asked"] == "banana"
-    assert told["reason"] == "writing 'banana': Invalid argument"
+    invalid = {**before["values"], f"{policy[1:]}/scaling_governor": "banana"}
+    result = cpus.run("restore", status=1, before={**before, "values": invalid})
+    (failed,) = (setting for setting in result["settings"] if setting["ok"] is False)
+    assert failed["asked"] == "banana"
+    assert failed["reason"] == "writing 'banana': Invalid argument"
 
 
-def test_the_impossible_is_refused_before_anything_is_written(cpus: GuestCpus) -> None:
+def test_unsupported_settings_are_refused_before_anything_is_written(cpus: GuestCpus) -> None:
     before = cpus.run("facts")["before"]
     settings = {"cores": 3, "governor": "ondemnd", "max_ghz": 9, "turbo": False}
-    answer = cpus.run("apply", status=3, requested=settings, before=before)
-    assert {refusal["what"] for refusal in answer["refused"]} == {"cores", "governor", "max_ghz", "turbo"}
-    assert not answer["changed"]
+    result = cpus.run("apply", status=3, requested=settings, before=before)
+    assert {refusal["what"] for refusal in result["refused"]} == {"cores", "governor", "max_ghz", "turbo"}
+    assert not result["changed"]
 
 
-def test_kill_9_of_a_campaign_has_its_guardian_put_everything_back(machine: Guest, cpus: GuestCpus) -> None:
+def test_after_kill_9_of_a_campaign_its_guardian_restores_everything(machine: Guest, cpus: GuestCpus) -> None:
     found = cpus.settings()
     holder = cpus.hold(cores=1, governor="powersave", max_ghz=1.8)
     assert cpus.online() == "0-1"
-    held = cpus.run("restore", status=3)["error"]
-    assert "the campaign of alice" in held
+    error = cpus.run("restore", status=3)["error"]
+    assert "the campaign of alice" in error
     machine.output_of(f"kill -9 {holder}")
     assert cpus.wait_for(f"! test -e {JOURNAL}")
     assert cpus.settings() == found
 
 
-def test_when_the_guardian_is_killed_too_the_next_who_comes_puts_back(machine: Guest, cpus: GuestCpus) -> None:
+def test_when_the_guardian_is_killed_too_the_next_command_restores(machine: Guest, cpus: GuestCpus) -> None:
     found = cpus.settings()
     holder = cpus.hold(cores=1, governor="powersave")
     machine.output_of(f"pkill -9 -f '[a]gents.cpu.control'; kill -9 {holder}")
@@ -169,7 +169,7 @@ def test_when_the_guardian_is_killed_too_the_next_who_comes_puts_back(machine: G
     machine.output_of(f"! test -e {JOURNAL}")
 
 
-def test_after_a_restart_of_the_machine_nothing_is_put_back(machine: Guest, cpus: GuestCpus) -> None:
+def test_after_a_restart_of_the_machine_nothing_is_restored(machine: Guest, cpus: GuestCpus) -> None:
     found = cpus.settings()
     before = cpus.run("facts")["before"]
     cpus.run("apply", requested={"cores": 1, "governor": "powersave"}, before=before)
@@ -177,7 +177,7 @@ def test_after_a_restart_of_the_machine_nothing_is_put_back(machine: Guest, cpus
     machine.restart()
     assert cpus.settings() == found
     machine.output_of(f"! test -e {JOURNAL}")
-    # What the operator has set since is the operator's.
+    # Settings that the operator has made since then are kept.
     file = f"{CPU}/cpufreq/policy0/scaling_governor"
     assert machine.write(file, "performance") == ""
     assert not cpus.run("restore", before=before)["changed"]

@@ -1,4 +1,4 @@
-"""The meters of `agents.power` on zones of a real kernel's powercap framework; their counters follow the clock."""
+"""Meters of `agents.power` on zones of a real kernel's powercap framework; the counters follow the clock."""
 
 import json
 import subprocess
@@ -32,12 +32,12 @@ print(msgspec.json.encode({
 
 
 def packages() -> bytes:
-    """What the meters import, as an archive: our rooms, and the libraries of this environment."""
+    """Return what the meters import as an archive: packages of the project, and libraries of this environment."""
     libraries = [Path(spec.origin or "").parent for name in ("msgspec", "yaml") if (spec := find_spec(name))]
-    words = ["tar", "-c", "--exclude=__pycache__", "-C", str(ROOT), "agents", "inventory"]
+    command = ["tar", "-c", "--exclude=__pycache__", "-C", str(ROOT), "agents", "inventory"]
     for library in libraries:
-        words += ["-C", str(library.parent), library.name]
-    return subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
+        command += ["-C", str(library.parent), library.name]
+    return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,10 @@ def meters(machine: Guest) -> Guest:
 
 
 def test_zones_of_the_kernel_are_found_and_metered(meters: Guest) -> None:
-    said = json.loads(meters.output_of(f"PYTHONPATH={FOLDER} python3 -P - 3", METER.encode()))
-    assert said["probe"]["status"] == "ok"
-    assert said["zones"] == [["package-0", "package", None, True], ["dram/package-0", "dram", None, True]]
-    metered = said["metered"]
+    output = json.loads(meters.output_of(f"PYTHONPATH={FOLDER} python3 -P - 3", METER.encode()))
+    assert output["probe"]["status"] == "ok"
+    assert output["zones"] == [["package-0", "package", None, True], ["dram/package-0", "dram", None, True]]
+    metered = output["metered"]
     seconds = (metered["end_ns"] - metered["start_ns"]) / 1e9
     assert {domain["domain"]: domain["source"] for domain in metered["domains"]} == dict.fromkeys(
         guest_powercap.WATTS, "rapl"

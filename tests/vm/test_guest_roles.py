@@ -1,4 +1,4 @@
-"""The roles `cpu` and `cpufreq` on a machine with a kernel of its own: Ansible over SSH, by the command line."""
+"""Roles `cpu` and `cpufreq` on a machine with its own kernel: Ansible over SSH, by the command line."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ MILLRACE = "from millrace.__main__ import main; main()"
 ROLES = ("--", "--tags", "cpu,cpufreq")
 STATE = "/var/lib/millrace"
 TIMEOUT_S = 600.0
-WISH: dict[str, Any] = {
+REQUESTED: dict[str, Any] = {
     "millrace_cores": 1,
     "millrace_governor": "powersave",
     "millrace_min_ghz": 1.2,
@@ -30,7 +30,7 @@ def millrace(verb: str, inventory: Path, *words: str) -> subprocess.CompletedPro
 
 
 def changed(done: subprocess.CompletedProcess[str]) -> int:
-    """How many tasks have changed something, by Ansible's recap."""
+    """Return the number of changed tasks in Ansible's recap."""
     assert done.returncode == 0, done.stdout + done.stderr
     (recap,) = (line for line in done.stdout.splitlines() if line.startswith("guest "))
     return int(recap.partition("changed=")[2].split()[0])
@@ -38,11 +38,11 @@ def changed(done: subprocess.CompletedProcess[str]) -> int:
 
 def test_provisioned_verified_and_restored(machine: Guest, cpus: GuestCpus) -> None:
     found = cpus.settings()
-    inventory = machine.inventory(**WISH)
+    inventory = machine.inventory(**REQUESTED)
 
-    would = millrace("provision", inventory, "--check", *ROLES)
-    assert changed(would) == 2
-    assert "cpufreq/policy0/scaling_governor: powersave" in would.stdout + would.stderr
+    dry_run = millrace("provision", inventory, "--check", *ROLES)
+    assert changed(dry_run) == 2
+    assert "cpufreq/policy0/scaling_governor: powersave" in dry_run.stdout + dry_run.stderr
     assert cpus.settings() == found
 
     assert changed(millrace("provision", inventory, *ROLES)) == 2
@@ -64,25 +64,25 @@ def test_provisioned_verified_and_restored(machine: Guest, cpus: GuestCpus) -> N
     machine.output_of(f"! test -e {STATE}")
 
 
-def test_what_cannot_be_is_refused_with_what_can(machine: Guest, cpus: GuestCpus) -> None:
+def test_unsupported_settings_are_refused_with_the_supported_ones(machine: Guest, cpus: GuestCpus) -> None:
     found = cpus.settings()
     inventory = machine.inventory(millrace_cores=3, millrace_governor="powersafe", millrace_turbo=True)
     refused = millrace("provision", inventory, *ROLES)
     assert refused.returncode == 3, refused.stderr
-    said = " ".join(refused.stderr.split())
-    assert "millrace_cores: 3: there are 2 physical cores; possible: 1 to 2" in said
-    assert "did you mean 'powersave'" in said
-    assert "millrace_turbo: on: neither intel_pstate/no_turbo nor cpufreq/boost exists" in said
+    message = " ".join(refused.stderr.split())
+    assert "millrace_cores: 3: there are 2 physical cores; possible: 1 to 2" in message
+    assert "did you mean 'powersave'" in message
+    assert "millrace_turbo: on: neither intel_pstate/no_turbo nor cpufreq/boost exists" in message
     assert cpus.settings() == found
     machine.output_of(f"! test -e {STATE}")
 
 
 def test_after_a_restart_of_the_machine_it_is_provisioned_anew(machine: Guest, cpus: GuestCpus) -> None:
     found = cpus.settings()
-    inventory = machine.inventory(**WISH)
+    inventory = machine.inventory(**REQUESTED)
     assert changed(millrace("provision", inventory, *ROLES)) == 2
     machine.restart()
-    # The kernel has begun with its own settings; what was kept on the disk is of the former start.
+    # The kernel starts with its own settings; the state on the disk is that of the previous boot.
     assert cpus.settings() == found
     assert machine.output_of(f"ls {STATE}") == "pre_state.json"
     assert changed(millrace("provision", inventory, *ROLES)) == 2

@@ -1,4 +1,4 @@
-"""A cluster in one thread: runs a workload's operators in random order, with random batches."""
+"""Simulation of a cluster in one thread: runs the operators of a workload in random order, with random batches."""
 
 import random
 from collections import deque
@@ -16,7 +16,7 @@ from workloads.workload import GROUP, Answer, PreparedInput, Workload
 
 
 class Simulation:
-    """Executors of one topology; `step` performs a random action that a real cluster could perform next."""
+    """Executors of a topology; `step` performs a random action that is possible in a real cluster."""
 
     def __init__(self, workload: Workload, inputs: Sequence[PreparedInput], seed: int) -> None:
         self.workload, self.inputs = workload, inputs
@@ -107,7 +107,7 @@ class Simulation:
 
 @pytest.fixture(scope="session")
 def simulate() -> Callable[[Workload, Sequence[PreparedInput], int, int], tuple[Answer, Answer]]:
-    """Run a workload for some steps; return its answer and its reference."""
+    """Function that runs a workload for some steps and returns its answer and its reference."""
 
     def run(workload: Workload, inputs: Sequence[PreparedInput], seed: int, steps: int) -> tuple[Answer, Answer]:
         simulation = Simulation(workload, inputs, seed)
@@ -120,7 +120,7 @@ def simulate() -> Callable[[Workload, Sequence[PreparedInput], int, int], tuple[
 
 @pytest.fixture
 def install_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], None]]:
-    """Install a package with one workload, as an installer would: `installed(name, source, class name)`."""
+    """Function that installs a package with one workload: `install_workload(name, source, class_name)`."""
 
     def install(name: str, source: str, class_name: str) -> None:
         folder = tmp_path / name
@@ -138,7 +138,7 @@ def install_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 @pytest.fixture(scope="session")
 def spark() -> Any:
-    """One Spark session for all tests of pipelines, because it takes seconds to start."""
+    """Spark session that all tests of pipelines share, because it takes seconds to start."""
     from spark_pipelines import session
 
     return session()

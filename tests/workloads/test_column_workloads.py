@@ -1,4 +1,4 @@
-"""Workloads by columns give the answers of those by rows, also with operators of both, under kills and moves."""
+"""Column workloads give the same answers as row workloads, also with operators of both, under kills and moves."""
 
 import random
 import sys
@@ -33,7 +33,7 @@ TEXT = "to be or not to be\n\nthat\tis the  question\x1cor é is\u2003it\n  to b
 READINGS = "".join(
     f"{at},{1377986401 + at * 2},{at % 7 + at / 4},{at % 3 and 1},{at % 5},{at % 2},{at % 4}\n" for at in range(400)
 )
-"""Of smart plugs, for 27 ticks."""
+"""Readings of smart plugs, for 27 ticks."""
 
 CASES: Mapping[str, Mapping[str, Any]] = {
     "wordcount": {"parallelism": {"spout": 3, "split": 2, "count": 4}},
@@ -55,15 +55,15 @@ ELASTIC = {
     "random-dag": ("c1-0",),
 }
 BY_ROWS = {"rank", "merge"}
-"""Components that get a few rows per tick, and have no operators by columns."""
+"""Components that get a few rows per tick, and have no column operators."""
 
 RATE = {"kind": "constant", "tuples_per_s": 600}
 RATES = {"taxi": {"kind": "replay", "speedup": 9000}}
-"""Of recorded times, so that several ticks are due at a time."""
+"""Rates other than `RATE`: recorded times, replayed so fast that several ticks are due at a time."""
 
 
 class Mixed:
-    """A workload whose operators process rows or columns, as drawn for each component."""
+    """Workload that draws for each component whether its operators process rows or columns."""
 
     def __init__(self, name: str, params: Mapping[str, Any], draw: random.Random) -> None:
         self._of = {api: load_workload(name, {**params, "api": api}) for api in ("rows", "columns")}
@@ -79,12 +79,12 @@ class Mixed:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_answer_is_right_with_any_mixture_of_rows_and_columns_under_kills_moves_and_scalings(
+def test_answers_are_right_with_any_mixture_of_rows_and_columns_under_kills_moves_and_scalings(
     case: str, tmp_path: Path
 ) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     (tmp_path / "readings.csv").write_text(READINGS)
-    happened: Counter[str] = Counter()
+    all_events: Counter[str] = Counter()
     name = case.split()[0]
     text = {"text": str(tmp_path / "text.txt"), "ackers": 0} if "parallelism" in CASES[case] else {}
     if name == "smart-home":
@@ -94,16 +94,16 @@ def test_the_answer_is_right_with_any_mixture_of_rows_and_columns_under_kills_mo
         text = {"input": str(write_rows(tmp_path / "trips.csv", trips))}
     for seed in range(1 if case in ("wordcount combined", "random-dag") else 2):
         workload: Any = Mixed(name, {**CASES[case], **text}, random.Random(seed))  # noqa: S311 - it must be repeatable
-        # Otherwise the small batches of these runs would nearly all be rows.
+        # Without the patch, nearly all of the small batches of these runs would be rows.
         with mock.patch.object(column_operators, "rows_below", return_value=(0, 3)[seed % 2]):
             events, verdict = run_with_faults(workload, tmp_path / "inputs", seed, RATES.get(name, RATE), ELASTIC[name])
         assert verdict.passed, (seed, verdict.message)
-        happened += events
-    assert happened["checkpoint"]
+        all_events += events
+    assert all_events["checkpoint"]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_all_operators_are_of_columns_and_have_the_topology_and_tables_of_those_of_rows(case: str) -> None:
+def test_column_workloads_have_column_operators_with_the_topology_and_tables_of_row_workloads(case: str) -> None:
     rows, columns = (load_workload(case.split()[0], {**CASES[case], "api": api}) for api in ("rows", "columns"))
     assert rows.topology() == columns.topology()
     for component in set(rows.topology().component) - {ACKER} - BY_ROWS:
@@ -114,7 +114,7 @@ def test_all_operators_are_of_columns_and_have_the_topology_and_tables_of_those_
 
 
 @pytest.mark.parametrize("name", sorted({case.split()[0] for case in CASES} | {"taxi", "taxi-profit"}))
-def test_a_sampled_row_splits_no_batch_of_a_shipped_bolt_that_emits(name: str) -> None:
+def test_sampled_rows_do_not_split_batches_of_shipped_bolts_with_outputs(name: str) -> None:
     workload = load_workload(name, {"api": "columns"})
     operators = [workload.operator(each.id) for each in workload.topology().components if each.outputs]
     bolts = [operator for operator in operators if isinstance(operator, ColumnBolt)]
@@ -134,7 +134,7 @@ def test_words_are_those_of_python_with_their_lines(lines: list[str], before: in
     assert list(parents()) == [at for at, line in enumerate(lines) for _ in line.split()]
 
 
-def test_words_do_not_depend_on_what_memory_held_before() -> None:
+def test_words_do_not_depend_on_earlier_contents_of_memory() -> None:
     last = "a\x85\x85\x85\u2003\u2003"
     lines = ["a\x85a\x85", " \x85\x85\x85\u2003\u2003", " \x85\x85é\u2003\u2003", "aa\x85\x85", last, "", last]
     words = [word for line in lines for word in line.split()]
@@ -143,9 +143,9 @@ def test_words_do_not_depend_on_what_memory_held_before() -> None:
         assert words_of(pa.array(lines)).words.to_pylist() == words
 
 
-def test_white_space_is_that_of_python_for_every_character() -> None:
+def test_every_character_is_white_space_exactly_if_it_is_in_python() -> None:
     assert not any(chr(code).isspace() for code in range(1 << 16, sys.maxunicode + 1))
-    # Few at a time: lines with another white space than that of ASCII are split in another way.
+    # A few characters at a time: lines with white space beyond ASCII are split by other code.
     for start in range(0, 1 << 16, 32):
         some = [chr(code) for code in range(start, start + 32) if not 0xD800 <= code < 0xE000]
         lines = [f"a{character}a" for character in some]
@@ -156,9 +156,11 @@ def test_white_space_is_that_of_python_for_every_character() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.sampled_from(["to", "be", "é"]), min_size=1), max_size=6), st.booleans(), st.booleans())
-def test_counts_and_their_snapshots_are_those_of_rows(batches: list[list[str]], encoded: bool, combined: bool) -> None:
-    made = ColumnCountCombined if combined else ColumnCount
-    count, changed = made(), set[str]()
+def test_column_counts_and_their_snapshots_are_those_of_rows(
+    batches: list[list[str]], encoded: bool, combined: bool
+) -> None:
+    kind = ColumnCountCombined if combined else ColumnCount
+    count, changed = kind(), set[str]()
     count.track_changes(changed)
     for words in batches:
         schema = {"word": "str", "count": "int"} if combined else {"word": "str"}
@@ -167,7 +169,7 @@ def test_counts_and_their_snapshots_are_those_of_rows(batches: list[list[str]], 
             columns = [batch.column(0).dictionary_encode(), *batch.columns[1:]]
             batch = pa.RecordBatch.from_arrays(columns, names=list(schema))
         count.process_columns(ColumnBatch("split", "default", batch))
-    again = made()
+    again = kind()
     again.restore(count.snapshot())
     expected = Counter(word for words in batches for word in words)
     assert dict(count.answer()) == dict(again.answer()) == expected
@@ -176,7 +178,7 @@ def test_counts_and_their_snapshots_are_those_of_rows(batches: list[list[str]], 
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(1, 30), max_size=6), st.integers(1, 4), st.integers(0, 20))
-def test_the_spout_of_columns_emits_the_records_of_that_of_rows(
+def test_the_column_line_spout_emits_the_records_of_the_row_spout(
     tmp_path_factory: pytest.TempPathFactory, limits: list[int], parallelism: int, start: int
 ) -> None:
     folder = tmp_path_factory.mktemp("text")
@@ -216,7 +218,7 @@ def test_an_unknown_interface_is_refused_with_the_nearest_one() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**40), st.lists(st.integers(1, 300), min_size=1, max_size=4), st.sampled_from([0, 3, 40_000]))
-def test_the_generator_of_columns_emits_the_records_of_that_of_rows(start: int, limits: list[int], size: int) -> None:
+def test_the_column_generator_emits_the_records_of_the_row_generator(start: int, limits: list[int], size: int) -> None:
     spouts = Generator(1, 2, size), ColumnGenerator(1, 2, size)
     for spout in spouts:
         spout.open(Context("source", 2, 3))
@@ -234,7 +236,7 @@ def test_the_generator_of_columns_emits_the_records_of_that_of_rows(start: int, 
     st.sampled_from([1.0, 0.3, 2.6]),
     st.sampled_from([None, 0, 7]),
 )
-def test_a_stage_of_columns_emits_what_one_of_rows_emits(
+def test_a_column_stage_emits_the_rows_of_a_row_stage(
     records: list[int], selectivity: float, replaced: int | None
 ) -> None:
     rows = [(record, at, b"x" * at) for at, record in enumerate(records)]
@@ -250,7 +252,7 @@ def test_a_stage_of_columns_emits_what_one_of_rows_emits(
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.lists(st.sampled_from("abcd"), max_size=6), max_size=9), st.integers(1, 3))
-def test_a_rolling_count_of_columns_is_that_of_rows(slides: list[list[str]], length: int) -> None:
+def test_a_column_rolling_count_is_that_of_rows(slides: list[list[str]], length: int) -> None:
     rows, columns = RollingCount(3, length), ColumnRollingCount(3, length)
     for at, words in enumerate(slides):
         given_rows = [(word,) for word in words]

@@ -1,4 +1,4 @@
-"""Trips that pipelines leave out: no listing at any time is another one without them."""
+"""Trips that pipelines may drop: no listing changes at any time without them."""
 
 from collections import Counter
 from itertools import pairwise
@@ -17,14 +17,14 @@ Trip = tuple[int, int, int]
 
 
 def listing(trips: list[Trip], at: int) -> list[tuple[int, int, int]]:
-    """Count, newest trip and route of the routes with the most trips in the window, the best first."""
-    there = [(seq, route) for seq, time, route in trips if at - WINDOW_S < time <= at]
-    newest = dict.fromkeys(route for _, route in there) | {route: seq for seq, route in there}
-    counts = Counter(route for _, route in there)
+    """Return (count, newest trip, route) of the routes with the most trips in the window, the best first."""
+    in_window = [(seq, route) for seq, time, route in trips if at - WINDOW_S < time <= at]
+    newest = dict.fromkeys(route for _, route in in_window) | {route: seq for seq, route in in_window}
+    counts = Counter(route for _, route in in_window)
     return sorted(((counts[route], newest[route] or 0, route) for route in counts), reverse=True)[:LISTED]
 
 
-def kept(trips: list[Trip]) -> list[Trip]:
+def without_dropped(trips: list[Trip]) -> list[Trip]:
     times, routes = (np.array([trip[at] for trip in trips], np.int64) for at in (1, 2))
     mask = contenders(times, routes, WINDOW_S, LISTED)
     return [trip for trip, is_kept in zip(trips, mask, strict=True) if is_kept]
@@ -40,25 +40,25 @@ def kept(trips: list[Trip]) -> list[Trip]:
 )
 @example(seed=0, rivals=11, hot=0.9, pace=0.05, pause_s=3, cuts=[326])
 @example(seed=11, rivals=11, hot=0.9, pace=0.2, pause_s=3, cuts=[])
-def test_no_listing_changes_whatever_is_cut_into_stretches(
+def test_no_listing_changes_for_any_division_into_stretches(
     seed: int, rivals: int, hot: float, pace: float, pause_s: int, cuts: list[int]
 ) -> None:
     random = Random(seed)  # noqa: S311 - no secret
     trips, now = [], random.randrange(-100, 100)
     for seq in range(600):
-        # Between pauses, what a route has at least and at most is the same: that is where a single trip matters, to
-        # those with few that are rivals for the second place.
+        # Between pauses, lower and upper bounds of a route's count are equal, so that a single trip matters to routes
+        # that compete for the second place.
         now += random.random() < pace if random.random() < 0.99 else pause_s
         trips.append((seq, now, 0 if random.random() < hot else random.randint(1, rivals)))
     bounds = [0, *sorted(cuts), len(trips)]
-    few = [trip for begin, end in pairwise(bounds) for trip in kept(trips[begin:end])]
+    few = [trip for begin, end in pairwise(bounds) for trip in without_dropped(trips[begin:end])]
     for at in range(trips[0][1], trips[-1][1] + WINDOW_S):
         assert listing(few, at) == listing(trips, at)
 
 
-def test_trips_of_a_route_that_others_leave_behind_go_and_those_at_the_ends_stay() -> None:
+def test_trips_of_a_rare_route_are_dropped_except_at_the_ends() -> None:
     trips = [(seq, seq // 4, 9 if seq % 40 == 20 else seq % 2) for seq in range(1000)]
-    few = kept(trips)
+    few = without_dropped(trips)
     rare = [time for _, time, route in few if route == 9]
     assert [trip for trip in trips if trip[2] != 9] == [trip for trip in few if trip[2] != 9]
     assert rare

@@ -1,4 +1,4 @@
-"""Dictionaries that grow: encoded text is what it was, entries never change, and each is looked up once."""
+"""Growing dictionaries: encoded text is unchanged, entries never change, and each is looked up once."""
 
 import gc
 from collections import Counter
@@ -18,7 +18,7 @@ from workloads.data.words import WordEncoder, words_of
 from workloads.dictionaries import Dictionary, DictionaryEncoder, EntryNumbers, Tally, dictionary_of
 
 WORDS = {"word": "str"}
-# The lengths around those at which the hash table takes another word, or leaves a text to another table.
+# Lengths around those at which the hash table uses another word, or another table.
 TEXTS = st.text(max_size=3) | st.integers(6, 18).map("x".__mul__) | st.sampled_from(["", "\0", "a\0", "a", "é" * 8])
 BATCHES = st.lists(st.lists(TEXTS, max_size=12), max_size=6)
 
@@ -30,17 +30,19 @@ def batch(column: pa.Array) -> pa.RecordBatch:
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
 @settings(deadline=None, max_examples=150)
 @given(batches=BATCHES, repeated=st.integers(1, 3), before=st.integers(0, 2))
-def test_encoded_text_is_what_it_was(kind: pa.DataType, batches: list[list[str]], repeated: int, before: int) -> None:
+def test_encoded_text_decodes_to_the_same_text(
+    kind: pa.DataType, batches: list[list[str]], repeated: int, before: int
+) -> None:
     encoder = DictionaryEncoder(kind)
-    kept: list[tuple[pa.Array, Sequence[object]]] = []
+    encoded: list[tuple[pa.Array, Sequence[object]]] = []
     for texts in batches:
         values = [text if kind == pa.string() else text.encode() for text in texts * repeated]
         found = encoder.encode(pa.array(["before"] * before + values, pa.string()).cast(kind)[before:])
         if found is not None:
-            kept.append((found, values))
+            encoded.append((found, values))
             assert dictionary_of(found) is encoder.dictionary or not values
-    # Later batches have not changed earlier ones.
-    for found, values in kept:
+    # Later batches do not change earlier ones.
+    for found, values in encoded:
         found.validate(full=True)
         assert found.to_pylist() == values
     entries = encoder.dictionary.values.to_pylist()
@@ -48,7 +50,7 @@ def test_encoded_text_is_what_it_was(kind: pa.DataType, batches: list[list[str]]
     assert encoder.dictionary.nbytes == sum(len(entry.encode() if kind == pa.string() else entry) for entry in entries)
 
 
-def test_tens_of_thousands_of_texts_are_told_apart() -> None:
+def test_tens_of_thousands_of_texts_get_distinct_codes() -> None:
     encoder = DictionaryEncoder(pa.string())
     texts = [f"{at:x} " * (1 + at % 5) for at in range(20_000)]
     for _ in range(2):
@@ -57,19 +59,19 @@ def test_tens_of_thousands_of_texts_are_told_apart() -> None:
         assert codes.tolist() == list(range(20_000))
 
 
-def test_text_that_hardly_repeats_is_left_as_it_is_and_not_looked_at_for_ever_longer() -> None:
+def test_text_that_hardly_repeats_is_not_encoded_and_looked_up_ever_less_often() -> None:
     encoder = DictionaryEncoder(pa.string())
-    looked = []
+    lookups = []
     with mock.patch.object(DictionaryEncoder, "_codes", autospec=True, side_effect=DictionaryEncoder._codes) as codes:
         for at in range(40):
             assert encoder.encode(pa.array([f"{at} {row}" for row in range(10)])) is None
-            looked.append(codes.call_count)
-    assert looked[-1] == 5
+            lookups.append(codes.call_count)
+    assert lookups[-1] == 5
     assert len(encoder.dictionary) == 0
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MOST_ENTRIES", 7), ("MOST_BYTES", 20)])
-def test_a_full_dictionary_is_forgotten_and_another_one_begun(limit: str, most: int) -> None:
+def test_a_full_dictionary_is_replaced_by_a_new_one(limit: str, most: int) -> None:
     encoder = DictionaryEncoder(pa.string())
     with mock.patch.object(dictionaries, limit, most):
         first = encoder.dictionary
@@ -82,7 +84,7 @@ def test_a_full_dictionary_is_forgotten_and_another_one_begun(limit: str, most: 
         assert found.to_pylist() == ["a", "gehen"] * 3
 
 
-def test_a_dictionary_is_known_by_its_memory_while_it_lives() -> None:
+def test_a_dictionary_is_found_by_its_memory_while_it_exists() -> None:
     dictionary = Dictionary(pa.string())
     columns = []
     for at in range(300):
@@ -105,7 +107,7 @@ def test_a_dictionary_is_known_by_its_memory_while_it_lives() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(BATCHES)
-def test_columns_of_one_dictionary_stay_encoded_when_they_are_joined(batches: list[list[str]]) -> None:
+def test_columns_of_one_dictionary_stay_encoded_when_they_are_concatenated(batches: list[list[str]]) -> None:
     encoder = DictionaryEncoder(pa.string())
     columns = [found for texts in batches if (found := encoder.encode(pa.array(texts * 2, pa.string()))) is not None]
     if not columns:
@@ -118,11 +120,11 @@ def test_columns_of_one_dictionary_stay_encoded_when_they_are_joined(batches: li
         assert mixed.to_pylist() == columns[0].to_pylist() + columns[-1].to_pylist()
 
 
-def test_a_number_is_asked_for_once_per_entry() -> None:
-    asked: list[str] = []
+def test_a_number_is_computed_once_per_entry() -> None:
+    computed: list[str] = []
 
     def number(values: pa.Array) -> np.ndarray:
-        asked.extend(values.to_pylist())
+        computed.extend(values.to_pylist())
         return np.array([len(value) for value in values.to_pylist()], np.int64)
 
     numbers, encoder = EntryNumbers(number), DictionaryEncoder(pa.string())
@@ -130,7 +132,7 @@ def test_a_number_is_asked_for_once_per_entry() -> None:
         found = encoder.encode(pa.array(texts * 2))
         assert found is not None
         assert numbers.of(found).tolist() == [len(text) for text in texts * 2]
-    assert asked == ["a", "bb", "ccc"]
+    assert computed == ["a", "bb", "ccc"]
     assert numbers.of(pa.array(["a", "dddd"]).dictionary_encode()).tolist() == [1, 4]
 
 
@@ -153,7 +155,7 @@ def test_a_tally_has_the_sums_of_all_rows(batches: list[tuple[list[str], bool]],
     assert list(tally.drain()) == []
 
 
-def test_a_tally_of_forgotten_dictionaries_becomes_full() -> None:
+def test_a_tally_of_replaced_dictionaries_becomes_full() -> None:
     tally = Tally()
     for at in range(66):
         encoder = DictionaryEncoder(pa.string())
@@ -174,7 +176,7 @@ def test_encoded_words_are_the_words(batches: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize("indices", [[0, 5], [-1, 0]])
-def test_indices_beyond_a_dictionary_are_refused_of_an_operator(indices: list[int]) -> None:
+def test_indices_beyond_a_dictionary_are_refused(indices: list[int]) -> None:
     dictionary = Dictionary(pa.string())
     dictionary.append(pa.array(["a", "b"]))
     wrong = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), dictionary.values, safe=False)
@@ -182,7 +184,7 @@ def test_indices_beyond_a_dictionary_are_refused_of_an_operator(indices: list[in
         checked(batch(wrong), schema_of(WORDS), "b[0]")
 
 
-def test_a_dictionary_counts_no_bytes_of_a_batch_but_what_its_rows_stand_for_is_limited() -> None:
+def test_bytes_of_a_batch_exclude_the_dictionary_but_limits_count_the_decoded_rows() -> None:
     dictionary = Dictionary(pa.string())
     dictionary.append(pa.array(["x" * 1000, "y"]))
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 0], pa.int32()), dictionary.values)

@@ -1,3 +1,5 @@
+"""Exclamation: its bolts, and answers against the reference."""
+
 from collections import Counter
 
 import pytest
@@ -24,15 +26,15 @@ def test_exclaim_appends_three_marks_to_every_word(words):
 
 
 @given(WORDS, st.integers(0, 30))
-def test_the_sink_answers_with_the_digest_of_what_it_made_also_after_a_restore(words, cut):
+def test_the_sink_answers_with_the_digest_of_its_words_also_after_a_restore(words, cut):
     expected = [digest_of(Counter((f"{word}!!!",) for word in words)).row]
-    straight, first, restored = LastExclaim(), LastExclaim(), LastExclaim()
-    assert not straight.process(batch(words))
+    uninterrupted, first, restored = LastExclaim(), LastExclaim(), LastExclaim()
+    assert not uninterrupted.process(batch(words))
     first.process(batch(words[:cut]))
     restored.process(batch(["lost"]))
     restored.restore(first.snapshot())
     restored.process(batch(words[cut:]))
-    assert straight.answer() == restored.answer() == expected
+    assert uninterrupted.answer() == restored.answer() == expected
 
 
 @given(words=WORDS, seed=st.integers(0, 2**32), steps=st.integers(0, 120))

@@ -57,8 +57,8 @@ def check_answer(workload: Workload, folder: Path) -> None:
     assert sum(positions) > 0
     verdict = workload.compare({operators.TABLE: rows}, workload.reference(positions, inputs))
     assert verdict.passed, verdict.message
-    more = workload.reference([positions[0] + 50, *positions[1:]], inputs)
-    assert not workload.compare({operators.TABLE: rows}, more).passed
+    other = workload.reference([positions[0] + 50, *positions[1:]], inputs)
+    assert not workload.compare({operators.TABLE: rows}, other).passed
 
 
 def test_the_file_gives_graph_demands_and_constraints(tmp_path: Path) -> None:
@@ -81,14 +81,14 @@ def test_nodes_get_the_content_and_do_not_read_the_file(tmp_path: Path) -> None:
     assert as_plain(again.params) == as_plain(workload.params)
 
 
-def test_without_a_file_there_is_a_graph_to_try() -> None:
+def test_the_default_topology_can_be_used() -> None:
     topology = load_workload("from-topology", {}).topology()
     assert len(topology.executors) == 32
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> dict[str, Any]:
-    """Graphs whose bolts read one or two components before them, with any grouping."""
+    """Draw graphs whose bolts read one or two earlier components, with any grouping."""
     size = st.integers(1, 3)
     components: list[dict[str, Any]] = [{"id": "c0", "kind": "spout", "parallelism": draw(size)}]
     for at in range(1, draw(st.integers(2, 5))):
@@ -107,12 +107,12 @@ def graphs(draw: st.DrawFn) -> dict[str, Any]:
 def test_the_answer_is_the_reference_of_any_graph(
     tmp_path_factory: pytest.TempPathFactory, graph: dict[str, Any], selectivity: float, payload: int | None
 ) -> None:
-    own = {"c1": {"selectivity": selectivity, "tuple_bytes": payload}} if len(graph["components"]) > 2 else {}
-    params = {"topology_file": graph, "components": own, "cost_us": 0.0, "tuple_bytes": 5}
+    components = {"c1": {"selectivity": selectivity, "tuple_bytes": payload}} if len(graph["components"]) > 2 else {}
+    params = {"topology_file": graph, "components": components, "cost_us": 0.0, "tuple_bytes": 5}
     check_answer(load_workload("from-topology", params), tmp_path_factory.mktemp("inputs"))
 
 
-def test_components_have_costs_sizes_and_selectivities_of_their_own(tmp_path: Path) -> None:
+def test_components_can_have_their_own_costs_sizes_and_selectivities(tmp_path: Path) -> None:
     loads = {"in": {"tuple_bytes": 7}, "wide": {"selectivity": 2, "tuple_bytes": 9}, "out": {"cost_us": 0}}
     params = {"topology_file": file_of(tmp_path, FILE), "components": loads, "cost_us": 1, "tuple_bytes": 3}
     workload = load_workload("from-topology", params)
@@ -181,11 +181,13 @@ OUT = {"id": "out", "kind": "bolt", "inputs": [{"from": "in"}]}
         ({"topology_file": {"id": "t", "components": [IN, {**OUT, "inputs": [{"from": "inn"}]}]}}, "inn"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_reason(params: dict[str, Any], message: str) -> None:
+def test_unsupported_topologies_and_parameters_are_refused_with_the_reason(
+    params: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message.replace("(", r"\(")):
         load_workload("from-topology", params)
 
 
-def test_the_plain_topology_of_the_workload_is_one_again() -> None:
+def test_the_topology_of_the_workload_is_a_valid_topology_file() -> None:
     topology = load_workload("from-topology", {}).topology()
     assert load_workload("from-topology", {"topology_file": to_plain(topology)}).topology() == topology

@@ -1,4 +1,4 @@
-"""Generated data: the same for everybody, in the official schema, and with the statistics that its page states."""
+"""Generated data: reproducible, in the official schema, and with the statistics on its page."""
 
 import gzip
 import hashlib
@@ -13,8 +13,8 @@ from workloads.generate.smart_plugs import Plugs
 from workloads.generate.writing import KINDS, write_rows
 from workloads.recordings.schema import DEBS2014, DEBS2015
 
-CHOSEN = "plug seconds without work or load, %"
-"""The one statistic that differs on purpose."""
+DIFFERS = "plug seconds without work or load, %"
+"""The only statistic that differs on purpose."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "generators.md"
 SEED, ROWS = 1, {"debs2014": 10_000, "debs2015": 10_004, "text": 20_000}
@@ -30,8 +30,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-def stated() -> list[dict[str, tuple[str, str]]]:
-    """The tables of the page: statistic -> (real, generated), as they stand there."""
+def page_tables() -> list[dict[str, tuple[str, str]]]:
+    """Return the tables of the page: statistic -> (real, generated), as text."""
     tables: list[dict[str, tuple[str, str]]] = []
     for line in PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -51,18 +51,18 @@ def minutes(plugs: Plugs) -> np.ndarray:
     return np.array([plugs.is_on(every, np.full(plugs.count, second)) for second in range(0, 43_200, 60)])
 
 
-def test_generated_data_has_the_statistics_that_its_page_states(files: dict[str, Path]) -> None:
+def test_generated_data_has_the_statistics_on_its_page(files: dict[str, Path]) -> None:
     found = [
         data_statistics.of_readings(files["debs2014"]),
         data_statistics.of_minutes(minutes(Plugs(SEED))),
         data_statistics.of_trips(files["debs2015"]),
         data_statistics.of_lines(files["text"]),
     ]
-    for table, statistics in zip(stated(), found, strict=True):
+    for table, statistics in zip(page_tables(), found, strict=True):
         assert shown(statistics) == {name: generated for name, (_, generated) in table.items()}
 
 
-def test_real_data_has_the_statistics_that_the_page_states(shared_data: Path) -> None:
+def test_real_data_has_the_statistics_on_the_page(shared_data: Path) -> None:
     house = data_statistics.minutes_of(shared_data / "debs2014" / "house0-60s-first12h.csv.gz")
     books = [
         data_statistics.of_lines(shared_data / "text" / f"{name}.txt.gz")
@@ -74,22 +74,22 @@ def test_real_data_has_the_statistics_that_the_page_states(shared_data: Path) ->
         data_statistics.of_trips(shared_data / "debs2015" / "trips-first-56min.csv.gz"),
         {name: float(np.mean([book[name] for book in books])) for name in books[0]},
     ]
-    for table, statistics in zip(stated(), found, strict=True):
+    for table, statistics in zip(page_tables(), found, strict=True):
         assert shown(statistics) == {name: real for name, (real, _) in table.items()}
 
 
-def test_generated_and_real_data_are_alike() -> None:
+def test_statistics_of_generated_and_real_data_are_similar() -> None:
     unlike = {
         name: (real, generated)
-        for table in stated()
+        for table in page_tables()
         for name, (real, generated) in table.items()
-        if name != CHOSEN and not 0.6 < (float(generated) + 1) / (float(real) + 1) < 1.5
+        if name != DIFFERS and not 0.6 < (float(generated) + 1) / (float(real) + 1) < 1.5
     }
     assert unlike == {}
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_first_rows_of_a_seed_do_not_depend_on_how_many_are_wanted(name: str, tmp_path: Path) -> None:
+def test_the_first_rows_of_a_seed_do_not_depend_on_the_number_of_rows(name: str, tmp_path: Path) -> None:
     few, many = tmp_path / "few", tmp_path / "many"
     write_rows(few, KINDS[name](300, 5), lambda _written: None)
     write_rows(many, KINDS[name](700_000 if name == "debs2014" else 1000, 5), lambda _written: None)
@@ -141,7 +141,7 @@ def test_work_counters_rise_as_the_mean_load_says() -> None:
     assert (plugs.on_seconds(every, np.full(plugs.count, 2000)) == on).all()
 
 
-def test_a_packed_file_has_the_same_rows_and_no_time_in_it(tmp_path: Path, files: dict[str, Path]) -> None:
+def test_a_gzip_file_has_the_same_rows_and_no_timestamp(tmp_path: Path, files: dict[str, Path]) -> None:
     packed = [tmp_path / "a.csv.gz", tmp_path / "b.csv.gz"]
     for path in packed:
         write_rows(path, KINDS["text"](ROWS["text"], SEED), lambda _written: None)
@@ -149,7 +149,7 @@ def test_a_packed_file_has_the_same_rows_and_no_time_in_it(tmp_path: Path, files
     assert gzip.decompress(packed[0].read_bytes()) == files["text"].read_bytes()
 
 
-def test_choices_keep_to_their_shares_and_quantiles() -> None:
+def test_draws_follow_their_shares_and_quantiles() -> None:
     numbers = np.arange(100_000)
     draws = Draws(9, "test")
     shares = np.bincount(draws.by_share(numbers, (1, 0, 3))) / len(numbers)

@@ -1,3 +1,5 @@
+"""Key groups: hashes of keys, owners of groups, and their changes when a component is scaled."""
+
 import os
 import subprocess
 import sys
@@ -56,7 +58,7 @@ def test_routes_are_the_same_in_every_process_whatever_the_hash_seed():
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 12, 40])
-def test_real_words_are_dealt_evenly(parallelism):
+def test_real_words_are_distributed_evenly(parallelism):
     route = KeyRouter(first_owners(parallelism))
     dealt = Counter(route((word,)) for word in WORDS)
     mean = len(WORDS) / parallelism
@@ -65,7 +67,7 @@ def test_real_words_are_dealt_evenly(parallelism):
 
 
 @given(st.integers(1, KEY_GROUPS))
-def test_groups_are_dealt_to_executors_in_equal_runs(parallelism):
+def test_executors_own_equal_runs_of_groups(parallelism):
     owners = first_owners(parallelism)
     assert len(owners) == KEY_GROUPS
     assert list(owners) == sorted(owners)
@@ -77,7 +79,7 @@ def test_groups_are_dealt_to_executors_in_equal_runs(parallelism):
 
 @settings(max_examples=10)
 @given(st.lists(st.integers(0, 40), min_size=KEY_GROUPS, max_size=KEY_GROUPS).map(tuple))
-def test_owners_are_the_same_after_they_are_shortened(owners):
+def test_owners_survive_run_length_encoding(owners):
     runs = runs_of(owners)
     assert owners_of(runs) == owners
     assert all(first != second for (first, _), (second, _) in pairwise(runs))
@@ -112,19 +114,19 @@ def _moved(before, after):
 
 
 @given(st.lists(st.integers(1, 1100), min_size=2, max_size=6))
-def test_after_any_changes_every_group_has_one_owner_and_as_few_as_possible_have_moved(numbers):
+def test_after_any_changes_every_group_has_one_owner_and_as_few_as_possible_move(numbers):
     owners = first_owners(numbers[0])
     for number in numbers[1:]:
         before, owners = owners, rebalanced(owners, number)
         assert len(owners) == KEY_GROUPS
-        sizes, had = Counter(owners), Counter(before)
+        sizes, old_sizes = Counter(owners), Counter(before)
         assert [sizes[executor] for executor in range(number)] == [
             share_of(executor, number) for executor in range(number)
         ]
-        # Whoever has too many, or leaves, has to give the rest away; nobody else gives any.
+        # Only executors with too many groups, or that are removed, lose groups.
         assert _moved(before, owners) == sum(
             count - min(count, share_of(executor, number) if executor < number else 0)
-            for executor, count in had.items()
+            for executor, count in old_sizes.items()
         )
         assert rebalanced(owners, number) == owners
 
@@ -136,7 +138,7 @@ def test_a_change_is_undone_by_its_inverse(before, after):
 
 
 @given(st.lists(FIELD, min_size=1, max_size=3).map(tuple), st.integers(1, 64))
-def test_a_remembered_route_is_the_computed_one(key, parallelism):
+def test_a_cached_route_is_the_computed_one(key, parallelism):
     owners = first_owners(parallelism)
     router = KeyRouter(owners)
     expected = owners[key_group(key)]
@@ -173,7 +175,7 @@ def test_different_keys_have_different_bytes(pair):
     assert codec_bytes(pair[0]) != codec_bytes(pair[1])
 
 
-def test_a_key_that_no_stream_may_carry_is_refused():
+def test_an_unsupported_key_is_refused():
     with pytest.raises(TypeError, match="not list"):
         key_group(([1],))
     with pytest.raises(OverflowError):

@@ -1,3 +1,5 @@
+"""Spout of lines: records of each executor, snapshots, and how often each record is emitted."""
+
 from collections import Counter
 
 import pytest
@@ -12,7 +14,7 @@ SIZE = st.integers(1, 40)
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """The path of a prepared file with so many records; record i is `record i`."""
+    """Function that returns the path of a prepared file of a number of records; record i is `record i`."""
     folder = tmp_path_factory.mktemp("records")
 
     def path(size):
@@ -76,10 +78,10 @@ def test_a_changed_file_is_read_again(tmp_path):
 
 
 @given(SIZE, st.lists(st.integers(0, 200), min_size=1, max_size=12))
-def test_times_emitted_is_what_a_plain_walk_counts(size, positions):
+def test_times_emitted_is_a_count_of_the_emitted_records(size, positions):
     n = len(positions)
-    walked = Counter((i + k * n) % size for i, position in enumerate(positions) for k in range(position))
-    assert times_emitted(size, positions) == [walked[record] for record in range(size)]
+    expected = Counter((i + k * n) % size for i, position in enumerate(positions) for k in range(position))
+    assert times_emitted(size, positions) == [expected[record] for record in range(size)]
 
 
 @given(SIZE, st.lists(st.integers(10**8, 10**12), min_size=1, max_size=12))

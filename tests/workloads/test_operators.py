@@ -1,3 +1,5 @@
+"""Base classes of operators, bolts made of functions, and the comparison of keyed answers."""
+
 import doctest
 
 import pytest
@@ -42,7 +44,7 @@ def test_a_tuple_bolt_takes_rows_in_order_and_may_keep_state():
     assert bolt.process(batch) == {"default": [("a", 5), ("c", 6)]}
 
 
-def test_an_operator_without_its_one_method_says_so():
+def test_an_operator_without_its_method_raises_an_error():
     with pytest.raises(NotImplementedError, match="next_batch"):
         Spout().next_batch(1)
     with pytest.raises(NotImplementedError, match="process"):
@@ -51,7 +53,7 @@ def test_an_operator_without_its_one_method_says_so():
         TupleBolt().process(Batch("x", "default", [(1,)]))
 
 
-def test_keyed_answers_are_compared_whatever_the_order_and_few_differences_are_named():
+def test_keyed_answers_are_compared_in_any_order_and_the_first_differences_are_named():
     reference = [(1, "a", 0.5), (2, "a", 1.5), (3, "b", None)]
     assert rows_differ(reversed([list(row) for row in reference]), reference, key_fields=2) == []
     assert rows_differ([], [], key_fields=1) == []

@@ -1,4 +1,4 @@
-"""Query 1 of DEBS 2014 by Spark: in one go and in pieces, the rows are those of brute force, as the agents' are."""
+"""Query 1 of DEBS 2014 by Spark: batch and stream give the rows of brute force, as workers do."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -30,21 +30,21 @@ B = 1377986400
 def spark() -> Any:
     from spark_pipelines import session
 
-    found = session()
-    found.conf.set("spark.sql.shuffle.partitions", "2")
-    return found
+    started = session()
+    started.conf.set("spark.sql.shuffle.partitions", "2")
+    return started
 
 
 @pytest.fixture
 def plain_plans(spark: Any) -> Iterator[None]:
-    """No compiled plans: for so few rows they take longer to compile than to run."""
+    """Turn off code generation, which takes longer than the execution for so few rows."""
     spark.conf.set("spark.sql.codegen.wholeStage", "false")
     yield
     spark.conf.set("spark.sql.codegen.wholeStage", "true")
 
 
 def frame(spark: Any, query: Any, readings: Sequence[brute_force.Reading]) -> Any:
-    """Accepted rows as the pipelines' reader gives them: a hundred reduced together, as if in stretches."""
+    """Return accepted rows as the reader of pipelines does, reduced by hundreds as if in stretches."""
     house, household, plug = ([reading.plug[at] for reading in readings] for at in range(3))
     columns = [
         [reading.seq for reading in readings],
@@ -62,8 +62,8 @@ def rows_of(table: Any) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.toArrow().columns), strict=True))
 
 
-def in_one_go(spark: Any, query: QueryParams, readings: Sequence[brute_force.Reading]) -> dict[str, list[Any]]:
-    """The tables for accepted rows."""
+def batch_tables(spark: Any, query: QueryParams, readings: Sequence[brute_force.Reading]) -> dict[str, list[Any]]:
+    """Return the tables of a batch run over accepted rows."""
     from workloads.pipelines.debs2014_loads import Loads
     from workloads.pipelines.pipeline import Known, Piece
 
@@ -77,7 +77,7 @@ def expected(readings: Sequence[brute_force.Reading], query: QueryParams) -> dic
 
 
 def drawn(seed: int, count: int) -> list[brute_force.Reading]:
-    """Readings with gaps, several in a second, resets of counters, and plug ids that repeat."""
+    """Draw readings with gaps, several in a second, resets of counters, and plug ids that repeat."""
     random = Random(seed)  # noqa: S311 - it must be repeatable
     now, readings = B - 70, []
     for seq in range(count):
@@ -96,13 +96,13 @@ def drawn(seed: int, count: int) -> list[brute_force.Reading]:
         ("all-houses-first10000.csv.gz", QueryParams(fill="work")),
     ],
 )
-def test_a_real_extract_in_one_go(spark: Any, shared_data: Path, file: str, query: QueryParams) -> None:
+def test_a_real_extract_as_a_batch(spark: Any, shared_data: Path, file: str, query: QueryParams) -> None:
     readings, _ = brute_force.valid_readings(brute_force.lines_of(shared_data / "debs2014" / file))
-    brute_force.check_same(in_one_go(spark, query, readings), expected(readings, query))
+    brute_force.check_same(batch_tables(spark, query, readings), expected(readings, query))
 
 
-def test_readings_of_work_alone_say_nothing(spark: Any) -> None:
-    assert in_one_go(spark, QueryParams(), [brute_force.Reading(0, B + 5, 1.0, False, (0, 0, 0))]) == {
+def test_readings_of_work_alone_give_no_rows(spark: Any) -> None:
+    assert batch_tables(spark, QueryParams(), [brute_force.Reading(0, B + 5, 1.0, False, (0, 0, 0))]) == {
         "house": [],
         "plug": [],
     }
@@ -116,7 +116,7 @@ def test_batch_stream_and_agents_give_the_same_rows_and_counts_from_raw_parts(
     parts = tmp_path / "parts"
     parts.mkdir()
     lines = [raw(reading) for reading in drawn(5, 240)]
-    # Of every class of bad rows, not in the parts' first lines.
+    # Bad rows of every class, not in the first lines of parts.
     lines[20:20] = [
         b"",
         b"1,2,3",
@@ -129,19 +129,25 @@ def test_batch_stream_and_agents_give_the_same_rows_and_counts_from_raw_parts(
         (parts / f"part-{number}.csv").write_bytes(b"\r\n".join(lines[begin:end]) + b"\r\n")
     readings, quarantined = brute_force.valid_readings(lines)
     query = QueryParams(slices=(60, 120), day_s=360, fill="work")
-    right = expected(readings, query)
+    tables = expected(readings, query)
     params = ("slices=60,120", "day_s=360", "fill=work")
     for stream in (False, True):
         output = Pipelines(spark, tmp_path / f"{stream}")("debs2014-q1", parts, *params, kind="parquet", stream=stream)
-        brute_force.check_same({name: in_folder(output / name) for name in right}, right)
+        brute_force.check_same({name: rows_in_folder(output / name) for name in tables}, tables)
         summary = json.loads((output / "summary.json").read_text())
         assert summary == {"rows_read": len(lines), "quarantined": quarantined}
-    given = {"input": str(parts), "slices": [60, 120], "day_s": 360, "fill": "work", "parallelism": {"source": 2}}
-    workload = load_workload("smart-home", given)
+    workload_params = {
+        "input": str(parts),
+        "slices": [60, 120],
+        "day_s": 360,
+        "fill": "work",
+        "parallelism": {"source": 2},
+    }
+    workload = load_workload("smart-home", workload_params)
     inputs = workload.prepare(tmp_path / "prepared")
     assert inputs[0].quarantined == quarantined
     half = inputs[0].records // 2
-    brute_force.check_same(workload.reference([inputs[0].records - half, half], inputs), right)
+    brute_force.check_same(workload.reference([inputs[0].records - half, half], inputs), tables)
 
 
 def raw(reading: brute_force.Reading) -> bytes:
@@ -149,6 +155,6 @@ def raw(reading: brute_force.Reading) -> bytes:
     return f"{reading.seq},{reading.ts},{reading.value},{int(reading.is_load)},{plug},{household},{house}".encode()
 
 
-def in_folder(folder: Path) -> list[tuple[Any, ...]]:
+def rows_in_folder(folder: Path) -> list[tuple[Any, ...]]:
     columns = pyarrow.parquet.read_table(folder).columns
     return list(zip(*(column.to_pylist() for column in columns), strict=True))

@@ -1,4 +1,4 @@
-"""Pipelines as processes: the command, plain spark-submit, a cluster, kills and what comes after them."""
+"""Pipelines as processes: the command, plain spark-submit, a cluster, and kills with the next start."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def snapshots(output: Path) -> list[tuple[str | None, ...]]:
         (["debs2015-q1", "--master", "sprak://h:1"], "--master: got 'sprak://h:1'"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_before_spark_starts(
+def test_wrong_arguments_are_refused_before_spark_starts(
     arguments: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "in").write_text("")
@@ -77,10 +77,10 @@ def test_a_pipeline_that_is_killed_leaves_nothing_and_starts_again(
     number: signal.Signals, trips: Path, expected: Sequence[object], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    asked = [*COMMAND, "debs2015-q1", "--input", str(trips), "--output", str(output), "--format", "csv"]
-    asked += ["--master", "local[2]"]
+    command = [*COMMAND, "debs2015-q1", "--input", str(trips), "--output", str(output), "--format", "csv"]
+    command += ["--master", "local[2]"]
     process = subprocess.Popen(
-        asked, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stderr is not None
     assert any("table snapshots" in line for line in process.stderr)
@@ -96,31 +96,31 @@ def test_a_pipeline_that_is_killed_leaves_nothing_and_starts_again(
         time.sleep(0.1)
     assert leftovers(tmp_path) == []
     assert not output.exists()
-    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert snapshots(output) == expected
 
 
 @pytest.mark.spark
 @pytest.mark.pipelines
-def test_what_is_left_when_all_is_killed_at_once_is_gone_after_the_next_start(
+def test_the_next_start_removes_leftovers_of_processes_killed_at_once(
     trips: Path, expected: Sequence[object], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    asked = [*COMMAND, "debs2015-q1", "--input", str(trips), "--output", str(output), "--format", "csv"]
-    process = subprocess.Popen(asked, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    command = [*COMMAND, "debs2015-q1", "--input", str(trips), "--output", str(output), "--format", "csv"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stderr is not None
     assert any("table snapshots" in line for line in process.stderr)
-    everyone = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    for each in everyone:
+    processes = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for each in processes:
         each.suspend()
-    for each in everyone:
+    for each in processes:
         each.kill()
     process.wait()
     process.stderr.close()
-    psutil.wait_procs(everyone, timeout=20)
+    psutil.wait_procs(processes, timeout=20)
     assert len(leftovers(tmp_path)) == 1
-    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert leftovers(tmp_path) == []
     assert snapshots(output) == expected
@@ -128,7 +128,7 @@ def test_what_is_left_when_all_is_killed_at_once_is_gone_after_the_next_start(
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, dict[str, str]]]:
-    """A standalone master and two workers: its URL, where the workers work, and the environment of those who join."""
+    """Standalone master with two workers: its URL, their work folder, and the environment of drivers."""
     folder = tmp_path_factory.mktemp("cluster")
     environment = spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
     program = Path(environment["SPARK_HOME"]) / "bin" / "spark-class"
@@ -171,16 +171,16 @@ def test_a_standalone_cluster_gives_the_same_answer(
 ) -> None:
     url, folder, environment = cluster
     before = {name: len(list((folder / name).glob("app-*/*"))) for name in ("first", "second")}
-    asked = ["debs2015-q1", "--input", str(trips), "--output", str(tmp_path / "out"), "--format", "csv"]
-    asked += ["--param", "answer=both"]
+    arguments = ["debs2015-q1", "--input", str(trips), "--output", str(tmp_path / "out"), "--format", "csv"]
+    arguments += ["--param", "answer=both"]
     if way == "command":
-        command = [*COMMAND, *asked, "--master", url]
+        command = [*COMMAND, *arguments, "--master", url]
     else:
         submit = str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit")
-        command = [submit, "--master", url, str(JOB), *asked, "--stream"]
+        command = [submit, "--master", url, str(JOB), *arguments, "--stream"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    # Spark itself puts what a Python program says to either into its own output.
+    # Spark forwards both outputs of a Python program to its own.
     assert "table snapshots" in done.stdout + done.stderr
     assert snapshots(tmp_path / "out") == expected
     assert (tmp_path / "out" / "changes").is_dir()

@@ -1,4 +1,4 @@
-"""Answers of the taxi pipelines, in one go and as a stream: on every tick and at every change those of brute force."""
+"""Answers of the taxi pipelines, as batch and stream: those of brute force at every tick and change."""
 
 import json
 import socket
@@ -40,14 +40,14 @@ EXPECTED = {
 
 @pytest.fixture(autouse=True)
 def _few_rows(spark: Any) -> Iterator[None]:
-    """Plans that are not compiled: for so few rows that takes longer than they do."""
+    """Turn off code generation, which takes longer than the execution for so few rows."""
     spark.conf.set("spark.sql.codegen.wholeStage", "false")
     yield
     spark.conf.set("spark.sql.codegen.wholeStage", "true")
 
 
 def generated(rows: int, every: int) -> list[bytes]:
-    """Every so many of the first rows that `millrace generate` gives."""
+    """Return `rows` lines: every `every`-th of the first rows of `millrace generate`."""
     table = pa.Table.from_batches(list(taxi_trips(rows * every, 5)))
     sink = pa.BufferOutputStream()
     csv.write_csv(table, sink, csv.WriteOptions(include_header=False, quoting_style="none"))
@@ -55,7 +55,7 @@ def generated(rows: int, every: int) -> list[bytes]:
 
 
 def sparse(rows: int, seed: int) -> list[bytes]:
-    """Trips between few cells, with silences, ties of all kinds, fares below zero, and a few rows that are wrong."""
+    """Return trips between few cells, with silences, ties of all kinds, negative fares, and a few bad rows."""
     random, made, now = Random(seed), [], 1_357_000_000  # noqa: S311 - no secret
     while len(made) < rows:
         now += random.choice([0, 0, 0, 1, 7, 60, 60, 300]) if random.random() < 0.97 else 5000
@@ -105,7 +105,7 @@ def check(query: str, lines: Sequence[bytes], output: Path, period_s: int, table
 
 
 def in_parts(lines: Sequence[bytes], folder: Path, about: Sequence[int]) -> Path:
-    """Parts whose names do not say their order; each begins with a later time than any before."""
+    """Write parts whose names are not in order; each begins with a later time than any before."""
     times = [line.split(b",")[3] for line in lines]
     cuts = [next(at for at in range(cut, len(lines)) if times[at] > max(times[:at])) for cut in about]
     bounds = [0, *cuts, len(lines)]
@@ -116,14 +116,14 @@ def in_parts(lines: Sequence[bytes], folder: Path, about: Sequence[int]) -> Path
 
 
 @pytest.mark.parametrize("query", SIDES)
-def test_a_busy_hour_in_one_go_is_answered_as_by_brute_force(query: str, pipelines: Any, tmp_path: Path) -> None:
+def test_a_batch_of_a_busy_hour_has_the_answers_of_brute_force(query: str, pipelines: Any, tmp_path: Path) -> None:
     lines = generated(2500, 5)
     (tmp_path / "in").write_bytes(b"\n".join(lines))
     check(query, lines, pipelines(query, tmp_path / "in", "answer=both"), 60, ("snapshots", "changes"))
 
 
 @pytest.mark.parametrize(("query", "period_s"), [("debs2015-q1", 70), ("debs2015-q2", 60)])
-def test_days_with_silences_are_answered_as_by_brute_force_in_one_go_and_as_a_stream(
+def test_days_with_silences_have_the_answers_of_brute_force_as_batch_and_stream(
     query: str, period_s: int, pipelines: Any, tmp_path: Path
 ) -> None:
     lines = sparse(450, 11)
@@ -157,7 +157,7 @@ def test_lines_from_a_socket_are_answered_when_it_is_closed(pipelines: Any) -> N
     check("debs2015-q1", lines, output, 60, ("changes",))
 
 
-def test_prepare_puts_rows_in_order_and_says_what_was_wrong(pipelines: Any, tmp_path: Path) -> None:
+def test_prepare_sorts_rows_and_reports_bad_ones(pipelines: Any, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     lines = [line for line in sparse(600, 14) if len(brute_force.valid_trips([line], 300)[0]) == 1]
@@ -178,9 +178,9 @@ def test_prepare_puts_rows_in_order_and_says_what_was_wrong(pipelines: Any, tmp_
     (tmp_path / "sorted").write_bytes(b"\n".join(in_order))
     expected = prepare(tmp_path / "sorted", DEBS2015, tmp_path / "a")
     found = prepare(output / "recording", DEBS2015, tmp_path / "b")
-    taken = [list(zip(*Recording(each.path).take(1000), strict=True)) for each in (expected, found)]
-    assert [row[3] for row in taken[1]] == [row[3] for row in taken[0]]
-    assert sorted(row[1:] for row in taken[1]) == sorted(row[1:] for row in taken[0])
+    rows = [list(zip(*Recording(each.path).take(1000), strict=True)) for each in (expected, found)]
+    assert [row[3] for row in rows[1]] == [row[3] for row in rows[0]]
+    assert sorted(row[1:] for row in rows[1]) == sorted(row[1:] for row in rows[0])
     assert found.quarantined == {"malformed": 0, "outlier": 0, "out_of_order": 0}
     bad = pq.read_table(output / "quarantine").to_pylist()
     assert [row["reason"] for row in bad] == [
@@ -195,10 +195,10 @@ def test_prepare_puts_rows_in_order_and_says_what_was_wrong(pipelines: Any, tmp_
     assert profile["keys"]["medallion"]["distinct"] == 6
     rates = pq.read_table(output / "rates").to_pydict()
     assert sum(rates["rows"]) == len(lines)
-    assert rates["time"] == sorted({row[3] for row in taken[0]})
+    assert rates["time"] == sorted({row[3] for row in rows[0]})
     assert profile["seconds_with_rows"] == len(rates["time"])
     traffic = load_traffic(output / "traffic.yml", [load_topology(topology)])
-    counts = Counter(KeyRouter(first_owners(3))((row[1],)) for row in taken[0])
+    counts = Counter(KeyRouter(first_owners(3))((row[1],)) for row in rows[0])
     assert traffic.rate == pytest.approx(
         {
             (f"s[{spout}]", f"b[{bolt}]"): 10 * count / profile["span_s"] / 2
@@ -210,24 +210,24 @@ def test_prepare_puts_rows_in_order_and_says_what_was_wrong(pipelines: Any, tmp_
     assert command([*place, "--traffic", str(output / "traffic.yml")]) == 0
 
 
-def test_what_prepare_wrote_is_answered_as_the_rows_it_was_made_of(pipelines: Any, tmp_path: Path) -> None:
+def test_prepared_rows_give_the_answers_of_their_raw_rows(pipelines: Any, tmp_path: Path) -> None:
     lines = sparse(500, 15)
     quarantined = brute_force.valid_trips(lines, 300)[1]
     assert quarantined["out_of_order"] > 0
     (tmp_path / "in").write_bytes(b"\n".join(lines))
     output = pipelines("prepare", tmp_path / "in", kind="parquet")
-    again = pipelines("debs2015-q1", output / "recording", "answer=changes")
+    answer = pipelines("debs2015-q1", output / "recording", "answer=changes")
     malformed = quarantined["malformed"]
     in_order = sorted(lines, key=lambda line: line.split(b",")[3])
-    kept = [line for line in in_order if brute_force.valid_trips([line], 300)[1]["malformed"] == 0]
-    assert len(lines) - len(kept) == malformed
-    check("debs2015-q1", kept, again, 60, ("changes",))
+    well_formed = [line for line in in_order if brute_force.valid_trips([line], 300)[1]["malformed"] == 0]
+    assert len(lines) - len(well_formed) == malformed
+    check("debs2015-q1", well_formed, answer, 60, ("changes",))
 
 
-def test_spark_reads_and_filters_what_a_campaign_prepared(spark: Any, tmp_path: Path) -> None:
+def test_spark_reads_and_filters_a_recording_prepared_by_a_campaign(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"\n".join(generated(20_000, 1)))
     prepared = prepare(tmp_path / "in", DEBS2015, tmp_path / "prepared")
     names = [row[1] for row in zip(*Recording(prepared.path).take(20_000), strict=True)]
     middle = sorted(names)[len(names) // 2]
-    kept = spark.read.parquet(str(prepared.path)).where(f"medallion > '{middle}'")
-    assert kept.count() == sum(name > middle for name in names)
+    filtered = spark.read.parquet(str(prepared.path)).where(f"medallion > '{middle}'")
+    assert filtered.count() == sum(name > middle for name in names)

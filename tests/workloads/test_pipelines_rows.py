@@ -1,4 +1,4 @@
-"""Which rows pipelines take, and as what: the same as row by row in plain Python, and as recordings of agents."""
+"""Rows that pipelines accept, and their values: the same as row by row in plain Python, and as recordings."""
 
 import gzip
 import os
@@ -25,11 +25,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
-Taken = tuple[list[tuple[Any, ...]], Mapping[str, int], int]
+AcceptedRows = tuple[list[tuple[Any, ...]], Mapping[str, int], int]
 
 
-def taken(spark: Any, source: Path, schema: Schema, grid: Grid | None, folder: Path) -> Taken:
-    """Accepted rows in order, the others by class, and the number of all."""
+def accepted_rows(spark: Any, source: Path, schema: Schema, grid: Grid | None, folder: Path) -> AcceptedRows:
+    """Return the accepted rows in order, counts of the others by class, and the number of all rows."""
     from workloads.pipelines.input_splits import stretches_of
     from workloads.pipelines.lines import parts_of
     from workloads.pipelines.pipeline import Query
@@ -57,12 +57,12 @@ def check(spark: Any, content: bytes, schema: Schema, grid: Grid | None, folder:
     folder = folder / os.urandom(8).hex()
     folder.mkdir()
     (folder / "file").write_bytes(content)
-    assert taken(spark, folder / "file", schema, grid, folder / "links") == (rows, bad, count)
+    assert accepted_rows(spark, folder / "file", schema, grid, folder / "links") == (rows, bad, count)
 
 
 @pytest.fixture
 def _any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither late rows nor silences are too many."""
+    """Accept any number of late rows, and silences of any length."""
     monkeypatch.setattr("workloads.pipelines.reading.MOST_GAP_S", 1 << 62)
     monkeypatch.setattr("workloads.recordings.prepare.MOST_OUT_OF_ORDER", 1.0)
     monkeypatch.setattr("workloads.recordings.prepare.MOST_GAP_S", 1 << 62)
@@ -70,17 +70,19 @@ def _any_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_any_order")
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=list(SCHEMAS))
-def test_every_odd_field_in_every_place_is_what_it_is_row_by_row(schema: Schema, spark: Any, tmp_path: Path) -> None:
+def test_pipelines_parse_every_edge_case_in_every_field_as_row_by_row(
+    schema: Schema, spark: Any, tmp_path: Path
+) -> None:
     row = READING if schema is DEBS2014 else TRIP
-    odd = dict.fromkeys([*EDGE_CASES, *COORDINATES, *(DATES if schema is DEBS2015 else ())])
-    made = [[*row[:at], field, *row[at + 1 :]] for at in range(len(row)) for field in odd]
+    edge_cases = dict.fromkeys([*EDGE_CASES, *COORDINATES, *(DATES if schema is DEBS2015 else ())])
+    made = [[*row[:at], field, *row[at + 1 :]] for at in range(len(row)) for field in edge_cases]
     content = "".join(",".join(fields) + "\n" for fields in [row, *made]).encode()
     check(spark, content, schema, CELLS_500_M if schema is DEBS2015 else None, tmp_path)
 
 
 @pytest.mark.usefixtures("_any_order")
 @pytest.mark.parametrize(("schema", "grid"), [(DEBS2014, None), (DEBS2015, CELLS_250_M)], ids=list(SCHEMAS))
-def test_rows_go_on_or_are_kept_back_as_they_are_row_by_row(
+def test_rows_are_accepted_or_quarantined_as_row_by_row(
     schema: Schema, grid: Grid | None, spark: Any, tmp_path: Path
 ) -> None:
     ordinary = ",".join(READING if schema is DEBS2014 else TRIP).encode()
@@ -95,7 +97,7 @@ def test_rows_go_on_or_are_kept_back_as_they_are_row_by_row(
 
 
 def trips(rows: int, seed: int) -> list[bytes]:
-    """Lines in order, of which some are late and some are broken; a few more than a hundred trips a second."""
+    """Return about a hundred trips per second in order, some of them late, some malformed."""
     random, made = Random(seed), []  # noqa: S311 - no secret
     for row in range(rows):
         second = row // 100 - (random.random() < 0.005 and row > 5000) * random.randrange(1, 30)
@@ -108,7 +110,7 @@ def trips(rows: int, seed: int) -> list[bytes]:
     return [line.encode() for line in made]
 
 
-def test_parts_in_any_order_and_packing_are_taken_as_recordings_are(
+def test_parts_in_any_order_and_compression_are_read_as_recordings_are(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workloads.pipelines.input_splits.STRETCH_BYTES", 50_000)
@@ -120,7 +122,7 @@ def test_parts_in_any_order_and_packing_are_taken_as_recordings_are(
     (place / "plain.gz").write_bytes(b"\n".join(rows[7000:10_000]))
     (place / "b").write_bytes(b"\n".join(rows[10_000:]) + b"\n")
     (place / "_left_out").write_bytes(b"nonsense")
-    found, bad, count = taken(spark, place, DEBS2015, CELLS_500_M, tmp_path / "links")
+    found, bad, count = accepted_rows(spark, place, DEBS2015, CELLS_500_M, tmp_path / "links")
     expected = prepare(place, DEBS2015, tmp_path / "prepared", CELLS_500_M)
     assert (bad, count) == (expected.quarantined, 12_000)
     assert 0 < bad["out_of_order"] < 120
@@ -144,10 +146,10 @@ REFUSED = {
 @pytest.mark.parametrize(
     ("kind", "stream"), [*((kind, False) for kind in REFUSED), ("empty", True), ("truncated", True), ("unsorted", True)]
 )
-def test_an_input_that_cannot_be_right_is_refused_and_leaves_no_output(
+def test_an_invalid_input_is_refused_and_leaves_no_output(
     kind: str, stream: bool, pipelines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What is looked at before Spark is only the first block.
+    # Before Spark starts, only the first block is checked.
     monkeypatch.setattr("workloads.recordings.raw_files.BLOCK_BYTES", 2000)
     content, complaint = REFUSED[kind]
     (tmp_path / "in").write_bytes(content)
@@ -157,7 +159,9 @@ def test_an_input_that_cannot_be_right_is_refused_and_leaves_no_output(
     assert sorted(os.listdir(tmp_path)) == before  # noqa: PTH208
 
 
-def test_what_is_no_output_of_a_pipeline_or_holds_the_input_is_not_replaced(pipelines: Any, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_output_of_a_pipeline_or_holds_the_input_is_not_replaced(
+    pipelines: Any, tmp_path: Path
+) -> None:
     from workloads.pipelines.run_pipeline import Asked, run
 
     (tmp_path / "in").mkdir()

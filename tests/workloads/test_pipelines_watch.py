@@ -1,4 +1,4 @@
-"""Spark jobs are never silent for long, whatever Spark is doing."""
+"""Progress of Spark jobs is printed at regular intervals in every state of Spark."""
 
 from queue import Queue
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ TIMEOUT_S = 60
 
 
 class Spark:
-    """What the watch asks of a Spark context: the stages that are under way, and their tasks."""
+    """Part of a Spark context that the watch uses: active stages and their tasks."""
 
     def __init__(self) -> None:
         self.stages: dict[int, tuple[int, int]] = {}
@@ -31,20 +31,20 @@ class Spark:
         return SimpleNamespace(stageId=stage, numCompletedTasks=done, numTasks=of)
 
 
-def heard(lines: "Queue[str]", wanted: str) -> bool:
-    """Whether a line comes at last."""
+def has_line(lines: "Queue[str]", wanted: str) -> bool:
+    """Read lines until one is as wanted; fail after a timeout."""
     while lines.get(timeout=TIMEOUT_S) != wanted:
         pass
     return True
 
 
-def test_a_line_comes_while_spark_starts_plans_and_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_printed_while_spark_starts_plans_and_runs_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_session, "EVERY_S", 0.01)
     lines: Queue[str] = Queue()
     spark: Any = Spark()
     with Watch(lines.put) as watch:
-        assert heard(lines, "Spark is starting")
+        assert has_line(lines, "Spark is starting")
         watch.follow(spark)
-        assert heard(lines, "between two stages")
+        assert has_line(lines, "between two stages")
         spark.stages = {7: (1, 4), 8: (0, 1)}
-        assert heard(lines, "stage 7: 1 of 4 tasks, stage 8: 0 of 1 tasks")
+        assert has_line(lines, "stage 7: 1 of 4 tasks, stage 8: 0 of 1 tasks")

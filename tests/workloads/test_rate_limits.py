@@ -1,4 +1,4 @@
-"""Rates that no schedule can hold are refused as input, not met as arithmetic errors in a worker."""
+"""Rates that no schedule can represent are refused as input errors, before they fail in a worker."""
 
 import math
 
@@ -9,7 +9,7 @@ from workloads.rates import rate_of
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 0, -1, 1.1e9, 1e300, "fast", None])
-def test_a_rate_that_cannot_be_is_an_input_error(value: object) -> None:
+def test_an_impossible_rate_is_an_input_error(value: object) -> None:
     with pytest.raises(InputError, match="tuples_per_s"):
         rate_of({"kind": "constant", "tuples_per_s": value})
     with pytest.raises(InputError, match="steps"):
@@ -17,7 +17,7 @@ def test_a_rate_that_cannot_be_is_an_input_error(value: object) -> None:
 
 
 @pytest.mark.parametrize("start", [math.inf, math.nan, 1e10, -1])
-def test_a_step_that_never_comes_is_an_input_error(start: float) -> None:
+def test_a_step_with_an_impossible_start_is_an_input_error(start: float) -> None:
     with pytest.raises(InputError, match="steps"):
         rate_of({"kind": "steps", "steps": [[0, 5], [start, 7]]})
 

@@ -1,3 +1,5 @@
+"""Rates from documents, and schedules of constant rates and steps."""
+
 from fractions import Fraction
 from itertools import pairwise
 
@@ -24,7 +26,7 @@ def steps(draw):
 
 
 def exact_count(schedule_steps, elapsed_ns):
-    """Records due by then: those whose number lies below, or at, the count reached."""
+    """Return the number of records due at a time, in exact arithmetic."""
     reached = Fraction(0)
     due = 0
     for at, (start, rate) in enumerate(schedule_steps):
@@ -35,7 +37,7 @@ def exact_count(schedule_steps, elapsed_ns):
         in_step = bool(not later or elapsed_ns < later[0])
         end = elapsed_ns if in_step else later[0]
         reached += Fraction(rate) / NS * (end - begin)
-        # At the very end of a step nothing more of it is due; within it the record just reached is.
+        # A record exactly at the end of a step belongs to the next step; within a step it is due.
         due = reached.__floor__() + 1 if in_step and rate else reached.__ceil__()
     return due
 
@@ -82,7 +84,7 @@ def test_huge_record_numbers_do_not_drift():
 def test_each_step_holds_rate_times_duration():
     schedule = Steps(((0.0, 100.0), (10.0, 200.0), (20.0, 50.0))).schedule()
     ends = [0, 10 * NS, 20 * NS, 30 * NS]
-    # -1: what is due exactly at a step's start belongs to that step.
+    # -1: a record that is due exactly at the start of a step belongs to that step.
     totals = [schedule.due_count(end - 1) for end in ends]
     assert [b - a for a, b in pairwise(totals)] == [1000, 2000, 500]
     assert schedule.due_ns(1000) == 10 * NS
@@ -144,5 +146,5 @@ def test_a_wrong_rate_is_explained(plain, said):
         ({"kind": "max"}, None),
     ],
 )
-def test_the_highest_rate_is_known_where_a_schedule_is(rate: dict, peak: float | None) -> None:
+def test_the_peak_rate_is_known_for_rates_with_a_schedule(rate: dict, peak: float | None) -> None:
     assert rate_of(rate).peak_per_s == peak

@@ -1,4 +1,4 @@
-"""The page of rates names every kind with all its keys, and its examples are rates."""
+"""docs/reference/rates.md lists every kind with all its keys, and its examples are valid."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_every_kind_is_documented_with_its_keys(kind: type) -> None:
     assert dict(re.findall(r"`(\w+)` \((\S+)\)", row[1])) == defaults
 
 
-def test_the_examples_are_rates() -> None:
+def test_the_examples_are_valid_rates() -> None:
     examples = re.findall(r"^rate: .*$", PAGE, re.MULTILINE)
     assert len(examples) == 4
     for example in examples:

@@ -1,4 +1,4 @@
-"""What every schedule promises, and what poisson, bursts and sine promise beyond."""
+"""Properties of all schedules, and those of poisson, bursts and sine."""
 
 import json
 import subprocess
@@ -56,7 +56,7 @@ def test_later_records_are_never_due_earlier_and_counts_never_fall(schedule, fir
 
 
 def some(seed: int) -> list[int]:
-    """Due times and counts of all kinds."""
+    """Return due times and counts of several kinds of rates; child processes call this, too."""
     rates = [
         Poisson(1234.5),
         Bursts(on_s=1.5, off_s=0.3, tuples_per_s=700.1, off_tuples_per_s=3.0),
@@ -69,7 +69,7 @@ def some(seed: int) -> list[int]:
     return found
 
 
-def test_every_process_finds_the_same_times():
+def test_times_are_the_same_in_every_process():
     folder, name = str(Path(__file__).parent), Path(__file__).stem
     code = f"import json, sys; sys.path.insert(0, {folder!r}); import {name}; print(json.dumps({name}.some(7)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -78,23 +78,23 @@ def test_every_process_finds_the_same_times():
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=8), st.integers(0, 2**64))
-def test_poisson_times_do_not_depend_on_what_was_asked_before(asked, seed):
+def test_poisson_times_do_not_depend_on_earlier_calls(numbers, seed):
     schedule = Poisson(5e4).schedule(seed)
     found = []
-    for record in asked:
+    for record in numbers:
         found.append(schedule.due_ns(record))
         schedule.due_count(record * 3)
-    assert found == [Poisson(5e4).schedule(seed).due_ns(record) for record in asked]
+    assert found == [Poisson(5e4).schedule(seed).due_ns(record) for record in numbers]
 
 
 def gaps_from(first: int, count: int, rate: float, seed: int) -> list[float]:
-    """Gaps before the records from `first` on, in mean gaps."""
+    """Return the gaps before `count` records from `first` on, in units of the mean gap."""
     schedule = Poisson(rate).schedule(seed)
     dues = [0 if first == 0 else schedule.due_ns(first - 1), *map(schedule.due_ns, range(first, first + count))]
     return [(b - a) * rate / NS for a, b in pairwise(dues)]
 
 
-# Seeds are fixed, so that these tests give the same every time; each bound is a value met once in some 10,000 seeds.
+# Seeds are fixed, so that these tests are deterministic; about one seed in 10,000 exceeds a bound.
 
 
 @pytest.mark.parametrize(("first", "rate"), [(0, 1000.0), (10**13 + 17, 0.5), (3 * 10**10, 1e6)])
@@ -104,15 +104,15 @@ def test_poisson_gaps_are_exponential_and_independent(first, rate):
     assert abs(fmean(gaps) - 1) < 4 / sqrt(count)
     assert abs(variance(gaps) - 1) < 4 * sqrt(8 / count)
     assert abs(correlation(gaps[:-1], gaps[1:])) < 4 / sqrt(count)
-    # Kolmogorov and Smirnov: the distance from 1 - exp(-x).
-    far = max(
+    # Kolmogorov-Smirnov distance from 1 - exp(-x).
+    distance = max(
         max((at + 1) / count - (1 - exp(-gap)), 1 - exp(-gap) - at / count) for at, gap in enumerate(sorted(gaps))
     )
-    assert far < 2.2 / sqrt(count)
+    assert distance < 2.2 / sqrt(count)
 
 
 def test_poisson_counts_of_equal_times_vary_as_much_as_their_mean():
-    # Within a leaf of 32 records, over a few, and over many.
+    # Intervals within a leaf of 32 records, over a few leaves, and over many.
     for mean in (3, 100, 5000):
         schedule = Poisson(1000.0).schedule(5)
         step = mean * NS // 1000
@@ -122,8 +122,8 @@ def test_poisson_counts_of_equal_times_vary_as_much_as_their_mean():
         assert abs(variance(found) / mean - 1) < 4 * sqrt((2 + 1 / mean) / 4000)
 
 
-def test_poisson_spreads_of_whole_seeds_are_those_of_long_sums():
-    # The time of record 10^8 over many seeds: nothing that is added up drifts or is too even.
+def test_poisson_variance_over_seeds_is_that_of_a_long_sum():
+    # The time of record 10^8 over many seeds: sums neither drift nor vary too little.
     count = 400
     dues = [Poisson(1e5).schedule(seed).due_ns(10**8 - 1) / NS for seed in range(count)]
     deviations = [(due - 1000) / (1000 / sqrt(10**8)) for due in dues]
@@ -131,7 +131,7 @@ def test_poisson_spreads_of_whole_seeds_are_those_of_long_sums():
     assert abs(variance(deviations) - 1) < 4 * sqrt(2 / count)
 
 
-def test_poisson_holds_its_rate_for_a_year_and_keeps_no_more_than_a_path():
+def test_poisson_keeps_its_rate_for_a_year_in_bounded_memory():
     schedule = Poisson(100_000.0).schedule(1)
     year = 366 * 86400
     for day in range(1, 367):
@@ -139,14 +139,14 @@ def test_poisson_holds_its_rate_for_a_year_and_keeps_no_more_than_a_path():
         assert abs(count - day * 86400 * 10**5) < 5 * sqrt(day * 86400 * 1e5)
         schedule.due_ns(count)
     assert abs(schedule.due_ns(year * 10**5) / NS - year) < 5 * sqrt(year * 1e5) / 1e5
-    kept = [value for value in vars(schedule).values() if isinstance(value, list)]
-    assert all(len(value) <= 60 for value in kept)
+    caches = [value for value in vars(schedule).values() if isinstance(value, list)]
+    assert all(len(value) <= 60 for value in caches)
 
 
 @given(
     st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6)
 )
-def test_bursts_hold_rate_times_duration_in_every_phase(on_ms, off_ms, rate, off_rate, period):
+def test_bursts_emit_rate_times_duration_in_every_phase(on_ms, off_ms, rate, off_rate, period):
     schedule = Bursts(
         on_s=on_ms / 1000, off_s=off_ms / 1000, tuples_per_s=rate * 1000.0, off_tuples_per_s=off_rate * 1000.0
     ).schedule()
@@ -156,14 +156,14 @@ def test_bursts_hold_rate_times_duration_in_every_phase(on_ms, off_ms, rate, off
     assert schedule.due_ns(counts[0]) == start
 
 
-def test_bursts_carry_over_what_is_less_than_a_record():
+def test_bursts_carry_over_fractions_of_a_record():
     schedule = Bursts(on_s=1.0, off_s=1.0, tuples_per_s=2.5).schedule()
     counts = [schedule.due_count(2 * at * NS - 1) for at in range(5)]
     assert counts == [0, 3, 5, 8, 10]
     assert schedule.due_ns(3) == 2 * NS + 200_000_000
 
 
-def test_a_sine_holds_the_mean_in_every_period_and_most_of_it_in_the_first_half():
+def test_a_sine_keeps_the_mean_in_every_period_with_most_of_it_in_the_first_half():
     schedule = Sine(mean_tuples_per_s=1000.0, amplitude=0.5, period_s=60.0).schedule()
     for period in (0, 1, 2, 10**6):
         ends = [period * 60 * NS + at * NS for at in (0, 30, 60)]

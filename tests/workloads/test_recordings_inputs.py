@@ -1,4 +1,4 @@
-"""Files and folders of a recording: parts in any order, kept files, and damage, which never makes a wrong answer."""
+"""Input files and folders of recordings: parts in any order, reuse of prepared files, and damaged inputs."""
 
 import gzip
 import os
@@ -37,17 +37,17 @@ def kept(tmp_path: Path) -> Path:
 
 
 def refused(path: Path, kept: Path, schema: Any = DEBS2014) -> str:
-    """Why a source is refused; nothing of it is left."""
-    with pytest.raises(InputError) as caught:
+    """Check that a source is refused and leaves no file; return the message."""
+    with pytest.raises(InputError) as error:
         prepare(path, schema, kept, CELLS_500_M if schema is DEBS2015 else None)
     assert not kept.exists() or list(kept.iterdir()) == []
-    return str(caught.value)
+    return str(error.value)
 
 
 # --- folders ---------------------------------------------------------------------------------------------------
 
 
-def test_parts_are_read_by_their_first_valid_time_then_by_name_however_they_are_named_and_packed(
+def test_parts_are_read_by_their_first_valid_time_whatever_their_name_and_compression(
     tmp_path: Path, kept: Path
 ) -> None:
     folder = tmp_path / "in"
@@ -55,7 +55,7 @@ def test_parts_are_read_by_their_first_valid_time_then_by_name_however_they_are_
         "".join(reading(100 * part + at // 2) for at in range(40)) + ("broken\n" if part == 1 else "")
         for part in range(4)
     ]
-    # The first line of a part is not what decides.
+    # The first line of a part does not decide.
     contents[2] = reading(9999, "-3") + contents[2]
     names = ["d.csv", "a.csv.gz", "sub/c.csv", "b"]
     for name, content in zip(names, contents, strict=True):
@@ -73,7 +73,7 @@ def test_parts_are_read_by_their_first_valid_time_then_by_name_however_they_are_
     assert found.origin == f"{folder} (debs2014, 5 files, {count} rows)"
 
 
-def test_parts_that_begin_at_the_same_time_are_read_by_name_and_those_without_a_valid_row_last(
+def test_parts_with_the_same_first_time_are_read_by_name_and_parts_without_a_valid_row_last(
     tmp_path: Path, kept: Path
 ) -> None:
     folder = tmp_path / "in"
@@ -86,7 +86,7 @@ def test_parts_that_begin_at_the_same_time_are_read_by_name_and_those_without_a_
     assert found.quarantined["malformed"] == 1
 
 
-def test_a_packed_file_is_known_by_its_content(tmp_path: Path, kept: Path) -> None:
+def test_a_gzip_file_is_recognised_by_its_content(tmp_path: Path, kept: Path) -> None:
     plain, packed = tmp_path / "plain.csv.gz", tmp_path / "packed.csv"
     plain.write_text(reading(1) + reading(2))
     packed.write_bytes(gzip.compress(reading(1).encode()) + gzip.compress(reading(2).encode()))
@@ -94,16 +94,14 @@ def test_a_packed_file_is_known_by_its_content(tmp_path: Path, kept: Path) -> No
 
 
 def parquet(path: Path, found: PreparedInput, rows: slice, **change: pa.Array) -> None:
-    """Part of a prepared recording, as a pipeline writes it."""
+    """Write a part of a prepared recording, as a pipeline does."""
     table = pq.read_table(found.path)[rows]
     for name, column in change.items():
         table = table.set_column(table.column_names.index(name), name, column)
     pq.write_table(table.replace_schema_metadata(None), path)
 
 
-def test_parquet_parts_are_taken_as_they_are_and_only_order_and_grid_are_asked_again(
-    tmp_path: Path, kept: Path
-) -> None:
+def test_parquet_parts_are_read_unchanged_and_only_order_and_grid_are_checked_again(tmp_path: Path, kept: Path) -> None:
     raw, folder = tmp_path / "raw.csv", tmp_path / "in"
     folder.mkdir()
     raw.write_text("x\n" + "".join(reading(at) for at in range(30)))
@@ -123,7 +121,7 @@ def test_parquet_parts_are_taken_as_they_are_and_only_order_and_grid_are_asked_a
         ({"plug_id": pa.array([1, None, 3])}, r"not a whole Parquet file: .*null"),
     ],
 )
-def test_parquet_files_of_others_are_refused(
+def test_foreign_parquet_files_are_refused(
     change: dict[str, pa.Array], message: str, tmp_path: Path, kept: Path
 ) -> None:
     raw, part = tmp_path / "raw.csv", tmp_path / "part.parquet"
@@ -133,26 +131,26 @@ def test_parquet_files_of_others_are_refused(
         prepare(part, DEBS2014, kept)
 
 
-# --- what is kept ----------------------------------------------------------------------------------------------
+# --- prepared recordings ---------------------------------------------------------------------------------------
 
 
 def test_a_recording_is_prepared_again_only_when_a_part_has_changed(tmp_path: Path, kept: Path) -> None:
     path = tmp_path / "plugs.csv"
     path.write_text(reading(1) + reading(2))
-    told_of: list[float] = []
-    with reporting_to(told_of.append):
+    progress: list[float] = []
+    with reporting_to(progress.append):
         first = prepare(path, DEBS2014, kept)
-        assert told_of == [1.0]
+        assert progress == [1.0]
         assert prepare(path, DEBS2014, kept) == first
-        assert told_of == [1.0]
+        assert progress == [1.0]
         path.write_text(reading(1) + reading(3))
         os.utime(path, ns=(1, 1))
         second = prepare(path, DEBS2014, kept)
     assert second.sha256 != first.sha256
-    assert len(told_of) == 2
+    assert len(progress) == 2
 
 
-def test_what_is_kept_is_made_again_when_it_is_not_whole(tmp_path: Path, kept: Path) -> None:
+def test_an_incomplete_prepared_recording_is_prepared_again(tmp_path: Path, kept: Path) -> None:
     path = tmp_path / "plugs.csv"
     path.write_text(reading(1) + reading(2))
     first = prepare(path, DEBS2014, kept)
@@ -179,7 +177,7 @@ def truncated(path: Path) -> None:
 
 def flipped(path: Path) -> None:
     whole = bytearray(gzip.compress("".join(reading(at) for at in range(5000)).encode()))
-    whole[-6] ^= 255  # of the checksum
+    whole[-6] ^= 255  # a byte of the checksum
     path.write_bytes(bytes(whole))
 
 
@@ -210,7 +208,9 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("rows", [3, 20, 5000, 90_000])
 @pytest.mark.parametrize("share", [0.4, 0.9])
-def test_the_last_line_before_a_cut_is_named_however_short_the_file(tmp_path: Path, rows: int, share: float) -> None:
+def test_the_last_line_before_a_truncation_is_named_for_files_of_any_length(
+    tmp_path: Path, rows: int, share: float
+) -> None:
     random = Random(rows)  # noqa: S311  rows that do not pack well
     packed = gzip.compress("".join(reading(at, f"{random.random()}") for at in range(rows)).encode())
     path = tmp_path / "part"
@@ -222,11 +222,11 @@ def test_the_last_line_before_a_cut_is_named_however_short_the_file(tmp_path: Pa
 
 
 @pytest.mark.parametrize("rows", [20, 5000])
-def test_the_last_line_before_what_cannot_be_unpacked_is_named(tmp_path: Path, rows: int) -> None:
+def test_the_last_line_before_invalid_compressed_data_is_named(tmp_path: Path, rows: int) -> None:
     text = "".join(reading(at) for at in range(rows)).encode() + b"1,1377"
     packer = zlib.compressobj(wbits=31)
     path = tmp_path / "part"
-    # A block of a kind that there is not follows whole ones.
+    # Complete blocks are followed by one of an unknown type.
     path.write_bytes(packer.compress(text) + packer.flush(zlib.Z_FULL_FLUSH) + b"\xff" * 100)
     with pytest.raises(InputError, match=f"damaged behind line {rows}: Error -3"):
         list(raw_files.blocks(path))
@@ -260,7 +260,7 @@ def test_a_file_of_another_schema_is_refused_without_reading_it_all(
     assert shares == []
 
 
-def test_trips_that_are_all_off_the_grid_are_told_apart_from_broken_ones(tmp_path: Path, kept: Path) -> None:
+def test_trips_off_the_grid_are_counted_apart_from_malformed_ones(tmp_path: Path, kept: Path) -> None:
     trip = "a,b,2013-01-01 00:00:00,2013-01-01 00:01:00,60,1,0,0,0,0,CSH,1,0,0,0,0,1\n"
     path = tmp_path / "trips"
     path.write_text(trip * 3 + "x\n")
@@ -268,7 +268,7 @@ def test_trips_that_are_all_off_the_grid_are_told_apart_from_broken_ones(tmp_pat
 
 
 @pytest.mark.parametrize(("late", "accepted"), [(1, True), (2, False)])
-def test_more_than_one_percent_of_rows_out_of_order_is_refused_with_the_cure(
+def test_more_than_one_percent_of_rows_out_of_order_is_refused_with_the_remedy(
     late: int, accepted: bool, tmp_path: Path, kept: Path
 ) -> None:
     path = tmp_path / "plugs.csv"

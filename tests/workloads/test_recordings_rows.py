@@ -1,4 +1,4 @@
-"""Which rows of a recording go on, and as what: the same as row by row in plain Python, whatever stands in a file."""
+"""Accepted rows of recordings, and their values: the same as row by row in plain Python, for any content."""
 
 import gzip
 from datetime import UTC, datetime, timedelta
@@ -27,13 +27,13 @@ from workloads.workload import PreparedInput
 
 @st.composite
 def files(draw: st.DrawFn, schema: Schema) -> tuple[bytes, int]:
-    """A file's content, and the size of the blocks in which it is to be read."""
+    """Draw the content of a file, and the size of the blocks in which it is read."""
     ends = draw(st.sampled_from([b"\n", b"\r\n"]))
     text = b"".join(line + ends for line in draw(st.lists(lines(schema), min_size=1, max_size=25)))
     if draw(st.booleans()):
         text = text.removesuffix(ends)
     mark = draw(st.sampled_from([b"", b"\xef\xbb\xbf"]))
-    assume(not text.startswith((b"PAR1", b"\x1f\x8b")))  # taken for Parquet and gzip
+    assume(not text.startswith((b"PAR1", b"\x1f\x8b")))  # would be read as Parquet or gzip
     return mark + text, draw(st.sampled_from([400, 1000, 1 << 20]))
 
 
@@ -66,18 +66,18 @@ def check(content: bytes, block: int, schema: Schema, grid: Grid | None) -> None
 
 @settings(max_examples=100)
 @given(files(DEBS2014))
-def test_readings_go_on_or_are_kept_back_as_they_are_row_by_row(file: tuple[bytes, int]) -> None:
+def test_readings_are_accepted_or_quarantined_as_row_by_row(file: tuple[bytes, int]) -> None:
     check(*file, DEBS2014, None)
 
 
 @settings(max_examples=100)
 @given(files(DEBS2015), st.sampled_from([CELLS_500_M, CELLS_250_M]))
-def test_trips_go_on_or_are_kept_back_as_they_are_row_by_row(file: tuple[bytes, int], grid: Grid) -> None:
+def test_trips_are_accepted_or_quarantined_as_row_by_row(file: tuple[bytes, int], grid: Grid) -> None:
     check(*file, DEBS2015, grid)
 
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=list(SCHEMAS))
-def test_every_odd_field_in_every_place_is_what_it_is_row_by_row(schema: Schema) -> None:
+def test_every_edge_case_in_every_field_is_parsed_as_row_by_row(schema: Schema) -> None:
     row = READING if schema is DEBS2014 else TRIP
     made = [
         [*row[:at], odd, *row[at + 1 :]]
@@ -130,7 +130,7 @@ NEARLY_DATES = [
 
 
 @given(st.lists(st.one_of(st.datetimes().map(lambda at: f"{at:%Y-%m-%d %H:%M:%S}"), st.sampled_from(NEARLY_DATES))))
-def test_a_time_is_one_in_the_official_form_whatever_stands_beside_it(texts: list[str]) -> None:
+def test_a_time_is_valid_exactly_in_the_official_format(texts: list[str]) -> None:
     values, valid = seconds(pa.array([text.encode() for text in texts], pa.binary()))
     for text, value, is_time in zip(texts, values, valid, strict=True):
         try:
@@ -142,7 +142,7 @@ def test_a_time_is_one_in_the_official_form_whatever_stands_beside_it(texts: lis
             assert value == (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
 
 
-def test_the_real_extracts_have_the_bad_rows_that_were_counted_in_them(shared_data: Path, tmp_path: Path) -> None:
+def test_the_real_extracts_have_the_known_numbers_of_bad_rows(shared_data: Path, tmp_path: Path) -> None:
     trips = shared_data / "debs2015" / "trips-first-56min.csv.gz"
     raw = gzip.decompress(trips.read_bytes())
     for grid in (CELLS_500_M, CELLS_250_M):
@@ -163,7 +163,7 @@ def test_the_real_extracts_have_the_bad_rows_that_were_counted_in_them(shared_da
 @example(41_474_937_000 + 2_245_778, CELLS_500_M)
 @example(41_474_937_000 + 1_122_889, CELLS_250_M)
 @example(41_474_937_000 + 1_122_890, CELLS_250_M)
-def test_a_cells_northern_and_western_borders_belong_to_it(nano: int, grid: Grid) -> None:
+def test_northern_and_western_borders_belong_to_a_cell(nano: int, grid: Grid) -> None:
     half = 300 * 2_993_000 // grid.side, 300 * 2_245_778 // grid.side
     assert grid.x(nano) == (nano + 74_913_585_000 + half[0]) // (2 * half[0]) + 1
     assert grid.y(nano) == (41_474_937_000 - nano + half[1]) // (2 * half[1]) + 1

@@ -1,4 +1,4 @@
-"""Shares of a prepared recording: every row is some executor's, in order, from any position, and at its time."""
+"""Shares of executors in a prepared recording: every row once, in order, from any position, at its time."""
 
 import subprocess
 import sys
@@ -30,20 +30,20 @@ NAMES = ("timestamp", "plug_id")
 
 
 class Plugs(RecordedSpout):
-    """Seconds and plugs."""
+    """Spout of seconds and plugs."""
 
     columns = NAMES
 
 
 class ColumnPlugs(ColumnRecordedSpout):
-    """The same by columns."""
+    """Column spout of seconds and plugs."""
 
     columns = NAMES
 
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording of 500 rows in groups of 32 with ties and silences."""
+    """Recording of 500 rows in row groups of 32, with ties and silences."""
     folder = tmp_path_factory.mktemp("recording")
     random = Random(5)  # noqa: S311  a repeatable recording
     second, lines = START, []
@@ -57,7 +57,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(recording: Path) -> list[tuple[int, int]]:
-    """All of its rows, as another library call gives them."""
+    """All rows of the recording, as read by pyarrow."""
     assert pq.ParquetFile(recording).metadata.num_row_groups > 10
     table = pq.read_table(recording)
     return list(zip(*(table.column(name).to_pylist() for name in NAMES), strict=True))
@@ -72,7 +72,7 @@ shares = st.integers(1, 40).flatmap(lambda of: st.tuples(st.integers(0, of - 1),
 
 @settings(max_examples=30)
 @given(share=shares, limits=st.lists(st.integers(0, 200), max_size=8))
-def test_a_share_is_every_nth_row_however_it_is_taken(
+def test_a_share_is_every_nth_row_for_any_limits(
     share: tuple[int, int], limits: list[int], recording: Path, rows: list[tuple[int, int]]
 ) -> None:
     index, of = share
@@ -106,7 +106,7 @@ def test_a_share_goes_on_from_any_position(
 
 @settings(max_examples=30)
 @given(share=shares, moments=st.lists(st.integers(-NS, 2000 * NS), max_size=8))
-def test_times_are_those_of_the_own_rows_and_their_inverse(
+def test_times_and_counts_are_those_of_the_rows_of_the_share(
     share: tuple[int, int], moments: list[int], recording: Path, rows: list[tuple[int, int]]
 ) -> None:
     index, of = share
@@ -123,7 +123,7 @@ def test_times_are_those_of_the_own_rows_and_their_inverse(
 
 @settings(max_examples=30)
 @given(positions=st.lists(st.integers(0, 60), min_size=1, max_size=12))
-def test_what_has_been_emitted_is_what_the_shares_have_taken(
+def test_emitted_rows_are_those_before_the_positions_of_the_shares(
     positions: list[int], recording: Path, rows: list[tuple[int, int]]
 ) -> None:
     of = len(positions)
@@ -156,13 +156,13 @@ def test_a_spout_that_prepares_columns_ahead_emits_the_records_of_its_position(
     own = rows[share[0] :: share[1]]
     position = 0
 
-    def made() -> ColumnPlugs:
+    def new_spout() -> ColumnPlugs:
         spout = ColumnPlugs()
         spout.MOST_AHEAD = ahead
         spout.open(Context("spout", *share, inputs={"recording": str(recording)}))
         return spout
 
-    spout = made()
+    spout = new_spout()
     for event, number in events:
         match event:
             case "columns" | "rows":
@@ -174,7 +174,7 @@ def test_a_spout_that_prepares_columns_ahead_emits_the_records_of_its_position(
                 spout.seek(position)
             case "restore":
                 state = spout.snapshot()
-                spout = made()
+                spout = new_spout()
                 spout.restore(state)
 
 
@@ -186,7 +186,7 @@ def test_a_spout_of_a_recording_goes_on_from_its_snapshot(recording: Path, rows:
     assert second.next_batch(10) == []
 
 
-def test_a_replay_begins_with_the_first_record_of_all_and_ticks_lie_at_whole_multiples(
+def test_a_replay_starts_at_the_first_record_of_all_shares_and_ticks_are_at_whole_multiples(
     recording: Path, rows: list[tuple[int, int]]
 ) -> None:
     spout = opened(recording, 2, 3, tick_ns=30 * NS)
@@ -223,7 +223,7 @@ def test_a_node_needs_no_numpy_to_read_a_recording(recording: Path, rows: list[t
     assert done.stdout.strip() == f"{rows[1:19:2]} {len(rows[1::2])}"
 
 
-def test_what_is_no_prepared_recording_is_told(tmp_path: Path, recording: Path) -> None:
+def test_a_file_that_is_no_prepared_recording_is_refused(tmp_path: Path, recording: Path) -> None:
     with pytest.raises(RunError, match="it cannot be read: No such file"):
         Recording(tmp_path / "missing")
     (tmp_path / "text").write_text("text")
@@ -238,7 +238,7 @@ def test_what_is_no_prepared_recording_is_told(tmp_path: Path, recording: Path) 
 
 @settings(deadline=None)
 @given(st.integers(1, 5), st.integers(0, 4), st.lists(st.integers(1, 90), min_size=1, max_size=6), st.integers(0, 90))
-def test_columns_have_the_same_rows_with_whole_numbers_of_64_bits(
+def test_columns_have_the_same_rows_with_64_bit_integers(
     recording: Path, of: int, index: int, limits: list[int], start: int
 ) -> None:
     names = ("value", "property", "seq")

@@ -1,4 +1,4 @@
-"""Files of lines read in stretches: every line belongs to the one in which it begins, however they are cut."""
+"""Files read in stretches: every line belongs to the stretch in which it begins, for any division."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workloads.recordings.raw_files import BYTE_ORDER_MARK, blocks
 
-# Without ends of lines, what is not text, and what packed files begin with.
+# Without line ends, bytes that are not text, and the first byte of gzip files.
 LINES = st.lists(st.binary(max_size=6).map(lambda line: line.translate(None, b"\n\r\0\x1f")), max_size=12)
 
 
@@ -31,6 +31,6 @@ def test_stretches_have_together_the_lines_of_the_whole_file(
         path.write_bytes(content)
         whole = b"".join(block for block, _ in blocks(path))
         bounds = [0, *sorted(cut for cut in cuts if cut < len(content)), None]
-        found = [block for begin, behind in pairwise(bounds) for block, _ in blocks(path, begin or 0, behind)]
+        found = [block for begin, stop in pairwise(bounds) for block, _ in blocks(path, begin or 0, stop)]
         assert b"".join(found) == whole
         assert all(block.endswith(b"\n") for block in found)

@@ -1,3 +1,5 @@
+"""Digests of multisets of rows: independent of order, additive, restorable, in bounded memory."""
+
 from hashlib import blake2b
 
 from hypothesis import given
@@ -9,7 +11,7 @@ from workloads.data.row_digest import EMPTY, SCHEMA, RowMultiset, digest_of, mer
 ROWS = st.lists(st.tuples(st.text(max_size=3) | st.integers(0, 5), st.text("ab", max_size=2)), max_size=60)
 
 
-def in_bag(rows, cuts=1):
+def multiset_of(rows, cuts=1):
     found = RowMultiset()
     for start in range(cuts):
         found.add(rows[start::cuts])
@@ -19,19 +21,19 @@ def in_bag(rows, cuts=1):
 @given(ROWS.flatmap(lambda rows: st.tuples(st.just(rows), st.permutations(rows))), st.integers(1, 5))
 def test_the_digest_does_not_depend_on_order_or_batches(orders, cuts):
     rows, shuffled = orders
-    assert in_bag(rows).digest == in_bag(shuffled, cuts).digest
+    assert multiset_of(rows).digest == multiset_of(shuffled, cuts).digest
 
 
 @given(ROWS, ROWS)
-def test_different_bags_have_different_digests(rows, others):
+def test_different_multisets_have_different_digests(rows, others):
     same = sorted(map(repr, rows)) == sorted(map(repr, others))
-    assert (in_bag(rows).digest == in_bag(others).digest) == same
+    assert (multiset_of(rows).digest == multiset_of(others).digest) == same
 
 
 def test_a_lost_a_repeated_and_a_changed_row_each_change_the_digest():
     rows = [(word,) for word in ("call", "me", "ishmael", "some", "years", "ago")]
     digests = [
-        in_bag(changed).digest
+        multiset_of(changed).digest
         for changed in (rows, rows[1:], [*rows, rows[0]], [("Call",), *rows[1:]], [*rows[1:], rows[1]])
     ]
     assert len(set(digests)) == len(digests)
@@ -40,29 +42,29 @@ def test_a_lost_a_repeated_and_a_changed_row_each_change_the_digest():
 def test_a_digest_is_the_count_and_the_sum_of_hashes():
     hashes = [int.from_bytes(blake2b(b, digest_size=16).digest(), "big") for b in (b"\x91\xa1a", b"\x91\xa1b")]
     expected = (3, (2 * hashes[0] + hashes[1]) % 2**128)
-    assert in_bag([("a",), ("b",), ("a",)]).digest == expected
+    assert multiset_of([("a",), ("b",), ("a",)]).digest == expected
     assert digest_of({("a",): 2, ("b",): 1}) == expected
 
 
 @given(ROWS, st.integers(0, 60))
 def test_parts_add_up_to_the_whole(rows, cut):
-    parts = [in_bag(rows[:cut]), in_bag(rows[cut:]), RowMultiset()]
-    assert merged([part.digest.row for part in parts]) == in_bag(rows).digest
-    assert len(in_bag(rows).digest.row) == len(SCHEMA)
+    parts = [multiset_of(rows[:cut]), multiset_of(rows[cut:]), RowMultiset()]
+    assert merged([part.digest.row for part in parts]) == multiset_of(rows).digest
+    assert len(multiset_of(rows).digest.row) == len(SCHEMA)
 
 
 @given(ROWS, st.integers(0, 60))
-def test_a_restored_bag_continues_where_it_was(rows, cut):
-    first = in_bag(rows[:cut])
-    again = in_bag([("something", "else")])
+def test_a_restored_multiset_continues_where_it_was(rows, cut):
+    first = multiset_of(rows[:cut])
+    again = multiset_of([("something", "else")])
     again.restore(first.snapshot())
     again.add(rows[cut:])
-    assert again.digest == in_bag(rows).digest
+    assert again.digest == multiset_of(rows).digest
 
 
 def test_memory_is_bounded_and_the_digest_the_same(monkeypatch):
     rows = [(number % 700,) for number in range(2000)]
-    expected = in_bag(rows).digest
+    expected = multiset_of(rows).digest
     monkeypatch.setattr(row_digest, "MOST_COUNTED", 50)
     found = RowMultiset()
     for start in range(0, len(rows), 10):
@@ -71,6 +73,6 @@ def test_memory_is_bounded_and_the_digest_the_same(monkeypatch):
     assert found.digest == expected
 
 
-def test_an_empty_bag():
+def test_an_empty_multiset_has_the_empty_digest():
     assert RowMultiset().digest == EMPTY == merged([])
     assert RowMultiset().digest.row == (0, "0" * 32)

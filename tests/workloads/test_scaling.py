@@ -1,4 +1,4 @@
-"""Which components can have another number of executors, by kind, groupings and state."""
+"""Scalability of components, by kind, groupings and state."""
 
 import pytest
 from hypothesis import given
@@ -81,16 +81,16 @@ def test_a_spout_scales_if_it_can_go_to_any_record_and_is_the_only_one() -> None
 
 
 @given(st.integers(0, 10**12), st.integers(1, 40), st.integers(1, 40), st.data())
-def test_any_number_of_sources_shares_the_same_first_records(
+def test_any_number_of_sources_divides_the_same_first_records(
     records: int, before: int, after: int, data: st.DataObject
 ) -> None:
     shares = [own_records(records, index, before) for index in range(before)]
     assert all_records(shares) == records
     again = [own_records(all_records(shares), index, after) for index in range(after)]
     assert sum(again) == records
-    named = [f"read[{index}]" for index in range(after)]
-    assert list(shared_anew({f"read[{at}]": share for at, share in enumerate(shares)}, named).values()) == again
-    # The next record of each is the first one of its share that has not been emitted.
+    names = [f"read[{index}]" for index in range(after)]
+    assert list(shared_anew({f"read[{at}]": share for at, share in enumerate(shares)}, names).values()) == again
+    # The next record of each source is the first one of its share that has not been emitted.
     firsts = [position * after + index for index, position in enumerate(again)]
     assert sorted(firsts) == list(range(records, records + after))
     ahead = data.draw(st.integers(0, before - 1))

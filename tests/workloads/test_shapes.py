@@ -1,4 +1,4 @@
-"""The shapes that schedulers are measured on have the published sizes."""
+"""Topologies of scheduler benchmarks have the published sizes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The bolts of smart home by columns have the state and the predictions of those by rows, to the last bit."""
+"""Column bolts of smart home have the state and predictions of row bolts, to the last bit."""
 
 from typing import Any
 from unittest import mock
@@ -47,7 +47,7 @@ LOAD, WORK = 1, 0
     st.booleans(),
     st.sampled_from([0, 512]),
 )
-def test_loads_of_columns_are_those_of_rows_to_the_last_bit(
+def test_column_loads_are_those_of_rows_to_the_last_bit(
     events: list[Any], fill: str, houses: bool, rows_below: int
 ) -> None:
     query = QueryParams(slices=(60, 90), day_s=540, fill=fill)
@@ -80,8 +80,10 @@ def test_loads_of_columns_are_those_of_rows_to_the_last_bit(
                 columns.process_columns(ColumnBatch("source", "default", batch_of(schema, given_rows)))
             else:
                 columns.process(Batch("source", "default", given_rows))
-    kept = columns.combine_columns(batch_of(schema, [(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)]))
-    assert rows_of(kept) == rows.combine([(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)])
+    combined = columns.combine_columns(
+        batch_of(schema, [(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)])
+    )
+    assert rows_of(combined) == rows.combine([(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)])
 
 
 @settings(deadline=None, max_examples=40)
@@ -94,7 +96,7 @@ def test_loads_of_columns_are_those_of_rows_to_the_last_bit(
         max_size=9,
     )
 )
-def test_a_sink_of_columns_keeps_every_prediction_once_as_one_of_rows_does(events: list[Any]) -> None:
+def test_a_column_sink_keeps_every_prediction_once_as_a_row_sink_does(events: list[Any]) -> None:
     rows, columns, expected = Sink(), ColumnSink(), list[Any]()
     for at, event in enumerate(events):
         if event == "settled":
@@ -115,6 +117,6 @@ def test_a_sink_of_columns_keeps_every_prediction_once_as_one_of_rows_does(event
                 columns.process_columns(ColumnBatch(table, "default", batch_of(schema, predicted)))
             else:
                 columns.process(Batch(table, "default", predicted))
-    kept = [[*map(list, (table.settled() for table in sink.tables()))] for sink in (rows, columns)]
-    assert [*map(sorted, kept[0])] == [*map(sorted, kept[1])]
-    assert sorted(row for table in kept[1] for row in table) == sorted(expected)
+    settled = [[*map(list, (table.settled() for table in sink.tables()))] for sink in (rows, columns)]
+    assert [*map(sorted, settled[0])] == [*map(sorted, settled[1])]
+    assert sorted(row for table in settled[1] for row in table) == sorted(expected)

@@ -1,4 +1,4 @@
-"""What a spout executor is told of its own records: when they are due, and where they lie in stream time."""
+"""Clock of a spout executor: due times and stream times of its records."""
 
 from bisect import bisect_right
 from itertools import pairwise
@@ -17,11 +17,11 @@ from workloads.workload import load_workload
 
 
 class Generated(Spout):
-    """Has no times of its own."""
+    """Spout without recorded times."""
 
 
 class Times:
-    """A recording in memory."""
+    """Times of a recording in memory."""
 
     def __init__(self, times: list[int]) -> None:
         self._times = times
@@ -34,7 +34,7 @@ class Times:
 
 
 class Recorded(Spout):
-    """Has times of its own, once it is open."""
+    """Spout with recorded times."""
 
     recorded = True
 
@@ -62,7 +62,7 @@ def assert_inverse(clock: SourceClock, record: int) -> None:
 
 
 @given(st.sampled_from(SCHEDULED), shares, st.integers(0, 10_000))
-def test_the_executors_of_a_spout_share_a_schedule_record_by_record(rate, share, record):
+def test_the_executors_of_a_spout_divide_a_schedule_record_by_record(rate, share, record):
     index, of = share
     whole = rate.schedule(5)
     clock = source_clock(rate, Generated(), index, of, seed=5)
@@ -77,7 +77,7 @@ def test_the_executors_due_counts_add_up(rate, of, elapsed_ns):
 
 
 @given(st.sampled_from(SCHEDULED), shares, st.integers(0, 20 * NS))
-def test_a_tick_in_intended_time_is_due_at_its_time_and_parts_the_records_there(rate, share, time_ns):
+def test_a_tick_in_intended_time_is_due_at_its_time_and_separates_records_before_and_after_it(rate, share, time_ns):
     clock = source_clock(rate, Generated(), *share, seed=0)
     before = clock.stream_count(time_ns)
     assert before == 0 or clock.stream_ns(before - 1) < time_ns
@@ -102,7 +102,7 @@ def test_a_replay_keeps_the_recorded_times_of_the_executors_own_records(times, s
     clock = source_clock(Replay(speedup), Recorded(times), *share, seed=0)
     for record, time in enumerate(times):
         due = clock.due_ns(record)
-        # The first nanosecond that is not before its time; floats only look at it from outside.
+        # The first nanosecond that is not before its time; the check itself uses floats, with a tolerance.
         assert time / speedup <= due * (1 + 1e-12)
         assert due <= time / speedup * (1 + 1e-12) + 1
         assert clock.due_count(due) > record
@@ -111,7 +111,7 @@ def test_a_replay_keeps_the_recorded_times_of_the_executors_own_records(times, s
 
 
 @given(recordings, speedups)
-def test_behind_a_recording_the_executor_is_told_to_ask_for_one_more_and_finds_the_end(times, speedup):
+def test_after_the_last_record_of_a_recording_one_more_is_due_so_that_the_end_is_found(times, speedup):
     clock = source_clock(Replay(speedup), Recorded(times), 0, 1, seed=0)
     end = len(times)
     assert (clock.due_ns(end), clock.stream_ns(end)) == (None, None)
@@ -129,7 +129,7 @@ def test_a_replay_at_its_own_speed_is_exact():
 
 
 @given(recordings, speedups, st.integers(0, 3 * NS))
-def test_a_tick_of_a_replay_is_due_after_the_records_before_it_and_before_those_behind(times, speedup, time_ns):
+def test_a_tick_of_a_replay_is_due_between_the_records_before_and_after_it(times, speedup, time_ns):
     clock = source_clock(Replay(speedup), Recorded(times), 0, 1, seed=0)
     due = clock.tick_due_ns(time_ns)
     before = clock.stream_count(time_ns)
@@ -158,7 +158,7 @@ def test_a_recording_at_rate_max_keeps_its_stream_time():
 
 
 @pytest.mark.parametrize("rate", [Replay(), Constant(1.0), Max()])
-def test_a_spout_that_breaks_its_promise_of_times_is_named(rate):
+def test_a_spout_that_declares_recorded_times_but_has_none_is_named(rate):
     with pytest.raises(RunError, match="Recorded gives no recorded times"):
         source_clock(rate, Recorded(None), 0, 1, seed=0)
 
@@ -169,7 +169,7 @@ def test_only_recordings_can_be_replayed():
 
 
 class Logs(WordCount):
-    """A workload whose spout reads a recording."""
+    """Workload whose spout reads a recording."""
 
     def operator(self, component):
         return Recorded([1, 2]) if component == "spout" else super().operator(component)

@@ -1,4 +1,4 @@
-"""Synthetic applications: what they make of a record follows from the record, and the reference says the same."""
+"""Synthetic applications: outputs of a record depend on the record only, and answers are the reference."""
 
 from collections import Counter
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_throughput_runs_have_the_published_numbers_of_tasks(name: str, sizes: d
     assert {component.id: component.parallelism for component in topology.components} == sizes
 
 
-def test_a_random_dag_is_the_same_for_the_same_seed_and_another_for_another() -> None:
+def test_a_random_dag_is_determined_by_its_seed() -> None:
     first, again, other = (load_workload("random-dag", {"shape_seed": seed}).topology() for seed in (3, 3, 4))
     assert first == again != other
     assert len(first.executors) == 40
@@ -59,13 +59,13 @@ def test_every_seed_gives_a_random_dag_of_that_size_that_can_run(
     assert max(component.parallelism for component in topology.components) <= widest
     read = {entry.source for component in topology.components for entry in component.inputs}
     assert {component.id for component in topology.components if component.kind == "spout"} <= read
-    # Components are named by layer and place.
+    # Components are named by layer and position.
     assert not layers or len({component.id.split("-")[0] for component in topology.components}) == layers
 
 
 @settings(max_examples=60)
 @given(st.text(min_size=1, max_size=8), st.floats(0.01, 5), st.integers(0, 2**40))
-def test_selectivity_is_kept_on_average_and_decided_by_the_record_alone(name: str, share: float, first: int) -> None:
+def test_selectivity_is_right_on_average_and_depends_on_the_record_alone(name: str, share: float, first: int) -> None:
     import numpy as np
 
     deals = dealing(name, share)
@@ -86,10 +86,10 @@ def test_keys_are_skewed_and_cover_all_values() -> None:
 
 @settings(max_examples=40)
 @given(st.integers(1, 4), st.integers(1, 3), st.lists(st.integers(1, 50), min_size=1, max_size=5), st.data())
-def test_sources_share_the_records_out_and_go_on_where_they_were(
+def test_sources_divide_the_records_and_continue_from_snapshots(
     of: int, sources: int, limits: list[int], data: st.DataObject
 ) -> None:
-    seen: list[int] = []
+    emitted: list[int] = []
     for source in range(sources):
         for index in range(of):
             spout = Generator(source, sources, 3)
@@ -97,14 +97,14 @@ def test_sources_share_the_records_out_and_go_on_where_they_were(
             rows = []
             for limit in limits:
                 if data.draw(st.booleans()):
-                    kept = spout.snapshot()
+                    state = spout.snapshot()
                     spout = Generator(source, sources, 3)
                     spout.open(Context("source", index, of))
-                    spout.restore(kept)
+                    spout.restore(state)
                 rows += spout.next_batch(limit)
             assert all(payload == bytes(3) and key == key_of(record) for record, key, payload in rows)
-            seen += [record for record, _, _ in rows]
-    assert sorted(seen) == list(range(sum(limits) * of * sources))
+            emitted += [record for record, _, _ in rows]
+    assert sorted(emitted) == list(range(sum(limits) * of * sources))
 
 
 def calibration(folder: Path, turns_per_us: float) -> Path:
@@ -116,15 +116,15 @@ def calibration(folder: Path, turns_per_us: float) -> Path:
 def test_the_work_for_a_row_is_the_cost_in_turns_with_no_fraction_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[int] = []
-    monkeypatch.setattr(operators, "work", done.append)
+    turns_done: list[int] = []
+    monkeypatch.setattr(operators, "work", turns_done.append)
     stage = operators.Stage(0.75, dealing("stage", 1.0))
     inputs = {operators.CALIBRATION: str(calibration(tmp_path, 3.0))}
     stage.open(Context("stage", 0, 1, inputs=inputs))
     for rows in (1, 1, 5, 93):
         stage.process(Batch("source", "default", [(0, 0, b"")] * rows))
-    assert sum(done) == 225
-    assert all(turns >= 0 for turns in done)
+    assert sum(turns_done) == 225
+    assert all(turns >= 0 for turns in turns_done)
 
 
 def test_work_is_cpu_time_in_proportion() -> None:

@@ -1,4 +1,4 @@
-"""Frequent routes: whatever the order of events, both answers are those of the brute-force reference."""
+"""Frequent routes: both answers are those of the brute-force reference, for any order of events."""
 
 import gzip
 from collections import Counter
@@ -33,7 +33,7 @@ def taxi(path, **params):
 
 
 def answers(tmp_path, rows, **params):
-    """Snapshots and changes (without delays) of a run on several tasks, which equal those of brute force."""
+    """Run on several tasks; check against brute force; return snapshots and changes without delays."""
     path = write_rows(tmp_path / "trips.csv", rows)
     answer, verdict = run_workload(taxi(path, **params), tmp_path / "inputs", seed=1)
     assert verdict.passed, verdict.message
@@ -46,7 +46,7 @@ def answers(tmp_path, rows, **params):
 
 
 def listed(line, each, ahead):
-    """The routes or areas of a row, those that are there."""
+    """Return the routes or areas of a row that are not null."""
     fields = line[ahead:]
     return [tuple(fields[at : at + each]) for at in range(0, len(fields), each) if fields[at] is not None]
 
@@ -54,13 +54,13 @@ def listed(line, each, ahead):
 # --- rules ----------------------------------------------------------------------------------------------------
 
 
-def test_a_trip_of_exactly_thirty_minutes_ago_is_gone_and_one_of_a_second_less_is_not(tmp_path):
+def test_a_trip_leaves_the_window_exactly_after_thirty_minutes(tmp_path):
     snapshots, changes = answers(tmp_path, [row(60, A, B), row(61, B, A), row(1860, C, C)])
     assert listed(snapshots[-1], 3, 1) == [("300.300", "300.300", 1), ("2.1", "1.1", 1)]
     assert listed(changes[-1], 2, 3) == [("300.300", "300.300"), ("2.1", "1.1")]
 
 
-def test_of_equal_counts_the_route_with_the_newest_row_comes_first_also_within_a_second(tmp_path):
+def test_among_equal_counts_the_route_with_the_newest_row_comes_first_also_within_a_second(tmp_path):
     _, changes = answers(tmp_path, [row(60, A, B), row(60, B, A), row(60, A, A), row(60, B, A)])
     assert [listed(line, 2, 3) for line in changes] == [
         [("1.1", "2.1")],
@@ -70,13 +70,13 @@ def test_of_equal_counts_the_route_with_the_newest_row_comes_first_also_within_a
     ]
 
 
-def test_a_change_of_order_is_a_change_and_one_of_counts_alone_is_none(tmp_path):
+def test_a_change_of_order_is_a_change_and_a_change_of_counts_alone_is_not(tmp_path):
     _, changes = answers(tmp_path, [row(60, A, B), row(61, B, A), row(62, B, A), row(63, A, B), row(64, A, B)])
     assert [line[2] for line in changes] == [at(60), at(61), at(63)]
     assert [line[0] for line in changes] == [0, 1, 2]
 
 
-def test_trips_that_leave_change_nothing_before_the_next_valid_one_comes(tmp_path):
+def test_expired_trips_change_nothing_before_the_next_valid_trip(tmp_path):
     rows = [row(60, A, B), row(61, B, A), raw(dropoff=at(1861), points=("0", "0", "0", "0")), row(1900, C, C)]
     snapshots, changes = answers(tmp_path, rows)
     assert listed(changes[-1], 2, 3) == [("300.300", "300.300")]
@@ -96,7 +96,7 @@ def test_a_tick_covers_the_trips_that_end_at_it(tmp_path):
     assert [(line[0], line[3]) for line in snapshots] == [(at(60), 1), (at(120), 2), (at(180), 3)]
 
 
-def test_bad_rows_are_counted_by_class_and_move_no_time(tmp_path):
+def test_bad_rows_are_counted_by_class_and_do_not_advance_time(tmp_path):
     rows = [
         row(60, A, B),
         "not a row",
@@ -127,7 +127,7 @@ def test_bad_rows_are_counted_by_class_and_move_no_time(tmp_path):
         (-74_910_592_000, 41_472_691_222, (2, 2)),
     ],
 )
-def test_a_point_on_a_border_belongs_to_the_east_and_to_the_south(longitude, latitude, cell):
+def test_a_point_on_a_border_belongs_to_the_eastern_and_southern_cell(longitude, latitude, cell):
     assert cells(CELLS_500_M, [longitude], [latitude]) == [cell[0] * CELL + cell[1]]
     assert (CELLS_500_M.x(longitude), CELLS_500_M.y(latitude)) == cell
 
@@ -165,15 +165,15 @@ def test_any_trips_on_any_tasks_in_any_order_give_the_answers_of_brute_force(
 def test_kills_moves_and_stops_change_no_answer(tmp_path):
     rows = [row(60 + 4 * k, ((k * k) % 7 + 1, 1), (k % 5 + 1, k % 3 + 1)) for k in range(900)]
     path = write_rows(tmp_path / "trips.csv", rows)
-    happened = Counter()
+    all_events = Counter()
     for seed in range(8):
         api = ("columns", "columns", "rows")[seed % 3]
         rate = {"kind": "replay", "speedup": 9000} if seed % 2 else {"kind": "max"}
         with mock.patch.object(column_operators, "rows_below", return_value=0):
             events, verdict = run_with_faults(taxi(path, api=api), tmp_path / "inputs", seed, rate)
         assert verdict.passed, verdict.message
-        happened.update(events)
-    assert happened.keys() >= {"checkpoint", "recovery", "move"}, happened
+        all_events.update(events)
+    assert all_events.keys() >= {"checkpoint", "recovery", "move"}, all_events
 
 
 @given(TRIPS, st.integers(0, 2**32), st.sampled_from([60, 1800]), st.sampled_from([(1, 1), (1, 2), (2, 1)]))
@@ -195,11 +195,11 @@ def test_ticks_inside_batches_give_the_answers_of_brute_force(tmp_path_factory, 
 def test_ticks_inside_batches_survive_kills_and_moves(tmp_path):
     rows = [row(60 + 9 * k, ((k * k) % 7 + 1, 1), (k % 5 + 1, k % 3 + 1)) for k in range(600)]
     path = write_rows(tmp_path / "trips.csv", rows)
-    whole, happened = Counter(), Counter()
+    batches_with_ticks, all_events = Counter(), Counter()
     process = ColumnBoltExecutor._process_with_ticks
 
     def counted(self, delivery, ticks):
-        whole[self.executor.component] += len(ticks.places) > 1
+        batches_with_ticks[self.executor.component] += len(ticks.places) > 1
         process(self, delivery, ticks)
 
     one = dict.fromkeys(FEW, 1)
@@ -213,9 +213,9 @@ def test_ticks_inside_batches_survive_kills_and_moves(tmp_path):
                 workload, tmp_path / "inputs", seed, {"kind": "replay", "speedup": 40_000}, workers=1
             )
         assert verdict.passed, verdict.message
-        happened.update(events)
-    assert whole.keys() == {"route", "count", "log"}
-    assert happened.keys() >= {"checkpoint", "recovery", "move"}, happened
+        all_events.update(events)
+    assert batches_with_ticks.keys() == {"route", "count", "log"}
+    assert all_events.keys() >= {"checkpoint", "recovery", "move"}, all_events
 
 
 def test_gates_change_no_answer_of_columns(tmp_path):
@@ -228,7 +228,7 @@ def test_gates_change_no_answer_of_columns(tmp_path):
 
 
 @pytest.mark.parametrize("answer", ["snapshots", "changes"])
-def test_only_the_answer_that_is_asked_for_is_there(tmp_path, answer):
+def test_only_the_requested_answer_is_made(tmp_path, answer):
     path = write_rows(tmp_path / "trips.csv", [row(60, A, B), row(61, B, A)])
     tables, verdict = run_workload(taxi(path, answer=answer), tmp_path / "inputs", 3)
     assert verdict.passed
@@ -239,18 +239,18 @@ def test_only_the_answer_that_is_asked_for_is_there(tmp_path, answer):
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 40)), max_size=400), st.randoms())
-def test_the_window_lists_what_a_full_count_lists_however_often_it_is_asked(gaps, random):
-    window, now, kept = RouteWindow(), 0, []
+def test_the_window_lists_the_routes_of_a_full_count_at_any_time(gaps, random):
+    window, now, in_window = RouteWindow(), 0, []
     for seq, (gap, route) in enumerate(gaps):
         now += gap
         window.keep([(seq, route, now)])
         window.add([(seq, route, now)])
         window.expire(now - 1800)
-        kept = [trip for trip in [*kept, (seq, route, now)] if trip[2] > now - 1800]
+        in_window = [trip for trip in [*in_window, (seq, route, now)] if trip[2] > now - 1800]
         if random.random() < 0.1:
             window = RouteWindow(window.trips)
         if random.random() < 0.5:
-            counts, newest = Counter(route for _, route, _ in kept), {route: seq for seq, route, _ in kept}
+            counts, newest = Counter(route for _, route, _ in in_window), {route: seq for seq, route, _ in in_window}
             best = sorted(((counts[route], newest[route], route) for route in counts), reverse=True)[:10]
             assert window.top() == best
 
@@ -313,12 +313,12 @@ def test_parameters_that_make_no_sense_are_refused(params, said):
         load_workload("taxi", params)
 
 
-def test_an_input_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_input_is_refused(tmp_path):
     with pytest.raises(InputError, match="not there"):
         taxi(tmp_path / "nothing.csv").prepare(tmp_path / "inputs")
 
 
-def test_a_wrong_row_of_either_table_is_found_and_a_delay_is_none(tmp_path):
+def test_a_wrong_row_of_either_table_is_found_and_another_delay_is_accepted(tmp_path):
     path = write_rows(tmp_path / "trips.csv", [row(60, A, B), row(61, B, A)])
     workload = taxi(path)
     reference = workload.reference([1, 1], workload.prepare(tmp_path / "inputs"))

@@ -1,4 +1,4 @@
-"""The bolts of `taxi` by columns have the state and the answers of those by rows, to the last bit."""
+"""Column bolts of `taxi` have the state and answers of row bolts, to the last bit."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -40,7 +40,7 @@ def _route(drawn: int) -> int:
 
 @settings(deadline=None, max_examples=150)
 @given(EVENTS, st.sampled_from([Count, Log]), st.integers(0, 2), SIZES)
-def test_routes_of_columns_are_those_of_rows(events: list[Any], kind: Any, mixed: int, sizes: dict[str, int]) -> None:
+def test_column_routes_are_those_of_rows(events: list[Any], kind: Any, mixed: int, sizes: dict[str, int]) -> None:
     by_columns: Any = ColumnCount if kind is Count else ColumnLog
     with ExitStack() as stack:
         for name, size in sizes.items():
@@ -70,7 +70,7 @@ def test_routes_of_columns_are_those_of_rows(events: list[Any], kind: Any, mixed
                     now += gap
                     trips.append((seq, _route(drawn), now, now - 300, 4 * NS + seq))
                     seq += 1
-                # From different executors they come in no order.
+                # Trips of different executors are not in order.
                 for part in (trips[::2], trips[1::2]) if number % 2 else (trips,):
                     rows.process(Batch("route", "default", part))
                     if (number + len(part)) % 3 >= mixed:
@@ -85,15 +85,15 @@ LISTINGS = st.lists(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 99), st
 
 @settings(deadline=None, max_examples=60)
 @given(LISTINGS, st.integers(0, 3))
-def test_listings_are_written_as_by_rows_whether_they_are_complete_or_not(
-    listings: list[list[tuple[int, int, int]]], again: int
+def test_column_listings_are_those_of_rows_whether_complete_or_not(
+    listings: list[list[tuple[int, int, int]]], remainder: int
 ) -> None:
     rows, columns = Merge(), ColumnMerge()
     for number, candidates in enumerate(listings):
         for bolt in (rows, columns):
             bolt.process(Batch("rank", "default", [(count, seq, _route(drawn)) for count, seq, drawn in candidates]))
             bolt.on_tick((START + 60 * number) * NS)
-        if number % 4 == again:
+        if number % 4 == remainder:
             assert rows.snapshot() == columns.snapshot()
         elif number % 4 == 3:
             assert list(rows.settled()) == list(columns.settled())

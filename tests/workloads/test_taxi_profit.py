@@ -1,4 +1,4 @@
-"""Profitable areas: whatever the order of events, both answers are those of the brute-force reference."""
+"""Profitable areas: both answers are those of the brute-force reference, for any order of events."""
 
 import gzip
 from collections import Counter
@@ -31,7 +31,7 @@ def taxi_profit(path, **params):
 
 
 def answers(tmp_path, rows, **params):
-    """Snapshots and changes (without delays) of a run on several tasks, which equal those of brute force."""
+    """Run on several tasks; check against brute force; return snapshots and changes without delays."""
     path = write_rows(tmp_path / "trips.csv", rows)
     answer, verdict = run_workload(taxi_profit(path, **params), tmp_path / "inputs", seed=1)
     assert verdict.passed, verdict.message
@@ -44,7 +44,7 @@ def answers(tmp_path, rows, **params):
 
 
 def listed(line, ahead):
-    """The areas of a row, those that are there."""
+    """Return the areas of a row that are not null."""
     fields = line[ahead:]
     return [tuple(fields[place : place + 4]) for place in range(0, len(fields), 4) if fields[place] is not None]
 
@@ -75,7 +75,7 @@ def test_cells_without_profit_or_without_an_empty_taxi_are_not_listed(tmp_path):
     assert changes == []
 
 
-def test_a_taxi_counts_where_it_was_last_reported_and_nowhere_else(tmp_path):
+def test_a_taxi_counts_only_where_it_was_last_reported(tmp_path):
     snapshots, _ = answers(tmp_path, [ride(60, A, A), ride(61, B, B, "N"), ride(120, A, B)])
     assert [listed(line, 1) for line in snapshots] == [
         [("1.1", 1, 1.0, 1.0)],
@@ -83,7 +83,7 @@ def test_a_taxi_counts_where_it_was_last_reported_and_nowhere_else(tmp_path):
     ]
 
 
-def test_amounts_leave_after_fifteen_minutes_and_taxis_after_thirty(tmp_path):
+def test_amounts_expire_after_fifteen_minutes_and_taxis_after_thirty(tmp_path):
     rows = [ride(60, A, A, "M"), *[ride(60 + 60 * k, A, D, f"T{k}", fare=f"{k}") for k in range(1, 40)]]
     snapshots, _ = answers(tmp_path, rows)
     by_time = {line[0]: listed(line, 1) for line in snapshots}
@@ -93,7 +93,7 @@ def test_amounts_leave_after_fifteen_minutes_and_taxis_after_thirty(tmp_path):
     assert by_time[at(1860)] == []
 
 
-def test_a_taxi_of_exactly_thirty_minutes_and_an_amount_of_exactly_fifteen_are_gone(tmp_path):
+def test_taxis_expire_exactly_after_thirty_minutes_and_amounts_after_fifteen(tmp_path):
     rows = [ride(60, A, A, "M"), ride(61, B, B, "N"), ride(959, C, D, "O"), ride(960, C, D, "P")]
     _, changes = answers(tmp_path, rows)
     assert [(line[2], [area[0] for area in listed(line, 3)]) for line in changes] == [
@@ -106,7 +106,7 @@ def test_a_taxi_of_exactly_thirty_minutes_and_an_amount_of_exactly_fifteen_are_g
     assert (changes[-1][2], listed(changes[-1], 3)) == (at(1860), [])
 
 
-def test_of_equal_values_the_one_whose_profit_or_taxi_is_newest_comes_first(tmp_path):
+def test_among_equal_values_the_area_with_the_newest_profit_or_taxi_comes_first(tmp_path):
     _, changes = answers(tmp_path, [ride(60, A, A, "M"), ride(60, B, B, "N"), ride(60, A, D, "O"), ride(60, D, B, "N")])
     assert [[area[0] for area in listed(line, 3)] for line in changes] == [
         ["1.1"],
@@ -138,15 +138,15 @@ def test_values_are_compared_exactly_and_shown_to_the_nearest_millionth(tmp_path
     assert shown((5, 1, 999, 0))[2] == 0.0
 
 
-def test_losses_are_listed_behind_everything_else(tmp_path):
+def test_losses_are_listed_last(tmp_path):
     snapshots, _ = answers(
         tmp_path, [ride(60, A, A, "M", "-2.50"), ride(60, B, B, "N", "0.00"), ride(60, C, C, "O", "1.00")]
     )
     assert [(area[0], area[3]) for area in listed(snapshots[-1], 1)] == [("3.1", 1.0), ("2.1", 0.0), ("1.1", -2.5)]
 
 
-def test_the_grid_of_250_m_leaves_other_trips_out_than_that_of_500_m(tmp_path):
-    # Cells are counted from the centre of the first, so that the last of 600 small ones ends behind the last of 300.
+def test_the_grids_of_250_m_and_500_m_leave_different_trips_out(tmp_path):
+    # The origin is the centre of the first cell, so that the last of 600 small cells ends after the last of 300.
     beyond = raw(points=(f"{-74.913585 + 599.25 * 0.002993:.6f}", "40.7", "-74.0", "40.7"))
     path = write_rows(tmp_path / "trips.csv", [ride(60, A, A), beyond])
     prepared = {
@@ -200,15 +200,15 @@ def test_kills_moves_and_stops_change_no_answer(tmp_path):
         ride(60 + 6 * k, ((k * k) % 17 + 1, 1), (k % 15 + 1, 1), f"T{k * k % 23}", fare=str(k % 7)) for k in range(700)
     ]
     path = write_rows(tmp_path / "trips.csv", rows)
-    happened = Counter()
+    all_events = Counter()
     for seed in range(8):
         api = ("columns", "columns", "rows")[seed % 3]
         rate = {"kind": "replay", "speedup": 10_000} if seed % 2 else {"kind": "max"}
         with mock.patch.object(column_operators, "rows_below", return_value=0):
             events, verdict = run_with_faults(taxi_profit(path, api=api), tmp_path / "inputs", seed, rate)
         assert verdict.passed, verdict.message
-        happened.update(events)
-    assert happened.keys() >= {"checkpoint", "recovery", "move"}, happened
+        all_events.update(events)
+    assert all_events.keys() >= {"checkpoint", "recovery", "move"}, all_events
 
 
 AREAS = st.lists(
@@ -249,7 +249,7 @@ def test_the_default_topology_has_the_sizes_of_frequent_routes():
 
 
 @pytest.mark.parametrize("answer", ["snapshots", "changes"])
-def test_only_the_answer_that_is_asked_for_is_there(tmp_path, answer):
+def test_only_the_requested_answer_is_made(tmp_path, answer):
     path = write_rows(tmp_path / "trips.csv", [ride(60, A, A), ride(61, B, B)])
     tables, verdict = run_workload(taxi_profit(path, answer=answer), tmp_path / "inputs", 3)
     assert verdict.passed

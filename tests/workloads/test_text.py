@@ -1,3 +1,5 @@
+"""Preparation of texts: lines and words of files and folders, reuse, and refused inputs."""
+
 import gzip
 import re
 from hashlib import sha256
@@ -36,7 +38,7 @@ def test_the_default_text_is_cpython_s_own_documentation(tmp_path):
     assert "documentation topics of CPython 3." in lines.origin
 
 
-def test_real_books_have_as_many_lines_and_words_as_other_tools_count(shared_data, tmp_path):
+def test_real_books_have_the_numbers_of_lines_and_words_that_other_tools_count(shared_data, tmp_path):
     counted = {"pride-and-prejudice": (13427, 124592), "sherlock-holmes": (13053, 107537), "moby-dick": (22333, 215829)}
     books = [str(shared_data / "text" / f"{book}.txt.gz") for book in counted]
     for book, sizes in zip(books, counted.values(), strict=True):
@@ -75,7 +77,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
     assert prepared(written(tmp_path, b"\xef\xbb\xbfone\n"), tmp_path) == ["one"]
 
 
-def test_a_prepared_file_is_used_again_and_a_damaged_one_is_made_again(tmp_path):
+def test_a_prepared_file_is_reused_and_a_damaged_one_is_prepared_again(tmp_path):
     book = written(tmp_path, b"one\ntwo\n")
     first = prepare_text(str(book), "lines", tmp_path / "kept")
     inode = first.path.stat().st_ino
@@ -96,7 +98,7 @@ def test_a_prepared_file_is_used_again_and_a_damaged_one_is_made_again(tmp_path)
     }
 
 
-def test_a_changed_text_is_prepared_anew(tmp_path):
+def test_a_changed_text_is_prepared_again(tmp_path):
     book = written(tmp_path, b"one\n")
     first = prepare_text(str(book), "lines", tmp_path / "kept")
     written(tmp_path, b"two\n")
@@ -143,9 +145,9 @@ def test_a_cut_or_damaged_gzip_file_is_refused(tmp_path, cut):
         prepared(written(tmp_path, bytes(damaged), "bad.gz"), tmp_path)
 
 
-def test_what_is_no_text_at_all_is_refused(tmp_path):
+def test_sources_that_are_no_text_files_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
-    for source, said in (
+    for source, message in (
         (str(tmp_path / "nothing.txt"), "does not exist"),
         (str(tmp_path / ("long" * 99)), "cannot be read: File name too long"),
         (str(tmp_path / "empty"), "has no file in it"),
@@ -153,7 +155,7 @@ def test_what_is_no_text_at_all_is_refused(tmp_path):
         ((), "expected the paths of one or more files"),
         (("",), "expected the paths of one or more files"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             prepare_text(source, "lines", tmp_path / "kept")
 
 
@@ -167,7 +169,7 @@ def test_too_large_a_text_is_refused_before_it_fills_the_memory(tmp_path, monkey
         prepare_text((str(half), str(half)), "lines", tmp_path / "kept")
 
 
-def test_a_line_too_long_for_a_frame_is_refused_by_its_number(tmp_path, monkeypatch):
+def test_a_line_too_long_for_a_frame_is_refused_with_its_number(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "MOST_CHARACTERS", 10)
     assert prepared(written(tmp_path, b"a" * 10), tmp_path) == ["a" * 10]
     with pytest.raises(InputError, match=r"line 2 of .*book\.txt has 11 characters, the most is 10"):

@@ -1,4 +1,4 @@
-"""Top-N: every window's answer, on any number of executors, whatever happens when."""
+"""Top-N: answers of all windows, for any number of executors and any order of events."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_a_worked_example(tmp_path: Path) -> None:
         (4_000_000_000, 2, "a", 1),
         (5_000_000_000, 1, "d", 4),
     ]
-    # Who stops earlier has left words out: record 9 is the second source's fifth.
+    # A source that stops earlier omits words: record 9 is the fifth of the second source.
     assert workload.reference([5, 4], inputs)[TABLE][-1] == (5_000_000_000, 1, "d", 3)
 
 
@@ -56,13 +56,13 @@ def test_times_and_counts_are_inverse(of: int, step: int, at: int) -> None:
 
 
 @given(st.lists(st.lists(st.sampled_from("abcd"), max_size=6), max_size=9), st.integers(1, 4), st.integers(0, 8))
-def test_a_rolling_count_goes_on_where_it_was(slides: list[list[str]], length: int, stop: int) -> None:
+def test_a_restored_rolling_count_continues_where_it_was(slides: list[list[str]], length: int, stop: int) -> None:
     bolt, other = RollingCount(3, length), RollingCount(3, length)
     for at, words in enumerate(slides):
         if at == stop:
-            kept = other.snapshot()
+            state = other.snapshot()
             other = RollingCount(3, length)
-            other.restore(kept)
+            other.restore(state)
         for each in (bolt, other):
             each.process(Batch("read", "default", [(word,) for word in words]))
         assert bolt.on_tick(at) == other.on_tick(at)
@@ -102,7 +102,7 @@ def test_the_answer_is_the_reference(
     assert verdict.passed, verdict.message
 
 
-def test_settled_rows_are_given_once() -> None:
+def test_settled_rows_are_returned_once() -> None:
     merge = load_workload("top-n", {}).operator("merge")
     merge.open(Context("merge", 0, 1))
     merge.process(Batch("rank", "default", [("b", 2), ("a", 2)]))

@@ -1,4 +1,4 @@
-"""Topology files: what is read, what is refused and how it is said; exact round trips; executors, pairs, order."""
+"""Topology files: keys, refusals and their messages, exact round trips; executors, pairs and order."""
 
 import pytest
 from hypothesis import given
@@ -53,7 +53,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert (component.parallelism, component.cpu_points, component.onheap, component.offheap) == (1, 10, 128, 0)
 
 
-def test_executors_go_by_components_as_listed_then_index() -> None:
+def test_executors_are_ordered_by_component_then_index() -> None:
     topology = topology_of(
         parse("{id: t, components: [{id: z, kind: spout, parallelism: 2}, {id: a, kind: bolt}]}")
     ).value
@@ -62,12 +62,12 @@ def test_executors_go_by_components_as_listed_then_index() -> None:
 
 
 @given(st.text(st.characters(exclude_characters="[]"), min_size=1), st.integers(0, 10**6))
-def test_an_executors_name_reads_back(component: str, index: int) -> None:
+def test_the_name_of_an_executor_is_read_back(component: str, index: int) -> None:
     assert Executor.named(Executor(component, index).name) == Executor(component, index)
 
 
 @pytest.mark.parametrize("name", ["", "a", "a[]", "[0]", "a[x]", "a[-1]", "a[0", "a[0]b", "a0]"])
-def test_what_is_no_executors_name_is_refused(name: str) -> None:
+def test_an_invalid_name_of_an_executor_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"component\[index\]"):
         Executor.named(name)
 
@@ -152,7 +152,7 @@ def test_order_puts_sources_before_destinations(topology: Topology) -> None:
     assert all(place[source.id] < place[destination.id] for source, destination, _ in topology.links())
 
 
-def test_pairs_go_by_link_then_source_then_destination() -> None:
+def test_pairs_are_ordered_by_link_then_source_then_destination() -> None:
     assert [(s.name, d.name) for s, d in chain(2, 2).pairs()] == [
         ("a[0]", "b[0]"),
         ("a[0]", "b[1]"),
@@ -178,7 +178,7 @@ def test_a_global_grouping_only_reaches_index_0() -> None:
 
 
 @given(topologies(cycles=True))
-def test_pairs_are_what_the_groupings_connect_each_once(topology: Topology) -> None:
+def test_pairs_are_those_that_groupings_connect_each_once(topology: Topology) -> None:
     expected = set()
     for source, destination, entry in topology.links():
         for one in topology.executors_of(source.id):

@@ -69,7 +69,7 @@ def test_an_edge_between_two_topologies_is_refused() -> None:
         )
 
 
-def test_executors_that_run_beside_the_round_are_known() -> None:
+def test_executors_of_existing_workers_are_known() -> None:
     text = 'edges: [{from: "x[0]", to: "x[1]", tuples_per_s: 1}, {from: "a[0]", to: "x[0]", tuples_per_s: 1}]'
     check_executors(traffic_of(parse(text)), [chain(1)], {"x[0]", "x[1]"})
 

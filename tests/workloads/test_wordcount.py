@@ -1,3 +1,5 @@
+"""Word count: its bolts, and answers against the reference and other tools."""
+
 import re
 import subprocess
 import sys
@@ -19,7 +21,7 @@ def words_of(split, lines):
     return split.process(Batch("spout", "default", [(line,) for line in lines]))
 
 
-def counted(count, words):
+def count_words(count, words):
     assert not count.process(Batch("split", "default", [(word,) for word in words]))
 
 
@@ -28,7 +30,7 @@ def test_split_gives_each_line_s_words_in_order(lines):
     assert words_of(Split(), lines) == {"default": [(word,) for line in lines for word in line.split()]}
 
 
-def test_a_word_is_what_lies_between_white_space_case_and_punctuation_kept():
+def test_words_are_separated_by_white_space_and_keep_case_and_punctuation():
     lines = ["“Call me  Ishmael.\tSome", "", " ", "years—ago’s\u2003Some some"]
     assert [word for (word,) in words_of(Split(), lines)["default"]] == [
         "“Call", "me", "Ishmael.", "Some", "years—ago’s", "Some", "some"
@@ -43,25 +45,25 @@ def test_the_reference_and_the_bolt_agree_on_white_space_for_every_character():
 
 @given(st.lists(st.lists(st.text("abc", min_size=1, max_size=2)), max_size=10), st.integers(0, 10))
 def test_count_keeps_running_totals_across_a_restore(batches, cut):
-    straight, first = Count(), Count()
+    uninterrupted, first = Count(), Count()
     for batch in batches:
-        counted(straight, batch)
+        count_words(uninterrupted, batch)
     for batch in batches[:cut]:
-        counted(first, batch)
+        count_words(first, batch)
     restored = Count()
-    counted(restored, ["something", "else"])
+    count_words(restored, ["something", "else"])
     restored.restore(first.snapshot())
     for batch in batches[cut:]:
-        counted(restored, batch)
+        count_words(restored, batch)
     expected = Counter(word for batch in batches for word in batch)
-    assert dict(straight.answer()) == dict(restored.answer()) == expected
+    assert dict(uninterrupted.answer()) == dict(restored.answer()) == expected
 
 
-def test_a_snapshot_is_not_touched_by_what_follows():
+def test_a_snapshot_is_not_changed_by_later_batches():
     count = Count()
-    counted(count, ["a", "b", "a"])
+    count_words(count, ["a", "b", "a"])
     state = count.snapshot()
-    counted(count, ["a"])
+    count_words(count, ["a"])
     again = Count()
     again.restore(state)
     assert dict(again.answer()) == {"a": 2, "b": 1}
@@ -94,7 +96,7 @@ def test_the_default_text_in_the_default_split(tmp_path, simulate, parallelism):
     assert sum(count for _, count in answer["counts"]) > 1000
 
 
-def test_one_round_of_real_books_equals_a_count_by_other_tools(shared_data, tmp_path):
+def test_one_pass_over_real_books_equals_a_count_by_awk(shared_data, tmp_path):
     books = [str(shared_data / "text" / f"{book}.txt.gz") for book in ("moby-dick", "pride-and-prejudice")]
     workload = load_workload("wordcount", {"text": books, "parallelism": {"spout": 1}})
     inputs = workload.prepare(tmp_path)
@@ -123,7 +125,7 @@ def test_the_reference_is_a_plain_count_of_the_records_emitted(tmp_path_factory,
     assert dict(workload.reference(positions, inputs)["counts"]) == plain
 
 
-def test_the_reference_of_a_long_run_is_loops_times_one_loop(tmp_path):
+def test_the_reference_of_a_long_run_is_a_multiple_of_one_loop(tmp_path):
     workload = load_workload("wordcount", {})
     inputs = workload.prepare(tmp_path)
     records = inputs[0].records

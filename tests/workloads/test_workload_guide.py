@@ -1,3 +1,5 @@
+"""The workload of the page "Add a workload": its answer, and its check."""
+
 import os
 import re
 from pathlib import Path
@@ -12,13 +14,13 @@ GUIDE = Path(__file__).parents[2] / "docs" / "add-a-workload.md"
 
 @pytest.fixture
 def lengths(install_workload):
-    """The guide's workload, installed as the guide says."""
+    """Name of the workload of the guide, installed as the guide describes."""
     text = GUIDE.read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     registered = re.search(r'\[project\.entry-points\."millrace\.workloads"\]\n(\w+) = "[\w.]+:(\w+)"', text)
     assert registered is not None
-    name, made = registered.groups()
-    install_workload(name, code, made)
+    name, class_name = registered.groups()
+    install_workload(name, code, class_name)
     return name
 
 

@@ -1,3 +1,5 @@
+"""Workloads by name: defaults, parameters, third-party packages, and topologies that cannot run."""
+
 from dataclasses import dataclass
 
 import msgspec
@@ -38,12 +40,12 @@ def test_the_applications_have_top_storm_s_executors_and_links(name, sizes, link
     assert topology.executors[-1] == Executor("__acker", 2)
 
 
-def test_every_workload_can_run_as_it_comes():
+def test_every_workload_has_a_valid_default_topology():
     for name in plugins(GROUP):
         assert load_workload(name, {}).topology().executors
 
 
-def test_parameters_are_merged_over_the_defaults_and_survive_the_way_to_a_node():
+def test_parameters_are_merged_over_the_defaults_and_survive_serialisation():
     given = {"text": ["a.txt", "b.txt"], "parallelism": {"count": 2}, "ackers": 0, "workers": 2}
     workload = load_workload("wordcount", given)
     plain = as_plain(workload.params)
@@ -116,7 +118,7 @@ def test_a_package_s_workload_with_a_cycle_is_refused(install_workload):
 
 @dataclass
 class Shape:
-    """Parts of a topology spout -> bolt, one of them wrong."""
+    """Topology spout -> bolt with one invalid part."""
 
     spout_outputs: object = None
     entry: object = None

@@ -1,4 +1,4 @@
-"""The longest path over executors, and what is left until an executor is on it."""
+"""Critical path over executors, and the slack of each executor."""
 
 from itertools import pairwise, product
 
@@ -37,11 +37,11 @@ def test_a_global_grouping_leads_to_the_first_executor_only() -> None:
     delay = {Executor("s", 0): 1.0, Executor("s", 1): 2.0, Executor("k", 0): 1.0, Executor("k", 1): 1.5}
     found = critical_path(topology, delay)
     assert found.seconds == 3
-    assert found.slack[Executor("k", 1)] == 1.5  # nothing comes before it
+    assert found.slack[Executor("k", 1)] == 1.5  # it has no predecessor
     assert found.slack[Executor("s", 0)] == 1
 
 
-def test_branches_of_unlike_length() -> None:
+def test_branches_of_different_length() -> None:
     topology = Topology(
         id="t",
         components=(

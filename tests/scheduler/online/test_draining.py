@@ -1,4 +1,4 @@
-"""Nodes that the runtime itself empties."""
+"""Draining of nodes by the runtime."""
 
 from collections.abc import Mapping
 
@@ -14,20 +14,20 @@ from workloads.topology import Topology
 
 def targets(
     places: Mapping[str, str],
-    away: str = "n1",
+    drained: str = "n1",
     cluster: Cluster | None = None,
     topology: Topology | None = None,
 ) -> dict[str, str]:
-    """Executor -> node/slot where it goes; the revision passes its checks."""
+    """Return executor -> target node/slot, after validating the revision."""
     cluster = nodes() if cluster is None else cluster
     observation = observed(60, places, {}, cluster=cluster)
-    gone = {name: replace(node, available=name not in away) for name, node in observation.nodes.items()}
-    observation = replace(observation, nodes=gone)
+    node_states = {name: replace(node, available=name not in drained) for name, node in observation.nodes.items()}
+    observation = replace(observation, nodes=node_states)
     problem = Problem(cluster, (topology or chain(),))
     revision = drain(problem, observation)
     if revision is None:
         return {}
-    unavailable = tuple(replace(node, available=node.id not in away) for node in cluster.nodes)
+    unavailable = tuple(replace(node, available=node.id not in drained) for node in cluster.nodes)
     round_ = Problem(replace(cluster, nodes=unavailable), problem.topologies)
     assert revision_faults(round_, observation, revision) == []
     assert revision.reason == "nodes"
@@ -41,7 +41,7 @@ def test_the_node_with_the_fewest_executors_of_the_component_comes_first() -> No
 
 def test_then_the_fewest_executors_then_the_order_of_the_file() -> None:
     places = {"s[0]": "n1/0", "s[1]": "n1/0", "b[0]": "n2/0", "b[1]": "n3/0", "k[0]": "n3/0", "k[1]": "n2/0"}
-    # Two each: s[0] to the first in the file, then s[1] to the one without any of its component.
+    # Two each: s[0] to the first in the file, then s[1] to the node without executors of its component.
     assert targets(places) == {"s[0]": "n2/0", "s[1]": "n3/0"}
     one_more = {**places, "k[1]": "n3/0"}
     assert targets({**one_more, "s[1]": "n2/0", "b[0]": "n1/0", "s[0]": "n3/0"}) == {"b[0]": "n2/0"}
@@ -52,7 +52,7 @@ def test_nodes_that_are_not_in_use_stay_empty_and_the_lowest_worker_takes_them()
     assert set(targets(places).values()) == {"n2/1"}
 
 
-def test_if_nothing_else_is_in_use_all_available_nodes_count_and_slots_of_others_stay_theirs() -> None:
+def test_if_no_other_node_is_in_use_all_available_nodes_count_without_slots_of_other_topologies() -> None:
     places = dict.fromkeys(("s[0]", "s[1]", "b[0]", "b[1]", "k[0]", "k[1]"), "n1/0")
     cluster = replace(nodes(), existing=(ExistingWorker("other", "n2", 0),))
     assert targets(places, cluster=cluster) == {
@@ -65,7 +65,7 @@ def test_if_nothing_else_is_in_use_all_available_nodes_count_and_slots_of_others
     }
 
 
-def test_nothing_is_moved_when_nothing_has_to_be_or_nowhere_is_room() -> None:
+def test_nothing_moves_when_no_executor_has_to_or_no_node_has_room() -> None:
     places = dict.fromkeys(("s[0]", "s[1]", "b[0]", "b[1]", "k[0]", "k[1]"), "n1/0")
-    assert targets(places, away="n2") == {}
-    assert targets(places, away="n1 n2 n3") == {}
+    assert targets(places, drained="n2") == {}
+    assert targets(places, drained="n1 n2 n3") == {}

@@ -1,4 +1,4 @@
-"""`ds2` while a topology runs: it comes to the rate of the sources in few steps, and rests there."""
+"""`ds2` while a topology runs: it reaches the rate of the sources in few revisions, then stays."""
 
 import json
 import random
@@ -34,24 +34,24 @@ def chain(*sizes: int, grouping: GroupingKind = "shuffle") -> Topology:
 def started(
     topology: Topology, cluster: Cluster, due_per_s: float, costs: Sequence[float], **params: float
 ) -> LinearRun:
-    """A run of which one tuple of component i costs `costs[i]` CPU seconds; every tuple brings forth another one."""
+    """A run of which one tuple of component i costs `costs[i]` CPU seconds; one tuple out per tuple in."""
     plan = Ds2(Ds2Params(**params)).place(Problem(cluster, (topology,)))  # type: ignore[arg-type]
     cost_s = {component.id: cost for component, cost in zip(topology.components, costs, strict=True)}
     slots = dict(plan.placements["t"].assignments)
     return LinearRun(topology, cluster, slots, due_per_s, cost_s, dict.fromkeys(cost_s, 1.0))
 
 
-def ask(run: LinearRun, at_s: float = 10.0, **params: float) -> Revision:
+def revise(run: LinearRun, at_s: float = 10.0, **params: float) -> Revision:
     observation = run.observe(at_s)
     revision = Ds2(Ds2Params(**params)).revise(problem_at(run.problem(), observation), observation)  # type: ignore[arg-type]
     assert revision is not None
     return revision
 
 
-def steps(run: LinearRun, most: int = 12, **params: float) -> int:
-    """Carry out what it answers until it rests; return how often that was."""
+def revisions_until_steady(run: LinearRun, most: int = 12, **params: float) -> int:
+    """Apply revisions until none changes anything; return their number."""
     for step in range(most):
-        revision = ask(run, 10.0 * (step + 1), **params)
+        revision = revise(run, 10.0 * (step + 1), **params)
         if not revision.changes:
             return step
         run.apply(revision)
@@ -66,7 +66,7 @@ def test_every_component_gets_what_the_rate_of_the_sources_needs() -> None:
     """1000 tuples/s of 1 ms, 4 ms and 0.5 ms: 1, 4 and 0.5 cores, of which executors use 0.8 at most."""
     run = started(chain(2, 1, 1), LARGE, 1000.0, [0.0005, 0.004, 0.0005])
     assert run.share < 0.25
-    revision = ask(run)
+    revision = revise(run)
     assert revision.reason == "scale"
     assert revision.parallelism == {"c1": 5}
     account = revision.details["components"]["c1"]
@@ -74,14 +74,14 @@ def test_every_component_gets_what_the_rate_of_the_sources_needs() -> None:
     assert account["needed"] == pytest.approx(5)
     assert account["rate"] == pytest.approx(1000)
     run.apply(revision)
-    assert (run.share, steps(run)) == (1.0, 0)
+    assert (run.share, revisions_until_steady(run)) == (1.0, 0)
 
 
 def test_slots_are_added_before_executors() -> None:
-    """Six executors of 30 points share a worker: more workers, and not one executor more."""
+    """Six executors of 30 points share a worker: it adds workers, no executors."""
     run = started(chain(1, 1, 1, 1, 1, 1), LARGE, 100.0, [0.003] * 6)
     assert len(set(run.slots.values())) == 1
-    revision = ask(run)
+    revision = revise(run)
     assert (revision.reason, revision.parallelism, revision.added) == ("overload", {}, {})
     assert len(revision.moves) == 4
     ready = make_online_scheduler("ds2", None)
@@ -90,29 +90,29 @@ def test_slots_are_added_before_executors() -> None:
     run.apply(revision)
     assert run.peak_load <= 0.8
     assert len(set(run.slots.values())) == 3
-    assert steps(run) == 0
+    assert revisions_until_steady(run) == 0
 
 
-def test_what_is_not_needed_any_more_is_given_back() -> None:
+def test_executors_that_are_no_longer_needed_are_removed() -> None:
     run = started(chain(1, 8), LARGE, 100.0, [0.0001, 0.05])
-    assert steps(run) == 1
+    assert revisions_until_steady(run) == 1
     assert sizes(run) == [1, 7]
     run.due_per_s = 40.0
-    assert ask(run).parallelism == {"c1": 3}
-    assert steps(run) == 1
+    assert revise(run).parallelism == {"c1": 3}
+    assert revisions_until_steady(run) == 1
     assert run.peak_load <= 0.8
 
 
 def test_selectivity_carries_the_rate_on() -> None:
     run = started(chain(1, 1, 1), LARGE, 100.0, [0.0001, 0.0001, 0.001])
     run.selectivity = {"c0": 1.0, "c1": 30.0, "c2": 0.0}
-    assert ask(run).parallelism == {"c2": 4}  # 3000 tuples/s, 3 cores
+    assert revise(run).parallelism == {"c2": 4}  # 3000 tuples/s, 3 cores
 
 
 @pytest.mark.parametrize("grouping", ["global", "all", "direct"])
 def test_components_that_more_executors_do_not_help_keep_theirs(grouping: GroupingKind) -> None:
     run = started(chain(1, 2, grouping=grouping), LARGE, 100.0, [0.001, 0.02])
-    assert ask(run).parallelism == {}
+    assert revise(run).parallelism == {}
 
 
 def test_copies_are_work_that_more_executors_do_not_divide() -> None:
@@ -121,25 +121,25 @@ def test_copies_are_work_that_more_executors_do_not_divide() -> None:
     bolt = Component("c2", "bolt", 2, inputs=(Input("c0", "all"), Input("c1")))
     run = started(Topology("t", (control, data, bolt)), LARGE, 100.0, [0.001, 0.0001, 0.002])
     run.selectivity = {"c0": 1.0, "c1": 10.0, "c2": 0.0}
-    assert ask(run).parallelism == {"c2": 4}
-    assert steps(run) == 1
+    assert revise(run).parallelism == {"c2": 4}
+    assert revisions_until_steady(run) == 1
 
 
-def test_what_cannot_be_scaled_limits_what_comes_after_it() -> None:
+def test_a_spout_that_cannot_be_scaled_limits_its_bolts() -> None:
     """The spout emits 500 tuples/s at most, of 2000 that are due."""
     run = started(chain(1, 1), LARGE, 2000.0, [0.002, 0.004])
-    assert ask(run).parallelism == {"c1": 3}
-    assert steps(run) == 1
+    assert revise(run).parallelism == {"c1": 3}
+    assert revisions_until_steady(run) == 1
     assert run.share == pytest.approx(0.25)
 
 
-def test_it_stays_within_what_it_may_use() -> None:
+def test_it_uses_at_most_max_nodes() -> None:
     run = started(chain(1, 1), LARGE, 1000.0, [0.0001, 0.01], max_nodes=2)
-    assert steps(run, max_nodes=2) <= 3
+    assert revisions_until_steady(run, max_nodes=2) <= 3
     assert len({slot.node for slot in run.slots.values()}) == 2
     assert sizes(run) == [1, 8]  # as many as there are slots
     run.slots = {executor: Slot(f"n{at + 1}", 0) for at, executor in enumerate(run.topology.executors)}
-    revision = ask(run, max_nodes=2)
+    revision = revise(run, max_nodes=2)
     assert revision.reason in ("nodes", "scale")
     run.apply(revision)
     assert len({slot.node for slot in run.slots.values()}) <= 2
@@ -155,18 +155,18 @@ def test_executors_leave_a_lost_node_also_without_a_complete_window() -> None:
     assert {move.target.node for move in revision.moves} == {"n2"}
 
 
-def test_without_a_complete_window_and_without_need_it_says_why_it_waits() -> None:
+def test_without_a_complete_window_and_without_a_lost_node_nothing_changes() -> None:
     run = started(chain(1, 5), LARGE, 100.0, [0.003, 0.015])
     observation = replace(run.observe(10.0), complete=False)
     revision = make_online_scheduler("ds2", None).revise(problem_at(run.problem(), observation), observation)
     assert revision == Revision(text="the observation is not complete")
 
 
-def test_parallelism_that_is_asked_for_is_carried_out() -> None:
+def test_requested_parallelism_is_applied() -> None:
     run = started(chain(1, 2), LARGE, 100.0, [0.0001, 0.001])
     observation = run.observe(10.0)
-    asked = replaced(problem_at(run.problem(), observation), topologies=(resized(run.topology, {"c1": 4}),))
-    revision = Ds2(Ds2Params()).revise(asked, observation)
+    problem = replaced(problem_at(run.problem(), observation), topologies=(resized(run.topology, {"c1": 4}),))
+    revision = Ds2(Ds2Params()).revise(problem, observation)
     assert revision is not None
     assert revision.parallelism == {"c1": 4}
     assert set(revision.added) == {Executor("c1", 2), Executor("c1", 3)}
@@ -183,7 +183,7 @@ def test_runs_with_a_schedule_use_its_nodes_only() -> None:
 
 def test_a_window_in_which_nothing_was_due_changes_nothing() -> None:
     run = started(chain(1, 2), LARGE, 0.0, [0.0001, 0.001])
-    revision = ask(run)
+    revision = revise(run)
     assert (revision.changes, revision.text) == (False, "every component has what it needs")
 
 
@@ -192,11 +192,11 @@ def test_loads_and_rates_too_small_to_be_measured_decide_nothing(tiny: float) ->
     run = started(chain(1, 3), LARGE, 100.0, [0.001, 0.001])
     observation = run.observe(10.0)
     for changes in ({"load": tiny}, {"processed_per_s": tiny}, {"emitted_per_s": tiny}):
-        executors = {name: replace(found, **changes) for name, found in observation.executors.items()}
-        odd = replace(
+        executors = {name: replace(executor, **changes) for name, executor in observation.executors.items()}
+        changed = replace(
             observation, executors=executors, source=ObservedSource(100.0, changes.get("emitted_per_s", 100.0))
         )
-        revision = Ds2(Ds2Params()).revise(problem_at(run.problem(), odd), odd)
+        revision = Ds2(Ds2Params()).revise(problem_at(run.problem(), changed), changed)
         assert revision is not None
         assert json.loads(json.dumps(revision.details, allow_nan=False))["components"]["c1"]["wanted"] <= 3
 
@@ -210,45 +210,45 @@ def test_targets_are_checked() -> None:
 @st.composite
 def runs(draw: st.DrawFn, cluster: Cluster, **params: float) -> LinearRun:
     """A graph of linear operators with random costs and selectivities, whose spouts can emit what is due."""
-    random_ = draw(st.randoms(use_true_random=False))
-    components = [Component("c0", "spout", random_.randint(1, 3))]
-    for at in range(1, random_.randint(2, 5)):
-        sources = sorted(random_.sample(range(at), random_.randint(1, min(at, 2))))
-        kinds: list[GroupingKind] = [random_.choice(["shuffle", "fields"]) for _ in sources]
+    generator = draw(st.randoms(use_true_random=False))
+    components = [Component("c0", "spout", generator.randint(1, 3))]
+    for at in range(1, generator.randint(2, 5)):
+        sources = sorted(generator.sample(range(at), generator.randint(1, min(at, 2))))
+        kinds: list[GroupingKind] = [generator.choice(["shuffle", "fields"]) for _ in sources]
         inputs = tuple(Input(f"c{one}", kind, ("k",)) for one, kind in zip(sources, kinds, strict=True))
-        components.append(Component(f"c{at}", "bolt", random_.randint(1, 4), inputs=inputs))
-    costs = [_cost(component, random_) for component in components]
+        components.append(Component(f"c{at}", "bolt", generator.randint(1, 4), inputs=inputs))
+    costs = [_cost(component, generator) for component in components]
     run = started(Topology("t", tuple(components)), cluster, 100.0, costs, **params)
-    run.selectivity = {component.id: random_.uniform(0.1, 2) for component in components}
+    run.selectivity = {component.id: generator.uniform(0.1, 2) for component in components}
     return run
 
 
-def _cost(component: Component, random_: random.Random) -> float:
+def _cost(component: Component, generator: random.Random) -> float:
     if component.kind == "spout":
-        return random_.uniform(0, 0.008) * component.parallelism
-    return float(10 ** random_.uniform(-4, -1.5))
+        return generator.uniform(0, 0.008) * component.parallelism
+    return float(10 ** generator.uniform(-4, -1.5))
 
 
 @settings(max_examples=60, deadline=None)
 @given(runs(LARGE))
-def test_three_steps_are_all_it_needs_and_then_it_rests(run: LinearRun) -> None:
-    taken = steps(run)
-    assert taken <= 3
+def test_it_converges_within_three_revisions(run: LinearRun) -> None:
+    revisions = revisions_until_steady(run)
+    assert revisions <= 3
     assert run.share >= 0.95
     assert run.peak_load <= 0.8 * 1.05 + 1e-9
-    assert steps(run) == 0
+    assert revisions_until_steady(run) == 0
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(1, 5), st.none() | st.integers(1, 3), st.sampled_from([50.0, 100.0, 200.0]))
-def test_on_few_nodes_it_stays_within_its_limits_gets_never_slower_and_rests(
+def test_on_few_nodes_it_keeps_its_limits_never_gets_slower_and_converges(
     data: st.DataObject, count: int, max_nodes: int | None, cpu: float
 ) -> None:
     params = {} if max_nodes is None else {"max_nodes": max_nodes}
     run = data.draw(runs(nodes(count, capacity=None, slots=3, cpu=cpu), **params))
     for step in range(10):
         before = run.share
-        revision = ask(run, 10.0 * (step + 1), **params)
+        revision = revise(run, 10.0 * (step + 1), **params)
         if not revision.changes:
             break
         run.apply(revision)

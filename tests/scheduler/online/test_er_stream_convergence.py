@@ -1,4 +1,4 @@
-"""`er-stream` under any traffic: it comes to rest, executors move seldom, and no node is driven over its bound."""
+"""`er-stream` under any traffic: it converges, executors rarely move, and no move overloads a node."""
 
 from typing import Any
 
@@ -21,14 +21,14 @@ def scheduler(**params: Any) -> CheckedOnline:
     return CheckedOnline(ErStream, ErStreamParams(**{"population": 8, "generations": 20, **params}))
 
 
-def ask(simulated: SimulatedCluster, er_stream: CheckedOnline) -> Revision:
-    found = er_stream.revise(simulated.problem, simulated.window())
-    assert found is not None
-    return found
+def revise(simulated: SimulatedCluster, er_stream: CheckedOnline) -> Revision:
+    revision = er_stream.revise(simulated.problem, simulated.window())
+    assert revision is not None
+    return revision
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> SimulatedCluster:
+def clusters(draw: st.DrawFn) -> SimulatedCluster:
     """Up to four nodes, some with clocks, and up to twelve executors with traffic and delays of any kind."""
     names = [f"n{at}" for at in range(draw(st.integers(2, 4)))]
     cluster = Cluster(
@@ -57,57 +57,57 @@ def worlds(draw: st.DrawFn) -> SimulatedCluster:
 
 @pytest.mark.long
 @settings(deadline=None, max_examples=40)
-@given(worlds(), st.sampled_from([0.0, 1.2]), st.sampled_from(["stream", "batch"]), st.integers(1, 3))
-def test_constant_traffic_ends_in_rest(simulated: SimulatedCluster, alpha: float, save: str, most: int) -> None:
+@given(clusters(), st.sampled_from([0.0, 1.2]), st.sampled_from(["stream", "batch"]), st.integers(1, 3))
+def test_it_converges_under_constant_traffic(simulated: SimulatedCluster, alpha: float, save: str, most: int) -> None:
     er_stream = scheduler(alpha=alpha, save=save, max_moves=most)
-    moved: dict[str, float] = {}
-    answers: list[Revision] = []
-    # Every executor may have to leave a node in a window of its own, and wait for six; then partitions, then clocks.
+    moved_at_s: dict[str, float] = {}
+    revisions: list[Revision] = []
+    # Every executor may leave a node in a different window and then wait for six; partitions follow, then clocks.
     for _ in range(120):
         before = dict(simulated.places)
-        found = ask(simulated, er_stream)
-        simulated.apply_revision(found)
-        answers.append(found)
+        revision = revise(simulated, er_stream)
+        simulated.apply_revision(revision)
+        revisions.append(revision)
         cut = simulated.cut
-        assert found.expects.cut == pytest.approx(cut)
-        for move in found.moves:
-            assert simulated.at_s - moved.get(move.executor.name, -1e9) >= 6 * 5
-            moved[move.executor.name] = simulated.at_s
-        received = {move.target.node for move in found.moves}
+        assert revision.expects.cut == pytest.approx(cut)
+        for move in revision.moves:
+            assert simulated.at_s - moved_at_s.get(move.executor.name, -1e9) >= 6 * 5
+            moved_at_s[move.executor.name] = simulated.at_s
+        received = {move.target.node for move in revision.moves}
         bounds = simulated.predicted()
         assert all(bounds.is_below(node, bounds.load[node]) for node in received)
-        for node, account in found.details["clocks"].items():
-            if found.frequencies.get(node, 9e9) < account.get("now_hz", 0):
+        for node, account in revision.details["clocks"].items():
+            if revision.frequencies.get(node, 9e9) < account.get("now_hz", 0):
                 assert account["feasible"]
                 assert not received
                 assert not account["critical"]
                 assert simulated.load(node) <= 0.85 + 1e-9
                 full = simulated.load(node) * simulated.ratio(node)
                 assert simulated.ratio(node) * full + 1 - full >= account["p_req"] - 1e-6
-        assert before == simulated.places or found.moves
-    assert not any(answer.changes for answer in answers[-40:])
+        assert before == simulated.places or revision.moves
+    assert not any(revision.changes for revision in revisions[-40:])
 
 
 @settings(deadline=None, max_examples=25)
-@given(worlds(), st.lists(st.integers(1, 9), min_size=40, max_size=40), st.integers(1, 8))
+@given(clusters(), st.lists(st.integers(1, 9), min_size=40, max_size=40), st.integers(1, 8))
 def test_under_any_traffic_an_executor_moves_once_in_six_windows(
     simulated: SimulatedCluster, scales: list[int], cool: int
 ) -> None:
     er_stream = scheduler(alpha=0, cool=cool, max_moves=2)
     points, rates = dict(simulated.points), dict(simulated.rates)
-    moved: dict[str, float] = {}
+    moved_at_s: dict[str, float] = {}
     for at, scale in enumerate(scales):
         simulated.points = {name: value * scale / 4 for name, value in points.items()}
-        shift = at // 8  # now and then traffic goes between others
+        shift = at // 8  # every eight windows, traffic shifts to other pairs
         simulated.rates = dict(zip(rates, [*rates.values()][shift:] + [*rates.values()][:shift], strict=True))
-        found = ask(simulated, er_stream)
-        simulated.apply_revision(found)
+        revision = revise(simulated, er_stream)
+        simulated.apply_revision(revision)
         loads = simulated.predicted()
-        for move in found.moves:
-            assert simulated.at_s - moved.get(move.executor.name, -1e9) >= cool * 5
-            moved[move.executor.name] = simulated.at_s
+        for move in revision.moves:
+            assert simulated.at_s - moved_at_s.get(move.executor.name, -1e9) >= cool * 5
+            moved_at_s[move.executor.name] = simulated.at_s
             assert loads.is_below(move.target.node, loads.load[move.target.node])
-        hot = [node for node in loads.load if simulated.load(node) > loads.bound[node] + 1e-9]
-        raised = {node: simulated.ratio(node) for node in hot if node in found.details["clocks"]}
-        chosen = {node: found.details["clocks"][node] for node in raised}
+        overloaded = [node for node in loads.load if simulated.load(node) > loads.bound[node] + 1e-9]
+        raised = {node: simulated.ratio(node) for node in overloaded if node in revision.details["clocks"]}
+        chosen = {node: revision.details["clocks"][node] for node in raised}
         assert all(raised[node] == 1 for node, account in chosen.items() if "now_hz" in account)

@@ -11,7 +11,7 @@ WEIGHTS = st.dictionaries(
 
 
 def heaviest(weight: dict[int, dict[str, int]], rows: list[int], used: frozenset[str] = frozenset()) -> int:
-    """Weight of the best matching, by trying all."""
+    """Return the weight of the best of all matchings."""
     if not rows:
         return 0
     row, *others = rows

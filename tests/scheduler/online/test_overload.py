@@ -1,4 +1,4 @@
-"""Executors leave overloaded nodes, to reliable nodes that have room, their neighbours' nodes first."""
+"""Executors leave overloaded nodes, for reliable nodes with room, preferably those of their neighbours."""
 
 import pytest
 from hypothesis import assume, given
@@ -16,7 +16,7 @@ def nodes(**reliability: float | None) -> Cluster:
     return Cluster(tuple(Node(id=name, cpu=100, slots=8, reliability=r) for name, r in reliability.items()))
 
 
-def published(s0: float = 25.0) -> SimulatedCluster:
+def published_scenario(s0: float = 25.0) -> SimulatedCluster:
     """Spouts s, bolts b and k; n2 is at 91 %."""
     return SimulatedCluster(
         nodes=nodes(n1=0.90, n2=0.95, n3=0.97, n4=0.80),
@@ -56,8 +56,8 @@ def decide(
     simulated: SimulatedCluster, most: int = 1, held: tuple[str, ...] = (), bound: float = 0.85
 ) -> tuple[list[Relief], PredictedLoads]:
     loads = simulated.predicted(bound)
-    held_ones = {Executor.named(name) for name in held}
-    return relieve(simulated.topology, loads, simulated.by_number, most, held_ones), loads
+    held_executors = {Executor.named(name) for name in held}
+    return relieve(simulated.topology, loads, simulated.by_number, most, held_executors), loads
 
 
 def outcome(found: Relief) -> tuple[object, ...]:
@@ -67,7 +67,7 @@ def outcome(found: Relief) -> tuple[object, ...]:
 
 
 def test_the_executor_with_the_least_local_traffic_goes_to_its_neighbours_node() -> None:
-    simulated = published()
+    simulated = published_scenario()
     assert simulated.cut == 920
     (found,), loads = decide(simulated)
     assert outcome(found) == ("n2", "s[1]", 120, "local", "n1", 0.90)
@@ -97,7 +97,7 @@ def test_the_executor_with_the_least_local_traffic_goes_to_its_neighbours_node()
 
 
 def test_a_target_must_end_below_its_bound_and_the_most_reliable_of_all_nodes_is_next() -> None:
-    (found,), _ = decide(published(s0=26.0))
+    (found,), _ = decide(published_scenario(s0=26.0))
     assert outcome(found) == ("n2", "s[1]", 120, "global", "n3", 0.97)
     assert [(each["node"], each["load"], each["refusal"]) for each in found.account["candidates"]] == [
         ("n1", 0.85, "its load would reach its bound"),
@@ -106,7 +106,7 @@ def test_a_target_must_end_below_its_bound_and_the_most_reliable_of_all_nodes_is
     ]
 
 
-def test_two_overloaded_nodes_see_each_others_moves() -> None:
+def test_relief_of_the_second_node_counts_the_move_of_the_first() -> None:
     first, second = decide(two_at_once())[0]
     assert outcome(first) == ("n1", "a[0]", 50, "local", "n3", 0.97)  # b has as much local traffic, and less load
     assert first.target
@@ -114,18 +114,18 @@ def test_two_overloaded_nodes_see_each_others_moves() -> None:
     assert outcome(second) == ("n2", "c[0]", 60, "global", "n4", 0.80)
     assert second.target
     assert second.target.load == pytest.approx(0.48)
-    refused = {each["node"]: each["load"] for each in second.account["candidates"] if each["refusal"]}
-    assert refused == {"n3": 1.28, "n1": 0.86}
+    refused_loads = {each["node"]: each["load"] for each in second.account["candidates"] if each["refusal"]}
+    assert refused_loads == {"n3": 1.28, "n1": 0.86}
 
 
 def test_a_load_at_its_bound_is_not_overloaded() -> None:
-    simulated = published()
+    simulated = published_scenario()
     simulated.points["k[0]"] = 30  # 0.21 + 0.32 + 0.30 + 0.02
     assert decide(simulated)[0] == []
 
 
-def test_nodes_have_bounds_of_their_own() -> None:
-    simulated = published()
+def test_nodes_have_separate_bounds() -> None:
+    simulated = published_scenario()
     simulated.nodes = Cluster(
         tuple(
             Node(id=n.id, cpu=100, slots=8, reliability=n.reliability, max_load=0.84 if n.id == "n1" else None)
@@ -136,8 +136,8 @@ def test_nodes_have_bounds_of_their_own() -> None:
     assert outcome(found)[3:5] == ("global", "n3")
 
 
-def test_a_victim_that_fits_nowhere_is_followed_by_the_next() -> None:
-    simulated = published()
+def test_if_a_victim_fits_nowhere_the_next_one_is_tried() -> None:
+    simulated = published_scenario()
     simulated.points |= {"s[1]": 50, "b[1]": 10, "k[0]": 36}
     simulated.points["s[0]"] += 20
     simulated.nodes = nodes(n1=0.9, n2=0.9, n3=0.9)
@@ -147,7 +147,7 @@ def test_a_victim_that_fits_nowhere_is_followed_by_the_next() -> None:
 
 
 def test_no_room_leaves_everything_as_it_is() -> None:
-    simulated = published()
+    simulated = published_scenario()
     simulated.nodes = nodes(n1=0.9, n2=0.9, n3=0.9)
     simulated.points |= {"s[0]": 47, "k[1]": 80}
     before = simulated.predicted().load
@@ -159,7 +159,7 @@ def test_no_room_leaves_everything_as_it_is() -> None:
 
 
 def test_held_executors_stay_and_so_do_those_that_use_no_cpu() -> None:
-    simulated = published()
+    simulated = published_scenario()
     (found,), _ = decide(simulated, held=("s[1]",))
     assert found.victim == Executor("k", 0)
     assert found.skipped == 1
@@ -171,7 +171,7 @@ def test_held_executors_stay_and_so_do_those_that_use_no_cpu() -> None:
 
 
 @pytest.mark.parametrize(("most", "left"), [(0, 0), (1, 1), (2, 2), (9, 3)])
-def test_so_many_executors_leave_at_most_and_none_after_the_node_is_relieved(most: int, left: int) -> None:
+def test_at_most_max_moves_executors_leave_and_none_after_the_node_is_relieved(most: int, left: int) -> None:
     simulated = SimulatedCluster(
         nodes=nodes(n1=None, n2=None),
         topology=chain_topology(("s", 9)),
@@ -182,7 +182,7 @@ def test_so_many_executors_leave_at_most_and_none_after_the_node_is_relieved(mos
 
 
 def test_the_default_of_reliability_is_answered_heartbeats_times_headroom() -> None:
-    simulated = published()
+    simulated = published_scenario()
     simulated.nodes = nodes(n1=None, n2=None, n3=None, n4=0.4)
     simulated.heartbeats = {"n3": 0.5}
     loads = simulated.predicted()
@@ -193,9 +193,9 @@ def test_the_default_of_reliability_is_answered_heartbeats_times_headroom() -> N
 
 
 def test_loads_are_rescaled_by_computing_power() -> None:
-    simulated = published()
-    unlike = {"n1": 150.0, "n3": 100.0, "n4": 50.0, "n2": 100.0}
-    simulated.nodes = Cluster(tuple(Node(id=name, cpu=cpu, slots=8) for name, cpu in unlike.items()))
+    simulated = published_scenario()
+    cpus = {"n1": 150.0, "n3": 100.0, "n4": 50.0, "n2": 100.0}
+    simulated.nodes = Cluster(tuple(Node(id=name, cpu=cpu, slots=8) for name, cpu in cpus.items()))
     loads = simulated.predicted()
     assert loads.share(Executor("s", 1)) == pytest.approx(0.21)
     assert loads.share(Executor("s", 1), "n1") == pytest.approx(0.14)
@@ -209,21 +209,21 @@ def test_loads_are_rescaled_by_computing_power() -> None:
 
 
 def test_nodes_without_a_place_a_slot_or_a_measured_load_are_no_targets() -> None:
-    simulated = published()
-    kept = Node(id="n1", cpu=100, slots=2), Node(id="n2", cpu=100, slots=8), Node(id="n3", cpu=100, slots=1)
-    simulated.nodes = Cluster((*kept, Node(id="n4", cpu=100, slots=1, capacity=9)))
+    simulated = published_scenario()
+    first_nodes = Node(id="n1", cpu=100, slots=2), Node(id="n2", cpu=100, slots=8), Node(id="n3", cpu=100, slots=1)
+    simulated.nodes = Cluster((*first_nodes, Node(id="n4", cpu=100, slots=1, capacity=9)))
     other = ExistingWorker("u", "n4", 0, ())
     problem = simulated.problem
     problem = Problem(Cluster(problem.cluster.nodes, existing=(*problem.existing, other)), problem.topologies)
     loads = PredictedLoads(problem, simulated.observed(), 0.85)
     (found,) = relieve(simulated.topology, loads, simulated.by_number, 1)
     assert found.victim is None
-    seen = {each["node"]: each["refusal"] for each in found.account["candidates"] if each["executor"] == "s[1]"}
-    assert seen == {"n1": "no place left", "n3": "no place left", "n4": "no free slot"}
+    refusals = {each["node"]: each["refusal"] for each in found.account["candidates"] if each["executor"] == "s[1]"}
+    assert refusals == {"n1": "no place left", "n3": "no place left", "n4": "no free slot"}
 
 
 def test_neighbours_are_those_of_the_grouping() -> None:
-    simulated = published()
+    simulated = published_scenario()
     topology = Topology(
         id="t",
         components=(
@@ -242,8 +242,8 @@ def test_neighbours_are_those_of_the_grouping() -> None:
     assert found.nodes(Executor("b", 1)) == {"n1", "n2"}
 
 
-def test_all_executors_of_a_node_that_is_to_be_left_find_another_place() -> None:
-    simulated = published()
+def test_all_executors_leave_a_node_that_is_vacated() -> None:
+    simulated = published_scenario()
     loads = simulated.predicted()
     found = vacate(simulated.topology, loads, simulated.by_number, {"n2"})
     assert [decision.victim.name for decision in found if decision.victim] == ["s[1]", "k[0]", "b[1]"]
@@ -252,8 +252,8 @@ def test_all_executors_of_a_node_that_is_to_be_left_find_another_place() -> None
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> SimulatedCluster:
-    """Up to six nodes of unlike sizes, and up to fifteen executors."""
+def clusters(draw: st.DrawFn) -> SimulatedCluster:
+    """Up to six nodes of different sizes, and up to fifteen executors."""
     names = [f"n{at}" for at in range(draw(st.integers(1, 6)))]
     cluster = Cluster(
         tuple(
@@ -282,7 +282,7 @@ def worlds(draw: st.DrawFn) -> SimulatedCluster:
     )
 
 
-@given(worlds(), st.integers(0, 4))
+@given(clusters(), st.integers(0, 4))
 def test_no_target_exceeds_its_bound_and_loads_are_updated(simulated: SimulatedCluster, most: int) -> None:
     before = simulated.predicted()
     found, loads = decide(simulated, most)
@@ -306,16 +306,18 @@ def test_no_target_exceeds_its_bound_and_loads_are_updated(simulated: SimulatedC
         assert before.is_overloaded(node) or not after.is_overloaded(node)
 
 
-@given(worlds())
-def test_every_overloaded_node_has_a_decision_and_no_room_is_true(simulated: SimulatedCluster) -> None:
+@given(clusters())
+def test_every_overloaded_node_has_a_decision_and_no_room_is_reported_only_without_room(
+    simulated: SimulatedCluster,
+) -> None:
     found, loads = decide(simulated)
     before = simulated.predicted()
     assert [d.node for d in found] == sorted(
         (n for n in before.load if before.is_overloaded(n) and before.on(n)),
         key=lambda n: (before.bound[n] - before.load[n], n),
     )
-    refused = [decision for decision in found if decision.victim is None]
-    assume(refused)
+    without_room = [decision for decision in found if decision.victim is None]
+    assume(without_room)
     last = found[-1]
     if last.victim is None:  # nothing changed after it
         for executor in loads.on(last.node):
@@ -323,7 +325,7 @@ def test_every_overloaded_node_has_a_decision_and_no_room_is_true(simulated: Sim
             assert not loads.work(executor) or all(loads.refusal(executor, node) for node in others)
 
 
-def test_a_node_without_cpu_is_no_target_and_nothing_breaks_on_it() -> None:
+def test_a_node_without_cpu_is_no_target() -> None:
     simulated = SimulatedCluster(
         nodes=Cluster((Node(id="n1", cpu=100), Node(id="n2", cpu=0))),
         topology=chain_topology(("s", 2)),

@@ -1,4 +1,4 @@
-"""Planners while a topology runs: what they apply, when, with how few moves, and that they come to rest."""
+"""Planners while a topology runs: what they apply and when, with few moves, and that they converge."""
 
 import random
 from collections.abc import Mapping
@@ -22,17 +22,17 @@ from workloads.topology import Executor
 PLANNERS = ("i-scheduler", "aniello-online", "t-storm", "d-storm", "p-scheduler", "matrix")
 
 
-def moved(revision: Revision | None) -> dict[str, str]:
-    """Executor -> node that it moves to."""
+def moved_to(revision: Revision | None) -> dict[str, str]:
+    """Return executor -> target node."""
     return {} if revision is None else {move.executor.name: move.target.node for move in revision.moves}
 
 
-def text(revision: Revision | None) -> str:
+def text_of(revision: Revision | None) -> str:
     return "" if revision is None else revision.text
 
 
-def fixed(places: Mapping[str, str]) -> CheckedOnline:
-    """`aniello-online` that plans these places and nothing else."""
+def with_fixed_plan(places: Mapping[str, str]) -> CheckedOnline:
+    """`aniello-online` that always plans these places."""
     ready = make_online_scheduler("aniello-online", None)
 
     def place(problem: Problem) -> Plan:
@@ -45,11 +45,11 @@ def fixed(places: Mapping[str, str]) -> CheckedOnline:
 
 
 @pytest.mark.parametrize("name", ["i-scheduler", "aniello-online"])
-def test_the_first_plan_brings_together_what_exchanges_most(name: str) -> None:
+def test_the_first_plan_joins_the_busiest_pairs(name: str) -> None:
     observation = observed(60)
     revision = make_online_scheduler(name, None).revise(round_at(observation), observation)
     assert revision is not None
-    assert moved(revision) == {"b[0]": "n2", "b[1]": "n1"}
+    assert moved_to(revision) == {"b[0]": "n2", "b[1]": "n1"}
     assert (revision.reason, revision.expects.cut) == ("cut", 90)
     assert revision.details["cut"] == {"now": 310, "plan": 90}
 
@@ -58,40 +58,40 @@ def test_groups_named_the_other_way_are_renamed() -> None:
     """As named, the plan would move all executors but b[0] and b[1]."""
     other_way = {"s[0]": "n2/0", "b[1]": "n2/0", "k[1]": "n2/0", "s[1]": "n1/0", "b[0]": "n1/0", "k[0]": "n1/0"}
     observation = observed(60)
-    revision = fixed(other_way).revise(round_at(observation), observation)
+    revision = with_fixed_plan(other_way).revise(round_at(observation), observation)
     assert revision is not None
     assert (revision.details["moves_before_renaming"], revision.details["moves_after_renaming"]) == (4, 2)
-    assert moved(revision) == {"b[0]": "n2", "b[1]": "n1"}
+    assert moved_to(revision) == {"b[0]": "n2", "b[1]": "n1"}
 
 
 @pytest.mark.parametrize(("planned", "is_applied"), [(94.0, True), (95.0, False)])
-def test_aniello_asks_for_a_tenth_rounded_down(planned: float, is_applied: bool) -> None:
+def test_aniello_requires_a_tenth_less_rounded_down(planned: float, is_applied: bool) -> None:
     """105 tuples/s between nodes now: floor(105 x 0.9) = 94."""
     rates = {("s[0]", "b[0]"): planned, ("b[0]", "k[0]"): 105.0}
     places = {"s[0]": "n1/0", "b[0]": "n1/0", "k[0]": "n2/0"}
     plan = {"s[0]": "n1/0", "b[0]": "n2/0", "k[0]": "n2/0"}
     topology = chain(sizes=(1, 1, 1))
     observation = observed(60, places, rates)
-    revision = fixed(plan).revise(round_at(observation, topology), observation)
-    assert moved(revision) == ({"b[0]": "n2"} if is_applied else {})
+    revision = with_fixed_plan(plan).revise(round_at(observation, topology), observation)
+    assert moved_to(revision) == ({"b[0]": "n2"} if is_applied else {})
     assert revision is not None
     assert revision.details["cut"] == {"now": 105, "plan": planned}
 
 
-def test_aniello_expects_what_rates_are_though_it_decides_by_whole_tuples() -> None:
-    """Of a hundred pairs of 1.9 tuples/s, the published code sees half; what is measured afterwards is all of it."""
+def test_aniello_decides_by_whole_tuples_and_predicts_exact_rates() -> None:
+    """Of a hundred pairs of 1.9 tuples/s, the published code counts 1 each; measurements afterwards have all of it."""
     rates = {("s[0]", "b[0]"): 94.9, ("b[0]", "k[0]"): 120.9}
     places = {"s[0]": "n1/0", "b[0]": "n1/0", "k[0]": "n2/0"}
     plan = {"s[0]": "n1/0", "b[0]": "n2/0", "k[0]": "n2/0"}
     observation = observed(60, places, rates)
-    revision = fixed(plan).revise(round_at(observation, chain(sizes=(1, 1, 1))), observation)
+    revision = with_fixed_plan(plan).revise(round_at(observation, chain(sizes=(1, 1, 1))), observation)
     assert revision is not None
     assert revision.details["cut"] == {"now": 120, "plan": 94}
     assert revision.expects.cut == pytest.approx(94.9)
 
 
 @pytest.mark.parametrize(("planned_load", "is_applied"), [(300.0, True), (345.0, False)])
-def test_aniello_relieves_a_node_even_if_more_goes_between_nodes(planned_load: float, is_applied: bool) -> None:
+def test_aniello_relieves_a_node_even_if_traffic_between_nodes_rises(planned_load: float, is_applied: bool) -> None:
     """Nodes of 400 points, of which executors may use 340; n1 has 345 now."""
     cluster = nodes(2, capacity=None)
     topology = chain(sizes=(1, 1, 1))
@@ -100,10 +100,10 @@ def test_aniello_relieves_a_node_even_if_more_goes_between_nodes(planned_load: f
     load = {"s[0]": 245.0, "b[0]": 100.0, "k[0]": planned_load - 245.0}
     rates = {("s[0]", "b[0]"): 100.0, ("b[0]", "k[0]"): 10.0}
     observation = observed(60, places, rates, load=load, cluster=cluster)
-    revision = fixed(plan).revise(round_at(observation, topology, cluster), observation)
-    assert bool(moved(revision)) == is_applied
+    revision = with_fixed_plan(plan).revise(round_at(observation, topology, cluster), observation)
+    assert bool(moved_to(revision)) == is_applied
     relieved = "executors exceed their nodes by 0 instead of 5"
-    assert text(revision) == (relieved if is_applied else "the plan saves too little")
+    assert text_of(revision) == (relieved if is_applied else "the plan saves too little")
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_aniello_relieves_a_node_even_if_more_goes_between_nodes(planned_load: f
 def test_aniello_waits_after_a_revision_that_took_effect(outcome: str, at_s: float, is_applied: bool) -> None:
     observation = observed(at_s, history=[past_revision(60, outcome)])
     revision = make_online_scheduler("aniello-online", None).revise(round_at(observation), observation)
-    assert bool(moved(revision)) == is_applied
+    assert bool(moved_to(revision)) == is_applied
 
 
 def test_i_scheduler_applies_a_second_plan_only_if_it_saves_enough_and_time_has_passed() -> None:
     ready = make_online_scheduler("i-scheduler", None)
     for at_s, why in ((115, "the last revision was 60 s ago"), (360, "310 -> 90 tuples/s between nodes")):
         observation = observed(at_s, history=[past_revision(55)])
-        assert text(ready.revise(round_at(observation), observation)) == why
+        assert text_of(ready.revise(round_at(observation), observation)) == why
 
 
 def test_i_scheduler_of_the_paper_revises_once() -> None:
@@ -127,18 +127,18 @@ def test_i_scheduler_of_the_paper_revises_once() -> None:
     revision = make_online_scheduler("i-scheduler", None, parameters(("once=true",))).revise(
         round_at(observation), observation
     )
-    assert text(revision) == "the placement is revised once only"
+    assert text_of(revision) == "the placement is revised once only"
 
 
 def test_t_storm_plans_when_its_period_is_over_and_at_once_when_a_node_is_overloaded() -> None:
     calm = observed(20, cluster=nodes(3, capacity=None))
     ready = make_online_scheduler("t-storm", None)
-    no = ready.revise(round_at(calm, cluster=nodes(3, capacity=None)), calm)
-    assert no is not None
-    assert not no.changes
-    assert no.details["trigger"] == {"name": "period_s", "value": 20, "threshold": 300}
-    hot = observed(40, load={"s[0]": 370.0}, cluster=nodes(3, capacity=None))
-    revision = ready.revise(round_at(hot, cluster=nodes(3, capacity=None)), hot)
+    unchanged = ready.revise(round_at(calm, cluster=nodes(3, capacity=None)), calm)
+    assert unchanged is not None
+    assert not unchanged.changes
+    assert unchanged.details["trigger"] == {"name": "period_s", "value": 20, "threshold": 300}
+    overloaded = observed(40, load={"s[0]": 370.0}, cluster=nodes(3, capacity=None))
+    revision = ready.revise(round_at(overloaded, cluster=nodes(3, capacity=None)), overloaded)
     assert revision is not None
     assert revision.reason == "overload"
     late = observed(300, cluster=nodes(3, capacity=None))
@@ -177,21 +177,21 @@ def test_d_storm_plans_again_if_its_plan_was_not_carried_out(outcome: Outcome, r
     assert again.reason.replace("cut", "") == reason
 
 
-def test_matrix_moves_only_what_lost_its_node() -> None:
+def test_matrix_moves_only_executors_of_a_lost_node() -> None:
     cluster = nodes(3)
-    gone = structs.replace(
+    without_n2 = structs.replace(
         cluster, nodes=(cluster.nodes[0], structs.replace(cluster.nodes[1], available=False), cluster.nodes[2])
     )
-    observation = observed(60, cluster=gone, changes=[Change.of(50, "node_down", "n2")])
+    observation = observed(60, cluster=without_n2, changes=[Change.of(50, "node_down", "n2")])
     revision = make_online_scheduler("matrix", None).revise(round_at(observation, cluster=cluster), observation)
     assert revision is not None
     assert revision.reason == "nodes"
-    assert set(moved(revision)) == {"s[1]", "b[1]", "k[0]"}
-    assert "n2" not in moved(revision).values()
+    assert set(moved_to(revision)) == {"s[1]", "b[1]", "k[0]"}
+    assert "n2" not in moved_to(revision).values()
 
 
 @pytest.mark.parametrize("name", PLANNERS)
-def test_a_node_that_is_drained_becomes_empty(name: str) -> None:
+def test_all_executors_leave_a_drained_node(name: str) -> None:
     cluster = nodes(4)
     places = {**SPREAD_PLACEMENT, "k[0]": "n3/0"}
     drained = structs.replace(
@@ -199,15 +199,15 @@ def test_a_node_that_is_drained_becomes_empty(name: str) -> None:
     )
     observation = observed(400, places, cluster=drained, changes=[Change.of(390, "node_down", "n3")])
     revision = make_online_scheduler(name, None).revise(round_at(observation, cluster=cluster), observation)
-    assert "k[0]" in moved(revision)
-    assert "n3" not in moved(revision).values()
+    assert "k[0]" in moved_to(revision)
+    assert "n3" not in moved_to(revision).values()
 
 
 @pytest.mark.parametrize("name", [pytest.param(PLANNERS[0], marks=pytest.mark.long), *PLANNERS[1:]])
 @settings(max_examples=20, deadline=None)
 @given(draw=st.randoms(use_true_random=False))
-def test_constant_traffic_ends_in_rest(name: str, draw: random.Random) -> None:
-    """A plan is applied once; the next question under the same rates changes nothing."""
+def test_under_constant_traffic_a_plan_is_applied_at_most_once(name: str, draw: random.Random) -> None:
+    """A plan is applied once; under the same rates no later revision changes anything."""
     cluster, topology = nodes(4), chain(3, (3, 3, 3))
     rates = {
         (one.name, other.name): float(draw.randint(0, 500))
@@ -274,7 +274,7 @@ def _groups(slots: Mapping[Executor, Slot]) -> list[list[str]]:
 def _cost(
     now: Mapping[Executor, Slot], then: Mapping[Executor, Slot], state: Mapping[Executor, int | None]
 ) -> tuple[int, int]:
-    """Bytes of state that move, then executors."""
+    """Return the bytes of state and the number of executors that move."""
     moving = [e for e in now if now[e] != then[e]]
     return sum(state[e] or 0 for e in moving), len(moving)
 
@@ -288,12 +288,12 @@ def test_a_plan_that_finds_no_room_changes_nothing() -> None:
     assert revision.text.startswith("no plan: ")
 
 
-def test_a_plan_does_not_see_the_workers_that_it_replaces() -> None:
+def test_the_problem_of_a_plan_lacks_the_workers_that_it_replaces() -> None:
     observation = observed(60)
-    seen: list[Problem] = []
+    problems: list[Problem] = []
 
     def place(problem: Problem) -> Plan:
-        seen.append(problem)
+        problems.append(problem)
         return Plan({"t": Placement({}, "failed", "nothing")})
 
     problem = round_at(observation)
@@ -302,4 +302,4 @@ def test_a_plan_does_not_see_the_workers_that_it_replaces() -> None:
         cluster=structs.replace(problem.cluster, existing=(*problem.existing, ExistingWorker("u", "n3", 1, ("x[0]",)))),
     )
     assert replan(others, observation, place).message == "nothing"
-    assert [worker.topology for worker in seen[0].existing] == ["u"]
+    assert [worker.topology for worker in problems[0].existing] == ["u"]

@@ -1,4 +1,4 @@
-"""`pmod` while a topology runs: nobody moves who need not, and nodes follow the steps of the new numbers."""
+"""`pmod` while a topology runs: only necessary moves, and a schedule for the new numbers of executors."""
 
 from collections.abc import Sequence
 from dataclasses import replace as replaced
@@ -26,7 +26,7 @@ def available(cluster: Cluster, *names: str) -> Cluster:
     return replace(cluster, nodes=tuple(replace(node, available=node.id in names) for node in cluster.nodes))
 
 
-def begun(topology: Topology, start: Cluster, now: Cluster | None = None, gated: bool = True) -> Observation:
+def started(topology: Topology, start: Cluster, now: Cluster | None = None, gated: bool = True) -> Observation:
     """A run that `pmod` placed on `start`, observed on `now`."""
     plan = Pmod(PmodParams()).place(Problem(start, (topology,)))
     places = {e.name: f"{slot.node}/{slot.index}" for e, slot in plan.placements["t"].assignments.items()}
@@ -47,7 +47,7 @@ def steps(rows: Sequence[Sequence[int | None]]) -> str:
     return " ".join("".join("-" if cell is None else str(cell) for cell in row) for row in rows)
 
 
-def followed(revision: Revision) -> str:
+def followed_steps(revision: Revision) -> str:
     assert revision.schedule is not None
     return steps(revision.schedule.steps)
 
@@ -61,7 +61,7 @@ TWO, THREE = chain(3, (2, 2, 2)), chain(3, (3, 3, 3))
 
 def test_two_executors_become_three() -> None:
     cluster = nodes(3, capacity=None)
-    observation = begun(TWO, cluster)
+    observation = started(TWO, cluster)
     assert {name: slot.node for name, slot in observation.places.items()} == {
         "s[0]": "n1",
         "b[1]": "n1",
@@ -76,24 +76,24 @@ def test_two_executors_become_three() -> None:
     assert (revision.reason, revision.moves) == ("scale", ())
     assert revision.parallelism == {"s": 3, "b": 3, "k": 3}
     assert added(revision) == {"src2": "n3", "mid2": "n2", "snk2": "n1"}
-    assert followed(revision) == "021 102 210"
+    assert followed_steps(revision) == "021 102 210"
     assert revision.details["total_cost"] == 4
     assert {key: revision.details[key] for key in "NtQs"} == {"N": 3, "t": 2, "Q": 3, "s": 3}
 
 
 def test_two_become_three_while_a_node_joins() -> None:
     four = nodes(4, capacity=None)
-    observation = begun(TWO, nodes(3, capacity=None), four)
+    observation = started(TWO, nodes(3, capacity=None), four)
     revision = revise(THREE, observation, four)
     assert revision.moves == ()
     assert added(revision) == {"src2": "n4", "mid2": "n4", "snk2": "n1"}
     assert steps(revision.details["sm"]) == "012 231 103 320"
-    assert followed(revision) == "0213 1302 2031 3120"
+    assert followed_steps(revision) == "0213 1302 2031 3120"
 
 
 def test_a_node_that_joins_alone_gets_a_schedule_and_no_executor() -> None:
     four = nodes(4, capacity=None)
-    observation = begun(TWO, nodes(3, capacity=None), four)
+    observation = started(TWO, nodes(3, capacity=None), four)
     revision = revise(TWO, observation, four)
     assert (revision.reason, revision.moves, revision.added, revision.parallelism) == ("schedule", (), {}, {})
     assert revision.schedule is not None
@@ -104,8 +104,8 @@ def test_a_node_that_joins_alone_gets_a_schedule_and_no_executor() -> None:
 
 def test_the_example_of_the_paper_from_four_tasks_to_five_on_six_nodes() -> None:
     six = nodes(6, capacity=None)
-    revision = revise(chain(6, (5, 5, 5)), begun(chain(6, (4, 4, 4)), six), six, v=3.5)
-    assert followed(revision) == steps(revision.details["sm"]) == "024135 135024 240351 351240 402513 513402"
+    revision = revise(chain(6, (5, 5, 5)), started(chain(6, (4, 4, 4)), six), six, v=3.5)
+    assert followed_steps(revision) == steps(revision.details["sm"]) == "024135 135024 240351 351240 402513 513402"
     assert revision.details["costs"] == [2, 3, 4, 5, 4, 5]
     assert [row["c"] for row in revision.details["class_table"]] == [4, 4, 3, 3, 3, 3]
     assert [row["cells"] for row in revision.details["sim"]][3] == [[3], [5], [1], [3], [5], [1]]
@@ -117,48 +117,48 @@ def test_one_of_six_nodes_leaves() -> None:
     six = nodes(6, capacity=None)
     five = available(six, "n1", "n2", "n3", "n4", "n5")
     topology = chain(6, (5, 5, 5))
-    observation = begun(topology, six, five)
+    observation = started(topology, six, five)
     ready = make_online_scheduler("pmod", None)
     revision = ready.revise(round_at(observation, topology, five), observation)
     assert revision is not None
     assert revision.reason == "nodes"
     assert {move.source.node for move in revision.moves} == {"n6"}
     assert steps(revision.details["sm"]) == "01234- 1234-0 234-01 34-012 4-0123 -01234"
-    assert followed(revision) == "01234 40123 34012 23401 12340"
+    assert followed_steps(revision) == "01234 40123 34012 23401 12340"
 
 
 def test_fewer_executors_are_wanted() -> None:
     cluster = nodes(3, capacity=None)
-    revision = revise(TWO, begun(THREE, cluster), cluster)
+    revision = revise(TWO, started(THREE, cluster), cluster)
     assert (revision.parallelism, revision.moves, revision.added) == ({"s": 2, "b": 2, "k": 2}, (), {})
     assert {key: revision.details[key] for key in "NtQs"} == {"N": 3, "t": 3, "Q": 3, "s": 2}
 
 
-def test_nodes_follow_the_steps_of_tasks_that_were_added_without_asking() -> None:
+def test_the_schedule_follows_tasks_that_were_added_by_others() -> None:
     cluster = nodes(3, capacity=None)
-    observation, ready = begun(TWO, cluster), make_online_scheduler("pmod", None)
+    observation, ready = started(TWO, cluster), make_online_scheduler("pmod", None)
     assert not changes(ready.revise(round_at(observation, TWO, cluster), observation))
-    scaled = replace(begun(THREE, cluster), schedule=observation.schedule)
+    scaled = replace(started(THREE, cluster), schedule=observation.schedule)
     revision = ready.revise(round_at(scaled, THREE, cluster), scaled)
     assert revision is not None
-    assert (revision.reason, revision.moves, followed(revision)) == ("schedule", (), "021 102 210")
+    assert (revision.reason, revision.moves, followed_steps(revision)) == ("schedule", (), "021 102 210")
     assert {key: revision.details[key] for key in "NtQs"} == {"N": 3, "t": 2, "Q": 3, "s": 3}
-    done = replace(scaled, schedule=revision.schedule)
-    assert not changes(ready.revise(round_at(done, THREE, cluster), done))
+    applied = replace(scaled, schedule=revision.schedule)
+    assert not changes(ready.revise(round_at(applied, THREE, cluster), applied))
 
 
 def test_tasks_that_were_added_and_need_no_other_steps_change_nothing() -> None:
     cluster = nodes(2, capacity=None)
-    observation, ready = begun(TWO, cluster), make_online_scheduler("pmod", None)
+    observation, ready = started(TWO, cluster), make_online_scheduler("pmod", None)
     assert not changes(ready.revise(round_at(observation, TWO, cluster), observation))
     four = chain(3, (4, 4, 4))
-    scaled = replace(begun(four, cluster), schedule=observation.schedule)
+    scaled = replace(started(four, cluster), schedule=observation.schedule)
     assert not changes(ready.revise(round_at(scaled, four, cluster), scaled))
 
 
-def test_a_schedule_does_not_lose_nodes_and_get_others_at_once() -> None:
+def test_a_schedule_does_not_lose_and_gain_nodes_in_one_revision() -> None:
     cluster = available(nodes(4, capacity=None), "n1", "n2", "n4")
-    observation = begun(TWO, nodes(3, capacity=None), cluster)
+    observation = started(TWO, nodes(3, capacity=None), cluster)
     ready = make_online_scheduler("pmod", None)
     revision = ready.revise(round_at(observation, TWO, cluster), observation)
     assert revision is not None
@@ -177,9 +177,9 @@ def test_a_schedule_does_not_lose_nodes_and_get_others_at_once() -> None:
     assert (again.moves, again.schedule.nodes) == ((), ("n1", "n2", "n4"))
 
 
-def test_without_a_slot_it_says_why_and_changes_nothing() -> None:
+def test_without_a_slot_nothing_changes_and_the_reason_is_given() -> None:
     cluster = available(nodes(3, capacity=None))
-    observation = begun(TWO, nodes(3, capacity=None), cluster)
+    observation = started(TWO, nodes(3, capacity=None), cluster)
     revision = make_online_scheduler("pmod", None).revise(round_at(observation, TWO, cluster), observation)
     assert revision is not None
     assert not revision.changes
@@ -187,21 +187,21 @@ def test_without_a_slot_it_says_why_and_changes_nothing() -> None:
 
 
 sizes = st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 6))
-some = st.sets(st.sampled_from(["n1", "n2", "n3", "n4", "n5"]), min_size=1)
+node_names = st.sets(st.sampled_from(["n1", "n2", "n3", "n4", "n5"]), min_size=1)
 
 
 @settings(max_examples=60, deadline=None)
-@given(sizes, sizes, some, some, st.booleans())
-def test_nobody_moves_who_need_not_and_everybody_has_a_live_node(
+@given(sizes, sizes, node_names, node_names, st.booleans())
+def test_only_executors_of_lost_nodes_move_and_every_executor_has_a_live_node(
     before: tuple[int, int, int], after: tuple[int, int, int], start: set[str], now: set[str], gated: bool
 ) -> None:
-    everything = nodes(5, capacity=None)
-    cluster = available(everything, *now)
-    observation = begun(chain(2, before), available(everything, *start), cluster, gated)
+    all_nodes = nodes(5, capacity=None)
+    cluster = available(all_nodes, *now)
+    observation = started(chain(2, before), available(all_nodes, *start), cluster, gated)
     topology = chain(2, after)
     revision = revise(topology, observation, cluster) or Revision()
     if gated and not now & start:
-        assert revision.text.startswith("no plan: ")  # the nodes of a schedule cannot all be exchanged
+        assert revision.text.startswith("no plan: ")  # a schedule cannot lose all its nodes at once
         return
     places = observation.places
     assert all(move.source == places[move.executor.name] for move in revision.moves)
@@ -220,15 +220,15 @@ def test_nobody_moves_who_need_not_and_everybody_has_a_live_node(
         assert {slot.node for slot in slots.values()} <= set(revision.schedule.nodes) <= now
 
 
-def loaded(at_s: float, busy: dict[str, float], topology: Topology, version: int = 0) -> Observation:
-    """A window of five seconds; components are as busy as `busy` says, in points."""
+def loaded_window(at_s: float, busy: dict[str, float], topology: Topology, version: int = 0) -> Observation:
+    """A window of five seconds; `busy` has the CPU points per executor of a component."""
     places = {e.name: f"n{e.index % 3 + 1}/0" for e in topology.executors}
     loads = {e.name: busy.get(e.component, 50.0) for e in topology.executors}
     window = observed(at_s, places, {}, load=loads, cluster=nodes(3, capacity=None))
     return replace(window, since_s=at_s - 5, version=version)
 
 
-def answers(topology: Topology, windows: Sequence[Observation], **params: str) -> list[dict[str, int]]:
+def new_parallelism(topology: Topology, windows: Sequence[Observation], **params: str) -> list[dict[str, int]]:
     """New parallelism after each window."""
     ready = Pmod(PmodParams(**params))  # type: ignore[arg-type]
     found = [ready.revise(round_at(window, topology, nodes(3, capacity=None)), window) for window in windows]
@@ -237,33 +237,33 @@ def answers(topology: Topology, windows: Sequence[Observation], **params: str) -
 
 def test_a_component_that_was_busy_for_three_windows_gets_a_quarter_more_executors() -> None:
     topology = chain(3, (2, 5, 1))
-    windows = [loaded(5.0 * at, {"b": 81.0, "s": 99.0}, topology) for at in (1, 2, 3)]
-    assert answers(topology, windows, elastic="busy") == [{}, {}, {"b": 7}]
-    assert answers(topology, windows) == [{}, {}, {}]
-    calm = [loaded(5.0 * at, {"b": 80.0}, topology) for at in range(1, 9)]
-    assert answers(topology, calm, elastic="busy") == [{}] * 8
+    windows = [loaded_window(5.0 * at, {"b": 81.0, "s": 99.0}, topology) for at in (1, 2, 3)]
+    assert new_parallelism(topology, windows, elastic="busy") == [{}, {}, {"b": 7}]
+    assert new_parallelism(topology, windows) == [{}, {}, {}]
+    calm = [loaded_window(5.0 * at, {"b": 80.0}, topology) for at in range(1, 9)]
+    assert new_parallelism(topology, calm, elastic="busy") == [{}] * 8
 
 
 def test_a_component_that_was_idle_for_twelve_windows_loses_a_fifth_of_its_executors() -> None:
     topology = chain(3, (2, 4, 1))
-    windows = [loaded(5.0 * at, {"b": 29.0, "k": 1.0}, topology) for at in range(1, 13)]
-    assert answers(topology, windows, elastic="busy") == [{}] * 11 + [{"b": 3}]  # k has one
+    windows = [loaded_window(5.0 * at, {"b": 29.0, "k": 1.0}, topology) for at in range(1, 13)]
+    assert new_parallelism(topology, windows, elastic="busy") == [{}] * 11 + [{"b": 3}]  # k has one
 
 
 @pytest.mark.parametrize("fault", ["incomplete", "overlapping", "another version", "calm"])
 def test_windows_in_a_row_are_complete_and_of_one_topology(fault: str) -> None:
     topology = chain(3, (2, 2, 2))
-    windows = [loaded(5.0 * at, {"b": 90.0}, topology) for at in range(1, 7)]
+    windows = [loaded_window(5.0 * at, {"b": 90.0}, topology) for at in range(1, 7)]
     other = {
         "incomplete": replace(windows[2], complete=False),
         "overlapping": replace(windows[2], since_s=8.0),
-        "another version": loaded(15.0, {"b": 90.0}, topology, version=1),
-        "calm": loaded(15.0, {"b": 50.0}, topology),
+        "another version": loaded_window(15.0, {"b": 90.0}, topology, version=1),
+        "calm": loaded_window(15.0, {"b": 50.0}, topology),
     }[fault]
     if fault == "another version":
         windows[3:] = [replace(window, version=1) for window in windows[3:]]
-    found = answers(topology, [*windows[:2], other, *windows[3:]], elastic="busy")
-    first = next(at for at, sizes in enumerate(found) if sizes)
+    parallelism = new_parallelism(topology, [*windows[:2], other, *windows[3:]], elastic="busy")
+    first = next(at for at, sizes in enumerate(parallelism) if sizes)
     assert first == {"incomplete": 3, "overlapping": 3, "another version": 4, "calm": 5}[fault]
 
 
@@ -272,13 +272,13 @@ def test_components_that_more_executors_do_not_help_keep_theirs() -> None:
     copies = replace(b, inputs=tuple(replace(entry, grouping="all") for entry in b.inputs))
     first = replace(k, inputs=tuple(replace(entry, grouping="global") for entry in k.inputs))
     topology = replace(chain(3), components=(spout, copies, first))
-    windows = [loaded(5.0 * at, {"s": 99.0, "b": 99.0, "k": 99.0}, topology) for at in range(1, 6)]
-    assert answers(topology, windows, elastic="busy") == [{}] * 5
+    windows = [loaded_window(5.0 * at, {"s": 99.0, "b": 99.0, "k": 99.0}, topology) for at in range(1, 6)]
+    assert new_parallelism(topology, windows, elastic="busy") == [{}] * 5
 
 
-def test_its_details_have_the_counts_beside_their_limits() -> None:
+def test_details_have_the_counts_of_busy_and_idle_windows() -> None:
     topology = resized(TWO, {"b": 4})
-    window = loaded(5.0, {"b": 90.0}, topology)
+    window = loaded_window(5.0, {"b": 90.0}, topology)
     ready = make_online_scheduler("pmod", None, parameters(("elastic=busy",)))
     revision = ready.revise(round_at(window, topology, nodes(3, capacity=None)), window)
     assert revision is not None

@@ -1,4 +1,4 @@
-"""`replan`: any scheduler's `place` revises what runs."""
+"""`replan`: any scheduler's `place` revises a running topology."""
 
 import pytest
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ def cut_after(observation: Observation, revision: Revision) -> float:
 
 
 @pytest.mark.parametrize("name", scheduler_names())
-def test_every_scheduler_revises_if_it_saves_enough_and_then_rests(name: str) -> None:
+def test_every_scheduler_revises_at_most_once_and_only_for_enough_gain(name: str) -> None:
     observation = observed(60, cluster=CLUSTER)
     revision = revise(name, observation)
     if revision.moves:
@@ -45,39 +45,39 @@ def test_every_scheduler_revises_if_it_saves_enough_and_then_rests(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["optimal", "local-search"])
-def test_the_bound_of_what_can_be_gained_is_reached(name: str) -> None:
+def test_a_plan_is_applied_from_the_minimum_gain_on(name: str) -> None:
     revision = revise(name, observed(60, cluster=CLUSTER), min_gain_percent=70)
     assert revision.expects.cut == 90
     assert len(revision.moves) == 2
     assert not revise(name, observed(60, cluster=CLUSTER), min_gain_percent=72).moves  # 310 -> 90 saves 71 %
 
 
-def test_it_is_asked_every_so_often_from_the_first_full_window_on() -> None:
+def test_it_revises_periodically_from_the_first_full_window_on() -> None:
     rhythm = rhythm_of(make_online_scheduler("even", Replan(every_s=200)))
     assert rhythm is not None
     assert (rhythm.window_s, rhythm.first_s, rhythm.ask_s) == (60, 200, 200)
-    soon = rhythm_of(make_online_scheduler("even", Replan(every_s=5)))
-    assert soon is not None
-    assert (soon.first_s, soon.ask_s) == (60, 5)
+    short_period = rhythm_of(make_online_scheduler("even", Replan(every_s=5)))
+    assert short_period is not None
+    assert (short_period.first_s, short_period.ask_s) == (60, 5)
 
 
 def test_executors_leave_a_node_that_is_not_available_whatever_it_saves() -> None:
     observation = observed(60, rates=dict.fromkeys(SKEWED_RATES, 1.0), cluster=CLUSTER)
-    gone = {name: replace(node, available=name != "n1") for name, node in observation.nodes.items()}
-    revision = revise("even", replace(observation, nodes=gone))
+    node_states = {name: replace(node, available=name != "n1") for name, node in observation.nodes.items()}
+    revision = revise("even", replace(observation, nodes=node_states))
     assert revision.reason == "nodes"
     assert {m.executor.name for m in revision.moves} >= {"s[0]", "b[0]", "k[1]"}
     assert all(move.target.node != "n1" for move in revision.moves)
 
 
 def test_parameters_reach_the_scheduler_and_wrong_ones_are_named() -> None:
-    made = make_online_scheduler("top-storm", Replan(), given(["alpha=1"]))
-    assert (made.name, made.params["alpha"]) == ("top-storm", 1.0)
+    scheduler = make_online_scheduler("top-storm", Replan(), given(["alpha=1"]))
+    assert (scheduler.name, scheduler.params["alpha"]) == ("top-storm", 1.0)
     with pytest.raises(InputError, match="did you mean 'alpha'"):
         make_online_scheduler("top-storm", Replan(), given(["alfa=1"]))
 
 
-def test_without_replan_a_scheduler_must_revise_itself() -> None:
+def test_without_replan_a_scheduler_needs_revise() -> None:
     assert rhythm_of(make_online_scheduler("t-storm", None)) is not None
     with pytest.raises(InputError, match="'even' does not revise running topologies; with `replan` its `place` does"):
         make_online_scheduler("even", None)
@@ -98,8 +98,8 @@ class Breaks:
         raise RuntimeError("no idea")
 
 
-def test_the_scheduler_s_own_line_is_named_when_it_breaks_down() -> None:
-    made = CheckedOnline(replanning(Breaks, Replan()), NoParams())
+def test_an_exception_in_place_is_reported_with_its_line() -> None:
+    scheduler = CheckedOnline(replanning(Breaks, Replan()), NoParams())
     observation = observed(60)
     with pytest.raises(RunError, match=r"'breaks' raised RuntimeError: no idea \(.*test_replan_any_scheduler.py:"):
-        made.revise(round_at(observation, chain()), observation)
+        scheduler.revise(round_at(observation, chain()), observation)

@@ -1,4 +1,4 @@
-"""Questions to an online scheduler's process: encoded in pieces, with the bytes of one JSON document."""
+"""Encoding of requests to an online scheduler's process: in pieces, with the bytes of one JSON document."""
 
 import msgspec
 import pytest
@@ -25,11 +25,11 @@ def test_pieces_are_the_document_without_its_last_brace(
     changes = [Change.of(1.0, "node_up", subject) for subject in subjects]
     observation = observed(60, rates=rates, changes=changes)
     problem = round_at(observation)
-    whole = msgspec.json.encode(Question(number, problem, observation))
+    document = msgspec.json.encode(Question(number, problem, observation))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deciding, "MOST_ENTRIES", most)
         pieces = question_in_pieces(number, problem, observation)
-    assert b"".join(pieces) + b"}" == whole
+    assert b"".join(pieces) + b"}" == document
 
 
 def test_no_piece_grows_with_the_number_of_executors(monkeypatch: pytest.MonkeyPatch) -> None:

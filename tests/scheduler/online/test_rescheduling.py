@@ -39,7 +39,7 @@ def test_groups_that_differ_in_their_names_only_are_the_same() -> None:
     now = placed(n1="a b", n2="c d", n3="e")
     plan = placed(n1="c d", n2="a b", n3="e")
     assert renamed(now, plan, {"n1": 2, "n2": 2, "n3": 1}) == now
-    assert renamed(now, plan, {"n1": 2, "n2": 3, "n3": 1}) == plan  # unlike nodes keep their groups
+    assert renamed(now, plan, {"n1": 2, "n2": 3, "n3": 1}) == plan  # nodes of different sizes keep their groups
     assert renamed(now, placed(n1="e", n2="a c", n3="b d"), dict.fromkeys(("n1", "n2", "n3"), 2)) in (
         placed(n3="e", n1="a c", n2="b d"),
         placed(n3="e", n2="a c", n1="b d"),
@@ -67,7 +67,7 @@ def exchange(points: float = 30.0, slots: int = 8) -> SimulatedCluster:
     )
 
 
-BETTER = placed(n1="a d", n2="c b")
+BETTER_PLAN = placed(n1="a d", n2="c b")
 
 
 def decide(
@@ -81,7 +81,7 @@ def decide(
 
 
 def test_executors_are_exchanged_where_it_saves_enough() -> None:
-    found, loads = decide(exchange(), BETTER)
+    found, loads = decide(exchange(), BETTER_PLAN)
     assert (found.cut_now, found.cut_plan, found.cut_accepted, found.named) == (180, 22, 22, 2)
     assert [(executor.component, source, target) for executor, source, target in found.accepted] == [
         ("b", "n1", "n2"),
@@ -104,15 +104,15 @@ def test_executors_are_exchanged_where_it_saves_enough() -> None:
     }
 
 
-def test_the_plan_may_name_nodes_the_other_way() -> None:
+def test_nodes_of_a_plan_are_renamed() -> None:
     found, _ = decide(exchange(), placed(n2="a d", n1="c b"))
     assert found.named == 2
     assert len(found.accepted) == 2
 
 
-def test_nothing_is_changed_for_too_little() -> None:
+def test_nothing_changes_if_a_plan_saves_too_little() -> None:
     simulated = exchange()
-    found, loads = decide(simulated, BETTER, alpha=9)
+    found, loads = decide(simulated, BETTER_PLAN, alpha=9)
     assert (found.accepted, found.cut_accepted, found.text) == ((), 180, "the plan saves too little")
     assert loads.load == simulated.predicted().load
     assert decide(simulated, placed(n1="a c", n2="b d"))[0].text == "the plan is not better"
@@ -120,20 +120,20 @@ def test_nothing_is_changed_for_too_little() -> None:
 
 def test_a_receiver_must_end_below_its_bound() -> None:
     simulated = exchange(points=63.0)  # 0.02 + 0.20 + 0.63
-    found, loads = decide(simulated, BETTER)
+    found, loads = decide(simulated, BETTER_PLAN)
     assert found.groups[0].refusal == "the load of n1 would reach its bound"
     assert found.text == "no change is accepted"
     assert loads.load == pytest.approx(simulated.predicted().load)
-    assert decide(exchange(points=62.0), BETTER)[0].accepted
+    assert decide(exchange(points=62.0), BETTER_PLAN)[0].accepted
 
 
 def test_executors_that_moved_a_short_time_ago_stay() -> None:
-    found, _ = decide(exchange(), BETTER, held="d")
+    found, _ = decide(exchange(), BETTER_PLAN, held="d")
     assert found.groups[0].refusal == "moved a short time ago: d[0]"
     assert not found.accepted
 
 
-def test_what_is_accepted_must_be_worth_it_alone() -> None:
+def test_the_accepted_part_of_a_plan_must_save_enough() -> None:
     simulated = SimulatedCluster(
         nodes=Cluster(tuple(Node(id=name, cpu=100, slots=8) for name in ("n1", "n2", "n3", "n4"))),
         topology=chain_topology(*((name, 1) for name in "abcdefgh")),
@@ -161,7 +161,7 @@ def test_what_is_accepted_must_be_worth_it_alone() -> None:
 
 @st.composite
 def plans(draw: st.DrawFn) -> tuple[dict[Executor, str], dict[Executor, str], dict[str, int]]:
-    """Places now and by a plan, and nodes with places for either."""
+    """Current and planned placement, and nodes with room for both."""
     nodes = [f"n{at}" for at in range(draw(st.integers(1, 5)))]
     executors = [Executor("e", at) for at in range(draw(st.integers(1, 10)))]
     now = {executor: draw(st.sampled_from(nodes)) for executor in executors}
@@ -179,9 +179,9 @@ def test_renaming_keeps_the_cut_and_moves_the_fewest(
     pairs = [(one, other) for one in range(len(now)) for other in range(one + 1, len(now))]
     traffic = {pair: float(rate) for pair, rate in zip(pairs, rates, strict=False)}
     assert cut_of(topology, found, traffic) == cut_of(topology, plan, traffic)
-    home = {plan[executor]: found[executor] for executor in plan}
-    assert len(set(home.values())) == len(home)
-    assert all(places[one] == places[other] for one, other in home.items())
+    new_name = {plan[executor]: found[executor] for executor in plan}
+    assert len(set(new_name.values())) == len(new_name)
+    assert all(places[one] == places[other] for one, other in new_name.items())
     moves = sum(now[executor] != found[executor] for executor in now)
     fewest = min(
         sum(now[executor] != dict(zip(places, names, strict=True))[plan[executor]] for executor in now)
@@ -200,8 +200,8 @@ def test_groups_are_all_changes_once_and_pairs_first(
     changes = [change for group in groups for change in group]
     assert sorted(changes) == sorted((e, now[e], plan[e]) for e in now if now[e] != plan[e])
     for group in groups[:-1]:
-        (_, source, target), (_, back, there) = group
-        assert (source, target) == (there, back)
+        (_, source, target), (_, source_back, target_back) = group
+        assert (source, target) == (target_back, source_back)
     if groups and len(groups[-1]) != 2:
-        ways = {(source, target) for _, source, target in groups[-1]}
-        assert not any((target, source) in ways for source, target in ways)
+        links = {(source, target) for _, source, target in groups[-1]}
+        assert not any((target, source) in links for source, target in links)

@@ -1,4 +1,4 @@
-"""Topologies whose components are scaled: where the runtime adds executors, and online schedulers that go on."""
+"""Topologies whose components are scaled: where the runtime adds executors, and online schedulers afterwards."""
 
 import pytest
 from observed_rounds import chain, nodes, observed
@@ -15,10 +15,10 @@ CLUSTER = nodes(capacity=8.0, cores=4)
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_a_scheduler_answers_after_every_change_of_the_number_of_executors(name: str) -> None:
+def test_schedulers_revise_after_every_change_of_parallelism(name: str) -> None:
     scheduler = make_online_scheduler(name, Replan() if name == "even" else None)
-    for question, size in enumerate((2, 4, 3, 1, 2), 1):
-        at_s = 400.0 * question
+    for number, size in enumerate((2, 4, 3, 1, 2), 1):
+        at_s = 400.0 * number
         executors = [executor.name for executor in resized(chain(), {"b": size}).executors]
         places = {executor: f"n{at % 2 + 1}/0" for at, executor in enumerate(executors)}
         rates = {("s[0]", f"b[{at}]"): 50.0 for at in range(size)} | {(f"b[{at}]", "k[1]"): 50.0 for at in range(size)}
@@ -40,14 +40,14 @@ PLACES = {
 @pytest.mark.parametrize(
     ("away", "sizes", "added"),
     [
-        # Each node has one b; n1 has fewer executors, then fewer of b is n2.
+        # Each node has one b. n1 has fewer executors and gets b[2]; then n2 has fewer of b.
         ((), {"b": 4}, {"b[2]": Slot("n1", 1), "b[3]": Slot("n2", 0)}),
         # n1 has no k.
         ((), {"k": 4}, {"k[2]": Slot("n1", 1), "k[3]": Slot("n1", 1)}),
         # Without b[1] and k[1], n1 and n2 have two executors each, and n1 is listed first.
         ((), {"b": 1, "k": 1, "s": 3}, {"s[2]": Slot("n1", 1)}),
         (("n1",), {"b": 3}, {"b[2]": Slot("n2", 0)}),
-        # n3 is not in use, and all nodes in use may not be used.
+        # n3 is not in use, but all nodes in use are unavailable.
         (("n1", "n2"), {"b": 3}, {"b[2]": Slot("n3", 0)}),
         ((), {"b": 1}, {}),
     ],

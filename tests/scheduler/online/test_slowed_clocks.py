@@ -1,4 +1,4 @@
-"""Clocks: the lowest one that keeps performance and load; raised at once, lowered after three equal answers."""
+"""Clocks: the lowest one that keeps performance and load, raised at once, lowered after three equal answers."""
 
 from math import exp, inf, isclose, log
 
@@ -19,7 +19,7 @@ H_MAX_S, THETA_S = 100.0, 0.012
 
 
 def joules(model: EnergyModel, phi: float) -> float:
-    """Energy for what takes `H_MAX_S` at the reference clock (Eq. 10-13)."""
+    """Return the energy of work that takes `H_MAX_S` at the reference clock (Eq. 10-13)."""
     return (model.p_s + model.p_d * phi**model.kappa) * H_MAX_S / phi
 
 
@@ -75,14 +75,14 @@ def test_the_load_may_bind_before_the_performance() -> None:
         (0.9, 0.99, EnergyModel(p_s=6.0, p_d=9.0, f_ref_ghz=2.6), "stream", "f_max", TABLE[-1], False),
     ],
 )
-def test_rules(
+def test_the_binding_rule(
     load: float, performance: float, model: EnergyModel, view: View, rule: str, hz: int, feasible: bool
 ) -> None:
     found = choose_clock(load, 0.85, performance, model, TABLE, view)
     assert (found.rule, found.hz, found.feasible) == (rule, hz, feasible)
 
 
-def test_where_faster_is_always_better_or_never() -> None:
+def test_the_cheapest_clock_without_an_inner_minimum() -> None:
     assert cheapest_clock(EnergyModel(p_s=6.0, p_d=0.0)) == inf
     assert cheapest_clock(EnergyModel(p_s=6.0, p_d=9.0, kappa=1.0)) == inf
     assert cheapest_clock(EnergyModel(p_s=0.0, p_d=9.0)) == 0
@@ -97,18 +97,18 @@ def test_where_faster_is_always_better_or_never() -> None:
     st.lists(st.sampled_from(TABLE), min_size=2, unique=True),
     st.sampled_from(["stream", "batch"]),
 )
-def test_no_clock_breaks_performance_or_load_unless_it_says_so(
+def test_clocks_keep_performance_and_load_unless_marked_infeasible(
     load: float, bound: float, performance: float, model: EnergyModel, offered: list[int], view: View
 ) -> None:
     found = choose_clock(load, bound, performance, model, offered, view)
     phi = found.hz / (max(offered) if model.f_ref_ghz is None else 3e9)
     assert found.hz in offered
-    kept = phi * load + 1 - load >= performance - 1e-6 and load / phi <= bound + 1e-6
-    assert kept if found.feasible else found.hz == max(offered)
+    limits_kept = phi * load + 1 - load >= performance - 1e-6 and load / phi <= bound + 1e-6
+    assert limits_kept if found.feasible else found.hz == max(offered)
     lower = [hz for hz in offered if hz < found.hz]
     if lower and found.rule not in ("f_max", "f_min", "energy_min"):
-        less = max(lower) / found.hz * phi
-        assert less * load + 1 - load < performance + 1e-6 or load / less > bound - 1e-6
+        lower_phi = max(lower) / found.hz * phi
+        assert lower_phi * load + 1 - load < performance + 1e-6 or load / lower_phi > bound - 1e-6
     if found.rule == "energy_min":
         assert isclose(found.phi, cheapest_clock(model))
         assert joules(model, found.phi) <= joules(model, min(1.0, found.phi * 1.1)) + 1e-6
@@ -116,7 +116,7 @@ def test_no_clock_breaks_performance_or_load_unless_it_says_so(
 
 
 def slow_and_fast(points: float = 57.0, **node: object) -> SimulatedCluster:
-    """s[0] on n1 is critical; s[1] on n2, the published node, is far from it."""
+    """s[0] on n1 is critical; s[1] on n2, the published node, is far from critical."""
     given: dict[str, object] = {"cpu": 100, "frequencies_hz": TABLE, "power": MODEL, **node}
     return SimulatedCluster(
         nodes=Cluster((Node(id="n1", cpu=100, frequencies_hz=TABLE, power=MODEL), Node(id="n2", **given))),  # type: ignore[arg-type]
@@ -128,23 +128,23 @@ def slow_and_fast(points: float = 57.0, **node: object) -> SimulatedCluster:
     )
 
 
-class Loop:
-    """Clocks are asked about every window, and set."""
+class ClockLoop:
+    """Control loop: chooses clocks for every window and sets them."""
 
     def __init__(self, simulated: SimulatedCluster, view: View = "stream") -> None:
         self.simulated = simulated
         self.clocks = Clocks(0.9, 0.05, view)
 
     def window(self, received: tuple[str, ...] = ()) -> ClockAnswer:
-        simulated, seen = self.simulated, self.simulated.window()
-        loads = PredictedLoads(simulated.problem, seen, 0.85, self.clocks.ratios(simulated.nodes, seen))
-        found = self.clocks.answer(simulated.problem.cluster, simulated.topology, seen, loads, received)
+        simulated, observation = self.simulated, self.simulated.window()
+        loads = PredictedLoads(simulated.problem, observation, 0.85, self.clocks.ratios(simulated.nodes, observation))
+        found = self.clocks.answer(simulated.problem.cluster, simulated.topology, observation, loads, received)
         simulated.requested_hz |= found.frequencies
         return found
 
 
 def test_a_clock_is_lowered_at_the_third_equal_answer_and_raised_at_once() -> None:
-    loop = Loop(slow_and_fast())
+    loop = ClockLoop(slow_and_fast())
     assert [dict(loop.window().frequencies) for _ in range(3)] == [{}, {}, {"n2": 2 * GHZ}]
     assert loop.simulated.load("n2") == pytest.approx(0.684)
     assert [dict(loop.window().frequencies) for _ in range(3)] == [{}, {}, {}]
@@ -158,7 +158,7 @@ def test_a_clock_is_lowered_at_the_third_equal_answer_and_raised_at_once() -> No
 
 
 def test_at_a_higher_load_the_capacity_binds() -> None:
-    loop = Loop(slow_and_fast(74.0))
+    loop = ClockLoop(slow_and_fast(74.0))
     answers = [loop.window() for _ in range(3)]
     assert [dict(answer.frequencies) for answer in answers] == [{}, {}, {"n2": 2_200_000_000}]
     account = answers[-1].details["clocks"]["n2"]
@@ -166,7 +166,7 @@ def test_at_a_higher_load_the_capacity_binds() -> None:
 
 
 def test_the_account_has_what_the_clock_follows_from() -> None:
-    found = Loop(slow_and_fast()).window()
+    found = ClockLoop(slow_and_fast()).window()
     assert found.details["critical"] == ["s[0]"]
     assert found.details["critical_executors"] == 1
     assert found.details["path_s"] == 0.1
@@ -193,13 +193,13 @@ def test_the_account_has_what_the_clock_follows_from() -> None:
 
 
 def test_the_predicted_power_is_that_of_the_new_clock() -> None:
-    loop = Loop(slow_and_fast())
+    loop = ClockLoop(slow_and_fast())
     assert [loop.window().watts for _ in range(3)][-1] == pytest.approx(9.5625 + 6 + 9 * 0.30)
-    assert Loop(slow_and_fast(power=None)).window().watts is None
+    assert ClockLoop(slow_and_fast(power=None)).window().watts is None
 
 
-def test_a_different_answer_begins_anew() -> None:
-    loop = Loop(slow_and_fast())
+def test_a_different_answer_restarts_the_count() -> None:
+    loop = ClockLoop(slow_and_fast())
     loop.window()
     loop.window()
     loop.simulated.points["s[1]"] = 74.0
@@ -207,7 +207,7 @@ def test_a_different_answer_begins_anew() -> None:
 
 
 def test_nothing_is_lowered_together_with_moves_nor_in_the_next_two_windows() -> None:
-    loop = Loop(slow_and_fast())
+    loop = ClockLoop(slow_and_fast())
     loop.window()
     loop.window()
     assert [dict(loop.window(received).frequencies) for received in (("n1",), (), (), ())] == [
@@ -219,7 +219,7 @@ def test_nothing_is_lowered_together_with_moves_nor_in_the_next_two_windows() ->
 
 
 def test_a_node_that_becomes_critical_is_raised_at_once() -> None:
-    loop = Loop(slow_and_fast())
+    loop = ClockLoop(slow_and_fast())
     loop.simulated.requested_hz["n2"] = TABLE[0]
     loop.simulated.points["s[1]"] = 5.0
     assert loop.window().details["clocks"]["n2"]["binding"] == "f_min"
@@ -232,7 +232,7 @@ def test_a_node_that_becomes_critical_is_raised_at_once() -> None:
 def test_the_performance_that_keeps_a_node_from_becoming_critical_binds() -> None:
     simulated = slow_and_fast()
     simulated.delays = {"s[0]": 0.1, "s[1]": 0.094}
-    account = Loop(simulated).window().details["clocks"]["n2"]
+    account = ClockLoop(simulated).window().details["clocks"]["n2"]
     assert (account["p_slack"], account["p_req"]) == (0.94, 0.94)
     assert account["phi"] == pytest.approx((0.94 - 0.43) / 0.57, abs=5e-7)
 
@@ -240,13 +240,13 @@ def test_the_performance_that_keeps_a_node_from_becoming_critical_binds() -> Non
 def test_delays_are_those_at_full_speed_so_that_a_slowed_node_stays_slow() -> None:
     simulated = slow_and_fast(20.0)
     simulated.delays = {"s[0]": 0.1, "s[1]": 0.094}
-    loop = Loop(simulated)
-    settled = [dict(loop.window().frequencies) for _ in range(8)]
-    assert settled == [{}, {}, {"n2": 1_800_000_000}, {}, {}, {}, {}, {}]
+    loop = ClockLoop(simulated)
+    frequencies = [dict(loop.window().frequencies) for _ in range(8)]
+    assert frequencies == [{}, {}, {"n2": 1_800_000_000}, {}, {}, {}, {}, {}]
 
 
 def test_an_executor_that_is_idle_for_a_window_keeps_its_last_delay() -> None:
-    loop = Loop(slow_and_fast())
+    loop = ClockLoop(slow_and_fast())
     loop.window()
     loop.simulated.delays = {"s[1]": 0.012}
     assert loop.window().details["critical"] == ["s[0]"]
@@ -261,8 +261,8 @@ def test_an_executor_that_is_idle_for_a_window_keeps_its_last_delay() -> None:
         ({"power": EnergyModel(p_s=6.0, p_d=9.0, kappa=1.0)}, "by its power model a lower clock saves nothing"),
     ],
 )
-def test_nodes_that_are_left_alone_say_why(node: dict[str, object], reason: str) -> None:
-    loop = Loop(slow_and_fast(**node))
+def test_nodes_without_a_choice_of_clocks_are_left_alone_with_a_reason(node: dict[str, object], reason: str) -> None:
+    loop = ClockLoop(slow_and_fast(**node))
     found = [loop.window() for _ in range(3)][-1]
     assert found.details["clocks"]["n2"] == {"left_alone": reason}
     assert dict(found.frequencies) == {}
@@ -271,10 +271,10 @@ def test_nodes_that_are_left_alone_say_why(node: dict[str, object], reason: str)
 def test_nodes_that_cannot_be_judged_are_left_alone() -> None:
     simulated = slow_and_fast()
     simulated.places["s[1]"] = "n1"
-    assert Loop(simulated).window().details["clocks"]["n2"] == {"left_alone": "no executor runs on it"}
+    assert ClockLoop(simulated).window().details["clocks"]["n2"] == {"left_alone": "no executor runs on it"}
     simulated = slow_and_fast()
     simulated.delays = {}
-    assert Loop(simulated).window().details["clocks"]["n2"] == {"left_alone": "no compute delay was measured"}
+    assert ClockLoop(simulated).window().details["clocks"]["n2"] == {"left_alone": "no compute delay was measured"}
 
 
 def test_nodes_on_one_machine_are_left_alone() -> None:
@@ -282,7 +282,7 @@ def test_nodes_on_one_machine_are_left_alone() -> None:
         simulated = slow_and_fast(**facts)
         first = Node(id="n1", cpu=100, frequencies_hz=TABLE, power=MODEL, address="127.0.0.2")
         simulated.nodes = Cluster((first if "address" in facts else simulated.nodes.nodes[0], simulated.nodes.nodes[1]))
-        loop = Loop(simulated)
+        loop = ClockLoop(simulated)
         found = [loop.window() for _ in range(3)][-1]
         reason = {"left_alone": "it is on one machine with other nodes"}
         assert found.details["clocks"] == {"n1": reason, "n2": reason}
@@ -292,7 +292,7 @@ def test_nodes_on_one_machine_are_left_alone() -> None:
 def test_a_slowed_node_is_raised_for_its_load_also_where_no_clock_is_chosen() -> None:
     simulated = slow_and_fast()
     simulated.delays, simulated.requested_hz = {}, {"n2": 1_200_000_000}
-    loop = Loop(simulated)
+    loop = ClockLoop(simulated)
     found = loop.window()
     assert dict(found.frequencies) == {"n2": TABLE[-1]}
     account = {"left_alone": "no compute delay was measured", "binding": "overloaded", "hz": TABLE[-1]}
@@ -301,20 +301,22 @@ def test_a_slowed_node_is_raised_for_its_load_also_where_no_clock_is_chosen() ->
 
 
 def test_a_clock_that_the_driver_rounds_is_not_asked_for_again() -> None:
-    loop = Loop(slow_and_fast())
+    loop = ClockLoop(slow_and_fast())
     assert [dict(loop.window().frequencies) for _ in range(3)][-1] == {"n2": 2 * GHZ}
     loop.simulated.requested_hz["n2"] = 1_976_000_000
     assert [dict(loop.window().frequencies) for _ in range(4)] == [{}, {}, {}, {}]
-    loop.simulated.requested_hz["n2"] = 1_600_000_000  # somebody else's
+    loop.simulated.requested_hz["n2"] = 1_600_000_000  # set by another program
     assert dict(loop.window().frequencies) == {"n2": TABLE[-1]}  # 0.855
 
 
 def test_energy_per_tuple_does_not_overload_a_node() -> None:
-    """Printed for `batch` is phi = max(phi_y, phi*) = max((0.90 - 0.20) / 0.80, 0.6934) = 0.875, 2.1 GHz, set to 2.2.
+    """For `batch`, the paper has phi = max(phi_y, phi*) = max((0.90 - 0.20) / 0.80, 0.6934) = 0.875, 2.1 GHz,
+    set to 2.2 GHz.
 
-    There the load is 0.80 * 2.4 / 2.2 = 0.873, above B: the clock would rise at once, and fall three windows later.
+    The load would be 0.80 * 2.4 / 2.2 = 0.873, above B: the clock would be raised at once and lowered three windows
+    later.
     """
     found = choose_clock(0.80, 0.85, 0.90, MODEL, TABLE, "batch")
     assert (found.rule, found.hz, found.feasible) == ("capacity", TABLE[-1], True)
-    loop = Loop(slow_and_fast(80.0), "batch")
+    loop = ClockLoop(slow_and_fast(80.0), "batch")
     assert [dict(loop.window().frequencies) for _ in range(8)] == [{}] * 8

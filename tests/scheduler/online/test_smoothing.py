@@ -1,4 +1,4 @@
-"""Averages of windows."""
+"""Averages over windows."""
 
 import pytest
 from hypothesis import given
@@ -9,8 +9,8 @@ from scheduler.online.revision import average
 RATES = st.lists(st.tuples(st.floats(0, 1e9), st.integers(1, 4)), min_size=1, max_size=9)
 
 
-def test_a_lost_report_makes_equal_samples_of_the_rest() -> None:
-    """Totals 0 100 - 300 700 800 at 0..5 s: 100, 100 twice for the lost one, 400, 100."""
+def test_the_increase_after_a_lost_report_is_split_into_equal_samples() -> None:
+    """Totals 0 100 - 300 700 800 at 0..5 s: 100, 100 twice because of the lost report, 400, 100."""
     samples = [(100.0, 1), (100.0, 2), (400.0, 1), (100.0, 1)]
     assert average(samples, "trimmed") == 100
     assert average(samples, "mean") == 160
