@@ -339,7 +339,9 @@ class Rescheduling:
         """Return why an answer is out of date, or an empty text."""
         if self._broken or answer.epoch != observation.epoch:
             return "the topology was restarted meanwhile"
-        if self._carried is not None or answer.version != observation.version:
+        # The runtime itself may have begun a revision since the question; abandoned ones leave the version.
+        unsettled = self._carried is not None or self._now_s < self._settled_s
+        if unsettled or answer.version != observation.version:
             return "the topology changed meanwhile"
         age_s, most_s = self._now_s - observation.at_s, self._settings.stale_windows * self._rhythm.window_s
         return f"the observation is {age_s:.3g} s old, at most {most_s:g} s are allowed" if age_s > most_s else ""

@@ -278,6 +278,18 @@ def test_the_runtime_empties_a_node_after_a_minute_of_silence_and_the_answer_is_
     assert loop.machine.state == "carrying"
 
 
+def test_an_answer_is_stale_while_the_topology_settles_after_the_runtime_failed_to_empty_a_node() -> None:
+    loop = Loop(deadline_s=300)
+    drain(loop)
+    assert isinstance(loop.sampled(13)[0], Ask)
+    loop.answered(14, 1, late="it died")
+    assert isinstance(loop.sampled(65)[0], Ask)
+    assert isinstance(loop.sampled(72)[0], Carry)
+    loop.machine.step(Finished(72.5, "abandoned"))
+    assert outcome(loop.answered(73, 2, SWAP)) == ("stale", "the topology changed meanwhile")
+    assert loop.machine.state == "settling"
+
+
 def test_a_scheduler_that_empties_the_node_itself_is_not_asked_again_for_it() -> None:
     loop = Loop()
     drain(loop)
