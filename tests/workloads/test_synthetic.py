@@ -127,7 +127,7 @@ def test_the_work_for_a_row_is_the_cost_in_turns_with_no_fraction_lost(
     assert all(turns >= 0 for turns in turns_done)
 
 
-def test_work_is_cpu_time_in_proportion() -> None:
+def test_work_is_repeatable_and_its_speed_is_measured() -> None:
     assert work(5) == work(5) != work(6)
     assert calibrate().turns_per_us > 0
 
