@@ -196,7 +196,7 @@ def test_invalid_values_are_restored_and_reported(cluster: Description) -> None:
 
 def test_joules_advance_with_time_and_never_fall(cluster: Description) -> None:
     zone = "/sys/class/powercap/intel-rapl:1/energy_uj"
-    readings = [int(output_on(cluster, 1, f"cat {zone}")) for _ in range(20)]
+    readings = [int(output_on(cluster, 1, f"cat {zone}")) for _ in range(5)]
     assert readings == sorted(readings)
     assert wait_for(lambda: int(output_on(cluster, 1, f"cat {zone}")) > readings[-1])
 
