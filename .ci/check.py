@@ -43,7 +43,7 @@ STEPS = {
 }
 
 TESTS = {
-    "documents and house rules": (*PYTEST, "0", "tests/test_docs.py", "tests/test_house.py"),
+    "documents and house rules": (*PYTEST, "2", "tests/test_docs.py", "tests/test_house.py"),
     "quick tests": (*PYTEST, "2", "--dist", "loadfile", "--hypothesis-profile", "quick", *quick_tests()),
 }
 
