@@ -108,7 +108,8 @@ def test_percentiles_are_those_of_the_delays_in_the_log_of_the_sink(
 
     async def scene(agents: LoopbackAgents) -> None:
         latencies = await measured(agents, 4.2, sleeps_ms=sleeps)
-        for share in (0.5, 0.9, 0.99):
+        # One record in 20 sleeps for 30 ms: shares that are multiples of 0.05 fall between two delays.
+        for share in (0.5, 0.875, 0.925, 0.99):
             check_close(latencies.at(share))
         # The result is the delay, and not noise of the machine.
         assert latencies.at(0.99)[1] > 25_000_000
