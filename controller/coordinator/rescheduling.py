@@ -21,7 +21,7 @@ MOST_LATE = 3
 """Late answers that make a run fail."""
 
 Mode = Literal["live", "restart", "shadow"]
-"""How revisions are carried out: while the topology runs; by restarting it; or not at all."""
+"""Method of a revision: while the topology runs, by restarting it, or not at all."""
 
 State = Literal["idle", "asking", "carrying", "settling"]
 
@@ -225,7 +225,7 @@ class Rescheduling:
 
     @property
     def state(self) -> State:
-        """What is under way; of several, the one that ends last."""
+        """Present activity; of several, the one that ends last."""
         if self._carried is not None:
             return "carrying"
         if self._question is not None:

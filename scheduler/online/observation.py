@@ -30,7 +30,7 @@ MOST_LOAD = 2.0
 Happening = Literal["node_up", "node_down", "node_lost", "node_returned", "scale", "clock", "recovered"]
 
 Outcome = Literal["done", "partial", "stale", "no", "late", "too_large", "abandoned", "broken", "unset"]
-"""What became of a revision:
+"""Outcome of a revision:
 
 `done`; `partial` (some of its waves); `stale` (the observation was out of date); `no` (the scheduler wants no change);
 `late` (no answer in time, or the decider died); `too_large` (more moves than allowed); `abandoned` (its barrier was
@@ -134,12 +134,12 @@ class ObservedSink(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Change(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What happened to the cluster or the topology, other than by a revision.
+    """Change of the cluster or the topology, other than by a revision.
 
     Attributes:
-        at_s: when.
-        kind: what.
-        node, component: what it happened to, if to one of these.
+        at_s: time of the change.
+        kind: kind of the change.
+        node, component: the one that changed, if it is one of these.
         value: new number of executors of a component, where it is known.
     """
 
@@ -258,7 +258,7 @@ class Observation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
 
     @cached_property
     def measured(self) -> KeyFigures:
-        """What revisions predict, as it was in this window; power if that of all nodes is known."""
+        """Measured values of the figures that revisions predict; power only if that of all nodes is known."""
         watts = [node.watts for node in self.nodes.values()]
         return KeyFigures(
             cut=fsum(

@@ -73,12 +73,12 @@ def stranded(problem: Problem, observation: Observation) -> list[str]:
 
 
 class Urgent(NamedTuple):
-    """What makes a plan urgent.
+    """Reason why a plan is urgent.
 
     Attributes:
         subjects: nodes or executors.
         value, threshold: their highest value, and the threshold that it exceeds.
-        words: what is wrong with them; empty: the words of the reason.
+        words: description of the problem; empty: the words of the reason.
     """
 
     subjects: Sequence[str]
