@@ -7,10 +7,8 @@ the greatest weight between groups of the plan and what runs.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
-from itertools import count
 from math import fsum
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace as replaced
 
@@ -27,81 +25,28 @@ C = TypeVar("C", bound=Hashable)
 def heaviest_matching(weight: Mapping[R, Mapping[C, int]]) -> tuple[int, dict[R, C]]:
     """Return the weight of a heaviest matching, and its pairs; rows and columns may stay single.
 
-    The Hungarian method with prices, by shortest augmenting paths (Edmonds and Karp, 1972), over listed pairs only: in
-    time (rows x pairs x log pairs) at most, and near pairs x log pairs where few rows compete.
+    Exact as long as no weight exceeds 2^53.
 
     Args:
         weight: row -> column -> weight of the pair, at least 0; pairs that are not listed are impossible.
     """
-    found = _Matching(weight)
-    for row in weight:
-        found.add(row)
-    pairs = {row: column for column, row in found.row_of.items()}
+    columns = {column: at for at, column in enumerate(dict.fromkeys(c for pairs in weight.values() for c in pairs))}
+    if not columns:
+        return 0, {}
+    # Loaded here: most commands need no SciPy, and it takes as long to load as they take to run.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+    # SciPy matches every row, and ignores pairs of cost 0: a row has a column of its own, on which it is single.
+    highest = max(w for pairs in weight.values() for w in pairs.values()) + 1
+    edges = [(row, columns[c], highest - w) for row, pairs in enumerate(weight.values()) for c, w in pairs.items()]
+    edges += [(row, len(columns) + row, highest) for row in range(len(weight))]
+    rows, ends, costs = zip(*edges, strict=True)
+    whole = coo_array((costs, (rows, ends)), shape=(len(weight), len(columns) + len(weight)), dtype=float)
+    column_at, row_at = list(columns), list(weight)
+    matched = zip(*min_weight_full_bipartite_matching(whole.tocsr()), strict=True)
+    pairs = {row_at[row]: column_at[column] for row, column in matched if column < len(columns)}
     return sum(weight[row][column] for row, column in pairs.items()), pairs
-
-
-class _Matching(Generic[R, C]):
-    """A heaviest matching of the rows added so far.
-
-    Prices prove it: price of row + price of column >= weight of every pair, equal for pairs that are matched, and 0 for
-    single rows and columns.
-    """
-
-    def __init__(self, weight: Mapping[R, Mapping[C, int]]) -> None:
-        self._weight = weight
-        self._row_price = {row: max(pairs.values(), default=0) for row, pairs in weight.items()}
-        self._column_price: dict[C, int] = {}
-        self.row_of: dict[C, R] = {}
-        self._column_of: dict[R, C] = {}
-
-    def add(self, start: R) -> None:
-        """Add a row: along the shortest path to a free column, or to a row that becomes single."""
-        rows = {start: 0}  # reached row -> distance
-        columns: dict[C, int] = {}  # reached column -> distance
-        via: dict[C, R] = {}
-        heap: list[tuple[int, int, C]] = []
-        order = count()
-        done: dict[C, int] = {}
-        single, row = start, start
-        free: C | None = None
-        shortest = self._row_price[start]
-        while True:
-            for column, weight in self._weight[row].items():
-                distance = rows[row] + self._row_price[row] + self._column_price.get(column, 0) - weight
-                if distance < columns.get(column, distance + 1):
-                    columns[column], via[column] = distance, row
-                    heappush(heap, (distance, next(order), column))
-            while heap and (heap[0][2] in done or heap[0][0] > columns[heap[0][2]]):
-                heappop(heap)
-            if not heap or heap[0][0] >= shortest:
-                break
-            distance, _, column = heappop(heap)
-            if column not in self.row_of:
-                shortest, free = distance, column
-                break
-            done[column] = distance
-            row = self.row_of[column]
-            rows[row] = distance
-            if distance + self._row_price[row] < shortest:
-                shortest, single = distance + self._row_price[row], row
-        for reached, distance in rows.items():
-            self._row_price[reached] -= max(shortest - distance, 0)
-        for taken, distance in done.items():
-            self._column_price[taken] = self._column_price.get(taken, 0) + max(shortest - distance, 0)
-        if free is None:
-            if single == start:
-                return
-            free = self._column_of.pop(single)
-        self._shift(start, free, via)
-
-    def _shift(self, start: R, end: C, via: Mapping[C, R]) -> None:
-        """Match along the path from `start` to `end`."""
-        column: C | None = end
-        while column is not None:
-            row = via[column]
-            before = self._column_of.get(row) if row != start else None
-            self.row_of[column], self._column_of[row] = row, column
-            column = before
 
 
 Group = frozenset[Executor]
