@@ -265,6 +265,7 @@ class Rapl(Reader):
     """Reader of `energy_uj` of every zone that is not a duplicate."""
 
     name = "rapl"
+    total_key = "psys by `platform: true`"
 
     def probe(self) -> Finding:
         zones = find_zones(self.host)
