@@ -95,6 +95,7 @@ class Gathered(Struct, frozen=True, kw_only=True):
         sockets: sockets with an online core.
         cores: physical online cores, over all sockets.
         ghz: highest clock currently allowed.
+        ghz_error, measured_flops_error: as in a cluster file.
         ram_gb: RAM, in units of 1024**3 bytes.
         bogomips, isa, measured_flops_per_cycle: as in a cluster file.
         frequencies_hz: clocks currently allowed, if its driver has a table.
@@ -104,10 +105,12 @@ class Gathered(Struct, frozen=True, kw_only=True):
     sockets: AtLeastOne
     cores: AtLeastOne
     ghz: Positive | None = None
+    ghz_error: NonNegative | None = None
     ram_gb: Positive
     bogomips: Positive | None = None
     isa: tuple[str, ...] | None = None
     measured_flops_per_cycle: Positive | None = None
+    measured_flops_error: NonNegative | None = None
     frequencies_hz: tuple[AtLeastOne, ...] | None = None
 
 
@@ -341,9 +344,20 @@ def _machine(says: Variables, found: Gathered | None) -> dict[str, Any]:
         "supervisor_cpu": cores * 100 if cores and emulated and not says.cpu_share else None,
         "memory_mb": says.memory_mb or memory_mb,
         "ghz": says.max_ghz or ghz,
-        "facts": to_plain(Facts(found.bogomips, found.isa, found.measured_flops_per_cycle)) if found else None,
+        "facts": to_plain(_facts(says, found)) if found else None,
         "frequencies_hz": found.frequencies_hz if found else None,
     }
+
+
+def _facts(says: Variables, found: Gathered) -> Facts:
+    return Facts(
+        bogomips=found.bogomips,
+        isa=found.isa,
+        measured_flops_per_cycle=found.measured_flops_per_cycle,
+        measured_flops_error=found.measured_flops_error,
+        # A clock that the inventory limits is not the measured one.
+        ghz_error=None if says.max_ghz else found.ghz_error,
+    )
 
 
 _CONNECTION = frozenset(_Connection.__struct_fields__)
