@@ -5,7 +5,6 @@ beside the inventory. They supply what the inventory may omit: cores, clock, mem
 """
 
 import ipaddress
-import shlex
 from collections.abc import Callable, Mapping, Set
 from functools import cache, cached_property, reduce
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Literal
 import yaml
 from msgspec import Struct
 
+from inventory.ansible_connection import HOST_NAMES, AnsibleConnection
 from inventory.ansible_listing import FACTS, Listing, Origins, listing
 from inventory.cluster import DEFAULT_RACK, AtLeastOne, Cluster, Facts, Name, Share, SlotCount, cluster_of
 from inventory.documents import Document, Origin, read, to_plain
@@ -95,6 +95,7 @@ class Gathered(Struct, frozen=True, kw_only=True):
         sockets: sockets with an online core.
         cores: physical online cores, over all sockets.
         ghz: highest clock currently allowed.
+        ghz_error, measured_flops_error: as in a cluster file.
         ram_gb: RAM, in units of 1024**3 bytes.
         bogomips, isa, measured_flops_per_cycle: as in a cluster file.
         frequencies_hz: clocks currently allowed, if its driver has a table.
@@ -104,10 +105,12 @@ class Gathered(Struct, frozen=True, kw_only=True):
     sockets: AtLeastOne
     cores: AtLeastOne
     ghz: Positive | None = None
+    ghz_error: NonNegative | None = None
     ram_gb: Positive
     bogomips: Positive | None = None
     isa: tuple[str, ...] | None = None
     measured_flops_per_cycle: Positive | None = None
+    measured_flops_error: NonNegative | None = None
     frequencies_hz: tuple[AtLeastOne, ...] | None = None
 
 
@@ -116,10 +119,11 @@ class Host(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: name in the inventory.
-        address: data address: `millrace_address`, else `ansible_host`, else the name.
+        address: data address: `millrace_address`, else that of Ansible, else the name.
         ssh_host: host to connect to, possibly an alias of `~/.ssh/config`.
         ssh_port, ssh_key: from the inventory; None leaves it to the SSH configuration.
-        ssh_user: login user of campaigns, `millrace_user`; Ansible uses `ansible_user`.
+        ssh_user: login user of campaigns, `millrace_user`.
+        ansible_user: login user of playbooks; None leaves it to the SSH configuration.
         ssh_args: further arguments of OpenSSH from the inventory.
         home: folder of the node's environment; `work`: folder of the agents' files.
         slots, rack, node_class: as in a cluster file.
@@ -133,6 +137,7 @@ class Host(Struct, frozen=True, kw_only=True):
     ssh_host: str
     ssh_port: int | None
     ssh_user: str
+    ansible_user: str | None
     ssh_key: Path | None
     ssh_args: tuple[str, ...]
     home: str
@@ -143,18 +148,6 @@ class Host(Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...]
     variables: Mapping[str, Any]
     gathered: Gathered | None
-
-
-class _Connection(Struct, frozen=True):
-    """Ansible's SSH variables; of two names for one setting Ansible prefers the first."""
-
-    ansible_host: str | None = None
-    ansible_port: AtLeastOne | None = None
-    ansible_ssh_port: AtLeastOne | None = None
-    ansible_ssh_private_key_file: str | None = None
-    ansible_private_key_file: str | None = None
-    ansible_ssh_common_args: str = ""
-    ansible_ssh_extra_args: str = ""
 
 
 class VariablesDocument(Document):
@@ -293,16 +286,17 @@ class Hosts:
         variables, says = self._listing.variables[name], self._variables[name]
         for variable, value in variables.items():
             self._check_resolved(name, variable, value, _CONNECTION)
-        how = (self.origin / name).convert(_Connection)
-        key = how.ansible_ssh_private_key_file or how.ansible_private_key_file
+        origin = self.origin / name
+        how = origin.convert(AnsibleConnection)
         return Host(
             name=name,
-            address=says.address or how.ansible_host or name,
-            ssh_host=how.ansible_host or name,
-            ssh_port=how.ansible_port or how.ansible_ssh_port,
+            address=says.address or how.host or name,
+            ssh_host=how.host or name,
+            ssh_port=how.port,
             ssh_user=says.user,
-            ssh_key=Path(key).expanduser() if key else None,
-            ssh_args=tuple(shlex.split(f"{how.ansible_ssh_common_args} {how.ansible_ssh_extra_args}")),
+            ansible_user=how.user,
+            ssh_key=how.key,
+            ssh_args=how.arguments(origin),
             home=says.home,
             work=says.work or f"{says.state}/work",
             slots=says.slots,
@@ -341,12 +335,23 @@ def _machine(says: Variables, found: Gathered | None) -> dict[str, Any]:
         "supervisor_cpu": cores * 100 if cores and emulated and not says.cpu_share else None,
         "memory_mb": says.memory_mb or memory_mb,
         "ghz": says.max_ghz or ghz,
-        "facts": to_plain(Facts(found.bogomips, found.isa, found.measured_flops_per_cycle)) if found else None,
+        "facts": to_plain(_facts(says, found)) if found else None,
         "frequencies_hz": found.frequencies_hz if found else None,
     }
 
 
-_CONNECTION = frozenset(_Connection.__struct_fields__)
+def _facts(says: Variables, found: Gathered) -> Facts:
+    return Facts(
+        bogomips=found.bogomips,
+        isa=found.isa,
+        measured_flops_per_cycle=found.measured_flops_per_cycle,
+        measured_flops_error=found.measured_flops_error,
+        # A clock that the inventory limits is not the measured one.
+        ghz_error=None if says.max_ghz else found.ghz_error,
+    )
+
+
+_CONNECTION = frozenset(AnsibleConnection.__struct_fields__)
 _READ = frozenset(PREFIX + field for field in Variables.__struct_fields__) | {PREFIX + "class"}
 
 
@@ -367,11 +372,11 @@ class ClusterOfHosts(Document):
         if len(steps) < 2 or not isinstance(steps[1], int):
             return self._hosts.origin
         host = self._hosts.workers[steps[1]]
-        if len(steps) == 2:
+        if len(steps) == 2 or steps[2] == "id":
             return self._hosts.origin / host.name
         variable = f"{PREFIX}{steps[2]}"
         if variable == PREFIX + "address" and variable not in host.variables:
-            variable = "ansible_host"
+            variable = next((name for name in HOST_NAMES if name in host.variables), "ansible_host")
         return reduce(Origin.__truediv__, steps[3:], self._hosts.origin / host.name / variable)
 
 

@@ -12,10 +12,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,33 @@ class Listing:
             yield from self._below(child)
 
 
-def listing(path: Path, meanwhile: Callable[[], object] = lambda: None) -> Listing:
+_VALUED = ("-e", "-i", "--extra-vars", "--inventory", "--inventory-file", "--vault-id", "--vault-password-file",
+           "--vault-pass-file")  # fmt: skip
+_ALONE = ("-J", "--ask-vault-password", "--ask-vault-pass")
+_JOINED = ("-e", "-i", *(f"{name}=" for name in _VALUED if name.startswith("--")))
+
+
+def listing_options(options: Sequence[str]) -> list[str]:
+    """Return those of a playbook's options that change what its inventory holds: vaults, variables, inventories.
+
+    Options that leave out hosts or tasks are left out: links of a host concern others, too.
+    """
+    found: list[str] = []
+    left = iter(options)
+    for option in left:
+        if option in _VALUED:
+            found += [option, *values] if (values := list(islice(left, 1))) else []
+        elif option in _ALONE or option.startswith(_JOINED):
+            found.append(option)
+    return found
+
+
+def listing(path: Path, meanwhile: Callable[[], object] = lambda: None, options: Sequence[str] = ()) -> Listing:
     """Return the inventory at `path` as listed by Ansible.
 
     Args:
         path: a file or a folder.
+        options: those of `listing_options`.
         meanwhile: called while Ansible reads, which takes half a second on another processor.
 
     Raises:
@@ -88,7 +111,7 @@ def listing(path: Path, meanwhile: Callable[[], object] = lambda: None) -> Listi
         "ANSIBLE_NOCOLOR": "true",
     }
     # Not by name: PATH may contain another Ansible, and the environment need not be activated.
-    command = [sys.executable, "-P", "-m", "ansible", "inventory", "-i", str(path.absolute()), "--list"]
+    command = [sys.executable, "-P", "-m", "ansible", "inventory", "-i", str(path.absolute()), "--list", *options]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as ansible:
@@ -119,8 +142,12 @@ def _explained(path: Path, said: str) -> str:
     cause = re.search(r"(?:parsing failed|Failed to parse inventory|ERROR\]): (.+)", said)
     place = re.search(r"Origin: (/[^\n]*?:\d+):\d+$", said, re.MULTILINE)
     words = cause.group(1).strip() if cause else "it gives no reason"
+    if _NO_SECRETS in words:
+        words += " Name the password's file by ANSIBLE_VAULT_PASSWORD_FILE, or after -- by --vault-password-file."
     return f"{place.group(1) if place else path}: Ansible cannot read it: {words}"
 
+
+_NO_SECRETS = "no vault secrets found"
 
 _NAMES = ("", ".yml", ".yaml", ".json")
 _NO_INVENTORY = {"host_vars", "group_vars", FACTS}
@@ -134,7 +161,8 @@ class Origins:
 
     def where(self, host: str, variable: str) -> str:
         """Return `file:line` of the effective value for `host`, else of the host, else the inventory."""
-        for place in (*self._set(host, variable), *self._mentioned(variable), *self._mentioned(host)):
+        of_variable = (*self._set(host, variable), *self._mentioned(variable)) if variable else ()
+        for place in (*of_variable, *self._mentioned(host)):
             return place
         return str(self._listing.path)
 

@@ -27,11 +27,17 @@ DEFAULT_RACK = "default-rack"
 
 
 class Facts(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Processor facts of a node: the sources of FLOPs per cycle other than manual configuration."""
+    """Processor facts of a node: the sources of FLOPs per cycle other than manual configuration.
+
+    `measured_flops_error` is the relative error of `measured_flops_per_cycle`, `ghz_error` that of a measured clock; a
+    clock without it is exact.
+    """
 
     bogomips: Positive | None = None
     isa: tuple[str, ...] | None = None
     measured_flops_per_cycle: Positive | None = None
+    measured_flops_error: NonNegative | None = None
+    ghz_error: NonNegative | None = None
 
 
 class Node(

@@ -13,17 +13,22 @@ Sources of FLOPs per core and cycle, best first (TOP-Storm leaves the question o
 is used for all nodes of a cluster, and nothing is measured here:
 
 - `config`: `flops_per_cycle` of the node, given by hand;
-- `measured`: `facts.measured_flops_per_cycle`, a fused multiply-add loop timed when the node was provisioned;
+- `measured`: `facts.measured_flops_per_cycle`, a fused multiply-add loop timed when the node was provisioned, with the
+  error `facts.measured_flops_error`;
 - `isa`: double-precision peak per core and cycle, from the processor flags in `facts.isa`;
 - `bogomips`: `facts.bogomips`, about twice the clock in MHz. Not a FLOP count: with it the index ranks like
   cores * clock squared, but the paper's hardware table needs it.
+
+Measured FLOPs, and measured clocks, of equal hosts differ by noise, which must not order them: measurements that are
+equal within their errors are replaced by their mean.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from inventory.cluster import Node
+from inventory.cluster import Facts, Node
 from inventory.errors import InputError
 
 Source = Literal["config", "measured", "isa", "bogomips"]
@@ -113,6 +118,33 @@ def choose_source(nodes: Sequence[Node], wanted: Source | None = None) -> Source
     )
 
 
+FLOPS_ERROR, CLOCK_ERROR = 0.05, 0.02
+"""Least relative errors of measured FLOPs per cycle and clocks: hosts have other work at times, and clocks vary."""
+
+
+def agreed(measured: Sequence[tuple[float, float]]) -> list[float]:
+    """Return values in which measurements that are equal within their errors are replaced by their weighted mean.
+
+    The largest value and all that are equal to it form the first group, the largest of the others the next: a chain of
+    near values does not make its ends equal. Weights are those of independent errors, 1 / error^2. The result does not
+    depend on the order of the measurements.
+
+    Args:
+        measured: each value with its absolute error; a value with the error 0 is exact, and never replaced.
+    """
+    found = [value for value, _ in measured]
+    left = sorted((at for at, (_, error) in enumerate(measured) if error), key=lambda at: measured[at], reverse=True)
+    while left:
+        most, error = measured[left[0]]
+        group = [at for at in left if measured[at][0] + measured[at][1] >= most - error]
+        weights = [(error / measured[at][1]) ** 2 for at in group]
+        total = math.fsum(weight * measured[at][0] for weight, at in zip(weights, group, strict=True))
+        for at in group:
+            found[at] = total / math.fsum(weights)
+        left = [at for at in left if at not in group]
+    return found
+
+
 ALPHA = 0.8
 """The paper's weight of speed against RAM."""
 
@@ -157,7 +189,7 @@ def power_index(
     """
     usable = [node for node in nodes if node.available]
     source = choose_source(usable, flops)
-    speeds = [_speed(node, source) for node in usable]
+    speeds = _speeds(usable, source)
     rams = [node.ram for node in usable]
     if normalise:
         speeds, rams = _shares(speeds), _shares(rams)
@@ -170,13 +202,20 @@ def power_index(
     return PowerIndex(tuple(ranked), source)
 
 
-def _speed(node: Node, source: Source) -> float:
-    if node.ghz is None:
-        raise LackingNodeError(node.id, f"node {node.id!r} has no computing power: the key 'ghz' is missing")
-    flops = flops_per_cycle(node, source)
-    if flops is None:
-        raise ValueError(f"node {node.id!r} lacks the source {source!r} that was chosen for all")
-    return node.sockets * node.cores * node.ghz * flops
+def _speeds(nodes: Sequence[Node], source: Source) -> list[float]:
+    clocks, flops = [], []
+    for node in nodes:
+        if node.ghz is None:
+            raise LackingNodeError(node.id, f"node {node.id!r} has no computing power: the key 'ghz' is missing")
+        per_cycle = flops_per_cycle(node, source)
+        if per_cycle is None:
+            raise ValueError(f"node {node.id!r} lacks the source {source!r} that was chosen for all")
+        facts = node.facts or Facts()
+        error = facts.measured_flops_error
+        flops.append((per_cycle, per_cycle * (FLOPS_ERROR if error is None else error) if source == "measured" else 0))
+        clocks.append((node.ghz, node.ghz * (facts.ghz_error or 0)))
+    rates = zip(nodes, agreed(clocks), agreed(flops), strict=True)
+    return [node.sockets * node.cores * ghz * per_cycle for node, ghz, per_cycle in rates]
 
 
 def _shares(values: Sequence[float]) -> list[float]:

@@ -4,7 +4,7 @@
 model of its calibration, or that of another node of its class. The meter lag is taken only from its own calibration.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -13,12 +13,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from inventory.ansible_hosts import GENERATORS, Hosts, load_hosts
-from inventory.ansible_listing import FACTS
+from inventory.ansible_hosts import GENERATORS, Hosts
+from inventory.ansible_listing import FACTS, listing, listing_options
 from inventory.cluster import Cluster, NetworkLink, Node, cluster_of
 from inventory.documents import Document, Located, read
 from inventory.emulation import requested_links
-from inventory.errors import InputError, nearest
+from inventory.errors import InputError, MillraceError, nearest
 from inventory.foreign import printable
 from inventory.values import EnergyModel, MeterLag
 
@@ -49,6 +49,9 @@ def find_inventory(name_or_path: str) -> Path:
     raise InputError(f"{name}: there is no such file or folder, and no inventory of that name{hint}")
 
 
+KEY = "nodes"
+"""Key of a cluster file that an Ansible inventory has only as the name of a group."""
+
 _TEXT = {".yml", ".yaml", ".json"}
 _OF_GROUPS = {"hosts", "children", "vars"}
 
@@ -63,7 +66,7 @@ class ReadCluster(Located[Cluster]):
 def read_cluster(name_or_path: str | Path, meanwhile: Callable[[], object] = lambda: None) -> ReadCluster:
     """Return the cluster of a cluster file, or that of the workers of an Ansible inventory.
 
-    A file whose top key is `nodes` is a cluster file, a folder never is.
+    A mapping with the key `nodes` is a cluster file; anything else is what Ansible reads, such as INI or a folder.
 
     Args:
         name_or_path: name or path of an inventory.
@@ -74,42 +77,61 @@ def read_cluster(name_or_path: str | Path, meanwhile: Callable[[], object] = lam
         UnfitError: Ansible is needed and missing.
     """
     path = find_inventory(str(name_or_path))
-    document = _as_cluster_file(path)
-    hosts = None
-    if document is None:
-        hosts = load_hosts(path, meanwhile)
-        document = hosts.cluster_document
-    cluster = cluster_of(document)
+    found = _document_or_hosts(path, meanwhile)
+    hosts = found if isinstance(found, Hosts) else None
+    cluster = cluster_of(found.cluster_document if isinstance(found, Hosts) else found)
     return ReadCluster(with_calibrations(cluster.value, path), cluster.origin, hosts)
 
 
-def read_hosts(name_or_path: str | Path) -> Hosts:
+def read_hosts(name_or_path: str | Path, options: Sequence[str] = ()) -> Hosts:
     """Return the hosts of an Ansible inventory.
+
+    Args:
+        name_or_path: name or path of an inventory.
+        options: options of `ansible-playbook`; those that concern the inventory are used.
 
     Raises:
         InputError: it does not exist, or cannot be read; a cluster file has no connection data.
         UnfitError: Ansible is missing.
     """
     path = find_inventory(str(name_or_path))
-    if _as_cluster_file(path) is not None:
-        raise InputError(
-            f"{path}: is a cluster file, which does not say how hosts are reached; give an Ansible inventory"
-        )
-    return load_hosts(path)
+    found = _document_or_hosts(path, options=listing_options(options))
+    if isinstance(found, Hosts):
+        return found
+    cluster_of(found)  # a file that is neither has its own error
+    raise InputError(f"{path}: is a cluster file, which does not say how hosts are reached; give an Ansible inventory")
 
 
-def _as_cluster_file(path: Path) -> Document | None:
-    """Return the document, or None for an Ansible inventory."""
-    if path.is_dir():
-        return None
+def _document_or_hosts(
+    path: Path, meanwhile: Callable[[], object] = lambda: None, options: Sequence[str] = ()
+) -> Document | Hosts:
+    """Return a cluster file, or the hosts of anything else that Ansible reads.
+
+    A file that is neither, but looks like a cluster file, is returned as one, for the errors that it has as such.
+    """
+    document: Document | None = None
+    fault: InputError | None = None
+    if path.is_file():
+        try:
+            document = read(path)
+        except InputError as unreadable:  # INI, a script
+            fault = unreadable
+    data = None if document is None else document.data
+    has_groups = isinstance(data, dict) and any(map(_is_group, data.values()))
+    if document is not None and isinstance(data, dict) and KEY in data and not has_groups:
+        return document
     try:
-        document = read(path)
-    except InputError:
-        if path.suffix in _TEXT:
+        listed = listing(path, meanwhile, options)
+    except MillraceError:
+        if has_groups:
             raise
-        return None  # INI, a script
-    # A top key that is neither is more likely a misspelt `nodes` than an inventory without groups.
-    return None if isinstance(document.data, dict) and any(map(_is_group, document.data.values())) else document
+        if fault is not None and path.suffix in _TEXT:
+            raise fault from None
+        # More likely with a misspelt `nodes` than an inventory without groups.
+        if document is not None and (isinstance(data, dict) or path.suffix in _TEXT):
+            return document
+        raise
+    return Hosts(listed)
 
 
 def _is_group(value: Any) -> bool:

@@ -21,7 +21,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from agents.cpu.feature import read_view
 from agents.cpu.plan import TURBO
 from agents.cpu.plan import facts as cpu_facts
 from agents.host_files import HostFiles
-from inventory.power_index import isa_flops
+from inventory.power_index import CLOCK_ERROR, FLOPS_ERROR, isa_flops
 from inventory.times import utc_stamp
 
 _CONTAINER_SIGNS = (Path("/.dockerenv"), Path("/run/.containerenv"), Path("/run/systemd/container"))
@@ -47,9 +47,9 @@ UNROLLED = 4
 CHAINED = 64
 """Instructions per iteration of the second loop."""
 
-ROUNDS, ROUND_S = 50, 0.001
-"""Rounds of each loop, alternating; the shortest counts, because all disturbances make a round longer. A round is
-shorter than a time slice of the scheduler."""
+BATCHES, ROUNDS, ROUND_S = 5, 10, 0.001
+"""Batches of rounds of each loop, alternating; the shortest round counts, because all disturbances make a round longer.
+A round is shorter than a time slice of the scheduler. The error is the largest difference of a batch to all of them."""
 
 _COUNT_DOWN, _RETURN = bytes.fromhex("48ffcf"), bytes.fromhex("c5f877 c3")
 """dec rdi; vzeroupper, ret."""
@@ -127,11 +127,14 @@ class Measured:
     Attributes:
         flops_per_cycle: double precision; a fused multiply-add counts as two.
         ghz: clock of the core during the measurement.
+        flops_error, ghz_error: their relative errors.
         reason: why there is no result; empty otherwise.
     """
 
-    flops_per_cycle: float | None
-    ghz: float | None
+    flops_per_cycle: float | None = None
+    ghz: float | None = None
+    flops_error: float | None = None
+    ghz_error: float | None = None
     reason: str = ""
 
 
@@ -143,38 +146,47 @@ def measure(architecture: str, flags: Collection[str]) -> Measured:
         flags: feature flags of the CPU, as named by the kernel.
     """
     if architecture != "x86_64":
-        return Measured(None, None, f"there is no loop for {architecture}")
+        return Measured(reason=f"there is no loop for {architecture}")
     if {"avx512f", "fma"} <= set(flags):
         lanes, multiply_add = 8, _zmm
     elif {"avx2", "fma"} <= set(flags):
         lanes, multiply_add = 4, _ymm
     else:
-        return Measured(None, None, "the processor has no fused multiply-add")
+        return Measured(reason="the processor has no fused multiply-add")
     body = b"".join(multiply_add(register) for register in range(ACCUMULATORS)) * UNROLLED
     # Clear the registers, because leftover subnormal numbers would be slow.
     clear = b"".join(map(_cleared, range(max(FACTORS) + 1)))
     try:
         arithmetic, chain = _callable(clear, body), _callable(b"", _EXCLUSIVE_OR * CHAINED)
     except OSError as fault:
-        return Measured(None, None, f"machine code may not be run: {fault.strerror}")
+        return Measured(reason=f"machine code may not be run: {fault.strerror}")
     flops = 2 * lanes * ACCUMULATORS * UNROLLED
-    per_flop, per_cycle = _best((arithmetic, flops), (chain, CHAINED))
-    return Measured(round(per_cycle / per_flop, 2), round(1e-9 / per_cycle, 3))
+    batches = _batches((arithmetic, flops), (chain, CHAINED))
+    per_flop, per_cycle = (min(times) for times in zip(*batches, strict=True))
+    rates, clocks = [cycle / flop for flop, cycle in batches], [1e-9 / cycle for _, cycle in batches]
+    rate, clock = per_cycle / per_flop, 1e-9 / per_cycle
+    errors = _error(rate, rates, FLOPS_ERROR), _error(clock, clocks, CLOCK_ERROR)
+    return Measured(round(rate, 2), round(clock, 3), *errors)
 
 
-def _best(*loops: tuple[Callable[[int], object], int]) -> list[float]:
-    """Return the seconds per item of each loop; the number is its items per iteration."""
+def _error(value: float, of_batches: Sequence[float], least: float) -> float:
+    return round(max(least, *(abs(other - value) / value for other in of_batches)), 3)
+
+
+def _batches(*loops: tuple[Callable[[int], object], int]) -> list[list[float]]:
+    """Return the seconds per item of each loop, in every batch; the number is its items per iteration."""
     turns = []
     for loop, _ in loops:
         count = 1000
         while _timed(loop, count) < ROUND_S:
             count *= 2
         turns.append(count)
-    shortest = [float("inf")] * len(loops)
-    for _ in range(ROUNDS):
-        for at, ((loop, items), count) in enumerate(zip(loops, turns, strict=True)):
-            shortest[at] = min(shortest[at], _timed(loop, count) / (count * items))
-    return shortest
+    batches = [[float("inf")] * len(loops) for _ in range(BATCHES)]
+    for shortest in batches:
+        for _ in range(ROUNDS):
+            for at, ((loop, items), count) in enumerate(zip(loops, turns, strict=True)):
+                shortest[at] = min(shortest[at], _timed(loop, count) / (count * items))
+    return batches
 
 
 def _timed(loop: Callable[[int], object], count: int) -> float:
@@ -250,12 +262,14 @@ def index_facts(host: HostFiles) -> dict[str, Any]:
         "cores": cpu["cores_online"],
         "threads": len(on_line),
         "ghz": None if clock is None else round(clock, 3),
+        "ghz_error": None if limits else measured.ghz_error,
         "ghz_source": "cpufreq" if limits else "measured" if measured.ghz else None,
         "ram_gb": round(about["memory_bytes"] / 1024**3, 2),
         "isa": about["isa"],
         "bogomips": about["bogomips"],
         "flops_per_cycle": isa_flops(flags),
         "measured_flops_per_cycle": measured.flops_per_cycle,
+        "measured_flops_error": measured.flops_error,
         "measured_ghz": measured.ghz,
         "not_measured": measured.reason or None,
         "driver": cpu["driver"],

@@ -132,6 +132,11 @@ class External(Reader):
             self._thread.join(_PATIENCE_S)
 
     @property
+    def why_no_total(self) -> str:
+        """Empty: its domains, which the operator chose, are known only when the program has printed them."""
+        return ""
+
+    @property
     def trouble(self) -> str:
         with self._lock:
             return self._trouble

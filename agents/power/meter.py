@@ -250,12 +250,13 @@ def _total(domains: Sequence[DomainEnergy], metering: Metering) -> TotalEnergy:
     names = tuple(term.domain for term in terms)
     flags = tuple(dict.fromkeys(flag for term in terms for flag in term.flags))
     reason = "; ".join(f"{term.domain}: {term.reason}" for term in terms if term.reason)
-    if metering.source is None:
+    primary = metering.sources.primary
+    if primary is None:
         reason = f"no energy source on this host ({metering.sources.why_none})"
+    elif metering.sources.why_no_total:
+        reason = metering.sources.why_no_total
     elif not terms:
-        reason = f"{metering.source} has no domain that is known to be the whole node"
-        if metering.sources.primary and metering.sources.primary.trouble:
-            reason += f": {metering.sources.primary.trouble}"
+        reason = f"{primary.name} has not given the power of the node: {primary.trouble}"
     if reason:
         return TotalEnergy(None, None, metering.source, names, flags, reason)
     joules = sum(term.joules or 0.0 for term in terms)

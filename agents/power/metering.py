@@ -42,14 +42,16 @@ class Sources(NamedTuple):
     Attributes:
         primary: the node's source; None when no reader works.
         check: another reader of the same counters, for the first minute; or None.
-        beside: cross-checks that run all the time.
+        beside: readers without the node's total that were preferred, and cross-checks that run all the time.
         findings: reader -> result of its probe.
+        why_no_total: reason why the primary reader cannot give the node's total; empty if it can.
     """
 
     primary: Reader | None
     check: Reader | None
     beside: tuple[Reader, ...]
     findings: Mapping[str, Finding]
+    why_no_total: str
 
     @property
     def opened(self) -> tuple[Reader, ...]:
@@ -77,22 +79,67 @@ def probe_all(host: MeteredHost, settings: PowerSettings) -> dict[str, Finding]:
     return found | {PowerTop.name: PowerTop(host, settings).probe()}
 
 
-def open_sources(host: MeteredHost, settings: PowerSettings) -> Sources:
-    """Open the first reader that works, and its cross-checks.
+def find_primary(host: MeteredHost, settings: PowerSettings, findings: dict[str, Finding]) -> str | None:
+    """Return the name of the reader that `open_sources` makes the primary one; no program is started.
 
-    A reader that cannot be opened although its probe succeeded has the finding `unreadable`.
+    Args:
+        host: the host.
+        settings: the operator's settings.
+        findings: results of `probe_all`; those of readers that lack the node's total are completed.
+    """
+    first = None
+    for name in order(settings):
+        if findings[name].status != "ok":
+            continue
+        if name == External.name:
+            return name
+        reader = _open(READERS[name], host, settings, findings)
+        if reader is None:
+            continue
+        lacks_total = _lacks_total(reader, findings)
+        reader.close()
+        if not lacks_total:
+            return name
+        first = first or name
+    return first
+
+
+def open_sources(host: MeteredHost, settings: PowerSettings) -> Sources:
+    """Open the first reader that has the node's total, and its cross-checks; without one, the first that works.
+
+    A reader that cannot be opened although its probe succeeded has the finding `unreadable`. The finding of one that
+    works, but lacks the total, has the reason.
     """
     findings = probe_all(host, settings)
     working = [name for name in order(settings) if findings[name].status == "ok"]
     primary = check = None
+    why_no_total = ""
+    partial: list[Reader] = []
     for name in working:
         if primary is None:
-            primary = _open(READERS[name], host, settings, findings)
+            reader = _open(READERS[name], host, settings, findings)
+            if reader is not None and not _lacks_total(reader, findings):
+                primary = reader
+            elif reader is not None:
+                partial.append(reader)
         elif {name, primary.name} == set(COUNTERS_OF_ONE_THING):
             check = _open(READERS[name], host, settings, findings)
-    beside = [PowerTop] if settings.powertop and findings[PowerTop.name].status == "ok" else []
-    opened = (_open(reader, host, settings, findings) for reader in beside)
-    return Sources(primary, check, tuple(reader for reader in opened if reader), findings)
+    if primary is None and partial:
+        primary = partial.pop(0)
+        why_no_total = f"{primary.name}: {primary.why_no_total}"
+    if settings.powertop and findings[PowerTop.name].status == "ok":
+        powertop = _open(PowerTop, host, settings, findings)
+        partial += [powertop] if powertop else []
+    return Sources(primary, check, tuple(partial), findings, why_no_total)
+
+
+def _lacks_total(reader: Reader, findings: dict[str, Finding]) -> bool:
+    """Return whether a reader lacks the node's total; complete its finding with the reason."""
+    why = reader.why_no_total
+    if why:
+        found = findings[reader.name]
+        findings[reader.name] = Finding(found.status, f"{found.reason}; {why}")
+    return bool(why)
 
 
 def _open(

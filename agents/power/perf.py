@@ -26,6 +26,7 @@ class Perf(Reader):
     """Reader of each event once per socket or die, on the CPUs in the PMU's `cpumask`."""
 
     name = "perf"
+    total_key = "psys by `platform: true`"
 
     def probe(self) -> Finding:
         events = self._events()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from agents.host_files import Finding
 from agents.power.reader import MOST_WATTS, Counters, Domain, MeteredHost, Reader, Reading, Role
+from agents.power.settings import FEWEST_HZ
 
 POWERCAP = "sys/class/powercap"
 
@@ -26,8 +27,17 @@ READS_APART_S = 0.2
 LEAST_UNITS = 2
 """Values that differ by at most this number of units are equal."""
 
-AT_ZERO_S = 1.0
-"""A counter that stays at 0 for this time under load does not work."""
+STILL_S = 1.0
+"""A counter does not work if it stays at 0 for this time under load, or at any value while its twin advances."""
+
+LIMIT_MARGIN = 2
+"""Limits are kept on average over milliseconds to seconds: single steps may exceed them."""
+
+MOST_OF_ANY_ZONE_WATTS = 4000.0
+"""Highest power of a zone without limits whose counter has a larger range than it needs."""
+
+SAMPLES_PER_RANGE = 4
+"""At the lowest sampling rate, the highest power of a zone without limits must not need fewer samples than these."""
 
 HINT = (
     "root may, or a group that a udev rule lets read it: the Ansible role `power` of `millrace provision` sets that up"
@@ -35,6 +45,7 @@ HINT = (
 """Hint for counters that may not be read by this user."""
 
 _SOCKET = re.compile(r"package-\d+(-die-\d+)?$")
+_LIMIT = re.compile(r"constraint_\d+_(power_limit|max_power)_uw")
 _PLATFORM = re.compile(r"psys(-\d+)?$")
 _ROLES: dict[str, Role] = {"dram": "dram", "core": "core", "uncore": "uncore"}
 _NANO = 1000
@@ -75,6 +86,11 @@ class Zone(NamedTuple):
         """Path of its counter."""
         return f"{self.path}/energy_uj"
 
+    @property
+    def control(self) -> str:
+        """Its control type."""
+        return self.folder.partition(":")[0]
+
 
 def find_zones(host: MeteredHost) -> list[Zone]:
     """Return all zones of CPU packages and platforms that have a counter, parents before children."""
@@ -85,13 +101,13 @@ def find_zones(host: MeteredHost) -> list[Zone]:
 def reject(host: MeteredHost, zones: list[Zone]) -> dict[str, str]:
     """Return folder -> why that zone is left out: `duplicate of X`, `mirror of X` or `unreadable`.
 
-    Takes 0.2 s, and one more second when a counter is at 0.
+    Of two zones with the same domain, one that works is kept; the other one is a duplicate, which may be unreadable.
+    Takes 0.2 s, as much again when a domain has two zones, and a second when a counter does not work.
     """
-    rejected = {zone.folder: "unreadable" for zone in zones if zone.fault}
-    rejected |= _duplicates([zone for zone in zones if zone.folder not in rejected])
-    left = [zone for zone in zones if zone.folder not in rejected]
-    rejected |= dict.fromkeys(_at_zero(host, left), "unreadable")
-    return rejected | _mirrors(host, [zone for zone in left if zone.folder not in rejected])
+    unreadable = {zone.folder for zone in zones if zone.fault}
+    unreadable |= _still(host, [zone for zone in zones if zone.folder not in unreadable])
+    rejected = dict.fromkeys(unreadable, "unreadable") | _duplicates(zones, unreadable)
+    return rejected | _mirrors(host, [zone for zone in zones if zone.folder not in rejected])
 
 
 def _folders(host: MeteredHost) -> Iterator[str]:
@@ -126,7 +142,6 @@ def _zone(host: MeteredHost, path: str) -> Zone | None:
         return None
     domain = name if role in ("package", "platform") else f"{name}/{_parent(host, path)}"
     raw_max = _number(host, f"{path}/max_energy_range_uj")
-    limit = _number(host, f"{path}/constraint_0_max_power_uw")
     return Zone(
         folder,
         path,
@@ -134,7 +149,7 @@ def _zone(host: MeteredHost, path: str) -> Zone | None:
         role,
         raw_max,
         None if raw_max is None else _unit(raw_max),
-        2 * limit / 1e6 if limit else MOST_WATTS,
+        _most_watts(host, path, raw_max),
         host.exists(f"{POWERCAP}/{folder.partition(':')[0]}/{MODELLED}"),
         host.check_number(f"{path}/energy_uj"),
     )
@@ -147,6 +162,22 @@ def _parent(host: MeteredHost, path: str) -> str:
         if candidate.endswith(f"/{parent}"):
             return host.read_if_there(f"{candidate}/name") or parent
     return parent
+
+
+def _most_watts(host: MeteredHost, path: str, raw_max: int | None) -> float:
+    """Return the highest power that a zone can draw, from its limits, else from the range of its counter.
+
+    The design power, `max_power`, is no limit: turbo exceeds it several times, unless there are limits.
+    """
+    found: dict[str, list[int]] = {"power_limit": [], "max_power": []}
+    for file in host.names(path):
+        if matched := _LIMIT.fullmatch(file):
+            found[matched[1]].append(_number(host, f"{path}/{file}") or 0)
+    limited = any(found["power_limit"]) and host.read_if_there(f"{path}/enabled") != "0"
+    if limited:
+        return LIMIT_MARGIN * max(found["power_limit"] + found["max_power"]) * _MICRO
+    countable = (raw_max or 0) * _MICRO * FEWEST_HZ / SAMPLES_PER_RANGE
+    return max(MOST_WATTS, min(countable, MOST_OF_ANY_ZONE_WATTS))
 
 
 def _number(host: MeteredHost, path: str) -> int | None:
@@ -164,14 +195,16 @@ def _unit(raw_max: int) -> float | None:
     )
 
 
-def _duplicates(zones: list[Zone]) -> dict[str, str]:
-    """Find domains in two control types; the one of the model-specific registers is kept."""
+def _duplicates(zones: list[Zone], unreadable: set[str]) -> dict[str, str]:
+    """Find domains in two control types; one that works is kept, preferably that of the model-specific registers."""
     kept: dict[str, Zone] = {}
     found = {}
-    for zone in sorted(zones, key=lambda zone: zone.folder.partition(":")[0] != BASE_CONTROL):
+    for zone in sorted(zones, key=lambda zone: (zone.folder in unreadable, zone.control != BASE_CONTROL)):
         other = kept.setdefault(zone.domain, zone)
         if other is not zone:
-            found[zone.folder] = f"duplicate of {other.folder}"
+            found[zone.folder] = f"duplicate of {other.folder}" + (
+                ", and unreadable" if zone.folder in unreadable else ""
+            )
     return found
 
 
@@ -206,15 +239,18 @@ def _agree(host: MeteredHost, first: Zone, other: Zone) -> bool:
     return before - slack <= value <= after + slack
 
 
-def _at_zero(host: MeteredHost, zones: list[Zone]) -> list[str]:
-    """Return the zones that stay at 0 under CPU load."""
-    idle = [zone for zone in zones if _number(host, zone.counter) is None]
+def _still(host: MeteredHost, zones: list[Zone]) -> set[str]:
+    """Return the zones that stay at 0 under CPU load, or at any value while another zone of their domain advances."""
+    first = {zone.folder: _number(host, zone.counter) for zone in zones}
+    domains = [zone.domain for zone in zones]
+    still = [zone for zone in zones if first[zone.folder] is None or domains.count(zone.domain) > 1]
     spent_s = 0.0
-    while idle and spent_s < AT_ZERO_S:
+    while still and spent_s < STILL_S:
         host.work(READS_APART_S)
         spent_s += READS_APART_S
-        idle = [zone for zone in idle if _number(host, zone.counter) is None]
-    return [zone.folder for zone in idle]
+        still = [zone for zone in still if _number(host, zone.counter) in (None, first[zone.folder])]
+    advancing = {zone.domain for zone in zones if zone not in still}
+    return {zone.folder for zone in still if first[zone.folder] is None or zone.domain in advancing}
 
 
 class JudgedZone(NamedTuple):
@@ -229,6 +265,7 @@ class Rapl(Reader):
     """Reader of `energy_uj` of every zone that is not a duplicate."""
 
     name = "rapl"
+    total_key = "psys by `platform: true`"
 
     def probe(self) -> Finding:
         zones = find_zones(self.host)

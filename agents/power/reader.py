@@ -215,6 +215,8 @@ class Reader(ABC):
     """
 
     name: ClassVar[str]
+    total_key: ClassVar[str] = ""
+    """Setting that makes the node's total of other domains than those chosen by default; empty without one."""
 
     def __init__(self, host: MeteredHost, settings: PowerSettings) -> None:
         self.host, self.settings = host, settings
@@ -235,6 +237,18 @@ class Reader(ABC):
     @abstractmethod
     def domains(self) -> tuple[Domain, ...]:
         """Metered domains, available after `open`; a reader of messages discovers them one by one."""
+
+    @property
+    def why_no_total(self) -> str:
+        """Reason why it cannot give the node's total, with the settings that help; empty if it can; after `open`."""
+        others = "another reader by `prefer` or `source`"
+        terms = [domain for domain in self.domains if domain.in_total]
+        if not terms:
+            names = ", ".join(domain.name for domain in self.domains)
+            choices = " or ".join(filter(None, [self.total_key, others]))
+            return f"no domain is known to be the whole node ({names}); in the settings of its meters choose {choices}"
+        broken = "; ".join(f"{domain.name}: {domain.reason}" for domain in terms if domain.reason)
+        return broken and f"{broken}; in the settings of its meters leave it out by `ignore`, or choose {others}"
 
     @property
     def trouble(self) -> str:

@@ -70,7 +70,7 @@ class Counter:
         Args:
             before: previous value.
             now: current value.
-            elapsed_s: time between them, including time in which the host was suspended.
+            elapsed_s: time since the previous value was first read, including time in which the host was suspended.
         """
         counts: float = now - before
         wrapped = counts < 0
@@ -192,8 +192,10 @@ class Series:
                 seconds = (reading.t_ns - self._moved_ns) / NS
                 return self._no_sample(reading._replace(reason=f"the counter has not changed for {seconds:.0f} s"))
             return self._sample(reading, self._joules, None, gap, late)
+        # A counter that is updated less often than it is read has the energy of several readings in one step.
+        unchanged_s = (before.t_ns - self._moved_ns) / NS
         self._moved_ns = reading.t_ns
-        counts, flags = counter.step(int(was or 0), int(now or 0), elapsed_s)
+        counts, flags = counter.step(int(was or 0), int(now or 0), unchanged_s + elapsed_s)
         if counts is None:
             return self._sample(reading, None, None, gap + flags, late)
         joules = counts * (self.domain.joules_per_count or 0.0)

@@ -47,6 +47,7 @@ class Hwmon(Reader):
     """Reader of all energy and power channels; whole packages or boards are the terms of the total."""
 
     name = "hwmon"
+    total_key = "its domains by `hwmon: total`"
 
     def probe(self) -> Finding:
         channels = self._channels()

@@ -73,4 +73,4 @@ def _asked(variables):
 
 
 def _address(host, name):
-    return host.get("millrace_address") or host.get("ansible_host") or name
+    return host.get("millrace_address") or host.get("ansible_ssh_host") or host.get("ansible_host") or name

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from agents.host.probes import CHECKS, program
 from agents.host_files import Finding, Status
-from agents.power.metering import order, probe_all
+from agents.power.metering import find_primary, probe_all
 from agents.power.rapl import Rapl
 from agents.power.reader import MeteredHost
 from agents.power.reader import Reader as Meter
@@ -56,7 +56,7 @@ class Power(Struct, frozen=True):
     """Energy readers in order of preference.
 
     Attributes:
-        primary: the first that works; None when this host has no energy source.
+        primary: the first that has the node's total, else the first that works; None without an energy source.
         zones: powercap zones; without any, the domains of the primary reader.
     """
 
@@ -114,8 +114,8 @@ def diagnose(host: MeteredHost) -> Diagnosis:
     """
     settings = settings_of(host)
     findings = probe_all(host, settings)
+    primary = find_primary(host, settings, findings)
     readers = [Reader(name, found.status, found.reason) for name, found in findings.items()]
-    primary = next((name for name in order(settings) if findings[name].status == "ok"), None)
     software = [Check(name, found.status, found.reason) for name, check in SOFTWARE.items() if (found := check())]
     hardware = [Check(name, found.status, found.reason) for name, probe in CHECKS.items() if (found := probe(host))]
     return Diagnosis(Power(primary, readers, _zones(host, settings, primary)), software + hardware)

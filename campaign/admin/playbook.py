@@ -340,7 +340,7 @@ def _unreachable(hosts: Hosts, name: str, why: str) -> str:
     host = hosts.by_name.get(name)
     if host is None:
         return why
-    login = replace(host, ssh_user=host.variables.get("ansible_user"))
+    login = replace(host, ssh_user=host.ansible_user)
     options = ["-o", "StrictHostKeyChecking=accept-new"] if NO_HOST_KEY in why else []
     command = shlex.join(["ssh", *options, *arguments_of(login), "true"])
     if NO_LOGIN in why:

@@ -45,7 +45,7 @@ def provision_command(settings: Settings, inventory: str, options: tuple[str, ..
     """
     from campaign.admin.playbook import Choice, play
 
-    play("provision", read_hosts(inventory), Choice(check, options), settings)
+    play("provision", read_hosts(inventory, options), Choice(check, options), settings)
 
 
 RESTORE_EXAMPLE = """\b
@@ -73,7 +73,7 @@ def restore_command(settings: Settings, inventory: str, options: tuple[str, ...]
     from campaign.admin.playbook import Choice, play
     from controller.emulation.cluster import cluster_of, is_emulated
 
-    hosts = read_hosts(inventory)
+    hosts = read_hosts(inventory, options)
     if is_emulated(hosts) and cluster_of(hosts, as_asked=False) is None:
         click.echo(f"no emulated cluster of {printable(hosts.path)} is up: nothing to restore", err=True)
         return
@@ -123,7 +123,7 @@ def verify_command(settings: Settings, inventory: str, options: tuple[str, ...],
     """
     from campaign.admin.playbook import Choice, play
 
-    hosts = read_hosts(inventory)
+    hosts = read_hosts(inventory, options)
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
         file = Path(folder) / "checks.json"
         choice = Choice(options=options, variables={"millrace_verify_file": str(file)}, only_errors=as_json)

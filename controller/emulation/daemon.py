@@ -26,9 +26,7 @@ import msgspec
 from controller.emulation.cluster import KEEP, READY, SOCKET, DaemonReply, DaemonRequest
 from controller.emulation.description import (
     DAEMON_LOG,
-    KNOWN_HOSTS,
     NODES,
-    PROGRAMS,
     RELAY_LOG,
     ClusterRequest,
     Description,
@@ -45,6 +43,7 @@ from controller.emulation.description import (
 from controller.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
 from controller.emulation.node_init import READY as NODE_READY
 from controller.emulation.node_init import NodePlan
+from controller.emulation.programs import write_programs
 from controller.emulation.sysfs_effects import RefusedWrite, SysfsEffects, Watch
 from controller.host.cgroups import Group, find_hierarchy
 from controller.host.disk import state_folder
@@ -167,8 +166,7 @@ class EmulationDaemon:
         make_keys(Path(self.request.key), keys)
         addresses = {name: end.address for name, end in network.nodes.items()}
         known = known_hosts(keys, addresses)
-        (self.folder / KNOWN_HOSTS).write_text(known)
-        write_programs(self.folder, network.controller.path)
+        write_programs(self.folder, Path(self.request.key), known, network.controller.path)
         hosts = {**addresses, "controller": network.controller.address}
         sshd = shutil.which("sshd", path=_SHELL_PATH)
         if sshd is None:
@@ -309,20 +307,6 @@ def public(path: Path) -> str:
 def known_hosts(keys: Mapping[str, Path], addresses: Mapping[str, str]) -> str:
     """Return the text of a known_hosts file with every node's name and address."""
     return "".join(f"{name},{addresses[name]} {public(path)}\n" for name, path in keys.items())
-
-
-def write_programs(folder: Path, network: Path) -> None:
-    """Write wrappers of `ssh` and `sftp` that enter the controller's network namespace, from which nodes are reachable.
-
-    Ansible uses them for the nodes; its tasks on this host run outside the namespace.
-    """
-    for name in PROGRAMS:
-        script = folder / name
-        # Ansible names shared connections by the node's address, which nodes of other clusters have, too.
-        options = f"-i {folder}/key -o IdentitiesOnly=yes -o UserKnownHostsFile={folder / KNOWN_HOSTS}"
-        options += f" -o ControlPath={folder}/%h"
-        script.write_text(f'#!/bin/sh\nexec nsenter --net={network} {name} {options} "$@"\n')
-        script.chmod(0o700)
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from controller.emulation.network import NetworkPlan
 from controller.emulation.node_init import SSH_PORT
+from controller.emulation.programs import FILES, KNOWN_HOSTS
 from controller.host.cgroups import SMALLEST_SHARE
 from controller.host.process_identity import ProcessIdentity
 from inventory.ansible_hosts import Host, Hosts
@@ -28,10 +29,7 @@ from inventory.values import EnergyModel
 DAEMON_LOG, RELAY_LOG = "daemon.log", "relay.log"
 LOGS = (DAEMON_LOG, RELAY_LOG)
 
-KNOWN_HOSTS = "known_hosts"
 NODES = "nodes"
-PROGRAMS = ("ssh", "sftp")
-"""Wrapper programs that reach the nodes from outside their network."""
 
 _LINK = "emulated-"
 
@@ -55,7 +53,7 @@ def clear(folder: Path, key: Path) -> None:
     """
     shutil.rmtree(folder / NODES, ignore_errors=True)
     for path in folder.glob("*"):
-        if path.is_socket() or path.name in (*PROGRAMS, KNOWN_HOSTS) or path in (key, public_part(key)):
+        if path.is_socket() or path.name in FILES or path in (key, public_part(key)):
             path.unlink(missing_ok=True)
 
 
@@ -249,14 +247,11 @@ def nics_of(machines: Mapping[str, Machine]) -> dict[str, float]:
 
 
 def _check_way(hosts: Hosts, host: Host, first: Host) -> None:
-    """Check that a node is reached with the common key and known_hosts file, as root, at the usual port."""
+    """Check that a node is reached with the common key and known_hosts file, at the usual port."""
     if host.ssh_key != first.ssh_key:
         raise (hosts.origin / host.name / KEY).error(f"{host.ssh_key}: {first.name} has another, {first.ssh_key}")
     if host.ssh_port not in (None, SSH_PORT):
         raise (hosts.origin / host.name / "ansible_port").error(f"{host.ssh_port}: an emulated node has {SSH_PORT}")
-    user = host.variables.get("ansible_user")
-    if user != "root":
-        raise (hosts.origin / host.name / "ansible_user").error(f"{user}: Ansible is root on an emulated node")
     known = f"UserKnownHostsFile={host.ssh_key.parent / KNOWN_HOSTS}" if host.ssh_key else ""
     if known not in host.ssh_args:
         given = shlex.join(host.ssh_args) or "nothing"

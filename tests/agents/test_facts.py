@@ -16,7 +16,7 @@ from agents.host.facts import gather, index_facts, measure
 from agents.host_files import HostFiles
 from inventory.ansible_hosts import Gathered
 from inventory.cluster import Facts
-from inventory.power_index import isa_flops
+from inventory.power_index import CLOCK_ERROR, FLOPS_ERROR, isa_flops
 
 ARM = """processor\t: 0
 BogoMIPS\t: 243.75
@@ -68,6 +68,23 @@ def test_flops_per_cycle_are_measured_and_not_more_than_the_units_can_do(flags: 
     assert 2 < found.flops_per_cycle < 1.25 * peak
     assert found.ghz is not None
     assert 0.1 < found.ghz < 10
+    assert found.flops_error is not None
+    assert found.ghz_error is not None
+    assert found.flops_error >= FLOPS_ERROR
+    assert found.ghz_error >= CLOCK_ERROR
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or "fma" not in FLAGS, reason="no fused multiply-add here")
+def test_the_error_of_a_measurement_is_that_of_its_worst_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one of five batches the core is slowed down by half during the multiply-adds."""
+    times = iter([1.0, 1.0] * 4 + [2.0, 1.0])
+    monkeypatch.setattr(facts, "BATCHES", 5)
+    monkeypatch.setattr(facts, "ROUNDS", 1)
+    calls = iter([1.0, 1.0])  # a trial of either loop, which finds the number of iterations
+    monkeypatch.setattr(facts, "_timed", lambda _loop, _count: next(calls, None) or next(times))
+    found = measure("x86_64", ["fma", "avx2"])
+    assert found.flops_error == pytest.approx(0.5)
+    assert found.ghz_error == CLOCK_ERROR
 
 
 @pytest.mark.parametrize(("architecture", "flags"), [("aarch64", ["asimd"]), ("x86_64", ["sse2"])])
@@ -102,6 +119,7 @@ def test_without_cpufreq_the_clock_is_the_measured_one(tmp_path: Path) -> None:
     found = index_facts(FakeKernel(virtual().build(tmp_path)))
     assert found["frequencies_hz"] is None
     assert found["ghz"] == found["measured_ghz"]
+    assert (found["ghz_error"] is None) == (found["ghz"] is None)
 
 
 def test_the_program_prints_facts_as_json() -> None:

@@ -163,6 +163,17 @@ def test_a_counter_that_stands_still_is_missing_after_a_second_and_back_when_it_
     assert add(series, 2.0, 4_000_500).joules == pytest.approx(4.0)
 
 
+def test_a_counter_that_is_updated_less_often_than_it_is_read_is_not_taken_for_reset() -> None:
+    """Every 0.4 s it advances by the energy of 0.4 s at 45 W, which would be 900 W in the 20 ms since the last read."""
+    series = Series(domain(262143328850, 61.035, most_watts=122.0))
+    for at in range(100):
+        sample = add(series, at * 0.02, at // 20 * 18_000_000)
+        assert "reset" not in sample.flags
+    assert sample.known_joules == pytest.approx(4 * 18)
+    # Time in which it has not changed excuses no more than that.
+    assert add(series, 2.0, 5 * 18_000_000 + 10**8).flags == ("reset",)
+
+
 def test_watts_are_integrated_between_readings_and_a_long_silence_is_a_gap() -> None:
     series = Series(Domain("board", "board", "hwmon", "x", True, longest_s=1.0))
     add(series, 0, 100)

@@ -1,19 +1,23 @@
 """Selection of a node's power source, and sources that stop, fail, decrease, sleep or disagree with another."""
 
 import errno
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from metered_machines import AMD, CLIENT, SERVER, metered, zones
-from recorded_host import RecordedHost, Script, constant_power, fault, rapl_counter, square_wave
+from recorded_host import DENIED, RecordedHost, Script, constant_power, fault, rapl_counter, square_wave
 from trees import meters
 from trees.meters import POWERCAP, UNIT_61
 
 from agents.power.energy import energy
 from agents.power.meter import History, PowerSampler, account
-from agents.power.metering import Metering
+from agents.power.metering import Metering, find_primary, probe_all
 from agents.power.rapl import Rapl
-from agents.power.settings import PowerSettings
+from agents.power.reader import MeteredHost
+from agents.power.settings import PowerSettings, Program
+from inventory.values import EnergyModel
 
 
 @pytest.mark.parametrize(
@@ -92,6 +96,77 @@ def test_the_operator_may_prefer_another_reader(tmp_path: Path) -> None:
     assert metered(RecordedHost(root, CLIENT)).total.source == "rapl"
     assert metered(RecordedHost(root, CLIENT), settings=PowerSettings(prefer=("battery",))).total.source == "battery"
     assert metered(RecordedHost(root, CLIENT), settings=PowerSettings(source="battery")).total.source == "battery"
+
+
+CARD = {
+    f"{meters.HWMON}/hwmon4/name": "amdgpu",
+    f"{meters.HWMON}/hwmon4/power1_average": "11000000",
+    f"{meters.HWMON}/hwmon4/power1_label": "PPT",
+}
+"""A graphics card, whose sensor is not the node."""
+
+STAT = {"proc/stat": "cpu  10 0 10 1000 0 0 0 0 0 0\ncpu0 10 0 10 1000 0 0 0 0 0 0\n"}
+OTHERS: dict[str, tuple[meters.Files, PowerSettings, float]] = {
+    "battery": (meters.laptop(power_now="14500000"), PowerSettings(), 14.5),
+    "model": (STAT, PowerSettings(model=EnergyModel(20.0, 60.0)), 20.0),
+}
+
+
+@pytest.mark.parametrize("hidden_by", ["a sensor", "a platform zone", "an unreadable package"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_reader_without_the_nodes_total_leaves_it_to_the_next(name: str, hidden_by: str, tmp_path: Path) -> None:
+    files, settings, watts = OTHERS[name]
+    shadow, scripts = {
+        "a sensor": (CARD, {}),
+        "a platform zone": (meters.zone("intel-rapl:0", "psys"), zones({"intel-rapl:0": 30.0})),
+        "an unreadable package": (meters.server(), {**SERVER, f"{POWERCAP}/intel-rapl:2/energy_uj": lambda _: DENIED}),
+    }[hidden_by]
+    host = RecordedHost(meters.plant(tmp_path, {**files, **shadow}), scripts)
+    result = metered(host, settings=settings)
+    assert result.total.source == name
+    assert result.total.joules == pytest.approx(watts * 10, abs=result.total.bound_joules)
+    # What hides no longer is recorded nevertheless.
+    assert {domain.source for domain in result.domains} == {name, "hwmon" if hidden_by == "a sensor" else "rapl"}
+    assert find_primary(host, settings, probe_all(host, settings)) == name
+
+
+def test_an_operators_program_is_the_source_beside_the_sensor_of_a_card(tmp_path: Path) -> None:
+    line = 'import json, time; print(json.dumps({"t": time.time(), "watts": 50}), flush=True); time.sleep(60)'
+    program = Program((sys.executable, "-c", line))
+    host = MeteredHost(meters.plant(tmp_path, CARD))
+    settings = PowerSettings(external=program)
+    assert find_primary(host, settings, probe_all(host, settings)) == "external"
+    metering, history = Metering(host, settings), History()
+    deadline = time.monotonic() + 30
+    while "outlet" not in {domain.name for domain in history.domains} and time.monotonic() < deadline:
+        history.add(metering.sample())
+        time.sleep(0.02)
+    metering.close()
+    assert metering.source == "external"
+    assert {(domain.name, domain.in_total) for domain in history.domains} == {("amdgpu/PPT", False), ("outlet", True)}
+
+
+@pytest.mark.parametrize(
+    ("files", "keys"),
+    [
+        (CARD, ("amdgpu/PPT", "`hwmon: total`", "`prefer`", "`source`")),
+        (meters.zone("intel-rapl:0", "psys"), ("psys", "`platform: true`", "`prefer`", "`source`")),
+    ],
+)
+def test_a_total_that_no_reader_has_is_missing_with_the_key_that_helps(
+    files: meters.Files, keys: tuple[str, ...], tmp_path: Path
+) -> None:
+    result = metered(RecordedHost(meters.plant(tmp_path, files)), 1.0)
+    assert result.total.joules is None
+    for key in keys:
+        assert key in result.total.reason
+
+
+def test_a_package_that_cannot_be_read_is_missing_with_the_key_that_leaves_it_out(tmp_path: Path) -> None:
+    scripts: dict[str, Script] = {**SERVER, f"{POWERCAP}/intel-rapl:2/energy_uj": lambda _: DENIED}
+    total = metered(RecordedHost(meters.plant(tmp_path, meters.server()), scripts), 1.0).total
+    assert "package-1: " in total.reason
+    assert "`ignore`" in total.reason
 
 
 def test_samples_of_a_cpu_that_filters_its_counters_are_flagged(tmp_path: Path) -> None:

@@ -164,6 +164,74 @@ def test_power_of_the_node_is_that_of_its_packages_and_memories(name: str, tmp_p
     assert result.total.bound_joules < 0.001 * watts * 10
 
 
+TURBO_W = 45.0
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_known"),
+    [
+        # A laptop whose limits are far above its design power of 15 W.
+        ({"0_max_power": 15, "0_power_limit": 25, "1_power_limit": 61, "1_max_power": 0}, True),
+        # Firmware that states the design power only, or switches the limits off, allows any turbo.
+        ({"0_max_power": 15}, True),
+        ({"0_max_power": 15, "0_power_limit": 0, "1_power_limit": 0}, True),
+        ({"0_max_power": 15, "0_power_limit": 15, "enabled": 0}, True),
+        # Steps far above everything that the zone allows itself are none.
+        ({"0_max_power": 15, "0_power_limit": 15, "1_power_limit": 18}, False),
+    ],
+)
+def test_a_package_may_draw_what_its_limits_allow(limits: dict[str, int], is_known: bool, tmp_path: Path) -> None:
+    path = f"{POWERCAP}/intel-rapl:0"
+    stated = {f"{path}/constraint_{name}_uw": str(watts * 10**6) for name, watts in limits.items() if name != "enabled"}
+    files = {**meters.amd(), **stated, f"{path}/enabled": str(limits.get("enabled", 1))}
+    result = metered(
+        RecordedHost(meters.plant(tmp_path, files), zones({"intel-rapl:0": TURBO_W, "intel-rapl:0:0": 31.0}))
+    )
+    if is_known:
+        assert result.total.joules == pytest.approx(TURBO_W * 10, abs=result.total.bound_joules)
+    else:
+        assert "reset" in result.total.reason
+
+
+def test_a_zone_without_limits_may_draw_more_than_a_kilowatt(tmp_path: Path) -> None:
+    root = meters.plant(tmp_path, meters.zone("intel-rapl:0", "psys"))
+    result = metered(RecordedHost(root, zones({"intel-rapl:0": 2400.0})), settings=PowerSettings(platform=True))
+    assert result.total.joules == pytest.approx(24_000, abs=result.total.bound_joules)
+
+
+STILL: Script = lambda _: "123456"  # noqa: E731
+BROKEN_TWINS: dict[str, tuple[Script, Script]] = {
+    "unreadable": (lambda _: DENIED, rapl_counter(constant_power(30.0), UNIT_61)),
+    "at zero": (lambda _: "0", rapl_counter(constant_power(30.0), UNIT_61)),
+    "standing still": (STILL, rapl_counter(constant_power(30.0), UNIT_61)),
+    "the other one is unreadable": (rapl_counter(constant_power(30.0), UNIT_61), lambda _: DENIED),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_TWINS)
+def test_a_zone_that_does_not_work_is_replaced_by_its_twin(name: str, tmp_path: Path) -> None:
+    scripts = _two_trees()
+    first, second = (f"{POWERCAP}/{folder}/energy_uj" for folder in ("intel-rapl:0", "intel-rapl-mmio:0"))
+    scripts[first], scripts[second] = BROKEN_TWINS[name]
+    host = RecordedHost(meters.plant(tmp_path, meters.two_trees()), scripts)
+    result = metered(host)
+    assert result.total.domains == ("package-0",)
+    assert result.total.joules == pytest.approx(300, abs=result.total.bound_joules)
+    broken = "intel-rapl-mmio:0" if "other" in name else "intel-rapl:0"
+    rejected = {judged.zone.folder: judged.rejected for judged in Rapl(host, PowerSettings()).judge()}
+    assert [folder for folder, reason in rejected.items() if reason] == [broken]
+    assert "unreadable" in str(rejected[broken])
+
+
+def test_twins_that_both_fail_are_one_unknown_term(tmp_path: Path) -> None:
+    denied: dict[str, Script] = {
+        f"{POWERCAP}/{folder}/energy_uj": lambda _: DENIED for folder in ("intel-rapl:0", "intel-rapl-mmio:0")
+    }
+    result = metered(RecordedHost(meters.plant(tmp_path, meters.two_trees()), {**_two_trees(), **denied}))
+    assert result.total.domains == ("package-0",)
+    assert "may not be read" in result.total.reason
+
+
 def test_zones_inside_their_parents_folder_are_found_too(tmp_path: Path) -> None:
     inside = {
         path.replace("intel-rapl:0:", "intel-rapl:0/intel-rapl:0:"): text for path, text in meters.client().items()

@@ -12,6 +12,8 @@ FACTS = {
     "ghz_source": "measured",
     "measured_ghz": 3.0,
     "measured_flops_per_cycle": 15.0,
+    "measured_flops_error": 0.05,
+    "ghz_error": 0.02,
 }
 LATER = {"gathered_at": "2026-02-02T00:00:00+00:00"}
 
@@ -22,6 +24,7 @@ LATER = {"gathered_at": "2026-02-02T00:00:00+00:00"}
         ({}, False),
         ({"ghz": 2.0, "measured_ghz": 2.0, "measured_flops_per_cycle": 9.0}, False),  # a busy host
         ({"ghz": 3.1, "measured_ghz": 3.1}, False),
+        ({"measured_flops_error": 0.2, "ghz_error": 0.1}, False),
         ({"ghz": 3.5, "measured_ghz": 3.5}, True),
         ({"measured_flops_per_cycle": None}, False),
         ({"cores": 2}, True),

@@ -88,7 +88,9 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: Hosts) -> Path:
     """Folder of playbooks; `lab.yml` is an inventory of this host, which is read only once."""
     monkeypatch.setattr(playbook, "PLAYBOOKS", tmp_path)
-    monkeypatch.setattr(hosts_commands, "read_hosts", lambda name: hosts if name == "lab.yml" else read_hosts(name))
+    monkeypatch.setattr(
+        hosts_commands, "read_hosts", lambda name, options=(): hosts if name == "lab.yml" else read_hosts(name, options)
+    )
     return tmp_path
 
 

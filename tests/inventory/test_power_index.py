@@ -79,6 +79,62 @@ def test_with_bogomips_it_ranks_like_cores_times_clock_squared() -> None:
     assert [entry.node for entry in index.ranked] == ["few-fast", "many-slow"]
 
 
+def measured(name: str, flops: float, error: float | None = None, **other: float) -> Node:
+    facts = Facts(measured_flops_per_cycle=flops, measured_flops_error=error, ghz_error=other.pop("ghz_error", None))
+    return Node(id=name, ghz=other.pop("ghz", 3.0), ram_gb=16, facts=facts, **other)
+
+
+def ranks(*nodes: Node) -> dict[str, int]:
+    return {entry.node: entry.index for entry in power_index(nodes).ranked}
+
+
+def test_measurements_that_are_equal_within_their_errors_are_equal() -> None:
+    """Three hosts of one kind, measured on busy hosts, beside one that is half as fast."""
+    equal = measured("a", 16.3), measured("b", 16.6), measured("c", 15.5)
+    assert ranks(*equal, measured("d", 8.1)) == {"a": 1, "b": 1, "c": 1, "d": 2}
+    (power,) = {entry.power for entry in power_index(equal).ranked}
+    assert power == pytest.approx(0.8 * 4 * 3.0 * (16.3 + 16.6 + 15.5) / 3 + 0.2 * 16, rel=0.01)
+
+
+def test_a_precise_measurement_counts_more_than_a_rough_one() -> None:
+    precise, rough = measured("a", 16.0, 0.01), measured("c", 10.0, 0.6)
+    assert ranks(precise, measured("b", 14.0, 0.01), rough) == {"a": 1, "c": 1, "b": 2}
+
+
+def test_the_stored_error_decides_what_is_equal() -> None:
+    assert ranks(measured("a", 16.0, 0.05), measured("b", 14.0, 0.05)) == {"a": 1, "b": 2}
+    assert ranks(measured("a", 16.0, 0.10), measured("b", 14.0, 0.05)) == {"a": 1, "b": 1}
+
+
+def test_a_chain_of_near_values_does_not_make_its_ends_equal() -> None:
+    nodes = [measured(f"n{at}", 16.0 * 0.93**at) for at in range(8)]
+    found = ranks(*nodes)
+    assert found["n0"] == found["n1"]
+    assert found["n0"] < found["n7"]
+
+
+def test_measured_clocks_are_equal_within_their_errors_and_given_ones_never() -> None:
+    near = measured("a", 16, ghz=3.00, ghz_error=0.02), measured("b", 16, ghz=3.05, ghz_error=0.02)
+    assert ranks(*near) == {"a": 1, "b": 1}
+    assert ranks(measured("a", 16, ghz=3.00), measured("b", 16, ghz=3.05)) == {"a": 2, "b": 1}
+    assert ranks(measured("a", 16, ghz=3.00), measured("c", 16, ghz=3.04), near[1]) == {"b": 1, "c": 2, "a": 3}
+
+
+def test_flops_that_are_given_differ_however_little() -> None:
+    nodes = [Node(id="a", ghz=3.0, flops_per_cycle=16.0), Node(id="b", ghz=3.0, flops_per_cycle=16.3)]
+    assert ranks(*nodes) == {"a": 2, "b": 1}
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.5, 64), st.floats(0, 0.3), st.floats(0.5, 5)), min_size=1, max_size=8),
+)
+def test_ranks_of_measured_nodes_do_not_depend_on_their_order(hardware: list[tuple]) -> None:
+    nodes = [
+        measured(f"n{at}", flops, error, ghz=ghz, ghz_error=error) for at, (flops, error, ghz) in enumerate(hardware)
+    ]
+    assert power_index(nodes[::-1]) == power_index(nodes)
+
+
 def test_a_node_without_a_clock_is_named_with_the_key() -> None:
     with pytest.raises(InputError, match=r"'n2'.*'ghz'") as caught:
         power_index([Node(id="n1", ghz=1, flops_per_cycle=4), Node(id="n2", flops_per_cycle=4)])

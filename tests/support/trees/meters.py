@@ -41,6 +41,7 @@ def zone(
         files[f"{path}/max_energy_range_uj"] = str(raw_max)
     if most_uw is not None:
         files[f"{path}/constraint_0_name"] = "long_term"
+        files[f"{path}/constraint_0_power_limit_uw"] = str(most_uw)
         files[f"{path}/constraint_0_max_power_uw"] = str(most_uw)
     return files
 

@@ -31,6 +31,7 @@ path: {description: The file., type: str, returned: always}
 """
 
 MEASURED = ("measured_flops_per_cycle", "measured_ghz")
+ERRORS = ("measured_flops_error", "ghz_error")
 NEAR = 0.1
 """Tolerance of a measured value. Load on a host lowers a measurement and never raises it: lower values are ignored."""
 
@@ -39,7 +40,7 @@ def is_same(before, after):
     """Return whether facts are equal, apart from measurement noise."""
     if before.keys() != after.keys():
         return False
-    measured = {"gathered_at", *MEASURED, *(["ghz"] if after.get("ghz_source") == "measured" else [])}
+    measured = {"gathered_at", *MEASURED, *ERRORS, *(["ghz"] if after.get("ghz_source") == "measured" else [])}
     if any(value != before[key] for key, value in after.items() if key not in measured):
         return False
     return not any(is_better(before[key], after[key]) for key in MEASURED if key in after)
