@@ -63,12 +63,14 @@ class Choice(NamedTuple):
         options: further arguments of ansible-playbook.
         variables: extra variables beside the inventory's.
         only_errors: print the recap to standard error, too.
+        force: go on although a campaign uses the hosts.
     """
 
     check: bool = False
     options: Sequence[str] = ()
     variables: Mapping[str, Any] = {}
     only_errors: bool = False
+    force: bool = False
 
     @property
     def is_read_only(self) -> bool:
@@ -240,11 +242,14 @@ def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome
         raise UnfitError(f"{name}: Ansible or its playbooks are missing: use a checkout that ./run setup has set up")
     command = [sys.executable, "-P", "-m", "ansible", "playbook", "-i", str(hosts.path), str(playbook)]
     command += ["--check", "--diff"] if choice.check else []
+    command += ["-e", "millrace_force=true"] if choice.force else []
     command += [part for key, value in choice.variables.items() for part in ("-e", f"{key}={value}")]
     command += choice.options
     with (
         interrupted_once(),
-        cluster_for_playbook(name, hosts, choice.is_read_only, choice.is_partial, settings.progress),
+        cluster_for_playbook(
+            name, hosts, choice.is_read_only, choice.is_partial, settings.progress, force=choice.force
+        ),
         tasks_shown(name, settings.quiet, settings.color) as progress,
     ):
         on_change = progress.show_change if choice.check else lambda _lines: None

@@ -239,7 +239,7 @@ def start(hosts: Hosts, progress: Callable[[str], None]) -> EmulatedCluster:
 
 @contextmanager
 def cluster_for_playbook(
-    playbook: str, hosts: Hosts, check: bool, partial: bool, progress: Callable[[str], None]
+    playbook: str, hosts: Hosts, check: bool, partial: bool, progress: Callable[[str], None], force: bool = False
 ) -> Iterator[None]:
     """Provide the hosts of a playbook during the block: start or stop an emulated cluster as the playbook requires.
 
@@ -249,6 +249,7 @@ def cluster_for_playbook(
         check: whether it is a dry run: a cluster started for it is stopped again, a running one is left running.
         partial: whether the playbook runs for some hosts or in part only; `restore` then stops nothing.
         progress: shows progress.
+        force: whether a cluster that is in use is not refused.
 
     Raises:
         MillraceError: the cluster is not running, cannot be started, or is in use.
@@ -256,7 +257,7 @@ def cluster_for_playbook(
     if not is_emulated(hosts):
         yield
         return
-    with lock_of(hosts):
+    with nullcontext() if force else lock_of(hosts):
         description = use_running(hosts, progress, as_asked=playbook != "restore")
         started = None
         if description is None and playbook == "provision":

@@ -45,6 +45,9 @@ LOCK = ".lock"
 WAIT_S = 25.0
 """Timeout for a campaign's own earlier daemon, whose connection broke, or for one that is exiting."""
 
+PROBE_S = 0.5
+"""Timeout for a playbook that tests the lock (`ansible/library/millrace_lease.py`), which holds it for that moment."""
+
 LINGER_S = 30.0
 """Time for which the folder of a campaign is kept after its connection broke."""
 
@@ -74,10 +77,10 @@ class WorkLock:
             self._handle = os.open(work / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as fault:
             raise LeaseRefused(f"{work} cannot be used: {fault.strerror}") from None
-        until = time.monotonic() + WAIT_S
+        begun = time.monotonic()
         while not self.try_acquire():
             holder, _, name = self._text().partition("\n")
-            if holder not in {campaign, ""} or time.monotonic() > until:
+            if time.monotonic() - begun > (WAIT_S if holder in {campaign, ""} else PROBE_S):
                 raise LeaseRefused(f"it is in use by {name or 'a campaign that did not leave its name'}")
             time.sleep(0.1)
         self._write(f"{campaign}\n{owner}")

@@ -1,5 +1,6 @@
 """Commands that run ansible-playbook, with small playbooks that change nothing on this host."""
 
+import fcntl
 import json
 import os
 import signal
@@ -257,3 +258,26 @@ def test_a_misspelt_group_of_workers_is_refused_with_the_nearest_before_ansible_
     status, out, err = millrace(capfd, verb, str(tmp_path / "lab.yml"))
     assert (status, out) == (2, "")
     assert "the group 'workers' holds no host; did you mean 'worker'?" in err
+
+
+@pytest.mark.parametrize("name", ["provision", "restore"])
+def test_hosts_that_a_campaign_uses_are_refused_with_its_name_unless_forced(
+    workspace: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    write(
+        workspace,
+        name,
+        "{ansible.builtin.import_role: {name: preflight, tasks_from: lease}}",
+        f"{{name: Change, ansible.builtin.command: touch {workspace}/changed}}",
+    )
+    lock = workspace / ".lock"
+    lock.write_text("campaign-1\npid 7 of alice, campaign /results/night")
+    options = ("--", "-e", f"millrace_work={workspace}", "-e", "ansible_become=false")
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        status, _, err = millrace(capfd, name, "lab.yml", *options)
+        assert status == 3
+        assert "here: in use by pid 7 of alice, campaign /results/night. Wait until it has ended, or go on" in err
+        assert not (workspace / "changed").exists()
+        assert millrace(capfd, name, "lab.yml", "--force", *options)[0] == 0
+    assert (workspace / "changed").exists()

@@ -394,3 +394,38 @@ def test_clean_leaves_a_cluster_with_a_running_playbook_alone(cluster: Descripti
             cluster_for_playbook("restore", hosts, False, False, print),
         ):
             pass
+
+
+HOLDER = """
+import fcntl, time
+lock = open("/var/lib/millrace/work/.lock", "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("campaign-1", "pid 7 of alice, on desk", sep="\\n", file=lock, flush=True)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_ansible_alone_refuses_nodes_that_a_campaign_of_another_controller_holds(cluster: Description) -> None:
+    folder = Path(cluster.request.folder)
+    output_on(cluster, 2, "mkdir -p /var/lib/millrace/work")
+    reach = [str(folder / "ssh"), "root@10.77.0.2", f"exec python3 -c '{HOLDER}'"]
+
+    def restore(*options: str) -> subprocess.CompletedProcess[str]:
+        program = Path(sys.executable).parent / "ansible-playbook"
+        command = [program, "-i", folder.parent / "emulated.yml", *options, "ansible/restore.yml"]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+
+    with subprocess.Popen(reach, stdout=subprocess.PIPE, text=True) as campaign:
+        try:
+            assert campaign.stdout is not None
+            assert campaign.stdout.readline() == "held\n"
+            refused, forced = restore(), restore("-e", "millrace_force=true")
+        finally:
+            campaign.kill()
+    assert refused.returncode == 2, refused.stdout
+    assert "fatal: [n2]" in refused.stdout
+    assert "in use by pid 7 of alice, on desk" in refused.stdout
+    # One node that is held keeps all of them as they are.
+    assert "Restore" not in refused.stdout
+    assert forced.returncode == 0, forced.stdout
