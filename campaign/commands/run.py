@@ -15,6 +15,7 @@ from campaign.commands.options import operator_callbacks
 from campaign.display.terminal import Settings, stages_shown
 from campaign.results.live_file import FINISHED, REPORTING, find_campaign, finish_live
 from campaign.runner.open_campaign import new, resumed, select_backend
+from controller.host.cluster_lock import InUseError
 from controller.host.disk import writing
 from controller.host.ownership import this_owner
 from controller.host.signals import INTERRUPTED, raise_held_interrupt
@@ -69,6 +70,11 @@ RUN_FAILED = 1
     help="Accept nodes and links of an emulated cluster with less than 95 % of the requested capacity.",
 )
 @click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait for nodes, and CPUs of this host, that another campaign uses; campaigns that wait get them in turn.",
+)
+@click.option(
     "--aa",
     is_flag=True,
     help="Run every scheduler under two labels, at least 20 times: how often does this testbed show a difference "
@@ -87,6 +93,7 @@ def run_command(
     dry_run: bool,
     choice: str | None,
     accept_shortfall: bool,
+    wait: bool,
     aa: bool,
     profile: bool,
     as_json: bool,
@@ -113,6 +120,7 @@ def run_command(
         last_stage,
         aa,
         as_json,
+        wait,
     )
     if folder is not None and status in (0, RUN_FAILED) and not no_report:
         try:
@@ -136,6 +144,7 @@ def run_campaign(
     last_stage: str = FINISHED,
     aa: bool = False,
     as_json: bool = False,
+    wait: bool = False,
 ) -> tuple[int, Path | None]:
     """Run the campaign without its report; return the exit status, and the campaign's folder if one was written.
 
@@ -171,7 +180,10 @@ def run_campaign(
         else:
             print_runs(opened, runs)
         return 0, None
-    ending = run_all(opened, runs, backends, settings, profile, accept_shortfall, last_stage)
+    try:
+        ending = run_all(opened, runs, backends, settings, profile, accept_shortfall, last_stage, wait)
+    except InUseError as fault:
+        raise UnfitError(f"{fault}; wait for it with --wait") from None
     folder = printable(opened.folder)
     _print(f"results: {folder}")
     for name, reason in ending.failed.items():

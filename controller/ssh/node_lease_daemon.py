@@ -3,7 +3,7 @@
 Runs on the node. It locks the folder WORK, creates the campaign's folder in it, and performs operations that SFTP does
 not have. Requests and replies are JSON, one object per line, on standard input and output:
 
-    -> {"version", "free_bytes"}              at the start; or {"refused": reason}
+    -> {"version", "free_bytes"}              at the start; or {"refused": reason, "in_use"}
     <- {"do": "beat"}                         every second; -> {}
     <- {"do": "list", "folder", "pattern"}    -> {"files": [[name, bytes, SHA-256], ...]}; none without a folder
     <- {"do": "sum", "file"}                  -> {"sha256"}, null without a file
@@ -62,6 +62,14 @@ Reply = Mapping[str, Any]
 class LeaseRefused(Exception):  # noqa: N818 - an answer
     """The lease cannot be acquired; the message gives the reason."""
 
+    in_use = False
+
+
+class LeaseInUse(LeaseRefused):
+    """Another campaign has it."""
+
+    in_use = True
+
 
 class WorkLock:
     """Lock of a node's work folder."""
@@ -70,7 +78,8 @@ class WorkLock:
         """Acquire the lock.
 
         Raises:
-            LeaseRefused: another campaign holds it, or the folder cannot be used.
+            LeaseInUse: another campaign holds it.
+            LeaseRefused: the folder cannot be used.
         """
         try:
             work.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,7 +90,7 @@ class WorkLock:
         while not self.try_acquire():
             holder, _, name = self._text().partition("\n")
             if time.monotonic() - begun > (WAIT_S if holder in {campaign, ""} else PROBE_S):
-                raise LeaseRefused(f"it is in use by {name or 'a campaign that did not leave its name'}")
+                raise LeaseInUse(f"it is in use by {name or 'a campaign that did not leave its name'}")
             time.sleep(0.1)
         self._write(f"{campaign}\n{owner}")
 
@@ -217,7 +226,7 @@ def main(work: str, campaign: str, owner: str) -> int:
     try:
         lock = WorkLock(root, campaign, owner)
     except LeaseRefused as fault:
-        _send({"refused": str(fault)})
+        _send({"refused": str(fault), "in_use": fault.in_use})
         return 3
     daemon = NodeLeaseDaemon(folder, f"{WORK}={work}")
     daemon.end_all()
