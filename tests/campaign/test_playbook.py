@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +14,10 @@ import psutil
 import pytest
 
 from campaign.admin import playbook
-from campaign.admin.playbook import follow
+from campaign.admin.playbook_output import follow, listed_tasks
 from campaign.commands import hosts as hosts_commands
 from campaign.commands import main
+from campaign.display import terminal
 from inventory.ansible_hosts import Hosts
 from inventory.reading import read_hosts
 
@@ -126,7 +128,43 @@ def test_a_successful_play_shows_its_tasks_and_the_recap(workspace: Path, capfd:
     assert status == 0
     assert out.startswith("here ")
     assert "failed=0" in out
-    assert "1: Look" in err
+    assert re.search(r"1( of 1)?: Look", err)
+
+
+def test_steps_are_counted_and_a_long_task_says_something_at_least_every_ten_seconds(
+    workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "PLAIN_EVERY_S", 0.5)
+    tasks = ["{name: Wait, ansible.builtin.pause: {seconds: 8}}"]
+    write(
+        workspace, "provision", *tasks, *("{name: Look %s, ansible.builtin.ping: }".replace("%s", at) for at in "abc")
+    )
+    status, _, err = millrace(capfd, "provision", "lab.yml")
+    assert status == 0
+    assert len(re.findall(r"^provision +\d+ s +\S+( of 4)?: Wait$", err, re.MULTILINE)) >= 8
+    assert re.search(r"^provision +\d+ s +4 of 4: Look c$", err, re.MULTILINE)
+
+
+def test_the_place_in_the_list_counts_where_tasks_are_left_out_or_added(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = listed_tasks(
+        "\nplaybook: provision.yml\n\n  play #1 (workers): Check\tTAGS: [always]\n    tasks:\n"
+        "      common : Validate\tTAGS: [always]\n      One\tTAGS: []\n      common : Validate\tTAGS: []\n"
+        "      Two\tTAGS: [a, b]\n"
+    )
+    assert listed == ["common : Validate", "One", "common : Validate", "Two"]
+    with terminal.tasks_shown("provision", quiet=False, color=False) as progress:
+        progress.begin_task("common : Validate")
+        progress.set_steps(listed)
+        for task in ("One", "of an included file", "Two", "of a handler"):
+            progress.begin_task(task)
+    shown = [line.split(" s  ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert shown == [
+        "1: common : Validate",
+        "2 of 4: One",
+        "2 of 4: of an included file",
+        "4 of 4: Two",
+        "4 of 4: of a handler",
+    ]
 
 
 @pytest.mark.parametrize(
