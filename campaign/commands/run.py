@@ -31,7 +31,7 @@ RUN_FAILED = 1
     "--inventory",
     metavar="I",
     shell_complete=inventories,
-    help="Cluster file or name of an inventory; overrides the agenda's.",
+    help="Cluster file or name of an inventory; overrides the agenda's. With --resume: where the nodes are now.",
 )
 @click.option(
     "--out",
@@ -46,6 +46,11 @@ RUN_FAILED = 1
     metavar="DIR",
     type=click.Path(path_type=Path),
     help="Resume the campaign in DIR, which contains campaign.json, or `latest`; finished runs are not repeated.",
+)
+@click.option(
+    "--without",
+    metavar="NODE,...",
+    help="With --resume: leave out nodes that have gone. The runs that remain are placed on the others, and suspect.",
 )
 @click.option(
     "--repetitions",
@@ -88,6 +93,7 @@ def run_command(
     inventory: str | None,
     out: Path,
     resume: Path | None,
+    without: str | None,
     repetitions: int | None,
     no_report: bool,
     dry_run: bool,
@@ -121,6 +127,7 @@ def run_command(
         aa,
         as_json,
         wait,
+        without,
     )
     if folder is not None and status in (0, RUN_FAILED) and not no_report:
         try:
@@ -145,6 +152,7 @@ def run_campaign(
     aa: bool = False,
     as_json: bool = False,
     wait: bool = False,
+    without: str | None = None,
 ) -> tuple[int, Path | None]:
     """Run the campaign without its report; return the exit status, and the campaign's folder if one was written.
 
@@ -152,8 +160,13 @@ def run_campaign(
     """
     if as_json and not dry_run:
         raise InputError("--json: only together with --dry-run")
+    left_out = tuple(filter(None, (without or "").split(",")))
+    if left_out and resume is None:
+        raise InputError("--without: only together with --resume; nodes of a new campaign: millrace_available: false")
     if resume is not None:
-        opened = resumed(find_campaign(resume, out), agenda, inventory, _load_the_rest, repetitions, aa)
+        opened = resumed(find_campaign(resume, out), agenda, inventory, _load_the_rest, repetitions, aa, left_out)
+        for line in opened.notices:
+            click.echo(printable(f"millrace: {line}"), err=True)
     elif agenda is not None:
         opened = new(agenda, inventory, out, _load_the_rest, repetitions, aa)
     else:
