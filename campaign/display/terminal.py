@@ -291,5 +291,5 @@ class _TaskProgress:
 
     def _show_line(self) -> None:
         self._shown = time.monotonic()
-        count = f"{self._step} of {len(self._steps)}" if self._step else f"{self._tasks}"
-        self._show(f"{self._playbook} {self._shown - self._begun:3.0f} s  {count}: {self._task}")
+        count = f"{self._step} of {len(self._steps)}: " if self._step else f"{self._tasks}: " if self._tasks else ""
+        self._show(f"{self._playbook} {self._shown - self._begun:3.0f} s  {count}{self._task}")
