@@ -179,6 +179,18 @@ class Provenance(Struct, frozen=True, kw_only=True):
     started_utc: str | None = None
 
 
+class Continuation(Provenance, frozen=True, kw_only=True):
+    """Continuation of a campaign.
+
+    Attributes:
+        reached_by: the Ansible inventory with the SSH settings of its nodes; null for cluster files.
+        left_out: nodes that it did without.
+    """
+
+    reached_by: str | None = None
+    left_out: Sequence[str] = ()
+
+
 class Seeds(Struct, frozen=True):
     """Seed of the campaign, and seed of each run by its name."""
 
@@ -192,7 +204,9 @@ class ClusterRecord(Struct, frozen=True, kw_only=True):
     Attributes:
         cluster: all nodes, with their data addresses.
         inventory: path of the Ansible inventory with the SSH settings of nodes; null for a cluster file.
+        hosts: node -> the variables of that inventory with which it is reached and set up; no secrets.
     """
 
     cluster: Annotated[Mapping[str, Any], document_schema("Cluster")]
     inventory: str | None = None
+    hosts: Mapping[str, Mapping[str, Any]] = {}

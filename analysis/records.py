@@ -23,11 +23,11 @@ from analysis.accounts import (
 from analysis.conditions import (
     Calibrated,
     ClusterRecord,
+    Continuation,
     CpuRecord,
     InputRecord,
     LoadRecord,
     ProfileRecord,
-    Provenance,
     SearchRecord,
     Seeds,
     document_schema,
@@ -63,9 +63,10 @@ class CampaignRecord(Struct, frozen=True, kw_only=True):
         seeds: seed of the campaign and of each run.
         cluster: all nodes, with their data addresses.
         inventory: path of the Ansible inventory with the SSH settings of nodes; null for a cluster file.
-        clusters: value of the factor `inventory` -> its cluster; empty without that factor. `cluster` and `inventory`
-            are those of the first value.
-        resumed: version, commit, host and time of every continuation.
+        hosts: node -> the variables of that inventory with which it is reached and set up; no secrets.
+        clusters: value of the factor `inventory` -> its cluster; empty without that factor. `cluster`, `inventory` and
+            `hosts` are those of the first value.
+        resumed: version, commit, host, time, inventory and missing nodes of every continuation.
         results_version: version of the format; absent in results before version 2.
     """
 
@@ -78,8 +79,9 @@ class CampaignRecord(Struct, frozen=True, kw_only=True):
     seeds: Seeds | None = None
     cluster: Annotated[Mapping[str, Any], document_schema("Cluster")] = {}
     inventory: str | None = None
+    hosts: Mapping[str, Mapping[str, Any]] = {}
     clusters: Mapping[str, ClusterRecord] = {}
-    resumed: Sequence[Provenance] = ()
+    resumed: Sequence[Continuation] = ()
     results_version: int = 1
 
 

@@ -66,7 +66,7 @@ def main() -> None:
             timed("verify", [*MILLRACE, "verify", str(inventory)])
             timed("restore", [*MILLRACE, "restore", str(inventory)])
         finally:
-            subprocess.run([*MILLRACE, "clean"], capture_output=True, check=False)
+            subprocess.run([*MILLRACE, "clean", str(inventory)], capture_output=True, check=False)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,32 @@ def test_only_commands_and_the_display_use_the_terminal() -> None:
         found += [f"{path}: {name}" for name in (called & {"print", "input"}) | (imported & {"click", "rich"})]
         found += [f"{path}: {name}" for name in ("sys.stdout", "sys.stderr") if name in text]
     assert found == []
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the top-level names that a program imports, also through `tests/support`."""
+    found: set[str] = set()
+    new = [path]
+    while new:
+        names = set()
+        for node in ast.walk(ast.parse(new.pop().read_text())):
+            names |= {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
+            names |= {node.module} if isinstance(node, ast.ImportFrom) and node.module else set()
+        names = {name.partition(".")[0] for name in names} - found
+        found |= names
+        support = (ROOT / "tests" / "support" / f"{name}.py" for name in sorted(names))
+        new += [file for file in support if file.is_file()]
+    return found
+
+
+def test_benchmarks_need_no_more_than_set_up_installs_unless_their_page_says_so() -> None:
+    distributions = packages_distributions()
+    set_up, development = set(_locked("controller")), set(_locked("dev"))
+    used = {
+        (path.name, name)
+        for path in (ROOT / "benchmarks").rglob("*.py")
+        for name in _imported(path)
+        if (owners := {canonicalize_name(owner) for owner in distributions.get(name, ())}) & development
+        and not owners & set_up
+    }
+    assert used == set()

@@ -72,6 +72,17 @@ def parse_list(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(found)))
 
 
+def as_list(cpus: Iterable[int]) -> str:
+    """Return CPU numbers in the kernel's list format: `0-2,5`."""
+    parts: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if parts and parts[-1][-1] == cpu - 1:
+            parts[-1] = [parts[-1][0], cpu]
+        else:
+            parts.append([cpu])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
 def read_topology(host: HostFiles, known: Iterable[Core] = ()) -> Topology:
     """Read the topology; `known` are cores found earlier, which may be offline now."""
     names = host.names(FOLDER)

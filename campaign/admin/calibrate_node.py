@@ -29,9 +29,10 @@ from agents.power.model import KAPPA, power
 from agents.protocol import NONSENSE
 from campaign.runner.open_campaign import select_backend
 from controller.host.addresses import with_addresses
+from controller.host.cluster_lock import ClusterLock
 from controller.host.condition import run_to_end
 from controller.host.disk import writing
-from controller.host.ownership import CALIBRATION, CleanupLog, ClusterLock, this_owner
+from controller.host.ownership import CALIBRATION, CleanupLog, this_owner
 from controller.host.signals import interrupted_once
 from controller.nodes.backend import Backend, Operator
 from controller.nodes.transport import Remote
@@ -190,7 +191,7 @@ def calibrate(
     backend.check()
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
-        stack.enter_context(ClusterLock(backend.lock, path))
+        stack.enter_context(ClusterLock(backend.claim, path))
         state = stack.enter_context(CleanupLog(path, CALIBRATION))
         stack.enter_context(backend.up(state))
         work = state.partial(Path(tempfile.gettempdir()) / f"millrace-{state.path.stem}")

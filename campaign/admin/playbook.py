@@ -1,7 +1,7 @@
 """Run one of Millrace's playbooks on the hosts of an inventory.
 
-The playbook runs in a process of `ansible-playbook`, as if it had been started from a shell; its output is parsed for
-the current task, failures and the recap.
+The playbook runs in a process of `ansible-playbook`, as if it had been started from a shell. Its tasks are listed
+meanwhile, so that they can be counted.
 """
 
 import os
@@ -10,17 +10,17 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-import yaml
 from msgspec.structs import replace
 
+from campaign.admin.playbook_output import Outcome, follow, listed_tasks
 from campaign.display.terminal import Settings, show, tasks_shown
 from controller.emulation.cluster import cluster_for_playbook
 from controller.host.signals import interrupted_once
@@ -43,6 +43,9 @@ PARTIAL = ("-l", "--limit", "-t", "--tags", "--skip-tags", "--start-at-task", "-
 READ_ONLY = ("-C", "--check", "--list-", "--syntax-check", "--version", "-h", "--help")
 """Options with which Ansible changes nothing."""
 
+ASKING = re.compile(r"-[a-zA-Z]*[kKJ]|--ask-|--vault-id")
+"""Options with which Ansible asks for a password."""
+
 WRONG_OPTION = "ansible-playbook: error: "
 NO_HOSTS = "leaves us with no hosts to target"
 NO_SUCH_HOST = "[WARNING]: Could not match supplied host pattern, ignoring: "
@@ -63,12 +66,14 @@ class Choice(NamedTuple):
         options: further arguments of ansible-playbook.
         variables: extra variables beside the inventory's.
         only_errors: print the recap to standard error, too.
+        force: go on although a campaign uses the hosts.
     """
 
     check: bool = False
     options: Sequence[str] = ()
     variables: Mapping[str, Any] = {}
     only_errors: bool = False
+    force: bool = False
 
     @property
     def is_read_only(self) -> bool:
@@ -79,148 +84,6 @@ class Choice(NamedTuple):
     def is_partial(self) -> bool:
         """Whether hosts or tasks are left out."""
         return any(option.startswith(PARTIAL) for option in self.options)
-
-
-_HEAD = re.compile(r"^(PLAY|TASK|RUNNING HANDLER|NO MORE HOSTS LEFT|PLAY RECAP)(?: \[(.*)\])? \*+$")
-_WRONG = re.compile(r"^(?:fatal|failed|\[ERROR\]|ERROR!)\b|^\[ERROR\]")
-_UNREACHABLE = re.compile(r"^fatal: \[(?:.+ -> )?([^\s()]+)(?:\(.*\))?\]: UNREACHABLE! =>")
-_OF_A_HOST = re.compile(r"^\[ERROR\]|^[a-z]+: \[")
-"""First line of a host's part of a task."""
-
-_PREFIX = re.compile(
-    "^Warning: |^Task failed: |^Failed to connect to the host via ssh: |^Data could not be sent .*? over ssh: "
-)
-_CHANGED = re.compile(r"^changed: |^--- ")
-_FAILED = re.compile(r"^(?:fatal|failed): \[([^\s\]]+)")
-_ORIGIN = re.compile(r"^Origin: (.+:\d+):\d+$")
-_NO_FILE = re.compile(r"Unable to access the file '(.+)': File not found")
-
-
-@dataclass
-class Outcome:
-    """Outcome of a playbook.
-
-    Attributes:
-        recap: Ansible's last lines, one per host.
-        unreachable: host -> why it could not be reached, in one line.
-        failed: (role or task, its failures host by host), in order.
-        messages: lines outside of plays and tasks, such as errors about files and options.
-    """
-
-    recap: list[str] = field(default_factory=list)
-    unreachable: dict[str, str] = field(default_factory=dict)
-    failed: list[tuple[str, list[str]]] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
-
-
-def follow(lines: Iterable[str], on_task: Callable[[str], None], on_change: Callable[[list[str]], None]) -> Outcome:
-    """Read the output to its end and return the outcome.
-
-    Args:
-        lines: the output, read as it is printed.
-        on_task: called with the name of every task at its start.
-        on_change: called with the lines of every task that has changed something or, in check mode, would.
-    """
-    outcome = Outcome()
-    head: str | None = None
-    block: list[str] = []
-
-    def finish() -> None:
-        nonlocal block
-        block = _without_unreachable(block, outcome.unreachable)
-        if head == "PLAY RECAP":
-            outcome.recap += [line for line in block if line]
-        elif head is None or not head.startswith(("TASK", "RUNNING HANDLER")):
-            outcome.messages += [line for line in block if line]
-        elif any(map(_WRONG.match, block)):
-            outcome.failed.append((_name(head), _failures(block)))
-        elif any(map(_CHANGED.match, block)):
-            on_change([f"{_name(head)}:", *(line for line in block if line)])
-
-    for raw in lines:
-        line = raw.rstrip("\n")
-        found = _HEAD.match(line)
-        if found is None:
-            block.append(line)
-            continue
-        finish()
-        head, block = f"{found[1]} {found[2] or ''}".rstrip(), []
-        if head.startswith("TASK"):
-            on_task(_name(head))
-    finish()
-    return outcome
-
-
-def _without_unreachable(block: Sequence[str], unreachable: dict[str, str]) -> list[str]:
-    """Return the lines of a task without unreachable hosts, which are added to `unreachable`."""
-    left: list[list[str]] = []
-    for part in _parts(block):
-        found = _UNREACHABLE.match(part[0])
-        if found is None:
-            left.append(part)
-            continue
-        unreachable.setdefault(found[1], _why(part[1:]))
-        # Ansible prints the error twice; the first time without the host.
-        if left and left[-1][0].startswith("[ERROR]"):
-            left.pop()
-    return [line for part in left for line in part]
-
-
-def _parts(block: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the lines of a task, host by host."""
-    part: list[str] = []
-    for line in block:
-        if part and _OF_A_HOST.match(line):
-            yield part
-            part = []
-        part.append(line)
-    if part:
-        yield part
-
-
-def _failures(block: Iterable[str]) -> list[str]:
-    """Return the lines of a failed task: a message per host and where it arose; all lines if there is more."""
-    parts = list(_parts(block))
-    found = [(_FAILED.match(part[0]), _result(part[1:])) for part in parts]
-    failures = [(host[1], result) for host, result in found if host is not None]
-    if not failures or any("msg" not in result or result.keys() - {"changed", "msg"} for _, result in failures):
-        return [line for part in parts for line in part if line]
-    origins = [origin[1] for part in parts for line in part if (origin := _ORIGIN.match(line))]
-    said = []
-    for host, result in failures:
-        first, *others = _without_prefix(str(result["msg"])).splitlines() or [""]
-        if missing := _NO_FILE.search(first):
-            # Usually the key that is to be installed on the nodes.
-            first = (
-                f"this machine has no file {missing[1]!r}; make it (a key: ssh-keygen -t ed25519), or name another one"
-            )
-        said += [f"{host}: {first}", *(f"  {line}" for line in others if line)]
-    return said + [f"see {origin}" for origin in origins[-1:]]
-
-
-def _result(lines: Sequence[str]) -> dict[str, Any]:
-    """Return the result of a host's task, empty if it cannot be read."""
-    try:
-        result = yaml.safe_load("\n".join(lines))
-    except yaml.YAMLError:
-        return {}
-    return result if isinstance(result, dict) else {}
-
-
-def _why(result: Sequence[str]) -> str:
-    """Return the last line of a result's message without the usual prefixes."""
-    *_, last = [""] + [line.strip() for line in str(_result(result).get("msg", "")).splitlines() if line.strip()]
-    return _without_prefix(last) or "Ansible gives no reason"
-
-
-def _without_prefix(message: str) -> str:
-    while begun := _PREFIX.match(message):
-        message = message[begun.end() :]
-    return message
-
-
-def _name(head: str) -> str:
-    return head.removeprefix("TASK ").removeprefix("RUNNING HANDLER ")
 
 
 def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome:
@@ -240,15 +103,18 @@ def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome
         raise UnfitError(f"{name}: Ansible or its playbooks are missing: use a checkout that ./run setup has set up")
     command = [sys.executable, "-P", "-m", "ansible", "playbook", "-i", str(hosts.path), str(playbook)]
     command += ["--check", "--diff"] if choice.check else []
+    command += ["-e", "millrace_force=true"] if choice.force else []
     command += [part for key, value in choice.variables.items() for part in ("-e", f"{key}={value}")]
     command += choice.options
     with (
         interrupted_once(),
-        cluster_for_playbook(name, hosts, choice.is_read_only, choice.is_partial, settings.progress),
+        cluster_for_playbook(
+            name, hosts, choice.is_read_only, choice.is_partial, settings.progress, force=choice.force
+        ),
         tasks_shown(name, settings.quiet, settings.color) as progress,
     ):
         on_change = progress.show_change if choice.check else lambda _lines: None
-        with _started(command) as process:
+        with _started(command) as process, _listing(command, progress.set_steps):
             outcome = follow(process.stdout or (), progress.begin_task, on_change)
     for line in outcome.recap:
         show(line, error=choice.only_errors)
@@ -258,8 +124,32 @@ def play(name: str, hosts: Hosts, choice: Choice, settings: Settings) -> Outcome
 
 
 @contextmanager
-def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    environment = {
+def _listing(command: Sequence[str], on_steps: Callable[[Sequence[str]], None]) -> Iterator[None]:
+    """List the tasks of a playbook while the block runs it; the playbook does not wait for it."""
+    if any(map(ASKING.match, command)):
+        yield
+        return
+    process = subprocess.Popen(
+        [*command, "--list-tasks"],
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        preexec_fn=end_with(os.getpid()),
+    )
+    thread = threading.Thread(target=lambda: on_steps(listed_tasks(process.communicate()[0])), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        thread.join()
+
+
+def _environment() -> dict[str, str]:
+    return {
         "ANSIBLE_CONFIG": str(CONFIGURATION),
         **os.environ,
         "ANSIBLE_NOCOLOR": "true",
@@ -268,10 +158,14 @@ def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         # Without it a task is named when its first host has completed it, not when it begins.
         "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "true",
     }
+
+
+@contextmanager
+def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     with signals_held() as let_through:
         process = subprocess.Popen(
             command,
-            env=environment,
+            env=_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -49,6 +49,7 @@ class CampaignPlan:
         plans: combination of factors, as text, -> plan of its runs.
         runs: all runs, in order.
         calibrations: (combination of factors, as text, workload's label) -> calibration of the load, of runs with one.
+        left_out: nodes that a resumed campaign does without.
     """
 
     agenda: Agenda
@@ -56,6 +57,7 @@ class CampaignPlan:
     plans: Mapping[str, Plan]
     runs: tuple[Run, ...]
     calibrations: Mapping[tuple[str, str], Calibration] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     @property
     def cluster(self) -> Cluster:
@@ -73,6 +75,11 @@ class CampaignPlan:
     def why_unplaced(self, run: Run) -> str:
         """Return why a run cannot be placed and is left out; empty if it is placed."""
         return self.at(run).unplaced.get((run.workload, run.scheduler), "")
+
+    def doubts(self, run: Run) -> tuple[str, ...]:
+        """Return why a run is suspect before it begins: nodes of the first start are missing."""
+        missing = [name for name in self.left_out if name in self.at(run).cluster.by_id]
+        return (f"placed without {', '.join(missing)}, left out when the campaign was resumed",) if missing else ()
 
     def uses_profile(self, run: Run) -> bool:
         """Return whether a run is placed with the traffic of a profiling run."""

@@ -118,7 +118,7 @@ def profiling_plan(plan: CampaignPlan, profiling: Sequence[ProfilingRun]) -> Cam
             moves={**here.moves, pair: ()},
             events={**here.events, pair: ()},
         )
-    return CampaignPlan(agenda, plan.clusters, plans, tuple(each.run for each in profiling))
+    return CampaignPlan(agenda, plan.clusters, plans, tuple(each.run for each in profiling), left_out=plan.left_out)
 
 
 def _check_rate(application: Application) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from campaign.commands.options import master_option
-from campaign.display.terminal import Settings, progress_bar
+from campaign.display.terminal import Settings, progress_bar, stages_shown
 from controller.host.signals import interrupted_once
 from inventory.foreign import printable
 from workloads.pipelines import PIPELINES, SOCKET
@@ -140,10 +140,6 @@ def pipeline_command(
     output = Path(os.path.abspath(output))  # noqa: PTH100 - a link is kept, and what it points to is not replaced
     checked(Asked(name, source, output, params, "csv" if kind == "csv" else "parquet", stream))
 
-    def show_progress(line: str) -> None:
-        if not settings.quiet:
-            click.echo(printable(line), err=True)
-
     arguments = [name, "--input", source, "--output", str(output), "--format", kind]
     arguments += [part for param in params for part in ("--param", param)]
     arguments += ["--stream"] if stream else []
@@ -152,7 +148,9 @@ def pipeline_command(
     long = _size(source) >= SMALL_BYTES
     java = LONG_RUN if long else QUICK_START
     spark = {"spark.driver.memory": f"{memory}m"}
-    submit(Job(f"the pipeline {name}", SCRIPT, arguments, PROGRESS, log, java, spark, long), master, show_progress)
+    job = Job(f"the pipeline {name}", SCRIPT, arguments, PROGRESS, log, java, spark, long)
+    with stages_shown(settings.quiet, settings.color) as show_stage:
+        submit(job, master, show_stage)
     click.echo(printable(f"pipeline: {output}"))
 
 

@@ -21,6 +21,10 @@ from inventory.reading import read_cluster, read_hosts
 if TYPE_CHECKING:
     from campaign.admin.calibrate_node import Calibration
 
+force_option = click.option(
+    "--force", is_flag=True, help="Change hosts that a campaign uses; its measurements are then worthless."
+)
+
 PROVISION_EXAMPLE = """\b
 Examples:
   millrace provision inventory/lab.yml
@@ -33,19 +37,20 @@ Examples:
 @click.argument("inventory", shell_complete=inventories)
 @click.argument("options", nargs=-1, metavar="[-- ANSIBLE_OPTIONS...]")
 @click.option("--check", is_flag=True, help="Print what would change; change nothing.")
+@force_option
 @click.pass_obj
-def provision_command(settings: Settings, inventory: str, options: tuple[str, ...], check: bool) -> None:
+def provision_command(settings: Settings, inventory: str, options: tuple[str, ...], check: bool, force: bool) -> None:
     """Set up the hosts of an inventory and gather their facts.
 
     The hosts become the cluster that INVENTORY describes. Everything is saved on the host before it is changed;
-    `millrace restore` restores it. Settings that a host does not support are refused before any host is changed. A
-    second call changes nothing.
+    `millrace restore` restores it. Settings that a host does not support are refused before any host is changed, and
+    so are hosts that a campaign uses. A second call changes nothing.
 
     The same as: ansible-playbook -i INVENTORY ansible/provision.yml
     """
     from campaign.admin.playbook import Choice, play
 
-    play("provision", read_hosts(inventory, options), Choice(check, options), settings)
+    play("provision", read_hosts(inventory, options), Choice(check, options, force=force), settings)
 
 
 RESTORE_EXAMPLE = """\b
@@ -60,13 +65,14 @@ Examples:
 @click.argument("inventory", shell_complete=inventories)
 @click.argument("options", nargs=-1, metavar="[-- ANSIBLE_OPTIONS...]")
 @click.option("--check", is_flag=True, help="Print what would change; change nothing.")
+@force_option
 @click.pass_obj
-def restore_command(settings: Settings, inventory: str, options: tuple[str, ...], check: bool) -> None:
+def restore_command(settings: Settings, inventory: str, options: tuple[str, ...], check: bool, force: bool) -> None:
     """Undo provisioning on the hosts of an inventory.
 
     Everything that provisioning changed on the hosts of INVENTORY is restored. This works at any time, also after an
-    interrupted provisioning or a reboot. Packages stay installed unless the inventory sets `millrace_remove_packages:
-    true`. A second call changes nothing.
+    interrupted provisioning or a reboot; only while a campaign uses the hosts it is refused. Packages stay installed
+    unless the inventory sets `millrace_remove_packages: true`. A second call changes nothing.
 
     The same as: ansible-playbook -i INVENTORY ansible/restore.yml
     """
@@ -77,7 +83,7 @@ def restore_command(settings: Settings, inventory: str, options: tuple[str, ...]
     if is_emulated(hosts) and cluster_of(hosts, as_asked=False) is None:
         click.echo(f"no emulated cluster of {printable(hosts.path)} is up: nothing to restore", err=True)
         return
-    play("restore", hosts, Choice(check, options), settings)
+    play("restore", hosts, Choice(check, options, force=force), settings)
 
 
 VERIFY_EXAMPLE = """\b

@@ -1,6 +1,7 @@
 """Commands for the machine on which they run: `doctor`, `meter`, `record-sysfs` and `clean`."""
 
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ import click
 
 from agents.host_files import Status
 from agents.power.reader import ROOT_VARIABLE, MeteredHost
+from campaign.commands.completion import inventories
 from campaign.commands.options import Seconds
 from campaign.display.terminal import Settings, progress_bar
 from controller.host.signals import interrupted_once
@@ -21,6 +23,7 @@ from inventory.times import NS
 if TYPE_CHECKING:
     from agents.power.meter import Metered
     from campaign.admin.doctor import Zone
+    from campaign.runner.clean import UpCluster
 
 sysfs_option = click.option(
     "--sysfs",
@@ -190,21 +193,29 @@ CLEAN_EXAMPLE = """\b
 Examples:
   millrace clean --dry-run
   millrace clean
+  millrace clean emulated
+  millrace clean /run/millrace/emulated
+  millrace clean --all
 """
 
 
 @click.command("clean", epilog=CLEAN_EXAMPLE)
+@click.argument("inventory", required=False, shell_complete=inventories)
+@click.option("--all", "every", is_flag=True, help="Take down every emulated cluster of yours that nothing uses.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; remove nothing.")
-def clean_command(dry_run: bool) -> None:
+def clean_command(inventory: str | None, every: bool, dry_run: bool) -> None:
     """Remove what a crashed campaign left on this host.
 
-    That is: processes, incomplete result folders, state files and locks. Emulated clusters that are up are removed
-    with their nodes, namespaces and control groups; of clusters that are down, the logs are removed. A campaign that
-    is still running is not touched, and neither is any emulated cluster meanwhile. A second call changes nothing.
+    That is: processes, incomplete result folders, state files, locks, namespaces and control groups; of emulated
+    clusters that are down, the logs. Emulated clusters that are up are listed, with the checkout and the process that
+    brought them up. Only the one of INVENTORY, which may also be the cluster's folder, is taken down; with --all,
+    those that nothing uses; on a terminal, those that you confirm. A campaign that is still running is not touched,
+    and neither is its cluster. A second call changes nothing.
     """
     from campaign.runner.clean import clean_all
 
-    outcome = clean_all(dry_run)
+    chosen = _clusters_to_take_down(inventory, every, dry_run)
+    outcome = clean_all(chosen, dry_run)
     for line in outcome.running:
         click.echo(printable(f"left alone: {line}"), err=True)
     for line in outcome.done:
@@ -213,3 +224,34 @@ def clean_command(dry_run: bool) -> None:
         raise RunError("could not be removed: " + "; ".join(outcome.failed))
     if not outcome.done:
         click.echo("nothing was left behind")
+
+
+def _clusters_to_take_down(inventory: str | None, every: bool, dry_run: bool) -> "list[UpCluster]":
+    """List the emulated clusters that are up, and return those that the operator wants to take down.
+
+    Raises:
+        InputError: the inventory is not that of an emulated cluster.
+    """
+    from campaign.runner.clean import clusters_up
+    from controller.emulation.description import cluster_folder
+
+    if inventory is not None and every:
+        raise InputError("clean: give an inventory, or --all; not both")
+    named = None if inventory is None else cluster_folder(inventory)
+    chosen = []
+    asks = inventory is None and not every and not dry_run and sys.stdin.isatty() and sys.stderr.isatty()
+    for cluster in clusters_up():
+        if cluster.user:
+            click.echo(printable(f"left alone: {cluster}: in use by {cluster.user}"), err=True)
+        elif every or cluster.folder == named:
+            click.echo(printable(f"{'would take' if dry_run else 'takes'} down: {cluster}"), err=True)
+            chosen.append(cluster)
+        elif asks and click.confirm(printable(f"take down {cluster}?"), err=True):
+            chosen.append(cluster)
+        elif inventory is None and not asks:
+            click.echo(
+                printable(f"left alone: {cluster}: take it down with: millrace clean {cluster.folder}"), err=True
+            )
+    if inventory is not None and not chosen:
+        click.echo(printable(f"no emulated cluster of {inventory} is up that nothing uses"), err=True)
+    return chosen

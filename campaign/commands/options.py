@@ -38,7 +38,8 @@ def operator_callbacks(settings: Settings) -> "Operator":
         # Importing it takes as long as a run on processes needs to start.
         from campaign.admin.playbook import Choice, play
 
-        play("provision", hosts, Choice(only_errors=True), settings)
+        # The campaign has started and locked this cluster itself.
+        play("provision", hosts, Choice(only_errors=True, force=True), settings)
 
     return Operator(provision, settings.progress, notice)
 

@@ -15,6 +15,7 @@ from campaign.commands.options import operator_callbacks
 from campaign.display.terminal import Settings, stages_shown
 from campaign.results.live_file import FINISHED, REPORTING, find_campaign, finish_live
 from campaign.runner.open_campaign import new, resumed, select_backend
+from controller.host.cluster_lock import InUseError
 from controller.host.disk import writing
 from controller.host.ownership import this_owner
 from controller.host.signals import INTERRUPTED, raise_held_interrupt
@@ -30,7 +31,7 @@ RUN_FAILED = 1
     "--inventory",
     metavar="I",
     shell_complete=inventories,
-    help="Cluster file or name of an inventory; overrides the agenda's.",
+    help="Cluster file or name of an inventory; overrides the agenda's. With --resume: where the nodes are now.",
 )
 @click.option(
     "--out",
@@ -45,6 +46,11 @@ RUN_FAILED = 1
     metavar="DIR",
     type=click.Path(path_type=Path),
     help="Resume the campaign in DIR, which contains campaign.json, or `latest`; finished runs are not repeated.",
+)
+@click.option(
+    "--without",
+    metavar="NODE,...",
+    help="With --resume: leave out nodes that have gone. The runs that remain are placed on the others, and suspect.",
 )
 @click.option(
     "--repetitions",
@@ -69,6 +75,11 @@ RUN_FAILED = 1
     help="Accept nodes and links of an emulated cluster with less than 95 % of the requested capacity.",
 )
 @click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait for nodes, and CPUs of this host, that another campaign uses; campaigns that wait get them in turn.",
+)
+@click.option(
     "--aa",
     is_flag=True,
     help="Run every scheduler under two labels, at least 20 times: how often does this testbed show a difference "
@@ -82,11 +93,13 @@ def run_command(
     inventory: str | None,
     out: Path,
     resume: Path | None,
+    without: str | None,
     repetitions: int | None,
     no_report: bool,
     dry_run: bool,
     choice: str | None,
     accept_shortfall: bool,
+    wait: bool,
     aa: bool,
     profile: bool,
     as_json: bool,
@@ -113,6 +126,8 @@ def run_command(
         last_stage,
         aa,
         as_json,
+        wait,
+        without,
     )
     if folder is not None and status in (0, RUN_FAILED) and not no_report:
         try:
@@ -136,6 +151,8 @@ def run_campaign(
     last_stage: str = FINISHED,
     aa: bool = False,
     as_json: bool = False,
+    wait: bool = False,
+    without: str | None = None,
 ) -> tuple[int, Path | None]:
     """Run the campaign without its report; return the exit status, and the campaign's folder if one was written.
 
@@ -143,8 +160,13 @@ def run_campaign(
     """
     if as_json and not dry_run:
         raise InputError("--json: only together with --dry-run")
+    left_out = tuple(filter(None, (without or "").split(",")))
+    if left_out and resume is None:
+        raise InputError("--without: only together with --resume; nodes of a new campaign: millrace_available: false")
     if resume is not None:
-        opened = resumed(find_campaign(resume, out), agenda, inventory, _load_the_rest, repetitions, aa)
+        opened = resumed(find_campaign(resume, out), agenda, inventory, _load_the_rest, repetitions, aa, left_out)
+        for line in opened.notices:
+            click.echo(printable(f"millrace: {line}"), err=True)
     elif agenda is not None:
         opened = new(agenda, inventory, out, _load_the_rest, repetitions, aa)
     else:
@@ -171,7 +193,10 @@ def run_campaign(
         else:
             print_runs(opened, runs)
         return 0, None
-    ending = run_all(opened, runs, backends, settings, profile, accept_shortfall, last_stage)
+    try:
+        ending = run_all(opened, runs, backends, settings, profile, accept_shortfall, last_stage, wait)
+    except InUseError as fault:
+        raise UnfitError(f"{fault}; wait for it with --wait") from None
     folder = printable(opened.folder)
     _print(f"results: {folder}")
     for name, reason in ending.failed.items():

@@ -3,18 +3,20 @@
 Standard output carries results: a failed write is an error. Standard error carries progress and messages: a failed
 write is ignored. Without this, Python would raise an exception wherever something is printed.
 
-A long operation has a bar on a terminal, otherwise a line every few seconds; if it ends within two seconds, nothing is
-printed. A playbook and the job of a report have one line on a terminal, otherwise one line per task or stage.
+A long operation has a bar on a terminal, otherwise a line every ten seconds; if it ends within two seconds, nothing is
+printed. A job of Spark has one line on a terminal, otherwise one every ten seconds; a playbook one on a terminal,
+otherwise one per task, and another every ten seconds of a long task.
 """
 
 import io
 import os
 import select
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
 import click
 
@@ -131,8 +133,8 @@ class _Messages(io.FileIO):
 DELAY_S = 2.0
 """Time before the first output."""
 
-PLAIN_EVERY_S = 10.0
-"""Interval of lines without a terminal."""
+PLAIN_EVERY_S, TERMINAL_EVERY_S = 10.0, 1.0
+"""Interval of lines without a terminal, and of changes of a line on one."""
 
 
 @contextmanager
@@ -176,18 +178,43 @@ def _bar(what: str, color: bool) -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def stages_shown(quiet: bool, color: bool) -> Iterator[Callable[[str], None]]:
-    """Show the stages of a job: one line that disappears on a terminal, otherwise one line per stage."""
+    """Show a job's lines of progress: on a terminal in one that disappears, otherwise the first, the last and some."""
     if quiet:
         yield lambda _line: None
     elif sys.stderr.isatty():
         with plain_console(color, stderr=True).status("") as status:
             yield lambda line: status.update(printable(line))
     else:
-        yield lambda line: show(line, error=True)
+        with _some_lines() as update:
+            yield update
+
+
+@contextmanager
+def _some_lines() -> Iterator[Callable[[str], None]]:
+    """Print the first line, one every ten seconds, and the last one."""
+    due = 0.0
+    left = ""
+
+    def update(line: str) -> None:
+        nonlocal due, left
+        left = line
+        if time.monotonic() >= due:
+            due, left = time.monotonic() + PLAIN_EVERY_S, ""
+            show(line, error=True)
+
+    try:
+        yield update
+    finally:
+        if left:
+            show(left, error=True)
 
 
 class TaskProgress(Protocol):
     """Progress of a playbook."""
+
+    def set_steps(self, steps: Sequence[str]) -> None:
+        """Take the names of all tasks, in their order, once they are known; callable from any thread."""
+        ...
 
     def begin_task(self, task: str) -> None:
         """Show the task that begins."""
@@ -204,10 +231,15 @@ def tasks_shown(playbook: str, quiet: bool, color: bool) -> Iterator[TaskProgres
     if quiet:
         yield _TaskProgress(playbook, lambda _line: None)
     elif sys.stderr.isatty():
-        with plain_console(color, stderr=True).status(playbook) as status:
-            yield _TaskProgress(playbook, status.update)
+        with (
+            plain_console(color, stderr=True).status(playbook) as status,
+            _TaskProgress(playbook, status.update).repeated(TERMINAL_EVERY_S) as progress,
+        ):
+            yield progress
     else:
-        yield _TaskProgress(playbook, lambda line: click.echo(printable(line), err=True))
+        lines = _TaskProgress(playbook, lambda line: click.echo(printable(line), err=True))
+        with lines.repeated(PLAIN_EVERY_S) as progress:
+            yield progress
 
 
 class _TaskProgress:
@@ -215,12 +247,49 @@ class _TaskProgress:
 
     def __init__(self, playbook: str, show: Callable[[str], None]) -> None:
         self._playbook, self._show = playbook, show
-        self._begun, self._tasks = time.monotonic(), 0
+        self._begun = self._shown = time.monotonic()
+        self._task, self._tasks = "starting Ansible", 0
+        self._steps: Sequence[str] = ()
+        self._step = 0
+        self._lock = threading.Lock()
+
+    def set_steps(self, steps: Sequence[str]) -> None:
+        with self._lock:
+            self._steps = steps
 
     def begin_task(self, task: str) -> None:
-        self._tasks += 1
-        self._show(f"{self._playbook} {time.monotonic() - self._begun:3.0f} s  {self._tasks}: {task}")
+        with self._lock:
+            self._task = task
+            self._tasks += 1
+            # Some tasks are left out, and some are only known once they run: the place in the list counts.
+            with suppress(ValueError):
+                self._step = self._steps.index(task, self._step) + 1
+            self._show_line()
 
     def show_change(self, lines: Sequence[str]) -> None:
         for line in lines:
             click.echo(printable(line), err=True)
+
+    @contextmanager
+    def repeated(self, every_s: float) -> Iterator[Self]:
+        """Show the line again, with the new time, whenever nothing was shown for so long."""
+        over = threading.Event()
+
+        def repeat() -> None:
+            while not over.wait(min(every_s, 1.0)):
+                with self._lock:
+                    if time.monotonic() - self._shown >= every_s:
+                        self._show_line()
+
+        thread = threading.Thread(target=repeat, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            thread.join()
+
+    def _show_line(self) -> None:
+        self._shown = time.monotonic()
+        count = f"{self._step} of {len(self._steps)}: " if self._step else f"{self._tasks}: " if self._tasks else ""
+        self._show(f"{self._playbook} {self._shown - self._begun:3.0f} s  {count}{self._task}")

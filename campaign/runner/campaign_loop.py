@@ -323,7 +323,9 @@ class Campaign:
         # Processes are those of the cluster that is up; a run that is skipped needs none.
         is_up = run.inventory == self._clusters.current
         processes = backend.processes if is_up else None
-        conditions = dataclasses.replace(self._conditions, tier=backend.tier, processes=processes)
+        conditions = dataclasses.replace(
+            self._conditions, tier=backend.tier, processes=processes, doubts=self._plan.doubts(run)
+        )
         arguments = (job, conditions, partial, work, self._live_file, self._state, self._check_facts)
         if plan.agenda.engine == AGENTS:
             return RunAttempt(*arguments)

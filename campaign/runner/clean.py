@@ -1,8 +1,8 @@
 """Removal of what crashed campaigns left on this host.
 
-Everything is found by the campaigns' own files (`controller.host.ownership`, `controller.host.ownership`). A
+Everything is found by the campaigns' own files (`controller.host.ownership`, `controller.host.cluster_lock`). A
 process is killed only if its start time or its environment proves that it belongs to a campaign whose controller is
-gone. Campaigns that are still running are not touched.
+gone. Campaigns that are still running are not touched, and emulated clusters that are up only if they are named.
 """
 
 from collections.abc import Collection
@@ -13,10 +13,11 @@ from agents.cpu.control import describe_unrestored, left_behind, put_back
 from agents.cpu.journal import HeldError
 from agents.host_files import HostFiles
 from agents.power.reader import MeteredHost
-from controller.emulation.cluster import take_down
-from controller.emulation.description import abandon, described, forget, logs_in, remembered
+from controller.emulation.cluster import lock_of, take_down
+from controller.emulation.description import abandon, described, forget, in_folder, logs_in, remembered
+from controller.host.cluster_lock import LOCKS, InUseError, holders, is_held
 from controller.host.disk import state_folder
-from controller.host.ownership import Record, exclusive, is_held, read_owner, read_state, undo
+from controller.host.ownership import Record, exclusive, read_state, undo
 from inventory.errors import UnfitError
 
 NAME = "millrace clean"
@@ -37,33 +38,66 @@ class Cleaning:
     running: list[str] = field(default_factory=list)
 
 
-def clean_all(dry_run: bool = False) -> Cleaning:
-    """Take down the emulated clusters of this user, unless a campaign runs on this host; then call `clean`.
+@dataclass(frozen=True)
+class UpCluster:
+    """An emulated cluster of this user that is up.
+
+    Attributes:
+        folder: its folder.
+        record: its state file.
+        user: who uses it; empty if nobody does.
+    """
+
+    folder: Path
+    record: Record
+    user: str
+
+    def __str__(self) -> str:
+        since = self.record.header.owner.since
+        return described(self.folder) or f"{in_folder(self.folder)} (since {since})"
+
+
+def clusters_up() -> list[UpCluster]:
+    """Return the emulated clusters of this user that are up, in use or not.
+
+    Raises:
+        UnfitError: the user's folder for state files is not safe to use.
+    """
+    folder = state_folder()
+    with exclusive(folder):
+        users = {node: str(holder.owner) for holder in holders() for node in holder.claim.nodes}
+        found = [read_state(path) for path in sorted(folder.glob("campaign-*.jsonl"))]
+    up = [record for record in found if record and record.is_cluster and record.header.owner.process.is_alive()]
+    folders = {record.header.owner.campaign: record for record in up}
+    return [UpCluster(Path(name), record, users.get(name, "")) for name, record in sorted(folders.items())]
+
+
+def clean_all(chosen: Collection[UpCluster] = (), dry_run: bool = False) -> Cleaning:
+    """Take down these emulated clusters, unless they are in use; then call `clean`.
 
     The logs of clusters that are down are removed, too.
 
     Args:
+        chosen: clusters to take down.
         dry_run: only report what would be done.
 
     Raises:
         UnfitError: the user's folder for state files is not safe to use.
         RunError: a cluster cannot be taken down.
     """
-    folder = state_folder()
-    with exclusive(folder):
-        users = [read_owner(path) or path for path in sorted(folder.glob("cluster-*.lock")) if is_held(path)]
-        found = [read_state(path) for path in sorted(folder.glob("campaign-*.jsonl"))]
-    up = [record for record in found if record and record.is_cluster and record.header.owner.process.is_alive()]
     clusters = Cleaning()
-    for record in up:
-        if users:
-            clusters.running.append(f"{_cluster(record)}: this host is in use by {users[0]}")
-            continue
-        clusters.done += [*record.left(), _cluster(record)]
-        if not dry_run:
-            take_down(record.header.owner.process)
-    rest = clean(dry_run=dry_run, known=[record.path for record in up])
-    logs = [] if users else _clean_folders(folder, dry_run)
+    for cluster in chosen:
+        left = [*cluster.record.left(), str(cluster)]
+        try:
+            with lock_of(str(cluster.folder)):
+                if not dry_run:
+                    take_down(cluster.record.header.owner.process)
+        except InUseError as fault:
+            clusters.running.append(f"{cluster}: {fault}")
+        else:
+            clusters.done += left
+    rest = clean(dry_run=dry_run, known=[cluster.record.path for cluster in clusters_up()])
+    logs = _clean_folders(state_folder(), dry_run)
     return Cleaning(clusters.done + rest.done + logs, rest.failed, clusters.running + rest.running)
 
 
@@ -96,7 +130,7 @@ def clean(host: HostFiles | None = None, dry_run: bool = False, known: Collectio
                 outcome.running.append(f"{owner} (in another pid namespace: cannot be judged from here)")
             else:
                 _undo(record, outcome, dry_run)
-        for path in sorted(folder.glob("cluster-*.lock")):
+        for path in sorted(folder.glob(LOCKS)):
             if not is_held(path):
                 if not dry_run:
                     path.unlink()
@@ -112,11 +146,6 @@ def _undo(record: Record, outcome: Cleaning, dry_run: bool) -> None:
     outcome.failed += failed
     if not failed:
         outcome.done.append(f"state file {record.path} ({record.header.owner})")
-
-
-def _cluster(record: Record) -> str:
-    owner = record.header.owner
-    return described(Path(owner.campaign)) or f"the emulated cluster in {owner.campaign} (since {owner.since})"
 
 
 def _clean_folders(state: Path, dry_run: bool) -> list[str]:

@@ -16,21 +16,22 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from agents.host.facts import gather
-from analysis.conditions import ClusterRecord, Provenance, Seeds
+from analysis.conditions import Continuation, Provenance, Seeds
 from analysis.factors import INVENTORY
 from analysis.records import CAMPAIGN_FILE, RESULTS_VERSION, CampaignRecord
 from campaign.agenda.agenda import Agenda, agenda_of, find_agenda, with_second_labels
-from campaign.agenda.campaign_plan import CampaignPlan, Inputs, PlannedCluster, campaign_plan, read_clusters
+from campaign.agenda.campaign_plan import CampaignPlan, Inputs, campaign_plan, read_clusters
 from campaign.agenda.profile import Profiles
 from campaign.agenda.profiling import ProfilingRun, profiling_runs
 from campaign.agenda.run_order import Run, continued
 from campaign.results.profiles import PROFILING, has_traffic, read_profiles
 from campaign.results.result_store import ResultStore, new_folder, read_record
+from campaign.runner.recorded_clusters import cluster_record, part_of, recorded_clusters
 from controller.host.disk import writing
 from controller.nodes.backend import Backend, LoopbackBackend, Operator
-from inventory.ansible_hosts import Hosts, load_hosts
+from inventory.ansible_hosts import Hosts
 from inventory.atomic_files import replace_file
-from inventory.cluster import Cluster, cluster_of
+from inventory.cluster import Cluster
 from inventory.documents import Document, Located, read, to_plain
 from inventory.errors import InputError, UnfitError
 from inventory.reading import ReadCluster, read_cluster
@@ -48,6 +49,7 @@ class Opened:
         is_new: whether the folder has to be created.
         replan: returns the plan with the traffic of these profiling runs.
         profiling: all profiling runs of the campaign.
+        notices: what the operator should know of its nodes.
     """
 
     plan: CampaignPlan
@@ -56,6 +58,7 @@ class Opened:
     is_new: bool
     replan: Callable[[Profiles], CampaignPlan]
     profiling: tuple[ProfilingRun, ...]
+    notices: Sequence[str] = ()
 
     def store(self) -> ResultStore:
         """Create the folder, or open the existing one; call it while the cluster is locked.
@@ -101,7 +104,8 @@ class Opened:
         profiles = read_profiles(self.folder, self.plan, self.profiling)
         if not profiles:
             return self
-        return dataclasses.replace(self, plan=dataclasses.replace(self.replan(profiles), runs=self.plan.runs))
+        plan = dataclasses.replace(self.replan(profiles), runs=self.plan.runs, left_out=self.plan.left_out)
+        return dataclasses.replace(self, plan=plan)
 
     def check_inputs(self, inputs: Inputs) -> None:
         """Check that earlier runs of these workloads, and their profiling runs, have read the same inputs.
@@ -141,7 +145,7 @@ def new(
     """
     planned = _plans(name_or_path, inventory, meanwhile, repetitions, aa)
     plan = planned({})
-    clusters = {name: _cluster_record(each) for name, each in plan.clusters.items()}
+    clusters = {name: cluster_record(each) for name, each in plan.clusters.items()}
     first = next(iter(clusters.values()))
     record = CampaignRecord(
         agenda=to_plain(plan.agenda),
@@ -149,6 +153,7 @@ def new(
         seeds=Seeds(plan.agenda.seed, {run.name: run.seed for run in plan.runs}),
         cluster=first.cluster,
         inventory=first.inventory,
+        hosts=first.hosts,
         clusters=clusters if INVENTORY in plan.agenda.factors else {},
         results_version=RESULTS_VERSION,
     )
@@ -163,25 +168,27 @@ def resumed(
     meanwhile: Callable[[], object],
     repetitions: int | None = None,
     aa: bool = False,
+    without: Sequence[str] = (),
 ) -> Opened:
     """Return an earlier campaign with its original plan, or with more repetitions behind it.
 
     Args:
         folder: folder with `campaign.json`.
         name_or_path: its agenda, which must be the same, if given.
-        inventory: only accepted together with the agenda.
+        inventory: inventory with which its nodes are reached now.
         meanwhile: called while Ansible reads the inventory, if it is one of Ansible.
         repetitions: new number of repetitions, at least the number so far.
         aa: whether the given agenda is that of an A/A campaign.
+        without: nodes to leave out: runs that are not finished are placed on the others, and suspect.
 
     Raises:
         InputError: the folder contains no campaign, the campaign of another agenda, or one with more repetitions.
         UnfitError: this version would plan other runs.
     """
     document = read_record(folder)
-    agenda, *_ = (_part(document, key) for key in ("agenda", "seeds", "cluster", "resumed"))
+    agenda, *_ = (part_of(document, key) for key in ("agenda", "seeds", "cluster", "resumed"))
     record = document.convert(CampaignRecord)
-    clusters = _recorded_clusters(document, record, meanwhile)
+    clusters, notices = recorded_clusters(folder, document, record, inventory, without, meanwhile)
     begun = agenda_of(agenda)
     so_far = begun.value.repetitions
     if repetitions is not None and repetitions < so_far:
@@ -192,32 +199,49 @@ def resumed(
     plan = dataclasses.replace(plan, runs=tuple(continued(plan.runs, [*seeds])))
     if seeds != {run.name: run.seed for run in plan.runs if run.repetition <= so_far}:
         raise UnfitError(f"{folder}: this version of Millrace would do other runs than those of {CAMPAIGN_FILE}")
+    plan = dataclasses.replace(plan, left_out=tuple(without))
     if name_or_path is not None:
-        _check_same(folder, plan, name_or_path, _plans(name_or_path, inventory, meanwhile, repetitions, aa)({}))
-    elif inventory is not None:
-        raise InputError(
-            "--inventory: a resumed campaign keeps its cluster; leave the option out, or give the agenda too"
-        )
+        # An inventory that has moved, or is no longer complete, has been compared node by node.
+        moved = clusters if inventory is not None or without or notices else None
+        _check_same(folder, plan, name_or_path, _plans(name_or_path, None, meanwhile, repetitions, aa, moved)({}))
+    hosts = next(iter(clusters.values())).hosts
+    continuation = Continuation(
+        **asdict(provenance()),
+        reached_by=None if hosts is None else str(hosts.path.absolute()),
+        left_out=tuple(without),
+    )
     record = replace(
         record,
         agenda={**record.agenda, "repetitions": plan.agenda.repetitions},
         seeds=Seeds(plan.agenda.seed, {run.name: run.seed for run in plan.runs}),
-        resumed=[*record.resumed, provenance()],
+        resumed=[*record.resumed, continuation],
     )
-    opened = Opened(plan, folder.resolve(), record, is_new=False, replan=planned, profiling=profiling_runs(plan))
+    profiling = profiling_runs(plan)
+    opened = Opened(plan, folder.resolve(), record, is_new=False, replan=planned, profiling=profiling, notices=notices)
     return opened.with_profiles()
 
 
 def _plans(
-    name_or_path: str, inventory: str | None, meanwhile: Callable[[], object], repetitions: int | None, aa: bool
+    name_or_path: str,
+    inventory: str | None,
+    meanwhile: Callable[[], object],
+    repetitions: int | None,
+    aa: bool,
+    known: Mapping[str, ReadCluster] | None = None,
 ) -> Callable[[Profiles], CampaignPlan]:
-    """Read agenda and inventory; return a function that returns their plan, given the traffic of profiling runs."""
+    """Read agenda and inventory; return a function that returns their plan, given the traffic of profiling runs.
+
+    Clusters that are `known` are not read.
+    """
     path = find_agenda(name_or_path)
     document = _repeated(read(path), repetitions)
     agenda = agenda_of(with_second_labels(document) if aa else document)
     agenda = _with_absolute_aa(agenda, path.parent)
     # An inventory in the agenda is relative to the agenda's folder, one on the command line to the working directory.
-    if inventory is None:
+    clusters: Mapping[str, ReadCluster]
+    if known is not None:
+        clusters = known
+    elif inventory is None:
         clusters = read_clusters(agenda, path.parent, meanwhile)
     elif INVENTORY in agenda.value.factors:
         raise InputError(
@@ -261,25 +285,6 @@ def _with_absolute_aa(agenda: Located[Agenda], beside: Path) -> Located[Agenda]:
     return Located(replace(agenda.value, report=replace(agenda.value.report, aa=str(folder))), agenda.origin)
 
 
-def _cluster_record(planned: PlannedCluster) -> ClusterRecord:
-    path = None if planned.hosts is None else str(planned.hosts.path.absolute())
-    return ClusterRecord(cluster=to_plain(planned.cluster), inventory=path)
-
-
-def _recorded_clusters(
-    document: Document, record: CampaignRecord, meanwhile: Callable[[], object]
-) -> dict[str, ReadCluster]:
-    """Return inventory -> its cluster at the first start; addresses and SSH settings may have changed."""
-    single = {"": ClusterRecord(cluster=record.cluster, inventory=record.inventory)}
-    found = {}
-    for name, each in (record.clusters or single).items():
-        part = _part(_part(_part(document, "clusters"), name), "cluster") if name else _part(document, "cluster")
-        cluster = cluster_of(part)
-        hosts = load_hosts(each.inventory, meanwhile) if each.inventory else None
-        found[name] = ReadCluster(cluster.value, cluster.origin, hosts)
-    return found
-
-
 def _check_same(folder: Path, plan: CampaignPlan, name_or_path: str, again: CampaignPlan) -> None:
     # The path of the same cluster may differ; compare the content.
     theirs, ours = (_with_clusters(each) for each in (plan, again))
@@ -294,14 +299,6 @@ def _check_same(folder: Path, plan: CampaignPlan, name_or_path: str, again: Camp
 def _with_clusters(plan: CampaignPlan) -> dict[str, Any]:
     """Return the agenda with its clusters in place of the inventory's name."""
     return {**to_plain(plan.agenda), INVENTORY: to_plain({name: each.cluster for name, each in plan.clusters.items()})}
-
-
-def _part(document: Document, key: str) -> Document:
-    """Return the value of `key`, with its line numbers."""
-    if key not in document.data:
-        raise document.error((), f"the key {key!r} is missing; the folder of a campaign was expected")
-    lines = {steps[1:]: line for steps, line in document.lines.items() if steps[:1] == (key,)}
-    return Document(document.source, document.data[key], lines)
 
 
 ROOT = Path(__file__).parents[2]

@@ -231,7 +231,7 @@ class RunAttempt:
             cpu_settings=run.cpu or None,
             factors=dict(run.factors),
             cpu=self._cpus.rows,
-            suspect=[printable(reason) for reason in self._suspect],
+            suspect=[printable(reason) for reason in (*self._conditions.doubts, *self._suspect)],
             inputs=[
                 InputRecord(name=i.name, sha256=i.sha256, records=i.records, origin=i.origin) for i in self._job.inputs
             ],

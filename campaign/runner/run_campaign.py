@@ -1,6 +1,7 @@
 """A campaign from the cluster's lock to the end of the last run: inputs, profiling runs, and the runs themselves."""
 
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -19,13 +20,17 @@ from campaign.runner.clusters import Clusters, first_inventory
 from campaign.runner.open_campaign import EMULATED, Opened
 from campaign.runner.profiling import begin_profiling, end_profiling
 from campaign.runner.run_environment import Ending
+from controller.host.cluster_lock import ClusterLock, InUseError, merged
 from controller.host.disk import writing
-from controller.host.ownership import CleanupLog, ClusterLock
+from controller.host.ownership import CleanupLog
 from controller.host.signals import interrupted_once, interrupts_blocked, raise_held_interrupt
 from controller.nodes.backend import Backend
 from engines.selection import AGENTS, ENGINES, ready
 from inventory.errors import UnfitError
 from workloads.workload import reporting_to
+
+WAIT_S = 5.0
+"""Interval of attempts to get nodes that a campaign of another controller uses."""
 
 INPUTS = "inputs"
 """Folder of prepared inputs while a campaign works; and of its measured inputs, in the campaign's folder."""
@@ -39,6 +44,7 @@ def run_all(
     profile: bool,
     accept_shortfall: bool,
     last_stage: str,
+    wait: bool = False,
 ) -> Ending:
     """Execute the runs; after a crash, the state file lists what is left to clean up.
 
@@ -50,8 +56,10 @@ def run_all(
         settings: global options of the command line.
         profile, accept_shortfall: see `Campaign`.
         last_stage: stage in `live.json` after the last run.
+        wait: whether to wait for clusters that other campaigns use.
 
     Raises:
+        InUseError: another campaign uses a cluster.
         MillraceError: the campaign cannot start, or results can no longer be written.
     """
     skip_pandas_import()
@@ -63,14 +71,14 @@ def run_all(
         temporary = Path(tempfile.gettempdir())
     with ExitStack() as stack:
         stack.enter_context(interrupted_once())
-        for lock in sorted({backend.lock for backend in backends.values()}):
-            stack.enter_context(ClusterLock(lock, opened.folder))
+        claim = merged(backend.claim for backend in backends.values())
+        stack.enter_context(ClusterLock(claim, opened.folder, _show_wait if wait else None))
         state = stack.enter_context(CleanupLog(opened.folder))
         work = state.partial(temporary / f"millrace-{state.path.stem}")
         with writing(work):
             work.mkdir(mode=0o700)
         clusters = stack.enter_context(Clusters(backends, opened.plan, runs, state, work))
-        clusters.start(first_inventory(opened, runs, backends))
+        _start(clusters, first_inventory(opened, runs, backends), wait)
         with clusters.loop.in_background():
             inputs = prepared(opened, runs, work / INPUTS, settings)
             opened.check_inputs(inputs)
@@ -94,6 +102,25 @@ def run_all(
             with clusters.loop.in_background():
                 opened = end_profiling(opened, pending, ending.failed)
         return execute(opened.plan, runs, store, last_stage)
+
+
+def _start(clusters: Clusters, inventory: str, wait: bool) -> None:
+    """Bring up a cluster, once no campaign of another controller uses its nodes any more."""
+    shown = ""
+    while True:
+        try:
+            clusters.start(inventory)
+            return
+        except InUseError as fault:
+            if not wait:
+                raise
+            if str(fault) != shown:
+                _show_wait(shown := str(fault))
+        time.sleep(WAIT_S)
+
+
+def _show_wait(reason: str) -> None:
+    show(f"waiting: {reason}", error=True)
 
 
 def check_engines(plan: CampaignPlan, runs: Sequence[Run], backends: Mapping[str, Backend]) -> None:

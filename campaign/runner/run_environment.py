@@ -51,7 +51,7 @@ class Conditions:
 
     `idle` is None without the sensor `power`. `tier` and `processes` are those of
     `controller.nodes.backend.Backend`. With `accepts_shortfall`, nodes and links may have less than the requested
-    capacity. `buffer_bytes` is the size of an executor's input queue; 0: the runtime's own.
+    capacity. `buffer_bytes` is the size of an executor's input queue; 0: the runtime's own. `doubts` make runs suspect.
     """
 
     campaign: str
@@ -66,6 +66,7 @@ class Conditions:
     processes: Sequence[int] | None
     windows: Sequence[Window]
     buffer_bytes: int
+    doubts: Sequence[str] = ()
 
     @classmethod
     def of(cls, agenda: Agenda, backend: Backend, profile: bool, accepts_shortfall: bool) -> "Conditions":

@@ -17,12 +17,13 @@ from typing import IO, cast
 import msgspec
 
 from controller.emulation.calibration import calibrate, shortfall_of
-from controller.emulation.cluster import ask, cluster_of, lock_of, start, unsupported_reason, use_running
-from controller.emulation.description import Description, nics_of, request_of
+from controller.emulation.cluster import ask, claim_of, cluster_of, start, unsupported_reason, use_running
+from controller.emulation.description import Description, in_folder, nics_of, request_of
 from controller.emulation.network import NetworkPlan, new_prefix
 from controller.emulation.unprivileged import LinksReply, LinksRequest
 from controller.host.addresses import address_of
 from controller.host.cgroups import Group, find_hierarchy
+from controller.host.cluster_lock import Claim, cpus_of
 from controller.host.disk import writing
 from controller.host.namespaces import inside
 from controller.host.ownership import CleanupLog
@@ -48,9 +49,13 @@ class EmulatedBackend(SshBackend):
         """Prepare the backend as `SshBackend` does; `operator` provisions a cluster that is started here."""
         super().__init__(cluster, hosts, owner)
         self._operator = operator
-        self._inventory = hosts
         self._description: Description | None = None
         self._refused = 0
+
+    @property
+    def claim(self) -> Claim:
+        """See `Backend.claim`."""
+        return claim_of(self._inventory)
 
     @property
     def processes(self) -> Sequence[int]:
@@ -94,7 +99,6 @@ class EmulatedBackend(SshBackend):
             self._description = description
             # Only now: the login key is created with the cluster.
             super().check()
-            stack.enter_context(lock_of(self._inventory))
             stack.enter_context(inside(description.network.controller.path))
             stack.enter_context(super().up(state))
             yield
@@ -184,6 +188,12 @@ class LinksBackend(LoopbackBackend):
         super().__init__(cluster)
         self._hosts, self._operator = hosts, operator
         self._daemon: subprocess.Popen[bytes] | None = None
+
+    @property
+    def claim(self) -> Claim:
+        """See `Backend.claim`: the CPUs of this process; its network is its own."""
+        folder = request_of(self._hosts).folder
+        return Claim(f"{in_folder(folder)}, without root,", (folder,), cpus_of())
 
     def check(self) -> None:
         """See `Backend.check`: the inventory must describe an emulated cluster."""

@@ -23,12 +23,13 @@ from controller.emulation.description import (
     ClusterRequest,
     Description,
     description_in,
+    in_folder,
     logs_in,
     request_of,
 )
 from controller.emulation.sysfs_effects import RefusedWrite
+from controller.host.cluster_lock import Claim, ClusterLock, cpus_of
 from controller.host.namespaces import inside
-from controller.host.ownership import ClusterLock
 from controller.host.process_identity import ProcessIdentity, end, identify
 from inventory.ansible_hosts import Hosts
 from inventory.errors import InputError, RunError, UnfitError
@@ -215,7 +216,7 @@ def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
     ):
         raise UnfitError(
             f"{found} is not the one of {hosts.path}, which has been changed since or is another file; take it down "
-            "with: millrace clean; or give the inventory a folder of its own"
+            f"with: millrace clean {request.folder}; or give the inventory a folder of its own"
         )
     return found
 
@@ -239,7 +240,7 @@ def start(hosts: Hosts, progress: Callable[[str], None]) -> EmulatedCluster:
 
 @contextmanager
 def cluster_for_playbook(
-    playbook: str, hosts: Hosts, check: bool, partial: bool, progress: Callable[[str], None]
+    playbook: str, hosts: Hosts, check: bool, partial: bool, progress: Callable[[str], None], force: bool = False
 ) -> Iterator[None]:
     """Provide the hosts of a playbook during the block: start or stop an emulated cluster as the playbook requires.
 
@@ -249,6 +250,7 @@ def cluster_for_playbook(
         check: whether it is a dry run: a cluster started for it is stopped again, a running one is left running.
         partial: whether the playbook runs for some hosts or in part only; `restore` then stops nothing.
         progress: shows progress.
+        force: whether a cluster that is in use is not refused.
 
     Raises:
         MillraceError: the cluster is not running, cannot be started, or is in use.
@@ -256,14 +258,12 @@ def cluster_for_playbook(
     if not is_emulated(hosts):
         yield
         return
-    with lock_of(hosts):
+    with nullcontext() if force else lock_of(request_of(hosts).folder):
         description = use_running(hosts, progress, as_asked=playbook != "restore")
         started = None
         if description is None and playbook == "provision":
             started = start(hosts, progress)
             description = started.description
-            if not check:
-                started.stay()
         if description is None:
             raise _not_up(hosts)
         try:
@@ -276,16 +276,25 @@ def cluster_for_playbook(
                     progress(f"logs, until millrace clean: {', '.join(map(str, logs))}")
             elif started is not None and check:
                 started.down()
+            elif started is not None:
+                # Not before: the cluster of a command that is killed goes down with it.
+                started.stay()
 
 
-def lock_of(hosts: Hosts) -> ClusterLock:
-    """Return the lock that keeps other playbooks, campaigns and `millrace clean` away from an inventory's cluster.
+def claim_of(hosts: Hosts) -> Claim:
+    """Return what a campaign on an inventory's cluster uses alone: the cluster, and the CPUs that its nodes run on.
 
     Raises:
         InputError: the inventory does not describe an emulated cluster.
     """
     folder = request_of(hosts).folder
-    return ClusterLock(f"emulated in {folder}", Path(folder))
+    running = cluster_of(hosts, as_asked=False)
+    return Claim(in_folder(folder), (folder,), cpus_of(running.daemon.pid) if running else cpus_of())
+
+
+def lock_of(folder: str) -> ClusterLock:
+    """Return the lock that keeps other playbooks, campaigns and `millrace clean` away from the cluster in a folder."""
+    return ClusterLock(Claim(in_folder(folder), (folder,)), Path(folder))
 
 
 @contextmanager
@@ -324,4 +333,4 @@ def unlimited(folder: Path) -> Iterator[None]:
     finally:
         faults = ask(folder, "limit").faults
         if faults:
-            raise RunError(f"{'; '.join(faults)}; take the cluster down with: millrace clean")
+            raise RunError(f"{'; '.join(faults)}; take the cluster down with: millrace clean {folder}")

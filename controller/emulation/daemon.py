@@ -150,13 +150,11 @@ class EmulationDaemon:
         plan = NetworkPlan(new_prefix(), tuple(machines), self.request.links, nics_of(machines))
         hierarchy = find_hierarchy()
         groups = {name: Group(hierarchy, f"{plan.prefix}/{name}") for name in plan.nodes}
-        all_nodes = self._all_nodes = Group(hierarchy, plan.prefix)
-        for folder in all_nodes.folders:
+        self._all_nodes = Group(hierarchy, plan.prefix)
+        for folder in self._all_nodes.folders:
             state.group(folder)
         for group in groups.values():
             group.make()
-        # Other load on this host must not slow nodes down; the quotas limit how much nodes take from other processes.
-        all_nodes.prefer(True)
         network = EmulatedNetwork(plan, state, self.folder / RELAY_LOG)
         shaping = network.up()
         self._report_progress("network")
@@ -253,13 +251,14 @@ class EmulationDaemon:
                 client.sendall(msgspec.json.encode(answer) + b"\n")
 
     def _limit(self) -> DaemonReply:
+        # Other load on this host must not slow nodes down; the quotas limit how much nodes take from other processes.
         self._all_nodes.prefer(True)
         for effects in self._effects.values():
             effects.limit(True)
         return self._status()
 
     def _lift(self) -> DaemonReply:
-        # Nodes that are preferred and without a limit would leave no CPU time to this process.
+        # Nodes that are preferred and without a limit would leave no CPU time to this process and to other clusters.
         self._all_nodes.prefer(False)
         for effects in self._effects.values():
             effects.limit(False)

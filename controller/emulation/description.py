@@ -24,6 +24,7 @@ from inventory.ansible_hosts import Host, Hosts
 from inventory.atomic_files import replace_file
 from inventory.emulation import Link, Machine, requested_links
 from inventory.errors import UnfitError
+from inventory.reading import read_hosts
 from inventory.values import EnergyModel
 
 DAEMON_LOG, RELAY_LOG = "daemon.log", "relay.log"
@@ -42,6 +43,11 @@ KEY = "ansible_ssh_private_key_file"
 ARGUMENTS = "ansible_ssh_common_args"
 
 _DESCRIPTION = "cluster.json"
+
+
+def in_folder(folder: str | Path) -> str:
+    """Return the name of a cluster in messages."""
+    return f"the emulated cluster in {folder}"
 
 
 def clear(folder: Path, key: Path) -> None:
@@ -159,7 +165,7 @@ class Description(Struct, frozen=True):
     members: dict[str, Member]
 
     def __str__(self) -> str:
-        return f"the emulated cluster in {self.request.folder} ({self.origin})"
+        return f"{in_folder(self.request.folder)} ({self.origin})"
 
     def write(self) -> None:
         """Write it to the cluster's folder atomically."""
@@ -191,7 +197,7 @@ def description_in(folder: Path) -> Description | None:
     except msgspec.DecodeError as fault:
         raise UnfitError(
             f"{path}: another version of Millrace has brought this cluster up, which process {running.daemon.pid} "
-            f"keeps ({fault}); take it down with: millrace clean"
+            f"keeps ({fault}); take it down with: millrace clean {folder}"
         ) from None
 
 
@@ -200,7 +206,7 @@ def described(folder: Path) -> str | None:
     try:
         found = description_in(folder)
     except UnfitError:
-        return f"the emulated cluster in {folder} (of another version of Millrace)"
+        return f"{in_folder(folder)} (of another version of Millrace)"
     return None if found is None else str(found)
 
 
@@ -239,6 +245,18 @@ def request_of(hosts: Hosts) -> ClusterRequest:
             message = f"{host.ssh_host}: the address of this node is {address}: they are numbered in their order"
             raise (hosts.origin / host.name / "ansible_host").error(message)
     return request
+
+
+def cluster_folder(name_or_path: str) -> Path:
+    """Return the folder of an emulated cluster, given by itself or by an inventory.
+
+    Raises:
+        InputError: it is neither.
+    """
+    folder = Path(name_or_path).absolute()
+    if (folder / _DESCRIPTION).is_file():
+        return folder
+    return Path(request_of(read_hosts(name_or_path)).folder)
 
 
 def nics_of(machines: Mapping[str, Machine]) -> dict[str, float]:

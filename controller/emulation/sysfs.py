@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from agents.cpu.topology import as_list
 from agents.power.rapl import MODELLED
 from inventory.emulation import Machine
 
@@ -25,17 +26,6 @@ COVERED = (CPU, _MEMORY_NODES, "devices/virtual/powercap", "class/powercap", "cl
 ENERGY_RANGE_UJ = 262_143_328_850
 NO_SPEED = "<unsupported>"
 """Content of `scaling_setspeed` unless the governor is userspace."""
-
-
-def as_list(cpus: Iterable[int]) -> str:
-    """Return CPU numbers in the kernel's list format: `0-2,5`."""
-    parts: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if parts and parts[-1][-1] == cpu - 1:
-            parts[-1] = [parts[-1][0], cpu]
-        else:
-            parts.append([cpu])
-    return ",".join("-".join(map(str, part)) for part in parts)
 
 
 def as_mask(cpus: Iterable[int]) -> str:

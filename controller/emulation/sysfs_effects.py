@@ -19,12 +19,12 @@ from time import monotonic, monotonic_ns
 
 from msgspec import Struct
 
+from agents.cpu.topology import as_list
 from controller.emulation.sysfs import (
     CPU,
     ENERGY_RANGE_UJ,
     GOVERNORS,
     NO_SPEED,
-    as_list,
     cpuinfo,
     energy_of,
     meminfo,

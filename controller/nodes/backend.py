@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, Self
 
 from analysis.conditions import Calibrated
 from controller.host.addresses import address_of, check_addresses
+from controller.host.cluster_lock import Claim, cpus_of
 from controller.host.disk import writing
 from controller.host.ownership import CleanupLog
 from controller.nodes.agents import Member
@@ -56,8 +57,8 @@ class Backend(Protocol):
         ...
 
     @property
-    def lock(self) -> str:
-        """Name of the lock that only one campaign can hold at a time."""
+    def claim(self) -> Claim:
+        """What a campaign on these nodes uses alone; valid after `check`."""
         ...
 
     @property
@@ -164,9 +165,6 @@ class LoopbackBackend:
 
     tier = 1
 
-    lock = "loopback"
-    """All loopback clusters of a host share its processors."""
-
     engine_obstacle = engine_address = ""
 
     local_nodes: LocalNodes | None = None
@@ -174,6 +172,12 @@ class LoopbackBackend:
     def __init__(self, cluster: Cluster) -> None:
         """Prepare the available nodes of a cluster."""
         self._cluster = cluster
+
+    @property
+    def claim(self) -> Claim:
+        """See `Backend.claim`: the addresses, and the CPUs of this process, which its children inherit."""
+        addresses = tuple(address_of(node) for node in self._cluster.available)
+        return Claim(f"the loopback cluster {addresses[0]} to {addresses[-1]}", addresses, cpus_of())
 
     @property
     def processes(self) -> Sequence[int]:

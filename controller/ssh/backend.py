@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import os
 import re
 import secrets
 import shlex
@@ -16,6 +17,7 @@ import psutil
 from paramiko import Channel
 
 from controller.host.addresses import address_of
+from controller.host.cluster_lock import Claim, InUseError
 from controller.host.condition import run_to_end
 from controller.host.ownership import CleanupLog
 from controller.nodes.agents import Member
@@ -46,6 +48,8 @@ LEAST_JAVA = 17
 
 JAVA, JAVA_S = "java", 60.0
 """The program, and the timeout of its answer."""
+
+SSH_PORT = 22
 
 LEAST_FREE_BYTES = 256 * 1024 * 1024
 """Disk space that a node must have free in addition to the inputs, for traces, snapshots and logs of a run."""
@@ -155,13 +159,16 @@ class SshBackend:
         self._known = {node.id: (node.power, node.meter_lag) for node in cluster.available}
         self._hosts = [hosts.by_name[name] for name in self._addresses]
         self._owner = owner
+        self._inventory = hosts
         self._closed = hosts.closed_network
         self._nodes: dict[str, _NodeAccess] = {}
 
     @property
-    def lock(self) -> str:
-        """See `Backend.lock`; nodes on this host share its processors with loopback clusters, and their lock."""
-        return "loopback" if self.tier else " ".join(sorted(f"{h.ssh_host}:{h.ssh_port}" for h in self._hosts))
+    def claim(self) -> Claim:
+        """See `Backend.claim`: the machines; those that are addresses of this host use its CPUs, too."""
+        machines = tuple(f"{host.ssh_host}:{host.ssh_port or SSH_PORT}" for host in self._hosts)
+        cpus = tuple(range(os.cpu_count() or 1)) if self.tier else ()
+        return Claim(f"the cluster of {self._inventory.path}", machines, cpus)
 
     @property
     def engine_obstacle(self) -> str:
@@ -307,6 +314,7 @@ async def _run_all(steps: Iterable[Awaitable[None]]) -> None:
     """Run all steps concurrently, and report every node that failed.
 
     Raises:
+        InUseError: other campaigns use all nodes that failed.
         MillraceError: one or more nodes failed.
     """
     faults = [fault for fault in await asyncio.gather(*steps, return_exceptions=True) if fault is not None]
@@ -314,6 +322,7 @@ async def _run_all(steps: Iterable[Awaitable[None]]) -> None:
         if not isinstance(fault, MillraceError):
             raise fault
     if len(faults) > 1:
-        raise UnfitError("\n".join(dict.fromkeys(map(str, faults))))
+        kind = InUseError if all(isinstance(fault, InUseError) for fault in faults) else UnfitError
+        raise kind("\n".join(dict.fromkeys(map(str, faults))))
     if faults:
         raise faults[0]

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from agents.protocol import HEARTBEAT_S, NONSENSE, SILENCE_S, Count
+from controller.host.cluster_lock import InUseError
 from controller.ssh.connection import Connection
 from controller.ssh.node_lease_daemon import WAIT_S
 from controller.ssh.program import RemoteProgram, open_command
@@ -39,6 +40,7 @@ class LeaseReply(TypedDict, total=False):
 
     version: str
     refused: str
+    in_use: bool
     failed: str
     files: list[tuple[str, Count, SHA256]]
     sha256: SHA256 | None
@@ -73,6 +75,7 @@ class NodeLease:
 
         Raises:
             RunError: the node cannot be reached, or the request fails there.
+            InUseError: another campaign uses the node.
             UnfitError: the node cannot be used.
         """
         async with self._lock:
@@ -140,7 +143,8 @@ class NodeLease:
                 raise RunError(f"node {self.name}: {fault}") from None
             raise
         if "refused" in reply:
-            raise UnfitError(f"node {self.name}: {printable(reply['refused'])}")
+            kind = InUseError if reply.get("in_use") else UnfitError
+            raise kind(f"node {self.name}: {printable(reply['refused'])}")
         remote_version = reply.get("version", "of an unknown version")
         if remote_version != version("millrace"):
             program.kill()

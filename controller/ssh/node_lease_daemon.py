@@ -3,7 +3,7 @@
 Runs on the node. It locks the folder WORK, creates the campaign's folder in it, and performs operations that SFTP does
 not have. Requests and replies are JSON, one object per line, on standard input and output:
 
-    -> {"version", "free_bytes"}              at the start; or {"refused": reason}
+    -> {"version", "free_bytes"}              at the start; or {"refused": reason, "in_use"}
     <- {"do": "beat"}                         every second; -> {}
     <- {"do": "list", "folder", "pattern"}    -> {"files": [[name, bytes, SHA-256], ...]}; none without a folder
     <- {"do": "sum", "file"}                  -> {"sha256"}, null without a file
@@ -45,6 +45,9 @@ LOCK = ".lock"
 WAIT_S = 25.0
 """Timeout for a campaign's own earlier daemon, whose connection broke, or for one that is exiting."""
 
+PROBE_S = 0.5
+"""Timeout for a playbook that tests the lock (`ansible/library/millrace_lease.py`), which holds it for that moment."""
+
 LINGER_S = 30.0
 """Time for which the folder of a campaign is kept after its connection broke."""
 
@@ -59,6 +62,14 @@ Reply = Mapping[str, Any]
 class LeaseRefused(Exception):  # noqa: N818 - an answer
     """The lease cannot be acquired; the message gives the reason."""
 
+    in_use = False
+
+
+class LeaseInUse(LeaseRefused):
+    """Another campaign has it."""
+
+    in_use = True
+
 
 class WorkLock:
     """Lock of a node's work folder."""
@@ -67,18 +78,19 @@ class WorkLock:
         """Acquire the lock.
 
         Raises:
-            LeaseRefused: another campaign holds it, or the folder cannot be used.
+            LeaseInUse: another campaign holds it.
+            LeaseRefused: the folder cannot be used.
         """
         try:
             work.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._handle = os.open(work / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as fault:
             raise LeaseRefused(f"{work} cannot be used: {fault.strerror}") from None
-        until = time.monotonic() + WAIT_S
+        begun = time.monotonic()
         while not self.try_acquire():
             holder, _, name = self._text().partition("\n")
-            if holder not in {campaign, ""} or time.monotonic() > until:
-                raise LeaseRefused(f"it is in use by {name or 'a campaign that did not leave its name'}")
+            if time.monotonic() - begun > (WAIT_S if holder in {campaign, ""} else PROBE_S):
+                raise LeaseInUse(f"it is in use by {name or 'a campaign that did not leave its name'}")
             time.sleep(0.1)
         self._write(f"{campaign}\n{owner}")
 
@@ -214,7 +226,7 @@ def main(work: str, campaign: str, owner: str) -> int:
     try:
         lock = WorkLock(root, campaign, owner)
     except LeaseRefused as fault:
-        _send({"refused": str(fault)})
+        _send({"refused": str(fault), "in_use": fault.in_use})
         return 3
     daemon = NodeLeaseDaemon(folder, f"{WORK}={work}")
     daemon.end_all()

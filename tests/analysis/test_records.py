@@ -43,6 +43,7 @@ def test_a_campaign_of_an_earlier_version_keeps_all_its_keys() -> None:
     assert encoded(msgspec.json.decode(text, type=CampaignRecord)) == {
         **json.loads(text),
         "results_version": 1,
+        "hosts": {},
         "clusters": {},
     }
 

@@ -1,8 +1,12 @@
 """Unsupported settings are refused before anything is changed: all at once, with the possible values."""
 
 import base64
+import fcntl
 import getpass
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,8 @@ from trees import processors
 
 faults_of = plugin("action_plugins", "millrace_preflight").faults_of
 archive = plugin("lookup_plugins", "millrace_archive").archive
+
+CHECKOUT = Path(__file__).parents[2]
 
 
 def test_an_unknown_variable_is_named_with_the_nearest():
@@ -122,3 +128,60 @@ def test_the_service_manager_systemd_is_refused_on_a_host_without_it(tmp_path):
         },
     )
     assert answer["refused"] == ["millrace_service_manager: systemd does not run this host; possible: none"]
+
+
+@pytest.fixture
+def work(tmp_path):
+    """Run folder of a host, with the lock file of a campaign that has ended."""
+    (tmp_path / ".lock").write_text("campaign-0123\npid 7 of alice, campaign /results/night, on desk")
+    return tmp_path
+
+
+def holder(work):
+    return run_module("millrace_lease", {"work": str(work)})
+
+
+def test_a_host_is_free_before_its_first_campaign_and_after_its_last(work):
+    assert holder(work)["holder"] == ""
+    assert holder(work / "none")["holder"] == ""
+
+
+def test_a_host_that_a_campaign_uses_is_named_with_the_campaign(work):
+    with (work / ".lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert holder(work)["holder"] == "pid 7 of alice, campaign /results/night, on desk"
+        lock.write("campaign-0123\npid 8 of bob\x1b[2J\nand a second line")
+        lock.truncate()
+        lock.flush()
+        assert holder(work)["holder"] == "pid 8 of bob [2J and a second line"
+        lock.truncate(0)
+        assert holder(work)["holder"] == "a campaign that did not leave its name"
+
+
+@pytest.mark.parametrize("spoil", [os.mkfifo, lambda path: path.symlink_to("/etc/shadow"), Path.mkdir])
+def test_a_lock_file_that_is_none_neither_hangs_nor_is_followed(tmp_path, spoil):
+    spoil(tmp_path / ".lock")
+    answer = holder(tmp_path)
+    assert answer.get("holder", "") == ""
+    assert "shadow" not in str(answer)
+
+
+@pytest.mark.parametrize("playbook", ["provision", "restore", "spark", "verify"])
+def test_every_playbook_that_disturbs_a_campaign_checks_the_lease_before_anything_else(playbook):
+    listed = subprocess.run(
+        [
+            Path(sys.executable).parent / "ansible-playbook",
+            *("-i", CHECKOUT / "inventory" / "lab.example", "--tags", "cpu", "--list-tasks"),
+            CHECKOUT / "ansible" / f"{playbook}.yml",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=CHECKOUT,
+        timeout=120,
+    )
+    tasks = [line.split("\t")[0].strip() for line in listed.stdout.splitlines() if " : " in line]
+    assert [task for task in tasks if "Validating arguments" not in task][:2] == [
+        "preflight : Find out whether a campaign uses the host",
+        "preflight : Check that no campaign uses the host",
+    ]

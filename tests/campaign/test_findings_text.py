@@ -111,7 +111,18 @@ def test_stages_of_the_job_leave_no_line_on_a_terminal(monkeypatch: pytest.Monke
     assert ("\x1b[2K" in shown) is not quiet
 
 
-def test_stages_of_the_job_are_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_a_job_has_its_first_and_last_line_and_one_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("campaign.display.terminal.time.monotonic", lambda: now)
     with stages_shown(quiet=False, color=False) as show_stage:
+        # Spark's own progress, every two seconds.
+        for second in range(0, 26, 2):
+            now = 1000.0 + second
+            show_stage(f"report: {second} s")
+    assert capsys.readouterr().err.splitlines() == [f"report: {second} s" for second in (0, 10, 20, 24)]
+    with stages_shown(quiet=False, color=False) as show_stage:
+        show_stage("report: starting")
         show_stage("report: table 3 of 16")
-    assert capsys.readouterr().err == "report: table 3 of 16\n"
+    assert capsys.readouterr().err.splitlines() == ["report: starting", "report: table 3 of 16"]

@@ -1,7 +1,9 @@
 """Commands that run ansible-playbook, with small playbooks that change nothing on this host."""
 
+import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,9 +14,10 @@ import psutil
 import pytest
 
 from campaign.admin import playbook
-from campaign.admin.playbook import follow
+from campaign.admin.playbook_output import follow, listed_tasks
 from campaign.commands import hosts as hosts_commands
 from campaign.commands import main
+from campaign.display import terminal
 from inventory.ansible_hosts import Hosts
 from inventory.reading import read_hosts
 
@@ -127,7 +130,43 @@ def test_a_successful_play_shows_its_tasks_and_the_recap(workspace: Path, capfd:
     assert status == 0
     assert out.startswith("here ")
     assert "failed=0" in out
-    assert "1: Look" in err
+    assert re.search(r"1( of 1)?: Look", err)
+
+
+def test_steps_are_counted_and_a_long_task_says_something_at_least_every_ten_seconds(
+    workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "PLAIN_EVERY_S", 0.5)
+    tasks = ["{name: Wait, ansible.builtin.pause: {seconds: 8}}"]
+    write(
+        workspace, "provision", *tasks, *("{name: Look %s, ansible.builtin.ping: }".replace("%s", at) for at in "abc")
+    )
+    status, _, err = millrace(capfd, "provision", "lab.yml")
+    assert status == 0
+    assert len(re.findall(r"^provision +\d+ s +\S+( of 4)?: Wait$", err, re.MULTILINE)) >= 8
+    assert re.search(r"^provision +\d+ s +4 of 4: Look c$", err, re.MULTILINE)
+
+
+def test_the_place_in_the_list_counts_where_tasks_are_left_out_or_added(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = listed_tasks(
+        "\nplaybook: provision.yml\n\n  play #1 (workers): Check\tTAGS: [always]\n    tasks:\n"
+        "      common : Validate\tTAGS: [always]\n      One\tTAGS: []\n      common : Validate\tTAGS: []\n"
+        "      Two\tTAGS: [a, b]\n"
+    )
+    assert listed == ["common : Validate", "One", "common : Validate", "Two"]
+    with terminal.tasks_shown("provision", quiet=False, color=False) as progress:
+        progress.begin_task("common : Validate")
+        progress.set_steps(listed)
+        for task in ("One", "of an included file", "Two", "of a handler"):
+            progress.begin_task(task)
+    shown = [line.split(" s  ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert shown == [
+        "1: common : Validate",
+        "2 of 4: One",
+        "2 of 4: of an included file",
+        "4 of 4: Two",
+        "4 of 4: of a handler",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -259,3 +298,26 @@ def test_a_misspelt_group_of_workers_is_refused_with_the_nearest_before_ansible_
     status, out, err = millrace(capfd, verb, str(tmp_path / "lab.yml"))
     assert (status, out) == (2, "")
     assert "the group 'workers' holds no host; did you mean 'worker'?" in err
+
+
+@pytest.mark.parametrize("name", ["provision", "restore"])
+def test_hosts_that_a_campaign_uses_are_refused_with_its_name_unless_forced(
+    workspace: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    write(
+        workspace,
+        name,
+        "{ansible.builtin.import_role: {name: preflight, tasks_from: lease}}",
+        f"{{name: Change, ansible.builtin.command: touch {workspace}/changed}}",
+    )
+    lock = workspace / ".lock"
+    lock.write_text("campaign-1\npid 7 of alice, campaign /results/night")
+    options = ("--", "-e", f"millrace_work={workspace}", "-e", "ansible_become=false")
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        status, _, err = millrace(capfd, name, "lab.yml", *options)
+        assert status == 3
+        assert "here: in use by pid 7 of alice, campaign /results/night. Wait until it has ended, or go on" in err
+        assert not (workspace / "changed").exists()
+        assert millrace(capfd, name, "lab.yml", "--force", *options)[0] == 0
+    assert (workspace / "changed").exists()

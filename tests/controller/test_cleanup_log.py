@@ -13,19 +13,20 @@ from pathlib import Path
 import pytest
 
 from campaign.runner.clean import clean
+from controller.host.cluster_lock import Claim, ClusterLock, lock_path
 from controller.host.disk import state_folder
-from controller.host.ownership import MARKER, CleanupLog, ClusterLock, lock_path, read_state
+from controller.host.ownership import MARKER, CleanupLog, read_state
 from controller.host.process_identity import ProcessIdentity, end, identify
 from inventory.errors import UnfitError
 
 CAMPAIGN = """
 import subprocess, sys, time
 from pathlib import Path
-from controller.host.ownership import ClusterLock
+from controller.host.cluster_lock import Claim, ClusterLock
 from controller.host.ownership import CleanupLog
 
 final = Path(sys.argv[1])
-with ClusterLock("five nodes", final.parent), CleanupLog(final.parent) as state:
+with ClusterLock(Claim("five nodes", ("five",)), final.parent), CleanupLog(final.parent) as state:
     folder = state.partial(final)
     folder.mkdir()
     (folder / "trace.arrow").write_text("half")
@@ -183,12 +184,12 @@ def test_an_unreadable_first_line_is_removed(tmp_path: Path) -> None:
 def test_a_second_campaign_is_refused_with_the_owner_of_the_cluster(tmp_path: Path) -> None:
     final = tmp_path / "campaign" / "001"
     with _campaign(final) as (controller, _):
-        with pytest.raises(UnfitError) as refusal, ClusterLock("five nodes", tmp_path / "second"):
+        with pytest.raises(UnfitError) as refusal, ClusterLock(Claim("five nodes", ("five",)), tmp_path / "second"):
             pass
         assert f"pid {controller.pid} of " in str(refusal.value)
         assert f"campaign {final.parent}, since 2" in str(refusal.value)
         assert refusal.value.exit_status == 3
-        with ClusterLock("another cluster", tmp_path / "second"):
+        with ClusterLock(Claim("another cluster", ("another",)), tmp_path / "second"):
             pass
 
 
@@ -198,11 +199,6 @@ def test_any_death_releases_the_cluster_even_if_children_survive(tmp_path: Path,
         controller.send_signal(number)
         controller.wait()
         assert agent.is_alive()
-        with ClusterLock("five nodes", tmp_path / "second") as lock:
+        with ClusterLock(Claim("five nodes", ("five",)), tmp_path / "second") as lock:
             assert f'"pid":{os.getpid()}' in lock.path.read_text()
-        assert not lock_path("five nodes").exists()
-
-
-def test_clusters_whose_ids_differ_only_in_punctuation_have_separate_locks(tmp_path: Path) -> None:
-    with ClusterLock("a/b", tmp_path), ClusterLock("a-b", tmp_path):
-        assert len(list(state_folder().glob("*.lock"))) == 2
+        assert not lock_path(Claim("five nodes", ("five",))).exists()

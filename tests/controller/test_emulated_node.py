@@ -28,7 +28,7 @@ from agents.sensors.kernel import group_cpu_ns
 from campaign.runner.clean import clean_all
 from controller.emulation.backend import EmulatedNodes
 from controller.emulation.calibration import calibrate_cpu, calibrate_memory, shortfall_of
-from controller.emulation.cluster import ask, cluster_for_playbook, unsupported_reason, use_running
+from controller.emulation.cluster import ask, unsupported_reason, use_running
 from controller.emulation.description import Description, description_in, request_of
 from controller.host.cgroups import Group, find_hierarchy
 from controller.host.disk import state_folder
@@ -311,30 +311,6 @@ def test_a_kill_leaves_nothing_behind_after_clean(tmp_path: Path, monkeypatch: p
     assert clean_all().failed == []
 
 
-def test_a_folder_holds_one_cluster_which_clean_takes_down_when_it_is_idle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    cluster = start_cluster(load_hosts(write_inventory(tmp_path, MACHINES[1:])))
-    cluster.stay()
-    with pytest.raises(UnfitError, match="is running already"):
-        start_cluster(load_hosts(tmp_path / "emulated.yml"))
-    prefix, folder = cluster.description.network.prefix, tmp_path / "cluster"
-    before = leftovers(prefix)
-    planned = clean_all(dry_run=True).done
-    assert leftovers(prefix) == before
-    (folder / "relay.log").write_text("something to say")
-    done = clean_all().done
-    assert leftovers(prefix) == []
-    assert done == [*planned, f"log {folder}/daemon.log", f"log {folder}/relay.log"]
-    report = "\n".join(done)
-    for part in ("(node n1)", "control group", f"network namespace {prefix}-1", f"{folder} (up since"):
-        assert part in report
-    assert not folder.exists()
-    assert clean_all().done == []
-    cluster.down()
-
-
 def test_using_a_cluster_of_another_process_shows_its_origin(cluster: Description, tmp_path: Path) -> None:
     lines: list[str] = []
     assert use_running(load_hosts(Path(cluster.request.folder).parent / "emulated.yml"), lines.append) == cluster
@@ -380,17 +356,3 @@ def test_a_wrong_machine_is_named_with_its_file_and_host(tmp_path: Path, change:
     with pytest.raises(InputError, match=words) as fault:
         request_of(load_hosts(inventory))
     assert "emulated.yml:" in str(fault.value)
-
-
-def test_clean_leaves_a_cluster_with_a_running_playbook_alone(cluster: Description) -> None:
-    hosts = load_hosts(Path(cluster.request.folder).parent / "emulated.yml")
-    with cluster_for_playbook("verify", hosts, check=False, partial=False, progress=print):
-        (running,) = clean_all().running
-        assert running.startswith(f"the emulated cluster in {cluster.request.folder} (up since ")
-        assert f"this host is in use by pid {os.getpid()}" in running
-        assert output_on(cluster, 1, "echo up") == "up"
-        with (
-            pytest.raises(UnfitError, match="in use by pid"),
-            cluster_for_playbook("restore", hosts, False, False, print),
-        ):
-            pass

@@ -11,18 +11,19 @@ import pytest
 from unprivileged_user import UnprivilegedUser, unprivileged_user
 
 from campaign.runner.clean import clean
+from controller.host.cluster_lock import Claim, ClusterLock, lock_path
 from controller.host.disk import find_state_folder, state_folder
-from controller.host.ownership import CleanupLog, ClusterLock, lock_path, read_state
+from controller.host.ownership import CleanupLog, read_state
 from controller.host.process_identity import boot_id
 from inventory.errors import UnfitError
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from controller.host.ownership import ClusterLock
+from controller.host.cluster_lock import Claim, ClusterLock
 from controller.host.ownership import CleanupLog
 
-with ClusterLock("five nodes", Path("first")), CleanupLog(Path("first")) as state:
+with ClusterLock(Claim("five nodes", ("five",)), Path("first")), CleanupLog(Path("first")) as state:
     state.partial(Path("first/001")).mkdir(parents=True)
     print("held", flush=True)
     time.sleep(600)
@@ -30,11 +31,11 @@ with ClusterLock("five nodes", Path("first")), CleanupLog(Path("first")) as stat
 
 SECOND = """
 from pathlib import Path
-from controller.host.ownership import ClusterLock
+from controller.host.cluster_lock import Claim, ClusterLock
 from inventory.errors import UnfitError
 
 try:
-    with ClusterLock("five nodes", Path("second")):
+    with ClusterLock(Claim("five nodes", ("five",)), Path("second")):
         print("taken")
 except UnfitError as refusal:
     print(refusal)
@@ -153,19 +154,22 @@ def test_a_folder_that_others_could_write_to_is_refused(home: Path, spoil: Calla
 
 @pytest.mark.usefixtures("home")
 def test_a_lock_of_another_boot_is_free_although_a_file_server_keeps_it(tmp_path: Path) -> None:
-    with ClusterLock("five nodes", tmp_path) as lock:
+    with ClusterLock(Claim("five nodes", ("five",)), tmp_path) as lock:
         text = lock.path.read_text()
     assert f'"boot":"{boot_id()}"' in text
-    path = lock_path("five nodes")
+    path = lock_path(Claim("five nodes", ("five",)))
     for boot, refused in ((boot_id(), True), ("0" * len(boot_id()), False)):
         path.write_text(text.replace(boot_id(), boot))
         with path.open() as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             if refused:
-                with pytest.raises(UnfitError, match="is in use by"), ClusterLock("five nodes", tmp_path):
+                with (
+                    pytest.raises(UnfitError, match="is in use by"),
+                    ClusterLock(Claim("five nodes", ("five",)), tmp_path),
+                ):
                     pass
             else:
-                with ClusterLock("five nodes", tmp_path):
+                with ClusterLock(Claim("five nodes", ("five",)), tmp_path):
                     assert f'"boot":"{boot_id()}"' in path.read_text()
 
 

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.cpu.topology import parse_list, read_topology
+from agents.cpu.topology import as_list, parse_list, read_topology
 from agents.host_files import HostFiles
 from controller.emulation import sysfs_effects as module
 from controller.emulation.sysfs import (
     CPU,
     GOVERNORS,
-    as_list,
     as_mask,
     cpuinfo,
     files_of,

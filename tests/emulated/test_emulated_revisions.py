@@ -56,7 +56,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedLab]:
         assert description is not None
         yield EmulatedLab(folder, inventory, description)
     finally:
-        millrace("clean")
+        millrace("clean", str(inventory))
 
 
 def run_campaign(lab: EmulatedLab, agenda: Path) -> dict[str, dict[str, Any]]:

@@ -30,4 +30,4 @@ def test_schedules_and_moves_are_those_of_the_paper(tmp_path: Path) -> None:
         check_steps_and_moves(folder)
         check_changes_of_schedules(folder)
     finally:
-        millrace("clean")
+        millrace("clean", str(inventory))

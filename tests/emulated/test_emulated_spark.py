@@ -103,7 +103,7 @@ def nodes(folder: Path) -> Iterator[tuple[Path, Description]]:
     try:
         yield inventory, description
     finally:
-        millrace("clean")
+        millrace("clean", str(inventory))
         assert leftovers(description.network.prefix) == []
         assert host_state() == before
 

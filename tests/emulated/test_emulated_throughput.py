@@ -89,7 +89,7 @@ def test_throughput_is_proportional_to_the_cores_of_nodes(tmp_path: Path) -> Non
             if attempt.is_fair and attempt.is_proportional:
                 return
     finally:
-        millrace("clean")
+        millrace("clean", str(inventory))
     if len(attempts) < ATTEMPTS or not all(attempt.is_fair for attempt in attempts):
         pytest.skip(f"host busy: {attempts}; {STRONG} and {WEAK} cores were asked for")
     pytest.fail(f"workers got what was asked for, and throughput is not as unequal: {attempts}")

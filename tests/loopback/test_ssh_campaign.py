@@ -1,5 +1,6 @@
 """Whole campaigns over real SSH: results, clean-up, and recovery from lost connections and nodes."""
 
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -7,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+import yaml
 from sshd import Lab, lab
 
 pytestmark = [pytest.mark.loopback, pytest.mark.sshd]
@@ -82,6 +84,61 @@ def test_a_campaign_over_ssh_is_resumed_over_ssh(done: Any, nodes: Lab) -> None:
     outcome = done.run("run", "--resume", str(done.campaign))
     assert outcome.status == 0, outcome
     assert logins(nodes)["n1"] > before
+
+
+def test_a_campaign_goes_on_where_its_inventory_has_moved_and_without_nodes_that_have_gone(
+    workspace: Any, nodes: Lab
+) -> None:
+    here = workspace.folder / "here.yml"
+    lab = yaml.safe_load(nodes.inventory.read_text())
+    lab["workers"]["vars"] |= {"ansible_become_password": "sesame", "millrace_meters": {"rate_hz": 5}}
+    here.write_text(yaml.safe_dump(lab))
+    first = workspace.run("run", workspace.agenda(inventory=str(here), schedulers=["even"]))
+    assert first.status == 0, first
+    folder = workspace.campaign
+    begun = json.loads((folder / "campaign.json").read_text())
+    assert "sesame" not in (folder / "campaign.json").read_text()
+    assert begun["hosts"]["n2"]["ansible_port"] == nodes.nodes["n2"].port
+    assert "millrace_meters" not in begun["hosts"]["n2"]
+    elsewhere = workspace.folder / "there" / "moved.yml"
+    elsewhere.parent.mkdir()
+    del lab["workers"]["hosts"]["n1"]
+    elsewhere.write_text(yaml.safe_dump(lab))
+    here.unlink()
+
+    # The record is enough.
+    again = workspace.run("run", "--resume", str(folder), "--repetitions", "2")
+    assert again.status == 0, again
+    assert f"{here}: is gone; the nodes are reached as it said at the first start" in again.err
+
+    refused = workspace.run("run", "--resume", str(folder), "--repetitions", "3", "--inventory", str(elsewhere))
+    assert refused.status == 2
+    assert f"{elsewhere}: has no host 'n1', which is a node of this campaign" in refused.err
+    assert "leave it out (--without n1)" in refused.err
+    misspelt = workspace.run("run", "--resume", str(folder), "--without", "n11")
+    assert misspelt.status == 2
+    assert "--without n11" in misspelt.err
+    assert "did you mean 'n1'?" in misspelt.err
+    assert workspace.run("run", "agenda.json", "--without", "n1").status == 2
+
+    options = ("--inventory", str(elsewhere), "--without", "n1")
+    rest = workspace.run("run", "--resume", str(folder), "--repetitions", "3", *options)
+    assert rest.status == 0, rest
+    used = {
+        name: {each["node"] for each in record["placement"]["topologies"]["wordcount"]["assignments"]}
+        for name, record in workspace.results().items()
+    }
+    assert used == {
+        "001-wordcount-even-r1": {"n1", "n2"},
+        "002-wordcount-even-r2": {"n1", "n2"},
+        "003-wordcount-even-r3": {"n2", "n3"},
+    }
+    doubt = "placed without n1, left out when the campaign was resumed"
+    assert [doubt in record["suspect"] for record in workspace.results().values()] == [False, False, True]
+    ended = json.loads((folder / "campaign.json").read_text())
+    assert ended["cluster"] == begun["cluster"]
+    assert [entry.get("left_out", []) for entry in ended["resumed"]] == [[], ["n1"]]
+    assert [entry["reached_by"] for entry in ended["resumed"]] == [str(folder / "inventory.json"), str(elsewhere)]
 
 
 def test_nodes_that_cannot_be_used_are_all_named_before_anything_is_written(workspace: Any, nodes: Lab) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
-from problems import nodes_of
 
 from agents.collected_traces import collect
 from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Report, RunSpec, Slot, workers_of
@@ -32,6 +31,7 @@ from controller.coordinator.online_loop import OnlineSettings
 from controller.host.process_identity import ProcessIdentity, identify
 from controller.nodes.agents import Agents, Member
 from controller.nodes.transport import HERE, FolderReplicas, LoopbackTransport, collect_answer
+from inventory.cluster import Cluster, Node
 from inventory.documents import parse, to_plain
 from inventory.errors import RunError
 from scheduler.online.replanner import slots_of_added
@@ -94,7 +94,7 @@ class ControlledRun:
         self._replicas = FolderReplicas(self.folder / "copies", {n: m.transport for n, m in agents.members.items()})
         self.event_writer = TraceWriter(self.folder / "traces", spec.run, CONTROLLER, AGENT)
         self._tables = Application("", "", workload, {}, workload.topology(), Max(), parse("{}").origin).tables
-        cluster = nodes_of(**dict.fromkeys(agents.members, SLOTS))
+        cluster = Cluster(tuple(Node(id=name, slots=SLOTS, ghz=1.0, flops_per_cycle=4) for name in agents.members))
         environment = Environment(
             nodes=tuple(agents.members),
             send=self._send,
