@@ -11,8 +11,11 @@ from typing import Any, Literal
 from analysis.conditions import LoadRecord
 from analysis.records import RESULTS_VERSION
 
-Engine = Literal["spark", "sail"]
-"""What runs the report's job: Spark, or Sail behind Spark Connect."""
+ReportEngine = Literal["spark", "sail"]
+"""What an agenda or a command may ask to run the report's job."""
+
+NO_SAIL = "got sail, whose server runs Python code for every user of this host; expected spark"
+"""Error for both."""
 
 PrimaryMetric = Literal[
     "throughput_tuples_per_s", "latency_ms.p50", "latency_ms.p95", "latency_ms.p99", "latency_ms.max", "hops.inter_node"

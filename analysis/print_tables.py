@@ -8,8 +8,11 @@ from analysis.descriptions import change
 from analysis.figures.data import quantity
 from analysis.ranking import HEADINGS, shown_in_rows
 from analysis.summary import Row, Rows
+from inventory.foreign import escaped
 
 Cells = Sequence[str]
+
+THIN_SPACE = "\u202f"
 
 
 def write_printed(folder: Path, tables: Mapping[str, Rows]) -> None:
@@ -24,8 +27,17 @@ def write_printed(folder: Path, tables: Mapping[str, Rows]) -> None:
 def markdown(headings: Cells, lines: Sequence[Cells]) -> str:
     """Return a table in Markdown; columns of numbers are aligned to the right."""
     rule = ["---:" if _is_number(lines, at) else "---" for at in range(len(headings))]
-    escaped = [[re.sub(r"([\\`*_{}\[\]<>|#~&$])", r"\\\1", cell) for cell in line] for line in (headings, *lines)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in (escaped[0], rule, *escaped[1:]))
+    head, *body = ([_mark_down(cell) for cell in line] for line in (headings, *lines))
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *body))
+
+
+def _mark_down(text: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>|#~&$])", r"\\\1", _visible(text))
+
+
+def _visible(text: str) -> str:
+    """Return a cell without line breaks and control characters; thin spaces are part of our own numbers."""
+    return THIN_SPACE.join(map(escaped, text.split(THIN_SPACE)))
 
 
 def latex(headings: Cells, lines: Sequence[Cells]) -> str:
@@ -49,14 +61,14 @@ _TEX = {
     "−": "$-$",
     "×": r"$\times$",
     "–": "--",
-    "\u202f": r"\,",
+    THIN_SPACE: r"\,",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }
 
 
 def _tex(text: str) -> str:
     # Two hyphens of a name would be joined to a dash.
-    return re.sub(r"(-)(?=-)|.", lambda found: "-{}" if found[1] else _TEX.get(found[0], found[0]), text)
+    return re.sub(r"(-)(?=-)|.", lambda found: "-{}" if found[1] else _TEX.get(found[0], found[0]), _visible(text))
 
 
 def _is_number(lines: Sequence[Cells], column: int) -> bool:

@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from analysis.descriptions import Engine
 from analysis.results import load_campaign
-from analysis.submit import QUICK_START, Job, check_master, run_with_sail, submit
-from inventory.errors import InputError
+from analysis.submit import QUICK_START, Job, check_master, submit
 
 JOB = Path(__file__).parent / "jobs" / "report.py"
 LOG = "report.log"
@@ -23,7 +21,6 @@ def render(
     baseline: str | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
     pdf: bool = False,
-    engine: Engine | None = None,
 ) -> Path:
     """Build `folder/report` from the campaign in `folder`; return the path of its page.
 
@@ -33,12 +30,11 @@ def render(
         baseline: the scheduler that others are compared with; default is the agenda's.
         on_progress: called with lines of progress.
         pdf: whether to write every figure as PDF, too.
-        engine: what runs the job; default is the agenda's.
 
     Raises:
         InputError: the folder holds no campaign, a file in it is wrong, the baseline is no scheduler of it, or the
-            master is not a valid Spark master, or given for Sail.
-        UnfitError: Spark, Java or Sail is missing, Spark does not start, or the report cannot be written.
+            master is not a valid Spark master.
+        UnfitError: Spark or Java is missing, Spark does not start, or the report cannot be written.
         RunError: the job failed; its output is in `report.log` of the folder.
     """
     campaign = load_campaign(folder)
@@ -51,11 +47,5 @@ def render(
     if pdf:
         arguments.append("--pdf")
     java = QUICK_START if campaign.rows < SMALL_ROWS else ()
-    if (engine or campaign.agenda.report.get("engine")) == "sail":
-        if master is not None:
-            raise InputError(f"--master {master}: Sail runs on this host only; leave it out, or use --engine spark")
-        arguments += ["--engine", "sail"]
-        run_with_sail(Job("the report", JOB, arguments, PROGRESS, folder / LOG), on_progress)
-    else:
-        submit(Job("the report", JOB, arguments, PROGRESS, folder / LOG, java), master, on_progress)
+    submit(Job("the report", JOB, arguments, PROGRESS, folder / LOG, java), master, on_progress)
     return target / "index.html"

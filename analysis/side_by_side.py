@@ -29,6 +29,7 @@ from analysis.table_files import write_csv
 from inventory.atomic_files import replacing_folder
 from inventory.errors import InputError
 from inventory.foreign import printable
+from inventory.parsing import first_repeated
 
 CAMPAIGN_COLUMNS = (
     *("campaign", "name", "folder", "started_utc", "version", "git_commit", "results_version", "hostname"),
@@ -58,7 +59,7 @@ def compare_campaigns(folders: Sequence[Path], out: Path) -> tuple[Path, dict[st
     if len(folders) < 2:
         raise InputError("give the folders of at least two campaigns")
     resolved = [folder.resolve() for folder in folders]
-    if twice := next((folder for folder in resolved if resolved.count(folder) > 1), None):
+    if twice := first_repeated(resolved):
         raise InputError(f"{printable(twice)}: is given twice; a campaign cannot be compared with itself")
     _check_out(out)
     campaigns = {f"C{number}": load_campaign(folder) for number, folder in enumerate(resolved, 1)}

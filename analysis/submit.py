@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +21,6 @@ from pathlib import Path
 from shutil import rmtree
 
 from analysis.java import spark_environment
-from analysis.sail import sail_environment
 from inventory.atomic_files import replacing_folder
 from inventory.errors import InputError, MillraceError, RunError, UnfitError
 from inventory.parent_death import end_with, signals_held
@@ -113,6 +111,10 @@ LOCAL = "local[*]"
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Java options for jobs that end before the optimising compiler pays off."""
 
+PRIVATE = {"spark.authenticate": "true", "spark.io.encryption.enabled": "true"}
+"""Settings of jobs on this host. Without them Spark reads Java objects from every user who connects, sends them blocks
+of data, and writes temporary files that they can read. A cluster has settings, and a secret, of its own."""
+
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|spark://.+|yarn|k8s://.+")
 _LOGGING = Path(__file__).parent / "jobs" / "log4j2.properties"
 _PATIENCE_S = 5.0
@@ -156,6 +158,11 @@ def check_master(master: str | None) -> None:
         raise InputError(f"--master: got {master!r}, expected local[N], spark://HOST:PORT, yarn or k8s://URL")
 
 
+def is_local(master: str) -> bool:
+    """Return whether a Spark master stands for this host's cores."""
+    return master.startswith("local")
+
+
 def submit(job: Job, master: str | None, on_progress: Callable[[str], None]) -> None:
     """Run the job to its end.
 
@@ -171,7 +178,7 @@ def submit(job: Job, master: str | None, on_progress: Callable[[str], None]) -> 
     """
     check_master(master)
     environment = spark_environment()
-    if master is None or master.startswith("local"):
+    if is_local(master or LOCAL):
         # Otherwise Spark resolves this host's name, which fails on a laptop without a network.
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     # From there on the job itself reports progress.
@@ -183,19 +190,6 @@ def submit(job: Job, master: str | None, on_progress: Callable[[str], None]) -> 
                 f"{job.progress}Spark's classes are kept for later jobs: this one takes some seconds more at its end"
             )
         _carry_out(job, command, environment, on_progress)
-
-
-def run_with_sail(job: Job, on_progress: Callable[[str], None]) -> None:
-    """Run the job to its end with Sail instead of Spark; its Java options and Spark settings have no effect.
-
-    Raises:
-        InputError: the job reports it.
-        UnfitError: Sail is not installed, or the job reports it.
-        RunError: the job failed; its output is in `job.log`.
-    """
-    environment = sail_environment()
-    on_progress(f"{job.progress}starting Sail")
-    _carry_out(job, [sys.executable, str(job.script), *job.arguments], environment, on_progress)
 
 
 def _carry_out(job: Job, command: list[str], environment: dict[str, str], on_progress: Callable[[str], None]) -> None:
@@ -215,6 +209,7 @@ def _carry_out(job: Job, command: list[str], environment: dict[str, str], on_pro
 def _command(job: Job, spark: Path, master: str, classes: Sequence[str]) -> list[str]:
     logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     settings = {
+        **(PRIVATE if is_local(master) else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": " ".join([logging, *classes, *job.java]),

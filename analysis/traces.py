@@ -6,7 +6,6 @@ that time, so that a row across an edge of the interval counts with the part tha
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,16 +40,14 @@ class Traces:
     """The traces of `runs`; `table` returns the DataFrame of one table.
 
     Attributes:
-        spark: the session, of Spark or of another engine behind Spark Connect.
+        spark: the session.
         runs: the runs.
         buffer_mb: the buffer of an executor.
-        path_of: returns the path of a file as the engine reads it.
     """
 
     spark: SparkSession
     runs: tuple[Run, ...]
     buffer_mb: float = BUFFER_MB
-    path_of: Callable[[Path], str] = without_pattern
 
     def prepare(self) -> None:
         """Read the marks now, before several threads build tables."""
@@ -75,7 +72,7 @@ class Traces:
 
     def _rows(self, name: str) -> DataFrame:
         columns = ", ".join(f"`{field.name}` {_SQL_TYPES[field.type]}" for field in TABLES[name])
-        files = [self.path_of(run.folder / "traces" / f"{name}.parquet") for run in self.runs]
+        files = [without_pattern(run.folder / "traces" / f"{name}.parquet") for run in self.runs]
         return self.spark.read.schema(columns).parquet(*files)
 
     @cached_property

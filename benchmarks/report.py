@@ -1,4 +1,4 @@
-"""Measure time and memory of the report of 100 runs with ten million trace rows, by Spark and by Sail.
+"""Measure time and memory of the report of 100 runs with ten million trace rows.
 
     .venv/bin/python benchmarks/report.py [DIR] [--runs 100] [--rows 10000000]
 
@@ -50,13 +50,11 @@ def enlarge(campaign: Path, copy: Path, runs: int, rows: int) -> int:
     return sum(row_counts[at % len(sources)] for at in range(runs)) * times
 
 
-def measure_report(campaign: Path, engine: str) -> tuple[float, float]:
+def measure_report(campaign: Path) -> tuple[float, float]:
     """Return the wall time of `millrace report`, and the peak MB of all its processes together."""
     peak, ended = 0, threading.Event()
     begin = time.perf_counter()
-    with subprocess.Popen(
-        [MILLRACE, "--quiet", "report", campaign, "--engine", engine], stdout=subprocess.DEVNULL
-    ) as process:
+    with subprocess.Popen([MILLRACE, "--quiet", "report", campaign], stdout=subprocess.DEVNULL) as process:
 
         def watch() -> None:
             nonlocal peak
@@ -70,7 +68,7 @@ def measure_report(campaign: Path, engine: str) -> tuple[float, float]:
     ended.set()
     watcher.join()
     if status != 0:
-        sys.exit(f"the report by {engine} failed with status {status}")
+        sys.exit(f"the report failed with status {status}")
     return seconds, peak / 1e6
 
 
@@ -100,11 +98,8 @@ def main() -> int:
         large = Path(folder) / "campaign"
         rows = enlarge(options.campaign.resolve(), large, options.runs, options.rows)
         print(f"{options.runs} runs, {rows:,} rows, load now {os.getloadavg()[0]:.1f}", flush=True)
-        seconds = {}
-        for engine in ("sail", "spark"):
-            seconds[engine], mb = measure_report(large, engine)
-            print(f"{engine:<6} {seconds[engine]:>7.1f} s {mb:>7,.0f} MB", flush=True)
-        print(f"Spark takes {seconds['spark'] / seconds['sail']:.1f} times as long as Sail")
+        seconds, mb = measure_report(large)
+        print(f"{seconds:.1f} s {mb:,.0f} MB", flush=True)
     return 0
 
 

@@ -74,17 +74,25 @@ def engine_names(lock: Path = LOCK) -> list[str]:
 
 
 def installed(name: str, folder: Path = FOLDER, lock: Path = LOCK) -> Engine | None:
-    """Return an engine if it is installed in the version of the lock file.
+    """Return an engine if it is installed in the version of the lock file; all its jars are read and checked.
 
     Raises:
         InputError: there is no such engine.
+        UnfitError: its jars have changed since.
     """
-    found = Engine(name, _final(name, _jars(name, lock), folder))
-    return found if found.folder.is_dir() else None
+    jars = _jars(name, lock)
+    found = Engine(name, _final(name, jars, folder))
+    if not found.folder.is_dir():
+        return None
+    if fault := _fault(jars, found.folder):
+        raise UnfitError(
+            f"{found.folder} is not as it was installed: {fault}; millrace engine {name} installs it again"
+        )
+    return found
 
 
 def install(name: str, report: Progress, folder: Path = FOLDER, lock: Path = LOCK) -> Engine:
-    """Install an engine and return it; one that is installed already is not changed.
+    """Install an engine and return it; one that is installed already is checked, and replaced if it has changed.
 
     Args:
         name: an engine of the lock file.
@@ -98,7 +106,7 @@ def install(name: str, report: Progress, folder: Path = FOLDER, lock: Path = LOC
     """
     jars = _jars(name, lock)
     final = _final(name, jars, folder)
-    if final.is_dir():
+    if final.is_dir() and not _fault(jars, final):
         return Engine(name, final)
     reason = unsupported_reason()
     if reason is not None:
@@ -107,13 +115,15 @@ def install(name: str, report: Progress, folder: Path = FOLDER, lock: Path = LOC
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
-            if not final.is_dir():
+            if not final.is_dir() or _fault(jars, final):
+                shutil.rmtree(final, ignore_errors=True)
                 for killed in folder.glob(f".{name}-*"):
                     shutil.rmtree(killed)
                 with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as staging:
                     jar_folder = Path(staging) / "jars"
                     _fetch(name, jars, Path(staging), jar_folder, report)
-                    _check(jars, jar_folder)
+                    if fault := _fault(jars, jar_folder):
+                        raise UnfitError(f"nothing was installed: {fault}")
                     complete_folder(jar_folder, final)
     report(f"{name}: {len(jars)} jars in {final}")
     return Engine(name, final)
@@ -161,20 +171,17 @@ def _fetch(name: str, jars: Mapping[str, str], staging: Path, target: Path, repo
         raise UnfitError(f"{name} was not installed: Maven: {first.partition(' -> ')[0]}")
 
 
-def _check(jars: Mapping[str, str], folder: Path) -> None:
-    """Compare every jar with its checksum.
-
-    Raises:
-        UnfitError: a jar is missing or has another checksum.
-    """
+def _fault(jars: Mapping[str, str], folder: Path) -> str:
+    """Return how the jars of a folder differ from the locked ones; empty if they do not."""
+    others = {path.name for path in folder.glob("*.jar")}
     for coordinates, wanted in jars.items():
         _, artifact, version = coordinates.split(":")
         jar = folder / f"{artifact}-{version}.jar"
         if not jar.is_file():
-            raise UnfitError(f"nothing was installed: Maven did not deliver {coordinates}")
+            return f"there is no {coordinates}"
+        others.discard(jar.name)
         with jar.open("rb") as file:
             found = hashlib.file_digest(file, "sha512").hexdigest()
         if found != wanted:
-            raise UnfitError(
-                f"nothing was installed: the SHA-512 of {coordinates} is {found[:16]}..., {wanted[:16]}... is locked"
-            )
+            return f"the SHA-512 of {coordinates} is {found[:16]}..., {wanted[:16]}... is locked"
+    return f"{min(others)} is not locked" if others else ""

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from engines.flink.configuration import OPTIONS as FLINK_OPTIONS
 from engines.flink.configuration import check_topology as check_for_flink
 from engines.flink.processes import FlinkProcesses
 from engines.installation import Engine, Progress, install, installed
 from engines.job import EngineJob, EngineProcesses
 from engines.programs import compiled
+from engines.storm.configuration import OPTIONS as STORM_OPTIONS
 from engines.storm.configuration import check_topology as check_for_storm
 from engines.storm.processes import StormProcesses
 from inventory.errors import UnfitError
@@ -23,7 +25,7 @@ class EngineKind(NamedTuple):
         jars: its name in `jars.toml`.
         check: raises an `InputError` for topologies that it cannot run.
         processes: makes the processes of a run from the job, the installed engine, and the jar of our programs.
-        options: begin of the names of its own settings that an agenda may change.
+        options: its own settings that an agenda may change -> type.
         has_acks: whether it can acknowledge rows.
         node_mb, worker_mb: least memory that its processes were seen to need on a node, beside workers and per worker,
             in MiB.
@@ -33,7 +35,7 @@ class EngineKind(NamedTuple):
     jars: str
     check: Callable[[Topology], None]
     processes: Callable[[EngineJob, Engine, Path], EngineProcesses]
-    options: str
+    options: Mapping[str, Any]
     has_acks: bool
     node_mb: int
     worker_mb: int
@@ -44,8 +46,8 @@ AGENTS = "agents"
 
 ENGINES: Mapping[str, EngineKind] = {
     # Per worker of Storm, a log writer, too.
-    "storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses, "topology.", True, 150, 200),
-    "flink": EngineKind("Apache Flink", "flink", check_for_flink, FlinkProcesses, "execution.", False, 0, 250),
+    "storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses, STORM_OPTIONS, True, 150, 200),
+    "flink": EngineKind("Apache Flink", "flink", check_for_flink, FlinkProcesses, FLINK_OPTIONS, False, 0, 250),
 }
 
 

@@ -8,13 +8,15 @@ data and lines are derived on demand. YAML takes half a kilobyte of memory per v
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import yaml
 
 from inventory.errors import InputError
 from inventory.foreign import printable
+
+T = TypeVar("T", bound=Hashable)
 
 Steps = tuple[str | int, ...]
 """Keys and indices that lead to a value."""
@@ -116,14 +118,23 @@ def _entries(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:
         at, number = behind(at + 1) if text[at] == "," else at, number + 1
 
 
+def first_repeated(names: Iterable[T]) -> T | None:
+    """Return the first name that is equal to an earlier one, or None."""
+    seen: set[T] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
 class _Level(int):
     """Nesting depth of an object, in place of the object."""
 
 
 def _levels(pairs: Sequence[tuple[str, Any]]) -> _Level:
     if len(dict(pairs)) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is given twice")
+        raise ValueError(f"the key {first_repeated(name for name, _ in pairs)!r} is given twice")
     return _Level(1 + max((_level(value) for _, value in pairs), default=0))
 
 

@@ -65,11 +65,17 @@ def load_plugin(group: str, name: str) -> Any:
         raise UnfitError(f"the {kind} {name!r} ({entry.value}) cannot be loaded: {fault}") from fault
 
 
+def is_built_in(entry: EntryPoint) -> bool:
+    """Return whether a plug-in is one of Millrace's own."""
+    # The header as text: `dist.metadata` also parses the description, with a parser of e-mail.
+    header = (entry.dist.read_text("METADATA") or "").partition("\n\n")[0] if entry.dist is not None else ""
+    return "\nName: millrace\n" in header
+
+
 def _own_names_in(entry: EntryPoint) -> list[str]:
     """Return Millrace's own package names that the plug-in's distribution uses for packages of its own."""
     distribution = entry.dist
-    # Its header as text: `distribution.metadata` also parses the description, with a parser of e-mail.
-    if distribution is None or "\nName: millrace\n" in (distribution.read_text("METADATA") or "").partition("\n\n")[0]:
+    if distribution is None or is_built_in(entry):
         return []
     files = distribution.files or ()  # of an editable installation, the entry point alone gives its package
     return sorted({_package(entry.module), *(file.parts[0].removesuffix(".py") for file in files)} & OWN)

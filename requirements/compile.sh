@@ -26,7 +26,3 @@ compile controller pyproject.toml --extra controller -c requirements/build.txt -
 compile dev pyproject.toml --extra controller --extra dev -c requirements/build.txt -c requirements/controller.txt
 compile docs pyproject.toml --extra controller --extra docs -c requirements/build.txt -c requirements/dev.txt
 compile java requirements/java.in -c requirements/dev.txt
-# Sail's packages lie in a folder of their own; there, what they share with the others is not repeated.
-compile sail requirements/sail.in -c requirements/dev.txt --no-emit-package numpy --no-emit-package pandas \
-  --no-emit-package pyarrow --no-emit-package python-dateutil --no-emit-package pyyaml \
-  --no-emit-package tzdata

@@ -45,17 +45,6 @@ def _spark() -> str | None:
     return None if find_java() else "no Java >= 17 for Spark"
 
 
-def _sail() -> str | None:
-    from analysis.sail import sail_environment
-    from inventory.errors import UnfitError
-
-    try:
-        sail_environment()
-    except UnfitError as fault:
-        return str(fault)
-    return None
-
-
 def _profiler() -> str | None:
     import subprocess
     import sys
@@ -107,7 +96,6 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "sshd": _sshd,
     "emulation": _emulation,
     "spark": _spark,
-    "sail": _sail,
     "browser": _browser,
     "profiler": _profiler,
     "vm": _vm,
@@ -173,7 +161,6 @@ def _starts_processes(item: pytest.Item) -> bool:
 
 
 TOGETHER = {
-    "test_sail.py": "report of the small campaign",
     "test_campaign_energy.py": "a campaign with meters",
     "test_report_energy.py": "report of the small campaign",
     "test_report_page.py": "report of the small campaign",

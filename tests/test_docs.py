@@ -43,6 +43,24 @@ def test_the_reference_of_the_command_line_is_current() -> None:
     assert (DOCS / "reference" / "cli.md").read_text() == page, f"run: .venv/bin/python {script.relative_to(ROOT)}"
 
 
+DEMO = runpy.run_path(str(DOCS / "tools" / "make_demo.py"))
+
+
+def test_numbers_and_pictures_of_the_demo_are_those_of_the_stored_run() -> None:
+    texts, update = DEMO["texts"](), "run: .venv/bin/python docs/tools/make_demo.py"
+    for page in DEMO["PAGES"]:
+        written = page.read_text()
+        assert "<!-- demo: " in written
+        assert DEMO["filled"](written, texts) == written, update
+    for path, drawn in DEMO["pictures"]().items():
+        assert path.read_text() == drawn, update
+
+
+def test_no_rate_in_the_readme_is_typed_by_hand() -> None:
+    page = re.sub(r"<!-- demo: .*?<!-- end of demo -->", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert re.findall(r"\d[\d,.]* (?:%|tuples|J|W|ms)\b", page) == []
+
+
 @pytest.mark.parametrize(
     "name", sorted(re.findall(r"^## millrace ([\w-]+)$", (DOCS / "reference/cli.md").read_text(), re.MULTILINE))
 )

@@ -3,8 +3,7 @@
     spark-submit analysis/jobs/report.py --campaign DIR --output DIR [--baseline SCHEDULER] [--pdf]
 
 Runs in the Python environment that Millrace is installed in (set PYSPARK_PYTHON where that is not the default), on
-any master; the campaign's folder must be readable under the same path everywhere. With `--engine sail` it is a plain
-program that starts Sail, in the environment of `analysis.sail`.
+any master; the campaign's folder must be readable under the same path everywhere.
 """
 
 import argparse
@@ -25,7 +24,6 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 from pyspark.sql import SparkSession  # noqa: E402
 
 from analysis.results import BUFFER_MB, Campaign, load_campaign  # noqa: E402
-from analysis.sail import plain_paths, sail_session  # noqa: E402
 from analysis.summary import (  # noqa: E402
     SPARK_COLUMNS,
     Rows,
@@ -37,6 +35,7 @@ from inventory.atomic_files import replacing_folder  # noqa: E402
 from inventory.errors import MillraceError  # noqa: E402
 from inventory.foreign import printable, printable_lines  # noqa: E402
 from inventory.parent_death import end_with, leave_on_sigterm  # noqa: E402
+from workloads.pipelines.spark_session import started  # noqa: E402
 
 AT_ONCE = 3
 """Tables computed at the same time: planning one overlaps with computing another."""
@@ -53,7 +52,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, required=True, help="folder of the report; replaced when it is there")
     parser.add_argument("--baseline", help="scheduler that others are compared with (default: the agenda's)")
     parser.add_argument("--pdf", action="store_true", help="write every figure as PDF, too")
-    parser.add_argument("--engine", choices=["spark", "sail"], default="spark", help="what runs the job")
     asked = parser.parse_args(arguments)
     # Java starts this program but does not end it: exit on SIGTERM, and when Java ends.
     leave_on_sigterm()
@@ -66,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         drawing = Thread(target=import_module, args=("analysis.build",), daemon=True)
         drawing.start()
         with replacing_folder(asked.output) as folder:
-            tables = _tables(campaign, asked.engine)
+            tables = _tables(campaign)
             drawing.join()
             import_module("analysis.build").build(campaign, tables, folder, baseline, _report_progress, asked.pdf)
     except MillraceError as fault:
@@ -76,14 +74,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _tables(campaign: Campaign, engine: str) -> dict[str, Rows]:
+def _tables(campaign: Campaign) -> dict[str, Rows]:
     """Return the rows of every table; empty tables when no run counts."""
     if not campaign.counted:
         return {name: [] for name in SPARK_COLUMNS}
-    _report_progress(
-        f"starting {engine.capitalize()} for {len(campaign.counted)} runs with {campaign.rows:,} trace rows"
-    )
-    with _sail(campaign) if engine == "sail" else _spark(campaign) as traces:
+    _report_progress(f"starting Spark for {len(campaign.counted)} runs with {campaign.rows:,} trace rows")
+    with _spark(campaign) as traces:
         _report_progress("reading marks")
         traces.prepare()
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -97,22 +93,12 @@ def _tables(campaign: Campaign, engine: str) -> dict[str, Rows]:
 
 @contextmanager
 def _spark(campaign: Campaign) -> Iterator[Traces]:
-    # Sail's environment has no bridge to Java, which this imports.
-    from workloads.pipelines.spark_session import started
-
     partitions = str(max(2, -(-campaign.rows // ROWS_PER_PARTITION)))
     builder = SparkSession.builder.appName("millrace report")
     # A separate job that lists files pays off only for many thousands of files.
     builder = builder.config("spark.sql.sources.parallelPartitionDiscovery.threshold", "10000")
     with started(builder.config("spark.sql.shuffle.partitions", partitions), _report_progress) as spark:
         yield Traces(spark, campaign.counted, campaign.agenda.buffer_mb or BUFFER_MB)
-
-
-@contextmanager
-def _sail(campaign: Campaign) -> Iterator[Traces]:
-    folders = [run.folder / "traces" for run in campaign.counted]
-    with plain_paths(folders) as path_of, sail_session() as spark:
-        yield Traces(spark, campaign.counted, campaign.agenda.buffer_mb or BUFFER_MB, path_of)
 
 
 def _report_progress(what: str) -> None:

@@ -14,8 +14,6 @@ from agents.power.reader import Reader as Meter
 from agents.power.settings import PowerSettings, settings_of
 from agents.power.sysfs_sensors import Battery, Hwmon
 from analysis.java import MISSING, find_java
-from analysis.sail import FOLDER, sail_environment
-from inventory.errors import UnfitError
 
 
 class Reader(Struct, frozen=True):
@@ -84,18 +82,9 @@ def _spark() -> Finding:
         return Finding("absent", "pyspark is not installed; only a controller needs it: install millrace[controller]")
 
 
-def _sail() -> Finding:
-    try:
-        sail_environment()
-    except UnfitError as fault:
-        return Finding("absent", f"optional, for reports without Java. {fault}")
-    return Finding("ok", str(FOLDER))
-
-
 SOFTWARE: Mapping[str, Callable[[], Finding]] = {
     "java": _java,
     "spark": _spark,
-    "sail": _sail,
     "ssh": lambda: program("ssh", "nodes on other machines cannot be reached (Debian: apt install openssh-client)"),
     "sshd": lambda: program("sshd", "this machine cannot be a node of a lab (Debian: apt install openssh-server)"),
 }

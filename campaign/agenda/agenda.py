@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from agents.sensors import GROUP as SENSORS
-from analysis.descriptions import Engine, PrimaryMetric
+from analysis.descriptions import NO_SAIL, PrimaryMetric, ReportEngine
 from campaign.agenda.cpu import ByClass, CpuVariant, FileName, check_cpu_shape
 from campaign.agenda.demands import Demands
 from campaign.agenda.gates import GatesEntry
@@ -96,7 +96,7 @@ class ReportEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """
 
     aa: str | None = None
-    engine: Engine = "spark"
+    engine: ReportEngine = "spark"
     primary: Annotated[tuple[PrimaryMetric, ...], Meta(min_length=1)] = ("throughput_tuples_per_s", "latency_ms.p95")
 
 
@@ -234,6 +234,8 @@ def agenda_of(document: Document) -> Located[Agenda]:
     check_cpu_shape(origin)
     agenda = document.convert(Agenda)
     _check_names(origin, agenda)
+    if agenda.report.engine == "sail":
+        raise (origin / "report" / "engine").error(NO_SAIL)
     check_windows(origin / "windows", agenda.windows, agenda.duration_s)
     check_profile(origin / "profile", agenda.profile, agenda.scheduler_labels)
     if agenda.baseline is not None and agenda.baseline not in agenda.scheduler_labels:

@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from campaign.agenda.agenda import Agenda
 from campaign.agenda.application import Application
 from engines.load import replay_settings, replayed
 from engines.selection import AGENTS, ENGINES
 from inventory.documents import Origin
-from inventory.errors import InputError
+from inventory.errors import InputError, nearest
 from workloads.rates import Constant, Max, Replay
 from workloads.topology import Topology
 
@@ -39,10 +41,16 @@ def check_engine(agenda: Agenda, origin: Origin) -> None:
         if agenda.engine_options:
             raise options.error("engine: agents has no settings of its own; expected another engine")
         return
-    prefix = ENGINES[agenda.engine].options
-    for key in agenda.engine_options:
-        if not key.startswith(prefix):
-            raise (options / key).error(f"settings of engine: {agenda.engine} for a topology begin with {prefix}")
+    known = ENGINES[agenda.engine].options
+    for key, value in agenda.engine_options.items():
+        if key not in known:
+            raise (options / key).error(
+                f"is no setting of engine: {agenda.engine} that an agenda may change{nearest(key, known)}"
+            )
+        try:
+            msgspec.convert(value, known[key])
+        except msgspec.ValidationError as fault:
+            raise (options / key).error(f"{fault}".replace("Expected", "expected", 1)) from None
     for steps, what in _lacking(agenda):
         here = origin
         for step in steps:

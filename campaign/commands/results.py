@@ -19,7 +19,7 @@ from inventory.errors import InputError
 from inventory.foreign import printable
 
 if TYPE_CHECKING:
-    from analysis.descriptions import Engine
+    from analysis.descriptions import ReportEngine
     from campaign.results.finished_run import FinishedRun
 
 TOP_EXAMPLE = """\b
@@ -61,7 +61,8 @@ def top_command(settings: Settings, folder: Path | None, as_json: bool) -> None:
 @click.option(
     "--engine",
     type=click.Choice(["spark", "sail"]),
-    help="What runs the job; default: the agenda's, else spark. Sail needs no Java, and starts faster.",
+    default="spark",
+    help="What runs the job. Sail is refused: its server runs Python code for every user of this host.",
 )
 @click.pass_obj
 def report_command(
@@ -70,7 +71,7 @@ def report_command(
     master: str | None,
     baseline: str | None,
     pdf: bool,
-    engine: "Engine | None",
+    engine: "ReportEngine",
 ) -> None:
     """Build the report of a campaign.
 
@@ -78,12 +79,15 @@ def report_command(
     `latest` for the newest campaign in results/. An existing report is replaced once the new one is complete. What was
     found is printed, as medians with their changes against the baseline, and then the path of the page.
     """
+    from analysis.descriptions import NO_SAIL
     from analysis.render import render
     from campaign.display.findings import findings_text
     from campaign.results.live_file import find_campaign
 
+    if engine == "sail":
+        raise InputError(f"--engine: {NO_SAIL}")
     with stages_shown(settings.quiet, settings.color) as show_stage:
-        page = render(find_campaign(folder), master, baseline, show_stage, pdf, engine)
+        page = render(find_campaign(folder), master, baseline, show_stage, pdf)
     click.echo(findings_text(page.parent, settings.color))
     click.echo(printable(f"report: {page}"))
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from analysis.descriptions import why_unreadable
 from inventory.errors import InputError
 from inventory.foreign import printable
+from inventory.parsing import first_repeated
 
 BUNDLE_VERSION = 1
 MANIFEST = "MANIFEST.json"
@@ -101,12 +102,16 @@ def fault_of_paths(paths: Sequence[str]) -> str:
     for path in paths:
         if fault := fault_of_path(path):
             return f"the name {printable(path)!r} {fault}"
-    if len(seen := set(paths)) < len(paths) or MANIFEST in seen:
-        return f"the name {next(p for p in paths if paths.count(p) > 1 or p == MANIFEST)!r} occurs twice"
+    if twice := first_repeated([MANIFEST, *paths]):
+        return f"the name {twice!r} occurs twice"
+    files, folders = set(paths), set[str]()
     for path in paths:
-        parts = path.split("/")
-        if above := next((up for at in range(1, len(parts)) if (up := "/".join(parts[:at])) in seen), None):
-            return f"{above!r} is a file and a folder"
+        above = path.rpartition("/")[0]
+        while above and above not in folders:
+            if above in files:
+                return f"{above!r} is a file and a folder"
+            folders.add(above)
+            above = above.rpartition("/")[0]
     return ""
 
 

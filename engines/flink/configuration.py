@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from agents.protocol import Slot
 from inventory.errors import InputError, RunError
@@ -77,6 +79,13 @@ def task_managers(topology: Topology, places: Mapping[str, Slot], addresses: Map
     if lacking:
         raise RunError(f"node {lacking[0]} has no address")
     return [TaskManager(worker, addresses[worker.node], dict(counts[worker])) for worker in sorted(counts)]
+
+
+OPTIONS: Mapping[str, Any] = {
+    "execution.buffer-timeout.enabled": bool,
+    "execution.buffer-timeout.interval": Annotated[str, Meta(pattern=r"\A[0-9]+ (ms|s|min)\Z")],
+}
+"""Settings of a job that an agenda may change -> type; as with Storm, none that is a command, a class or a path."""
 
 
 def check_topology(topology: Topology) -> None:

@@ -7,7 +7,9 @@ rows are shared out (Storm's own prefers receivers of the same worker, `topology
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from engines.job import LIBRARIES, LOGS, MASTER, PROGRAMS, EngineJob
 from inventory.errors import InputError
@@ -27,6 +29,24 @@ DAEMON_JAVA = (*COMMON_JAVA, "-Xmx192m", "-XX:TieredStopAtLevel=1")
 """Options of daemons, which live for a minute: they are not worth the second compiler."""
 
 GROUPINGS = ("shuffle", "fields", "global", "all", "local-or-shuffle")
+
+_Number = Annotated[int, Meta(ge=1)]
+
+OPTIONS: Mapping[str, Any] = {
+    "topology.backpressure.check.millis": _Number,
+    "topology.batch.flush.interval.millis": _Number,
+    "topology.debug": bool,
+    "topology.disable.loadaware.messaging": bool,
+    "topology.executor.receive.buffer.size": _Number,
+    "topology.max.spout.pending": _Number,
+    "topology.message.timeout.secs": _Number,
+    "topology.producer.batch.size": _Number,
+    "topology.stats.sample.rate": Annotated[float, Meta(gt=0, le=1)],
+    "topology.transfer.batch.size": _Number,
+    "topology.transfer.buffer.size": _Number,
+}
+"""Settings of a topology that an agenda may change -> type. Others have commands, classes and paths as values, which
+Storm would run, load and write: agendas are data, which may come from others."""
 
 _LOG = """<?xml version="1.0" encoding="UTF-8"?>
 <configuration shutdownHook="disable"><Appenders><Console name="out">

@@ -396,5 +396,5 @@ def large_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Cal
 
 @pytest.fixture(scope="session")
 def small_report(small_campaign: Path) -> Path:
-    """The report's folder of `small_campaign`, by Sail; only for tests marked sail. Spark's is byte-identical."""
-    return render(small_campaign, engine="sail").parent
+    """The report's folder of `small_campaign`, by Spark; only for tests marked spark."""
+    return render(small_campaign).parent

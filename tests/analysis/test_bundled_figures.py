@@ -47,12 +47,12 @@ def test_figures_are_drawn_again_without_traces_and_spark(tmp_path: Path) -> Non
         remade_figures(folder, folder / "report")
 
 
-@pytest.mark.sail
+@pytest.mark.spark
 @pytest.mark.long
 def test_the_script_of_a_bundle_draws_every_figure_again(small_campaign: Path, tmp_path: Path) -> None:
     campaign = tmp_path / "campaign"
     shutil.copytree(small_campaign, campaign, ignore=shutil.ignore_patterns("report"))
-    report = render(campaign, engine="sail").parent
+    report = render(campaign).parent
     write_bundle(campaign, tmp_path / "a.tar.zst")
     bundle = tmp_path / "bundle"
     bundle.mkdir()

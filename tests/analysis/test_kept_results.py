@@ -47,13 +47,13 @@ def test_trace_tables_keep_the_columns_of_0_1_0(run: str, name: str) -> None:
         assert TABLES[name].field(column.name).type == column.type
 
 
-@pytest.mark.sail
+@pytest.mark.spark
 @pytest.mark.long
 def test_a_new_report_of_0_1_0_has_the_same_figures(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     shutil.copytree(KEPT, folder)
     shutil.rmtree(folder / "report")
-    render(folder, engine="sail")
+    render(folder)
     for path in (KEPT / "report" / "tables").iterdir():
         before, after = table(KEPT, path.stem), table(folder, path.stem)
         # Columns may be added; existing ones keep their values, except `suspect`, which later versions may set.

@@ -121,6 +121,14 @@ HOSTILE = st.lists(
 )
 
 
+@pytest.mark.parametrize("form", [latex, markdown])
+@pytest.mark.parametrize("sign", "\n\r\v\f\x00\x1b\x85\u2028\u202e\t")
+def test_line_breaks_and_control_characters_are_escaped(form: Callable[..., str], sign: str) -> None:
+    plain, broken = (form(["name", "n"], [[f"a{between}b", "1"]]) for between in ("x", sign))
+    assert len(broken.splitlines()) == len(plain.splitlines())
+    assert broken.replace("\n", "").isprintable()
+
+
 @given(HOSTILE.flatmap(lambda row: st.tuples(st.just(row), st.permutations(row))))
 def test_hostile_names_are_printed_literally(rows: tuple[list[str], list[str]]) -> None:
     expected = [list(row) for row in rows]

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.figures import KINDS, SLOT_KINDS
 
-pytestmark = [pytest.mark.sail, pytest.mark.browser, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.browser, pytest.mark.long]
 
 CHROMIUM_OPTIONS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),

@@ -87,7 +87,7 @@ def check_sources(report: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_every_number_of_energy_has_its_source(small_report: Path) -> None:
     check_sources(small_report)
 
@@ -97,7 +97,7 @@ def test_every_number_of_energy_has_its_source_when_there_are_several(mixed: Pat
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_power_over_time_is_the_increase_of_the_counters_once_per_machine(small_report: Path) -> None:
     rows = [row for row in table(small_report, "power") if row["run"] == FIRST]
     # Five nodes are one machine: the meters of the first count. 40.25 W, nine tenths of it in the package.
@@ -109,7 +109,7 @@ def test_power_over_time_is_the_increase_of_the_counters_once_per_machine(small_
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_a_step_that_is_missing_leaves_its_second_empty_and_the_run_without_energy(small_report: Path) -> None:
     rows = [row for row in table(small_report, "power") if row["run"] == MISSING and row["domain"] == "package-0"]
     assert [(row["second"], row["watts"] == "", row["flags"]) for row in rows] == [
@@ -130,7 +130,7 @@ def test_a_step_that_is_missing_leaves_its_second_empty_and_the_run_without_ener
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_consumers_add_up_to_gross_over_executors_transport_rest_and_idle(small_report: Path) -> None:
     gross = 40.25 * 4
     sums: dict[str, float] = {}
@@ -148,7 +148,7 @@ def test_consumers_add_up_to_gross_over_executors_transport_rest_and_idle(small_
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_an_event_of_a_node_is_marked_and_its_run_is_suspect_everywhere(small_report: Path) -> None:
     (moment,) = table(small_report, "moments")
     assert (moment["run"], moment["node"], moment["kind"]) == ("005-wordcount-even-r2", "n1", "cpu_throttled")
@@ -166,7 +166,7 @@ def test_an_event_of_a_node_is_marked_and_its_run_is_suspect_everywhere(small_re
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_below_ten_repetitions_energy_has_ranges_and_no_front(small_report: Path) -> None:
     assert table(small_report, "energy_differences") == table(small_report, "energy_front") == []
     rows = [r for r in table(small_report, "energy_comparison") if r["metric"] == "joules_per_tuple"]

@@ -85,16 +85,16 @@ def test_plain_spark_submit_gives_intervals_from_ten_repetitions_on(large_campai
     assert "95 %" in html
 
 
-@pytest.mark.sail
+@pytest.mark.spark
 @pytest.mark.long
 def test_two_reports_of_one_campaign_are_the_same_to_the_byte(small_campaign: Path, small_report: Path) -> None:
     before = {p.relative_to(small_report): p.read_bytes() for p in small_report.rglob("*") if p.is_file()}
-    assert render(small_campaign, engine="sail") == small_report / "index.html"
+    assert render(small_campaign) == small_report / "index.html"
     assert {p.relative_to(small_report): p.read_bytes() for p in small_report.rglob("*") if p.is_file()} == before
     assert leftovers(small_campaign) == []
 
 
-@pytest.mark.sail
+@pytest.mark.spark
 @pytest.mark.long
 def test_an_empty_interval_has_no_rates_and_does_not_break_the_report(tiny: Path) -> None:
     """The input ends right after the warm-up: both ends of the interval have the same time within clock resolution."""
@@ -106,7 +106,7 @@ def test_an_empty_interval_has_no_rates_and_does_not_break_the_report(tiny: Path
             if row["kind"] == "measure_end":
                 row["t_ns"] = started[row["node"], row["worker"]]
         pyarrow.parquet.write_table(pa.Table.from_pylist(rows, events.schema), path)
-    render(tiny, engine="sail")
+    render(tiny)
     for row in table(tiny / "report", "runs"):
         assert (row["counts"], row["source_tuples_per_s"], row["sink_tuples_per_s"]) == ("true", "", "")
 

@@ -86,7 +86,7 @@ def page(small_report: Path) -> Reader:
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_the_page_is_self_contained(small_report: Path) -> None:
     html = (small_report / "index.html").read_text()
     reader = check_self_contained(html)
@@ -97,7 +97,7 @@ def test_the_page_is_self_contained(small_report: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_findings_come_first_then_their_certainty_then_results_and_fidelity(page: Reader) -> None:
     text = page.words
     headings = ["What was found", "How sure this is", "Every run, and the range", "What is real here, and what is not"]
@@ -124,7 +124,7 @@ def test_findings_come_first_then_their_certainty_then_results_and_fidelity(page
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_below_ten_repetitions_the_page_names_no_winner(page: Reader) -> None:
     text = page.words
     assert "every run is shown with the range over the runs; no interval is inferred and no winner is named" in text
@@ -135,7 +135,7 @@ def test_below_ten_repetitions_the_page_names_no_winner(page: Reader) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_missing_inputs_of_a_scheduler_are_listed_with_its_name(page: Reader, small_report: Path) -> None:
     assert "top-storm would use observed traffic, observed loads: none was given" in page.words
     assert "top-storm (not given: traffic, load) 2 nodes, 5 workers" in page.words
@@ -146,7 +146,7 @@ def test_missing_inputs_of_a_scheduler_are_listed_with_its_name(page: Reader, sm
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_runs_that_do_not_count_are_listed_with_their_reasons(page: Reader) -> None:
     text = page.words
     assert "10 of 12 runs count" in text
@@ -157,7 +157,7 @@ def test_runs_that_do_not_count_are_listed_with_their_reasons(page: Reader) -> N
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_the_page_has_placements_ackers_traces_and_reproduction(page: Reader) -> None:
     text = page.words
     # Every worker has seven executors; the first one of `even` has these.
@@ -180,7 +180,7 @@ def build_page(folder: Path, tables: dict[str, list[dict[str, object]]] | None =
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_saturated_sources_are_reported_as_the_limit(page: Reader) -> None:
     text = page.words
     assert "sources saturated in 1 of 10 runs" in text
@@ -197,7 +197,7 @@ def test_saturated_sources_are_reported_as_the_limit(page: Reader) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.sail
+@pytest.mark.spark
 def test_time_slots_have_a_table_where_runs_follow_a_schedule(page: Reader) -> None:
     (wordcount, exclamation) = page.words.split("Time slots Of runs that follow a communication schedule")[1:]
     for part in (wordcount, exclamation):

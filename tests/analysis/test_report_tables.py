@@ -15,7 +15,7 @@ import pytest
 NS = 1_000_000_000
 Row = dict[str, Any]
 
-pytestmark = [pytest.mark.sail, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 class ReferenceTables:

@@ -295,6 +295,14 @@ CASES: dict[str, tuple[Act, str]] = {
         extended("report: {aa: nowhere}"),
         "a.yaml:9: report.aa: .*nowhere: holds no aa.json; expected",
     ),
+    "an engine whose server runs code of everybody": (
+        extended("report: {engine: sail}"),
+        "a.yaml:9: report.engine: got sail, whose server runs Python code for every user of this host; expected spark",
+    ),
+    "such an engine for a report": (
+        of_results("report", "kept", "--engine", "sail"),
+        "--engine: got sail, whose server runs Python code for every user of this host; expected spark",
+    ),
     # --- clusters ----------------------------------------------------------------------------------------------------
     "no such cluster": (planned("inventory: c", "inventory: d"), "a.yaml:2: inventory: d.yaml: there is no such file"),
     "a node twice": (planned("id: n2", "id: n1"), r"c.yaml:3: nodes\[1\].id: two nodes are called 'n1'"),

@@ -356,6 +356,15 @@ def test_accepted_names_stay_inside_and_never_collide(names: list[str]) -> None:
     assert not {*paths} & {above for path in paths for above in path.parents}
 
 
+@pytest.mark.timeout(60)
+def test_names_that_occur_twice_are_found_among_hundreds_of_thousands() -> None:
+    """A search of the whole list for every name would take an hour."""
+    names = [f"runs/{number:06d}/run.json" for number in range(300_000)]
+    assert bundle_format.fault_of_paths(names) == ""
+    assert bundle_format.fault_of_paths([*names, names[-1]]) == f"the name {names[-1]!r} occurs twice"
+    assert bundle_format.fault_of_paths([*names, "runs/299999"]) == "'runs/299999' is a file and a folder"
+
+
 def test_long_and_non_ascii_names_are_kept(results: Path, tmp_path: Path) -> None:
     for name in ("é" * 120, "a" * 250):
         (results / "report" / name).write_text(name)

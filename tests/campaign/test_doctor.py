@@ -201,7 +201,7 @@ def test_without_a_reader_there_is_no_primary(tmp_path: Path, capsys: pytest.Cap
 
 def test_every_check_has_a_status_on_this_host(capsys: pytest.CaptureFixture[str]) -> None:
     checks = {c["check"]: c for c in _doctor(capsys)["checks"]}
-    assert {"java", "spark", "sail", "ssh", "sshd", *CHECKS} == set(checks)
+    assert {"java", "spark", "ssh", "sshd", *CHECKS} == set(checks)
     assert all(c["status"] in {"ok", "absent", "denied", "unreadable"} and c["reason"] for c in checks.values())
 
 

@@ -61,7 +61,32 @@ def test_an_engine_s_own_settings_can_be_a_factor(tmp_path: Path) -> None:
         (
             "name: e",
             "engine_options: {worker.heap: 3}\nname: e",
-            "a.yaml:1: engine_options.worker.heap: settings of engine: storm for a topology begin with topology.",
+            "a.yaml:1: engine_options.worker.heap: is no setting of engine: storm that an agenda may change; valid: ",
+        ),
+        (
+            "name: e",
+            'engine_options: {topology.worker.childopts: "-XX:OnOutOfMemoryError=id"}\nname: e',
+            "a.yaml:1: engine_options.topology.worker.childopts: is no setting of engine: storm that an agenda may cha",
+        ),
+        (
+            "name: e",
+            "engine_options: {topology.max.spout.pendin: 5}\nname: e",
+            "a.yaml:1: engine_options.topology.max.spout.pendin: .*; did you mean 'topology.max.spout.pending'?",
+        ),
+        (
+            "name: e",
+            "engine_options: {topology.debug: maybe}\nname: e",
+            "a.yaml:1: engine_options.topology.debug: expected `bool`, got `str`",
+        ),
+        (
+            "engine: storm",
+            "engine: flink\nengine_options: {execution.checkpointing.dir: /tmp}",
+            "a.yaml:3: engine_options.execution.checkpointing.dir: is no setting of engine: flink",
+        ),
+        (
+            "engine: storm",
+            "engine: flink\nengine_options: {execution.buffer-timeout.interval: soon}",
+            "a.yaml:3: engine_options.execution.buffer-timeout.interval: expected `str` matching regex",
         ),
         (
             "engine: storm",

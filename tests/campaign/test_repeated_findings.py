@@ -9,6 +9,7 @@ import pytest
 from synthetic_campaign import write_campaign
 
 from analysis.results import load_campaign
+from campaign.commands import bundles as bundles_module
 from campaign.commands import run as run_module
 from campaign.commands.main import run
 from campaign.display.findings import repeated_text
@@ -16,7 +17,7 @@ from campaign.results.bundle import write_bundle
 from campaign.results.repeated import HOLDS, HOLDS_NOT, NOT_MEASURED, OTHER, SAME, UNDECIDED, repeated_findings
 
 NODES = [{"id": f"n{at}", "address": f"127.0.0.{at}", "slots": 2, "ghz": 2.0, "flops_per_cycle": 4} for at in (2, 3)]
-AGENDA = {
+AGENDA: dict[str, Any] = {
     "name": "small",
     "inventory": "two.yaml",
     "repetitions": 1,
@@ -109,6 +110,45 @@ def test_a_bundle_of_other_machines_is_not_rerun(
     assert run(["verify-bundle", "--rerun", str(bundle)]) == 3
     assert "millrace run agenda.json --inventory YOURS" in capsys.readouterr().err
     assert list(unpacked_to.iterdir()) == list(Path.cwd().iterdir()) == []
+
+
+PIPE = {"all": {"vars": {"ansible_host": "{{ lookup('pipe', 'touch ran') }}"}, "hosts": {"n1": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"schedulers": ["even", "matrix"]}, "the scheduler matrix of another package"),
+        ({"workloads": [AGENDA["workloads"][0] | {"params": {"text": "/etc/passwd"}}]}, "the file /etc/passwd"),
+        ({"factors": {"inventory": ["loopback", "../lab"]}}, "the inventory ../lab"),
+    ],
+)
+def test_an_agenda_that_needs_more_than_millrace_brings_is_not_rerun_unless_told(
+    keys: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    unpacked_to: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bundles_module, "is_built_in", lambda entry: entry.name != "matrix")
+    monkeypatch.setattr(run_module, "run_campaign", lambda *_: (0, None))
+    bundle = str(bundled(tmp_path, agenda=AGENDA | keys))
+    assert run(["verify-bundle", "--rerun", bundle]) == 2
+    shown = capsys.readouterr()
+    assert f"its agenda needs {message}" in shown.err
+    assert "--trust" in shown.err
+    assert "would run: engine agents; workloads wordcount; schedulers even, " in shown.out
+    assert run(["verify-bundle", "--rerun", "--trust", bundle]) == 0
+
+
+def test_an_inventory_of_ansible_in_place_of_the_cluster_is_refused(
+    tmp_path: Path, unpacked_to: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ansible would evaluate its templates, which may run programs."""
+    assert run(["verify-bundle", "--rerun", "--trust", str(bundled(tmp_path, cluster=PIPE))]) == 2
+    assert "cluster.json" in capsys.readouterr().err
+    assert list(Path.cwd().iterdir()) == []
 
 
 def test_an_interrupted_repetition_leaves_nothing_unpacked(

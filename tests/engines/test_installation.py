@@ -91,6 +91,23 @@ def test_a_jar_with_another_checksum_is_refused(
     assert installed(folder) == []
 
 
+@pytest.mark.parametrize("change", ["altered", "missing", "added"])
+def test_an_installed_engine_is_checked_at_every_start_and_mended_by_another_installation(
+    change: str, tmp_path: Path, folder: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provide(tmp_path, monkeypatch)
+    engine = install("toy", print, folder, lock)
+    assert installation.installed("toy", folder, lock) == engine
+    jar = engine.folder / ("three-3.0.jar" if change == "added" else "two-2.0.jar")
+    if change == "missing":
+        jar.unlink()
+    else:
+        jar.write_bytes(b"classes of somebody else")
+    with pytest.raises(UnfitError, match=rf"{engine.folder} is not as it was installed: .*(a:two:2.0|three-3.0.jar)"):
+        installation.installed("toy", folder, lock)
+    assert install("toy", print, folder, lock) == installation.installed("toy", folder, lock)
+
+
 def test_a_full_disk_is_one_message(tmp_path: Path, folder: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provide(tmp_path, monkeypatch)
 

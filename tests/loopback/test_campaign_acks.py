@@ -73,10 +73,10 @@ def test_sources_of_a_lost_node_are_acknowledged_on_their_next_node(workspace: A
         assert found[f"__acked[{at}]"] == pytest.approx(found[f"spout[{at}]"], rel=0.02)
 
 
-@pytest.mark.sail
+@pytest.mark.spark
 @pytest.mark.long
 def test_acknowledgements_are_traffic_and_change_no_other_figure(workspace: Any) -> None:
-    changes = {"warmup_s": 1, "duration_s": 5, "repetitions": 2, "report": {"engine": "sail"}}
+    changes = {"warmup_s": 1, "duration_s": 5, "repetitions": 2}
     found = []
     for acks in (False, True):
         outcome = workspace.run("run", campaign(workspace, [], acks=acks, **changes), program=workspace.whole)

@@ -51,9 +51,7 @@ def raced(shared_workspace: Any, tmp_path_factory: pytest.TempPathFactory) -> Ra
 @pytest.fixture(scope="module")
 def report(shared_workspace: Any, raced: Raced) -> Path:
     """Folder of the campaign's report."""
-    outcome = shared_workspace.run(
-        "report", str(raced.folder.parent), "--engine", "sail", program=shared_workspace.whole
-    )
+    outcome = shared_workspace.run("report", str(raced.folder.parent), program=shared_workspace.whole)
     assert outcome.status == 0, outcome
     return raced.folder.parent / "report"
 
@@ -85,7 +83,7 @@ def test_energy_per_tuple_of_each_scheduler_is_counted_energy_over_tuples_at_sin
         assert [machine["nodes"] for machine in energy["machines"]] == [["n1", "n2"]]
 
 
-@pytest.mark.sail
+@pytest.mark.spark
 @pytest.mark.long
 def test_the_reports_figures_are_those_of_the_runs(raced: Raced, report: Path) -> None:
     assert (report / "index.html").stat().st_size > 0
@@ -101,7 +99,7 @@ def test_the_reports_figures_are_those_of_the_runs(raced: Raced, report: Path) -
         assert float(row["latency_p50_ms"]) == pytest.approx(measured["latency_ms"]["p50"], rel=0.5)
 
 
-@pytest.mark.sail
+@pytest.mark.spark
 @pytest.mark.long
 def test_the_report_has_the_energy_per_tuple_of_an_independent_computation_for_each_scheduler(
     raced: Raced, report: Path

@@ -76,7 +76,7 @@ def test_a_run_on_nodes_without_a_meter_says_so_and_has_no_energy(workspace, tmp
     assert all("no zone with an energy counter" in row["detail"] for row in absent)
 
 
-@pytest.mark.sail
+@pytest.mark.spark
 @pytest.mark.long
 def test_a_campaign_without_meters_uses_the_energy_model_and_the_report_states_its_parameters(
     workspace, tmp_path, monkeypatch
@@ -87,7 +87,7 @@ def test_a_campaign_without_meters_uses_the_energy_model_and_the_report_states_i
     )
     (root / "proc").symlink_to("/proc")
     monkeypatch.setenv(ROOT_VARIABLE, str(root))
-    agenda = workspace.agenda(sensors=["cpu", "power"], schedulers=["even"], report={"engine": "sail"})
+    agenda = workspace.agenda(sensors=["cpu", "power"], schedulers=["even"])
     outcome = workspace.run("run", agenda, program=workspace.whole)
     assert outcome.status == 0, outcome
     (folder,) = workspace.campaign.glob("runs/*")

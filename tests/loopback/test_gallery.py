@@ -21,7 +21,7 @@ def test_every_agenda_is_on_the_page_with_its_question() -> None:
 
 
 @pytest.mark.loopback
-@pytest.mark.sail
+@pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "runs", "table"), [("own-topology", 4, "ranking"), ("load-step", 2, "windows"), ("lost-worker", 2, "runs")]
@@ -29,7 +29,7 @@ def test_every_agenda_is_on_the_page_with_its_question() -> None:
 def test_three_agendas_of_the_gallery_run_and_have_a_report(name: str, runs: int, table: str, workspace: Any) -> None:
     outcome = workspace.run("run", f"gallery/{name}", "--repetitions", "1", "--no-report", program=workspace.whole)
     assert outcome.status == 0, outcome
-    outcome = workspace.run("report", f"results/{name}/latest", "--engine", "sail", program=workspace.whole)
+    outcome = workspace.run("report", f"results/{name}/latest", program=workspace.whole)
     assert outcome.status == 0, outcome
     report = workspace.folder / "results" / name / "latest" / "report"
     rows = (report / "tables" / "runs.csv").read_text().splitlines()

@@ -2,7 +2,9 @@
 
 A stream is Structured Streaming over consecutive parts, or over lines from a socket. Spark's own sources keep no order:
 files are read by time of change, lines of a socket are distributed. So the parts of a folder, and pieces read from a
-socket, are announced one by one in a folder that Spark watches, each after the answer to the previous one. A row is
+socket, are announced one by one in a folder that Spark watches, each after the answer to the previous one. Spark adds
+what was announced to a table in memory, and this program reads it there: `foreachBatch` would open a port on which
+everybody could call this program, as Py4J does not authenticate callbacks. A row is
 late by the event times of all rows before it, and a tick is answered as soon as a later row has been accepted, as the
 queries define it; a watermark is one time for a whole piece, and could do neither.
 """
@@ -17,14 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from inventory.atomic_files import replace_file, replacing_folder
-from inventory.errors import InputError, MillraceError, UnfitError
+from inventory.errors import InputError, UnfitError
 from inventory.plugins import given, parameters
 from workloads.pipelines import SOCKET, pipeline_named
 from workloads.pipelines.input_splits import Stretch, stretches_of
@@ -37,6 +38,9 @@ from workloads.pipelines.spark_session import report, started
 PIECE_S, PIECE_BYTES = 1.0, 64 * 1024 * 1024
 """Maximum time and size of a piece read from a socket."""
 
+ANNOUNCED = "announced"
+"""Table of the announced stretches."""
+
 _READ_BYTES = 1 << 20
 _PATIENCE_S = 10.0
 
@@ -48,21 +52,20 @@ class Stream:
         self._query, self._reading, self._work, self._tables = query, reading, work, tables
         self._known, self._pieces = Known(), 0
         self._kinds: StructType | None = None
-        self.fault: MillraceError | None = None
 
-    def take(self, batch: DataFrame, _number: int) -> None:
-        """Write the answers that become final with a part."""
+    def take(self, batch: DataFrame) -> None:
+        """Write the answers that become final with a part.
+
+        Raises:
+            InputError: the part is refused.
+        """
         stretches = [
             Stretch(row["part"], Path(row["path"]), row["begin"], row["end"])
             for row in batch.orderBy("part", "begin").collect()
         ]
-        try:
-            rows = kept(self._query, self._reading, stretches)
-            self._kinds = rows.schema
-            self._advance(rows, over=False)
-        except MillraceError as fault:
-            self.fault = fault
-            raise
+        rows = kept(self._query, self._reading, stretches)
+        self._kinds = rows.schema
+        self._advance(rows, over=False)
 
     def end(self) -> None:
         """Write the remaining answers.
@@ -119,8 +122,9 @@ def streamed(query: Query, spark: SparkSession, source: str, work: Path, tables:
             parts[rank] = part
             _announce(stretches_of({rank: part}), watched / f"{rank:08d}.json")
             if running is None:
-                running = _started(stream, reading, work)
-            _answer(running, stream)
+                running = _started(reading, work)
+            running.processAllAvailable()
+            stream.take(spark.table(ANNOUNCED).where(F.col("part") == rank))
             report(f"part {rank + 1}: {reading.before.rows:,} rows so far")
     finally:
         if running is not None:
@@ -139,20 +143,10 @@ def _announce(stretches: Sequence[Stretch], path: Path) -> None:
     replace_file(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
-def _started(stream: Stream, reading: Reading, work: Path) -> StreamingQuery:
+def _started(reading: Reading, work: Path) -> StreamingQuery:
     announced = reading.spark.readStream.schema("part bigint, path string, begin bigint, `end` bigint")
-    writer = announced.json(str(reading.folder)).writeStream.foreachBatch(stream.take)
+    writer = announced.json(str(reading.folder)).writeStream.format("memory").queryName(ANNOUNCED)
     return writer.option("checkpointLocation", str(work / "checkpoint")).start()
-
-
-def _answer(running: StreamingQuery, stream: Stream) -> None:
-    """Wait until all available input has been processed."""
-    try:
-        running.processAllAvailable()
-    except PySparkException:
-        if stream.fault is not None:
-            raise stream.fault from None
-        raise
 
 
 def _pieces(source: str, work: Path) -> Iterator[Path]:
