@@ -7,11 +7,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from agents.trace import CONTROLLER
+from analysis.measure.covered import amounts, weighted
+from analysis.trace_files import read_table
 from campaign.results.cpu_times import Loads, read_loads
 from campaign.results.energy_attribution import metered
 from campaign.results.finished_run import FinishedRun, Interval
-from campaign.results.run_metrics import due_in, known_latency, latency_in, read_table, weighted
-from controller.coordinator.event_log import CONTROLLER
+from campaign.results.run_metrics import due_in, known_latency, latency_in
 from controller.coordinator.monitor import MOST_HISTORY
 from controller.coordinator.observing import SATURATED, SILENT_SAMPLES, load_of, points_of
 from inventory.cluster import Node
@@ -190,15 +192,16 @@ def _history(run: FinishedRun, at_s: float) -> tuple[PastRevision, ...]:
 
 def _channels(run: FinishedRun, interval: Interval) -> pa.Table:
     """Return the rows of table `channel` in an interval, with their weights."""
-    columns = ("source", "target", "stream", "hop", "target_node", "tuples", "bytes")
-    rows = weighted(read_table(run.traces, "channel", *columns), ["source", "target", "stream"], interval)
+    rows = weighted(
+        read_table(run.traces, "channel", "source", "target", "hop", "target_node", "tuples", "bytes"), interval
+    )
     # Bytes of other times would make those of pairs within a worker known, as 0.
     return rows.filter(pc.greater(rows["weight"], 0))
 
 
 def _pairs(run: FinishedRun, channels: pa.Table) -> list[Pair]:
     """Return the pairs with traffic, in the topology's order."""
-    tuples, nbytes = (_rate(channels, column) for column in ("tuples", "bytes"))
+    tuples, nbytes = (amounts(channels, column) for column in ("tuples", "bytes"))
     rated = channels.append_column("rate", tuples).append_column("byte_rate", nbytes)
     # A sum of nulls alone is null.
     rows = rated.group_by(["source", "target"]).aggregate([("rate", "sum"), ("byte_rate", "sum")]).to_pylist()
@@ -209,10 +212,6 @@ def _pairs(run: FinishedRun, channels: pa.Table) -> list[Pair]:
         for row in rows
         if row["rate_sum"] > 0
     ]
-
-
-def _rate(rows: pa.Table, column: str) -> pa.ChunkedArray:
-    return pc.multiply(pc.cast(rows[column], pa.float64()), rows["weight_per_s"])
 
 
 def _rounded(value: float | None) -> float | None:
@@ -250,12 +249,10 @@ def _executors(
     run: FinishedRun, interval: Interval, loads: Loads, cuts: Iterable[Cut]
 ) -> tuple[dict[str, ObservedExecutor], list[str]]:
     """Return all executors, in the topology's order, and the workers (`node/slot`) that were silent at the end."""
-    throughput = weighted(
-        read_table(run.traces, "throughput", "executor", "emitted", "processed"), ["executor"], interval
-    )
+    throughput = weighted(read_table(run.traces, "throughput", "executor", "emitted", "processed"), interval)
     emitted, processed = _by_executor(throughput, "emitted"), _by_executor(throughput, "processed")
     rows = read_table(run.traces, "executor", "executor", "blocked_ns", "queued")
-    blocked = _by_executor(weighted(rows, ["executor"], interval), "blocked_ns")
+    blocked = _by_executor(weighted(rows, interval), "blocked_ns")
     ends = {name: _end_of(found, interval) for name, found in _rows_by_executor(rows).items()}
     moved = {cut.subject: cut.at_s for cut in cuts if cut.kind == "move"}
     found, missing = {}, []
@@ -282,7 +279,7 @@ def _executors(
 
 def _by_executor(rows: pa.Table, column: str) -> dict[str, float]:
     """Return executor -> mean of a counter per second."""
-    rated = rows.append_column("rate", _rate(rows, column))
+    rated = rows.append_column("rate", amounts(rows, column))
     found = rated.group_by("executor").aggregate([("rate", "sum")]).to_pylist()
     return {row["executor"]: row["rate_sum"] or 0.0 for row in found}
 
@@ -361,7 +358,7 @@ def _source(run: FinishedRun, interval: Interval) -> ObservedSource:
     throughput = read_table(run.traces, "throughput", *columns)
     spouts = throughput.filter(pc.equal(throughput["role"], "spout"))
     due = due_in(spouts, interval, interval.seconds)
-    emitted_per_s = sum(_by_executor(weighted(spouts, ["executor"], interval), "emitted").values())
+    emitted_per_s = sum(_by_executor(weighted(spouts, interval), "emitted").values())
     late: dict[str, int] = {}
     for row in spouts.sort_by("t_ns").to_pylist():
         if row["t_ns"] <= interval.of(row["node"], row["worker"])[1] and row["late_ns"] is not None:
@@ -376,7 +373,7 @@ def _source(run: FinishedRun, interval: Interval) -> ObservedSource:
 def _sink(run: FinishedRun, interval: Interval) -> ObservedSink:
     throughput = read_table(run.traces, "throughput", "executor", "role", "processed")
     sinks = throughput.filter(pc.equal(throughput["role"], "sink"))
-    rates = _by_executor(weighted(sinks, ["executor"], interval), "processed")
+    rates = _by_executor(weighted(sinks, interval), "processed")
     found = latency_in(read_table(run.traces, "latency", "value_ns", "count"), interval)
     latency = known_latency(found, run.run.latency_bound_ms or 0.0)
     return ObservedSink(per_s=round(sum(rates.values()), 3), p50_ms=latency.p50, p99_ms=latency.p99)

@@ -20,10 +20,6 @@ from scheduler.online.revision import Revision
 from workloads.scaling import sizes_of
 from workloads.topology import Executor
 
-CONTROLLER = ""
-"""The node of the controller's own rows in the traces."""
-
-
 LIVE_DECISIONS = 20
 """Number of the last decisions that are shown while a run is under way."""
 

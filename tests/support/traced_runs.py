@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from agents.collected_traces import collect
-from agents.trace import AGENT, TraceWriter
+from agents.trace import AGENT, CONTROLLER, TraceWriter
 from analysis.accounts import ComponentScaling
 from analysis.records import (
     CampaignRecord,
@@ -18,7 +18,6 @@ from analysis.records import (
     Times,
     Verification,
 )
-from controller.coordinator.event_log import CONTROLLER
 from inventory.cluster import Cluster
 from inventory.documents import dump_json, to_plain
 from inventory.times import NS
@@ -138,11 +137,11 @@ class TracedRun:
             role = "spout" if not processed else "bolt" if emitted else "sink"
             source = (2_000_000, round(emitted * at_s), 0) if role == "spout" else (None, None, None)
             done = (round(emitted * seconds), round(processed * seconds))
-            writer.add("throughput", t_ns, name, name.partition("[")[0], role, *done, *source)
+            writer.add("throughput", t_ns, name, name.partition("[")[0], role, *done, *source, None)
             busy_ns = round(self.busy.get(name, 1.0) / 100 * seconds * NS)
-            writer.add("executor", t_ns, name, busy_ns, round(seconds * NS / 4), round(at_s))
+            writer.add("executor", t_ns, name, busy_ns, round(seconds * NS / 4), round(at_s), None)
             if role == "sink":
-                writer.add("latency", t_ns, name, 3_000_000, round(processed * seconds))
+                writer.add("latency", t_ns, name, 3_000_000, round(processed * seconds), None)
             for (sender, target), rate in self.rates.items():
                 if sender == name:
                     there = places[target]
@@ -150,7 +149,7 @@ class TracedRun:
                     hop = "intra_worker" if there == slot else hop
                     tuples = round(rate * seconds)
                     nbytes = None if there == slot else tuples * 10
-                    writer.add("channel", t_ns, name, target, "d", hop, there.node, tuples, 1, nbytes)
+                    writer.add("channel", t_ns, name, target, "d", hop, there.node, tuples, 1, nbytes, None)
 
     def _write_cpu(self, raw: Path, run: str, slots: set[Slot]) -> None:
         for node in self.cluster.nodes:
@@ -158,11 +157,11 @@ class TracedRun:
             mine = sorted(slot.index for slot in slots if slot.node == node.id)
             for second in range(self.until + 2):
                 t_ns = self._clock(node.id, second + 0.5)
-                agent.add("cpu", t_ns, "agent", node.id, 0.01, False, None, None)
+                agent.add("cpu", t_ns, "agent", node.id, 0.01, False, None, None, None)
                 for slot in mine:
-                    agent.add("cpu", t_ns, "worker", str(slot), self.worker / 100, False, None, None)
+                    agent.add("cpu", t_ns, "worker", str(slot), self.worker / 100, False, None, None, None)
                 whole = self.base + self.worker * len(mine)
-                agent.add("cpu", t_ns, "node", node.id, whole / 100, False, None, None)
+                agent.add("cpu", t_ns, "node", node.id, whole / 100, False, None, None, None)
             agent.close()
 
     def _clock(self, node: str, at_s: float) -> int:
