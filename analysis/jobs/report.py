@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 
 # pyspark warns on import about pandas features that this job does not use.
@@ -66,7 +67,8 @@ def main(arguments: Sequence[str]) -> int:
         drawing = Thread(target=import_module, args=("analysis.build",), daemon=True)
         drawing.start()
         with replacing_folder(asked.output) as folder:
-            tables = _tables(campaign, asked.engine)
+            with TemporaryDirectory(dir=folder) as scratch:
+                tables = _tables(campaign, asked.engine, Path(scratch))
             drawing.join()
             import_module("analysis.build").build(campaign, tables, folder, baseline, _report_progress, asked.pdf)
     except MillraceError as fault:
@@ -76,14 +78,14 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _tables(campaign: Campaign, engine: str) -> dict[str, Rows]:
+def _tables(campaign: Campaign, engine: str, scratch: Path) -> dict[str, Rows]:
     """Return the rows of every table; empty tables when no run counts."""
     if not campaign.counted:
         return {name: [] for name in SPARK_COLUMNS}
     _report_progress(
         f"starting {engine.capitalize()} for {len(campaign.counted)} runs with {campaign.rows:,} trace rows"
     )
-    with _sail(campaign) if engine == "sail" else _spark(campaign) as traces:
+    with _sail(campaign, scratch) if engine == "sail" else _spark(campaign, scratch) as traces:
         _report_progress("reading marks")
         traces.prepare()
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -96,7 +98,7 @@ def _tables(campaign: Campaign, engine: str) -> dict[str, Rows]:
 
 
 @contextmanager
-def _spark(campaign: Campaign) -> Iterator[Traces]:
+def _spark(campaign: Campaign, scratch: Path) -> Iterator[Traces]:
     # Sail's environment has no bridge to Java, which this imports.
     from workloads.pipelines.spark_session import started
 
@@ -105,14 +107,15 @@ def _spark(campaign: Campaign) -> Iterator[Traces]:
     # A separate job that lists files pays off only for many thousands of files.
     builder = builder.config("spark.sql.sources.parallelPartitionDiscovery.threshold", "10000")
     with started(builder.config("spark.sql.shuffle.partitions", partitions), _report_progress) as spark:
-        yield Traces(spark, campaign.counted, campaign.agenda.buffer_mb or BUFFER_MB)
+        yield Traces(spark, campaign.counted, scratch, campaign.agenda.buffer_mb or BUFFER_MB)
 
 
 @contextmanager
-def _sail(campaign: Campaign) -> Iterator[Traces]:
+def _sail(campaign: Campaign, scratch: Path) -> Iterator[Traces]:
     folders = [run.folder / "traces" for run in campaign.counted]
+    folders += [scratch / str(at) for at in range(len(folders))]
     with plain_paths(folders) as path_of, sail_session() as spark:
-        yield Traces(spark, campaign.counted, campaign.agenda.buffer_mb or BUFFER_MB, path_of)
+        yield Traces(spark, campaign.counted, scratch, campaign.agenda.buffer_mb or BUFFER_MB, path_of)
 
 
 def _report_progress(what: str) -> None:

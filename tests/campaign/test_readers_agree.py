@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,11 +11,13 @@ from hypothesis_examples import one_in
 from observed_rounds import nodes
 
 from agents.collected_traces import collect
-from agents.trace import AGENT, CONTROLLER, TraceWriter
+from agents.trace import AGENT, CONTROLLER, COVERING, TraceWriter
 from analysis.measure.covered import Spans
 from analysis.records import ClockRecord, NodeRecord, RunRecord, Times
 from analysis.results import Run
+from analysis.tables import collected
 from analysis.trace_files import read_table
+from analysis.traces import Traces
 from campaign.agenda.cpu import machines_of
 from campaign.agenda.windows import Window
 from campaign.results.energy_attribution import Delivered
@@ -99,6 +102,55 @@ def inside(flow: Counts, reports: Sequence[int], since: float, until: float) -> 
     for count, begin, end in zip(flow, [0, *reports[:-1]], reports, strict=True):
         found += count * max(0, min(end, until) - max(begin, since)) / (end - begin)
     return found
+
+
+PATTERN = ((0, 900, 0, 0, 0, 300, 0, 0, 0, 40, 0, 7), (5, 0, 0, 0, 0, 240, 0, 0, 0, 0, 4_000, 4_000))
+"""A few tuples in few seconds of the interval, and many in the drain after it."""
+
+REPORTS = [(number + 1) * NS + number * 70_000_000 for number in range(SECONDS)]
+INTERVAL = (round(2.4 * NS), round(10.4 * NS))
+
+
+def figures(traces: Path) -> tuple[float | None, ...]:
+    found = measure(traces, (INTERVAL[1] - INTERVAL[0]) / NS, OFFSETS)
+    return found.sink_tuples_per_s, found.throughput_tuples_per_s, *(found.hops[hop] for hop in CHANNELS.values())
+
+
+def as_earlier_versions(traces: Path) -> None:
+    """Rewrite traces as versions did whose rows do not say which time they cover."""
+    for table in COVERING:
+        rows = pyarrow.parquet.read_table(traces / f"{table}.parquet")
+        pyarrow.parquet.write_table(rows.drop_columns(["since_ns"]), traces / f"{table}.parquet")
+
+
+def test_tuples_of_the_drain_do_not_count_whether_or_not_rows_say_what_they_cover(tmp_path: Path) -> None:
+    traces = write(tmp_path, PATTERN, REPORTS, INTERVAL) / "traces"
+    expected = [inside(flow, REPORTS, *INTERVAL) for flow in PATTERN]
+    assert figures(traces) == (pytest.approx(expected[1] / 8, abs=1e-3),) * 2 + tuple(map(round, expected))
+    found = figures(traces)
+    as_earlier_versions(traces)
+    assert figures(traces) == found
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_tables_of_the_report_have_the_figures_of_run_json(tmp_path: Path) -> None:
+    from spark_pipelines import session
+
+    folders = [write(tmp_path / name, PATTERN, REPORTS, INTERVAL) for name in ("new", "old")]
+    as_earlier_versions(folders[1] / "traces")
+    sinks, _, *hops = figures(folders[0] / "traces")
+    spark = session()
+    for at, folder in enumerate(folders):
+        traces = Traces(spark, (finished(folder, INTERVAL).run,), tmp_path / str(at))
+        components = {row["component"]: row for row in collected(traces, "components")}
+        assert components["k"]["processed_tuples_per_s"] == pytest.approx(sinks, abs=1e-3)
+        sent = {row["hop"]: row["tuples_per_s"] for row in collected(traces, "hops")}
+        assert [sent[hop] * 8 for hop in CHANNELS.values()] == [pytest.approx(each, abs=0.5) for each in hops]
+        assert [row["cores"] for row in collected(traces, "cpu")] == pytest.approx([0.5] * len(OFFSETS))
+        timeline = collected(traces, "timeline")
+        whole = inside(PATTERN[1], REPORTS, INTERVAL[0], INTERVAL[1])
+        assert sum(row["sink_tuples_per_s"] for row in timeline if row["second"] >= 0) == pytest.approx(whole)
 
 
 @settings(max_examples=one_in(2), deadline=None)
