@@ -1,1 +1,1 @@
-"""What the rows of traces and the reports of workers mean: the time covered, and its share of an interval."""
+"""What rows of traces and reports of workers mean: the time covered, rates in an interval, and observations."""

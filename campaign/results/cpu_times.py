@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from agents.power.energy import Curve, Work
 from analysis.measure.covered import Intervals, amounts, weighted
+from analysis.measure.observations import POINTS, with_transport
 from analysis.trace_files import read_table
 from campaign.agenda.cpu import Machine
-from controller.coordinator.rates import with_transport
 
 
 def curve_of_differences(rows: Iterable[tuple[int, int, float]]) -> Curve:
@@ -163,9 +163,6 @@ def _groups(
         columns = (rows[column].to_pylist() for column in ("t_ns", "since_ns", *values))
         yield tuple(found[column] for column in keys), zip(*columns, strict=True)
 
-
-POINTS = 100.0
-"""CPU points of a core."""
 
 WITHIN = "intra_worker"
 

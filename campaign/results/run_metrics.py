@@ -168,14 +168,19 @@ def _nodes_of(rows: pa.Table) -> list[str]:
 
 def due_in(spouts: pa.Table, spans: Intervals, seconds: float) -> float | None:
     """Return the number of tuples due in the interval, for all sources; None without a schedule."""
+    found = due_by_executor(spouts, spans, seconds)
+    return sum(found.values()) if found else None
+
+
+def due_by_executor(spouts: pa.Table, spans: Intervals, seconds: float) -> dict[str, float]:
+    """Return source -> number of tuples due in the interval; sources without a schedule are left out."""
     levels: dict[str, list[Reading]] = {}
     for rows, start, _ in by_worker(spouts, spans):
         known = rows.filter(pc.is_valid(rows["due"])).select(["executor", "t_ns", "due"]).to_pylist()
         for row in known:
             levels.setdefault(row["executor"], []).append((row["t_ns"] - start, row["due"]))
-    if not levels:
-        return None
-    return sum(_level(known, seconds * NS) - _level(known, 0) for known in map(_totals, levels.values()))
+    totals = {name: _totals(known) for name, known in levels.items()}
+    return {name: _level(known, seconds * NS) - _level(known, 0) for name, known in totals.items()}
 
 
 def _totals(readings: list[Reading]) -> list[Reading]:

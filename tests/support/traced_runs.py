@@ -18,9 +18,11 @@ from analysis.records import (
     Times,
     Verification,
 )
+from controller.coordinator.event_log import EventLog
 from inventory.cluster import Cluster
 from inventory.documents import dump_json, to_plain
 from inventory.times import NS
+from scheduler.online.observation import Observation
 from scheduler.problem import Slot
 
 START_NS = 50 * NS
@@ -43,6 +45,7 @@ class TracedRun:
         recoveries: times at which a recovery of 0.1 s ends.
         revisions: decisions, as in `run.json`; those that began are events, too.
         scalings: changes of parallelism, as in `run.json`.
+        observed: what the online scheduler was given.
         silent: worker -> time after which it has no rows.
         until: time at which the sources stop; the measured interval begins after 2 s and ends 1 s earlier.
         has_cpu: whether the sensor `cpu` is on.
@@ -59,6 +62,7 @@ class TracedRun:
     recoveries: Sequence[float] = ()
     revisions: Sequence[RevisionRecord] = ()
     scalings: Sequence[ComponentScaling] = ()
+    observed: Sequence[Observation] = ()
     silent: Mapping[str, float] = field(default_factory=dict)
     until: int = 20
     has_cpu: bool = True
@@ -109,6 +113,11 @@ class TracedRun:
                 if known_s is not None:
                     at_ns = START_NS + round(known_s * NS)
                     control.add("event", at_ns, "revision", str(each.number), detail, None)
+        log = EventLog(
+            lambda kind, subject, detail, value: control.add("event", START_NS, kind, subject, detail, value)
+        )
+        for observation in self.observed:
+            log.observed(observation)
         control.close()
         edges = [0.0, *(at_s for at_s, _, _ in self.moves), float(self.until)]
         places = {name: _slot(text) for name, text in self.places.items()}
