@@ -30,16 +30,20 @@ QUANTILES = (
 
 def components(traces: Traces) -> DataFrame:
     """Return tuples per second in and out of a component; for spouts also tuples due and the largest lateness (ms)."""
-    # `due` counts from the sources' start on.
-    before = F.lag("due", 1, 0).over(Window.partitionBy("run", "executor").orderBy("t_ns"))
-    rows = traces.table("throughput").withColumn("newly_due", F.col("due") - before)
+    # `due` counts from the sources' start on, also while nothing is reported; of a source that is added again, anew.
+    of_source = Window.partitionBy("run", "executor").orderBy("t_ns")
+    before = F.lag("due", 1, 0).over(of_source)
+    risen = F.when(F.col("due") < before / 2, F.col("due")).otherwise(F.greatest(F.col("due") - before, F.lit(0)))
+    since = F.coalesce(F.lag("t_ns").over(of_source), "since_ns")
+    rows = traces.table("throughput").withColumns({"newly_due": risen, "due_since_ns": since})
     share = measured_share()
     per_second = share / duration_s()
+    due_per_second = share_within(F.col("from_ns"), F.col("to_ns"), "due_since_ns") / duration_s()
     return rows.groupBy("run", "component", "role").agg(
         F.size(F.collect_set("executor")).alias("executors"),
         F.sum(F.col("emitted") * per_second).alias("emitted_tuples_per_s"),
         F.sum(F.col("processed") * per_second).alias("processed_tuples_per_s"),
-        F.sum(F.col("newly_due") * per_second).alias("due_tuples_per_s"),
+        F.sum(F.col("newly_due") * due_per_second).alias("due_tuples_per_s"),
         (F.max(F.when((F.col("role") == "spout") & (share > 0), F.col("late_ns"))) / 1e6).alias("worst_late_ms"),
     )
 

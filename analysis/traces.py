@@ -154,10 +154,13 @@ def duration_s() -> Column:
     return F.nullif(F.col("to_ns") - F.col("from_ns"), F.lit(0)) / NS
 
 
-def share_within(start: Column, end: Column) -> Column:
-    """Return the share (0..1) of a row's time between `start` and `end`, in ns, as in `analysis.measure.covered`."""
-    inside = F.least(F.col("t_ns"), end) - F.greatest(F.col("since_ns"), start)
-    return F.greatest(inside, F.lit(0)) / F.greatest(F.col("t_ns") - F.col("since_ns"), F.lit(1))
+def share_within(start: Column, end: Column, since: str = "since_ns") -> Column:
+    """Return the share (0..1) of a row's time between `start` and `end`, in ns, as in `analysis.measure.covered`.
+
+    `since` is the column with the begin of that time.
+    """
+    inside = F.least(F.col("t_ns"), end) - F.greatest(F.col(since), start)
+    return F.greatest(inside, F.lit(0)) / F.greatest(F.col("t_ns") - F.col(since), F.lit(1))
 
 
 def measured_share() -> Column:

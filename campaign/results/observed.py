@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from agents.worker.executors.executor import percentile
 from analysis.measure.covered import amounts, by_worker, ends_within, total, weighted
+from analysis.measure.due import due_curves
 from analysis.measure.observations import (
     POINTS,
     ExecutorRates,
@@ -26,7 +27,6 @@ from campaign.results.cpu_times import Loads, read_loads
 from campaign.results.energy_attribution import metered
 from campaign.results.finished_run import FinishedRun, Interval
 from campaign.results.observed_events import HAPPENINGS, Told, cuts_until, lost_nodes, schedule_at, told_until
-from campaign.results.run_metrics import due_by_executor
 from controller.coordinator.event_log import CLOCK, HEARTBEATS, STATE
 from controller.coordinator.monitor import MOST_HISTORY
 from controller.coordinator.observing import SILENT_SAMPLES
@@ -233,7 +233,7 @@ def _rates(run: FinishedRun, interval: Interval, places: Mapping[str, Slot]) -> 
     throughput = weighted(read_table(run.traces, "throughput", *columns), interval)
     emitted, processed = _by_executor(throughput, "emitted"), _by_executor(throughput, "processed")
     spouts = throughput.filter(pc.equal(throughput["role"], "spout"))
-    due = due_by_executor(spouts, interval, interval.seconds)
+    due = due_curves(spouts, interval)
     sources = set(pc.unique(spouts["executor"]).to_pylist())
     times = weighted(read_table(run.traces, "executor", "executor", "busy_ns", "blocked_ns"), interval)
     busy, blocked = _by_executor(times, "busy_ns"), _by_executor(times, "blocked_ns")
@@ -245,7 +245,7 @@ def _rates(run: FinishedRun, interval: Interval, places: Mapping[str, Slot]) -> 
             blocked=min(1.0, blocked.get(name, 0.0) / NS),
             due=None
             if name not in sources
-            else max(0.0, due[name]) / interval.seconds
+            else due[name].between(0, round(interval.seconds * NS)) / interval.seconds
             if name in due
             else emitted.get(name, 0.0),
         )

@@ -3,7 +3,7 @@
 `analysis.measure.covered` has what a row means, and the interval in the clock of every worker.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from analysis.interval_metrics import IntervalMetrics, Latency, WindowRecord
 from analysis.measure.covered import Intervals, Part, Spans, by_worker, ends_within, total, weighted
+from analysis.measure.due import due_curves
 from analysis.records import ClockDifference, Measured, Verification
 from analysis.trace_files import read_table
 from campaign.agenda.windows import Window
@@ -168,49 +169,8 @@ def _nodes_of(rows: pa.Table) -> list[str]:
 
 def due_in(spouts: pa.Table, spans: Intervals, seconds: float) -> float | None:
     """Return the number of tuples due in the interval, for all sources; None without a schedule."""
-    found = due_by_executor(spouts, spans, seconds)
-    return sum(found.values()) if found else None
-
-
-def due_by_executor(spouts: pa.Table, spans: Intervals, seconds: float) -> dict[str, float]:
-    """Return source -> number of tuples due in the interval; sources without a schedule are left out."""
-    levels: dict[str, list[Reading]] = {}
-    for rows, start, _ in by_worker(spouts, spans):
-        known = rows.filter(pc.is_valid(rows["due"])).select(["executor", "t_ns", "due"]).to_pylist()
-        for row in known:
-            levels.setdefault(row["executor"], []).append((row["t_ns"] - start, row["due"]))
-    totals = {name: _totals(known) for name, known in levels.items()}
-    return {name: _level(known, seconds * NS) - _level(known, 0) for name, known in totals.items()}
-
-
-def _totals(readings: list[Reading]) -> list[Reading]:
-    ordered = sorted(readings)
-    levels = rising_totals(level for _, level in ordered)
-    return [(at, level) for (at, _), level in zip(ordered, levels, strict=True)]
-
-
-def rising_totals(due: Iterable[int]) -> list[int]:
-    """Return rising totals of the tuples due at one executor; an executor that is added again begins anew.
-
-    Clocks of two workers may differ by a few tuples, and executors that share the records anew by what is late.
-
-    >>> rising_totals([5, 9, 8, 10, 1, 2])
-    [5, 9, 9, 10, 11, 12]
-    """
-    before, highest, found = 0, 0, []
-    for level in due:
-        if level < highest / 2:
-            before, highest = before + highest, 0
-        highest = max(highest, level)
-        found.append(before + highest)
-    return found
-
-
-def _level(readings: Sequence[Reading], at: float) -> float:
-    """Return a quantity at one time, by linear interpolation between two readings."""
-    before, after = [r for r in readings if r[0] <= at], [r for r in readings if r[0] >= at]
-    (t0, low), (t1, high) = (before or after)[-1 if before else 0], (after or before)[0 if after else -1]
-    return low if t0 == t1 else low + (high - low) * (at - t0) / (t1 - t0)
+    curves = due_curves(spouts, spans)
+    return sum(curve.between(0, round(seconds * NS)) for curve in curves.values()) if curves else None
 
 
 def _saturated(spouts: pa.Table, spans: Intervals, seconds: float, due: float | None) -> bool | None:

@@ -16,10 +16,11 @@ from agents.power.energy import Energy, energy
 from agents.power.series import Sample
 from analysis.accounts import EnergyExcess, WindowMeans
 from analysis.measure.covered import Floats, Flow, Times
+from analysis.measure.due import due_curves
 from analysis.trace_files import read_table
 from campaign.agenda.cpu import Machine
 from campaign.results.energy_attribution import curve_of, domains_of
-from campaign.results.run_metrics import HOPS, rising_totals
+from campaign.results.run_metrics import HOPS
 from inventory.times import NS
 
 POWER_COLUMNS = ("domain", "role", "source", "in_total", "raw", "joules", "watts", "bound_joules", "t_half_ns", "flags")
@@ -87,7 +88,7 @@ class RunSeries:
         rows = read_table(traces, "throughput", *columns)
         sinks, spouts = (rows.filter(pc.equal(rows["role"], role)) for role in ("sink", "spout"))
         self._sinks, self._replayed = self._flow(sinks, "processed"), self._flow(spouts, "replayed")
-        self._due = self._levels(spouts.filter(pc.is_valid(spouts["due"])))
+        self._due = due_curves(spouts, self)
         sent = read_table(traces, "channel", "hop", "tuples")
         self._hops = {hop: self._flow(sent.filter(pc.equal(sent["hop"], hop)), "tuples") for hop in HOPS}
         latency = read_table(traces, "latency", "value_ns", "count")
@@ -212,23 +213,13 @@ class RunSeries:
         added = table[column].fill_null(0).to_numpy().astype(np.float64)
         return Flow(self._local_ns(table, "since_ns"), self._local_ns(table, "t_ns"), added)
 
-    def _levels(self, spouts: pa.Table) -> list[tuple[Floats, Floats]]:
-        """Return the tuples due by the schedule of every spout executor, over time."""
-        times, begins = self._times(spouts), self._local_ns(spouts, "since_ns") / NS
-        executors, due = np.array(spouts["executor"].to_pylist()), spouts["due"].to_numpy()
-        found = []
-        for name in np.unique(executors) if len(executors) else ():
-            mine = np.flatnonzero(executors == name)
-            mine = mine[np.argsort(times[mine], kind="stable")]
-            level = np.array(rising_totals(due[mine].tolist()), dtype=np.float64)
-            # An executor that is added later begins without tuples then.
-            begin = max(0.0, begins[mine[0]])
-            found.append((np.concatenate([[begin], times[mine]]), np.concatenate([[0.0], level])))
-        return found
-
     def _due_at(self, edges: Floats) -> Floats:
-        found: Floats = np.sum([np.interp(edges, times, levels) for times, levels in self._due], axis=0)
-        return found
+        return np.array([sum(curve.at(round(edge * NS)) for curve in self._due.values()) for edge in edges])
+
+    def of(self, node: str, _worker: int) -> tuple[int, int]:
+        """Return start and end of the sources' time on a node's clock, in nanoseconds, as one of `Intervals`."""
+        start_ns = self._start_ns + self._offsets.get(node, 0)
+        return start_ns, start_ns
 
     def _place_changes(self, rows: pa.Table) -> Mapping[str, list[tuple[float, str]]]:
         """Return executor -> its nodes, each with the time from which it is known."""

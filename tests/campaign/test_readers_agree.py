@@ -30,6 +30,9 @@ from scheduler.problem import Slot
 
 START = 50 * NS
 SECONDS = 12
+DUE = 1_000
+"""Tuples due per report."""
+
 CLUSTER = nodes(cores=2)
 PLACES = {"s[0]": Slot("n1", 0), "b[0]": Slot("n1", 1), "k[0]": Slot("n2", 0)}
 ROLES = {"s[0]": "spout", "b[0]": "bolt", "k[0]": "sink"}
@@ -62,7 +65,7 @@ def write(folder: Path, sent: Sequence[Counts], reports: Sequence[int], interval
             clock, writer = START + OFFSETS[slot.node], writers[slot]
             emitted = sum(flow[number] for (source, _), flow in flows.items() if source == name)
             processed = sum(flow[number] for (_, target), flow in flows.items() if target == name)
-            spout = (0, None, 0) if ROLES[name] == "spout" else (None, None, None)
+            spout = (0, DUE * (number + 1), 0) if ROLES[name] == "spout" else (None, None, None)
             row = (name, name[0], ROLES[name], emitted, processed, *spout)
             writer.add("throughput", clock + at, *row, clock + since)
             writer.add("executor", clock + at, name, processed, 0, 0, clock + since)
@@ -145,6 +148,7 @@ def test_the_tables_of_the_report_have_the_figures_of_run_json(tmp_path: Path) -
         traces = Traces(spark, (finished(folder, INTERVAL).run,), tmp_path / str(at))
         components = {row["component"]: row for row in collected(traces, "components")}
         assert components["k"]["processed_tuples_per_s"] == pytest.approx(sinks, abs=1e-3)
+        assert components["s"]["due_tuples_per_s"] == pytest.approx(inside((DUE,) * SECONDS, REPORTS, *INTERVAL) / 8)
         sent = {row["hop"]: row["tuples_per_s"] for row in collected(traces, "hops")}
         assert [sent[hop] * 8 for hop in CHANNELS.values()] == [pytest.approx(each, abs=0.5) for each in hops]
         assert [row["cores"] for row in collected(traces, "cpu")] == pytest.approx([0.5] * len(OFFSETS))
@@ -185,6 +189,9 @@ def test_all_readers_find_the_tuples_that_were_counted(
     for hop, each in zip(CHANNELS.values(), expected, strict=True):
         assert sum(window.hops[hop] or 0 for window in metrics.windows) == pytest.approx(each, abs=1.5)
 
+    due_per_s = pytest.approx(inside((DUE,) * SECONDS, reports, *interval) / seconds, abs=0.01)
+    assert metrics.due_tuples_per_s == due_per_s
+
     run = finished(folder, interval)
     since_s, until_s = begin / NS, (begin + length) / NS
     traffic = traffic_of_run(run, since_s, until_s, lambda _share: None)
@@ -192,6 +199,7 @@ def test_all_readers_find_the_tuples_that_were_counted(
     assert rates == [pytest.approx(each / seconds, abs=0.01) for each in expected]
     window = observe_run(run, until_s, seconds, lambda _share: None)
     assert window.sink.per_s == pytest.approx(expected[1] / seconds, abs=0.01)
+    assert window.source.due_per_s == due_per_s
     assert window.as_traffic.rate == traffic.rate
 
     delivered = Delivered(traces, Spans(read_table(traces, "event", "kind"), OFFSETS))
@@ -202,5 +210,8 @@ def test_all_readers_find_the_tuples_that_were_counted(
     means = series.means(since_s, until_s)
     assert means.sink_tuples_per_s == pytest.approx(expected[1] / seconds, abs=0.01)
     assert [means.hops[hop] * seconds for hop in CHANNELS.values()] == near
+    assert means.due_tuples_per_s == due_per_s
     whole = series.bins(0.0, SECONDS + 1)
+    assert whole.due is not None
+    assert whole.due.sum() == pytest.approx(DUE * SECONDS)
     assert whole.tuples.sum() == pytest.approx(sum(sent[1]), abs=0.01)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agents.collected_traces import collect
 from agents.trace import TraceWriter
-from campaign.results.run_metrics import rising_totals
+from analysis.measure.due import rising_totals
 from campaign.results.run_series import RunSeries
 from inventory.times import NS
 
