@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from agents.protocol.node_folders import regular_files
-from agents.trace import COLUMNS, FILES, LENGTH, NAMES, Head
+from agents.trace import COLUMNS, COVERING, FILES, LENGTH, NAMES, Head
 from inventory.atomic_files import replacing_path
 from inventory.errors import RunError
 
@@ -34,6 +34,7 @@ TABLES: Mapping[str, pa.Schema] = {
 """Table name -> Arrow schema."""
 
 LATER_COLUMNS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(COVERING, frozenset({"since_ns"})),
     "slot": frozenset({"arrived_ns", "processed_ns", "packed_ns", "queued_rows", "queued_bytes", "node_parts"}),
 }
 """Columns that were added to a table later; results of older versions lack them."""

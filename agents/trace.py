@@ -10,6 +10,9 @@ They are collected into one `traces/<table>.parquet` per run (`agents.collected_
 `run, node, worker, t_ns`: `worker` is the slot's index, -1 for the node agent; `t_ns` is the node's monotonic clock,
 which the table `clock` maps to UTC. A value that is not available is null, never 0.
 
+Rows of the tables `COVERING` are about the time (`since_ns`, `t_ns`]: they have what happened in it, and there may be
+seconds without a row. Rows of all other tables are about the instant `t_ns`, unless the table says otherwise.
+
 Writing needs no Arrow, which takes a worker a fifth of a second and 30 MB, and ten times as long for a few rows.
 """
 
@@ -29,13 +32,16 @@ from inventory.errors import RunError, nearest
 AGENT = protocol.AGENT
 """The `worker` column of rows that the node agent wrote."""
 
+CONTROLLER = ""
+"""The `node` column of rows that the controller wrote."""
+
 
 def _columns(**columns: type) -> Mapping[str, type]:
     return columns
 
 
 COLUMNS: Mapping[str, Mapping[str, type]] = {
-    # Once a second per executor: rows since the last row of the same executor.
+    # Once a second per executor: rows in the time covered.
     # role: spout, bolt or sink. Of spouts: late_ns, how late the last emission was against its schedule; due, rows
     # that the schedule wanted by then (both null without a schedule); replayed, rows emitted that had been emitted
     # before a recovery, which are not counted in emitted.
@@ -48,8 +54,9 @@ COLUMNS: Mapping[str, Mapping[str, type]] = {
         late_ns=int,
         due=int,
         replayed=int,
+        since_ns=int,
     ),
-    # Once a second per executor pair with traffic, written by the sender; deltas since its last row.
+    # Once a second per executor pair with traffic, written by the sender; rows in the time covered.
     # hop: intra_worker, inter_worker or inter_node. bytes: frames as written to the socket; null for
     # intra_worker, where nothing is encoded.
     "channel": _columns(
@@ -61,16 +68,17 @@ COLUMNS: Mapping[str, Mapping[str, type]] = {
         tuples=int,
         batches=int,
         bytes=int,
+        since_ns=int,
     ),
     # Once a second per sink executor: sampled end-to-end latencies as histogram buckets, one row per bucket.
     # value_ns: the bucket's highest equivalent value (relative error <= 1 %). Counts add up over rows.
-    "latency": _columns(executor=str, value_ns=int, count=int),
-    # Once a second per executor; deltas for busy_ns (thread CPU inside the operator and its routing) and
-    # blocked_ns (had work but no credit), levels for queued (rows waiting in its input queue).
-    "executor": _columns(executor=str, busy_ns=int, blocked_ns=int, queued=int),
+    "latency": _columns(executor=str, value_ns=int, count=int, since_ns=int),
+    # Once a second per executor; in the time covered: busy_ns (thread CPU inside the operator and its routing) and
+    # blocked_ns (had work but no credit); at its end: queued (rows waiting in its input queue).
+    "executor": _columns(executor=str, busy_ns=int, blocked_ns=int, queued=int, since_ns=int),
     # Once a second. scope: core (name = its number), worker (name = slot index), agent, node.
-    # cores: CPU seconds per second. scope node on a shared host is the sum of its own processes; on an emulated node,
-    # its control group.
+    # cores: CPU seconds per second of the time covered. scope node on a shared host is the sum of its own processes; on
+    # an emulated node, its control group.
     "cpu": _columns(
         scope=str,
         name=str,
@@ -78,6 +86,7 @@ COLUMNS: Mapping[str, Mapping[str, type]] = {
         shared=bool,
         package=int,
         package_by=str,
+        since_ns=int,
     ),
     # Once a second, bytes. scope: host, worker, agent. kind: rss, available, total.
     "memory": _columns(scope=str, name=str, kind=str, bytes=int, shared=bool),
@@ -157,6 +166,9 @@ COLUMNS: Mapping[str, Mapping[str, type]] = {
     "clock": _columns(utc_ns=int, offset_ns=int, bound_ns=int),
 }
 """Table name -> column -> type, without `run, node, worker, t_ns`; documented in docs/reference/traces.md."""
+
+COVERING = ("throughput", "channel", "latency", "executor", "cpu")
+"""Tables whose rows are about the time from `since_ns` on; null in rows of sensors that do not say it."""
 
 FILES = "*.trace"
 """Pattern of the trace files in a folder."""

@@ -121,7 +121,7 @@ class Energy(Struct, frozen=True, kw_only=True):
         sources: the energy readers.
         modelled: whether a part was computed by a model instead of measured.
         reason: why `joules` is null.
-        tuples: tuples delivered to sinks in the interval.
+        tuples: tuples that sinks took in, in the interval.
         hops: by kind of hop; null if `consumers` is null.
         consumers: joules of `executors`, `transport`, `rest` and `idle`.
         why_not_attributed: why `consumers` is null.
@@ -259,7 +259,7 @@ class ChangeGain(Struct, frozen=True, kw_only=True):
         cut: tuples/s between nodes, by the scheduler's windows.
         hops: the same by the traces, delivered tuples/s.
         latency_p50_ms, latency_p95_ms: from the intended emission to the sink.
-        throughput_tuples_per_s: counted by sinks.
+        throughput_tuples_per_s: what sinks took in.
         watts: power of all nodes.
         nodes: number of nodes with executors.
     """

@@ -29,7 +29,7 @@ class IntervalMetrics(Struct, frozen=True, kw_only=True):
     Attributes:
         due_tuples_per_s: by the schedule of the spouts.
         source_tuples_per_s, sink_tuples_per_s: emitted by spouts, and counted by sinks.
-        throughput_tuples_per_s: delivered to sinks.
+        throughput_tuples_per_s: what sinks took in, as `sink_tuples_per_s`.
         saturated: whether the sources fell behind; null for rate `max`, which has no schedule.
         hops: delivered tuples by kind of hop.
     """

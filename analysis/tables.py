@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from analysis.descriptions import MOMENT_LABELS
 from analysis.slot_tables import slot_balance, slot_timeline, slots
-from analysis.traces import Traces, component_of, covered, duration_s, measured, measured_share, share_within
+from analysis.traces import Traces, component_of, duration_s, measured, measured_share, share_within
 from inventory.times import NS
 
 GRAIN = 100_000
@@ -30,23 +30,27 @@ QUANTILES = (
 
 def components(traces: Traces) -> DataFrame:
     """Return tuples per second in and out of a component; for spouts also tuples due and the largest lateness (ms)."""
-    # `due` counts from the sources' start on.
-    before = F.lag("due", 1, 0).over(Window.partitionBy("run", "executor").orderBy("t_ns"))
-    rows = covered(traces.table("throughput"), "executor").withColumn("newly_due", F.col("due") - before)
+    # `due` counts from the sources' start on, also while nothing is reported; of a source that is added again, anew.
+    of_source = Window.partitionBy("run", "executor").orderBy("t_ns")
+    before = F.lag("due", 1, 0).over(of_source)
+    risen = F.when(F.col("due") < before / 2, F.col("due")).otherwise(F.greatest(F.col("due") - before, F.lit(0)))
+    since = F.coalesce(F.lag("t_ns").over(of_source), "since_ns")
+    rows = traces.table("throughput").withColumns({"newly_due": risen, "due_since_ns": since})
     share = measured_share()
     per_second = share / duration_s()
+    due_per_second = share_within(F.col("from_ns"), F.col("to_ns"), "due_since_ns") / duration_s()
     return rows.groupBy("run", "component", "role").agg(
         F.size(F.collect_set("executor")).alias("executors"),
         F.sum(F.col("emitted") * per_second).alias("emitted_tuples_per_s"),
         F.sum(F.col("processed") * per_second).alias("processed_tuples_per_s"),
-        F.sum(F.col("newly_due") * per_second).alias("due_tuples_per_s"),
+        F.sum(F.col("newly_due") * due_per_second).alias("due_tuples_per_s"),
         (F.max(F.when((F.col("role") == "spout") & (share > 0), F.col("late_ns"))) / 1e6).alias("worst_late_ms"),
     )
 
 
 def busy(traces: Traces) -> DataFrame:
     """Return a component's CPU cores in use, its blocked executors, and its longest queue (rows)."""
-    rows = covered(traces.table("executor"), "executor").withColumn("component", component_of("executor"))
+    rows = traces.table("executor").withColumn("component", component_of("executor"))
     share = measured_share()
     per_ns = share / (duration_s() * NS)
     return rows.groupBy("run", "component").agg(
@@ -64,7 +68,7 @@ def timeline(traces: Traces) -> DataFrame:
     """
     step_ns = traces.step_s * NS
     first, last = F.col("since_ns") - F.col("from_ns"), F.col("t_ns") - 1 - F.col("from_ns")
-    rows = covered(traces.table("throughput").where(F.col("role").isin("spout", "sink")), "executor")
+    rows = traces.table("throughput").where(F.col("role").isin("spout", "sink"))
     steps = rows.withColumn("step", F.explode(F.sequence(F.floor(first / step_ns), F.floor(last / step_ns))))
     since_start = F.col("step") * step_ns
     begin = F.col("from_ns") + since_start
@@ -112,10 +116,10 @@ def latency(traces: Traces) -> DataFrame:
 def latency_timeline(traces: Traces) -> DataFrame:
     """Return the mean end-to-end latency (ms) of the samples in the steps of the timeline.
 
-    A row of a worker covers the second before it; its samples are counted in the step that holds the middle.
+    The samples of a row are counted in the step that holds the middle of the time covered.
     """
     step_ns = traces.step_s * NS
-    at = F.floor((F.col("t_ns") - NS // 2 - F.col("from_ns")) / step_ns)
+    at = F.floor((F.expr("(since_ns + t_ns) div 2") - F.col("from_ns")) / step_ns)
     steps = traces.table("latency").withColumn("step", at)
     since_start = F.col("step") * step_ns
     whole = (since_start >= -F.col("lead_ns")) & (since_start + step_ns <= F.col("length_ns"))
@@ -132,7 +136,7 @@ def latency_timeline(traces: Traces) -> DataFrame:
 
 def hops(traces: Traces) -> DataFrame:
     """Return tuples, batches and bytes per second by kind of hop; bytes are null where nothing is encoded."""
-    rows = covered(traces.table("channel"), "source", "target", "stream", most_ns=2 * NS)
+    rows = traces.table("channel")
     per_second = measured_share() / duration_s()
     return rows.groupBy("run", "hop").agg(
         F.sum(F.col("tuples") * per_second).alias("tuples_per_s"),
@@ -143,8 +147,10 @@ def hops(traces: Traces) -> DataFrame:
 
 def cpu(traces: Traces) -> DataFrame:
     """Return CPU cores in use per node and scope; `shared` marks readings of a host that several nodes share."""
-    each = measured(traces.table("cpu")).groupBy("run", "node", "scope", "name")
-    means = each.agg(F.avg("cores").alias("cores"), F.bool_or("shared").alias("shared"))
+    rows = traces.table("cpu").withColumn("inside_ns", measured_share() * (F.col("t_ns") - F.col("since_ns")))
+    known = rows.where((F.col("inside_ns") > 0) & F.col("cores").isNotNull()).groupBy("run", "node", "scope", "name")
+    mean = F.sum(F.col("cores") * F.col("inside_ns")) / F.sum("inside_ns")
+    means = known.agg(mean.alias("cores"), F.bool_or("shared").alias("shared"))
     return means.groupBy("run", "node", "scope").agg(F.sum("cores").alias("cores"), F.bool_or("shared").alias("shared"))
 
 

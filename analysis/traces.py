@@ -1,8 +1,8 @@
 """Traces in Spark: the Parquet files of many runs as one DataFrame per table.
 
-Every process records the start and end of the measured interval in its own clock, so that no clocks are compared. A row
-of the tables `throughput`, `executor` and `channel` covers the time since the previous row. `covered` adds the start of
-that time, so that a row across an edge of the interval counts with the part that lies inside.
+Every process records the start and end of the measured interval in its own clock, so that no clocks are compared.
+`analysis.measure.covered` has what a row means; `share_within` is its rule as an expression of Spark. Files with rows
+that do not say which time they cover are completed beforehand.
 """
 
 import re
@@ -11,11 +11,15 @@ from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program gives it
 
 from agents.collected_traces import TABLES
+from agents.trace import AGENT, CONTROLLER
+from analysis.measure.covered import MARKS
 from analysis.results import BUFFER_MB, Run
+from analysis.trace_files import completed
 from inventory.times import NS
 
 MOST_POINTS = 120
@@ -42,16 +46,18 @@ class Traces:
     Attributes:
         spark: the session.
         runs: the runs.
+        scratch: folder for files that are needed while tables are made.
         buffer_mb: the buffer of an executor.
     """
 
     spark: SparkSession
     runs: tuple[Run, ...]
+    scratch: Path
     buffer_mb: float = BUFFER_MB
 
     def prepare(self) -> None:
         """Read the marks now, before several threads build tables."""
-        _ = self._marks
+        _ = self._marks, self._node_marks
 
     def table(self, name: str) -> DataFrame:
         """Return all rows of a table with four more columns.
@@ -60,19 +66,25 @@ class Traces:
         length in the controller's clock, and `lead_ns`, the time from the sources' start to the interval, are the same
         for all processes of a run.
         """
-        begun, ended = F.coalesce("began_ns", "measure_start_ns"), F.coalesce("ended_ns", "measure_end_ns")
+        begun = F.coalesce("began_ns", "node_began_ns", "measure_start_ns")
+        ended = F.coalesce("ended_ns", "node_ended_ns", "measure_end_ns")
         length = F.col("measure_end_ns") - F.col("measure_start_ns")
         lead = F.col("measure_start_ns") - F.col("source_start_ns")
         rows = self._rows(name).join(F.broadcast(self._times), "run")
         return (
             rows.join(F.broadcast(self._marks), ["run", "node", "worker"], "left")
+            .join(F.broadcast(self._node_marks), ["run", "node"], "left")
             .withColumns({"from_ns": begun, "to_ns": ended, "length_ns": length, "lead_ns": lead})
-            .drop("began_ns", "ended_ns", "source_start_ns", "measure_start_ns", "measure_end_ns")
+            .drop("began_ns", "ended_ns", "node_began_ns", "node_ended_ns")
+            .drop("source_start_ns", "measure_start_ns", "measure_end_ns")
         )
 
     def _rows(self, name: str) -> DataFrame:
         columns = ", ".join(f"`{field.name}` {_SQL_TYPES[field.type]}" for field in TABLES[name])
-        files = [without_pattern(run.folder / "traces" / f"{name}.parquet") for run in self.runs]
+        files = [
+            without_pattern(completed(run.folder / "traces", name, self.scratch / str(at)))
+            for at, run in enumerate(self.runs)
+        ]
         return self.spark.read.schema(columns).parquet(*files)
 
     @cached_property
@@ -100,10 +112,33 @@ class Traces:
     @cached_property
     def _marks(self) -> DataFrame:
         """The measured interval in the clock of each process, one row per process and run; collected once."""
-        at = {kind: F.max(F.when(F.col("kind") == kind, F.col("t_ns"))) for kind in ("measure_start", "measure_end")}
+        return self.spark.createDataFrame(self._mark_rows)
+
+    @cached_property
+    def _node_marks(self) -> DataFrame:
+        """The same by node, for processes without marks: those of the node's agent, else those of the controller."""
+        rows = self._mark_rows.filter(pc.equal(self._mark_rows["worker"], AGENT)).to_pylist()
+        found = {(row["run"], row["node"]): [row["began_ns"], row["ended_ns"]] for row in rows}
+        for run in self.runs:
+            controller = found.get((run.id, CONTROLLER), [None, None])
+            for node, record in (run.file.nodes if run.file else {}).items():
+                own, ahead_ns = found.setdefault((run.id, node), [None, None]), record.clock.offset_ns
+                for at, (mark, instead) in enumerate(zip(own, controller, strict=True)):
+                    own[at] = instead + ahead_ns if mark is None and instead is not None else mark
+        columns = {
+            "run": pa.array([run for run, _ in found], pa.string()),
+            "node": pa.array([node for _, node in found], pa.string()),
+            "node_began_ns": pa.array([began for began, _ in found.values()], pa.int64()),
+            "node_ended_ns": pa.array([ended for _, ended in found.values()], pa.int64()),
+        }
+        return self.spark.createDataFrame(pa.table(columns))
+
+    @cached_property
+    def _mark_rows(self) -> pa.Table:
+        at = (F.max(F.when(F.col("kind") == kind, F.col("t_ns"))) for kind in MARKS)
+        begun, ended = at
         marks = self._rows("event").groupBy("run", "node", "worker")
-        found = marks.agg(at["measure_start"].alias("began_ns"), at["measure_end"].alias("ended_ns"))
-        return self.spark.createDataFrame(found.toArrow())
+        return marks.agg(begun.alias("began_ns"), ended.alias("ended_ns")).toArrow()
 
 
 def measured(rows: DataFrame) -> DataFrame:
@@ -116,31 +151,17 @@ def duration_s() -> Column:
     return F.nullif(F.col("to_ns") - F.col("from_ns"), F.lit(0)) / NS
 
 
-def covered(rows: DataFrame, *series: str, most_ns: int | None = None) -> DataFrame:
-    """Add `since_ns`, the start of the time covered by a row; it ends at the row's `t_ns`.
+def share_within(start: Column, end: Column, since: str = "since_ns") -> Column:
+    """Return the share (0..1) of a row's time between `start` and `end`, in ns, as in `analysis.measure.covered`.
 
-    Args:
-        rows: rows of a table.
-        series: columns that, with the run, identify a series of rows.
-        most_ns: the longest time that a row may cover, for tables that leave out idle seconds.
+    `since` is the column with the begin of that time.
     """
-    before = F.lag("t_ns").over(Window.partitionBy("run", *series).orderBy("t_ns"))
-    # A first row covers the time since the sources started, a second at most: rows come once a second.
-    since = F.coalesce(before, F.greatest(F.col("t_ns") - NS, F.col("from_ns") - F.col("lead_ns")))
-    if most_ns is not None:
-        since = F.greatest(since, F.col("t_ns") - most_ns)
-    # Of two rows of the same instant the later one still covers 1 ns, which avoids a division by zero.
-    return rows.withColumn("since_ns", F.least(since, F.col("t_ns") - 1))
-
-
-def share_within(start: Column, end: Column) -> Column:
-    """Return the share (0..1) of a covered row's time between `start` and `end`, all in ns."""
-    inside = F.least(F.col("t_ns"), end) - F.greatest(F.col("since_ns"), start)
-    return F.greatest(inside, F.lit(0)) / (F.col("t_ns") - F.col("since_ns"))
+    inside = F.least(F.col("t_ns"), end) - F.greatest(F.col(since), start)
+    return F.greatest(inside, F.lit(0)) / F.greatest(F.col("t_ns") - F.col(since), F.lit(1))
 
 
 def measured_share() -> Column:
-    """Return the share (0..1) of a covered row's time in the measured interval."""
+    """Return the share (0..1) of a row's time in the measured interval."""
     return share_within(F.col("from_ns"), F.col("to_ns"))
 
 

@@ -153,20 +153,18 @@ class Reports:
                 key = executor, int(value_ns)
                 added = int(count) - self._latencies.get(key, 0)
                 self._latencies[key] = int(count)
-                self._add(self.places[executor], "latency", at_ns, executor, int(value_ns), added)
+                since_ns = self._written[executor].totals.t_ns
+                self._add(self.places[executor], "latency", at_ns, executor, int(value_ns), added, since_ns)
             case "open", executor:
                 self.places[executor] = process.slot
-                self._write_start(executor, at_ns)
+                # The first rows cover the time since then.
+                self._written[executor].totals.t_ns = at_ns
             case ("finished",):
                 process.finished = True
             case "failed", text:
                 self.failures.append(text)
             case _:
                 raise ValueError(kind)
-
-    def _write_start(self, executor: str, at_ns: int) -> None:
-        """Write a row at the begin, so that the first second has one before it."""
-        self._written[executor].totals.t_ns = at_ns
 
     def _write_totals(self, executor: str, totals: Totals) -> None:
         written, slot = self._written[executor], self.places[executor]
@@ -185,17 +183,20 @@ class Reports:
             totals.late_ns,
             totals.due,
             0 if is_spout else None,
+            before.t_ns,
         )
-        self._add(slot, "executor", totals.t_ns, executor, totals.cpu_ns - before.cpu_ns, None, None)
+        self._add(slot, "executor", totals.t_ns, executor, totals.cpu_ns - before.cpu_ns, None, None, before.t_ns)
         self._written[executor] = _Written(emitted, totals)
 
     def _write_channel(self, channel: Channel, at_ns: int, rows: int) -> None:
         source, target, stream = channel
         here, there = self.places[source], self.places[target]
         hop = "intra_worker" if here == there else "inter_worker" if here.node == there.node else "inter_node"
+        since_ns = self._written[target].totals.t_ns
         if hop == "inter_node":
-            at_ns += self.offset(here.node).offset_ns - self.offset(there.node).offset_ns
-        self._add(here, "channel", at_ns, source, target, stream, hop, there.node, rows, None, None)
+            ahead_ns = self.offset(here.node).offset_ns - self.offset(there.node).offset_ns
+            since_ns, at_ns = since_ns + ahead_ns, at_ns + ahead_ns
+        self._add(here, "channel", at_ns, source, target, stream, hop, there.node, rows, None, None, since_ns)
 
     def _add(self, slot: Slot, table: str, t_ns: int, *values: object) -> None:
         if self._traces is None:

@@ -246,7 +246,7 @@ class CpuSensor(Sensor):
         if before is None or cpu_ns < before[1]:
             return None
         cores = (cpu_ns - before[1]) / (now_ns - before[0])
-        return Row("cpu", now_ns, (scope, name, cores, self._shares_cores and scope == "core", *where))
+        return Row("cpu", now_ns, (scope, name, cores, self._shares_cores and scope == "core", *where, before[0]))
 
 
 class MemorySensor(Sensor):

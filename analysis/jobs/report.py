@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 
 # pyspark warns on import about pandas features that this job does not use.
@@ -64,7 +65,8 @@ def main(arguments: Sequence[str]) -> int:
         drawing = Thread(target=import_module, args=("analysis.build",), daemon=True)
         drawing.start()
         with replacing_folder(asked.output) as folder:
-            tables = _tables(campaign)
+            with TemporaryDirectory(dir=folder) as scratch:
+                tables = _tables(campaign, Path(scratch))
             drawing.join()
             import_module("analysis.build").build(campaign, tables, folder, baseline, _report_progress, asked.pdf)
     except MillraceError as fault:
@@ -74,12 +76,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _tables(campaign: Campaign) -> dict[str, Rows]:
+def _tables(campaign: Campaign, scratch: Path) -> dict[str, Rows]:
     """Return the rows of every table; empty tables when no run counts."""
     if not campaign.counted:
         return {name: [] for name in SPARK_COLUMNS}
     _report_progress(f"starting Spark for {len(campaign.counted)} runs with {campaign.rows:,} trace rows")
-    with _spark(campaign) as traces:
+    with _spark(campaign, scratch) as traces:
         _report_progress("reading marks")
         traces.prepare()
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -92,13 +94,13 @@ def _tables(campaign: Campaign) -> dict[str, Rows]:
 
 
 @contextmanager
-def _spark(campaign: Campaign) -> Iterator[Traces]:
+def _spark(campaign: Campaign, scratch: Path) -> Iterator[Traces]:
     partitions = str(max(2, -(-campaign.rows // ROWS_PER_PARTITION)))
     builder = SparkSession.builder.appName("millrace report")
     # A separate job that lists files pays off only for many thousands of files.
     builder = builder.config("spark.sql.sources.parallelPartitionDiscovery.threshold", "10000")
     with started(builder.config("spark.sql.shuffle.partitions", partitions), _report_progress) as spark:
-        yield Traces(spark, campaign.counted, campaign.agenda.buffer_mb or BUFFER_MB)
+        yield Traces(spark, campaign.counted, scratch, campaign.agenda.buffer_mb or BUFFER_MB)
 
 
 def _report_progress(what: str) -> None:

@@ -13,23 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agents.power.energy import Curve, Work
+from analysis.measure.covered import Intervals, amounts, weighted
+from analysis.measure.observations import POINTS, with_transport
+from analysis.trace_files import read_table
 from campaign.agenda.cpu import Machine
-from campaign.results.run_metrics import Intervals, read_table, weighted
-from controller.coordinator.rates import with_transport
-from inventory.times import NS
 
 
-def curve_of_differences(rows: Iterable[tuple[int, int | None, float]]) -> Curve:
-    """Return the curve for rows (time, begin of the interval, amount), in order of time.
-
-    If the begin is None, the interval begins at the previous row, or one second before the first row.
-    """
+def curve_of_differences(rows: Iterable[tuple[int, int, float]]) -> Curve:
+    """Return the curve for rows (time, begin of the time covered, amount), in order of time."""
     level = 0.0
     last_ns: int | None = None
     points: list[tuple[int, float]] = []
     for t_ns, since_ns, added in rows:
-        begin_ns = max(since_ns if since_ns is not None else last_ns or t_ns - NS, last_ns or 0)
-        if last_ns is None or begin_ns > last_ns:
+        begin_ns = since_ns if last_ns is None else max(since_ns, last_ns)
+        if begin_ns != last_ns:
             points.append((begin_ns, level))
         level += added
         points.append((t_ns, level))
@@ -52,14 +49,11 @@ ON_PACKAGE = ("affinity", "last_cpu")
 TOGETHER = "together"
 """The package is unknown: the worker's energy is computed for all packages together."""
 
-Reading = tuple[int, float]
-"""Time in nanoseconds, and the value at that time."""
-
 
 def node_curves(cpu: pa.Table) -> dict[str, Curve]:
     """Return node -> its CPU time, from the rows of scope `node` in table `cpu`."""
     nodes = cpu.filter(pc.equal(cpu["scope"], "node"))
-    return {node: _rates(rows) for (node,), rows in _groups(nodes, ("node",), ("cores",))}
+    return {node: _curve(rows) for (node,), rows in _groups(nodes, ("node",), ("cores",))}
 
 
 class CpuTimes:
@@ -67,7 +61,6 @@ class CpuTimes:
 
     def __init__(self, machine: Machine, cpu: pa.Table, executor: pa.Table) -> None:
         """Read the tables `cpu` and `executor`."""
-        samples = {node: _times(cpu, node, "agent") for node in machine.nodes}
         cores = _only(cpu, node=machine.metered, scope="core")
         self._of_a_namespace = not machine.is_this_host and pc.any(cores["shared"]).as_py() is True
         if self._of_a_namespace:
@@ -76,7 +69,7 @@ class CpuTimes:
         self.moments = pc.unique(cores["t_ns"]).to_pylist()
         self._cores: dict[int | None, list[Curve]] = {}
         for (_, package), of_core in _groups(cores, ("name", "package"), ("cores",)):
-            self._cores.setdefault(package, []).append(_rates(of_core))
+            self._cores.setdefault(package, []).append(_curve(of_core))
         of_machine = pc.is_in(cpu["node"], pa.array(machine.nodes))
         self.workers: dict[Worker, Curve] = {}
         self._places: dict[Worker, dict[tuple[int | None, str | None], Curve]] = {}
@@ -84,16 +77,17 @@ class CpuTimes:
         for (node, slot), found in _groups(workers, ("node", "name"), ("cores", "package", "package_by")):
             rows = list(found)
             key = node, int(slot)
-            self.workers[key] = _rates(((t_ns, used) for t_ns, used, *_ in rows), samples[node])
+            self.workers[key] = _curve((t_ns, since_ns, used) for t_ns, since_ns, used, *_ in rows)
             self._places[key] = {
-                where: _rates(((t_ns, used if tuple(at) == where else 0.0) for t_ns, used, *at in rows), samples[node])
-                for where in {(package, by) for _, _, package, by in rows}
+                where: _curve(
+                    (t_ns, since_ns, used if tuple(at) == where else 0.0) for t_ns, since_ns, used, *at in rows
+                )
+                for where in {tuple(at) for _, _, _, *at in rows}
             }
         busy = executor.filter(pc.is_in(executor["node"], pa.array(machine.nodes)))
         self.executors: dict[Worker, dict[str, Curve]] = {}
         for (node, slot, name), busy_rows in _groups(busy, ("node", "worker", "executor"), ("busy_ns",)):
-            curve = curve_of_differences((t_ns, None, float(busy_ns)) for t_ns, busy_ns in busy_rows)
-            self.executors.setdefault((node, slot), {})[name] = curve
+            self.executors.setdefault((node, slot), {})[name] = curve_of_differences(busy_rows)
 
     @property
     def is_known(self) -> bool:
@@ -145,25 +139,9 @@ class CpuTimes:
         return Work(self.workers[worker].between(since_ns, t_ns), busy)
 
 
-def _rates(rows: Iterable[Reading], samples: Sequence[int] = ()) -> Curve:
-    """Return the curve of CPU time for rows of cores used since the previous row.
-
-    Args:
-        rows: rows of one subject.
-        samples: times at which the node was sampled. The first sample of a process gives no row, so its next row covers
-            the time since that sample, even if an earlier process had the same name.
-    """
-    at = 0
-    last_ns: int | None = None
-    points: list[tuple[int, int | None, float]] = []
-    for t_ns, cores in rows:
-        while at < len(samples) and samples[at] < t_ns:
-            at += 1
-        known = [moment for moment in (samples[at - 1] if at else None, last_ns) if moment is not None]
-        since_ns = max(known, default=t_ns - NS)
-        points.append((t_ns, since_ns, cores * (t_ns - since_ns)))
-        last_ns = t_ns
-    return curve_of_differences(points)
+def _curve(rows: Iterable[tuple[int, int, float]]) -> Curve:
+    """Return the curve of CPU time for rows (time, begin of the time covered, cores in use)."""
+    return curve_of_differences((t_ns, since_ns, cores * (t_ns - since_ns)) for t_ns, since_ns, cores in rows)
 
 
 def _only(table: pa.Table, **values: str) -> pa.Table:
@@ -172,27 +150,19 @@ def _only(table: pa.Table, **values: str) -> pa.Table:
     return table
 
 
-def _times(cpu: pa.Table, node: str, scope: str) -> list[int]:
-    times: list[int] = _only(cpu, node=node, scope=scope)["t_ns"].sort().to_pylist()
-    return times
-
-
 def _groups(
     table: pa.Table, keys: Sequence[str], values: Sequence[str]
 ) -> Iterator[tuple[tuple[Any, ...], Iterator[tuple[Any, ...]]]]:
-    """Yield each subject's key and its rows (t_ns, values) in order of time."""
+    """Yield each subject's key and its rows (t_ns, since_ns, values) in order of time."""
     for found in table.group_by(keys).aggregate([]).to_pylist():
         rows = table
         for column in keys:
             same = pc.is_null(rows[column]) if found[column] is None else pc.equal(rows[column], found[column])
             rows = rows.filter(same)
         rows = rows.sort_by("t_ns")
-        columns = (rows[column].to_pylist() for column in ("t_ns", *values))
+        columns = (rows[column].to_pylist() for column in ("t_ns", "since_ns", *values))
         yield tuple(found[column] for column in keys), zip(*columns, strict=True)
 
-
-POINTS = 100.0
-"""CPU points of a core."""
 
 WITHIN = "intra_worker"
 
@@ -226,7 +196,7 @@ def read_loads(traces: Path, interval: Intervals, channels: pa.Table) -> Loads |
     # The rows of all nodes are read as those of one machine: only workers and executors are taken from it.
     executor = read_table(traces, "executor", "executor", "busy_ns")
     times = CpuTimes(Machine(tuple(curves), is_this_host=True), cpu, executor)
-    remote = _remote(channels, _slots(weighted(executor, ["executor"], interval)))
+    remote = _remote(channels, _slots(weighted(executor, interval)))
     found = Loads({}, {}, {})
     for node, curve in curves.items():
         start_ns, end_ns = interval.of(node, -1)
@@ -263,9 +233,8 @@ def _remote(channels: pa.Table, slots: Mapping[tuple[str, str], int]) -> dict[Wo
         rates = found.setdefault(worker, {})
         rates[executor] = rates.get(executor, 0.0) + rate
 
-    rates = pc.multiply(pc.cast(channels["tuples"], pa.float64()), channels["weight_per_s"])
     keys = ["node", "worker", "source", "target", "target_node"]
-    summed = channels.append_column("rate", rates).filter(pc.not_equal(channels["hop"], WITHIN))
+    summed = channels.append_column("rate", amounts(channels, "tuples")).filter(pc.not_equal(channels["hop"], WITHIN))
     for row in summed.group_by(keys).aggregate([("rate", "sum")]).to_pylist():
         add((row["node"], row["worker"]), row["source"], row["rate_sum"])
         slot = slots.get((row["target_node"], row["target"]))

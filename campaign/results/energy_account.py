@@ -20,6 +20,8 @@ from analysis.accounts import (
     Packages,
     WorkerEnergy,
 )
+from analysis.measure.covered import Spans
+from analysis.trace_files import read_table
 from campaign.agenda.cpu import Machine
 from campaign.results.cpu_times import TOGETHER, CpuTimes, Worker
 from campaign.results.energy_attribution import (
@@ -32,7 +34,6 @@ from campaign.results.energy_attribution import (
     packages_of,
     per_hop,
 )
-from campaign.results.run_metrics import Spans, read_table
 from inventory.times import NS
 
 MOST_DRIFT = 0.05

@@ -25,9 +25,11 @@ from agents.power.reader import Domain, Role
 from agents.power.series import Sample, edge_joules
 from agents.trace import AGENT
 from analysis.accounts import HopEnergy
+from analysis.measure.covered import Spans, total, weighted
+from analysis.trace_files import read_table
 from campaign.agenda.cpu import Machine
 from campaign.results.cpu_times import CpuTimes, Worker, steps
-from campaign.results.run_metrics import HOPS, Spans, read_table, total, weighted
+from campaign.results.run_metrics import HOPS
 from inventory.atomic_files import replacing_path
 from inventory.times import NS
 
@@ -255,19 +257,18 @@ class Delivered:
     """Numbers of tuples that were delivered in the measured interval.
 
     Attributes:
-        to_sinks: tuples to all sinks.
+        to_sinks: tuples that all sinks took in, as in the throughput.
         to_executor: (executor, hop) -> received tuples.
         across: (worker, hop) -> tuples exchanged with other workers.
         by_hop: hop -> all tuples.
     """
 
     def __init__(self, traces: Path, spans: Spans) -> None:
-        """Count the tuples in the table `channel`."""
-        roles = read_table(traces, "throughput", "executor", "role")
-        sinks = pc.unique(roles.filter(pc.equal(roles["role"], "sink"))["executor"])
-        channels = read_table(traces, "channel", "source", "target", "stream", "hop", "target_node", "tuples")
-        sent = weighted(channels, ["source", "target", "stream"], spans)
-        self.to_sinks = total(sent.filter(pc.is_in(sent["target"], sinks)), "tuples")
+        """Count the tuples in the tables `channel` and `throughput`."""
+        throughput = read_table(traces, "throughput", "role", "processed")
+        sinks = throughput.filter(pc.equal(throughput["role"], "sink"))
+        self.to_sinks = total(weighted(sinks, spans), "processed")
+        sent = weighted(read_table(traces, "channel", "target", "hop", "target_node", "tuples"), spans)
         slots = _slots(traces)
         self.to_executor: dict[tuple[str, str], float] = {}
         self.across: dict[tuple[Worker, str], float] = {}

@@ -1,33 +1,43 @@
 """Traffic and observations of finished runs, from their traces: what schedulers use of a running topology."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
+from agents.worker.executors.executor import percentile
+from analysis.measure.covered import amounts, by_worker, ends_within, total, weighted
+from analysis.measure.due import due_curves
+from analysis.measure.observations import (
+    POINTS,
+    ExecutorRates,
+    LatencyReport,
+    NodeRates,
+    PairFlow,
+    WindowFigures,
+    rounded,
+    sink_of,
+)
+from analysis.trace_files import read_table
 from campaign.results.cpu_times import Loads, read_loads
 from campaign.results.energy_attribution import metered
 from campaign.results.finished_run import FinishedRun, Interval
-from campaign.results.run_metrics import due_in, known_latency, latency_in, read_table, weighted
-from controller.coordinator.event_log import CONTROLLER
+from campaign.results.observed_events import HAPPENINGS, Told, cuts_until, lost_nodes, schedule_at, told_until
+from controller.coordinator.event_log import CLOCK, HEARTBEATS, STATE
 from controller.coordinator.monitor import MOST_HISTORY
-from controller.coordinator.observing import SATURATED, SILENT_SAMPLES, load_of, points_of
+from controller.coordinator.observing import SILENT_SAMPLES
 from inventory.cluster import Node
 from inventory.errors import InputError
 from inventory.times import NS
 from scheduler.online.observation import (
     MOST_LOAD,
     Change,
-    Happening,
     Observation,
-    ObservedExecutor,
-    ObservedNode,
     ObservedSink,
-    ObservedSource,
-    ObservedTraffic,
-    PairRate,
     PastRevision,
 )
 from scheduler.problem import Slot
@@ -39,33 +49,8 @@ SETTLE_S = 2.0
 SHIFT = 6
 """Digits of shares and times after the decimal point; rates and points have three."""
 
-HAPPENINGS: Mapping[str, Happening] = {
-    "recovery": "recovered",
-    "node_lost": "node_lost",
-    "node_returned": "node_returned",
-    "clock": "clock",
-    "timeline_set_cpu": "clock",
-    "scaled": "scale",
-}
-"""Kind of an event of the controller -> what an observation calls it."""
-
-CUTS = (*HAPPENINGS, "move", "revision")
-"""Kinds of events which windows do not reach across."""
-
-LASTING = ("recovery", "move", "scaled")
-"""Kinds of events that are noted at their end, with their duration in seconds."""
-
 Progress = Callable[[float], None]
 """Receiver of the completed share, 0 to 1."""
-
-
-class Cut(NamedTuple):
-    """An event that cuts windows: its begin and end in seconds since the sources started."""
-
-    since_s: float
-    at_s: float
-    kind: str
-    subject: str
 
 
 class Pair(NamedTuple):
@@ -116,7 +101,7 @@ def observe_run(run: FinishedRun, at_s: float, window_s: float | None, on_progre
     """
     measured_s, _ = run.measured_s
     asked_s = at_s - window_s if window_s is not None else measured_s if measured_s < at_s else 0.0
-    cuts = _cuts(run, at_s)
+    cuts = cuts_until(run, at_s)
     since_s = max([asked_s, 0.0, *(cut.at_s + SETTLE_S for cut in cuts)])
     if since_s >= at_s:
         last = max(cuts, key=lambda cut: cut.at_s)
@@ -132,25 +117,33 @@ def observe_run(run: FinishedRun, at_s: float, window_s: float | None, on_progre
     if loads is None:
         raise InputError(f"{run.run.id}: its executors' loads are unknown: it was made without the sensor 'cpu'")
     on_progress(0.6)
-    executors, missing = _executors(run, interval, loads, cuts)
-    lost = _lost(cuts)
-    observation = Observation(
-        at_s=round(at_s, SHIFT),
-        since_s=round(since_s, SHIFT),
+    places, queued, missing = _ends(run, interval)
+    rates = _rates(run, interval, places)
+    told = told_until(run, at_s)
+    figures = WindowFigures(
+        places=places,
+        rates=rates,
+        loads=loads.load,
+        pairs={
+            (p.source, p.target): PairFlow(p.tuples_per_s, p.bytes_per_s or 0.0)
+            for p in _pairs(run, channels)
+            if {p.source, p.target} <= places.keys()
+        },
+        nodes=_nodes(run, interval, loads, told),
+        available={node.id: node.available and node.id not in lost_nodes(cuts) for node in run.cluster.nodes},
+        asked_hz=run.frequencies_hz,
+        queued=queued,
+        state_bytes={name: round(size) for name, size in told.get(STATE, {}).items()},
+        moved_s={cut.subject: round(cut.at_s, SHIFT) for cut in cuts if cut.kind == "move"},
+        late_s=_late_s(run, interval),
+        sink=_sink(run, interval),
+    )
+    observation = replace(
+        figures.observation(run.cluster, round(since_s, SHIFT), round(at_s, SHIFT)),
         samples=max(1, round(interval.seconds)),
         epoch=1 + sum(cut.kind == "recovery" for cut in cuts),
         version=len(cuts),
-        traffic=ObservedTraffic(
-            tuple(
-                PairRate(p.source, p.target, p.tuples_per_s, p.bytes_per_s)
-                for p in _pairs(run, channels)
-                if {p.source, p.target} <= executors.keys()
-            )
-        ),
-        executors=executors,
-        nodes=_nodes(run, interval, loads, executors, lost),
-        source=_source(run, interval),
-        sink=_sink(run, interval),
+        schedule=schedule_at(run, at_s, cuts),
         missing=tuple(missing),
         complete=not missing and (window_s is None or since_s <= asked_s),
         changes=tuple(
@@ -161,7 +154,7 @@ def observe_run(run: FinishedRun, at_s: float, window_s: float | None, on_progre
         history=_history(run, at_s),
     )
     on_progress(1.0)
-    return observation
+    return rounded(observation)
 
 
 def _history(run: FinishedRun, at_s: float) -> tuple[PastRevision, ...]:
@@ -190,15 +183,16 @@ def _history(run: FinishedRun, at_s: float) -> tuple[PastRevision, ...]:
 
 def _channels(run: FinishedRun, interval: Interval) -> pa.Table:
     """Return the rows of table `channel` in an interval, with their weights."""
-    columns = ("source", "target", "stream", "hop", "target_node", "tuples", "bytes")
-    rows = weighted(read_table(run.traces, "channel", *columns), ["source", "target", "stream"], interval)
+    rows = weighted(
+        read_table(run.traces, "channel", "source", "target", "hop", "target_node", "tuples", "bytes"), interval
+    )
     # Bytes of other times would make those of pairs within a worker known, as 0.
     return rows.filter(pc.greater(rows["weight"], 0))
 
 
 def _pairs(run: FinishedRun, channels: pa.Table) -> list[Pair]:
     """Return the pairs with traffic, in the topology's order."""
-    tuples, nbytes = (_rate(channels, column) for column in ("tuples", "bytes"))
+    tuples, nbytes = (amounts(channels, column) for column in ("tuples", "bytes"))
     rated = channels.append_column("rate", tuples).append_column("byte_rate", nbytes)
     # A sum of nulls alone is null.
     rows = rated.group_by(["source", "target"]).aggregate([("rate", "sum"), ("byte_rate", "sum")]).to_pylist()
@@ -211,10 +205,6 @@ def _pairs(run: FinishedRun, channels: pa.Table) -> list[Pair]:
     ]
 
 
-def _rate(rows: pa.Table, column: str) -> pa.ChunkedArray:
-    return pc.multiply(pc.cast(rows[column], pa.float64()), rows["weight_per_s"])
-
-
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
@@ -224,65 +214,48 @@ def share_of(points: float, node: Node) -> float:
     return min(MOST_LOAD, round(points / node.cpu_points, SHIFT)) if node.cpu_points else MOST_LOAD
 
 
-def _cuts(run: FinishedRun, at_s: float) -> list[Cut]:
-    """Return what has begun to change before a time, in order of time; moves and recoveries have a duration."""
-    events = read_table(run.traces, "event", "kind", "subject", "value")
-    mine = pc.and_(pc.equal(events["node"], CONTROLLER), pc.is_in(events["kind"], pa.array(CUTS)))
-    found = []
-    for row in events.filter(mine).sort_by("t_ns").to_pylist():
-        end_s = run.seconds(row["t_ns"])
-        lasted_s = row["value"] or 0.0 if row["kind"] in LASTING else 0.0
-        found.append(Cut(end_s - lasted_s, end_s, row["kind"], row["subject"]))
-    return [cut for cut in found if cut.since_s < at_s]
-
-
-def _lost(cuts: Iterable[Cut]) -> set[str]:
-    lost: set[str] = set()
-    for cut in cuts:
-        if cut.kind == "node_lost":
-            lost.add(cut.subject)
-        elif cut.kind == "node_returned":
-            lost.discard(cut.subject)
-    return lost
-
-
-def _executors(
-    run: FinishedRun, interval: Interval, loads: Loads, cuts: Iterable[Cut]
-) -> tuple[dict[str, ObservedExecutor], list[str]]:
-    """Return all executors, in the topology's order, and the workers (`node/slot`) that were silent at the end."""
-    throughput = weighted(
-        read_table(run.traces, "throughput", "executor", "emitted", "processed"), ["executor"], interval
-    )
-    emitted, processed = _by_executor(throughput, "emitted"), _by_executor(throughput, "processed")
-    rows = read_table(run.traces, "executor", "executor", "blocked_ns", "queued")
-    blocked = _by_executor(weighted(rows, ["executor"], interval), "blocked_ns")
+def _ends(run: FinishedRun, interval: Interval) -> tuple[dict[str, Slot], dict[str, int], list[str]]:
+    """Return executor -> its slot and its queue at the end, and the workers (`node/slot`) that were silent then."""
+    rows = read_table(run.traces, "executor", "executor", "queued")
     ends = {name: _end_of(found, interval) for name, found in _rows_by_executor(rows).items()}
-    moved = {cut.subject: cut.at_s for cut in cuts if cut.kind == "move"}
-    found, missing = {}, []
+    places, missing = {}, []
     for name, placed in run.placed_at(interval.at_s).items():
         end = ends.get(name)
-        slot = placed if end is None else end.slot
+        places[name] = slot = placed if end is None else end.slot
         if end is None or end.is_silent:
             missing.append(f"{slot.node}/{slot.index}")
-        busy, rate = loads.busy.get(name, 0.0), processed.get(name, 0.0)
-        found[name] = ObservedExecutor(
-            node=slot.node,
-            slot=slot.index,
-            busy=round(busy, 3),
-            load=round(loads.load.get(name, 0.0), 3),
-            processed_per_s=round(rate, 3),
-            emitted_per_s=round(emitted.get(name, 0.0), 3),
-            queued=0 if end is None else end.queued,
-            blocked=min(1.0, round(blocked.get(name, 0.0) / NS, SHIFT)),
-            delay_s=round(busy / 100 / rate, 9) if rate else None,
-            moved_s=round(moved[name], SHIFT) if name in moved else None,
+    queued = {name: end.queued for name, end in ends.items() if end.queued is not None}
+    return places, queued, list(dict.fromkeys(missing))
+
+
+def _rates(run: FinishedRun, interval: Interval, places: Mapping[str, Slot]) -> dict[str, ExecutorRates]:
+    columns = ("executor", "role", "emitted", "processed", "due")
+    throughput = weighted(read_table(run.traces, "throughput", *columns), interval)
+    emitted, processed = _by_executor(throughput, "emitted"), _by_executor(throughput, "processed")
+    spouts = throughput.filter(pc.equal(throughput["role"], "spout"))
+    due = due_curves(spouts, interval)
+    sources = set(pc.unique(spouts["executor"]).to_pylist())
+    times = weighted(read_table(run.traces, "executor", "executor", "busy_ns", "blocked_ns"), interval)
+    busy, blocked = _by_executor(times, "busy_ns"), _by_executor(times, "blocked_ns")
+    return {
+        name: ExecutorRates(
+            busy=busy.get(name, 0.0) / NS * POINTS,
+            processed=processed.get(name, 0.0),
+            emitted=emitted.get(name, 0.0),
+            blocked=min(1.0, blocked.get(name, 0.0) / NS),
+            due=None
+            if name not in sources
+            else due[name].between(0, round(interval.seconds * NS)) / interval.seconds
+            if name in due
+            else emitted.get(name, 0.0),
         )
-    return found, list(dict.fromkeys(missing))
+        for name in places
+    }
 
 
 def _by_executor(rows: pa.Table, column: str) -> dict[str, float]:
     """Return executor -> mean of a counter per second."""
-    rated = rows.append_column("rate", _rate(rows, column))
+    rated = rows.append_column("rate", amounts(rows, column))
     found = rated.group_by("executor").aggregate([("rate", "sum")]).to_pylist()
     return {row["executor"]: row["rate_sum"] or 0.0 for row in found}
 
@@ -291,7 +264,7 @@ class _End(NamedTuple):
     """An executor at the end of a window."""
 
     slot: Slot
-    queued: int
+    queued: int | None
     is_silent: bool
 
 
@@ -315,29 +288,24 @@ def _end_of(rows: Iterable[tuple[str, int, int, int]], interval: Interval) -> _E
     return _End(Slot(node, slot), queued, not covered)
 
 
-def _nodes(
-    run: FinishedRun, interval: Interval, loads: Loads, executors: Mapping[str, ObservedExecutor], lost: set[str]
-) -> dict[str, ObservedNode]:
+def _nodes(run: FinishedRun, interval: Interval, loads: Loads, told: Told) -> dict[str, NodeRates]:
     power = read_table(
         run.traces,
         *("power", "domain", "role", "source", "in_total", "raw", "joules", "watts", "bound_joules", "t_half_ns"),
         *("flags", "shared"),
     )
     own = power.filter(pc.invert(power["shared"]))
-    points = points_of(executors)
     found = {}
     for node in run.cluster.nodes:
-        load = share_of(loads.nodes[node.id], node) if node.id in loads.nodes else None
+        points = loads.nodes.get(node.id)
         watts, source, modelled = _watts(own, node.id, interval)
-        found[node.id] = ObservedNode(
-            load=load,
-            base=None if load is None else round(max(0.0, load - load_of(node, points)), SHIFT),
-            asked_hz=run.frequencies_hz.get(node.id),
+        found[node.id] = NodeRates(
+            cores=None if points is None else points / POINTS,
+            hz=told.get(CLOCK, {}).get(node.id),
             watts=watts,
             source=source,
             modelled=modelled,
-            available=node.available and node.id not in lost,
-            saturated=load is not None and load >= SATURATED,
+            heartbeats=told.get(HEARTBEATS, {}).get(node.id),
         )
     return found
 
@@ -356,27 +324,44 @@ def _watts(power: pa.Table, node: str, interval: Interval) -> tuple[float | None
     return watts, terms[0].domain.source, any("modelled" in each.domain.flags for each in terms)
 
 
-def _source(run: FinishedRun, interval: Interval) -> ObservedSource:
-    columns = ("executor", "role", "emitted", "late_ns", "due")
-    throughput = read_table(run.traces, "throughput", *columns)
-    spouts = throughput.filter(pc.equal(throughput["role"], "spout"))
-    due = due_in(spouts, interval, interval.seconds)
-    emitted_per_s = sum(_by_executor(weighted(spouts, ["executor"], interval), "emitted").values())
+def _late_s(run: FinishedRun, interval: Interval) -> float:
+    """Return the largest delay of a source in its last row until the end."""
+    throughput = read_table(run.traces, "throughput", "executor", "role", "late_ns")
     late: dict[str, int] = {}
-    for row in spouts.sort_by("t_ns").to_pylist():
+    for row in throughput.filter(pc.equal(throughput["role"], "spout")).sort_by("t_ns").to_pylist():
         if row["t_ns"] <= interval.of(row["node"], row["worker"])[1] and row["late_ns"] is not None:
             late[row["executor"]] = row["late_ns"]
-    return ObservedSource(
-        due_per_s=round(emitted_per_s if due is None else max(0.0, due) / interval.seconds, 3),
-        emitted_per_s=round(emitted_per_s, 3),
-        late_s=round(max(late.values(), default=0) / NS, SHIFT),
-    )
+    return max(late.values(), default=0) / NS
 
 
 def _sink(run: FinishedRun, interval: Interval) -> ObservedSink:
-    throughput = read_table(run.traces, "throughput", "executor", "role", "processed")
-    sinks = throughput.filter(pc.equal(throughput["role"], "sink"))
-    rates = _by_executor(weighted(sinks, ["executor"], interval), "processed")
-    found = latency_in(read_table(run.traces, "latency", "value_ns", "count"), interval)
-    latency = known_latency(found, run.run.latency_bound_ms or 0.0)
-    return ObservedSink(per_s=round(sum(rates.values()), 3), p50_ms=latency.p50, p99_ms=latency.p99)
+    """Return rate and latency at the sinks; latencies are unknown that do not exceed the error of the clocks."""
+    throughput = read_table(run.traces, "throughput", "role", "processed")
+    sinks = weighted(throughput.filter(pc.equal(throughput["role"], "sink")), interval)
+    found = sink_of(total(sinks, "processed", "weight_per_s"), _latency_reports(run, interval, sinks))
+    bound_ms = run.run.latency_bound_ms or 0.0
+    known = (
+        None if bound_ms and each is not None and each <= bound_ms else each for each in (found.p50_ms, found.p99_ms)
+    )
+    return ObservedSink(found.per_s, *known)
+
+
+def _latency_reports(run: FinishedRun, interval: Interval, sinks: pa.Table) -> list[LatencyReport]:
+    """Return the percentiles that workers reported in an interval, from the histograms in the traces."""
+    processed: Counter[tuple[str, int, int]] = Counter()
+    for row in sinks.select(["node", "worker", "t_ns", "processed"]).to_pylist():
+        processed[row["node"], row["worker"], row["t_ns"]] += row["processed"]
+    counts: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
+    samples = read_table(run.traces, "latency", "value_ns", "count")
+    for rows, start, end in by_worker(samples, interval):
+        for row in rows.filter(ends_within(rows, start, end)).sort_by("value_ns").to_pylist():
+            counts.setdefault((row["node"], row["worker"], row["t_ns"]), []).append((row["value_ns"], row["count"]))
+    return [
+        LatencyReport(
+            run.seconds(key[2] - run.offsets.get(key[0], 0)),
+            processed[key],
+            percentile(found, 0.5) or 0,
+            percentile(found, 0.99) or 0,
+        )
+        for key, found in counts.items()
+    ]

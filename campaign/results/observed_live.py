@@ -6,16 +6,16 @@ the run ends, so the observation has none, and is not complete.
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
+from analysis.measure.observations import POINTS, ExecutorRates, NodeRates, WindowFigures, rounded, with_transport
 from analysis.results import Campaign
-from campaign.results.cpu_times import POINTS
 from campaign.results.live_file import LiveRecord, read_live
-from campaign.results.observed import share_of
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument
-from controller.coordinator.observing import SATURATED, load_of, points_of
-from controller.coordinator.rates import with_transport
 from inventory.cluster import Cluster
 from inventory.errors import InputError
-from scheduler.online.observation import Observation, ObservedExecutor, ObservedNode, ObservedSink, ObservedSource
+from scheduler.online.observation import Observation, ObservedSink
+from scheduler.problem import Slot
 
 WINDOW_S = 1.0
 """Time between two reports, which the rates of `live.json` cover."""
@@ -36,32 +36,35 @@ def observe_live(campaign: Campaign, cluster: Cluster) -> Observation:
         stage = "has no state yet" if live is None else f"is {live.stage}"
         raise InputError(f"{campaign.folder}: the run {stage}, and its executors have reported nothing")
     at_s = max(WINDOW_S, _elapsed_s(live, campaign))
-    loads = _loads(live.flow)
-    executors = {
-        each.executor: ObservedExecutor(
-            node=each.node,
-            slot=each.slot,
-            busy=(each.busy or 0.0) * POINTS,
-            load=loads.get(each.executor, 0.0),
-            processed_per_s=each.in_per_s or 0.0,
-            emitted_per_s=each.out_per_s or 0.0,
-            queued=each.queued or 0,
-            blocked=min(1.0, each.blocked or 0.0),
-            delay_s=each.busy / each.in_per_s if each.busy is not None and each.in_per_s else None,
-        )
-        for each in live.flow.executors
-    }
-    silent = dict.fromkeys(f"{each.node}/{each.slot}" for each in live.flow.executors if each.busy is None)
-    return Observation(
-        at_s=round(at_s, 3),
-        since_s=round(at_s - WINDOW_S, 3),
-        samples=1,
-        executors=executors,
-        nodes=_nodes(live.flow, cluster, executors),
-        source=_source(live.flow),
+    places = {each.executor: Slot(each.node, each.slot) for each in live.flow.executors}
+    figures = WindowFigures(
+        places=places,
+        rates={each.executor: _rates(each) for each in live.flow.executors},
+        loads=_loads(live.flow),
+        pairs={},
+        nodes={node.node: NodeRates(cores=node.cpu_cores) for node in live.flow.nodes},
+        available={node.id: node.available for node in cluster.nodes},
+        asked_hz={},
+        queued={each.executor: each.queued for each in live.flow.executors if each.queued is not None},
+        state_bytes={},
+        moved_s={},
+        late_s=live.flow.late_s or 0.0,
         sink=ObservedSink(per_s=live.tuples_per_s or 0.0, p50_ms=live.latency_p50_ms),
-        missing=tuple(silent),
-        complete=False,
+    )
+    silent = dict.fromkeys(f"{each.node}/{each.slot}" for each in live.flow.executors if each.busy is None)
+    found = figures.observation(cluster, at_s - WINDOW_S, at_s)
+    return rounded(replace(found, missing=tuple(silent), complete=False))
+
+
+def _rates(flow: ExecutorFlow) -> ExecutorRates:
+    """Return the work of an executor; what the schedule of a spout, which has no input, wanted is not in the file."""
+    emitted = flow.out_per_s or 0.0
+    return ExecutorRates(
+        busy=(flow.busy or 0.0) * POINTS,
+        processed=flow.in_per_s or 0.0,
+        emitted=emitted,
+        blocked=min(1.0, flow.blocked or 0.0),
+        due=emitted if flow.in_per_s is None and flow.out_per_s is not None else None,
     )
 
 
@@ -85,25 +88,3 @@ def _loads(flow: FlowDocument) -> dict[str, float]:
         busy = {each.executor: (each.busy or 0.0) * POINTS for each in found}
         loads |= with_transport(cores.get(worker, 0.0) * POINTS, busy, {})
     return {name: round(load, 3) for name, load in loads.items()}
-
-
-def _nodes(flow: FlowDocument, cluster: Cluster, executors: Mapping[str, ObservedExecutor]) -> dict[str, ObservedNode]:
-    cores, points = {node.node: node.cpu_cores for node in flow.nodes}, points_of(executors)
-    found = {}
-    for node in cluster.nodes:
-        used = cores.get(node.id)
-        load = None if used is None else share_of(used * POINTS, node)
-        found[node.id] = ObservedNode(
-            load=load,
-            base=None if load is None else round(max(0.0, load - load_of(node, points)), 6),
-            available=node.available,
-            saturated=load is not None and load >= SATURATED,
-        )
-    return found
-
-
-def _source(flow: FlowDocument) -> ObservedSource:
-    # Spouts have no input. What their schedule wanted is not in the file.
-    rates = [each.out_per_s for each in flow.executors if each.in_per_s is None and each.out_per_s is not None]
-    emitted_per_s = round(sum(rates), 3)
-    return ObservedSource(emitted_per_s, emitted_per_s, flow.late_s or 0.0)

@@ -7,9 +7,10 @@ from typing import Any
 import pyarrow.compute as pc
 
 from analysis.factors import entry_at
+from analysis.measure.covered import weighted
 from analysis.results import Campaign
+from analysis.trace_files import read_table
 from campaign.results.finished_run import FinishedRun
-from campaign.results.run_metrics import read_table, weighted
 from engines.load import ComponentTotals, LoadDocument, load_of
 from inventory.errors import InputError
 from workloads.topology import Executor, Topology
@@ -49,13 +50,13 @@ def _totals(run: FinishedRun, topology: Topology) -> dict[str, ComponentTotals]:
     rows: defaultdict[str, float] = defaultdict(float)
     cpu_ns: defaultdict[str, float] = defaultdict(float)
     throughput = read_table(run.traces, "throughput", "executor", "role", "emitted", "processed")
-    for row in weighted(throughput, ["executor"], interval).to_pylist():
+    for row in weighted(throughput, interval).to_pylist():
         done = row["emitted"] if row["role"] == "spout" else row["processed"]
         rows[_component(row["executor"])] += done * row["weight"]
-    for row in weighted(read_table(run.traces, "executor", "executor", "busy_ns"), ["executor"], interval).to_pylist():
+    for row in weighted(read_table(run.traces, "executor", "executor", "busy_ns"), interval).to_pylist():
         cpu_ns[_component(row["executor"])] += (row["busy_ns"] or 0) * row["weight"]
     channels = read_table(run.traces, "channel", "source", "target", "stream", "hop", "tuples", "bytes")
-    channels = weighted(channels, ["source", "target", "stream"], interval)
+    channels = weighted(channels, interval)
     channels = channels.filter(pc.greater(channels["weight"], 0))
     arrived: defaultdict[tuple[str, str, str], defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
     remote_rows: defaultdict[tuple[str, str], float] = defaultdict(float)

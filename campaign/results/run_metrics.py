@@ -1,26 +1,21 @@
 """Metrics of one run for `run.json`, computed from its traces over the measured interval.
 
-Every worker records the events `measure_start` and `measure_end` with its own clock. If a worker was started or ended
-during the run and lacks one of them, the event of its node's agent is used, or else that of the controller, converted
-to the node's clock. Traces have a row for every second with the changes since the previous row, and a row at each of
-these events. A row that overlaps an end of the interval is weighted by the share of its time inside.
+`analysis.measure.covered` has what a row means, and the interval in the clock of every worker.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 from msgspec.structs import asdict, replace
 
-from agents.trace import AGENT
 from analysis.interval_metrics import IntervalMetrics, Latency, WindowRecord
+from analysis.measure.covered import Intervals, Part, Spans, by_worker, ends_within, total, weighted
+from analysis.measure.due import due_curves
 from analysis.records import ClockDifference, Measured, Verification
+from analysis.trace_files import read_table
 from campaign.agenda.windows import Window
-from controller.coordinator.event_log import CONTROLLER
 from controller.nodes.agents import largest_ns
 from inventory.errors import RunError
 from inventory.foreign import printable
@@ -28,7 +23,6 @@ from inventory.times import NS
 from workloads.topology import Topology
 from workloads.workload import Answer, PreparedInput, Verdict, Workload
 
-MARKS = ("measure_start", "measure_end")
 HOPS = ("intra_worker", "inter_worker", "inter_node")
 
 LATE_SHARE = 0.10
@@ -42,58 +36,6 @@ Reading = tuple[int, int]
 """Time in nanoseconds from the begin of the interval, and the value at that time."""
 
 
-class Intervals(Protocol):
-    """An interval in the clock of every worker."""
-
-    def of(self, node: str, worker: int) -> tuple[int, int]:
-        """Return its begin and end for one worker, in nanoseconds."""
-        ...
-
-
-class Spans:
-    """Begin and end of the measured interval, for every worker in its node's clock."""
-
-    def __init__(self, events: pa.Table, offsets: Mapping[str, int]) -> None:
-        """Find the marks in `events`; `offsets` are the nodes' clocks minus the controller's, in ns."""
-        self._offsets = offsets
-        self._marks: dict[tuple[str, str, int], int] = {}
-        for kind in MARKS:
-            for row in events.filter(pc.equal(events["kind"], kind)).to_pylist():
-                self._marks[kind, row["node"], row["worker"]] = row["t_ns"]
-
-    def of(self, node: str, worker: int) -> tuple[int, int]:
-        """Return the interval of one worker.
-
-        Raises:
-            RunError: no event marks it.
-        """
-        start, end = (self._mark(kind, node, worker) for kind in MARKS)
-        return start, end
-
-    def _mark(self, kind: str, node: str, worker: int) -> int:
-        for noted in ((kind, node, worker), (kind, node, AGENT)):
-            if noted in self._marks:
-                return self._marks[noted]
-        if (kind, CONTROLLER, AGENT) in self._marks and node in self._offsets:
-            return self._marks[kind, CONTROLLER, AGENT] + self._offsets[node]
-        raise RunError(f"worker {worker} of {node} did not record when the measured interval began and ended")
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A part of the intervals `whole`: from `from_s` on, counted from their begin, for `seconds`."""
-
-    whole: Intervals
-    from_s: float
-    seconds: float
-
-    def of(self, node: str, worker: int) -> tuple[int, int]:
-        """Return its begin and end for one worker, in nanoseconds."""
-        begun, ended = self.whole.of(node, worker)
-        start = begun + round(self.from_s * NS)
-        return start, min(start + round(self.seconds * NS), ended)
-
-
 def measure(
     traces: Path,
     seconds: float,
@@ -103,8 +45,8 @@ def measure(
 ) -> Measured:
     """Return the metrics of `run.json` that follow from the Parquet files in `traces`.
 
-    Rates are tuples per second: `due_` by the sources' schedule, `source_` emitted by spouts, `sink_` counted by sinks,
-    `throughput_` delivered to sinks. Values are None if the interval is empty or nothing was sampled.
+    Rates are tuples per second: `due_` by the sources' schedule, `source_` emitted by spouts, `sink_` counted by sinks.
+    The throughput is what the sinks counted. Values are None if the interval is empty or nothing was sampled.
 
     Args:
         traces: folder of `<table>.parquet`.
@@ -119,7 +61,7 @@ def measure(
     events = read_table(traces, "event", "kind", "detail", "value")
     spans = Spans(events, offsets)
     throughput = read_table(traces, "throughput", "executor", "role", "emitted", "processed", "late_ns", "due")
-    channels = read_table(traces, "channel", "source", "target", "stream", "hop", "tuples")
+    channels = read_table(traces, "channel", "hop", "tuples")
     samples = read_table(traces, "latency", "value_ns", "count")
 
     def over(intervals: Intervals, length_s: float) -> IntervalMetrics:
@@ -130,7 +72,7 @@ def measure(
         refused_connections=_refused(events),
         windows=[
             WindowRecord(
-                **asdict(over(_Part(spans, window.from_s, covered_s), covered_s)),
+                **asdict(over(Part(spans, window.from_s, covered_s), covered_s)),
                 name=window.name,
                 from_s=window.from_s,
                 to_s=window.to_s,
@@ -151,20 +93,20 @@ def _metrics(
     apart: Sequence[ClockDifference],
 ) -> IntervalMetrics:
     """Return the metrics of an interval of `seconds` from three trace tables."""
-    rows = weighted(throughput, ["executor"], spans)
-    sent = weighted(channels, ["source", "target", "stream"], spans)
+    rows = weighted(throughput, spans)
+    sent = weighted(channels, spans)
     is_spout, is_sink = (pc.equal(rows["role"], role) for role in ("spout", "sink"))
-    to_sinks = pc.is_in(sent["target"], pc.unique(rows.filter(is_sink)["executor"]))
 
     def rate(counted: pa.Table, column: str) -> float | None:
         return round(total(counted, column, "weight_per_s"), 3) if seconds > 0 else None
 
+    sunk = rate(rows.filter(is_sink), "processed")
     due = due_in(rows.filter(is_spout), spans, seconds) if seconds > 0 else None
     return IntervalMetrics(
         due_tuples_per_s=None if due is None else round(due / seconds, 3),
         source_tuples_per_s=rate(rows.filter(is_spout), "emitted"),
-        sink_tuples_per_s=rate(rows.filter(is_sink), "processed"),
-        throughput_tuples_per_s=rate(sent.filter(to_sinks), "tuples"),
+        sink_tuples_per_s=sunk,
+        throughput_tuples_per_s=sunk,
         latency_ms=known_latency(
             latency_in(samples if seconds > 0 else samples.slice(0, 0), spans),
             largest_ns(apart, _nodes_of(rows.filter(is_spout)), _nodes_of(rows.filter(is_sink))) / 1e6,
@@ -184,55 +126,11 @@ def _refused(events: pa.Table) -> dict[str, int]:
     return {row["detail"]: round(row["value_sum"]) for row in counted}
 
 
-def read_table(traces: Path, table: str, *columns: str) -> pa.Table:
-    """Return these columns of a table, with node, worker and time."""
-    return pyarrow.parquet.read_table(traces / f"{table}.parquet", columns=["node", "worker", "t_ns", *columns])
-
-
-def _by_worker(table: pa.Table, spans: Intervals) -> Iterator[tuple[pa.Table, int, int]]:
-    """Yield each worker's rows with its interval."""
-    writers = table.group_by(["node", "worker"]).aggregate([]).to_pylist()
-    for node, worker in ((row["node"], row["worker"]) for row in writers):
-        mine = pc.and_(pc.equal(table["node"], node), pc.equal(table["worker"], worker))
-        yield table.filter(mine), *spans.of(node, worker)
-
-
-def weighted(table: pa.Table, key: list[str], spans: Intervals) -> pa.Table:
-    """Return `table` with the column `weight`: the share of a row's time that lies in the interval.
-
-    The time of a row begins at the previous row with the same key. `weight_per_s` is the weight for rates: the marks
-    reach workers at slightly different times, so the interval of each worker has its own length.
-    """
-    nothing = pa.array([], pa.float64())
-    parts = [table.slice(0, 0).append_column("weight", nothing).append_column("weight_per_s", nothing)]
-    for rows, start, end in _by_worker(table, spans):
-        part = rows.sort_by([(name, "ascending") for name in [*key, "t_ns"]]).combine_chunks()
-        until = part["t_ns"].combine_chunks()
-        same = pa.array([True] * (len(part) - 1), pa.bool_())
-        for name in key:
-            values = part[name].combine_chunks()
-            same = pc.and_(same, pc.equal(values[1:], values[:-1]))
-        # The time of a key's first row has no begin; rows are written once a second.
-        since = pc.subtract(until, NS)
-        since = pa.concat_arrays([since[:1], pc.if_else(same, until[:-1], since[1:])])
-        inside = pc.subtract(pc.min_element_wise(until, end), pc.max_element_wise(since, start))
-        length = pc.max_element_wise(pc.subtract(until, since), 1)
-        weight = pc.divide(pc.cast(pc.max_element_wise(inside, 0), pa.float64()), pc.cast(length, pa.float64()))
-        per_s = pc.divide(weight, max(end - start, 1) / NS)
-        parts.append(part.append_column("weight", weight).append_column("weight_per_s", per_s))
-    return pa.concat_tables(parts)
-
-
-def total(rows: pa.Table, column: str, weight: str = "weight") -> float:
-    """Return the weighted sum of a column."""
-    return float(pc.sum(pc.multiply(pc.cast(rows[column], pa.float64()), rows[weight])).as_py() or 0.0)
-
-
 def latency_in(table: pa.Table, spans: Intervals) -> Latency:
     """Return percentiles of all samples in the interval, in milliseconds."""
     inside = [table.slice(0, 0)]
-    for rows, start, end in _by_worker(table, spans):
-        inside.append(rows.filter(_within(rows, start, end)))
+    for rows, start, end in by_worker(table, spans):
+        inside.append(rows.filter(ends_within(rows, start, end)))
     counts = pa.concat_tables(inside).group_by("value_ns").aggregate([("count", "sum")]).sort_by("value_ns")
     values: list[int] = counts["value_ns"].to_pylist()
     running: list[int] = pc.cumulative_sum(counts["count_sum"]).to_pylist()
@@ -269,51 +167,10 @@ def _nodes_of(rows: pa.Table) -> list[str]:
     return found
 
 
-def _within(rows: pa.Table, start: int, end: int) -> pa.ChunkedArray:
-    """Return which rows are in the interval; a row at its begin covers the time before it."""
-    return pc.and_(pc.greater(rows["t_ns"], start), pc.less_equal(rows["t_ns"], end))
-
-
 def due_in(spouts: pa.Table, spans: Intervals, seconds: float) -> float | None:
     """Return the number of tuples due in the interval, for all sources; None without a schedule."""
-    levels: dict[str, list[Reading]] = {}
-    for rows, start, _ in _by_worker(spouts, spans):
-        known = rows.filter(pc.is_valid(rows["due"])).select(["executor", "t_ns", "due"]).to_pylist()
-        for row in known:
-            levels.setdefault(row["executor"], []).append((row["t_ns"] - start, row["due"]))
-    if not levels:
-        return None
-    return sum(_level(known, seconds * NS) - _level(known, 0) for known in map(_totals, levels.values()))
-
-
-def _totals(readings: list[Reading]) -> list[Reading]:
-    ordered = sorted(readings)
-    levels = rising_totals(level for _, level in ordered)
-    return [(at, level) for (at, _), level in zip(ordered, levels, strict=True)]
-
-
-def rising_totals(due: Iterable[int]) -> list[int]:
-    """Return rising totals of the tuples due at one executor; an executor that is added again begins anew.
-
-    Clocks of two workers may differ by a few tuples, and executors that share the records anew by what is late.
-
-    >>> rising_totals([5, 9, 8, 10, 1, 2])
-    [5, 9, 9, 10, 11, 12]
-    """
-    before, highest, found = 0, 0, []
-    for level in due:
-        if level < highest / 2:
-            before, highest = before + highest, 0
-        highest = max(highest, level)
-        found.append(before + highest)
-    return found
-
-
-def _level(readings: Sequence[Reading], at: float) -> float:
-    """Return a quantity at one time, by linear interpolation between two readings."""
-    before, after = [r for r in readings if r[0] <= at], [r for r in readings if r[0] >= at]
-    (t0, low), (t1, high) = (before or after)[-1 if before else 0], (after or before)[0 if after else -1]
-    return low if t0 == t1 else low + (high - low) * (at - t0) / (t1 - t0)
+    curves = due_curves(spouts, spans)
+    return sum(curve.between(0, round(seconds * NS)) for curve in curves.values()) if curves else None
 
 
 def _saturated(spouts: pa.Table, spans: Intervals, seconds: float, due: float | None) -> bool | None:
@@ -323,8 +180,8 @@ def _saturated(spouts: pa.Table, spans: Intervals, seconds: float, due: float | 
     if total(spouts, "emitted") < (1 - LATE_SHARE) * due:
         return True
     lateness: list[Reading] = []
-    for rows, start, end in _by_worker(spouts, spans):
-        inside = rows.filter(_within(rows, start, end))
+    for rows, start, end in by_worker(spouts, spans):
+        inside = rows.filter(ends_within(rows, start, end))
         pairs = zip(inside["t_ns"].to_pylist(), inside["late_ns"].to_pylist(), strict=True)
         lateness += [(t_ns - start, late) for t_ns, late in pairs if late is not None]
     length = seconds * NS

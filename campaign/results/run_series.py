@@ -1,34 +1,27 @@
 """Measurements of a whole run over time, from its traces: bins of one second, and means of any part.
 
-Times are seconds since the start of the sources, by the controller's clock. A row of the traces covers the time since
-the previous row of its worker; its tuples are spread evenly over that time.
+Times are seconds since the start of the sources, by the controller's clock.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from agents.power.energy import Energy, energy
 from agents.power.series import Sample
 from analysis.accounts import EnergyExcess, WindowMeans
+from analysis.measure.covered import Floats, Flow, Times
+from analysis.measure.due import due_curves
+from analysis.trace_files import read_table
 from campaign.agenda.cpu import Machine
 from campaign.results.energy_attribution import curve_of, domains_of
-from campaign.results.run_metrics import HOPS, read_table, rising_totals
+from campaign.results.run_metrics import HOPS
 from inventory.times import NS
-
-Floats = NDArray[np.float64]
-
-MOST_COVERED_S = 2.0
-"""Longest time covered by a row: workers without executors write none."""
-
-LEAST_COVERED_S = 1e-3
 
 POWER_COLUMNS = ("domain", "role", "source", "in_total", "raw", "joules", "watts", "bound_joules", "t_half_ns", "flags")
 
@@ -70,31 +63,6 @@ class Bins:
         return float((self.latency_s[sampled] * tuples).sum() / tuples.sum())
 
 
-class _Flow:
-    """Amounts over time; each is spread evenly over an interval."""
-
-    def __init__(self, since: Floats, until: Floats, amounts: Floats) -> None:
-        since = np.minimum(since, until - LEAST_COVERED_S)
-        slopes = amounts / (until - since)
-        times, changes = np.concatenate([since, until]), np.concatenate([slopes, -slopes])
-        order = np.argsort(times, kind="stable")
-        self._times = times[order]
-        rates = np.cumsum(changes[order])
-        self._levels = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(self._times))])
-
-    def steps(self, edges: Floats) -> Floats:
-        """Return the amount between each edge and the next."""
-        if not len(self._times):
-            return np.zeros(max(0, len(edges) - 1))
-        found: Floats = np.diff(np.interp(edges, self._times, self._levels))
-        # Sums of slopes end a little beside 0.
-        return np.round(found, 6) + 0.0
-
-    def between(self, since_s: float, until_s: float) -> float:
-        """Return the amount in an interval."""
-        return float(self.steps(np.array([since_s, until_s]))[0])
-
-
 class RunSeries:
     """Measurements of one run."""
 
@@ -118,10 +86,9 @@ class RunSeries:
         self._offsets, self._start_ns, self._bound_ms = offsets, start_ns, latency_bound_ms
         columns = ("executor", "role", "processed", "due", "replayed")
         rows = read_table(traces, "throughput", *columns)
-        self._ticks = {key: np.unique(times) for key, times, _ in self._by_worker(rows, "processed")}
         sinks, spouts = (rows.filter(pc.equal(rows["role"], role)) for role in ("sink", "spout"))
         self._sinks, self._replayed = self._flow(sinks, "processed"), self._flow(spouts, "replayed")
-        self._due = self._levels(spouts.filter(pc.is_valid(spouts["due"])))
+        self._due = due_curves(spouts, self)
         sent = read_table(traces, "channel", "hop", "tuples")
         self._hops = {hop: self._flow(sent.filter(pc.equal(sent["hop"], hop)), "tuples") for hop in HOPS}
         latency = read_table(traces, "latency", "value_ns", "count")
@@ -138,13 +105,14 @@ class RunSeries:
     def bins(self, since_s: float, count: int) -> Bins:
         """Return bins from a time on."""
         edges = since_s + np.arange(count + 1.0)
-        samples = self._samples.steps(edges)
+        edges_ns = np.round(edges * NS).astype(np.int64)
+        samples = self._samples.steps(edges_ns)
         with np.errstate(divide="ignore", invalid="ignore"):
-            latency_s = np.where(samples > 0, self._products.steps(edges) / samples / NS, np.nan)
+            latency_s = np.where(samples > 0, self._products.steps(edges_ns) / samples / NS, np.nan)
         meters = [meter.steps(edges) for meter in self._power]
         known = [each for each in meters if each is not None]
         return Bins(
-            tuples=self._sinks.steps(edges),
+            tuples=self._sinks.steps(edges_ns),
             due=np.diff(self._due_at(edges)) if self._due else None,
             latency_s=latency_s,
             watts=np.sum(known, axis=0) if known and len(known) == len(meters) else None,
@@ -154,18 +122,19 @@ class RunSeries:
         """Return means over a part of the run that is not empty."""
         seconds = to_s - from_s
         edges = np.array([from_s, to_s])
-        samples = self._samples.between(from_s, to_s)
-        mean_ms = self._products.between(from_s, to_s) / samples / 1e6 if samples > 0 else None
+        part_ns = round(from_s * NS), round(to_s * NS)
+        samples = self._samples.between(*part_ns)
+        mean_ms = self._products.between(*part_ns) / samples / 1e6 if samples > 0 else None
         used = self.energy(from_s, to_s)
         return WindowMeans(
             from_s=round(from_s, 6),
             to_s=round(to_s, 6),
             due_tuples_per_s=round(float(np.diff(self._due_at(edges))[0]) / seconds, 3) if self._due else None,
-            sink_tuples_per_s=round(self._sinks.between(from_s, to_s) / seconds, 3),
+            sink_tuples_per_s=round(self._sinks.between(*part_ns) / seconds, 3),
             latency_mean_ms=self._known_ms(mean_ms),
             latency_p50_ms=self._known_ms(self._percentile_ms(0.50, from_s, to_s)),
             latency_p95_ms=self._known_ms(self._percentile_ms(0.95, from_s, to_s)),
-            hops={hop: round(flow.between(from_s, to_s) / seconds, 3) for hop, flow in self._hops.items()},
+            hops={hop: round(flow.between(*part_ns) / seconds, 3) for hop, flow in self._hops.items()},
             nodes=self._nodes_at(to_s),
             watts=None if used is None else round(used.joules / seconds, 6),
             sources=used.sources if used else [],
@@ -174,7 +143,7 @@ class RunSeries:
 
     def replayed(self, from_s: float, to_s: float) -> float:
         """Return the number of tuples that spouts emitted again."""
-        return self._replayed.between(from_s, to_s)
+        return self._replayed.between(round(from_s * NS), round(to_s * NS))
 
     def energy(self, from_s: float, to_s: float) -> EnergyExcess | None:
         """Return the energy of all machines in an interval; None when a part is unknown."""
@@ -227,60 +196,30 @@ class RunSeries:
         reached = np.cumsum(counts[order])
         return float(values[order][np.searchsorted(reached, share * reached[-1])]) / 1e6
 
-    def _times(self, table: pa.Table) -> Floats:
-        """Return the times of a table's rows."""
+    def _local_ns(self, table: pa.Table, column: str) -> Times:
+        """Return times of a table's rows, in nanoseconds since the start of the sources."""
         names = pc.unique(table["node"]).to_pylist()
         clocks = np.array([self._start_ns + self._offsets.get(name, 0) for name in names], dtype=np.int64)
         at = pc.index_in(table["node"], pa.array(names, pa.string())).to_numpy()
-        found: Floats = (table["t_ns"].to_numpy() - clocks[at]) / NS
+        found: Times = table[column].to_numpy() - clocks[at]
         return found
 
-    def _by_worker(self, table: pa.Table, column: str) -> Iterable[tuple[tuple[str, int], Floats, Floats]]:
-        """Yield each worker, the times of its rows, and sums of a column at these times."""
-        sums = table.group_by(["node", "worker", "t_ns"]).aggregate([(column, "sum")])
-        sums = sums.sort_by([(name, "ascending") for name in ("node", "worker", "t_ns")])
-        if not len(sums):
-            return
-        times = self._times(sums)
-        amounts = sums[f"{column}_sum"].fill_null(0).to_numpy().astype(np.float64)
-        nodes, workers = sums["node"].to_pylist(), sums["worker"].to_pylist()
-        keys = list(zip(nodes, workers, strict=True))
-        begins = [at for at in range(len(keys)) if at == 0 or keys[at] != keys[at - 1]]
-        for first, end in pairwise([*begins, len(keys)]):
-            yield keys[first], times[first:end], amounts[first:end]
+    def _times(self, table: pa.Table) -> Floats:
+        """Return the ends of the times that rows cover, in seconds."""
+        return self._local_ns(table, "t_ns") / NS
 
-    def _flow(self, table: pa.Table, column: str) -> _Flow:
+    def _flow(self, table: pa.Table, column: str) -> Flow:
         """Return a column's amounts over time."""
-        parts: list[tuple[Floats, Floats, Floats]] = []
-        for key, times, amounts in self._by_worker(table, column):
-            ticks = self._ticks.get(key, np.empty(0))
-            at = np.searchsorted(ticks, times) - 1
-            previous = np.where(at >= 0, ticks[at] if len(ticks) else times - 1.0, times - 1.0)
-            since = np.maximum(previous, times - MOST_COVERED_S)
-            # Nothing is emitted before the sources start.
-            parts.append((np.where(times > 0, np.maximum(since, 0.0), since), times, amounts))
-        empty = np.empty(0)
-        return _Flow(
-            *(np.concatenate([empty, *column]) for column in (zip(*parts, strict=True) if parts else [()] * 3))
-        )
-
-    def _levels(self, spouts: pa.Table) -> list[tuple[Floats, Floats]]:
-        """Return the tuples due by the schedule of every spout executor, over time."""
-        times = self._times(spouts)
-        executors, due = np.array(spouts["executor"].to_pylist()), spouts["due"].to_numpy()
-        found = []
-        for name in np.unique(executors) if len(executors) else ():
-            mine = np.flatnonzero(executors == name)
-            mine = mine[np.argsort(times[mine], kind="stable")]
-            level = np.array(rising_totals(due[mine].tolist()), dtype=np.float64)
-            # An executor that is added later begins without tuples then.
-            begin = max(0.0, times[mine[0]] - MOST_COVERED_S)
-            found.append((np.concatenate([[begin], times[mine]]), np.concatenate([[0.0], level])))
-        return found
+        added = table[column].fill_null(0).to_numpy().astype(np.float64)
+        return Flow(self._local_ns(table, "since_ns"), self._local_ns(table, "t_ns"), added)
 
     def _due_at(self, edges: Floats) -> Floats:
-        found: Floats = np.sum([np.interp(edges, times, levels) for times, levels in self._due], axis=0)
-        return found
+        return np.array([sum(curve.at(round(edge * NS)) for curve in self._due.values()) for edge in edges])
+
+    def of(self, node: str, _worker: int) -> tuple[int, int]:
+        """Return start and end of the sources' time on a node's clock, in nanoseconds, as one of `Intervals`."""
+        start_ns = self._start_ns + self._offsets.get(node, 0)
+        return start_ns, start_ns
 
     def _place_changes(self, rows: pa.Table) -> Mapping[str, list[tuple[float, str]]]:
         """Return executor -> its nodes, each with the time from which it is known."""

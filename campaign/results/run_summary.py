@@ -15,7 +15,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
         status: `ok`, `failed`, `skipped` or `incomplete`.
         counts: whether the report compares it.
         reason: why not; empty if it does.
-        throughput_tuples_per_s: delivered to sinks.
+        throughput_tuples_per_s: what sinks took in.
         latency_p50_ms, latency_p95_ms, latency_p99_ms: end to end.
         inter_node_percent: share of the delivered tuples that came from another node.
         joules_per_tuple: gross energy per tuple.

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
 from agents.sensors.sampler import FAILED
+from analysis.measure.covered import Spans, total, weighted
 from analysis.records import Measured, Recovery
-from campaign.results.run_metrics import Spans, read_table, total, weighted
+from analysis.trace_files import read_table
 
 MOST_SHOWN = 3
 """Changes that are listed per node; the traces contain all of them."""
@@ -123,10 +124,8 @@ def _waiting(traces: Path, offsets: Mapping[str, int]) -> str | None:
     Tuples that one bolt lacks are missing in all bolts downstream of it.
     """
     spans = Spans(read_table(traces, "event", "kind", "detail", "value"), offsets)
-    rows = weighted(read_table(traces, "throughput", "executor", "role", "processed"), ["executor"], spans)
-    sent = weighted(
-        read_table(traces, "channel", "source", "target", "stream", "tuples"), ["source", "target", "stream"], spans
-    )
+    rows = weighted(read_table(traces, "throughput", "executor", "role", "processed"), spans)
+    sent = weighted(read_table(traces, "channel", "target", "tuples"), spans)
     bolts = pc.unique(rows.filter(pc.not_equal(rows["role"], "spout"))["executor"]).to_pylist()
     behind, share = "", 0.0
     for component in sorted({name.rpartition("[")[0] for name in bolts}):

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.conditions import SloRecord, TrialRecord
+from analysis.measure.covered import Spans, total, weighted
 from analysis.records import Measured, RunRecord
-from campaign.results.run_metrics import Spans, read_table, total, weighted
+from analysis.trace_files import read_table
 from inventory.errors import RunError
 from inventory.times import NS
 
@@ -165,7 +166,7 @@ def _check_sources(traces: Path, spans: Spans, delays: Delays, lasted_s: float) 
     """
     latest = max(delays, key=lambda executor: max(late for _, late in delays[executor]))
     times = read_table(traces, "executor", "executor", "busy_ns", "blocked_ns")
-    mine = weighted(times.filter(pc.equal(times["executor"], latest)), ["executor"], spans)
+    mine = weighted(times.filter(pc.equal(times["executor"], latest)), spans)
     busy, blocked = (total(mine, column) / NS / lasted_s for column in ("busy_ns", "blocked_ns"))
     if busy >= BUSY and blocked < BLOCKED:
         raise RunError(

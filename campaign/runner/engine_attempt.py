@@ -18,7 +18,7 @@ from agents.protocol import Slot
 from agents.sensors import Host
 from agents.sensors.interference import Event
 from agents.sensors.sampler import Sampler
-from agents.trace import AGENT, TraceWriter
+from agents.trace import AGENT, CONTROLLER, TraceWriter
 from agents.worker.process.answer_files import Fields
 from analysis.records import FAILED, OK, ClockRecord, EngineRecord, Measured, NodeRecord, RunRecord, RunStatus
 from campaign.agenda.engine import TEXTS, program_of
@@ -29,7 +29,6 @@ from campaign.results.suspect_runs import doubts_from_events
 from campaign.runner.background import measuring_other_load
 from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.run_attempt import Interval, RunAttempt
-from controller.coordinator.event_log import CONTROLLER
 from controller.nodes.local_nodes import LocalNode, LocalNodes
 from engines.child_processes import copy_logs
 from engines.conducting import Outcome, RunTimes, conduct, write_due

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agents.host.facts import gather
 from agents.protocol import ExecutorSpec, IdleBaseline, InputFile, RunSpec, workers_of
 from agents.protocol.node_folders import component
-from agents.trace import AGENT, TraceWriter
+from agents.trace import AGENT, CONTROLLER, TraceWriter
 from analysis.accounts import Energy
 from analysis.conditions import Calibrated, InputRecord, ProfileRecord
 from analysis.records import (
@@ -40,7 +40,7 @@ from campaign.runner.background import measure_idle, measuring_other_load
 from campaign.runner.run_environment import Conditions, RunEnvironment, RunInputs
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
-from controller.coordinator.event_log import CONTROLLER, EventLog
+from controller.coordinator.event_log import EventLog
 from controller.coordinator.failures import RunFailedError
 from controller.coordinator.live_metrics import LiveMetrics
 from controller.coordinator.timeline import withheld_nodes

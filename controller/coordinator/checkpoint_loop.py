@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agents.protocol import AGENT, Gates, Move, RunSpec
+from agents.trace import CONTROLLER
 from controller.coordinator.barrier import (
     AbandonedError,
     MovePlan,
@@ -19,7 +20,7 @@ from controller.coordinator.barrier import (
 )
 from controller.coordinator.checkpoint_store import CheckpointStore
 from controller.coordinator.epoch_workers import EpochWorkers, places_of
-from controller.coordinator.event_log import CONTROLLER, EventLog
+from controller.coordinator.event_log import EventLog
 from controller.coordinator.failures import Failure, RunFailedError
 from controller.coordinator.interfaces import UNSCALED, Carried, Environment, RestartRules, RunListener, Scaling, Waves
 from controller.coordinator.node_membership import NodeMembership

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,14 +16,14 @@ from controller.coordinator.interfaces import NoteEvent, Scaling
 from controller.coordinator.rescheduling import Mode, Note
 from inventory.foreign import printable
 from inventory.times import NS
-from scheduler.online.observation import KeyFigures
+from scheduler.online.observation import KeyFigures, Observation
 from scheduler.online.revision import Revision
+from scheduler.problem import CommunicationSchedule
 from workloads.scaling import sizes_of
 from workloads.topology import Executor
 
-CONTROLLER = ""
-"""The node of the controller's own rows in the traces."""
-
+STATE, HEARTBEATS, CLOCK, SCHEDULE = "observed_state", "observed_heartbeats", "observed_clock", "observed_schedule"
+"""Events of an observed run: what observations have that no other rows of the traces have."""
 
 LIVE_DECISIONS = 20
 """Number of the last decisions that are shown while a run is under way."""
@@ -79,6 +80,8 @@ class EventLog:
         self.scalings: list[ComponentScaling] = []
         self.revisions: list[RevisionRecord] = []
         self._decided: LiveDecision | None = None  # without an outcome so far
+        self._observed: dict[tuple[str, str], float] = {}
+        self._schedule: CommunicationSchedule | None = None
 
     @property
     def decisions(self) -> tuple[LiveDecision, ...]:
@@ -233,6 +236,23 @@ class EventLog:
     def not_moved(self, executor: str, target: str, at_s: float, why: str) -> None:
         """Record that a requested move was not made."""
         self.moves.append(ExecutorMove(executor=executor, target=target, at_s=round(at_s, 6), abandoned=why))
+
+    def observed(self, observation: Observation) -> None:
+        """Record what only the controller knows of a window, where it has changed, so that it is known afterwards."""
+        at_s = f"{observation.at_s:.6f}"
+        executors, nodes = observation.executors.items(), observation.nodes.items()
+        found = {
+            **{(STATE, name): each.state_bytes for name, each in executors},
+            **{(HEARTBEATS, name): each.heartbeats for name, each in nodes},
+            **{(CLOCK, name): each.hz for name, each in nodes},
+        }
+        for (kind, subject), value in found.items():
+            if value is not None and self._observed.get((kind, subject)) != value:
+                self._observed[kind, subject] = value
+                self._note(kind, subject, at_s, value)
+        if observation.schedule is not None and observation.schedule != self._schedule:
+            self._schedule = observation.schedule
+            self._note(SCHEDULE, at_s, msgspec.json.encode(observation.schedule).decode(), None)
 
     def decided(self, number: int, revision: Revision | None, at_s: float, took_s: float) -> None:
         """Record an answer of an online scheduler; `at_s` is the end of the window, `took_s` counts from there."""

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from agents.protocol import Gates, Progress, RunSpec, Slot, Vitals, sample_s
+from analysis.measure.live_rates import Heartbeats, Samples
+from analysis.measure.observations import LatencyReport
 from controller.coordinator.epoch_workers import name_of
-from controller.coordinator.observing import LatencyReport, Window, WorkerReports
-from controller.coordinator.rates import Heartbeats, Samples
+from controller.coordinator.observing import Window, WorkerReports
 from inventory.cluster import Cluster
 from scheduler.online.observation import WITHOUT_EFFECT, Change, Happening, Observation, PastRevision
 from scheduler.online.revision import Rhythm

@@ -6,17 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from agents.protocol import Gates, Progress, Slot, Vitals
-from controller.coordinator.epoch_workers import worker_name
-from controller.coordinator.rates import (
+from analysis.measure.live_rates import (
     Average,
-    ExecutorRates,
     Heartbeats,
     Interval,
-    PairFlow,
     Samples,
     executor_rates,
     joined,
@@ -24,35 +20,34 @@ from controller.coordinator.rates import (
     mean_watts,
     pair_rates,
     sunk_per_s,
-    weighted_median,
+)
+from analysis.measure.observations import (
+    POINTS,
+    ExecutorRates,
+    LatencyReport,
+    NodeRates,
+    PairFlow,
+    Pairs,
+    WindowFigures,
+    load_of,
+    points_of,
+    sink_of,
     with_transport,
 )
-from inventory.cluster import Cluster, Node
+from controller.coordinator.epoch_workers import worker_name
+from inventory.cluster import Cluster
 from inventory.times import NS
 from scheduler.online.observation import (
     MOST_LOAD,
     Change,
     Observation,
-    ObservedExecutor,
-    ObservedNode,
     ObservedSink,
-    ObservedSource,
-    ObservedTraffic,
-    PairRate,
 )
 from scheduler.online.revision import Rhythm, average
 from scheduler.problem import CommunicationSchedule
 
 SILENT_SAMPLES = 2.5
 """Time without a report, in samples, after which a worker is missing."""
-
-SATURATED = 0.98
-"""Load of a node from which the demand of its executors is unknown."""
-
-NOTHING = ExecutorRates(0.0, 0.0, 0.0, 0.0, None)
-
-Pairs = Mapping[tuple[str, str], PairFlow]
-"""(sender, receiver) by name -> rates."""
 
 
 class WorkerReports(NamedTuple):
@@ -62,15 +57,6 @@ class WorkerReports(NamedTuple):
     heard_s: float
     last: Progress
     pairs: int
-
-
-class LatencyReport(Struct, frozen=True, gc=False):
-    """Percentiles in one report, in ns, and the number of tuples that they are of."""
-
-    at_s: float
-    tuples: int
-    p50_ns: int
-    p99_ns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,24 +124,28 @@ class Window:
         missing = tuple([worker_name(place) for place in used if self._is_silent(place, silent_s)])
         rates = self._executor_rates(workers, mean)
         pairs = self._pair_rates(workers, smooth)
-        executors = self._executors(rates, loads_of(self.places, rates, pairs, nodes, mean))
-        points = points_of(executors)
         gates = self.schedule
-        found = Observation(
-            at_s=self.at_s,
-            since_s=max(self.begin_s, self.at_s - samples * sample) if samples else self.at_s - sample,
+        figures = WindowFigures(
+            places=self.places,
+            rates=rates,
+            loads=loads_of(self.places, rates, pairs, nodes, mean),
+            pairs=pairs,
+            nodes={node.id: self._node_rates(node.id, nodes.get(node.id, ()), mean) for node in self.cluster.nodes},
+            available=self.available,
+            asked_hz=self.asked_hz,
+            queued=self._queued(),
+            state_bytes=self.state_bytes,
+            moved_s=self.moved_s,
+            late_s=self._late_s(rates),
+            sink=self._sink(workers, mean),
+        )
+        since_s = max(self.begin_s, self.at_s - samples * sample) if samples else self.at_s - sample
+        found = replace(
+            figures.observation(self.cluster, since_s, self.at_s),
             samples=samples,
             sample_s=sample,
             epoch=self.epoch,
             version=self.version,
-            traffic=traffic_of(pairs, self.places),
-            executors=executors,
-            nodes={
-                node.id: node_of(node, nodes.get(node.id, ()), points, mean, self._without_reports(node.id))
-                for node in self.cluster.nodes
-            },
-            source=self._source(rates),
-            sink=self._sink(workers, mean),
             schedule=None if gates is None else CommunicationSchedule(gates.nodes, gates.steps, gates.stages),
             missing=missing,
             complete=samples >= self.wanted and not missing and all(has_cpu(place, nodes) for place in used),
@@ -194,64 +184,34 @@ class Window:
             if receiver in names
         }
 
-    def _executors(self, rates: Mapping[str, ExecutorRates], loads: Mapping[str, float]) -> dict[str, ObservedExecutor]:
-        found: dict[str, ObservedExecutor] = {}
-        for name, place in self.places.items():
-            own = rates.get(name, NOTHING)
-            worker = self.workers.get(place)
-            work = worker.last.executors.get(name) if worker is not None else None
-            found[name] = ObservedExecutor(
-                node=place.node,
-                slot=place.index,
-                busy=own.busy,
-                load=loads.get(name, 0.0),
-                processed_per_s=own.processed,
-                emitted_per_s=own.emitted,
-                queued=work.queued or 0 if work is not None else 0,
-                blocked=own.blocked,
-                delay_s=own.delay_s,
-                state_bytes=self.state_bytes.get(name),
-                moved_s=self.moved_s.get(name),
-            )
-        return found
+    def _queued(self) -> dict[str, int]:
+        reports = {place: worker.last.executors for place, worker in self.workers.items()}
+        works = {name: reports.get(place, {}).get(name) for name, place in self.places.items()}
+        return {name: work.queued for name, work in works.items() if work is not None and work.queued is not None}
 
-    def _without_reports(self, node: str) -> ObservedNode:
-        """Return what is known of a node without its reports."""
-        return ObservedNode(
-            load=None,
-            base=None,
-            asked_hz=self.asked_hz.get(node),
+    def _node_rates(self, node: str, intervals: Sequence[Interval[Vitals]], mean: Average) -> NodeRates:
+        watts = mean_watts(intervals)
+        return NodeRates(
+            cores=known_average(intervals, lambda vitals: vitals.cores, mean),
+            hz=known_average(intervals, lambda vitals: vitals.hz, mean),
+            watts=watts,
+            source=None if watts is None else intervals[-1].after.source,
+            modelled=watts is not None and intervals[-1].after.modelled,
             heartbeats=self.heartbeats[node].share(self.at_s),
-            available=self.available[node],
         )
 
-    def _source(self, rates: Mapping[str, ExecutorRates]) -> ObservedSource:
-        spouts = {name: found for name, found in rates.items() if found.due is not None}
+    def _late_s(self, rates: Mapping[str, ExecutorRates]) -> float:
         late_ns = [
             work.late_ns
             for worker in self.workers.values()
             for name, work in worker.last.executors.items()
-            if name in spouts and work.late_ns is not None
+            if work.late_ns is not None and name in rates and rates[name].due is not None
         ]
-        due = math.fsum(found.due for found in spouts.values() if found.due is not None)
-        emitted = math.fsum(found.emitted for found in spouts.values())
-        return ObservedSource(due, emitted, max(late_ns, default=0) / NS)
+        return max(late_ns, default=0) / NS
 
     def _sink(self, workers: Mapping[Slot, Sequence[Interval[Progress]]], mean: Average) -> ObservedSink:
         per_s = math.fsum(sunk_per_s(intervals, mean) for intervals in workers.values())
-        p50 = weighted_median((found.p50_ns, found.tuples) for found in self.latencies)
-        p99 = weighted_median((found.p99_ns, found.tuples) for found in self.latencies)
-        return ObservedSink(per_s, None if p50 is None else p50 / 1e6, None if p99 is None else p99 / 1e6)
-
-
-def traffic_of(pairs: Pairs, places: Mapping[str, Slot]) -> ObservedTraffic:
-    """Return the rates of all pairs that communicated; bytes are unknown within a worker."""
-    return ObservedTraffic(
-        tuple(
-            PairRate(*pair, flow.tuples_per_s, None if places[pair[0]] == places[pair[1]] else flow.bytes_per_s)
-            for pair, flow in pairs.items()
-        )
-    )
+        return sink_of(per_s, self.latencies)
 
 
 def loads_of(
@@ -273,7 +233,7 @@ def loads_of(
     loads: dict[str, float] = {}
     for place, own in busy.items():
         cores = known_average(nodes.get(place.node, ()), partial(_cores_of_worker, slot=place.index), mean)
-        loads |= with_transport(None if cores is None else cores * 100, own, remote)
+        loads |= with_transport(None if cores is None else cores * POINTS, own, remote)
     return loads
 
 
@@ -284,45 +244,6 @@ def _cores_of_worker(vitals: Vitals, slot: int) -> float | None:
 def has_cpu(place: Slot, nodes: Mapping[str, Sequence[Interval[Vitals]]]) -> bool:
     """Return whether a node in use has reported its CPU time and that of this worker within the window."""
     return any(i.after.cores is not None and place.index in i.after.workers for i in nodes.get(place.node, ()))
-
-
-def points_of(executors: Mapping[str, ObservedExecutor]) -> dict[str, float]:
-    """Return node -> load of its executors in CPU points."""
-    loads: dict[str, list[float]] = {}
-    for found in executors.values():
-        loads.setdefault(found.node, []).append(found.load)
-    return {node: math.fsum(each) for node, each in loads.items()}
-
-
-def load_of(node: Node, points: Mapping[str, float]) -> float:
-    """Return the load of the executors on a node as a share of its CPU; 0 for a node without CPU."""
-    return points.get(node.id, 0.0) / node.cpu_points if node.cpu_points else 0.0
-
-
-def node_of(
-    node: Node,
-    intervals: Sequence[Interval[Vitals]],
-    points: Mapping[str, float],
-    mean: Average,
-    known: ObservedNode,
-) -> ObservedNode:
-    """Return a node with what was measured of it, and the `points` of executors; the rest is as in `known`."""
-    cores = known_average(intervals, lambda vitals: vitals.cores, mean)
-    load = base = None
-    if cores is not None and node.cpu_points:
-        load = cores * 100 / node.cpu_points
-        base = max(0.0, load - load_of(node, points))
-    watts = mean_watts(intervals)
-    return replace(
-        known,
-        load=None if load is None else min(MOST_LOAD, load),
-        base=None if base is None else min(MOST_LOAD, base),
-        hz=known_average(intervals, lambda vitals: vitals.hz, mean),
-        watts=watts,
-        source=None if watts is None else intervals[-1].after.source,
-        modelled=watts is not None and intervals[-1].after.modelled,
-        saturated=load is not None and load >= SATURATED,
-    )
 
 
 def with_last_rates(observation: Observation, last: Observation, cluster: Cluster) -> Observation:

@@ -245,6 +245,7 @@ class OnlineLoop(RunListener):
     async def _observe(self) -> Observation:
         """Return the observation of the window that ends now, made in a thread: large ones take more than a second."""
         observation = self._monitor.conclude(await asyncio.to_thread(self._monitor.window(self._now_s).observe))
+        self._event_log.observed(observation)
         for past in observation.history:
             if past.effect is not None and past.number in self._without_effect:
                 self._without_effect.remove(past.number)

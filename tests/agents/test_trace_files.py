@@ -117,16 +117,16 @@ def test_a_later_start_of_the_same_run_keeps_what_the_earlier_one_wrote(tmp_path
     ("row", "words"),
     [
         (("cpus", 1, "core", "0", 0.5, True), "did you mean 'cpu'"),
-        (("cpu", 1, "core", "0", 0.5), "6 columns"),
-        (("cpu", 1, "core", 0, 0.5, True, 0, None), "does not fit table cpu"),
-        (("cpu", None, "core", "0", "half", True, 0, None), "does not fit table cpu"),
+        (("cpu", 1, "core", "0", 0.5), "7 columns"),
+        (("cpu", 1, "core", 0, 0.5, True, 0, None, 0), "does not fit table cpu"),
+        (("cpu", None, "core", "0", "half", True, 0, None, 0), "does not fit table cpu"),
         (("memory", 1, "host", "n1", "rss", 2**63, True), "does not fit table memory"),
         (("event", 1, "kind", "\ud800", "", None), "does not fit table event"),
     ],
 )
 def test_a_third_party_row_that_does_not_fit_is_refused_before_it_corrupts_a_file(tmp_path: Path, row, words):
     good = {
-        "cpu": (1, "core", "0", 0.5, True, 0, "topology"),
+        "cpu": (1, "core", "0", 0.5, True, 0, "topology", 0),
         "memory": (1, "host", "n1", "rss", 5, True),
         "event": (1, "", "", "", None),
     }
@@ -138,7 +138,7 @@ def test_a_third_party_row_that_does_not_fit_is_refused_before_it_corrupts_a_fil
 
 def test_a_value_that_is_missing_stays_missing(tmp_path: Path):
     writer = TraceWriter(tmp_path, "r", "n1", 0)
-    writer.add("cpu", 1, "core", "0", None, None, None, None)
+    writer.add("cpu", 1, "core", "0", None, None, None, None, None)
     writer.close()
     collect([tmp_path], tmp_path / "out")
     (row,) = pq.read_table(tmp_path / "out" / "cpu.parquet").to_pylist()
@@ -150,8 +150,8 @@ def test_work_that_was_not_reported_is_left_out_of_the_tables_of_work_only(tmp_p
     for node, worker in (("n1", 0), ("n1", 1), ("n2", 0)):
         writer = TraceWriter(tmp_path / "in" / f"{node}-{worker}", "r", node, worker)
         for t_ns in (10, 20, 30, 40):
-            writer.add("throughput", t_ns, "a[0]", "a", "spout", 1, 0, 0, None, 0)
-            writer.add("executor", t_ns, "a[0]", 1, 0, 0)
+            writer.add("throughput", t_ns, "a[0]", "a", "spout", 1, 0, 0, None, 0, None)
+            writer.add("executor", t_ns, "a[0]", 1, 0, 0, None)
         writer.close()
     counts = collect(sorted((tmp_path / "in").iterdir()), tmp_path / "out", [UnreportedRows("n1", 1, 10, 30)])
     kept = pq.read_table(tmp_path / "out" / "throughput.parquet", columns=["node", "worker", "t_ns"]).to_pylist()
@@ -164,7 +164,7 @@ def test_small_batches_of_many_processes_share_row_groups(tmp_path: Path, monkey
     for worker in range(3):
         writer = TraceWriter(tmp_path / "raw", "run", "n1", worker)
         for second in range(40):
-            writer.add("latency", second, f"count[{worker}]", 100 * second, 1)
+            writer.add("latency", second, f"count[{worker}]", 100 * second, 1, None)
             writer.flush()
         writer.close()
     assert collect([tmp_path / "raw"], tmp_path / "traces")["latency"] == 120

@@ -56,6 +56,26 @@ def test_tuples_sent_before_the_receiver_moved_are_counted_after_the_channel_is_
     assert [row["tuples"] for row in rows_of(tmp_path, "channel")] == [channel.tuples]
 
 
+def test_rows_cover_the_time_since_the_last_report_also_after_seconds_without_tuples(tmp_path: Path) -> None:
+    half = 500_000_000
+    with scripted_run(run_spec(TOPOLOGY, [HERE, THERE]), operators, Limits()) as run:
+        worker = run.workers[HERE]
+        worker.tasks.start(0)
+        traces = TraceWriter(tmp_path, "r", "n1", 0)
+        reporter = MetricsReporter(worker.tasks, traces, 0)
+        (channel,) = worker.registry.outgoing.values()
+        for at in (1, 3, 5, 7):
+            if at in (1, 7):
+                run.turn(0)
+                channel.flush()
+            reporter.report(at * half)
+        traces.close()
+    # The sources started half a second before the first report.
+    times = [(0, half), (half, 3 * half), (3 * half, 5 * half), (5 * half, 7 * half)]
+    for table, expected in (("throughput", times), ("executor", times), ("channel", [times[0], times[3]])):
+        assert [(row["since_ns"], row["t_ns"]) for row in rows_of(tmp_path, table)] == expected
+
+
 def test_replayed_tuples_are_neither_in_throughput_nor_in_traffic_and_totals_continue(tmp_path: Path) -> None:
     spec = msgspec.structs.replace(run_spec(TOPOLOGY, [HERE, HERE]), worked={"b[0]": Worked(emitted=10, processed=10)})
     with scripted_run(spec, operators, Limits(turn_rows=4, batch_rows=4, window_rows=100, window_bytes=10_000)) as run:

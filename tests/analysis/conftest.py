@@ -265,9 +265,8 @@ class TraceGenerator:
     def ticks(self) -> list[int]:
         """Return times of reports: once a second at a random phase, sometimes late, and once more at the end."""
         phase = self.random.randrange(NS)
-        count = (self.end - self.start) // NS
-        late = [self.random.randrange(20_000_000) for _ in range(count)]
-        return [self.start + phase + k * NS + late[k] for k in range(count)] + [self.end + 30_000_000]
+        late = [self.random.randrange(20_000_000) for _ in range((self.end - self.start) // NS)]
+        return [*(self.start + phase + k * NS + each for k, each in enumerate(late)), self.end + 30_000_000]
 
     def worker(self, node: str, slot: int) -> None:
         """Add rows of one worker."""
@@ -276,7 +275,7 @@ class TraceGenerator:
         out.add("event", self.start - NS, "worker_started", f"worker {slot}", None, None)
         self.mark(out)
         before = self.start
-        for tick in self.ticks():
+        for since, tick in pairwise([self.start, *self.ticks()]):
             span = (min(tick, self.end) - before) / NS
             for executor in executors:
                 component = executor.partition("[")[0]
@@ -293,11 +292,11 @@ class TraceGenerator:
                         ((tick - self.start) // 3, round(span * 0.75 * NS)) if self.saturated else (late, blocked)
                     )
                     source = (late, self.due[executor], 0)
-                out.add("throughput", tick, executor, component, role, emitted, processed, *source)
-                out.add("executor", tick, executor, busy, blocked, draw.randrange(40))
-                self.channels(out, tick, executor, component, emitted)
+                out.add("throughput", tick, executor, component, role, emitted, processed, *source, since)
+                out.add("executor", tick, executor, busy, blocked, draw.randrange(40), since)
+                self.channels(out, (since, tick), executor, component, emitted)
                 if role == "sink":
-                    self.latencies(out, tick, executor)
+                    self.latencies(out, (since, tick), executor)
             out.flush()
             before = min(tick, self.end)
 
@@ -306,7 +305,7 @@ class TraceGenerator:
         for kind, at in (("measure_start", self.measure), ("measure_end", self.end)):
             out.add("event", at + self.random.randrange(3_000_000), kind, "", None, None)
 
-    def channels(self, out: TraceWriter, tick: int, executor: str, component: str, emitted: int) -> None:
+    def channels(self, out: TraceWriter, time: tuple[int, int], executor: str, component: str, emitted: int) -> None:
         """Add what an executor sent to each downstream executor."""
         target = self.next.get(component)
         if target is None or not emitted:
@@ -319,9 +318,10 @@ class TraceGenerator:
             tuples = emitted // self.size[target] + (index < emitted % self.size[target])
             if tuples:
                 nbytes = None if hop == "intra_worker" else tuples * 11 + 48
-                out.add("channel", tick, executor, name, "default", hop, there[0], tuples, 1 + tuples // 64, nbytes)
+                sent = (hop, there[0], tuples, 1 + tuples // 64, nbytes, time[0])
+                out.add("channel", time[1], executor, name, "default", *sent)
 
-    def latencies(self, out: TraceWriter, tick: int, executor: str) -> None:
+    def latencies(self, out: TraceWriter, time: tuple[int, int], executor: str) -> None:
         """Add sampled latencies, longer where tuples cross more sockets."""
         centre = 1.2e6 if self.scheduler == "even" else 0.8e6
         counts: dict[int, int] = {}
@@ -329,7 +329,7 @@ class TraceGenerator:
             value = bucket(round(centre * self.random.lognormvariate(0.0, 0.6)))
             counts[value] = counts.get(value, 0) + 1
         for value, count in sorted(counts.items()):
-            out.add("latency", tick, executor, value, count)
+            out.add("latency", time[1], executor, value, count, time[0])
 
     def agent(self, node: str) -> None:
         """Add rows of a node agent: sensors once a second."""
@@ -339,15 +339,15 @@ class TraceGenerator:
         self.mark(out)
         received = draw.randrange(1 << 30)
         slots = sorted(slot for where, slot in set(self.place.values()) if where == node)
-        for tick in self.ticks():
+        for since, tick in pairwise([self.start, *self.ticks()]):
             for core in range(2):
-                out.add("cpu", tick, "core", str(core), draw.uniform(0.3, 0.6), True, 0, "topology")
+                out.add("cpu", tick, "core", str(core), draw.uniform(0.3, 0.6), True, 0, "topology", since)
             shares = [draw.uniform(0.08, 0.12) for _ in slots]
             for slot, cores in zip(slots, shares, strict=True):
-                out.add("cpu", tick, "worker", str(slot), cores, False, 0, "affinity")
+                out.add("cpu", tick, "worker", str(slot), cores, False, 0, "affinity", since)
                 out.add("memory", tick, "worker", str(slot), "rss", 40_000_000 + draw.randrange(4_000_000), False)
-            out.add("cpu", tick, "agent", node, 0.004, False, None, None)
-            out.add("cpu", tick, "node", node, sum(shares) + 0.004, False, None, None)
+            out.add("cpu", tick, "agent", node, 0.004, False, None, None, since)
+            out.add("cpu", tick, "node", node, sum(shares) + 0.004, False, None, None, since)
             out.add("memory", tick, "agent", node, "rss", 55_000_000, False)
             out.add("memory", tick, "host", node, "available", 6_000_000_000, True)
             out.add("memory", tick, "host", node, "total", 8_000_000_000, True)

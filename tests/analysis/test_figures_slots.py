@@ -245,9 +245,9 @@ def test_a_campaign_without_communication_schedules_has_no_such_figures(campaign
     assert "Stages of time slots" not in html
 
 
-def test_tables_of_time_slots_need_no_spark_where_there_are_none(campaign: Path) -> None:
+def test_tables_of_time_slots_need_no_spark_where_there_are_none(campaign: Path, tmp_path: Path) -> None:
     no_spark: Any = None
-    traces = Traces(no_spark, load_campaign(campaign).counted)
+    traces = Traces(no_spark, load_campaign(campaign).counted, tmp_path)
     assert [collected(traces, name) for name in ("slots", "slot_balance", "slot_timeline")] == [[], [], []]
 
 

@@ -40,25 +40,16 @@ class ReferenceTables:
                 found.append(row)
         return found
 
-    def parts(self, table: str, key: Iterable[str], longest: int | None = None) -> Iterable[tuple[Row, int, int, int]]:
+    def parts(self, table: str) -> Iterable[tuple[Row, int, int, int]]:
         """Yield (row, covered ns, part in the measured interval in ns, interval ns)."""
-        last: dict[tuple[Any, ...], int] = {}
-        times = json.loads((self.folder / "run.json").read_text())["times"]
-        lead = times["measure_start_ns"] - times["source_start_ns"]
         for row in sorted(self.rows(table), key=lambda row: row["t_ns"]):
-            name = tuple(row[k] for k in key)
             start, end = self.span[row["node"], row["worker"]]
-            since = last.get(name, max(row["t_ns"] - NS, start - lead))
-            if longest is not None and row["t_ns"] - since > longest:
-                since = row["t_ns"] - longest
-            last[name] = row["t_ns"]
+            since = row["since_ns"]
             yield row, row["t_ns"] - since, max(0, min(row["t_ns"], end) - max(since, start)), end - start
 
-    def rate(
-        self, table: str, key: Iterable[str], column: str, by: str, longest: int | None = None
-    ) -> dict[str, float]:
+    def rate(self, table: str, column: str, by: str) -> dict[str, float]:
         found: dict[str, float] = defaultdict(float)
-        for row, covered, within, interval in self.parts(table, key, longest):
+        for row, covered, within, interval in self.parts(table):
             if row[column] is not None:
                 found[row[by]] += row[column] * within / covered / (interval / NS)
         return found
@@ -101,8 +92,8 @@ def test_throughput_counts_rows_by_their_share_of_the_measured_interval(
     runs = {row["run"]: row for row in table(small_report, "runs")}
     components = table(small_report, "components")
     for name, reference in truths.items():
-        emitted = reference.rate("throughput", ["executor"], "emitted", "component")
-        processed = reference.rate("throughput", ["executor"], "processed", "component")
+        emitted = reference.rate("throughput", "emitted", "component")
+        processed = reference.rate("throughput", "processed", "component")
         of_run = [row for row in components if row["run"] == name]
         assert len(of_run) == 4
         for row in of_run:
@@ -124,7 +115,7 @@ def test_due_tuples_are_the_progress_of_schedules_within_the_interval(
     for name, reference in truths.items():
         reached: dict[str, int] = {}
         due = 0.0
-        for row, covered, within, interval in reference.parts("throughput", ["executor"]):
+        for row, covered, within, interval in reference.parts("throughput"):
             if row["due"] is not None:
                 newly = row["due"] - reached.get(row["executor"], 0)
                 reached[row["executor"]] = row["due"]
@@ -158,10 +149,9 @@ def test_hop_traffic_is_separate_by_kind_and_has_no_bytes_within_a_worker(
 ) -> None:
     rows = table(small_report, "hops")
     runs = {row["run"]: row for row in table(small_report, "runs")}
-    key = ["source", "target", "stream"]
     for name, reference in truths.items():
-        tuples = reference.rate("channel", key, "tuples", "hop", 2 * NS)
-        nbytes = reference.rate("channel", key, "bytes", "hop", 2 * NS)
+        tuples = reference.rate("channel", "tuples", "hop")
+        nbytes = reference.rate("channel", "bytes", "hop")
         of_run = {row["hop"]: row for row in rows if row["run"] == name}
         assert set(of_run) == set(tuples)
         for hop, row in of_run.items():
@@ -177,7 +167,7 @@ def test_busy_and_blocked_time_add_up(small_report: Path, truths: Mapping[str, R
     for name, reference in truths.items():
         busy: dict[str, float] = defaultdict(float)
         blocked: dict[str, float] = defaultdict(float)
-        for row, covered, within, interval in reference.parts("executor", ["executor"]):
+        for row, covered, within, interval in reference.parts("executor"):
             component = row["executor"].partition("[")[0]
             busy[component] += row["busy_ns"] * within / covered / interval
             blocked[component] += row["blocked_ns"] * within / covered / interval
@@ -192,7 +182,7 @@ def test_the_timeline_splits_rows_over_the_seconds_that_they_cover(
     rows = table(small_report, "timeline")
     for name, reference in truths.items():
         expected: dict[tuple[int, str], float] = defaultdict(float)
-        for row, covered, _, _ in reference.parts("throughput", ["executor"]):
+        for row, covered, _, _ in reference.parts("throughput"):
             start, _ = reference.span[row["node"], row["worker"]]
             for second in range(-1, 4):
                 overlap = min(row["t_ns"], start + (second + 1) * NS) - max(row["t_ns"] - covered, start + second * NS)
@@ -217,7 +207,7 @@ def test_latency_over_time_is_the_mean_of_the_samples_of_a_second(
         for row in reference.rows("latency"):
             start, _ = reference.span[row["node"], row["worker"]]
             # A row belongs to the second that contains the middle of the time it covers.
-            second = math.floor((row["t_ns"] - NS // 2 - start) / NS)
+            second = ((row["since_ns"] + row["t_ns"]) // 2 - start) // NS
             samples[second] += row["count"]
             total[second] += row["count"] * row["value_ns"]
         of_run = {int(row["second"]): row for row in rows if row["run"] == name}
@@ -233,12 +223,12 @@ def test_cpu_of_a_shared_host_is_not_counted_once_per_node(
     runs = {row["run"]: row for row in table(small_report, "runs")}
     rows = table(small_report, "cpu")
     for name, reference in truths.items():
-        levels: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-        for row in reference.inside("cpu"):
-            levels[row["node"], row["scope"], row["name"]].append(row["cores"])
+        levels: dict[tuple[str, str, str], list[tuple[float, int]]] = defaultdict(list)
+        for row, _, within, _ in reference.parts("cpu"):
+            levels[row["node"], row["scope"], row["name"]].append((row["cores"], within))
         sums: dict[tuple[str, str], float] = defaultdict(float)
         for (node, scope, _), values in levels.items():
-            sums[node, scope] += sum(values) / len(values)
+            sums[node, scope] += sum(cores * within for cores, within in values) / sum(within for _, within in values)
         of_run = {(row["node"], row["scope"]): row["cores"] for row in rows if row["run"] == name}
         assert set(of_run) == set(sums)
         assert all(close(of_run[key], sums[key]) for key in sums)

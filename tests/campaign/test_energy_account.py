@@ -49,10 +49,10 @@ def cpu(agent: TraceWriter, workers: dict[int, float]) -> None:
     for second in range(-1, SECONDS + 2):
         at = START + second * NS + NS // 3
         for core in ("0", "1"):
-            agent.add("cpu", at, "core", core, 1.0, False, 0, "topology")
-        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
+            agent.add("cpu", at, "core", core, 1.0, False, 0, "topology", None)
+        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None, None)
         for slot, cores in workers.items():
-            agent.add("cpu", at, "worker", str(slot), cores, False, None, None)
+            agent.add("cpu", at, "worker", str(slot), cores, False, None, None, None)
 
 
 def worker_traces(folder: Path, node: str = "n1") -> list[TraceWriter]:
@@ -65,10 +65,10 @@ def worker_traces(folder: Path, node: str = "n1") -> list[TraceWriter]:
             (first, "mid[0]", "bolt", 500),
             (second, "snk[0]", "sink", 250),
         ):
-            made.add("throughput", at, name, name[:3], role, 100, 100, None, None, None)
-            made.add("executor", at, name, busy_ms * 10**6, 0, 0)
-        first.add("channel", at, "src[0]", "mid[0]", "d", "intra_worker", node, 100, 1, None)
-        first.add("channel", at, "mid[0]", "snk[0]", "d", "inter_worker", node, 100, 1, 5000)
+            made.add("throughput", at, name, name[:3], role, 100, 100, None, None, None, None)
+            made.add("executor", at, name, busy_ms * 10**6, 0, 0, None)
+        first.add("channel", at, "src[0]", "mid[0]", "d", "intra_worker", node, 100, 1, None, None)
+        first.add("channel", at, "mid[0]", "snk[0]", "d", "inter_worker", node, 100, 1, 5000, None)
     return [first, second]
 
 
@@ -136,11 +136,11 @@ def test_a_node_of_namespaces_is_not_charged_for_other_load_of_its_host(tmp_path
     for second in range(-1, SECONDS + 2):
         at = START + second * NS + NS // 3
         for core in ("0", "1"):
-            agent.add("cpu", at, "core", core, 1.0, True, None, None)
-        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
-        agent.add("cpu", at, "node", "n1", 0.4, False, None, None)
-        agent.add("cpu", at, "worker", "0", 0.25, False, None, None)
-        agent.add("cpu", at, "worker", "1", 0.05, False, None, None)
+            agent.add("cpu", at, "core", core, 1.0, True, None, None, None)
+        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None, None)
+        agent.add("cpu", at, "node", "n1", 0.4, False, None, None, None)
+        agent.add("cpu", at, "worker", "0", 0.25, False, None, None, None)
+        agent.add("cpu", at, "worker", "1", 0.05, False, None, None, None)
     found = accounted(tmp_path, agent, *worker_traces(tmp_path))
     # A quarter of the 60 W above idle belongs to other processes of the node than its workers.
     assert found["consumers"]["rest"] == pytest.approx(60 * SECONDS / 4)
@@ -232,11 +232,11 @@ def test_a_restarted_worker_is_not_charged_for_the_time_between_its_processes(tm
     agent = writer(tmp_path, "n1", AGENT)
     for second in range(-1, SECONDS + 2):
         at = START + second * NS
-        agent.add("cpu", at, "core", "0", 1.0, False, 0, "topology")
-        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
+        agent.add("cpu", at, "core", "0", 1.0, False, 0, "topology", None)
+        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None, None)
         # Killed after second 0; the next process is first sampled in second 2, which gives no row.
         if second not in (1, 2):
-            agent.add("cpu", at, "worker", "0", 1.0, False, None, None)
+            agent.add("cpu", at, "worker", "0", 1.0, False, None, None, None)
     agent.close()
     collect([tmp_path], tmp_path / "parquet")
     tables = (read_table(tmp_path / "parquet", "cpu", *CPU_COLUMNS),)
@@ -269,10 +269,10 @@ def two_packages(folder: Path, places: dict[int, tuple[int | None, str | None]],
         at = START + second * NS + NS // 3
         for core, package in enumerate(core_packages):
             by = None if package is None else "topology"
-            agent.add("cpu", at, "core", str(core), 1.0 - core / 2, False, package, by)
-        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
+            agent.add("cpu", at, "core", str(core), 1.0 - core / 2, False, package, by, None)
+        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None, None)
         for slot, where in places.items():
-            agent.add("cpu", at, "worker", str(slot), 0.5, False, *where)
+            agent.add("cpu", at, "worker", str(slot), 0.5, False, *where, None)
     idle = IdleBaseline(watts=70.0, domains={"package-0": 40.0, "package-1": 30.0})
     return accounted(folder, agent, *worker_traces(folder), idle=Idle(idle, idle))["machines"][0]
 
@@ -332,9 +332,9 @@ def test_the_rows_of_a_domain_add_up_to_its_energy(
         total += drawn[number] if number < 50 else 0.0
     for second, used in enumerate(cores):
         at = START + second * NS - NS // 7
-        agent.add("cpu", at, "core", "0", 1.0, False, 0, "topology")
-        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None)
-        agent.add("cpu", at, "worker", "0", used, False, None, None)
+        agent.add("cpu", at, "core", "0", 1.0, False, 0, "topology", None)
+        agent.add("cpu", at, "agent", "n1", 0.01, False, None, None, None)
+        agent.add("cpu", at, "worker", "0", used, False, None, None, None)
     writers = [agent, *worker_traces(folder)]
     for made in writers:
         made.close()

@@ -54,8 +54,8 @@ def written(folder: Path, **offsets: int) -> Path:
         writer = TraceWriter(folder, "r", node, slot)
         for second in range(first, 6):
             at = START + second * NS + offsets.get(node, 0)
-            writer.add("latency", at, executor, bucket(2_000_000), 10)
-            writer.add("latency", at, executor, bucket(second * 1_000_000_000), 1)
+            writer.add("latency", at, executor, bucket(2_000_000), 10, None)
+            writer.add("latency", at, executor, bucket(second * 1_000_000_000), 1, None)
             writer.flush()
         writer.close()
     collect([folder], folder / "parquet")

@@ -7,7 +7,9 @@ from typing import Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_struct
 from observed_rounds import SKEWED_RATES, SPREAD_PLACEMENT, chain, nodes
+from scripted_reports import ScriptedReports, pass_time, started
 from traced_runs import NAME, TracedRun
 
 from analysis.accounts import ComponentScaling
@@ -25,7 +27,7 @@ from scheduler.online.observation import (
     observation_json,
     observation_of,
 )
-from scheduler.problem import Problem, Slot
+from scheduler.problem import CommunicationSchedule, Problem, Slot
 from workloads.traffic import Traffic
 
 RUN = TracedRun(nodes(cores=2), SPREAD_PLACEMENT, SKEWED_RATES)
@@ -223,8 +225,49 @@ def test_queues_blocking_and_cpu_time_per_tuple_are_those_of_the_window(tmp_path
     k = window.executors["k[0]"]
     assert (k.queued, k.blocked, k.processed_per_s, k.emitted_per_s) == (11, 0.25, 110, 0)
     assert k.delay_s == pytest.approx(0.002)
-    assert window.executors["s[0]"].delay_s is None
+    # Of a spout, per tuple that it emits.
+    assert window.executors["s[0]"].delay_s == pytest.approx(0.0001)
     assert window.source.late_s == 0.002
+
+
+def test_traces_show_what_the_online_scheduler_was_given(tmp_path: Path) -> None:
+    running = ScriptedReports(busy=dict.fromkeys(SPREAD_PLACEMENT, 10.0), transport=20.0, others=15.0, watts=None)
+    monitor = started(running)
+    for second in range(12):
+        pass_time(monitor, running, 1)
+        for node in ("n1", "n2"):
+            # The second node answers every other heartbeat.
+            if node == "n1" or second % 2:
+                monitor.answered(node, running.at_s)
+        if second == 5:
+            monitor.stored("b[0]", 4_096)
+    live = replace_struct(
+        monitor.conclude(monitor.window(12.0).observe()),
+        schedule=CommunicationSchedule(("n1", "n2"), ((1, 0), (None, None)), 1),
+    )
+    assert live.complete
+    assert 0 < (live.nodes["n2"].heartbeats or 0) < 1
+    busy = {name: each.busy for name, each in live.executors.items()}
+    recorded = TracedRun(nodes(), SPREAD_PLACEMENT, SKEWED_RATES, busy, worker=50.0, base=15.0, observed=[live])
+    run = finished(recorded, tmp_path)
+    found = observe(run, 12, 5)
+    assert (found.at_s, found.since_s, found.samples) == (live.at_s, live.since_s, live.samples)
+    assert found.as_traffic.rate == pytest.approx(live.as_traffic.rate)
+    for name, each in live.executors.items():
+        same = found.executors[name]
+        assert (same.node, same.slot, same.state_bytes) == (each.node, each.slot, each.state_bytes)
+        for key in ("busy", "load", "processed_per_s", "emitted_per_s", "delay_s"):
+            assert getattr(same, key) == pytest.approx(getattr(each, key), rel=1e-6), (name, key)
+    for node in ("n1", "n2"):
+        one, other = found.nodes[node], live.nodes[node]
+        assert (one.hz, one.load, one.base) == (other.hz, pytest.approx(other.load), pytest.approx(other.base))
+        assert one.heartbeats == pytest.approx(other.heartbeats)
+    assert (found.source.due_per_s, found.source.emitted_per_s) == (live.source.due_per_s, live.source.emitted_per_s)
+    assert found.sink.per_s == pytest.approx(live.sink.per_s)
+    assert found.schedule == live.schedule
+    # Before it was given them, nothing of this was known.
+    early = observe(run, 11, 5)
+    assert (early.executors["b[0]"].state_bytes, early.nodes["n1"].heartbeats, early.schedule) == (None, None, None)
 
 
 def test_an_observation_is_valid_input_of_revise(tmp_path: Path) -> None:

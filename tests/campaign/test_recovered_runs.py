@@ -57,10 +57,10 @@ def incomplete_reason(
     for second in range(SECONDS + 3):
         at = START + second * NS
         level = None if due is None else due * second
-        writer.add("throughput", at, "src[0]", "src", "spout", emitted, 0, 0, level, 0)
-        writer.add("throughput", at, "snk[0]", "snk", "sink", 0, 100, None, None, None)
+        writer.add("throughput", at, "src[0]", "src", "spout", emitted, 0, 0, level, 0, None)
+        writer.add("throughput", at, "snk[0]", "snk", "sink", 0, 100, None, None, None, None)
         sent = delivered[second - 1] if 0 < second <= SECONDS else 9_999
-        writer.add("channel", at, "src[0]", "snk[0]", "default", "intra_worker", "n1", sent, 1, None)
+        writer.add("channel", at, "src[0]", "snk[0]", "default", "intra_worker", "n1", sent, 1, None, None)
     writer.close()
     collect([folder], folder / "parquet")
     figures = measure(folder / "parquet", SECONDS, {})

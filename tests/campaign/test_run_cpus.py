@@ -12,10 +12,9 @@ from agents.collected_traces import collect
 from agents.power.reader import ROOT_VARIABLE
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
 from agents.sensors.sampler import FAILED
-from agents.trace import AGENT, TraceWriter
+from agents.trace import AGENT, CONTROLLER, TraceWriter
 from campaign.results.suspect_runs import doubts_from_events
 from campaign.runner.cpu_settings import DECLARED, RunCpus
-from controller.coordinator.event_log import CONTROLLER
 from controller.nodes.agents import Agents, Member
 from controller.nodes.transport import LoopbackTransport
 from inventory.errors import RunError

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from agents.collected_traces import collect
-from agents.trace import AGENT, TraceWriter
+from agents.trace import AGENT, CONTROLLER, TraceWriter
 from analysis.records import ClockDifference
 from campaign.results.run_metrics import measure, verified
-from controller.coordinator.event_log import CONTROLLER
 from inventory.documents import to_plain
 from inventory.errors import RunError
 from inventory.times import NS
@@ -49,16 +48,17 @@ def test_only_rows_within_the_interval_count(tmp_path: Path) -> None:
     for second in range(-3, SECONDS + 3):
         at = START + second * NS
         inside = 0 < second <= SECONDS
-        writer.add("throughput", at, "src[0]", "src", "spout", 100 if inside else 7777, 0, 0, None, None)
-        writer.add("throughput", at, "snk[0]", "snk", "sink", 0, 60 if inside else 7777, None, None, None)
+        writer.add("throughput", at, "src[0]", "src", "spout", 100 if inside else 7777, 0, 0, None, None, None)
+        writer.add("throughput", at, "snk[0]", "snk", "sink", 0, 60 if inside else 7777, None, None, None, None)
         for hop, tuples in (("inter_node", 50), ("intra_worker", 20)):
-            writer.add("channel", at, hop, "snk[0]", "d", hop, "n1", tuples if inside else 7777, 1, 1)
-        writer.add("channel", at, "src[0]", "mid[0]", "d", "inter_worker", "n1", 5 if inside else 7777, 1, 1)
-        writer.add("latency", at, "snk[0]", 2_000_000 if inside else 9_000_000_000, 10)
+            writer.add("channel", at, hop, "snk[0]", "d", hop, "n1", tuples if inside else 7777, 1, 1, None)
+        writer.add("channel", at, "src[0]", "mid[0]", "d", "inter_worker", "n1", 5 if inside else 7777, 1, 1, None)
+        writer.add("latency", at, "snk[0]", 2_000_000 if inside else 9_000_000_000, 10, None)
     found = measured(tmp_path, writer)
     assert found["source_tuples_per_s"] == 100
     assert found["sink_tuples_per_s"] == 60
-    assert found["throughput_tuples_per_s"] == 70
+    # Tuples that are delivered to sinks, 70 per second, count when sinks take them in.
+    assert found["throughput_tuples_per_s"] == 60
     assert found["hops"] == {"intra_worker": 80, "inter_worker": 20, "inter_node": 200}
     assert found["latency_ms"] == {"p50": 2.0, "p95": 2.0, "p99": 2.0, "max": 2.0, "samples": 40, **ONE_CLOCK}
 
@@ -66,7 +66,7 @@ def test_only_rows_within_the_interval_count(tmp_path: Path) -> None:
 def test_a_row_across_the_end_of_the_interval_counts_for_its_part(tmp_path: Path) -> None:
     writer = worker(tmp_path, "n1", 0)
     for second in range(SECONDS + 1):
-        writer.add("throughput", START + second * NS + NS // 4, "src[0]", "src", "spout", 100, 0, 0, None, None)
+        writer.add("throughput", START + second * NS + NS // 4, "src[0]", "src", "spout", 100, 0, 0, None, None, None)
     # A quarter of the first row's second is before the start, three quarters of the last row's are after the end.
     assert measured(tmp_path, writer)["source_tuples_per_s"] == 100
 
@@ -76,7 +76,7 @@ def test_each_worker_is_measured_by_its_own_clock(tmp_path: Path) -> None:
     for writer, clock in zip(writers, (0, -50 * NS), strict=True):
         for second in range(-2, SECONDS + 3):
             tuples = 10 if 0 < second <= SECONDS else 5000
-            writer.add("throughput", START + second * NS + clock, "s[0]", "s", "spout", tuples, 0, 0, None, None)
+            writer.add("throughput", START + second * NS + clock, "s[0]", "s", "spout", tuples, 0, 0, None, None, None)
     assert measured(tmp_path, *writers)["source_tuples_per_s"] == 20
 
 
@@ -85,7 +85,7 @@ def test_a_worker_that_gets_the_last_mark_late_is_measured_over_its_own_interval
     mark(writer, START, "measure_start")
     mark(writer, END + NS, "measure_end")
     for second in range(1, SECONDS + 2):
-        writer.add("throughput", START + second * NS, "s[0]", "s", "spout", 10, 0, 0, None, None)
+        writer.add("throughput", START + second * NS, "s[0]", "s", "spout", 10, 0, 0, None, None, None)
     assert measured(tmp_path, writer)["source_tuples_per_s"] == 10
 
 
@@ -102,7 +102,7 @@ def test_percentiles_are_taken_over_all_sinks_together(tmp_path: Path) -> None:
     writers = [worker(tmp_path, "n1", 0), worker(tmp_path, "n1", 1)]
     for number, writer in enumerate(writers):
         for value in range(1, 51):
-            writer.add("latency", START + NS, f"snk[{number}]", (value + 50 * number) * 1_000_000, 1)
+            writer.add("latency", START + NS, f"snk[{number}]", (value + 50 * number) * 1_000_000, 1, None)
     found = measured(tmp_path, *writers)
     assert found["refused_connections"] == {}
     latency = found["latency_ms"]
@@ -112,9 +112,9 @@ def test_percentiles_are_taken_over_all_sinks_together(tmp_path: Path) -> None:
 def test_unknown_metrics_are_none_and_not_zero(tmp_path: Path) -> None:
     writer = worker(tmp_path, "n1", 0)
     # The marks of an empty interval reach workers one after the other; workers are busy in between.
-    writer.add("throughput", START + 1, "src[0]", "src", "spout", 8, 0, 300_000_000, 9, None)
-    writer.add("channel", START + 1, "src[0]", "snk[0]", "d", "inter_node", "n2", 8, 1, 1)
-    writer.add("latency", START + 1, "snk[0]", 2_000_000, 1)
+    writer.add("throughput", START + 1, "src[0]", "src", "spout", 8, 0, 300_000_000, 9, None, None)
+    writer.add("channel", START + 1, "src[0]", "snk[0]", "d", "inter_node", "n2", 8, 1, 1, None)
+    writer.add("latency", START + 1, "snk[0]", 2_000_000, 1, None)
     found = measured(tmp_path, writer, seconds=0.0)
     assert found["source_tuples_per_s"] is None
     assert found["throughput_tuples_per_s"] is None
@@ -131,10 +131,10 @@ def test_latency_within_the_difference_of_clocks_is_withheld(
     tmp_path: Path, bound_ms: float, withheld: list[str]
 ) -> None:
     source, sink = worker(tmp_path, "n1", 0), worker(tmp_path, "n2", 0)
-    source.add("throughput", START + NS, "src[0]", "src", "spout", 8, 0, 0, None, None)
-    sink.add("throughput", START + NS, "snk[0]", "snk", "sink", 0, 8, None, None, None)
+    source.add("throughput", START + NS, "src[0]", "src", "spout", 8, 0, 0, None, None, None)
+    sink.add("throughput", START + NS, "snk[0]", "snk", "sink", 0, 8, None, None, None, None)
     for value in range(1, 101):
-        sink.add("latency", START + NS, "snk[0]", value * 1_000_000, 1)
+        sink.add("latency", START + NS, "snk[0]", value * 1_000_000, 1, None)
     for writer in (source, sink):
         writer.close()
     collect([tmp_path], tmp_path / "parquet")
@@ -147,8 +147,8 @@ def test_latency_within_the_difference_of_clocks_is_withheld(
 
 def test_a_worker_with_a_single_row_is_measured(tmp_path: Path) -> None:
     writer = worker(tmp_path, "n1", 0)
-    writer.add("throughput", START + NS, "src[0]", "src", "spout", 8, 0, 0, None, None)
-    writer.add("channel", START + NS, "src[0]", "snk[0]", "d", "inter_node", "n2", 8, 1, 1)
+    writer.add("throughput", START + NS, "src[0]", "src", "spout", 8, 0, 0, None, None, None)
+    writer.add("channel", START + NS, "src[0]", "snk[0]", "d", "inter_node", "n2", 8, 1, 1, None)
     found = measured(tmp_path, writer)
     assert found["source_tuples_per_s"] == 8 / SECONDS
     assert found["hops"] == {"intra_worker": 0, "inter_worker": 0, "inter_node": 8}
@@ -172,7 +172,7 @@ def test_sources_that_fall_behind_are_called_saturated(
     for second in range(SECONDS + 1):
         late = late_ms(second) * 1_000_000
         due = 700 + 100 * second
-        writer.add("throughput", START + second * NS, "src[0]", "src", "spout", per_row, 0, late, due, None)
+        writer.add("throughput", START + second * NS, "src[0]", "src", "spout", per_row, 0, late, due, None, None)
     assert measured(tmp_path, writer)["saturated"] is saturated
 
 
@@ -189,7 +189,7 @@ def test_tuples_due_are_counted_across_the_workers_of_a_moved_source(tmp_path: P
     for writer, seconds in ((before, (0, 1)), (after, (3, 4))):
         for second in seconds:
             row = ("src[0]", "src", "spout", 100, 0, 5_000_000, 50 + 100 * second, None)
-            writer.add("throughput", START + second * NS, *row)
+            writer.add("throughput", START + second * NS, *row, None)
     found = measured(tmp_path, before, after)
     assert found["source_tuples_per_s"] == 300 / SECONDS
     assert found["saturated"] is True
@@ -209,15 +209,15 @@ def test_a_worker_without_a_mark_is_measured_by_that_of_its_agent_or_the_control
     mark(other, START + ahead * by_agent, "measure_start")
     mark(other, END + ahead * by_agent, "measure_end")
     for at in (1, 2):
-        first.add("throughput", START + ahead + at * NS, "s[0]", "s", "spout", 10, 0, 0, None, None)
+        first.add("throughput", START + ahead + at * NS, "s[0]", "s", "spout", 10, 0, 0, None, None, None)
     for at in (4, 5):
-        second.add("throughput", START + ahead + at * NS, "s[0]", "s", "spout", 10, 0, 0, None, None)
+        second.add("throughput", START + ahead + at * NS, "s[0]", "s", "spout", 10, 0, 0, None, None, None)
     assert measured(tmp_path, first, second, other, n1=ahead)["source_tuples_per_s"] == 30 / SECONDS
 
 
 def test_a_worker_that_did_not_note_the_interval_is_an_error(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path, "r", "n3", 2)
-    writer.add("throughput", START, "src[0]", "src", "spout", 100, 0, 0, None, None)
+    writer.add("throughput", START, "src[0]", "src", "spout", 100, 0, 0, None, None, None)
     with pytest.raises(RunError, match="worker 2 of n3 did not record"):
         measured(tmp_path, writer)
 

@@ -46,16 +46,20 @@ def trace(folder: Path, watts: Callable[[int], float] | None = watts, flag: str 
             until = START + (number + 1) * NS + SHIFT[name]
             if name == "n1":
                 level = 1000 * (number + 1) if due else None
-                out.add("throughput", until, "src[0]", "src", "spout", 1000, 0, 0, level, 30 if number == 70 else 0)
+                out.add(
+                    "throughput", until, "src[0]", "src", "spout", 1000, 0, 0, level, 30 if number == 70 else 0, None
+                )
                 hop = "intra_worker" if number < MOVED_S else "inter_node"
                 sent = (until, "src[0]", "snk[0]", "d", hop, "n1", at_sinks(number), 1, None)
-                out.add("channel", *sent)
+                out.add("channel", *sent, None)
             if name == node:
-                out.add("throughput", until, "snk[0]", "snk", "sink", 0, at_sinks(number), None, None, None)
+                out.add("throughput", until, "snk[0]", "snk", "sink", 0, at_sinks(number), None, None, None, None)
                 if at_sinks(number):
                     # Two samples around the mean.
                     for deviation in (-0.4, 0.4):
-                        out.add("latency", until, "snk[0]", round((latency_ms(number) * (1 + deviation)) * 1e6), 5)
+                        out.add(
+                            "latency", until, "snk[0]", round((latency_ms(number) * (1 + deviation)) * 1e6), 5, None
+                        )
     for out in writers.values():
         out.close()
     if watts:

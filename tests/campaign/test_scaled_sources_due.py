@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agents.collected_traces import collect
 from agents.trace import TraceWriter
-from campaign.results.run_metrics import rising_totals
+from analysis.measure.due import rising_totals
 from campaign.results.run_series import RunSeries
 from inventory.times import NS
 
@@ -27,7 +27,7 @@ def trace(folder: Path) -> Path:
         levels = [levels[0] + (500 if both else 1000), levels[1] + 500]
         for index in range(1 + both):
             row = (f"src[{index}]", "src", "spout", 500 if both else 1000, 0, 0, levels[index], 0)
-            out.add("throughput", START + (second + 1) * NS, *row)
+            out.add("throughput", START + (second + 1) * NS, *row, None)
     out.close()
     collect([folder], folder / "parquet")
     return folder / "parquet"

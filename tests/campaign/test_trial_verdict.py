@@ -10,12 +10,11 @@ import pyarrow.parquet
 import pytest
 
 from agents.collected_traces import TABLES
-from agents.trace import AGENT
+from agents.trace import AGENT, CONTROLLER
 from analysis.conditions import SloRecord
 from analysis.interval_metrics import Latency
 from analysis.records import Measured, RunRecord, Times
 from campaign.results.trial_verdict import slope_of, verdict_of
-from controller.coordinator.event_log import CONTROLLER
 from inventory.errors import RunError
 from inventory.times import NS
 

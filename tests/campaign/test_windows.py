@@ -95,10 +95,10 @@ def measured(folder: Path, length_s: float, clock: int = 0) -> dict[str, Any]:
     for second in range(-1, 9):
         at, tuples = start + clock + second * NS, 100 if second <= 4 else 300
         due += tuples
-        writer.add("throughput", at, "src[0]", "src", "spout", tuples, 0, 0, due, 0)
-        writer.add("throughput", at, "snk[0]", "snk", "sink", 0, tuples // 2, None, None, None)
-        writer.add("channel", at, "src[0]", "snk[0]", "d", "inter_node", "n1", tuples // 2, 1, 1)
-        writer.add("latency", at, "snk[0]", tuples * 10_000, 10)
+        writer.add("throughput", at, "src[0]", "src", "spout", tuples, 0, 0, due, 0, None)
+        writer.add("throughput", at, "snk[0]", "snk", "sink", 0, tuples // 2, None, None, None, None)
+        writer.add("channel", at, "src[0]", "snk[0]", "d", "inter_node", "n1", tuples // 2, 1, 1, None)
+        writer.add("latency", at, "snk[0]", tuples * 10_000, 10, None)
     writer.close()
     collect([folder], folder / "parquet")
     plain: dict[str, Any] = to_plain(measure(folder / "parquet", length_s, {}, windows=WINDOWS))

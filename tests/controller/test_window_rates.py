@@ -1,7 +1,8 @@
 """Parts of windows: samples, transport, power, percentiles, heartbeats."""
 
 from agents.protocol import Progress, Vitals
-from controller.coordinator.rates import Heartbeats, Samples, joined, mean_watts, weighted_median, with_transport
+from analysis.measure.live_rates import Heartbeats, Samples, joined, mean_watts
+from analysis.measure.observations import weighted_median, with_transport
 
 S = 10**9
 

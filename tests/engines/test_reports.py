@@ -63,6 +63,8 @@ def test_totals_become_rows_of_differences_and_channels_belong_to_the_sender(fol
     ]
     busy = pyarrow.parquet.read_table(tmp_path / "traces" / "executor.parquet").to_pylist()
     assert [row["busy_ns"] for row in busy] == [900, 400, 100]
+    for table in (rows, counts[1:], busy[1:]):
+        assert [(row["since_ns"], row["t_ns"]) for row in table] == [(10, 1000), (1000, 2000)]
     assert reports.pids == {Slot("n-1", 0): 77, Slot("n2", 1): 12}
 
 

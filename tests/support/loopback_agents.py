@@ -20,12 +20,11 @@ import pyarrow.parquet
 
 from agents.collected_traces import collect
 from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Report, RunSpec, Slot, workers_of
-from agents.trace import AGENT, TraceWriter
+from agents.trace import AGENT, CONTROLLER, TraceWriter
 from campaign.agenda.application import Application
 from campaign.results.run_metrics import verified
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
-from controller.coordinator.event_log import CONTROLLER
 from controller.coordinator.interfaces import Assignment, Environment
 from controller.coordinator.online_loop import OnlineSettings
 from controller.host.process_identity import ProcessIdentity, identify

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from agents.collected_traces import collect
-from agents.trace import AGENT, TraceWriter
+from agents.trace import AGENT, CONTROLLER, TraceWriter
 from analysis.accounts import ComponentScaling
 from analysis.records import (
     CampaignRecord,
@@ -18,10 +18,11 @@ from analysis.records import (
     Times,
     Verification,
 )
-from controller.coordinator.event_log import CONTROLLER
+from controller.coordinator.event_log import EventLog
 from inventory.cluster import Cluster
 from inventory.documents import dump_json, to_plain
 from inventory.times import NS
+from scheduler.online.observation import Observation
 from scheduler.problem import Slot
 
 START_NS = 50 * NS
@@ -44,6 +45,7 @@ class TracedRun:
         recoveries: times at which a recovery of 0.1 s ends.
         revisions: decisions, as in `run.json`; those that began are events, too.
         scalings: changes of parallelism, as in `run.json`.
+        observed: what the online scheduler was given.
         silent: worker -> time after which it has no rows.
         until: time at which the sources stop; the measured interval begins after 2 s and ends 1 s earlier.
         has_cpu: whether the sensor `cpu` is on.
@@ -60,6 +62,7 @@ class TracedRun:
     recoveries: Sequence[float] = ()
     revisions: Sequence[RevisionRecord] = ()
     scalings: Sequence[ComponentScaling] = ()
+    observed: Sequence[Observation] = ()
     silent: Mapping[str, float] = field(default_factory=dict)
     until: int = 20
     has_cpu: bool = True
@@ -110,6 +113,11 @@ class TracedRun:
                 if known_s is not None:
                     at_ns = START_NS + round(known_s * NS)
                     control.add("event", at_ns, "revision", str(each.number), detail, None)
+        log = EventLog(
+            lambda kind, subject, detail, value: control.add("event", START_NS, kind, subject, detail, value)
+        )
+        for observation in self.observed:
+            log.observed(observation)
         control.close()
         edges = [0.0, *(at_s for at_s, _, _ in self.moves), float(self.until)]
         places = {name: _slot(text) for name, text in self.places.items()}
@@ -138,11 +146,11 @@ class TracedRun:
             role = "spout" if not processed else "bolt" if emitted else "sink"
             source = (2_000_000, round(emitted * at_s), 0) if role == "spout" else (None, None, None)
             done = (round(emitted * seconds), round(processed * seconds))
-            writer.add("throughput", t_ns, name, name.partition("[")[0], role, *done, *source)
+            writer.add("throughput", t_ns, name, name.partition("[")[0], role, *done, *source, None)
             busy_ns = round(self.busy.get(name, 1.0) / 100 * seconds * NS)
-            writer.add("executor", t_ns, name, busy_ns, round(seconds * NS / 4), round(at_s))
+            writer.add("executor", t_ns, name, busy_ns, round(seconds * NS / 4), round(at_s), None)
             if role == "sink":
-                writer.add("latency", t_ns, name, 3_000_000, round(processed * seconds))
+                writer.add("latency", t_ns, name, 3_000_000, round(processed * seconds), None)
             for (sender, target), rate in self.rates.items():
                 if sender == name:
                     there = places[target]
@@ -150,7 +158,7 @@ class TracedRun:
                     hop = "intra_worker" if there == slot else hop
                     tuples = round(rate * seconds)
                     nbytes = None if there == slot else tuples * 10
-                    writer.add("channel", t_ns, name, target, "d", hop, there.node, tuples, 1, nbytes)
+                    writer.add("channel", t_ns, name, target, "d", hop, there.node, tuples, 1, nbytes, None)
 
     def _write_cpu(self, raw: Path, run: str, slots: set[Slot]) -> None:
         for node in self.cluster.nodes:
@@ -158,11 +166,11 @@ class TracedRun:
             mine = sorted(slot.index for slot in slots if slot.node == node.id)
             for second in range(self.until + 2):
                 t_ns = self._clock(node.id, second + 0.5)
-                agent.add("cpu", t_ns, "agent", node.id, 0.01, False, None, None)
+                agent.add("cpu", t_ns, "agent", node.id, 0.01, False, None, None, None)
                 for slot in mine:
-                    agent.add("cpu", t_ns, "worker", str(slot), self.worker / 100, False, None, None)
+                    agent.add("cpu", t_ns, "worker", str(slot), self.worker / 100, False, None, None, None)
                 whole = self.base + self.worker * len(mine)
-                agent.add("cpu", t_ns, "node", node.id, whole / 100, False, None, None)
+                agent.add("cpu", t_ns, "node", node.id, whole / 100, False, None, None, None)
             agent.close()
 
     def _clock(self, node: str, at_s: float) -> int:

@@ -91,9 +91,10 @@ class MetricsReporter:
         """Write one row per executor, busy channel and latency bucket; return the message with the totals.
 
         Rows and message have the time `now_ns`, or a later one if the last report does: rows behind the last report
-        that arrived are left out after a recovery.
+        that arrived are left out after a recovery. Rows cover the time since the last report.
         """
-        now_ns = self._reported_ns = max(now_ns, self._reported_ns + 1)
+        now_ns = max(now_ns, self._reported_ns + 1)
+        since_ns, self._reported_ns = self._since_ns(now_ns), now_ns
         self.is_quiet = True
         shown: dict[str, Work] = {}
         latencies: list[tuple[int, int]] = []
@@ -114,7 +115,7 @@ class MetricsReporter:
                     taken = running.latency.take()
                     latencies += taken
                     for value, count in taken:
-                        self._traces.add("latency", now_ns, name, value, count)
+                        self._traces.add("latency", now_ns, name, value, count, since_ns)
             elif isinstance(running, SpoutExecutor):
                 running.note_due(now_ns)
             total = self._earlier.get(name, NOTHING).plus(meter)
@@ -138,8 +139,8 @@ class MetricsReporter:
                 sources.append(running.number)
             component = running.executor.component
             source = (meter.late_ns, meter.due, replayed) if role == "spout" else (None, None, None)
-            self._traces.add("throughput", now_ns, name, component, role, rows_out, rows_in, *source)
-            self._traces.add("executor", now_ns, name, busy, blocked, queued)
+            self._traces.add("throughput", now_ns, name, component, role, rows_out, rows_in, *source, since_ns)
+            self._traces.add("executor", now_ns, name, busy, blocked, queued, since_ns)
             bolt = role != "spout"
             shown[name] = Work(
                 emitted,
@@ -157,7 +158,7 @@ class MetricsReporter:
                 self._last.pop(running.executor.name, None)
                 self._earlier.pop(running.executor.name, None)
         registry.departed.clear()
-        self._channels(now_ns)
+        self._channels(since_ns, now_ns)
         latencies.sort()
         return Progress(
             epoch=self._tasks.epoch,
@@ -173,7 +174,13 @@ class MetricsReporter:
             sources_from=min(sources, default=0),
         )
 
-    def _channels(self, now_ns: int) -> None:
+    def _since_ns(self, now_ns: int) -> int:
+        """Return the begin of the time of a report: that of the last one, but no time before the sources started."""
+        begun_ns = self._reported_ns or now_ns - NS
+        started_ns = self._tasks.started_ns
+        return max(begun_ns, started_ns) if started_ns is not None and started_ns < now_ns else begun_ns
+
+    def _channels(self, since_ns: int, now_ns: int) -> None:
         plan = self._tasks.plan
         registry = self._tasks.registry
         for channel in chain(registry.senders, registry.dropped):
@@ -205,6 +212,7 @@ class MetricsReporter:
                 tuples,
                 batches,
                 None if kind == "intra_worker" else nbytes,
+                since_ns,
             )
         registry.dropped.clear()
 

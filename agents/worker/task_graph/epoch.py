@@ -56,6 +56,7 @@ class EpochTasks:
 
     Attributes:
         known: executors by number, those included that have been replaced in this epoch.
+        started_ns: when the sources started, on this node's clock; None before.
     """
 
     def __init__(
@@ -91,14 +92,13 @@ class EpochTasks:
                 restore(running, self.plan, self._graph, store)
         self._transfer = StateTransfer(spec.epoch, place.index, self.registry, self._graph, network, clocks, send)
         self._pending: PendingBarrier | None = None
-        self._start_ns: int | None = None
+        self.started_ns: int | None = None
         self._seen: Mapping[str, int] = {}
         self._ahead_ns = 0
         self._places = spec.workers
         self.known = dict(self.plan.executors)
-        self._wanted = self.connected = False
         self._stop: Stop | None = None
-        self._stopped = self._exhausted = self.drained = False
+        self._wanted = self.connected = self._stopped = self._exhausted = self.drained = False
 
     def handle_command(self, command: Message) -> None:
         """Handle a command of this epoch.
@@ -133,7 +133,7 @@ class EpochTasks:
 
     def start(self, at_ns: int, offset_ns: int = 0, seen: Mapping[str, int] = {}) -> None:
         """Start the sources; arguments as in `Go`."""
-        self._start_ns, self._seen = at_ns, seen
+        self.started_ns, self._seen = at_ns, seen
         self._set_clock(offset_ns)
         for spout in self.registry.spouts:
             spout.start(at_ns, seen.get(spout.executor.name, 0))
@@ -347,8 +347,8 @@ class EpochTasks:
         running.ahead_ns = self._ahead_ns
         taken = division.restore(running) if moved is None else self._transfer.restore(running, moved)
         if isinstance(running, SpoutExecutor):
-            if self._start_ns is not None:
-                running.start(self._start_ns, self._seen.get(running.executor.name, 0) if moved else running.seen)
+            if self.started_ns is not None:
+                running.start(self.started_ns, self._seen.get(running.executor.name, 0) if moved else running.seen)
             if self._stop is not None:
                 running.stop(self._stop.positions.get(running.executor.name, 0))
         self._send(

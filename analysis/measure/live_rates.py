@@ -4,14 +4,14 @@ Reports contain totals, which makes lost ones harmless: an interval without its 
 and rates are differences of totals.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from math import fsum
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from agents.protocol import HEARTBEAT_S, PairSent, Progress, Vitals, Work
+from analysis.measure.observations import ExecutorRates, PairFlow
 from inventory.times import NS
 
 R = TypeVar("R", bound=Progress | Vitals)
@@ -101,16 +101,6 @@ class Heartbeats(NamedTuple):
         return self.times[max(0, earlier - 1) :]
 
 
-class PairFlow(Struct, frozen=True, gc=False):
-    """Tuples and bytes per second between two executors."""
-
-    tuples_per_s: float
-    bytes_per_s: float
-
-    def __add__(self, other: "PairFlow") -> "PairFlow":
-        return PairFlow(self.tuples_per_s + other.tuples_per_s, self.bytes_per_s + other.bytes_per_s)
-
-
 def pair_rates(intervals: Sequence[Interval[Progress]], average: Average) -> dict[tuple[int, int], PairFlow]:
     """Return the rates of the pairs that communicated in these intervals, whose totals began at 0."""
     if not intervals:
@@ -136,29 +126,6 @@ def _per_second(totals: Sequence[int], intervals: Sequence[Interval[Progress]]) 
         (max(0, after - before) / interval.seconds, interval.times)
         for (before, after), interval in zip(pairwise(totals), intervals, strict=True)
     ]
-
-
-class ExecutorRates(Struct, frozen=True, gc=False):
-    """Work of one executor per second.
-
-    Attributes:
-        busy: CPU points.
-        processed, emitted: tuples; a spout processes none.
-        blocked: share of the time.
-        due: tuples that a spout's schedule asked for, without one those that it emitted; None for bolts.
-    """
-
-    busy: float
-    processed: float
-    emitted: float
-    blocked: float
-    due: float | None
-
-    @property
-    def delay_s(self) -> float | None:
-        """CPU time per tuple; None without tuples."""
-        tuples = self.processed if self.due is None else self.emitted
-        return self.busy / 100 / tuples if tuples else None
 
 
 def executor_rates(name: str, intervals: Sequence[Interval[Progress]], average: Average) -> ExecutorRates | None:
@@ -191,25 +158,6 @@ def sunk_per_s(intervals: Sequence[Interval[Progress]], average: Average) -> flo
     return average(_per_second([intervals[0].before.sunk, *(i.after.sunk for i in intervals)], intervals))
 
 
-def with_transport(worker: float | None, busy: Mapping[str, float], remote: Mapping[str, float]) -> dict[str, float]:
-    """Return the loads of a worker's executors: their own CPU, and their shares of the rest, its transport.
-
-    >>> with_transport(50.0, {"a": 20.0, "b": 10.0}, {"a": 300.0, "b": 100.0})
-    {'a': 35.0, 'b': 15.0}
-
-    Args:
-        worker: CPU of the worker in points; None if unknown.
-        busy: executor -> CPU of its thread in points.
-        remote: executor -> tuples that it exchanged with other workers. Without any, shares are those of `busy`.
-    """
-    rest = max(0.0, (worker or 0.0) - fsum(busy.values()))
-    weights = {name: remote.get(name, 0.0) for name in busy}
-    if not any(weights.values()):
-        weights = dict(busy)
-    total = fsum(weights.values())
-    return {name: own + (rest * weights[name] / total if total else 0.0) for name, own in busy.items()}
-
-
 def known_average(
     intervals: Sequence[Interval[Vitals]], value: Callable[[Vitals], float | None], average: Average
 ) -> float | None:
@@ -228,14 +176,3 @@ def mean_watts(intervals: Iterable[Interval[Vitals]]) -> float | None:
         joules += after.joules - before.joules
         elapsed_ns += after.joules_ns - before.joules_ns
     return max(0.0, joules) * NS / elapsed_ns if elapsed_ns > 0 else None
-
-
-def weighted_median(values: Iterable[tuple[float, float]]) -> float | None:
-    """Return the median of (value, weight) pairs; None without weight."""
-    ordered = sorted(values)
-    half, seen = fsum(weight for _, weight in ordered) / 2, 0.0
-    for value, weight in ordered:
-        seen += weight
-        if weight and seen >= half:
-            return value
-    return None
