@@ -12,14 +12,14 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     Attributes:
         run: its name.
         workload, scheduler, repetition: labels and number; empty and None without `run.json`.
-        status: `ok`, `failed`, `skipped` or `incomplete`.
+        status: `ok`, `incomplete`, `failed`, `skipped` or `cut off`.
         counts: whether the report compares it.
         reason: why not; empty if it does.
         throughput_tuples_per_s: what sinks took in.
         latency_p50_ms, latency_p95_ms, latency_p99_ms: end to end.
         inter_node_percent: share of the delivered tuples that came from another node.
         joules_per_tuple: gross energy per tuple.
-        saturated: whether the sources fell behind; None without a schedule.
+        saturated: whether the sources, or the topology behind them, fell behind; None without a schedule.
         suspect: reasons to doubt the metrics; empty without any.
     """
 
