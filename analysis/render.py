@@ -7,9 +7,11 @@ from analysis.descriptions import Engine
 from analysis.results import load_campaign
 from analysis.submit import QUICK_START, Job, check_master, run_with_sail, submit
 from inventory.errors import InputError
+from inventory.own_files import OutputFolder
+
+REPORT = OutputFolder("no report", r"index\.html|tables/[^/]+\.(csv|md|tex)|figures/[^/]+\.(svg|pdf)", "files.txt")
 
 JOB = Path(__file__).parent / "jobs" / "report.py"
-LOG = "report.log"
 PROGRESS = "report: "
 """Prefix of the job's progress lines."""
 
@@ -36,15 +38,16 @@ def render(
         engine: what runs the job; default is the agenda's.
 
     Raises:
-        InputError: the folder holds no campaign, a file in it is wrong, the baseline is no scheduler of it, or the
-            master is not a valid Spark master, or given for Sail.
+        InputError: the folder holds no campaign, a file in it is wrong, the baseline is no scheduler of it, the master
+            is not a valid Spark master, or given for Sail, or the folder of the report has other files, too.
         UnfitError: Spark, Java or Sail is missing, Spark does not start, or the report cannot be written.
-        RunError: the job failed; its output is in `report.log` of the folder.
+        RunError: the job failed; its output is in a file `report*.log` of the folder.
     """
     campaign = load_campaign(folder)
     campaign.baseline(baseline)
     check_master(master)
     target = folder / "report"
+    REPORT.check(target.resolve())
     arguments = ["--campaign", str(folder.resolve()), "--output", str(target.resolve())]
     if baseline is not None:
         arguments += ["--baseline", baseline]
@@ -55,7 +58,7 @@ def render(
         if master is not None:
             raise InputError(f"--master {master}: Sail runs on this host only; leave it out, or use --engine spark")
         arguments += ["--engine", "sail"]
-        run_with_sail(Job("the report", JOB, arguments, PROGRESS, folder / LOG), on_progress)
+        run_with_sail(Job("the report", JOB, arguments, PROGRESS, target), on_progress)
     else:
-        submit(Job("the report", JOB, arguments, PROGRESS, folder / LOG, java), master, on_progress)
+        submit(Job("the report", JOB, arguments, PROGRESS, target, java), master, on_progress)
     return target / "index.html"
