@@ -46,8 +46,8 @@ LETTER = 6.8
 
 HEAD = 64.0
 
-_LABEL = 'aria-label="Placement by '
-"""Begin of an attribute that every picture has."""
+_TITLE = "Placement by "
+"""Begin of the title that every picture has."""
 
 
 Point = tuple[float, float]
@@ -75,7 +75,7 @@ def draw(outcomes: Sequence[Placed | PlacementRefused], folder: Path) -> list[Pa
     scale = max((rate for each in placed for rate in _rates(each).values()), default=0.0)
     paths = {folder / f"{quote(each.answer.scheduler, safe='')}.svg": each for each in placed}
     for path in paths:
-        check_file(path, _LABEL, "--pictures")
+        check_file(path, f'aria-label="{_TITLE}', "--pictures")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, each in paths.items():
@@ -126,10 +126,10 @@ def _document(placed: Placed, width: float, height: float, body: Sequence[str]) 
     light = "".join(f".f-{c.name}{{fill:{c.light}}}.s-{c.name}{{stroke:{c.light}}}" for c in PALETTE)
     dark = "".join(f".f-{c.name}{{fill:{c.dark}}}.s-{c.name}{{stroke:{c.dark}}}" for c in PALETTE)
     fonts = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-    name = escape(placed.answer.scheduler)
+    name = escape(f"{_TITLE}{placed.answer.scheduler}")
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'height="{height:.0f}" font-family="{fonts}" role="img" {_LABEL}{name}">'
+        f'height="{height:.0f}" font-family="{fonts}" role="img" aria-label="{name}">'
     )
     return "\n".join(
         [

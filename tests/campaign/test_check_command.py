@@ -11,7 +11,7 @@ import pytest
 
 from campaign.commands.main import run
 from inventory.plugins import plugins
-from scheduler.registry import scheduler_names
+from scheduler.registry import computing_schedulers
 from workloads.workload import GROUP as WORKLOADS
 
 QUICKLY_CHECKED = ("even", "t-storm")
@@ -328,7 +328,7 @@ def test_built_in_schedulers_pass(name: str, capfd: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in scheduler_names() if name not in QUICKLY_CHECKED])
+@pytest.mark.parametrize("name", [name for name in computing_schedulers() if name not in QUICKLY_CHECKED])
 def test_every_other_built_in_scheduler_passes(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert_passes("scheduler", name, capfd)
 
