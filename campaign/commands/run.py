@@ -61,7 +61,7 @@ RUN_FAILED = 1
     "--only",
     "choice",
     metavar="K=V,...",
-    help="Run only these: workload=LABEL, scheduler=LABEL, cpu=LABEL, FACTOR=VALUE.",
+    help="Run only these: workload=LABEL, scheduler=LABEL, cpu=LABEL, FACTOR=VALUE, or names as --dry-run prints them.",
 )
 @click.option(
     "--accept-shortfall",
@@ -144,9 +144,9 @@ def run_campaign(
     if as_json and not dry_run:
         raise InputError("--json: only together with --dry-run")
     if resume is not None:
-        opened = resumed(find_campaign(resume, out), agenda, inventory, _load_the_rest, repetitions, aa)
+        opened = resumed(find_campaign(resume, out), agenda, inventory, _load_the_rest, repetitions, aa, choice)
     elif agenda is not None:
-        opened = new(agenda, inventory, out, _load_the_rest, repetitions, aa)
+        opened = new(agenda, inventory, out, _load_the_rest, repetitions, aa, choice)
     else:
         raise InputError("run: give an agenda, or --resume with the folder of a campaign; example: millrace run demo")
     # Loading this takes as long as Ansible takes to read an inventory, and has been done meanwhile.

@@ -20,7 +20,15 @@ from analysis.conditions import ClusterRecord, Provenance, Seeds
 from analysis.factors import INVENTORY
 from analysis.records import CAMPAIGN_FILE, RESULTS_VERSION, CampaignRecord
 from campaign.agenda.agenda import Agenda, agenda_of, find_agenda, with_second_labels
-from campaign.agenda.campaign_plan import CampaignPlan, Inputs, PlannedCluster, campaign_plan, read_clusters
+from campaign.agenda.campaign_plan import (
+    CampaignPlan,
+    Inputs,
+    PlannedCluster,
+    campaign_plan,
+    chosen_runs,
+    planned_runs,
+    read_clusters,
+)
 from campaign.agenda.profile import Profiles
 from campaign.agenda.profiling import ProfilingRun, profiling_runs
 from campaign.agenda.run_order import Run, continued
@@ -125,6 +133,7 @@ def new(
     meanwhile: Callable[[], object] = lambda: None,
     repetitions: int | None = None,
     aa: bool = False,
+    choice: str | None = None,
 ) -> Opened:
     """Return a new campaign; nothing is written yet.
 
@@ -135,11 +144,12 @@ def new(
         meanwhile: called while Ansible reads the inventory, if it is one of Ansible.
         repetitions: overrides the agenda's number.
         aa: whether it is an A/A campaign.
+        choice: selection of runs, checked before anything is placed (`chosen_runs`).
 
     Raises:
         InputError, UnfitError: the agenda cannot be run, see `campaign_plan`.
     """
-    planned = _plans(name_or_path, inventory, meanwhile, repetitions, aa)
+    planned = _plans(name_or_path, inventory, meanwhile, repetitions, aa, choice)
     plan = planned({})
     clusters = {name: _cluster_record(each) for name, each in plan.clusters.items()}
     first = next(iter(clusters.values()))
@@ -163,6 +173,7 @@ def resumed(
     meanwhile: Callable[[], object],
     repetitions: int | None = None,
     aa: bool = False,
+    choice: str | None = None,
 ) -> Opened:
     """Return an earlier campaign with its original plan, or with more repetitions behind it.
 
@@ -173,6 +184,7 @@ def resumed(
         meanwhile: called while Ansible reads the inventory, if it is one of Ansible.
         repetitions: new number of repetitions, at least the number so far.
         aa: whether the given agenda is that of an A/A campaign.
+        choice: selection of runs, checked before anything is placed (`chosen_runs`).
 
     Raises:
         InputError: the folder contains no campaign, the campaign of another agenda, or one with more repetitions.
@@ -186,9 +198,11 @@ def resumed(
     so_far = begun.value.repetitions
     if repetitions is not None and repetitions < so_far:
         raise InputError(f"--repetitions {repetitions}: {folder} has {so_far} repetitions already, which are kept")
-    planned = _planned(agenda_of(_repeated(agenda, repetitions)), clusters)
-    plan = planned({})
+    again = agenda_of(_repeated(agenda, repetitions))
     seeds = {} if record.seeds is None else record.seeds.runs
+    chosen_runs(again.value, continued(planned_runs(again), [*seeds]), choice)
+    planned = _planned(again, clusters)
+    plan = planned({})
     plan = dataclasses.replace(plan, runs=tuple(continued(plan.runs, [*seeds])))
     if seeds != {run.name: run.seed for run in plan.runs if run.repetition <= so_far}:
         raise UnfitError(f"{folder}: this version of Millrace would do other runs than those of {CAMPAIGN_FILE}")
@@ -209,13 +223,19 @@ def resumed(
 
 
 def _plans(
-    name_or_path: str, inventory: str | None, meanwhile: Callable[[], object], repetitions: int | None, aa: bool
+    name_or_path: str,
+    inventory: str | None,
+    meanwhile: Callable[[], object],
+    repetitions: int | None,
+    aa: bool,
+    choice: str | None = None,
 ) -> Callable[[Profiles], CampaignPlan]:
     """Read agenda and inventory; return a function that returns their plan, given the traffic of profiling runs."""
     path = find_agenda(name_or_path)
     document = _repeated(read(path), repetitions)
     agenda = agenda_of(with_second_labels(document) if aa else document)
     agenda = _with_absolute_aa(agenda, path.parent)
+    chosen_runs(agenda.value, planned_runs(agenda), choice)
     # An inventory in the agenda is relative to the agenda's folder, one on the command line to the working directory.
     if inventory is None:
         clusters = read_clusters(agenda, path.parent, meanwhile)
