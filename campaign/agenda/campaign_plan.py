@@ -198,7 +198,7 @@ def chosen_runs(agenda: Agenda, runs: Sequence[Run], choice: str | None) -> list
             continue
         key, _, value = (word.strip() for word in part.partition("="))
         if key not in names:
-            raise InputError(f"--only: got {part!r}, expected {forms}, or the name of a run{nearest(key, names)}")
+            raise InputError(f"--only: got {part!r}, which is no name of a run; expected {forms}{nearest(key, names)}")
         if value not in names[key]:
             raise InputError(f"--only: the agenda has no {key} {value!r}{nearest(value, names[key])}")
         wanted.setdefault(key, set()).add(value)

@@ -167,9 +167,9 @@ def run_campaign(
         with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
             prepared(opened, runs, Path(folder), settings)
         if as_json:
-            click.echo(runs_json(opened, runs), nl=False)
+            click.echo(runs_json(opened, runs, last_stage == REPORTING), nl=False)
         else:
-            print_runs(opened, runs)
+            print_runs(opened, runs, last_stage == REPORTING)
         return 0, None
     ending = run_all(opened, runs, backends, settings, profile, accept_shortfall, last_stage)
     folder = printable(opened.folder)
