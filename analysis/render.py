@@ -5,9 +5,11 @@ from pathlib import Path
 
 from analysis.results import load_campaign
 from analysis.submit import QUICK_START, Job, check_master, submit
+from inventory.own_files import OutputFolder
+
+REPORT = OutputFolder("no report", r"index\.html|tables/[^/]+\.(csv|md|tex)|figures/[^/]+\.(svg|pdf)", "files.txt")
 
 JOB = Path(__file__).parent / "jobs" / "report.py"
-LOG = "report.log"
 PROGRESS = "report: "
 """Prefix of the job's progress lines."""
 
@@ -32,20 +34,21 @@ def render(
         pdf: whether to write every figure as PDF, too.
 
     Raises:
-        InputError: the folder holds no campaign, a file in it is wrong, the baseline is no scheduler of it, or the
-            master is not a valid Spark master.
+        InputError: the folder holds no campaign, a file in it is wrong, the baseline is no scheduler of it, the master
+            is not a valid Spark master, or the folder of the report has other files, too.
         UnfitError: Spark or Java is missing, Spark does not start, or the report cannot be written.
-        RunError: the job failed; its output is in `report.log` of the folder.
+        RunError: the job failed; its output is in a file `report*.log` of the folder.
     """
     campaign = load_campaign(folder)
     campaign.baseline(baseline)
     check_master(master)
     target = folder / "report"
+    REPORT.check(target.resolve())
     arguments = ["--campaign", str(folder.resolve()), "--output", str(target.resolve())]
     if baseline is not None:
         arguments += ["--baseline", baseline]
     if pdf:
         arguments.append("--pdf")
     java = QUICK_START if campaign.rows < SMALL_ROWS else ()
-    submit(Job("the report", JOB, arguments, PROGRESS, folder / LOG, java), master, on_progress)
+    submit(Job("the report", JOB, arguments, PROGRESS, target, java), master, on_progress)
     return target / "index.html"

@@ -29,6 +29,7 @@ from analysis.table_files import write_csv
 from inventory.atomic_files import replacing_folder
 from inventory.errors import InputError
 from inventory.foreign import printable
+from inventory.own_files import OutputFolder
 from inventory.parsing import first_repeated
 
 CAMPAIGN_COLUMNS = (
@@ -38,6 +39,12 @@ CAMPAIGN_COLUMNS = (
 COLUMNS = (
     *("workload", "scheduler", "campaign", "metric", "unit", "n", "suspect", "saturated", "median", "low", "high"),
     *("baseline", "ratio", "ratio_low", "ratio_high"),
+)
+
+COMPARISON = OutputFolder(
+    "not a comparison",
+    r"index\.html|figures/[^/]+-found\.svg|tables/((campaigns|setup)\.csv|comparison\.(csv|md|tex))",
+    "files.txt",
 )
 
 Campaigns = Mapping[str, Campaign]
@@ -61,7 +68,7 @@ def compare_campaigns(folders: Sequence[Path], out: Path) -> tuple[Path, dict[st
     resolved = [folder.resolve() for folder in folders]
     if twice := first_repeated(resolved):
         raise InputError(f"{printable(twice)}: is given twice; a campaign cannot be compared with itself")
-    _check_out(out)
+    COMPARISON.check(out, "--out ")
     campaigns = {f"C{number}": load_campaign(folder) for number, folder in enumerate(resolved, 1)}
     baseline = common_baseline(campaigns)
     runs = {label: recorded_rows(campaign) for label, campaign in campaigns.items()}
@@ -70,7 +77,7 @@ def compare_campaigns(folders: Sequence[Path], out: Path) -> tuple[Path, dict[st
         "setup": setup_rows(campaigns),
         "comparison": comparison_rows(campaigns, runs, baseline),
     }
-    with replacing_folder(out) as folder:
+    with replacing_folder(out, COMPARISON) as folder:
         (folder / "tables").mkdir()
         (folder / "figures").mkdir()
         columns = {"campaigns": CAMPAIGN_COLUMNS, "setup": ("part", "setting", *campaigns), "comparison": COLUMNS}
@@ -158,14 +165,6 @@ def _ratio(runs: Rows, workload: str, scheduler: str, baseline: str | None, metr
     if seen.n < ENOUGH or seen.ratio is None:
         return nothing | {"ratio": seen.median_ratio}
     return {"ratio": seen.ratio.estimate, "ratio_low": seen.ratio.low, "ratio_high": seen.ratio.high}
-
-
-def _check_out(out: Path) -> None:
-    if not out.exists() and not out.is_symlink():
-        return
-    is_ours = out.is_dir() and (out / "tables" / "setup.csv").is_file() and (out / "index.html").is_file()
-    if not is_ours and not (out.is_dir() and not any(out.iterdir())):
-        raise InputError(f"--out {printable(out)}: is there already, and not a comparison; give a new folder")
 
 
 def _campaign_rows(campaigns: Campaigns) -> Rows:

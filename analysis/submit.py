@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from shutil import rmtree
 
@@ -132,7 +133,7 @@ class Job:
         script: the program.
         arguments: arguments of the program.
         progress: prefix of its progress lines; lines with `millrace: ` are errors.
-        log: file for its output when it fails for an unknown reason.
+        output: folder of its product; its own output goes to a new file beside it when it fails for an unknown reason.
         java: Java options.
         settings: Spark settings.
         long: whether it takes long enough to also write the archive of Spark's classes for later jobs.
@@ -142,7 +143,7 @@ class Job:
     script: Path
     arguments: Sequence[str]
     progress: str
-    log: Path
+    output: Path
     java: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     long: bool = False
@@ -174,7 +175,7 @@ def submit(job: Job, master: str | None, on_progress: Callable[[str], None]) -> 
     Raises:
         InputError: the job reports it, or the master is not a valid Spark master.
         UnfitError: Spark or Java is missing, Spark does not start, or the job reports it.
-        RunError: the job failed; its output is in `job.log`.
+        RunError: the job failed; the message names the file with its output.
     """
     check_master(master)
     environment = spark_environment()
@@ -202,8 +203,6 @@ def _carry_out(job: Job, command: list[str], environment: dict[str, str], on_pro
                 kept.append(line)
     if process.returncode != 0:
         raise _failure(job, process.returncode, kept)
-    with suppress(OSError):
-        job.log.unlink()
 
 
 def _command(job: Job, spark: Path, master: str, classes: Sequence[str]) -> list[str]:
@@ -275,7 +274,17 @@ def _failure(job: Job, status: int, lines: list[str]) -> MillraceError:
         return kinds[status]("; Spark's last error: ".join([said[-1], *of_spark[-1:]]))
     failed = f"{job.name}'s Spark job failed with status {status}"
     try:
-        job.log.write_text("".join(lines), encoding="utf-8")
+        log = _write_log(job.output, "".join(lines))
     except OSError as fault:
-        return RunError(f"{failed}, and {job.log} cannot be written: {fault}")
-    return RunError(f"{failed}; its output is in {job.log}")
+        return RunError(f"{failed}, and {fault.filename} cannot be written: {fault.strerror}")
+    return RunError(f"{failed}; its output is in {log}")
+
+
+def _write_log(output: Path, text: str) -> Path:
+    """Write the output of a job to a new file: `NAME.log`, or the first free one of `NAME-2.log`, ...; return it."""
+    for number in count(1):
+        log = output.with_name(f"{output.name}{f'-{number}' if number > 1 else ''}.log")
+        with suppress(FileExistsError), log.open("x", encoding="utf-8") as file:
+            file.write(text)
+            return log
+    raise AssertionError  # `count` has no end

@@ -24,7 +24,7 @@ from inventory.errors import MillraceError
 from scheduler.explain.explanation import loads_by_node
 from scheduler.placement_file import make_placement_file
 from scheduler.problem import Plan, Problem
-from scheduler.registry import make_scheduler, scheduler_names
+from scheduler.registry import computing_schedulers, make_scheduler
 from scheduler.toolkit.cost import cost
 from workloads.example_topologies import MICRO_SIZES, diamond, linear, smart_home, star, taxi
 from workloads.topology import Topology
@@ -281,7 +281,7 @@ def main() -> None:
     parser.add_argument("--schedulers", metavar="NAME,NAME,...", help="compare these only, and print the page")
     parser.add_argument("--print", action="store_true", help="print the page instead of writing it")
     chosen = parser.parse_args()
-    names = chosen.schedulers.split(",") if chosen.schedulers else scheduler_names()
+    names = chosen.schedulers.split(",") if chosen.schedulers else computing_schedulers()
     text = page(names)
     if chosen.print or chosen.schedulers:
         print(text)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from inventory.errors import UnfitError
+from inventory.own_files import OutputFolder
 
 
 @contextmanager
@@ -78,29 +79,46 @@ def sync(path: Path) -> None:
 
 
 _PARTIAL = ".partial"
+_MARK = ".millrace-partial"
+"""File in a temporary folder; only folders with it are removed, since others may have such a name, too."""
 
 
 @contextmanager
-def replacing_folder(target: Path) -> Iterator[Path]:
+def replacing_folder(target: Path, kind: OutputFolder | None = None) -> Iterator[Path]:
     """Yield a temporary folder beside `target` that replaces it when the block succeeds.
 
     Temporary folders left by killed processes are removed first.
 
+    Args:
+        target: the folder.
+        kind: what may be replaced; None: any folder, in a place that is not the user's.
+
     Raises:
+        InputError: `target` was not made by this command.
         UnfitError: the folder cannot be written (also inside the block, when the disk is full); `target` is unchanged.
     """
+    if kind is not None:
+        kind.check(target)
     target = Path(os.path.abspath(target))  # noqa: PTH100 - `resolve` would follow a link and replace what it points to
     partial: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for abandoned in target.parent.glob(f".{glob.escape(target.name)}.*{_PARTIAL}"):
+            if not (abandoned / _MARK).is_file():
+                continue
             with suppress(FileNotFoundError), _held(abandoned) as is_ours:
                 if is_ours:
                     shutil.rmtree(abandoned, ignore_errors=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_PARTIAL, dir=target.parent))
         partial.chmod(0o755)
         with _held(partial):
+            (partial / _MARK).touch()
             yield partial
+            (partial / _MARK).unlink()
+            if kind is not None:
+                if kind.listing:
+                    kind.list_files(partial)
+                kind.check(target)
             _swap(partial, target)
     except OSError as fault:
         raise UnfitError(f"{fault.filename or target}: cannot be written: {fault.strerror or fault}") from None

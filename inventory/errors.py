@@ -1,6 +1,7 @@
 """Errors caused by the user or the environment, each with its exit status."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 MOST_SHOWN = 20
@@ -45,6 +46,32 @@ class RunError(MillraceError):
     """A run failed while in progress."""
 
     exit_status = 1
+
+
+class Faults:
+    """Errors of input that are told together."""
+
+    def __init__(self) -> None:
+        self._found: list[InputError] = []
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Context manager that keeps an error of its block."""
+        try:
+            yield
+        except InputError as fault:
+            self._found.append(fault)
+
+    def check(self) -> None:
+        """Raise all errors so far.
+
+        Raises:
+            InputError: there are some; a single one as it was raised, several in one message, each on a line.
+        """
+        if len(self._found) == 1:
+            raise self._found[0]
+        if self._found:
+            raise InputError("\n".join(map(str, self._found)))
 
 
 def nearest(value: object, choices: Iterable[str]) -> str:

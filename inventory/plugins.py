@@ -8,11 +8,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, reduce
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from traceback import walk_tb
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from inventory.documents import Document, Origin, parse
 from inventory.errors import InputError, ParameterError, UnfitError, nearest
@@ -106,6 +108,9 @@ def _package(module: str) -> str:
     return module.partition(".")[0]
 
 
+FilePath = Annotated[str, Meta(min_length=1, extra={"relative to": "the file that has it"})]
+"""Type of a parameter that names a file: a path, relative to the folder of the file that contains the parameter."""
+
 SWITCH = {"on": True, "off": False}
 """Accepted words for true and false."""
 
@@ -188,7 +193,10 @@ def _value(origin: Origin, hint: Any) -> Any:
             return msgspec.convert(SWITCH[value.lower()], hint)
         except msgspec.ValidationError:
             pass  # not a switch: keep the word
-    return origin.convert(hint)
+    found = origin.convert(hint)
+    if isinstance(found, str) and FilePath in (hint, *get_args(hint)):
+        return str(Path(origin.source).parent / found)
+    return found
 
 
 def _words_of(hint: Any) -> tuple[Any, ...]:

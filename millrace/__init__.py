@@ -9,6 +9,8 @@ from importlib import import_module
 TYPE_CHECKING = False  # type checkers take it for true; importing `typing` would delay the command line
 
 if TYPE_CHECKING:
+    from msgspec import Meta
+
     from agents.sensors import Host, Sensor
     from agents.sensors import Row as TraceRow
     from analysis.records import RunRecord
@@ -98,6 +100,7 @@ __all__ = [
     "LineSpout",
     "Loads",
     "Merging",
+    "Meta",
     "Move",
     "Needs",
     "Network",
@@ -290,6 +293,9 @@ EXPORTS = {
     },
     "analysis.records": {
         "RunRecord": "Content of `run.json`.",
+    },
+    "msgspec": {
+        "Meta": "Limits of a parameter, in its annotation: `Annotated[float, Meta(ge=0)]`.",
     },
     "inventory.errors": {
         "InputError": "Error in what the user wrote; exit status 2.",

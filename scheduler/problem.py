@@ -160,6 +160,7 @@ class Needs:
         cycles: accepts topologies with cycles; other schedulers never get one.
         shrinks: defines what happens to running executors beyond a component's parallelism; other schedulers never get
             any.
+        memory: memory of nodes is a hard limit, also where components declare none and count with Storm's default.
         scales: its `revise` leads from the numbers of executors that run to those that are wanted.
         ignores: text that lists what the algorithm ignores.
     """
@@ -171,6 +172,7 @@ class Needs:
     online: bool = False
     cycles: bool = False
     shrinks: bool = False
+    memory: bool = False
     scales: bool = False
     ignores: str = ""
 

@@ -132,6 +132,11 @@ def scheduler_names() -> Sequence[str]:
     return list(plugins(GROUP))
 
 
+def computing_schedulers() -> Sequence[str]:
+    """Return the names of those that compute placements from any problem: all but `given`."""
+    return [name for name in scheduler_names() if name != "given"]
+
+
 def scheduler_class(name: str) -> type[Scheduler]:
     """Return the class registered as `name`.
 

@@ -16,7 +16,9 @@ from typing import NamedTuple
 from agents.cpu.plan import CLOCK_RANGE, CORES
 from agents.host_files import Finding, HostFiles
 from agents.power.reader import RECORDING, REFUSED
-from inventory.errors import InputError, RunError
+from inventory.atomic_files import replacing_folder
+from inventory.errors import InputError
+from inventory.own_files import OutputFolder
 from inventory.times import utc_stamp
 
 CLOCKSOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
@@ -164,21 +166,15 @@ def record(root: Path, target: Path) -> Recorded:
 
     Raises:
         InputError: `target` exists already.
-        RunError: it cannot be written.
+        UnfitError: it cannot be written.
     """
-    if target.exists():
+    if os.path.lexists(target):
         raise InputError(f"{target} exists already; give the name of a new folder")
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    try:
-        found = _copy(root, partial)
-        partial.rename(target)
-    except OSError as fault:
-        raise RunError(f"{target} cannot be written: {fault.strerror or fault}") from None
-    return found
+    with replacing_folder(target, OutputFolder("no new folder", "")) as partial:
+        return _copy(root, partial)
 
 
 def _copy(root: Path, target: Path) -> Recorded:
-    target.mkdir(parents=True)
     codes: dict[str, int] = {}
     files = 0
     for path in sorted({path for pattern in PATTERNS for path in root.glob(pattern) if path.is_file()}):

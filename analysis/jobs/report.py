@@ -24,6 +24,7 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 
 from pyspark.sql import SparkSession  # noqa: E402
 
+from analysis.render import REPORT  # noqa: E402
 from analysis.results import BUFFER_MB, Campaign, load_campaign  # noqa: E402
 from analysis.summary import (  # noqa: E402
     SPARK_COLUMNS,
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         # an exception from SIGTERM may leave Python's import lock held, and must not be waited for.
         drawing = Thread(target=import_module, args=("analysis.build",), daemon=True)
         drawing.start()
-        with replacing_folder(asked.output) as folder:
+        with replacing_folder(asked.output, REPORT) as folder:
             with TemporaryDirectory(dir=folder) as scratch:
                 tables = _tables(campaign, Path(scratch))
             drawing.join()

@@ -23,7 +23,7 @@ from campaign.agenda.search import SearchEntry
 from campaign.agenda.timeline import Event
 from campaign.agenda.windows import Window, check_windows
 from inventory.documents import Document, Located, Origin
-from inventory.errors import InputError, nearest
+from inventory.errors import Faults, InputError, nearest
 from inventory.foreign import printable
 from inventory.plugins import plugins
 from inventory.values import Positive, Seconds, SomeSeconds
@@ -238,44 +238,55 @@ def agenda_of(document: Document) -> Located[Agenda]:
     """Convert a document to an `Agenda`; check that all names in it are installed.
 
     Raises:
-        InputError: the document is invalid; the message names file, line, key, value and the nearest valid choice.
+        InputError: the document is invalid; the message names file, line, key, value and the nearest valid choice of
+            every fault.
     """
     origin = document.origin
     check_cpu_shape(origin)
     agenda = document.convert(Agenda)
-    _check_names(origin, agenda)
-    if agenda.report.engine == "sail":
-        raise (origin / "report" / "engine").error(NO_SAIL)
-    check_windows(origin / "windows", agenda.windows, agenda.duration_s)
-    check_profile(origin / "profile", agenda.profile, agenda.scheduler_labels)
-    if agenda.baseline is not None and agenda.baseline not in agenda.scheduler_labels:
-        hint = nearest(agenda.baseline, agenda.scheduler_labels)
-        raise (origin / "baseline").error(f"{agenda.baseline!r} is none of the agenda's schedulers{hint}")
+    faults = Faults()
+    _check_names(origin, agenda, faults)
+    with faults.gathered():
+        if agenda.report.engine == "sail":
+            raise (origin / "report" / "engine").error(NO_SAIL)
+    with faults.gathered():
+        check_windows(origin / "windows", agenda.windows, agenda.duration_s)
+    with faults.gathered():
+        check_profile(origin / "profile", agenda.profile, agenda.scheduler_labels)
+    with faults.gathered():
+        if agenda.baseline is not None and agenda.baseline not in agenda.scheduler_labels:
+            hint = nearest(agenda.baseline, agenda.scheduler_labels)
+            raise (origin / "baseline").error(f"{agenda.baseline!r} is none of the agenda's schedulers{hint}")
+    faults.check()
     return Located(replace(agenda, baseline=agenda.baseline or agenda.scheduler_labels[0]), origin)
 
 
-def _check_names(origin: Origin, agenda: Agenda) -> None:
+def _check_names(origin: Origin, agenda: Agenda, faults: Faults) -> None:
     for at, workload in enumerate(agenda.workloads):
         here = origin / "workloads" / at
-        _check_known(here / "name", "workload", workload.name, WORKLOADS)
-        if agenda.labels.index(workload.label or workload.name) != at:
-            raise here.error(f"a second workload is called {agenda.labels[at]!r}; give each one a 'label'")
+        with faults.gathered():
+            _check_known(here / "name", "workload", workload.name, WORKLOADS)
+            if agenda.labels.index(workload.label or workload.name) != at:
+                raise here.error(f"a second workload is called {agenda.labels[at]!r}; give each one a 'label'")
     for at, (entry, label) in enumerate(zip(agenda.schedulers, agenda.scheduler_labels, strict=True)):
         here = origin / "schedulers" / at
-        if isinstance(entry, str):
-            _check_known(here, "scheduler", entry, SCHEDULERS)
-        else:
-            _check_known(here / "name", "scheduler", entry.name, SCHEDULERS)
-        if agenda.scheduler_labels.index(label) != at:
-            raise here.error(f"the scheduler {label!r} is listed twice; give each one a 'label' of its own")
+        with faults.gathered():
+            if isinstance(entry, str):
+                _check_known(here, "scheduler", entry, SCHEDULERS)
+            else:
+                _check_known(here / "name", "scheduler", entry.name, SCHEDULERS)
+            if agenda.scheduler_labels.index(label) != at:
+                raise here.error(f"the scheduler {label!r} is listed twice; give each one a 'label' of its own")
     for at, label in enumerate(agenda.cpu_labels):
-        if agenda.cpu_labels.index(label) != at:
-            raise (origin / "cpu" / at / "label").error(f"second CPU settings are called {label!r}")
+        with faults.gathered():
+            if agenda.cpu_labels.index(label) != at:
+                raise (origin / "cpu" / at / "label").error(f"second CPU settings are called {label!r}")
     for at, sensor in enumerate(agenda.sensors):
         here = origin / "sensors" / at
-        _check_known(here, "sensor", sensor, SENSORS)
-        if agenda.sensors.index(sensor) != at:
-            raise here.error(f"the sensor {sensor!r} is listed twice")
+        with faults.gathered():
+            _check_known(here, "sensor", sensor, SENSORS)
+            if agenda.sensors.index(sensor) != at:
+                raise here.error(f"the sensor {sensor!r} is listed twice")
 
 
 def _check_known(origin: Origin, kind: str, name: str, group: str) -> None:

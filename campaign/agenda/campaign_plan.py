@@ -90,6 +90,29 @@ class CampaignPlan:
         return (run.workload, run.scheduler) in self.at(run).awaiting
 
 
+def planned_runs(read_agenda: Located[Agenda]) -> list[Run]:
+    """Return all runs of an agenda, in order, without placing anything.
+
+    Raises:
+        InputError: the factors or rules cannot be used, or leave out every run.
+    """
+    agenda = read_agenda.value
+    runs = runs_of(
+        agenda.labels,
+        agenda.scheduler_labels,
+        agenda.repetitions,
+        agenda.order,
+        agenda.seed,
+        agenda.cpu_labels,
+        combinations_of(read_agenda),
+        rules_of(read_agenda),
+    )
+    if not runs:
+        key = "except" if agenda.excluded else "only"
+        raise (read_agenda.origin / key).error("leaves out every run")
+    return runs
+
+
 def campaign_plan(
     read_agenda: Located[Agenda],
     *read_clusters: Located[Cluster],
@@ -109,19 +132,7 @@ def campaign_plan(
     """
     agenda = read_agenda.value
     combinations = combinations_of(read_agenda)
-    runs = runs_of(
-        agenda.labels,
-        agenda.scheduler_labels,
-        agenda.repetitions,
-        agenda.order,
-        agenda.seed,
-        agenda.cpu_labels,
-        combinations,
-        rules_of(read_agenda),
-    )
-    if not runs:
-        key = "except" if agenda.excluded else "only"
-        raise (read_agenda.origin / key).error("leaves out every run")
+    runs = planned_runs(read_agenda)
     located = dict(zip(inventories, read_clusters, strict=True))
     named = [entry for entry in agenda.schedulers if isinstance(entry, SchedulerEntry)]
     if any((entry.params or {}).get("hops") == "links" for entry in named):
@@ -168,26 +179,41 @@ def _named(fault: InputError, combination: str, agenda: Origin) -> InputError:
 
 
 def select_runs(plan: CampaignPlan, choice: str | None) -> list[Run]:
-    """Return the runs that `choice` selects: `workload=LABEL`, `scheduler=LABEL`, `cpu=LABEL`, `FACTOR=VALUE`.
+    """Return the runs of a plan that `choice` selects (`chosen_runs`)."""
+    return chosen_runs(plan.agenda, plan.runs, choice)
 
-    Several are separated by commas.
 
-    A repeated key selects all of its values; None selects all runs.
+def chosen_runs(agenda: Agenda, runs: Sequence[Run], choice: str | None) -> list[Run]:
+    """Return those of an agenda's runs that `choice` selects, a text with parts that are separated by commas.
+
+    A part is `workload=LABEL`, `scheduler=LABEL`, `cpu=LABEL`, `FACTOR=VALUE`, or the name of a run. A repeated key
+    selects all of its values, and several names all of these runs; None selects all runs.
 
     Raises:
         InputError: the choice has another form, or a name is not part of the campaign.
     """
-    names = names_in(plan.agenda)
-    forms = " or ".join(f"{name}={'VALUE' if name in plan.agenda.factors else 'LABEL'}" for name in names)
+    names = names_in(agenda)
+    known = [run.name for run in runs]
+    forms = " or ".join(f"{name}={'VALUE' if name in agenda.factors else 'LABEL'}" for name in names)
     wanted: dict[str, set[str]] = {}
-    for part in choice.split(",") if choice is not None else ():
+    named: set[str] = set()
+    for part in (part.strip() for part in choice.split(",")) if choice is not None else ():
+        if part in known or ("=" not in part and part[:1].isdecimal()):
+            if part not in known:
+                raise InputError(f"--only: the agenda has no run {part!r}{nearest(part, known)}")
+            named.add(part)
+            continue
         key, _, value = (word.strip() for word in part.partition("="))
         if key not in names:
-            raise InputError(f"--only: got {part!r}, expected {forms}{nearest(key, names)}")
+            raise InputError(f"--only: got {part!r}, which is no name of a run; expected {forms}{nearest(key, names)}")
         if value not in names[key]:
             raise InputError(f"--only: the agenda has no {key} {value!r}{nearest(value, names[key])}")
         wanted.setdefault(key, set()).add(value)
-    return [run for run in plan.runs if all(run.labels[key] in values for key, values in wanted.items())]
+    return [
+        run
+        for run in runs
+        if (not named or run.name in named) and all(run.labels[key] in values for key, values in wanted.items())
+    ]
 
 
 def prepare_inputs(plan: CampaignPlan, runs: Sequence[Run], folder: Path, kept: Path) -> Inputs:

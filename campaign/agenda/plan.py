@@ -29,7 +29,7 @@ from controller.coordinator.timeline import ScriptedEvent, withheld_nodes
 from controller.host.addresses import with_addresses
 from inventory.cluster import Cluster, ExistingWorker
 from inventory.documents import Located
-from inventory.errors import InputError, ParameterError
+from inventory.errors import Faults, InputError, ParameterError
 from inventory.power_index import LackingNodeError
 from scheduler.placement_file import PlacementFile, make_placement_file
 from scheduler.problem import Placement, Problem
@@ -178,22 +178,27 @@ def plan_of(
         runs = runs_of(
             agenda.labels, agenda.scheduler_labels, agenda.repetitions, agenda.order, agenda.seed, agenda.cpu_labels
         )
-    if agenda.acks:
-        check_acks(agenda, origin)
-    check_engine(agenda, origin)
+    faults = Faults()
+    with faults.gathered():
+        if agenda.acks:
+            check_acks(agenda, origin)
+    with faults.gathered():
+        check_engine(agenda, origin)
     pairs = {(run.workload, run.scheduler) for run in runs}
     cluster = with_addresses(read_cluster)
-    cpus = cpus_of(Located(agenda.cpu, origin / "cpu"), cluster)
-    applications = {
-        label: application_of(Located(entry, origin / "workloads" / at), label, agenda.acks)
-        for at, (label, entry) in enumerate(zip(agenda.labels, agenda.workloads, strict=True))
-    }
-    for application in applications.values():
-        check_program(agenda.engine, application)
-    listed = {
-        label: _listed(Located(entry, origin / "schedulers" / at), label, agenda, cluster)
-        for at, (label, entry) in enumerate(zip(agenda.scheduler_labels, agenda.schedulers, strict=True))
-    }
+    cpus: Mapping[str, ByNode] = {}
+    with faults.gathered():
+        cpus = cpus_of(Located(agenda.cpu, origin / "cpu"), cluster)
+    applications: dict[str, Application] = {}
+    for at, (label, workload) in enumerate(zip(agenda.labels, agenda.workloads, strict=True)):
+        with faults.gathered():
+            applications[label] = application_of(Located(workload, origin / "workloads" / at), label, agenda.acks)
+            check_program(agenda.engine, applications[label])
+    listed: dict[str, _Listed] = {}
+    for at, (label, entry) in enumerate(zip(agenda.scheduler_labels, agenda.schedulers, strict=True)):
+        with faults.gathered():
+            listed[label] = _listed(Located(entry, origin / "schedulers" / at), label, agenda, cluster)
+    faults.check()
     schedulers = {label: each.places for label, each in listed.items()}
     online = {label: each.online for label, each in listed.items() if each.online is not None}
     gating = {label: each.gating for label, each in listed.items() if each.gating is not None}

@@ -106,9 +106,10 @@ def check_command(settings: Settings, kind: str, name: str, as_json: bool) -> in
     """Test a scheduler or workload before a campaign uses it.
 
     A scheduler, built in or from a plug-in, places about a dozen problems several times and in two processes: plans
-    must be valid, repeatable and on time. A workload's operators are snapshotted and restored at random moments and
-    then run on this host for some seconds while executors move. Default parameters are used. The exit status is 1 if
-    a check fails.
+    must be valid, repeatable and on time. An online one then revises a topology whose loads, nodes and numbers of
+    executors change: revisions must be valid, and the same with JSON in between and when replayed. A workload's
+    operators are snapshotted and restored at random moments and then run on this host for some seconds while executors
+    move. Default parameters are used. The exit status is 1 if a check fails.
     """
     from campaign.admin.checks.trial import report_of
 

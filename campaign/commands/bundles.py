@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from campaign.commands.options import output_file
 from campaign.display.terminal import Settings, progress_bar
 from inventory.errors import InputError, UnfitError
 from inventory.foreign import printable
@@ -47,7 +48,7 @@ def bundle_command(settings: Settings, folder: Path, out: Path) -> None:
     from campaign.results.live_file import find_campaign
 
     with progress_bar("bundling", settings.quiet, settings.color) as show_progress:
-        manifest = write_bundle(find_campaign(folder), out, show_progress)
+        manifest = write_bundle(find_campaign(folder), output_file(out, "--out"), show_progress)
     for path in manifest.missing:
         click.echo(printable(f"millrace: missing in the results: {path}"), err=True)
     click.echo(printable(f"bundle: {out}, {len(manifest.files)} files, {manifest.total_bytes / 1e6:,.1f} MB unpacked"))

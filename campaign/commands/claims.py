@@ -20,7 +20,10 @@ Examples:
 @click.option("--paper", metavar="NAME", help="Only the claims of one paper, by its folder among the agendas.")
 @click.option("--pending", is_flag=True, help="List the agendas whose results are missing, and the time they need.")
 @click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for claims.json and a page per paper."
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Folder for claims.json and a page per paper; earlier ones are replaced.",
 )
 @click.pass_obj
 def claims_command(
@@ -33,14 +36,27 @@ def claims_command(
     """
     from analysis.results import load_campaign
     from campaign.admin.claims import judged, missing, papers, read_claims
-    from campaign.display.claim_pages import claims_json, claims_page, claims_table, missing_text
+    from campaign.display.claim_pages import (
+        JSON_MARK,
+        PAGE_MARK,
+        claims_json,
+        claims_page,
+        claims_table,
+        missing_text,
+    )
     from campaign.results.live_file import find_campaign
     from controller.host.disk import writing
     from inventory.atomic_files import replace_file
+    from inventory.own_files import check_file
 
     if paper is not None and paper not in papers():
         raise InputError(f"--paper {printable(paper)}: there are no claims of that paper{nearest(paper, papers())}")
     campaigns = [load_campaign(find_campaign(folder)) for folder in folders]
+    if out is not None:
+        check_file(out / "claims.json", JSON_MARK, "--out")
+        for name in papers():
+            if paper in (None, name):
+                check_file(out / f"{name}.md", PAGE_MARK, "--out")
     files = {name: read_claims(name) for name in papers() if paper in (None, name)}
     found = {name: list(judged(name, claims, campaigns)) for name, claims in files.items()}
     click.echo(missing_text(missing(found)) if pending else claims_table(found, settings.color))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from campaign.commands.options import master_option
+from campaign.commands.options import master_option, output_file
 from campaign.display.terminal import Settings, progress_bar, stages_shown
 from controller.host.signals import interrupted_once
 from inventory.foreign import printable
@@ -52,6 +52,7 @@ def generate_command(settings: Settings, name: str, output: Path, rows: int, see
     from workloads.generate.writing import KINDS, write_rows
 
     kind: Kind = KINDS[name]
+    output = output_file(output, "--output")
     with interrupted_once(), progress_bar(f"generating {output.name}", settings.quiet, settings.color) as show_progress:
         write_rows(output, kind(rows, seed), lambda written: show_progress(written / rows))
     click.echo(f"{printable(output)}: {rows:,} rows of {name}, seed {seed}, {output.stat().st_size:,} bytes")
@@ -144,11 +145,10 @@ def pipeline_command(
     arguments += [part for param in params for part in ("--param", param)]
     arguments += ["--stream"] if stream else []
     memory = min(MOST_MB, max(LEAST_MB, psutil.virtual_memory().total // 4 >> 20))
-    log = output.with_name(f"{output.name}.log")
     long = _size(source) >= SMALL_BYTES
     java = LONG_RUN if long else QUICK_START
     spark = {"spark.driver.memory": f"{memory}m"}
-    job = Job(f"the pipeline {name}", SCRIPT, arguments, PROGRESS, log, java, spark, long)
+    job = Job(f"the pipeline {name}", SCRIPT, arguments, PROGRESS, output, java, spark, long)
     with stages_shown(settings.quiet, settings.color) as show_stage:
         submit(job, master, show_stage)
     click.echo(printable(f"pipeline: {output}"))

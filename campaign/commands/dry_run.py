@@ -1,5 +1,6 @@
 """What `millrace run --dry-run` prints: the runs, their placements, and the time and disk space that they need."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -10,15 +11,16 @@ from rich.filesize import decimal
 from campaign.agenda.profiling import ProfilingRun, profiling_plan
 from campaign.agenda.run_order import Run
 from campaign.agenda.search import CALIBRATION
-from campaign.results.estimate import Estimate, calibrations_left, estimate, trials_of
+from campaign.results.estimate import BRING_UP_S, Estimate, calibrations_left, estimate, report_s, trials_of
 from campaign.results.live_file import in_words
 from campaign.results.result_store import ResultStore
-from campaign.runner.open_campaign import Opened
+from campaign.runner.open_campaign import EMULATED, Opened
+from inventory.ansible_hosts import Hosts
 from inventory.documents import dump_json
 from inventory.foreign import escaped
 
 
-def print_runs(opened: Opened, runs: Sequence[Run]) -> None:
+def print_runs(opened: Opened, runs: Sequence[Run], with_report: bool = True) -> None:
     """Print the runs in order, profiling runs first, then every placement once, and the estimate."""
     plan = opened.plan
     profiling = _profiling(opened, runs)
@@ -49,8 +51,13 @@ def print_runs(opened: Opened, runs: Sequence[Run]) -> None:
     for name in calibrations:
         click.echo(escaped(f"before them: calibration of the load of {name}, at most {CALIBRATION.most_trials} trials"))
     about = "at most" if trials > 1 or calibrations else "about"
-    click.echo(f"{', '.join(counts)}: {about} {in_words(found.seconds)}, {decimal(found.size_bytes)} of results")
+    around = _around(opened, runs, with_report)
+    total_s = found.seconds + sum(around.values())
+    click.echo(f"{', '.join(counts)}: {about} {in_words(total_s)}, {decimal(found.size_bytes)} of results")
     click.echo(_basis(opened, found))
+    if around:
+        parts = " and ".join(f"{in_words(seconds)} for {what}" for what, seconds in around.items())
+        click.echo(f"(in addition to the runs, assumed {parts})")
     compared = _comparisons(placed)
     if compared.repetitions < compared.needed:
         click.echo(
@@ -85,7 +92,28 @@ def _comparisons(placed: Sequence[Run]) -> _Comparisons:
     return _Comparisons(len(pairs), min(pairs), max(ENOUGH, fewest_repetitions(len(pairs))))
 
 
-def runs_json(opened: Opened, runs: Sequence[Run]) -> str:
+def _around(opened: Opened, runs: Sequence[Run], with_report: bool) -> dict[str, float]:
+    """Return what a campaign does before and after its runs -> assumed seconds."""
+    plan, todo = opened.plan, _todo(opened, runs)
+    found: dict[str, float] = {}
+    down = [name for name in dict.fromkeys(run.inventory for run in todo) if _is_brought_up(plan.clusters[name].hosts)]
+    if down:
+        found["bringing the cluster up and provisioning it"] = BRING_UP_S * len(down)
+    if with_report and todo:
+        found["the report"] = report_s(plan, len([run for run in runs if not plan.why_unplaced(run)]))
+    return found
+
+
+def _is_brought_up(hosts: Hosts | None) -> bool:
+    """Return whether the campaign brings these hosts up: an emulated cluster that is down."""
+    if hosts is None or hosts.tier != EMULATED or os.geteuid() != 0:
+        return False
+    from controller.emulation.cluster import cluster_of
+
+    return cluster_of(hosts, as_asked=False) is None
+
+
+def runs_json(opened: Opened, runs: Sequence[Run], with_report: bool = True) -> str:
     """Return the runs and the estimate as JSON."""
     plan = opened.plan
     found = _estimate(opened, runs)
@@ -119,7 +147,7 @@ def runs_json(opened: Opened, runs: Sequence[Run]) -> str:
         {
             "profiling": profiling,
             "runs": rows,
-            "seconds": round(found.seconds, 1),
+            "seconds": round(found.seconds + sum(_around(opened, runs, with_report).values()), 1),
             "bytes": found.size_bytes,
             "comparisons": asdict(compared),
         }

@@ -10,6 +10,7 @@ from campaign.display.terminal import Settings, notice
 from controller.host.disk import writing
 from inventory.atomic_files import replace_file
 from inventory.errors import InputError
+from inventory.foreign import printable
 
 if TYPE_CHECKING:
     from controller.nodes.backend import Operator
@@ -56,6 +57,17 @@ output_option = click.option(
 )
 
 
+def output_file(path: Path, option: str) -> Path:
+    """Return the file that an option names; of a link the file that it points to, so that the link stays.
+
+    Raises:
+        InputError: it is a folder, a device or a pipe, in whose place no file may be put.
+    """
+    if path.exists() and not path.is_file():
+        raise InputError(f"{option} {printable(path)}: is there already, and no plain file")
+    return path.resolve()
+
+
 def write_document(value: Any, output: Path | None) -> None:
     """Write a document as JSON to a file, or to standard output.
 
@@ -71,5 +83,10 @@ def write_document(value: Any, output: Path | None) -> None:
         return
     if not output.parent.is_dir():
         raise InputError(f"{output}: there is no folder {output.parent}")
+    if output.exists() and not output.is_file():
+        # A pipe or a device takes the text itself; a file in its place would break it for all programs.
+        with writing(output.parent):
+            output.write_text(text, encoding="utf-8")
+        return
     with writing(output.parent):
-        replace_file(output, text.encode())
+        replace_file(output_file(output, "--output"), text.encode())

@@ -67,7 +67,7 @@ RUN_FAILED = 1
     "--only",
     "choice",
     metavar="K=V,...",
-    help="Run only these: workload=LABEL, scheduler=LABEL, cpu=LABEL, FACTOR=VALUE.",
+    help="Run only these: workload=LABEL, scheduler=LABEL, cpu=LABEL, FACTOR=VALUE, or names as --dry-run prints them.",
 )
 @click.option(
     "--accept-shortfall",
@@ -164,11 +164,12 @@ def run_campaign(
     if left_out and resume is None:
         raise InputError("--without: only together with --resume; nodes of a new campaign: millrace_available: false")
     if resume is not None:
-        opened = resumed(find_campaign(resume, out), agenda, inventory, _load_the_rest, repetitions, aa, left_out)
+        campaign = find_campaign(resume, out)
+        opened = resumed(campaign, agenda, inventory, _load_the_rest, repetitions, aa, left_out, choice)
         for line in opened.notices:
             click.echo(printable(f"millrace: {line}"), err=True)
     elif agenda is not None:
-        opened = new(agenda, inventory, out, _load_the_rest, repetitions, aa)
+        opened = new(agenda, inventory, out, _load_the_rest, repetitions, aa, choice)
     else:
         raise InputError("run: give an agenda, or --resume with the folder of a campaign; example: millrace run demo")
     # Loading this takes as long as Ansible takes to read an inventory, and has been done meanwhile.
@@ -189,9 +190,9 @@ def run_campaign(
         with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
             prepared(opened, runs, Path(folder), settings)
         if as_json:
-            click.echo(runs_json(opened, runs), nl=False)
+            click.echo(runs_json(opened, runs, last_stage == REPORTING), nl=False)
         else:
-            print_runs(opened, runs)
+            print_runs(opened, runs, last_stage == REPORTING)
         return 0, None
     try:
         ending = run_all(opened, runs, backends, settings, profile, accept_shortfall, last_stage, wait)

@@ -20,6 +20,11 @@ from inventory.documents import dump_json
 UNKNOWN = "not measured"
 
 
+PAGE_MARK = "[What the verdicts mean](../claims.md#verdicts)"
+JSON_MARK = '"verdict":'
+"""Text that every page, and the JSON document of any claims, contains."""
+
+
 def claims_page(claims: ClaimsFile, judged: Sequence[Judged], paper: str) -> str:
     """Return the page of a paper: how often which verdict, a table of all claims, and what each rests on.
 
@@ -29,7 +34,7 @@ def claims_page(claims: ClaimsFile, judged: Sequence[Judged], paper: str) -> str
         paper: its folder among the agendas.
     """
     lines = [f"# {claims.paper}", "", claims.about.strip(), ""]
-    lines += [f"{_counted(judged)}. [What the verdicts mean](../claims.md#verdicts).", ""]
+    lines += [f"{_counted(judged)}. {PAGE_MARK}.", ""]
     lines.append(markdown(("claim", "figure", "claimed", "measured", "verdict"), [_row(each) for each in judged]))
     for each in judged:
         lines += [f"## {each.claim.id}", "", each.claim.says, ""]

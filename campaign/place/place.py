@@ -13,7 +13,7 @@ from inventory.errors import InputError, MillraceError, RunError, UnfitError, ne
 from inventory.plugins import described
 from inventory.power_index import LackingNodeError
 from inventory.reading import ReadCluster, with_links
-from scheduler.explain.alternatives import Why, explain_executor, find_executor
+from scheduler.explain.alternatives import MemoryRules, Why, explain_executor, find_executor
 from scheduler.explain.best_known import find_best_known
 from scheduler.explain.explanation import Explanation, LowerBound, compute_lower_bound, explain_plan
 from scheduler.placement_file import PlacementFile, make_placement_file
@@ -104,7 +104,10 @@ def place(ready: Checked, given: Round, least: LowerBound | None = None, aim: Ai
     account: Explanation | UnsetType = UNSET
     if given.explain:
         account = explain_plan(problem, plan, compute_lower_bound(problem) if least is None else least)
-    why: Why | UnsetType = explain_executor(problem, plan, *asked, aim) if asked is not None else UNSET
+    why: Why | UnsetType = UNSET
+    if asked is not None:
+        memory = MemoryRules(ready.needs.memory, getattr(ready.inner, "heap", None))
+        why = explain_executor(problem, plan, *asked, aim, memory)
     answer = make_placement_file(ready.name, ready.params, problem, plan, elapsed_s, account, why, aim)
     return Placed(problem, plan, answer)
 

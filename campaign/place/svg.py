@@ -26,6 +26,7 @@ from campaign.place.svg_boxes import (
 )
 from inventory.atomic_files import replace_file
 from inventory.errors import InputError
+from inventory.own_files import check_file
 from scheduler.explain.explanation import between_nodes, loads_by_node
 
 MOST_NODES = 24
@@ -44,6 +45,9 @@ LETTER = 6.8
 """Upper bound of the width of a letter below the title."""
 
 HEAD = 64.0
+
+_TITLE = "Placement by "
+"""Begin of the title that every picture has."""
 
 
 Point = tuple[float, float]
@@ -65,20 +69,20 @@ def draw(outcomes: Sequence[Placed | PlacementRefused], folder: Path) -> list[Pa
     """Draw every placement as `folder`/NAME.svg, with lines on one scale; return the files.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder cannot be written, or has a file of the same name that is no such picture.
     """
     placed = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
     scale = max((rate for each in placed for rate in _rates(each).values()), default=0.0)
-    written: list[Path] = []
+    paths = {folder / f"{quote(each.answer.scheduler, safe='')}.svg": each for each in placed}
+    for path in paths:
+        check_file(path, f'aria-label="{_TITLE}', "--pictures")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for each in placed:
-            path = folder / f"{quote(each.answer.scheduler, safe='')}.svg"
+        for path, each in paths.items():
             replace_file(path, picture(each, scale).encode(), durable=True)
-            written.append(path)
     except OSError as fault:
         raise InputError(f"--pictures: {folder}: cannot be written: {fault.strerror}") from None
-    return written
+    return [*paths]
 
 
 def picture(placed: Placed, scale: float) -> str:
@@ -122,7 +126,7 @@ def _document(placed: Placed, width: float, height: float, body: Sequence[str]) 
     light = "".join(f".f-{c.name}{{fill:{c.light}}}.s-{c.name}{{stroke:{c.light}}}" for c in PALETTE)
     dark = "".join(f".f-{c.name}{{fill:{c.dark}}}.s-{c.name}{{stroke:{c.dark}}}" for c in PALETTE)
     fonts = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-    name = escape(f"Placement by {placed.answer.scheduler}")
+    name = escape(f"{_TITLE}{placed.answer.scheduler}")
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
         f'height="{height:.0f}" font-family="{fonts}" role="img" aria-label="{name}">'

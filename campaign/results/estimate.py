@@ -27,6 +27,18 @@ ENGINE_OVERHEAD_S = 22.0
 On two cores, 17 to 25 s were measured for Storm and Flink with two to four workers.
 """
 
+REPORT_S, REPORT_RUN_S = {"spark": 17.4, "sail": 3.0}, {"spark": 0.23, "sail": 0.06}
+"""Assumed duration of a report without runs, and for each run, by what runs its job.
+
+On two cores, Spark took 20.2 s for the demo's twelve runs, and 40.5 s for 100 runs with ten million rows; Sail 9.3 s.
+"""
+
+BRING_UP_S = 28.0
+"""Assumed duration of bringing an emulated cluster up, whose nodes are then provisioned.
+
+On two cores, 28.1 s were measured for five nodes (`benchmarks/provision.py`).
+"""
+
 _WITH_TUPLES = ("warming up", "measuring")
 """Stages whose duration the agenda gives."""
 
@@ -74,6 +86,12 @@ def estimate(plan: CampaignPlan, runs: Sequence[Run], folder: Path) -> Estimate:
         return Estimate(trials * (run_s + assumed_s), round(size), assumed_s, 0)
     size = len(runs) * run_s * earlier.bytes_per_s
     return Estimate(trials * (run_s + earlier.overhead_s), round(size), earlier.overhead_s, earlier.runs)
+
+
+def report_s(plan: CampaignPlan, runs: int) -> float:
+    """Return the assumed duration of the report of a number of runs."""
+    engine = plan.agenda.report.engine
+    return REPORT_S[engine] + runs * REPORT_RUN_S[engine]
 
 
 def _assumed_overhead_s(engine: str) -> float:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from analysis.build import build
+from analysis.render import REPORT
 from analysis.results import load_campaign
 from analysis.summary import SPARK_COLUMNS, Rows
 from campaign.results.open_results import Results
@@ -17,10 +18,10 @@ def remade_figures(folder: Path, out: Path) -> list[str]:
 
     Args:
         folder: contains `campaign.json` and `report/tables`.
-        out: where the whole report is made; replaced.
+        out: where the whole report is made; an earlier one is replaced.
 
     Raises:
-        InputError: there is no campaign, or a table is missing or damaged.
+        InputError: there is no campaign, a table is missing or damaged, or `out` holds something else than a report.
         UnfitError: the report cannot be written.
     """
     results = Results(folder)
@@ -30,7 +31,7 @@ def remade_figures(folder: Path, out: Path) -> list[str]:
     campaign = load_campaign(folder)
     ranked = results.table("ranking").to_arrow().to_pylist() if "ranking" in results.tables else []
     baseline = next((row["baseline"] for row in ranked), None) or None
-    with replacing_folder(out) as made:
+    with replacing_folder(out, REPORT) as made:
         build(campaign, tables, made, campaign.baseline(baseline), lambda _line: None)
     before, after = (
         {path.name: path.read_bytes() for path in (each / "figures").glob("*.svg")} for each in (folder / "report", out)

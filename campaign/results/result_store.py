@@ -89,15 +89,19 @@ class ResultStore:
         """Create the folder with its `campaign.json`, and link `latest` to it.
 
         Raises:
+            InputError: something else than the link is called `latest`.
             DiskFullError, UnfitError: it cannot be written; nothing is left.
         """
         store = cls(folder)
+        latest = folder.parent / LATEST
+        if latest.exists() and not latest.is_symlink():
+            raise InputError(f"{latest}: is there already, and not the link to the newest campaign; move it away")
         missing = [p for p in (folder, *folder.parents) if not p.exists()]
         try:
             with writing(folder):
                 store.runs.mkdir(parents=True)
                 replace_file(folder / CAMPAIGN_FILE, dump_json(record).encode(), durable=True)
-                with replacing_path(folder.parent / LATEST) as link:
+                with replacing_path(latest) as link:
                     link.symlink_to(folder.name)
         except UnfitError:
             shutil.rmtree(folder, ignore_errors=True)

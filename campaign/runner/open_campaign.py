@@ -20,7 +20,14 @@ from analysis.conditions import Continuation, Provenance, Seeds
 from analysis.factors import INVENTORY
 from analysis.records import CAMPAIGN_FILE, RESULTS_VERSION, CampaignRecord
 from campaign.agenda.agenda import Agenda, agenda_of, find_agenda, with_second_labels
-from campaign.agenda.campaign_plan import CampaignPlan, Inputs, campaign_plan, read_clusters
+from campaign.agenda.campaign_plan import (
+    CampaignPlan,
+    Inputs,
+    campaign_plan,
+    chosen_runs,
+    planned_runs,
+    read_clusters,
+)
 from campaign.agenda.profile import Profiles
 from campaign.agenda.profiling import ProfilingRun, profiling_runs
 from campaign.agenda.run_order import Run, continued
@@ -129,6 +136,7 @@ def new(
     meanwhile: Callable[[], object] = lambda: None,
     repetitions: int | None = None,
     aa: bool = False,
+    choice: str | None = None,
 ) -> Opened:
     """Return a new campaign; nothing is written yet.
 
@@ -139,11 +147,12 @@ def new(
         meanwhile: called while Ansible reads the inventory, if it is one of Ansible.
         repetitions: overrides the agenda's number.
         aa: whether it is an A/A campaign.
+        choice: selection of runs, checked before anything is placed (`chosen_runs`).
 
     Raises:
         InputError, UnfitError: the agenda cannot be run, see `campaign_plan`.
     """
-    planned = _plans(name_or_path, inventory, meanwhile, repetitions, aa)
+    planned = _plans(name_or_path, inventory, meanwhile, repetitions, aa, choice=choice)
     plan = planned({})
     clusters = {name: cluster_record(each) for name, each in plan.clusters.items()}
     first = next(iter(clusters.values()))
@@ -169,6 +178,7 @@ def resumed(
     repetitions: int | None = None,
     aa: bool = False,
     without: Sequence[str] = (),
+    choice: str | None = None,
 ) -> Opened:
     """Return an earlier campaign with its original plan, or with more repetitions behind it.
 
@@ -180,6 +190,7 @@ def resumed(
         repetitions: new number of repetitions, at least the number so far.
         aa: whether the given agenda is that of an A/A campaign.
         without: nodes to leave out: runs that are not finished are placed on the others, and suspect.
+        choice: selection of runs, checked before anything is placed (`chosen_runs`).
 
     Raises:
         InputError: the folder contains no campaign, the campaign of another agenda, or one with more repetitions.
@@ -193,9 +204,11 @@ def resumed(
     so_far = begun.value.repetitions
     if repetitions is not None and repetitions < so_far:
         raise InputError(f"--repetitions {repetitions}: {folder} has {so_far} repetitions already, which are kept")
-    planned = _planned(agenda_of(_repeated(agenda, repetitions)), clusters)
-    plan = planned({})
+    again = agenda_of(_repeated(agenda, repetitions))
     seeds = {} if record.seeds is None else record.seeds.runs
+    chosen_runs(again.value, continued(planned_runs(again), [*seeds]), choice)
+    planned = _planned(again, clusters)
+    plan = planned({})
     plan = dataclasses.replace(plan, runs=tuple(continued(plan.runs, [*seeds])))
     if seeds != {run.name: run.seed for run in plan.runs if run.repetition <= so_far}:
         raise UnfitError(f"{folder}: this version of Millrace would do other runs than those of {CAMPAIGN_FILE}")
@@ -228,6 +241,7 @@ def _plans(
     repetitions: int | None,
     aa: bool,
     known: Mapping[str, ReadCluster] | None = None,
+    choice: str | None = None,
 ) -> Callable[[Profiles], CampaignPlan]:
     """Read agenda and inventory; return a function that returns their plan, given the traffic of profiling runs.
 
@@ -237,6 +251,7 @@ def _plans(
     document = _repeated(read(path), repetitions)
     agenda = agenda_of(with_second_labels(document) if aa else document)
     agenda = _with_absolute_aa(agenda, path.parent)
+    chosen_runs(agenda.value, planned_runs(agenda), choice)
     # An inventory in the agenda is relative to the agenda's folder, one on the command line to the working directory.
     clusters: Mapping[str, ReadCluster]
     if known is not None:

@@ -236,6 +236,10 @@ class Decider:
         _, held = await asyncio.wait(rest, timeout=END_S)
         for each in held:
             each.cancel()
+        if held:
+            # What has left the session holds the pipes open, which asyncio would close when its loop has ended.
+            cast("asyncio.SubprocessTransport", process._transport).close()  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
 
     async def _keep(self, question: Sequence[bytes], end: bytes) -> None:
         """Keep a decision: in a thread, and as a whole, also when it is cancelled meanwhile."""

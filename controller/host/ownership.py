@@ -194,8 +194,14 @@ class CleanupLog:
             self._write(Entry(process=process, what=what))
 
     def partial(self, final: Path) -> Path:
-        """Record and return the folder, not created yet, that holds `final` until it is complete and renamed."""
+        """Record and return the folder, not created yet, that holds `final` until it is complete and renamed.
+
+        Raises:
+            UnfitError: there is such a folder, which clean-up must not take for the campaign's.
+        """
         folder = final.absolute().with_name(final.name + PARTIAL)
+        if os.path.lexists(folder):
+            raise UnfitError(f"{folder}: is there already; move it away")
         self._write(Entry(folder=str(folder)))
         return folder
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from campaign.commands.main import millrace
-from scheduler.registry import scheduler_names
+from scheduler.registry import computing_schedulers
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE / "examples"
@@ -46,5 +46,5 @@ def draw(name: str, folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    for each in scheduler_names():
+    for each in computing_schedulers():
         draw(each, IMAGES)

@@ -60,6 +60,7 @@ class DStorm:
     paper: ClassVar[str] = "Liu, Buyya: D-Storm, ICPADS 2017; our re-implementation from published descriptions"
     needs: ClassVar[Needs] = Needs(
         resources=True,
+        memory=True,
         traffic="used",
         load=True,
         online=True,

@@ -15,11 +15,11 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
-from scheduler.ras.attempt import Attempt, Kind, Rules
+from scheduler.ras.attempt import Attempt, Kind, Rules, never_fits
 from scheduler.ras.executor_order import is_system
 from scheduler.ras.ledger import ResourceLedger, ratio
 from scheduler.toolkit.slots import assigned, waiting
-from workloads.topology import Executor, Topology
+from workloads.topology import Component, Executor, Topology
 
 Weight = Annotated[float, Meta(ge=0)]
 Variant = Literal["rstorm_paper", "780a472ad", "rstorm_1_0"]
@@ -48,12 +48,19 @@ class RStorm:
     name: ClassVar[str] = "r-storm"
     paper: ClassVar[str] = "Peng et al.: R-Storm, Middleware 2015; Apache Storm 1.0"
     needs: ClassVar[Needs] = Needs(
-        resources=True, cycles=True, ignores="workers asked for, load, traffic, priorities, clock, FLOPs per cycle"
+        resources=True,
+        memory=True,
+        cycles=True,
+        ignores="workers asked for, load, traffic, priorities, clock, FLOPs per cycle",
     )
     Params: ClassVar[type] = RStormParams
 
     def __init__(self, params: RStormParams) -> None:
         self._params = params
+
+    def heap(self, component: Component) -> float:
+        """Return the MB that an executor uses of the heap of its worker: on-heap and off-heap, as in Storm 1.0."""
+        return component.memory
 
     def place(self, problem: Problem) -> Plan:
         """Place topologies in order, each as a whole or not at all."""
@@ -75,12 +82,13 @@ class RStorm:
                 offheap_counts=True,
                 soft_cpu=self._params.variant == "rstorm_paper",
             )
+            message = never_fits(ledger, topology, rules, todo)
             attempt = Attempt(ledger, topology, rules)
-            stuck = _Walk(problem, attempt, self._params).run(breadth_first(topology, todo))
-            if stuck is None:
-                attempt.commit()
-            else:
+            stuck = None if message else _Walk(problem, attempt, self._params).run(breadth_first(topology, todo))
+            if stuck is not None:
                 message = f"not enough resources: {stuck.name} fits on no node that may be used"
+            elif not message:
+                attempt.commit()
         return concluded(topology, assigned(workers), message)
 
 

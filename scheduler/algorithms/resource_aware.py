@@ -18,6 +18,7 @@ from scheduler.ras.ledger import Amount, ResourceLedger
 from scheduler.ras.rounds import RoundOfUsers, schedule_in_order, scheduling_order
 from scheduler.ras.strategies import Engine, Recipe, StrategyName
 from scheduler.toolkit.slots import assigned
+from workloads.topology import Component
 
 NonNegative = Annotated[float, Meta(ge=0)]
 
@@ -96,7 +97,7 @@ class ResourceAware:
     name: ClassVar[str] = "resource-aware"
     paper: ClassVar[str] = "Apache Storm 2.3 and 1.1, ResourceAwareScheduler"
     needs: ClassVar[Needs] = Needs(
-        resources=True, cycles=True, ignores="workers asked for, load, traffic, clock, FLOPs per cycle"
+        resources=True, memory=True, cycles=True, ignores="workers asked for, load, traffic, clock, FLOPs per cycle"
     )
     Params: ClassVar[type] = ResourceAwareParams
 
@@ -114,6 +115,10 @@ class ResourceAware:
             favored=params.favored_nodes,
             unfavored=params.unfavored_nodes,
         )
+
+    def heap(self, component: Component) -> float:
+        """Return the MB that an executor uses of the heap of its worker; Storm 1.1 counts off-heap memory, too."""
+        return component.memory if self._params.engine == "1.1" else component.onheap
 
     def place(self, problem: Problem) -> Plan:
         """Run one round.

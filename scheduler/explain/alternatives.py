@@ -1,8 +1,9 @@
 """Why an executor is where it is: the cost on every other node, and what forbids it there."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import fsum, isfinite
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -13,7 +14,7 @@ from scheduler.problem import Aim, Placement, Plan, Problem, Slot
 from scheduler.toolkit.communication import classes_of
 from scheduler.toolkit.cost import Loads, cost
 from scheduler.toolkit.objective import objective_value
-from workloads.topology import Executor, Topology
+from workloads.topology import Component, Executor, Topology
 
 
 class Alternative(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,15 +72,33 @@ def find_executor(problem: Problem, text: str) -> tuple[Topology, Executor]:
     return found[0], found[0].executor_named[name]
 
 
+class MemoryRules(NamedTuple):
+    """Limits of memory that a scheduler keeps to.
+
+    Attributes:
+        counts_defaults: `Needs.memory`.
+        heap: component -> MB that an executor uses of the heap of its worker; None: the heap is no limit.
+    """
+
+    counts_defaults: bool = False
+    heap: Callable[[Component], float] | None = None
+
+
 def explain_executor(
-    problem: Problem, plan: Plan, topology: Topology, executor: Executor, aim: Aim | None = None
+    problem: Problem,
+    plan: Plan,
+    topology: Topology,
+    executor: Executor,
+    aim: Aim | None = None,
+    memory: MemoryRules = MemoryRules(),  # noqa: B008 - immutable
 ) -> Why:
     """Return the cost of moving one executor of a checked plan to each other node, and the limits in its way.
 
     Costs are W, or values of the objective `aim`.
     """
+    limits = _Limits(problem, plan, topology, executor, memory)
     if aim is not None and aim.objective != "cut":
-        return _by_objective(problem, plan, topology, executor, aim)
+        return _by_objective(problem, plan, topology, executor, aim, limits)
     judged = cost(problem, plan.placements)
     observed = judged.inter_node_tuples_per_s
     w = judged.inter_node_edges if observed is None else observed
@@ -90,21 +109,22 @@ def explain_executor(
         rates.setdefault(node, []).append(rate)
     near = {node: fsum(values) for node, values in rates.items()}
     kept = fsum(near.values()) if here is None else near.get(here, 0.0)
-    hosting = {each.node for each in plan.placements[topology.id].assignments.values()}
     found: list[Alternative] = []
-    for host in loads_by_node(problem, plan):
+    for host in limits.hosts:
         if host.id == here:
             continue
         change: int | float = kept - near.get(host.id, 0.0)
         if observed is None:
             change = round(change)
-        forbidden = tuple(_forbidden(problem, host, topology, executor, host.id in hosting))
+        forbidden = tuple(limits.forbidding(host))
         found.append(Alternative(host.id, w + change, change, forbidden))
     found.sort(key=lambda each: each.change or 0)
     return Why(topology.id, executor.name, here, w, tuple(found))
 
 
-def _by_objective(problem: Problem, plan: Plan, topology: Topology, executor: Executor, aim: Aim) -> Why:
+def _by_objective(
+    problem: Problem, plan: Plan, topology: Topology, executor: Executor, aim: Aim, limits: "_Limits"
+) -> Why:
     """Return the same for another objective than W; on another node the executor joins its topology's first worker."""
     placement = plan.placements[topology.id]
     slot = placement.assignments.get(executor)
@@ -114,13 +134,13 @@ def _by_objective(problem: Problem, plan: Plan, topology: Topology, executor: Ex
     for each in sorted(set(placement.assignments.values())):
         joined.setdefault(each.node, each)
     found: list[Alternative] = []
-    for host in loads_by_node(problem, plan):
+    for host in limits.hosts:
         if host.id == here:
             continue
         moved = {**placement.assignments, executor: joined.get(host.id, Slot(host.id, -1))}
         there = _finite(problem, {**plan.placements, topology.id: replace(placement, assignments=moved)}, aim)
         change = None if there is None or value is None else there - value
-        forbidden = tuple(_forbidden(problem, host, topology, executor, host.id in joined))
+        forbidden = tuple(limits.forbidding(host))
         found.append(Alternative(host.id, there, change, forbidden))
     found.sort(key=lambda each: (each.w is None, each.w or 0.0))
     return Why(topology.id, executor.name, here, value, tuple(found))
@@ -156,18 +176,40 @@ def _rates(problem: Problem, plan: Plan, topology: Topology, executor: Executor)
             yield node_of[partner_name], edge.tuples_per_s
 
 
-def _forbidden(
-    problem: Problem, host: NodeLoad, topology: Topology, executor: Executor, hosting: bool
-) -> Iterator[str]:
-    """Yield what forbids `executor` on a node that does not have it."""
-    if not host.available:
-        yield "not available"
-    if not hosting and host.slots_used + host.slots_others >= host.slots:
-        yield f"no free slot of {host.slots}"
-    load = host.load + host.others_load + Loads(problem).of(topology, executor)
-    if load > host.capacity:
-        yield f"load {load:g} of {host.capacity:g}"
-    if host.memory_mb is not None:
-        memory = host.memory_mb + topology.component[executor.component].memory
-        if memory > host.memory_limit_mb:
-            yield f"memory {memory:g} of {host.memory_limit_mb:g} MB"
+class _Limits:
+    """What forbids an executor on other nodes than its own."""
+
+    def __init__(
+        self, problem: Problem, plan: Plan, topology: Topology, executor: Executor, rules: MemoryRules
+    ) -> None:
+        self.hosts = loads_by_node(problem, plan, rules.counts_defaults)
+        component = topology.component[executor.component]
+        self._load = Loads(problem).of(topology, executor)
+        self._memory = component.memory
+        self._heap_limit = None if rules.heap is None else topology.worker_max_heap_mb
+        self._heap = 0.0 if rules.heap is None else rules.heap(component)
+        self._heaps: dict[str, dict[int, float]] = {}  # node -> slot of a worker of the topology -> its heap
+        for other, slot in plan.placements[topology.id].assignments.items():
+            heaps = self._heaps.setdefault(slot.node, {})
+            more = 0.0 if rules.heap is None else rules.heap(topology.component[other.component])
+            heaps[slot.index] = heaps.get(slot.index, 0.0) + more
+
+    def forbidding(self, host: NodeLoad) -> Iterator[str]:
+        """Yield what forbids the executor on a node that does not have it."""
+        if not host.available:
+            yield "not available"
+        has_slot = host.slots_used + host.slots_others < host.slots
+        if not has_slot and host.id not in self._heaps:
+            yield f"no free slot of {host.slots}"
+        load = host.load + host.others_load + self._load
+        if load > host.capacity:
+            yield f"load {load:g} of {host.capacity:g}"
+        if host.memory_mb is not None:
+            memory = host.memory_mb + self._memory
+            if memory > host.memory_limit_mb:
+                yield f"memory {memory:g} of {host.memory_limit_mb:g} MB"
+        if self._heap_limit is not None:
+            # In its own worker, or in the one that has most room.
+            heap = min([*self._heaps.get(host.id, {}).values(), *([0.0] if has_slot else [])], default=0.0) + self._heap
+            if heap > self._heap_limit:
+                yield f"heap {heap:g} of {self._heap_limit:g} MB of a worker"

@@ -297,8 +297,11 @@ class NodeLoad(Struct, frozen=True, forbid_unknown_fields=True):
         return self.executors > 0 and self.load + self.others_load > self.capacity
 
 
-def loads_by_node(problem: Problem, plan: Plan) -> tuple[NodeLoad, ...]:
-    """Return the load of every node of the cluster, in cluster order."""
+def loads_by_node(problem: Problem, plan: Plan, counts_defaults: bool = False) -> tuple[NodeLoad, ...]:
+    """Return the load of every node of the cluster, in cluster order.
+
+    With `counts_defaults`, components that declare no memory count with Storm's default.
+    """
     loads = Loads(problem)
     mine = {topology.id for topology in problem.topologies}
     carried: dict[str, list[float]] = {node.id: [] for node in problem.cluster.nodes}
@@ -316,7 +319,7 @@ def loads_by_node(problem: Problem, plan: Plan) -> tuple[NodeLoad, ...]:
             others[worker.node].extend(loads.of_outside_executor(name) for name in worker.executors)
             strangers[worker.node] += 1
     slots = Counter(slot.node for slot in used)
-    said = any(
+    said = counts_defaults or any(
         value is not None
         for topology in problem.topologies
         for component in topology.components

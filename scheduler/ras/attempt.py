@@ -261,6 +261,25 @@ class Attempt:
                     self.ledger.start(self.topology.id, slot, worker.executors)
 
 
+def never_fits(ledger: ResourceLedger, topology: Topology, rules: Rules, executors: Iterable[Executor]) -> str:
+    """Return why a worker or a node has too little memory for one of `executors` even if it is empty; else nothing."""
+    largest, unit = ledger.largest_memory, ledger.mb_unit
+    for component in dict.fromkeys(executor.component for executor in executors):
+        demand = ledger.demand(topology.id, component)
+        heap = demand.memory if rules.offheap_counts else demand.onheap
+        if heap > rules.heap_limit:
+            return (
+                f"a worker has {unit.written(rules.heap_limit)} MB of heap (worker_max_heap_mb), and an executor of "
+                f"{component!r} needs {unit.written(heap)} MB"
+            )
+        if demand.memory > largest:
+            return (
+                f"an executor of {component!r} needs {unit.written(demand.memory)} MB, and the largest available node "
+                f"has {unit.written(largest)} MB"
+            )
+    return ""
+
+
 def ackers_per_worker(attempt: Attempt) -> int:
     """Return the number of the topology's ackers divided by the workers that its on-heap memory needs."""
     topology, limit = attempt.topology, attempt.rules.heap_limit

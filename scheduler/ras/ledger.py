@@ -120,6 +120,11 @@ class ResourceLedger:
                 self._book(topology, slot, executors, 1)
 
     @property
+    def largest_memory(self) -> int:
+        """Memory of the node that has most of it."""
+        return max((amount.memory for amount in self._capacity), default=0)
+
+    @property
     def total(self) -> Amount:
         """Capacity of all nodes together."""
         return Amount(sum(amount.cpu for amount in self._capacity), sum(amount.memory for amount in self._capacity))

@@ -153,7 +153,8 @@ def _schedule(
         unplaced = outcome.unplaced
         if outcome.result == "placed":
             return outcome, f"Running - {outcome.message}", [name for name, _ in stopped]
-        if outcome.result == "impossible":
+        if outcome.result in ("impossible", "never"):
+            reason = ""
             break
         if not _make_room(ledger, unplaced, less_deserving, stopped):
             reason = ""
@@ -182,6 +183,9 @@ def attempted(
             if this much is available. None = the whole demand.
     """
     todo = waiting(topology, ledger.state.workers[topology.id])
+    # Storm refuses such a topology when it is submitted (STORM-3667).
+    if reason := recipe.never_fits(ledger, topology, todo):
+        return Outcome("never", reason)
     missing = ledger.demanded(topology.id, todo)
     if not ledger.available.covers(missing if unplaced is None else unplaced):
         return Outcome(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scheduler.ras.attempt import Ackers, Attempt, Kind, Rules
+from scheduler.ras.attempt import Ackers, Attempt, Kind, Rules, never_fits
 from scheduler.ras.executor_order import ackers_last, by_connections, by_proximity, by_severity
 from scheduler.ras.ledger import Amount, ResourceLedger
 from scheduler.ras.node_order import NodeOrder, Ranking
@@ -107,13 +107,13 @@ class Outcome:
     """Result of an attempt.
 
     Attributes:
-        result: `placed`, `short` (evicting others may help) or `impossible`.
+        result: `placed`, `short` (evicting others may help), `never` (an executor is too large) or `impossible`.
         message: reason, or the strategy's own text.
         limit_hit: whether the time limit ended the search.
         unplaced: demand of the executors that the attempt had not placed when it gave up.
     """
 
-    result: Literal["placed", "short", "impossible"]
+    result: Literal["placed", "short", "never", "impossible"]
     message: str
     limit_hit: bool = False
     unplaced: Amount = NOTHING
@@ -206,6 +206,10 @@ class Recipe:
     def first_racks(self, ledger: ResourceLedger, topology: Topology) -> list[str]:
         """Return racks in the order in which `topology` would try them now."""
         return self.nodes(Attempt(ledger, topology, self._rules(ledger, topology))).racks()
+
+    def never_fits(self, ledger: ResourceLedger, topology: Topology, waiting: Sequence[Executor]) -> str:
+        """Return why one of the waiting executors fits into no worker or on no node, however empty; else nothing."""
+        return never_fits(ledger, topology, self._rules(ledger, topology), waiting) if ledger.ids else ""
 
     def _refusal(self, ledger: ResourceLedger, topology: Topology, waiting: Sequence[Executor]) -> Outcome | None:
         if not ledger.ids:

@@ -221,6 +221,27 @@ def test_only_takes_several_names_of_one_kind() -> None:
     assert kept == [run for run in found.runs if run.scheduler == "even"]
 
 
+def test_only_takes_the_names_of_runs() -> None:
+    found = plan(GOOD)
+    names = [run.name for run in found.runs]
+    assert select_runs(found, f"{names[2]}, {names[0]}") == [found.runs[0], found.runs[2]]
+    both = [run for run in found.runs[:2] if run.scheduler == "even"]
+    assert select_runs(found, f"{names[0]},{names[1]},scheduler=even") == both
+
+
+def test_only_is_checked_before_anything_is_placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from campaign.runner import open_campaign
+
+    def placed(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(open_campaign, "campaign_plan", placed)
+    with pytest.raises(InputError, match="no run '001-wordcount-even-r9'; did you mean '0"):
+        open_campaign.new("demo", None, tmp_path, choice="001-wordcount-even-r9")
+    with pytest.raises(InputError, match="no scheduler 'evn'; did you mean 'even'"):
+        open_campaign.new("demo", None, tmp_path, choice="scheduler=evn")
+
+
 @pytest.mark.parametrize(
     ("choice", "message"),
     [

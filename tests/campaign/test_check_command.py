@@ -11,10 +11,11 @@ import pytest
 
 from campaign.commands.main import run
 from inventory.plugins import plugins
-from scheduler.registry import scheduler_names
+from scheduler.registry import computing_schedulers
 from workloads.workload import GROUP as WORKLOADS
 
 QUICKLY_CHECKED = ("even", "t-storm")
+FAULTY_ONLINE = Path(__file__).parents[1] / "support" / "faulty_online.py"
 SAMPLE = Path(__file__).parents[1] / "sample_plugin" / "sample_plugin.py"
 
 SCHEDULERS = """
@@ -190,6 +191,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }.items()
     }  # fmt: skip
     _package(folder, "bad_schedulers", SCHEDULERS, "millrace.schedulers", made)
+    online = {
+        "bad-revision": "Wrong", "bad-revising": "Broken", "bad-identity": "Identity", "bad-shared": "Shared",
+        "bad-observing": "Clearing", "leaving-a-child": "Parent", "bad-values": "Misspelt", "bad-rhythm": "Timeless",
+    }  # fmt: skip
+    _package(folder, "bad_online_schedulers", FAULTY_ONLINE.read_text(), "millrace.schedulers", online)
     _package(folder, "sample_plugin", SAMPLE.read_text(), "millrace.workloads", {"sample-numbers": "Numbers"})
     kinds = ("Forgetful", "Speechless", "Failing", "Endless", "Hiding", "Chance", "Doubling")
     bad = {f"bad-{kind.lower()}": kind for kind in kinds} | {"bad-reference": "Wrong", "bad-fresh": "Fresh"}
@@ -245,6 +251,46 @@ def test_faults_of_a_scheduler_are_reported(site: Path, tmp_path: Path, name: st
 @pytest.mark.parametrize(
     ("name", "check_name", "words"),
     [
+        (
+            "bad-revision",
+            "revisions",
+            "a node is overloaded, at 70 s: the scheduler 'bad-revision' gave a wrong answer",
+        ),
+        (
+            "bad-revising",
+            "revisions",
+            "a node is to be emptied, at 130 s: the scheduler 'bad-revising' raised KeyError",
+        ),
+        ("bad-identity", "encoding", "nothing is due, at 20 s: it answers"),
+        ("bad-shared", "encoding", "nothing is due, at 10 s: it answers"),
+        ("bad-observing", "observed", "nothing is due, at 10 s: it changes the problem or the observation"),
+        (
+            "bad-values",
+            "interface",
+            "needs: traffic is 'requird'; did you mean 'required'?; needs: online is 1, expected bool",
+        ),
+        ("bad-rhythm", "interface", "rhythm is dict, a Rhythm was expected, since it has revise()"),
+    ],
+)
+def test_faults_of_an_online_scheduler_are_reported(
+    site: Path, tmp_path: Path, name: str, check_name: str, words: str
+) -> None:
+    status, document = check(site, tmp_path, "scheduler", name)
+    assert status == 1
+    assert words in failing(document)[check_name]
+
+
+def test_a_process_that_a_scheduler_leaves_behind_does_not_matter(site: Path, tmp_path: Path) -> None:
+    status, document = check(site, tmp_path, "scheduler", "leaving-a-child")
+    assert failing(document) == {}
+    assert status == 0
+    found = {entry["name"]: entry["message"] for entry in document["checks"]}
+    assert found["revisions"] == "asked 18 times, it changed something 0 times"
+
+
+@pytest.mark.parametrize(
+    ("name", "check_name", "words"),
+    [
         ("bad-forgetful", "restore", "total[0]: after "),
         further("bad-doubling", "restore", "total[0]: after "),
         ("bad-speechless", "snapshot", "total[0]: snapshot() returns NoneType, not bytes"),
@@ -282,7 +328,7 @@ def test_built_in_schedulers_pass(name: str, capfd: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in scheduler_names() if name not in QUICKLY_CHECKED])
+@pytest.mark.parametrize("name", [name for name in computing_schedulers() if name not in QUICKLY_CHECKED])
 def test_every_other_built_in_scheduler_passes(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert_passes("scheduler", name, capfd)
 

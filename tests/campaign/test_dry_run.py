@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ import pytest
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import campaign_plan
 from campaign.commands.main import run
-from campaign.results.estimate import ENGINE_OVERHEAD_S, EXECUTOR_BYTES, RUN_BYTES, estimate
+from campaign.results.estimate import (
+    BRING_UP_S,
+    ENGINE_OVERHEAD_S,
+    EXECUTOR_BYTES,
+    REPORT_RUN_S,
+    REPORT_S,
+    RUN_BYTES,
+    estimate,
+)
 from campaign.results.live_file import OVERHEAD_S
 from inventory.documents import parse
 from inventory.reading import read_cluster
@@ -33,6 +42,10 @@ AGENDA: dict[str, Any] = {
 """With one slot per node, `resource-aware` finds no place."""
 
 CLUSTER = {"nodes": [{"id": f"n{k}", "address": f"127.0.0.{k + 1}", "cores": 2} for k in (1, 2)]}
+
+
+def report_s(runs: int) -> float:
+    return REPORT_S["spark"] + runs * REPORT_RUN_S["spark"]
 
 
 @pytest.fixture
@@ -66,7 +79,9 @@ def test_the_document_lists_every_run_and_adds_up_those_that_are_placed(
     assert all("finds no place for" in row["reason"] for row in left_out)
     assert {row["reason"] for row in found["runs"] if row["placed"]} == {""}
     assert len(found["runs"]) == 8
-    assert found["seconds"] == 6 * (3 + 9 + OVERHEAD_S)
+    assert found["seconds"] == pytest.approx(6 * (3 + 9 + OVERHEAD_S) + report_s(6), abs=0.05)
+    without = document(capsys, "--no-report")
+    assert without["seconds"] == 6 * (3 + 9 + OVERHEAD_S)
     assert found["bytes"] == 6 * (RUN_BYTES + 28 * 12 * EXECUTOR_BYTES)
     assert not (folder / "results").exists()
 
@@ -79,7 +94,9 @@ def test_runs_on_other_engines_are_assumed_to_take_the_start_of_the_engine_too(
     (folder / "a.json").write_text(json.dumps(agenda))
     found = document(capsys)
     assert {tuple(row["factors"].values()) for row in found["runs"]} == set(itertools.product(*factors.values()))
-    assert found["seconds"] == pytest.approx(4 * (3 + 9 + OVERHEAD_S) + 4 * (3 + 9 + ENGINE_OVERHEAD_S))
+    assert found["seconds"] == pytest.approx(
+        4 * (3 + 9 + OVERHEAD_S) + 4 * (3 + 9 + ENGINE_OVERHEAD_S) + report_s(8), abs=0.05
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +123,7 @@ def test_only_narrows_the_document_and_names_stay(folder: Path, capsys: pytest.C
     names = [row["name"] for row in document(capsys)["runs"] if row["factors"] == {"slots": 4}]
     found = document(capsys, "--only", "slots=4")
     assert [row["name"] for row in found["runs"]] == names
-    assert found["seconds"] == 4 * (3 + 9 + OVERHEAD_S)
+    assert found["seconds"] == pytest.approx(4 * (3 + 9 + OVERHEAD_S) + report_s(4), abs=0.05)
 
 
 def test_the_table_names_reasons_placements_and_assumptions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +135,8 @@ def test_the_table_names_reasons_placements_and_assumptions(folder: Path, capsys
     assert sum("  slots=4  seed " in line for line in rows) == 4
     assert sum(line.startswith("wordcount by even at slots=") for line in lines) == 2
     assert sum(line.startswith("wordcount by resource-aware at slots=4: ") for line in lines) == 1
-    assert "6 runs, 2 left out: about 1 min 36 s, 994.8 kB of results" in lines
+    assert "6 runs, 2 left out: about 1 min 55 s, 994.8 kB of results" in lines
+    assert "(in addition to the runs, assumed 19 s for the report)" in lines
     assert any("assumed 4.0 s before and after; 80 s more on nodes with a power meter" in line for line in lines)
 
 
@@ -162,3 +180,11 @@ def test_wrong_input_ends_with_status_2(
     assert message in captured.err
     assert captured.out == ""
     assert not (folder / "results").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root brings emulated nodes up with machines of their own")
+def test_bringing_up_an_emulated_cluster_is_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    agenda = {**AGENDA, "inventory": "emulated", "factors": {}, "schedulers": ["even"], "repetitions": 1}
+    (folder / "a.json").write_text(json.dumps(agenda))
+    found = document(capsys)
+    assert found["seconds"] == pytest.approx(3 + 9 + OVERHEAD_S + report_s(1) + BRING_UP_S, abs=0.05)

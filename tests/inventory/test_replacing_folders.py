@@ -76,6 +76,9 @@ def test_partial_folders_of_killed_processes_are_removed_and_those_of_living_one
     abandoned = tmp_path / ".report [1].abc.partial"
     abandoned.mkdir()
     (abandoned / "half").write_text("half")
+    (abandoned / ".millrace-partial").touch()
+    mine = tmp_path / ".report [1].mine.partial"
+    mine.mkdir()
     other = tmp_path / ".report [2].abc.partial"
     other.mkdir()
     with replacing_folder(target) as first:
@@ -83,4 +86,4 @@ def test_partial_folders_of_killed_processes_are_removed_and_those_of_living_one
         with replacing_folder(target) as second:
             (second / "index.html").write_text("second")
         assert first.exists()
-    assert names(tmp_path) == [".report [2].abc.partial", "report [1]"]
+    assert names(tmp_path) == [mine.name, other.name, target.name]

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import Meta
 from sample_plugin import FirstFit, FirstFitParams
 
-from millrace import Move, Needs, Observation, Problem, Revision, Rhythm, Slot
+from millrace import Meta, Move, Needs, Observation, Problem, Revision, Rhythm, Slot
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from msgspec import Meta
-
 from millrace import (
     NOTHING,
     Batch,
@@ -16,6 +14,7 @@ from millrace import (
     Emitted,
     FreeSlots,
     Input,
+    Meta,
     Needs,
     Operator,
     Placement,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.registry import scheduler_names
+from scheduler.registry import computing_schedulers
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "compare_cases.py"
@@ -33,7 +33,7 @@ def _rows(heading: str) -> dict[str, list[str]]:
 MICRO, APPLICATIONS = _rows("The 72 micro-benchmarks"), _rows("The applications")
 
 
-@pytest.mark.parametrize("name", scheduler_names())
+@pytest.mark.parametrize("name", computing_schedulers())
 def test_every_scheduler_has_its_rows(name: str) -> None:
     assert f"`{name}`" in MICRO, HOW_TO_UPDATE
     assert f"`{name}`" in APPLICATIONS, HOW_TO_UPDATE

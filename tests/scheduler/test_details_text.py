@@ -7,7 +7,7 @@ from problems import chain, nodes_of, problems
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.explain.details import MOST_ENTRIES, MOST_ROWS, Section, compact, describe_details
 from scheduler.problem import CommunicationSchedule, Problem
-from scheduler.registry import make_scheduler, scheduler_class, scheduler_names
+from scheduler.registry import computing_schedulers, make_scheduler, scheduler_class
 from workloads.topology import Executor
 from workloads.traffic import Edge, Traffic
 
@@ -104,7 +104,7 @@ def test_runs_of_executors_are_folded() -> None:
     assert compact([Executor("x", 3).name]) == "x[3]"
 
 
-@pytest.mark.parametrize("name", scheduler_names())
+@pytest.mark.parametrize("name", computing_schedulers())
 def test_every_scheduler_has_details(name: str) -> None:
     hardware = {"ghz": 1.0, "flops_per_cycle": 4.0}
     nodes = Cluster((Node(id="m", **hardware), Node(id="n", **hardware)))
@@ -127,7 +127,7 @@ def test_started_workers_are_listed_in_order_without_those_that_keep_running() -
     assert describe_details(problem, plan.details, None)[0].rows[0] == ("0", "t", "n", "0", "a[1] b[1]")
 
 
-@pytest.mark.parametrize("name", scheduler_names())
+@pytest.mark.parametrize("name", computing_schedulers())
 def test_details_of_every_scheduler_can_be_described(name: str) -> None:
     @settings(max_examples=12, deadline=None)
     @given(problems(cycles=scheduler_class(name).needs.cycles, observed=True))

@@ -13,7 +13,7 @@ from inventory.documents import Document
 from inventory.errors import InputError
 from inventory.values import MOST
 from scheduler.placement_file import to_json
-from scheduler.registry import make_scheduler, scheduler_names
+from scheduler.registry import computing_schedulers, make_scheduler
 from workloads.topology import topology_of
 from workloads.traffic import load_traffic, traffic_of
 
@@ -32,7 +32,7 @@ def cluster(least: float) -> dict[str, Any]:
     return {"nodes": [{"id": f"n{at}", "cpu": least, "memory_mb": MOST, **hardware} for at in range(3)]}
 
 
-@pytest.mark.parametrize("name", scheduler_names())
+@pytest.mark.parametrize("name", computing_schedulers())
 @pytest.mark.parametrize("least", [5e-324, MOST])
 def test_largest_loads_and_rates_are_placed_evaluated_and_explained(name: str, least: float) -> None:
     files = Round(

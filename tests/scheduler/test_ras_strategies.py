@@ -91,7 +91,8 @@ def test_every_strategy_agrees_with_the_reference_implementation(case: tuple[Pro
             assert f"({reference.states} states" in placement.message
         elif params.strategy != "round-robin":
             event("hopeless without a search")
-            assert " fit into free slots" in placement.message or " of heap are missing" in placement.message
+            reasons = (" fit into free slots", " of heap are missing", " of heap (worker_max_heap_mb), and an executor")
+            assert any(reason in placement.message for reason in reasons)
 
 
 def linear(*parallelism: int, name: str = "t", **own: object) -> Topology:
@@ -365,7 +366,6 @@ def test_engine_1_1_refuses_later_options(change: dict[str, object]) -> None:
     ("nodes", "slots_each", "sizes", "demand", "why"),
     [
         (50, 1, [60], 500.0, "of 60 executors of 'spout' at most 50 fit into free slots"),
-        (50, 1, [60], 800.0, "of 60 executors of 'spout' at most 0 fit into free slots"),
         (2, 9, [30, 31], 230.4, "14054.4 MB of heap are missing, free slots offer 13824 MB"),
     ],
 )
@@ -377,3 +377,13 @@ def test_a_search_that_slots_or_heap_make_impossible_is_not_started(
     placement = place(Problem(Cluster(machines), (topology,))).placements["t"]
     assert placement.status == "failed"
     assert placement.message.endswith(f"Cannot schedule by DefaultResourceAwareStrategy: {why}")
+
+
+def test_an_executor_larger_than_the_heap_of_a_worker_is_named_without_a_search() -> None:
+    topology = linear(60, cpu=0.0, memory_mb=800.0)
+    placement = place(Problem(Cluster((Node(id="n", memory_mb=1e6),)), (topology,))).placements["t"]
+    assert placement.status == "failed"
+    assert placement.message == (
+        "Not enough resources to schedule - 0/60 executors scheduled: "
+        "a worker has 768 MB of heap (worker_max_heap_mb), and an executor of 'spout' needs 800 MB"
+    )

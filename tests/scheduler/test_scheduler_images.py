@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.registry import scheduler_class, scheduler_names
+from scheduler.registry import computing_schedulers, scheduler_class
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "schedulers"
@@ -20,7 +20,7 @@ def script() -> dict[str, Any]:
     return runpy.run_path(str(SCRIPT))
 
 
-@pytest.mark.parametrize("name", scheduler_names())
+@pytest.mark.parametrize("name", computing_schedulers())
 def test_the_command_on_the_page_draws_its_picture(name: str, script: dict[str, Any], tmp_path: Path) -> None:
     page = (PAGES / f"{name}.md").read_text()
     assert script["command"](name) in " ".join(page.replace("\\\n", " ").split())
@@ -30,10 +30,10 @@ def test_the_command_on_the_page_draws_its_picture(name: str, script: dict[str, 
 
 
 def test_there_are_no_pictures_of_removed_schedulers() -> None:
-    assert sorted(path.stem for path in (PAGES / "images").iterdir()) == sorted(scheduler_names()), HOW_TO_UPDATE
+    assert sorted(path.stem for path in (PAGES / "images").iterdir()) == sorted(computing_schedulers()), HOW_TO_UPDATE
 
 
-@pytest.mark.parametrize("name", scheduler_names())
+@pytest.mark.parametrize("name", computing_schedulers())
 def test_a_page_has_all_sections_and_parameters(name: str) -> None:
     page = (PAGES / f"{name}.md").read_text()
     for section in ("Reads", "Ignores", "Source", "Work"):

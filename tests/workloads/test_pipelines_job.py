@@ -70,6 +70,16 @@ def test_wrong_arguments_are_refused_before_spark_starts(
     assert os.listdir(tmp_path) == ["in"]  # noqa: PTH208 - hidden files are meant
 
 
+@pytest.mark.parametrize("name", ["debs2014-q1", "prepare"])
+def test_times_in_milliseconds_are_refused_with_the_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").write_text("".join(f"{at},{1377986401 + at}000,1.5,1,0,0,0\n" for at in range(100)))
+    assert run(["pipeline", name, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 2
+    assert "in:1: timestamp is 1377986401000, expected seconds since 1970" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["in"]  # noqa: PTH208 - hidden files are meant
+
+
 @pytest.mark.spark
 @pytest.mark.pipelines
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

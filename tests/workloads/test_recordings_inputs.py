@@ -199,6 +199,14 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
         r"part:1: no valid row: '1,x,3,1,0,0,0' does not fit id,timestamp,",
     ),
     "truncated parquet": (lambda path: path.write_bytes(b"PAR1" + bytes(50)), r"part: not a whole Parquet file: "),
+    "milliseconds": (
+        lambda path: path.write_text("broken\n" + "".join(f"1,{BASE + at}000,1.5,1,0,0,0\n" for at in range(3))),
+        r"part:2: timestamp is 1377986400000, expected seconds since 1970; these are milliseconds, divide them by 1000",
+    ),
+    "microseconds": (
+        lambda path: path.write_text(f"1,{BASE}000000,1.5,1,0,0,0\n"),
+        r"part:1: timestamp is 1377986400000000, expected seconds since 1970; these are microseconds",
+    ),
     "a time far ahead": (
         lambda path: path.write_text(reading(1) + reading(2) + reading(40_000_000) + reading(40_000_001)),
         r"part:3: timestamp is 462 days later than that of any row before it",

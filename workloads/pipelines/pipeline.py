@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from inventory.documents import dump_json
 from inventory.errors import InputError
+from inventory.own_files import OutputFolder
 from workloads.pipelines.spark_session import report
 from workloads.recordings.schema import Grid, Schema
 
@@ -99,6 +100,11 @@ SUMMARY = "summary.json"
 _OPTIONS: Mapping[str, Mapping[str, str]] = {"parquet": {}, "csv": {"header": "true", "nullValue": "NULL"}}
 
 
+OUTPUT = OutputFolder(
+    "no output of a pipeline", r"summary\.json|profile\.json|traffic\.yml|\w+/part-\d{5,}-\d{5,}\.(parquet|csv)"
+)
+
+
 def check_output(output: Path, source: Path) -> None:
     """Refuse a folder that contains the input or anything but an earlier output.
 
@@ -107,8 +113,7 @@ def check_output(output: Path, source: Path) -> None:
     """
     if source.resolve().is_relative_to(output.resolve()):
         raise InputError(f"--output: {output} holds the input {source}, and would be replaced")
-    if output.exists() and not (output / SUMMARY).is_file() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"--output: {output} is there already, and is no output of a pipeline")
+    OUTPUT.check(output, "--output ")
 
 
 @dataclass(frozen=True)

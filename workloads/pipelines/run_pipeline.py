@@ -30,7 +30,17 @@ from inventory.plugins import given, parameters
 from workloads.pipelines import SOCKET, pipeline_named
 from workloads.pipelines.input_splits import Stretch, stretches_of
 from workloads.pipelines.lines import link, parts_of
-from workloads.pipelines.pipeline import SUMMARY, Format, Known, Piece, Query, Tables, check_output, write_document
+from workloads.pipelines.pipeline import (
+    OUTPUT,
+    SUMMARY,
+    Format,
+    Known,
+    Piece,
+    Query,
+    Tables,
+    check_output,
+    write_document,
+)
 from workloads.pipelines.prepare import Repair
 from workloads.pipelines.reading import RAW_BYTES_PER_PARTITION, Before, Reading, explained, kept, spread, whole
 from workloads.pipelines.spark_session import report, started
@@ -243,7 +253,7 @@ def run(asked: Asked) -> None:
         UnfitError: Spark does not start, or the output cannot be written.
     """
     pipeline = checked(asked)
-    with replacing_folder(asked.output) as folder:
+    with replacing_folder(asked.output, OUTPUT) as folder:
         work = folder / ".work"
         work.mkdir()
         before = _streamed(pipeline, asked, folder, work) if asked.stream else _whole(pipeline, asked, folder, work)

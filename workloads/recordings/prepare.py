@@ -251,7 +251,7 @@ def rows_of(part: Path, schema: Schema, first: int, begin: int = 0, end: int | N
     if is_parquet(part):
         yield from _prepared_rows(part, schema)
         return
-    at = first
+    at, dated = first, begin > 0
     for block, read in blocks(part, begin, end):
         rows = parse(schema, block, at, read)
         if (
@@ -261,8 +261,30 @@ def rows_of(part: Path, schema: Schema, first: int, begin: int = 0, end: int | N
             and not has_columns(schema, block)
         ):
             raise InputError(f"{part}:1: no valid row: {first_is(schema, block)}")
+        if not dated and len(rows.table):
+            dated = True
+            _check_unit(part, schema, rows.table, first)
         at += rows.lines
         yield rows
+
+
+_YEARS_S = range(946_684_800, 4_102_444_800)
+"""Times of the years 2000 to 2099 in seconds."""
+
+
+def _check_unit(part: Path, schema: Schema, rows: pa.Table, first: int) -> None:
+    """Check that the first valid row of a part, whose first line is row number `first`, has its time in seconds.
+
+    Raises:
+        InputError: it is one of our century in another unit.
+    """
+    time, seq = (rows.column(name)[0].as_py() for name in (schema.time, SEQ))
+    for unit, per_second in (("milliseconds", 1000), ("microseconds", 1_000_000)):
+        if time // per_second in _YEARS_S:
+            raise InputError(
+                f"{part}:{seq - first + 1}: {schema.time} is {time}, expected seconds since 1970; these are {unit}, "
+                f"divide them by {per_second}"
+            )
 
 
 def _prepared_rows(part: Path, schema: Schema) -> Iterator[Rows]:

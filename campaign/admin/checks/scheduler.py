@@ -1,10 +1,22 @@
-"""Checks of a scheduler: valid plans, the same for the same problem, in time, and only from declared input."""
+"""Checks of a scheduler: valid plans, the same for the same problem, in time, and only from declared input.
+
+An online scheduler is also asked to revise (`campaign.admin.checks.revisions`).
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
+from campaign.admin.checks.revisions import (
+    ENCODING,
+    OBSERVED,
+    REPLAY,
+    REVISIONS,
+    needs_faults,
+    rhythm_faults,
+    try_revisions,
+)
 from campaign.admin.checks.trial import (
     CALL_S,
     Check,
@@ -17,6 +29,7 @@ from campaign.admin.checks.trial import (
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.documents import to_plain
 from inventory.errors import InputError, MillraceError, RunError, UnfitError
+from scheduler.online.validation import rhythm_of
 from scheduler.placement_file import make_placement_file
 from scheduler.problem import Needs, Problem
 from scheduler.registry import Checked, make_scheduler, scheduler_class
@@ -136,7 +149,8 @@ PLANS, PURE, PROBLEM, NEEDS = "plans", "purity", "problem", "needs"
 
 def try_scheduler(name: str, reporter: TrialReporter, only_answers: bool) -> None:
     """Report the answers of the scheduler `name` and, unless `only_answers`, its faults."""
-    needs = make_scheduler(name).needs
+    made_first = make_scheduler(name)
+    needs = made_first.needs
     placed, rounds = 0, rounds_for(needs)
     for label, made in rounds.items():
         trial = _RoundTrial(name, label, reporter)
@@ -157,6 +171,8 @@ def try_scheduler(name: str, reporter: TrialReporter, only_answers: bool) -> Non
     if not placed:
         reporter.fault(PLANS, f"it places nothing in any of {len(rounds)} rounds")
     reporter.note(PLANS, f"{len(rounds)} rounds, something placed in {placed}")
+    if rhythm_of(made_first) is not None:
+        try_revisions(name, reporter, only_answers)
 
 
 class _RoundTrial:
@@ -240,7 +256,7 @@ def difference(one: str, other: str) -> str:
     if one[0] != "{" or other[0] != "{":
         return f"{_short(one)}; then {_short(other)}"
     first, second = msgspec.json.decode(one), msgspec.json.decode(other)
-    for topology, entry in first["topologies"].items():
+    for topology, entry in first.get("topologies", {}).items():
         here = {a["executor"]: f"{a['node']}/{a['slot']}" for a in entry["assignments"]}
         there = {a["executor"]: f"{a['node']}/{a['slot']}" for a in second["topologies"][topology]["assignments"]}
         for executor in sorted({*here, *there}):
@@ -261,6 +277,9 @@ HOLDS = {
     PURE: "the same answer from the same instance, from a second one, and in another process",
     PROBLEM: "no problem is changed",
     NEEDS: "input that `needs` declares as ignored has no influence",
+    ENCODING: "the same answers with and without JSON between a run and the scheduler's process",
+    REPLAY: "a second instance that is asked the same questions answers the same",
+    OBSERVED: "neither problems nor observations are changed",
 }
 
 
@@ -272,7 +291,8 @@ def check_scheduler(name: str) -> Iterator[Check]:
     """
     try:
         kind = scheduler_class(name)
-        fault = construction_error(kind, lambda: make_scheduler(name))
+        fault = "; ".join([*needs_faults(kind.needs), *rhythm_faults(kind)])
+        fault = fault or construction_error(kind, lambda: make_scheduler(name))
     except UnfitError as unfit:
         fault = str(unfit)
     if fault:
@@ -295,6 +315,15 @@ def check_scheduler(name: str) -> Iterator[Check]:
     yield _unless_overdue(PURE, first.fault_of(PURE) or _apart(trials), trials)
     for check in (PROBLEM, NEEDS):
         yield _unless_overdue(check, first.fault_of(check), trials)
+    if not hasattr(kind, "revise"):
+        return
+    wrong = first.fault_of(REVISIONS)
+    yield _unless_overdue(REVISIONS, wrong, trials, first.notes.get(REVISIONS, ""))
+    for check in (ENCODING, REPLAY, OBSERVED):
+        if wrong:
+            yield Check(check, False, "unknown: a revision is wrong")
+        else:
+            yield _unless_overdue(check, first.fault_of(check), trials)
 
 
 def _in_time(trials: list[Trial]) -> Check:
@@ -314,7 +343,7 @@ def _apart(trials: list[Trial]) -> str:
     return f"{label}: another process with another hash seed answers differently: {difference(one, other)}"
 
 
-def _unless_overdue(name: str, fault: str, trials: list[Trial]) -> Check:
+def _unless_overdue(name: str, fault: str, trials: list[Trial], holds: str = "") -> Check:
     if not fault and any(trial.calling for trial in trials):
         return Check(name, False, "unknown: a call took too long")
-    return Check(name, not fault, fault or HOLDS[name])
+    return Check(name, not fault, fault or holds or HOLDS[name])

@@ -7,12 +7,13 @@ of sets or on `hash()`.
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -58,6 +59,9 @@ CALL_S = 10.0
 
 START_S = 120.0
 """Longest time for start-up, between calls, and for calls that a run makes once."""
+
+POLL_S = 0.5
+"""Time between two looks whether a silent process still runs."""
 
 MAX_LOG_CHARACTERS = 2000
 """Length of the end of standard error that a message quotes."""
@@ -151,12 +155,17 @@ def run_trial(arguments: Sequence[str], hash_seed: int) -> Trial:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
+            start_new_session=True,  # all that the plug-in has started ends with it
         )
         try:
             return _read_trial(process, log)
         finally:
-            process.kill()
-            process.communicate()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            # Not read to its end: what has left the session may hold it open.
+            assert process.stdout is not None  # noqa: S101 - it was asked for
+            process.stdout.close()
 
 
 def _read_trial(process: "subprocess.Popen[bytes]", log: IO[str]) -> Trial:
@@ -203,7 +212,7 @@ class _Lines:
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdout is not None  # noqa: S101 - it was asked for
-        self._source = process.stdout
+        self._process, self._source = process, process.stdout
         self._buffer = b""
         self.ended = False
 
@@ -213,8 +222,12 @@ class _Lines:
         with selectors.DefaultSelector() as selector:
             selector.register(self._source, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    return None
+                if not selector.select(min(POLL_S, max(0.0, deadline - time.monotonic()))):
+                    # A process that the plug-in has left behind may hold the output open.
+                    self.ended = self._process.poll() is not None
+                    if self.ended or time.monotonic() >= deadline:
+                        return None
+                    continue
                 received = os.read(self._source.fileno(), 1 << 16)
                 if not received:
                     self.ended = True

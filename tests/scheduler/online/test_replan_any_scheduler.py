@@ -12,7 +12,7 @@ from scheduler.online.replanning import cut_of
 from scheduler.online.revision import Revision
 from scheduler.online.validation import CheckedOnline, make_online_scheduler, rhythm_of
 from scheduler.problem import Needs, NoParams, Plan, Problem
-from scheduler.registry import scheduler_names
+from scheduler.registry import computing_schedulers
 
 CLUSTER = nodes(ghz=1.0, flops_per_cycle=4)
 
@@ -30,7 +30,7 @@ def cut_after(observation: Observation, revision: Revision) -> float:
     return cut_of(problem, topology, slots | {move.executor: move.target for move in revision.moves})
 
 
-@pytest.mark.parametrize("name", scheduler_names())
+@pytest.mark.parametrize("name", computing_schedulers())
 def test_every_scheduler_revises_at_most_once_and_only_for_enough_gain(name: str) -> None:
     observation = observed(60, cluster=CLUSTER)
     revision = revise(name, observation)
