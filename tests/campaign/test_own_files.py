@@ -86,7 +86,7 @@ PLACE = "place --cluster loopback --topology t.yml --compare even,default --pict
         (PLACE, "drawn/even.svg"),
         ("claims --paper pmod --out drawn", "drawn/claims.json"),
         ("claims --paper pmod --out drawn", "drawn/pmod.md"),
-        ("record-sysfs --sysfs . recorded", f".recorded.partial-{os.getpid()}/thesis"),
+        ("record-sysfs --sysfs . recorded", ".recorded.mine.partial/thesis"),
         ("generate text --rows 10 --output text.txt", ".text.txt.mine.partial"),
     ],
 )
