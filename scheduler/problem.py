@@ -15,7 +15,7 @@ from inventory.documents import Located, Origin
 from inventory.errors import nearest
 from inventory.power_index import NodePower
 from inventory.values import Slot as Slot
-from workloads.topology import Executor, Topology
+from workloads.topology import ACKER, Executor, Topology
 from workloads.traffic import Traffic, check_executors
 
 Status = Literal["placed", "partial", "failed"]
@@ -213,13 +213,15 @@ def load_problem(
     """Return the scheduling round of these files, for a scheduler with these needs.
 
     Raises:
-        InputError: the files are inconsistent: two topologies with one name, a cycle that the scheduler's definition
-            does not allow, a running worker with unknown executors, traffic of unknown executors or nodes.
+        InputError: the files are inconsistent: two topologies with one name, one that no engine can run, a cycle that
+            the scheduler's definition does not allow, a running worker with unknown executors, traffic of unknown
+            executors or nodes.
     """
     graphs = tuple(topology.value for topology in topologies)
     _check_names(topologies)
-    if not needs.cycles:
-        for topology in topologies:
+    for topology in topologies:
+        _check_flow(topology)
+        if not needs.cycles:
             _check_cycle(topology)
     _check_existing(needs, cluster, graphs)
     if traffic is not None:
@@ -234,6 +236,22 @@ def _check_names(topologies: Sequence[Located[Topology]]) -> None:
         if name in first:
             raise origin.error(f"two topologies are called {name!r}; the other one is at {first[name].where}")
         first[name] = origin
+
+
+def _check_flow(located: Located[Topology]) -> None:
+    """Refuse what no engine runs: a topology without a spout, a bolt without input, an input that is there twice."""
+    topology, origin = located.value, located.origin / "components"
+    # Topologies with a cycle do not run, but some schedulers are defined for them.
+    if not topology.cycle and not any(component.kind == "spout" for component in topology.components):
+        raise origin.error(f"topology {topology.id!r} has no spout")
+    for at, component in enumerate(topology.components):
+        if component.kind == "bolt" and not component.inputs and component.id != ACKER:
+            raise (origin / at).error(f"bolt {component.id!r} has no input, so it would never do anything")
+        streams = [(entry.source, entry.stream) for entry in component.inputs]
+        for number, stream in enumerate(streams):
+            if streams.index(stream) != number:
+                words = f"{component.id!r} subscribes twice to the stream {stream[1]!r} of {stream[0]!r}"
+                raise (origin / at / "inputs" / number).error(words)
 
 
 def _check_cycle(located: Located[Topology]) -> None:

@@ -70,3 +70,23 @@ def test_traffic_may_name_executors_of_other_running_topologies() -> None:
     assert load_problem(Needs(), cluster_of(running), [TOPOLOGY], traffic).traffic.load == {"x[0]": 5.0}
     with pytest.raises(InputError, match=r"load.x\[0\]: unknown executor 'x\[0\]'"):
         load_problem(Needs(), CLUSTER, [TOPOLOGY], traffic)
+
+
+@pytest.mark.parametrize(
+    ("components", "words"),
+    [
+        ("[{id: a, kind: bolt}]", r"t.yml:1: components: topology 't' has no spout"),
+        ("[{id: a, kind: spout}, {id: b, kind: bolt}]", r"t.yml:1: components\[1\]: bolt 'b' has no input"),
+        (
+            "[{id: a, kind: spout}, {id: b, kind: bolt, inputs: [{from: a}, {from: a, grouping: all}]}]",
+            r"t.yml:1: components\[1\].inputs\[1\]: 'b' subscribes twice to the stream 'default' of 'a'",
+        ),
+    ],
+)
+def test_what_a_run_refuses_is_not_placed_either(components: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        load(topology_of(parse(f"{{id: t, components: {components}}}", "t.yml")))
+
+
+def test_ackers_need_no_input() -> None:
+    load(topology_of(parse("{id: t, components: [{id: a, kind: spout}, {id: __acker, kind: bolt}]}", "t.yml")))
