@@ -219,11 +219,13 @@ class Sampling(Message, frozen=True, tag="sampling"):
 class Stop(Message, frozen=True, tag="stop"):
     """End the input of all sources (`Stopped`); the topology drains; every worker answers `Drained`.
 
-    A source ends at its current position, but not before its entry in `positions`: spout executor -> highest known
-    position in any epoch. A source restored from an older checkpoint emits up to that position first.
+    A source with a schedule ends behind the records that are due by `due_ns`, in nanoseconds after the start of the
+    sources, wherever it is now: late, or restored from an older checkpoint. None: it ends at its current position. No
+    source ends before its entry in `positions`: spout executor -> highest known position in any epoch.
     """
 
     epoch: int
+    due_ns: int | None = None
     positions: Mapping[str, int] = {}
 
 

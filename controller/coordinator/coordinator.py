@@ -94,7 +94,7 @@ class Coordinator:
             self._checkpoint_store,
             self._membership,
             self._reported,
-            lambda: self._stop_requested,
+            lambda: self._stop_ns is not None,
             self._listener,
         )
         self._timeline = Timeline(
@@ -111,7 +111,8 @@ class Coordinator:
         self._restart: HaltedError | None = None
         self._backoff = RecoveryBackoff()
         self._start_ns: int | None = None
-        self._stop_requested = self._over = False
+        self._stop_ns: int | None = None
+        self._over = False
         self._finished: set[str] = set()
         self.positions: Mapping[str, int] = {}
         self.answer: list[Part] = []
@@ -179,8 +180,8 @@ class Coordinator:
             await self._until(lambda: profiled >= self._epoch_workers.nodes & self._membership.usable, deadline)
 
     async def stop(self) -> None:
-        """Stop the sources and wait until the topology has drained."""
-        self._stop_requested = True
+        """Stop the sources behind what is due by now, and wait until the topology has drained."""
+        self._stop_ns = self._now_ns()
         self._condition.notify()
         await self._listener.stopping()
         await self._until(lambda: self._over)
@@ -292,7 +293,7 @@ class Coordinator:
         # It covers everything that has died so far; errors that a process reported itself are kept.
         self._failures = self._failures.unrecoverable()
         until = set(self._spec.until)
-        if self._stop_requested:
+        if self._stop_ns is not None:
             until.update(*(stopped.positions for stopped in self._epoch_workers.stopped.values()))
         spec = self._checkpoint_loop.recoverable(self._epoch_workers.spec)
         if spec is not self._epoch_workers.spec:
@@ -343,7 +344,9 @@ class Coordinator:
     async def _run_sources(self, epoch_workers: EpochWorkers, clock: SlotClock | None = None) -> None:
         """Wait from the start of the sources to the last tuple, and to the end of its time slot."""
         await self._checkpoint_loop.run_until_stop(epoch_workers, self._source_start_ns)
-        await epoch_workers.drain(self._reported.sources.positions, lambda: self.live_metrics.processed_tuples)
+        due_ns = (self._now_ns() if self._stop_ns is None else self._stop_ns) - self._source_start_ns
+        reached = self._reported.sources.positions
+        await epoch_workers.drain(due_ns, reached, lambda: self.live_metrics.processed_tuples)
         if clock is not None:
             await clock.wait_for_last()
 

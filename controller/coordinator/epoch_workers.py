@@ -300,18 +300,18 @@ class EpochWorkers:
 
         await self.send(message)
 
-    async def drain(self, reached: Mapping[str, int], processed_tuples: Callable[[], int]) -> None:
+    async def drain(self, due_ns: int, reached: Mapping[str, int], processed_tuples: Callable[[], int]) -> None:
         """Stop the sources and wait until the topology has drained. Draining continues while tuples make progress.
 
         Args:
+            due_ns: time after the start of the sources up to which sources emit what is due.
             reached: spout executor -> position before which it must not stop; a source with a known end stops there.
             processed_tuples: returns the number of tuples processed so far, as reported by workers.
 
         Raises:
             RunError: no progress for too long.
         """
-        if self.spouts - self.spec.until.keys():
-            await self.send(Stop(epoch=self.spec.epoch, positions=reached))
+        await self.send(Stop(epoch=self.spec.epoch, due_ns=max(0, due_ns), positions=reached))
         workers = set(self.places.values())
         before = processed_tuples()
         while not await self.wait_within(DRAIN_S, lambda: self.drained.keys() >= workers):

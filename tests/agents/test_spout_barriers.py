@@ -239,7 +239,7 @@ def test_a_restored_spout_that_is_stopped_ends_at_its_position_but_not_before_th
         running.turn(now)
     position = running.position
     assert position == 300 + 3 * turns
-    running.stop(reached)
+    running.stop(reached=reached)
     for _ in range(20):
         running.turn(now + 10_000_000_000)
     end = max(position, seen, reached)

@@ -17,7 +17,6 @@ from agents.protocol import (
     Failed,
     Finish,
     Finished,
-    Go,
     Grow,
     Listening,
     Lost,
@@ -368,8 +367,8 @@ class FakeNodes:
                 self._report(place.node, Lost(epoch=message.epoch, slot=place.index, peer=MID, reason="refused"))
             else:
                 self._report(place.node, Connected(epoch=message.epoch, slot=place.index))
-        elif isinstance(message, Stop) or (isinstance(message, Go) and spec.until):
-            reached = message.positions if isinstance(message, Stop) and not self.ignores_positions else {}
+        elif isinstance(message, Stop):
+            reached = {} if self.ignores_positions else message.positions
             positions = {name: spec.until.get(name, max(self.position, reached.get(name, 0))) for name in sources}
             self._report(place.node, Stopped(epoch=message.epoch, slot=place.index, positions=positions))
             if Drained not in self.unanswered:

@@ -20,7 +20,9 @@ from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
 from inventory.errors import RunError
-from workloads.operators import STEP_NS
+from inventory.times import NS
+from workloads.operators import STEP_NS, own_records
+from workloads.rates import rate_of
 
 NODES = ("n1", "n2", "n3")
 STEP_S = 0.001
@@ -38,9 +40,12 @@ class Scenario:
 
     Attributes:
         step_s: virtual time between two steps.
+        reports: probability that all workers report their progress in a step.
+        stopped_ns: when the stop was requested, after the start of the sources.
     """
 
     step_s = STEP_S
+    reports = 0.1
 
     def __init__(self, random: Random, seed: int) -> None:
         """Draw a scenario from `random`; `seed` determines the order of all steps."""
@@ -86,6 +91,7 @@ class Scenario:
         self.random = Random(seed)  # noqa: S311 - it must be repeatable
         self.phases: Counter[str] = Counter()
         self.stop = asyncio.Event()
+        self.stopped_ns = 0
 
     def __repr__(self) -> str:
         return describe_run(self, "rate", "limits", "faults", "moves", "stop_ns")
@@ -114,7 +120,7 @@ class Scenario:
                         self._break(cluster, fault[1])
                 if random.random() < 0.01:
                     self._bring_back(cluster)
-                cluster.step(random, random.choice([0, 0, 3_000_000]))
+                cluster.step(random, random.choice([0, 0, 3_000_000]), self.reports)
                 assert loop.time() < TIMEOUT_S, "stuck"
             running.result()
         return cluster
@@ -133,6 +139,7 @@ class Scenario:
         await asyncio.wait({measuring, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for task in (measuring, stopping):
             task.cancel()
+        self.stopped_ns = round(asyncio.get_running_loop().time() * NS) - started
         await coordinator.stop()
         await coordinator.finish()
 
@@ -158,16 +165,37 @@ class Scenario:
                 cluster.return_node(name)
 
 
+def run_scenario(scenario: Scenario) -> ScriptedCluster:
+    """Execute a scenario; return its cluster."""
+    with scenario.limits.applied():
+        return virtual_time.run(scenario.execute())
+
+
 def run_and_check(scenario: Scenario) -> Counter[str]:
     """Execute a scenario and check its answer; return the number of events and phases, by name."""
-    with scenario.limits.applied():
-        cluster = virtual_time.run(scenario.execute())
+    cluster = run_scenario(scenario)
     positions = cluster.coordinator.positions
     assert {name: at for name, at in cluster.reached.items() if at > positions[name]} == {}, positions
+    assert missing_records(scenario, positions) == {}, positions
     scenario.oracle.positions = positions
     scenario.oracle.check_answer(cluster.answer())
     check_traces(scenario, cluster)
     return Counter(kind for kind, *_ in cluster.events) + scenario.phases
+
+
+def missing_records(scenario: Scenario, positions: Mapping[str, int]) -> dict[str, int]:
+    """Return spout executor -> number of records that were due at the stop and have not been emitted, if any."""
+    schedule = rate_of(scenario.rate).schedule(scenario.seed)
+    if schedule is None:
+        return {}
+    topology, due = scenario.oracle.topology, schedule.due_count(scenario.stopped_ns)
+    sources = [e for e in topology.executors if topology.component[e.component].kind == "spout"]
+    found = {}
+    for at, source in enumerate(sources):
+        size = topology.component[source.component].parallelism
+        own = own_records(scenario.oracle.records, source.index, size)
+        found[source.name] = min(own, own_records(due, at, len(sources))) - positions[source.name]
+    return {name: missing for name, missing in found.items() if missing > 0}
 
 
 def check_traces(scenario: Scenario, cluster: ScriptedCluster) -> None:

@@ -342,12 +342,15 @@ class ScriptedCluster:
             return "in a checkpoint" if pending[0].store else "in a move"
         if any(tasks._transfer._arriving or tasks._transfer.groups.is_arriving for tasks in shares):
             return "in a copy"
-        return "while draining" if self.coordinator._stop_requested else "while steady"
+        return "while draining" if self.coordinator._stop_ns is not None else "while steady"
 
     # --- steps ---------------------------------------------------------------------------------------------
 
-    def step(self, random: Random, by_ns: int) -> bool:
-        """Perform every possible action once, in random order; return whether one had an effect."""
+    def step(self, random: Random, by_ns: int, reports: float = 0.1) -> bool:
+        """Perform every possible action once, in random order; return whether one had an effect.
+
+        All workers report their progress with the probability `reports`.
+        """
         run = self.run
         chunk = random.choice(CHUNKS)
         run.now_ns = max(run.now_ns, round(asyncio.get_running_loop().time() * NS))
@@ -356,7 +359,7 @@ class ScriptedCluster:
             for action, given in ((run.turn_all, (random,)), (run.age, (by_ns,)), (run.store, ())):
                 actions.append(partial(self._guarded, place, action, *given))
         actions += [partial(run.transfer, *ends, chunk) for ends in list(run.pipes)]
-        if random.random() < 0.1:
+        if random.random() < reports:
             actions += [partial(self.progress, place) for place in run.workers]
         for name in self.nodes:
             actions += [partial(self.command, name), partial(self.report, name)]

@@ -10,7 +10,7 @@ from agents.worker.executors.executor import RunningExecutor, Sampler, Snapshot,
 from inventory.errors import RunError
 from inventory.times import NS
 from workloads.operators import Emitted, Row, Seekable, Spout
-from workloads.source_clock import SourceClock
+from workloads.source_clock import UNBOUNDED, SourceClock
 from workloads.topology import DEFAULT_STREAM, Executor
 
 
@@ -59,6 +59,7 @@ class SpoutExecutor(RunningExecutor):
         self._halted = False
         self._cut: tuple[int, int] | None = None
         self._least = self._elsewhere = 0
+        self._due_until_ns: int | None = None
         self.position = self.seen = 0
         self.until: int | None = None
         self.next_tick = spout.origin_ns // spout.tick_ns + 1 if spout.tick_ns else 1
@@ -69,21 +70,28 @@ class SpoutExecutor(RunningExecutor):
         self._start_ns, self.seen = at_ns, seen
         self._adapted = (at_ns, self.position)
 
-    def stop(self, reached: int = 0) -> None:
-        """End the input at `until` if that is set, else here, but not before a position reached before a recovery.
+    def stop(self, due_ns: int | None = None, reached: int = 0) -> None:
+        """End the input at `until` if that is set, else here, but not before what is due or was reached already.
 
         Args:
+            due_ns: time after the start of the sources; what a schedule requires by then is still emitted. None: it
+                requires nothing more.
             reached: the highest known position of this source, besides `seen`.
         """
-        if self.until is None:
-            self.until = max(self.position, self.seen, reached)
+        here = self.position if self.until is None else self.until
+        self._due_until_ns = due_ns
+        due = 0 if due_ns is None else self._clock.due_count(due_ns)
+        self.until = max(here, self.seen, reached, due if due < UNBOUNDED else 0)
 
     def note_due(self, now_ns: int) -> None:
         """Update `meter.due`."""
         if self._start_ns is None or self.ending or self.replaced:
             return
         if self._clock.due_ns(self.position) is not None:
-            self.meter.due = max(0, self._clock.due_count(now_ns - self._start_ns) - self._elsewhere)
+            elapsed_ns = now_ns - self._start_ns
+            if self._due_until_ns is not None:
+                elapsed_ns = min(elapsed_ns, self._due_until_ns)
+            self.meter.due = max(0, self._clock.due_count(elapsed_ns) - self._elsewhere)
 
     # --- barriers ------------------------------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ class EpochTasks:
             case Stop():
                 self._stop = command
                 for spout in self.registry.spouts:
-                    spout.stop(command.positions.get(spout.executor.name, 0))
+                    spout.stop(command.due_ns, command.positions.get(spout.executor.name, 0))
             case _:
                 raise RunError(f"a worker cannot act on {type(command).__name__} now")
 
@@ -350,7 +350,7 @@ class EpochTasks:
             if self.started_ns is not None:
                 running.start(self.started_ns, self._seen.get(running.executor.name, 0) if moved else running.seen)
             if self._stop is not None:
-                running.stop(self._stop.positions.get(running.executor.name, 0))
+                running.stop(self._stop.due_ns, self._stop.positions.get(running.executor.name, 0))
         self._send(
             Moved(
                 epoch=self.epoch,
