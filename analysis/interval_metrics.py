@@ -10,6 +10,8 @@ class Latency(Struct, frozen=True, kw_only=True):
 
     Attributes:
         samples: number of sampled tuples.
+        censored: number of samples that are missing: due in the interval, and not out of the topology at its end. Where
+            it is not small beside `samples`, latencies are lower bounds. Null if unknown.
         bound: largest error due to different clocks; 0 if the nodes share one.
         withheld: names of the values that do not exceed the bound, which are null.
     """
@@ -19,8 +21,24 @@ class Latency(Struct, frozen=True, kw_only=True):
     p99: float | None = None
     max: float | None = None
     samples: int | None = None
+    censored: int | None = None
     bound: float | None = None
     withheld: Sequence[str] = ()
+
+
+class Backlog(Struct, frozen=True, kw_only=True):
+    """Records of the sources that were due and not out of the topology: not emitted yet, or waiting in its queues.
+
+    At rate `max`, where nothing is due, emitted records count instead.
+
+    Attributes:
+        begin_records, end_records: at the begin and at the end of the interval.
+        share: those at the end as a share of the records that were due in the interval, at most 1; null without any.
+    """
+
+    begin_records: int
+    end_records: int
+    share: float | None = None
 
 
 class IntervalMetrics(Struct, frozen=True, kw_only=True):
@@ -30,7 +48,9 @@ class IntervalMetrics(Struct, frozen=True, kw_only=True):
         due_tuples_per_s: by the schedule of the spouts.
         source_tuples_per_s, sink_tuples_per_s: emitted by spouts, and counted by sinks.
         throughput_tuples_per_s: what sinks took in, as `sink_tuples_per_s`.
-        saturated: whether the sources fell behind; null for rate `max`, which has no schedule.
+        saturated: whether the sources fell behind, or the topology behind them; null for rate `max`, which has no
+            schedule.
+        backlog: what was left for later; null if unknown.
         hops: delivered tuples by kind of hop.
     """
 
@@ -40,6 +60,7 @@ class IntervalMetrics(Struct, frozen=True, kw_only=True):
     throughput_tuples_per_s: float | None = None
     latency_ms: Latency = Latency()
     saturated: bool | None = None
+    backlog: Backlog | None = None
     hops: Mapping[str, int | None] = {}
 
 

@@ -1,4 +1,4 @@
-"""Notes on trust (saturated sources, bad rows, a full host, rejected connections), and on energy and overhead."""
+"""Notes on trust (saturated runs, bad rows, a full host, rejected connections), and on energy and overhead."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -110,9 +110,10 @@ def _sources(counted: Rows) -> str:
     if late:
         names = ", ".join(late[:_MOST_NAMED]) + (", …" if len(late) > _MOST_NAMED else "")
         return (
-            f"in {len(late)} of {len(counted)} runs the sources fell behind their schedule (saturated generator): "
-            "throughput is then the limit of the sources or of the topology, and latency includes the wait at the "
-            f"source, so that these runs do not rank schedulers at the requested rate: {names}."
+            f"in {len(late)} of {len(counted)} runs the sources, or the topology behind them, did not keep up with the "
+            "schedule (saturated): throughput is then the limit of the sources or of the topology, and latency includes "
+            "the wait at the source and in queues, and lacks what was not out at the end, so that these runs do not "
+            f"rank schedulers at the requested rate: {names}."
         )
     if unknown:
         others = "" if len(unknown) == len(counted) else "; the others kept theirs"
@@ -228,7 +229,7 @@ WAITED_MUCH, WAITED_LITTLE = 0.5, 0.1
 
 
 def saturation_text(runs: Rows, tables: Mapping[str, Rows]) -> str:
-    """Return sentences on saturated sources of one scheduler's runs; empty when none was saturated."""
+    """Return sentences on the saturated runs of one scheduler; empty when none was saturated."""
     late = [row for row in runs if row["saturated"]]
     if not late:
         return ""
@@ -238,7 +239,7 @@ def saturation_text(runs: Rows, tables: Mapping[str, Rows]) -> str:
         _range(late, "source_tuples_per_s", "{} were emitted"),
         f"the latest one {quantity(max(seconds))} s after its time" if seconds else "",
     ]
-    words = f"in {len(late)} of {len(runs)} runs the sources fell behind"
+    words = f"in {len(late)} of {len(runs)} runs the sources, or the topology behind them, fell behind"
     known = ", ".join(fact for fact in facts if fact)
     return f"{words}{': ' if known else ''}{known}. {_limit({row['run'] for row in late}, tables)}".rstrip()
 

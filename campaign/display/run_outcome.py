@@ -6,6 +6,9 @@ from analysis.records import OK, RunRecord
 from campaign.results.live_file import in_words, ms_in_words
 from campaign.results.suspect_runs import doubts_from_recoveries
 
+MISSING = 0.01
+"""Share of the samples from which on missing ones are told: then they can change p99."""
+
 
 def outcome_in_words(title: str, record: RunRecord, took_s: float, folder: Path) -> list[tuple[str, str]]:
     """Return lines, each with its style, on a run that has ended.
@@ -34,6 +37,8 @@ def outcome_in_words(title: str, record: RunRecord, took_s: float, folder: Path)
         parts.append(f"latencies ± {latency.bound:.2g} ms for the nodes' clocks")
     if measured.saturated:
         parts.append("saturated")
+    if latency.censored and latency.censored > MISSING * (latency.samples or 0):
+        parts.append(f"{latency.censored:,} samples were not out at the end")
     parts += doubts_from_recoveries(measured.recoveries, measured.incomplete or None)
     lines = [(", ".join(parts), "")]
     missing = [profile.reason or "" for profile in record.profiles or () if profile.file is None]

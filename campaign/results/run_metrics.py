@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from msgspec.structs import asdict, replace
 
 from analysis.interval_metrics import IntervalMetrics, Latency, WindowRecord
+from analysis.measure.backlog import Backlogs
 from analysis.measure.covered import Intervals, Part, Spans, by_worker, ends_within, total, weighted
 from analysis.measure.due import due_curves
 from analysis.records import ClockDifference, Measured, Verification
@@ -26,10 +27,12 @@ from workloads.workload import Answer, PreparedInput, Verdict, Workload
 HOPS = ("intra_worker", "inter_worker", "inter_node")
 
 LATE_SHARE = 0.10
-"""Sources with a delay above this share of the interval, or missing this share of tuples, are saturated."""
+"""Saturated are sources with a delay above this share of the interval, or missing this share of tuples; and topologies
+that still have this share of the records that were due in the interval at its end."""
 
 GROWTH_SHARE = 0.05
-"""So are sources whose delay grows by this share of the interval from its first to its last quarter."""
+"""So are sources whose delay grows by this share of the interval from its first to its last quarter, and topologies whose
+backlog grows by this share of the records that were due in it."""
 
 
 Reading = tuple[int, int]
@@ -61,11 +64,20 @@ def measure(
     events = read_table(traces, "event", "kind", "detail", "value")
     spans = Spans(events, offsets)
     throughput = read_table(traces, "throughput", "executor", "role", "emitted", "processed", "late_ns", "due")
-    channels = read_table(traces, "channel", "hop", "tuples")
+    channels = read_table(traces, "channel", "source", "target", "hop", "tuples")
     samples = read_table(traces, "latency", "value_ns", "count")
+    backlogs = Backlogs(throughput, read_table(traces, "executor", "executor", "queued"), channels)
 
     def over(intervals: Intervals, length_s: float) -> IntervalMetrics:
-        return _metrics(throughput, channels, samples, intervals, length_s, apart)
+        found = _metrics(throughput, channels, samples, intervals, length_s, apart)
+        if length_s <= 0:
+            return found
+        found = replace(
+            found,
+            backlog=backlogs.over(intervals),
+            latency_ms=backlogs.with_censored(found.latency_ms, samples, intervals),
+        )
+        return replace(found, saturated=True) if is_backlogged(found) else found
 
     return Measured(
         **asdict(over(spans, seconds)),
@@ -117,6 +129,15 @@ def _metrics(
             for hop in HOPS
         },
     )
+
+
+def is_backlogged(measured: IntervalMetrics) -> bool:
+    """Return whether the topology fell behind the schedule, however well the sources kept it; see `LATE_SHARE`."""
+    backlog = measured.backlog
+    if measured.saturated is None or backlog is None or backlog.share is None:
+        return False
+    grown = backlog.share * (1 - backlog.begin_records / max(1, backlog.end_records))
+    return backlog.share > LATE_SHARE or grown > GROWTH_SHARE
 
 
 def _refused(events: pa.Table) -> dict[str, int]:

@@ -19,7 +19,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
         latency_p50_ms, latency_p95_ms, latency_p99_ms: end to end.
         inter_node_percent: share of the delivered tuples that came from another node.
         joules_per_tuple: gross energy per tuple.
-        saturated: whether the sources fell behind; None without a schedule.
+        saturated: whether the sources, or the topology behind them, fell behind; None without a schedule.
         suspect: reasons to doubt the metrics; empty without any.
     """
 

@@ -15,6 +15,7 @@ from analysis.conditions import SloRecord, TrialRecord
 from analysis.measure.covered import Spans, total, weighted
 from analysis.records import Measured, RunRecord
 from analysis.trace_files import read_table
+from campaign.results.run_metrics import is_backlogged
 from inventory.errors import RunError
 from inventory.times import NS
 
@@ -66,10 +67,12 @@ def verdict_of(traces: Path, record: RunRecord, tuples_per_s: float, slo: SloRec
         raise RunError("the lag is unknown: the sources emitted nothing")
     is_late = [
         *([f"sources late by {late_s:.3g} s, at most {slo.late_s:g} are allowed"] if late_s > slo.late_s else []),
-        *(["sources emitted less than what was due"] if measured.saturated else []),
+        *(["sources emitted less than what was due"] if measured.saturated and not is_backlogged(measured) else []),
     ]
     if is_late:
         _check_sources(traces, spans, delays, lasted_s)
+    if is_backlogged(measured) and measured.backlog is not None:
+        is_late.append(f"{measured.backlog.end_records:,} due records were not out of the topology at the end")
     if slope is None:
         is_late.append("workers were too busy to report their lag in more than one second")
     elif slope.low > max(slo.lag_slope_max, SLOPE_RESOLUTION):

@@ -27,8 +27,8 @@ def worker(folder: Path, node: str, slot: int, clock: int = 0) -> TraceWriter:
     return writer
 
 
-ONE_CLOCK = {"bound": 0.0, "withheld": []}
-"""Keys of latencies if all nodes share a clock."""
+ONE_CLOCK = {"bound": 0.0, "withheld": [], "censored": 0}
+"""Keys of latencies if all nodes share a clock, and no sample is missing."""
 
 
 def mark(writer: TraceWriter, at: int, kind: str) -> None:
@@ -119,7 +119,8 @@ def test_unknown_metrics_are_none_and_not_zero(tmp_path: Path) -> None:
     assert found["source_tuples_per_s"] is None
     assert found["throughput_tuples_per_s"] is None
     assert found["hops"] == {"intra_worker": None, "inter_worker": None, "inter_node": None}
-    assert found["latency_ms"] == {"p50": None, "p95": None, "p99": None, "max": None, "samples": 0, **ONE_CLOCK}
+    unknown = dict.fromkeys(("p50", "p95", "p99", "max", "censored"))
+    assert found["latency_ms"] == {**unknown, "samples": 0, "bound": 0.0, "withheld": []}
     assert found["saturated"] is None
 
 
@@ -142,7 +143,7 @@ def test_latency_within_the_difference_of_clocks_is_withheld(
     latency = to_plain(measure(tmp_path / "parquet", SECONDS, {}, differences).latency_ms)
     shown = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "max": 100.0}
     expected = {name: None if name in withheld else value for name, value in shown.items()}
-    assert latency == {**expected, "samples": 100, "bound": bound_ms, "withheld": withheld}
+    assert latency == {**expected, "samples": 100, "censored": 0, "bound": bound_ms, "withheld": withheld}
 
 
 def test_a_worker_with_a_single_row_is_measured(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_sources_that_fall_behind_are_called_saturated(
     writer = worker(tmp_path, "n1", 0)
     for second in range(SECONDS + 1):
         late = late_ms(second) * 1_000_000
-        due = 700 + 100 * second
+        due = 100 * (second + 1)
         writer.add("throughput", START + second * NS, "src[0]", "src", "spout", per_row, 0, late, due, None, None)
     assert measured(tmp_path, writer)["saturated"] is saturated
 
