@@ -41,6 +41,26 @@ class Backlog(Struct, frozen=True, kw_only=True):
     share: float | None = None
 
 
+class Draining(Struct, frozen=True, kw_only=True):
+    """What a topology has yet to do when its sources have stopped.
+
+    Attributes:
+        rows: rows that its bolts have yet to process, by what waits and the selectivities so far.
+        rows_per_s: rows processed per second; null while unknown.
+        seconds: time that it takes at this rate; null without one.
+        waiting: component -> rows in its input queues; of a spout, records that are due and not emitted.
+        emitted_records, due_records: emitted by sources, and due when they were stopped; null without a schedule, and
+            at the end of a finite input.
+    """
+
+    rows: int
+    rows_per_s: float | None = None
+    seconds: float | None = None
+    waiting: Mapping[str, int] = {}
+    emitted_records: int = 0
+    due_records: int | None = None
+
+
 class IntervalMetrics(Struct, frozen=True, kw_only=True):
     """Metrics of an interval; rates are in tuples per second.
 

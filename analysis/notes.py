@@ -111,9 +111,9 @@ def _sources(counted: Rows) -> str:
         names = ", ".join(late[:_MOST_NAMED]) + (", …" if len(late) > _MOST_NAMED else "")
         return (
             f"in {len(late)} of {len(counted)} runs the sources, or the topology behind them, did not keep up with the "
-            "schedule (saturated): throughput is then the limit of the sources or of the topology, and latency includes "
-            "the wait at the source and in queues, and lacks what was not out at the end, so that these runs do not "
-            f"rank schedulers at the requested rate: {names}."
+            "schedule (saturated): throughput is then the limit of the sources or of the topology, and latency "
+            "includes the wait at the source and in queues, and lacks what was not out at the end, so that these runs "
+            f"do not rank schedulers at the requested rate: {names}."
         )
     if unknown:
         others = "" if len(unknown) == len(counted) else "; the others kept theirs"

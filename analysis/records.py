@@ -4,7 +4,7 @@ The keys are documented in docs/reference/results.md. Unknown values are None, n
 that results of newer versions can be read; a default is the value of a key that results of older versions lack.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -32,7 +32,7 @@ from analysis.conditions import (
     Seeds,
     document_schema,
 )
-from analysis.interval_metrics import IntervalMetrics, WindowRecord
+from analysis.interval_metrics import Draining, IntervalMetrics, WindowRecord
 from inventory.documents import to_plain
 from inventory.foreign import printable_all
 from scheduler.online.observation import KeyFigures, Outcome
@@ -41,11 +41,15 @@ from scheduler.toolkit.cost import Cost
 CAMPAIGN_FILE = "campaign.json"
 RUN_FILE = "run.json"
 
-RunStatus = Literal["ok", "failed", "skipped"]
+RunStatus = Literal["ok", "incomplete", "failed", "skipped"]
 OK: RunStatus = "ok"
+INCOMPLETE: RunStatus = "incomplete"
 FAILED: RunStatus = "failed"
 SKIPPED: RunStatus = "skipped"
-"""Statuses of a run: complete and verified, failed, skipped after an earlier failure."""
+"""Statuses of a run: complete and verified, measured but not drained, failed, skipped after an earlier failure."""
+
+FINISHED: Set[RunStatus] = {OK, INCOMPLETE}
+"""Statuses of runs that have measurements, and are not repeated."""
 
 RESULTS_VERSION = 2
 """Version of the results that are written; the highest one that can be read."""
@@ -310,6 +314,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         search: the search for the sustainable rate, of which this run is the last good trial; null without one.
         load: the offered load; null if the rate is none.
         engine: the engine that ran the topology; null for Millrace's agents, and before an engine was started.
+        left: what an incomplete run had yet to do when it was ended; null of others.
     """
 
     status: RunStatus
@@ -342,3 +347,4 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     search: SearchRecord | None = None
     load: LoadRecord | None = None
     engine: EngineRecord | None = None
+    left: Draining | None = None

@@ -26,7 +26,8 @@ from inventory.foreign import printable, printable_all
 
 T = TypeVar("T")
 
-INCOMPLETE = "incomplete"
+CUT_OFF = "cut off"
+"""Status of a run without a result."""
 UNMARKED = "recoveries, whose replays are in its figures"
 """Reason for suspecting a run with recoveries that was measured by an earlier version."""
 
@@ -87,8 +88,8 @@ class Run:
 
     @property
     def status(self) -> str:
-        """`ok`, `failed`, `skipped` or `incomplete`."""
-        return self.file.status if self.file else INCOMPLETE
+        """`ok`, `incomplete`, `failed`, `skipped` or `cut off`."""
+        return self.file.status if self.file else CUT_OFF
 
     @property
     def reason(self) -> str:

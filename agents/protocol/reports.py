@@ -207,7 +207,7 @@ class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=
     emitted, counted from the start of the input, unaffected by restores and moves; null once others have taken over.
     For bolts, `emitted` and `processed` count from the sources' start, according to their state. In observed runs,
     `due` is the number of records that a spout's schedule requires so far, counted like `position`; null without a
-    schedule.
+    schedule. `behind` is the number of those that it has not emitted; null without a schedule, too.
     """
 
     emitted: Count
@@ -218,6 +218,7 @@ class Work(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=
     late_ns: Count | None = None
     position: Count | None = None
     due: Count | None = None
+    behind: Count | None = None
 
 
 class Sent(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):

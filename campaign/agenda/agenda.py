@@ -100,6 +100,10 @@ class ReportEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     primary: Annotated[tuple[PrimaryMetric, ...], Meta(min_length=1)] = ("throughput_tuples_per_s", "latency_ms.p95")
 
 
+DRAIN_INTERVALS, LEAST_DRAIN_S = 3, 30.0
+"""Default of `drain_s`: so many times the measured interval, and at least so many seconds."""
+
+
 class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"excluded": "except"}):
     """The agenda file; see docs/reference/agenda.md."""
 
@@ -110,6 +114,7 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     seed: Count = 0
     warmup_s: Seconds = 10.0
     duration_s: SomeSeconds = 60.0
+    drain_s: Seconds | None = None
     checkpoint_s: Seconds = 5.0
     on_failure: OnFailure = OnFailure()
     workloads: Annotated[tuple[WorkloadEntry, ...], Meta(min_length=1)]
@@ -133,6 +138,11 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     only: tuple[Rule, ...] = ()
     excluded: tuple[Rule, ...] = ()
     unplaceable: Literal["refuse", "skip"] = "refuse"
+
+    @property
+    def longest_drain_s(self) -> float:
+        """Seconds within which a topology must drain after its sources have stopped."""
+        return max(DRAIN_INTERVALS * self.duration_s, LEAST_DRAIN_S) if self.drain_s is None else self.drain_s
 
     @property
     def labels(self) -> list[str]:

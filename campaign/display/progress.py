@@ -15,9 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from analysis.records import FAILED, OK
+from analysis.records import FAILED, INCOMPLETE, OK
 from campaign.display.terminal import plain_console
 from campaign.results.live_file import LiveRecord, in_words, ms_in_words
+from campaign.results.suspect_runs import drain_in_words
 from controller.coordinator.event_log import LiveDecision
 from inventory.foreign import printable
 
@@ -84,7 +85,7 @@ class Lines:
             flow = flow_in_words(live)
             self.print_line(
                 f"run {live.number}/{live.of} {live.run}: {live.stage}"
-                f"{', ' + flow if flow else ''}, {in_words(live.time_left_s)} left"
+                f"{(': ' if live.draining else ', ') + flow if flow else ''}, {in_words(live.time_left_s)} left"
             )
 
     def print_line(self, text: str, style: str = "") -> None:
@@ -137,6 +138,8 @@ def head(live: LiveRecord) -> list[RenderableType]:
     foot = Text(f"{in_words(live.time_left_s)} left, {outcomes[OK]} ok", "dim")
     if outcomes[FAILED]:
         foot.append(f", {outcomes[FAILED]} failed", "red")
+    if outcomes.get(INCOMPLETE):
+        foot.append(f", {outcomes[INCOMPLETE]} incomplete", "yellow")
     return [which, stage, foot]
 
 
@@ -145,6 +148,8 @@ def flow_in_words(live: LiveRecord) -> str:
     parts = []
     if live.sending:
         parts.append(f"sending files, {live.sending.sent_bytes / 1e6:,.0f} of {live.sending.of_bytes / 1e6:,.0f} MB")
+    if live.draining:
+        parts.append(drain_in_words(live.draining))
     if live.tuples_per_s is not None:
         parts.append(f"{live.tuples_per_s:,.0f} tuples/s")
     if live.latency_p50_ms is not None:

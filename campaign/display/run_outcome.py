@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from analysis.records import OK, RunRecord
+from analysis.records import FINISHED, OK, RunRecord
 from campaign.results.live_file import in_words, ms_in_words
 from campaign.results.suspect_runs import doubts_from_recoveries
 
@@ -20,10 +20,10 @@ def outcome_in_words(title: str, record: RunRecord, took_s: float, folder: Path)
         folder: folder of its results.
     """
     measured, search = record.measured, record.search
-    if record.status != OK or measured is None:
+    if record.status not in FINISHED or measured is None:
         return [(f"{title} failed: {record.reason} (in {folder})", "red")]
     latency = measured.latency_ms
-    parts = [f"{title} ok in {in_words(took_s)}"]
+    parts = [f"{title} {record.status} in {in_words(took_s)}"]
     if search is not None and search.tuples_per_s is not None:
         parts.append(f"sustainable rate {search.tuples_per_s:,.6g} tuples/s by {len(search.trials)} trials")
     if measured.throughput_tuples_per_s is not None:
@@ -40,7 +40,9 @@ def outcome_in_words(title: str, record: RunRecord, took_s: float, folder: Path)
     if latency.censored and latency.censored > MISSING * (latency.samples or 0):
         parts.append(f"{latency.censored:,} samples were not out at the end")
     parts += doubts_from_recoveries(measured.recoveries, measured.incomplete or None)
-    lines = [(", ".join(parts), "")]
+    lines = [(", ".join(parts), "" if record.status == OK else "yellow")]
+    if record.reason:
+        lines.append((f"{title}: {record.reason}", "yellow"))
     missing = [profile.reason or "" for profile in record.profiles or () if profile.file is None]
     if missing:
         lines.append((f"profiles missing: {len(missing)}; {', '.join(sorted(set(missing)))}", "yellow"))

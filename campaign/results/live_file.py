@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analysis.records import CAMPAIGN_FILE, FAILED, OK, SKIPPED
+from analysis.interval_metrics import Draining
+from analysis.records import CAMPAIGN_FILE, FAILED, INCOMPLETE, OK, SKIPPED
 from campaign.agenda.run_order import Run
 from controller.coordinator.event_log import EventLog, LiveDecision
 from controller.coordinator.live_metrics import FlowDocument, LiveMetrics
@@ -36,6 +37,9 @@ OVERHEAD_S = 4.0
 
 PREPARING = "preparing"
 """Stage before the first run."""
+
+DRAINING = "draining"
+"""Stage from the stop of the sources until the topology has drained."""
 
 REPORTING = "reporting"
 """Stage after the last run while the report is built; `live.json` is not updated meanwhile."""
@@ -70,6 +74,7 @@ class LiveRecord(Struct, frozen=True, kw_only=True):
         sending: null without a transfer.
         time_left_s: estimated time until the end of the last run.
         outcomes: number of runs with each status.
+        draining: what the topology has yet to do, in the stage `draining`; null in all others.
         flow: null without tuples.
         decisions: the last decisions of the run's online scheduler, the newest first.
     """
@@ -89,6 +94,7 @@ class LiveRecord(Struct, frozen=True, kw_only=True):
     sending: Sending | None = None
     time_left_s: float
     outcomes: Mapping[str, int]
+    draining: Draining | None = None
     flow: FlowDocument | None = None
     decisions: tuple[LiveDecision, ...] = ()
 
@@ -172,10 +178,19 @@ class LiveFile:
         return time.monotonic() - self._stage_since
 
     @property
+    def _draining(self) -> Draining | None:
+        """What the topology has yet to do, while it drains."""
+        if self.stage_name != DRAINING or self._flow is None:
+            return None
+        return self._flow.left(time.monotonic())
+
+    @property
     def time_left_s(self) -> float:
         """Estimated seconds until the last run has ended."""
         expected = sum(self._took) / len(self._took) if self._took else self._nominal_s + OVERHEAD_S
         current = max(0.0, expected - (time.monotonic() - self._run_since)) if self.run else 0.0
+        if self._draining is not None:
+            current = max(current, self._draining.seconds or 0.0)
         return current + expected * self._left
 
     @property
@@ -204,7 +219,8 @@ class LiveFile:
             latency_p50_ms=_rounded(latency_p50_ms),
             sending=Sending(sent, of) if sent < of else None,
             time_left_s=round(self.time_left_s, 1),
-            outcomes={status: self.outcomes[status] for status in (OK, FAILED, SKIPPED)},
+            outcomes={status: self.outcomes[status] for status in (OK, INCOMPLETE, FAILED, SKIPPED)},
+            draining=self._draining,
             flow=None if self._flow is None else self._flow.document(now),
             decisions=() if self._event_log is None else self._event_log.decisions,
         )

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from analysis.descriptions import why_unreadable
-from analysis.records import CAMPAIGN_FILE, OK, RUN_FILE, CampaignRecord, RunRecord
+from analysis.records import CAMPAIGN_FILE, FINISHED, RUN_FILE, CampaignRecord, RunRecord
 from campaign.results.hdr_log import LATENCY_LOG
 from controller.host.disk import DiskFullError, writing
 from controller.host.ownership import PARTIAL
@@ -144,9 +144,9 @@ class ResultStore:
         raise InputError(f"{path}: is not a run's result; remove its folder to have the run done again")
 
     def is_done(self, name: str) -> bool:
-        """Return whether a run has a good result and is not repeated."""
+        """Return whether a run has measurements and is not repeated."""
         outcome = self.outcome(name)
-        return outcome is not None and outcome.status == OK
+        return outcome is not None and outcome.status in FINISHED
 
     def check_inputs(self, name: str, checksums: Mapping[str, str]) -> None:
         """Check that a complete run has read the same inputs as the remaining runs.
@@ -159,7 +159,7 @@ class ResultStore:
             InputError: the run has read another input.
         """
         outcome = self.outcome(name)
-        if outcome is None or outcome.status != OK:
+        if outcome is None or outcome.status not in FINISHED:
             return
         read_then = {entry.name: entry.sha256 for entry in outcome.inputs}
         for what, checksum in checksums.items():

@@ -31,8 +31,8 @@ LATE_SHARE = 0.10
 that still have this share of the records that were due in the interval at its end."""
 
 GROWTH_SHARE = 0.05
-"""So are sources whose delay grows by this share of the interval from its first to its last quarter, and topologies whose
-backlog grows by this share of the records that were due in it."""
+"""So are sources whose delay grows by this share of the interval from its first to its last quarter, and topologies
+whose backlog grows by this share of the records that were due in it."""
 
 
 Reading = tuple[int, int]

@@ -12,7 +12,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     Attributes:
         run: its name.
         workload, scheduler, repetition: labels and number; empty and None without `run.json`.
-        status: `ok`, `failed`, `skipped` or `incomplete`.
+        status: `ok`, `incomplete`, `failed`, `skipped` or `cut off`.
         counts: whether the report compares it.
         reason: why not; empty if it does.
         throughput_tuples_per_s: what sinks took in.

@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
 from agents.sensors.sampler import FAILED
+from analysis.interval_metrics import Draining
 from analysis.measure.covered import Spans, total, weighted
 from analysis.records import Measured, Recovery
 from analysis.trace_files import read_table
+from campaign.results.live_file import in_words
 
 MOST_SHOWN = 3
 """Changes that are listed per node; the traces contain all of them."""
@@ -116,6 +118,43 @@ def why_incomplete(
         behind = "behind" if emitted < due else "ahead, of what had been due before"
         return f"sources emitted {emitted:,.0f} of {due:,.0f} tuples/s that were due: {behind}"
     return _waiting(traces, offsets)
+
+
+WHOLE = 0.99
+"""Share of the due records that a complete run has emitted."""
+
+
+def why_unfinished(left: Draining, drained: bool, drain_s: float) -> str:
+    """Return why a run is incomplete; empty if it is not.
+
+    Args:
+        left: what the topology had yet to do at the end.
+        drained: whether it had drained.
+        drain_s: time that it had for that, in seconds.
+
+    >>> why_unfinished(Draining(rows=0, emitted_records=3278, due_records=4000), True, 30)
+    'sources emitted 3,278 of 4,000 records that were due'
+    """
+    found = []
+    if not drained:
+        found.append(f"the topology has not drained within {drain_s:g} s (drain_s): {drain_in_words(left)}")
+    if left.due_records is not None and left.emitted_records < WHOLE * left.due_records:
+        found.append(f"sources emitted {left.emitted_records:,} of {left.due_records:,} records that were due")
+    return "; ".join(found)
+
+
+def drain_in_words(left: Draining) -> str:
+    """Return the progress of draining.
+
+    >>> drain_in_words(Draining(rows=120_000, rows_per_s=4000, seconds=30))
+    '120,000 rows left, 4,000/s, about 30 s'
+    """
+    parts = [f"{left.rows:,} rows left"]
+    if left.rows_per_s is not None:
+        parts.append(f"{left.rows_per_s:,.0f}/s")
+    if left.seconds is not None:
+        parts.append(f"about {in_words(left.seconds)}")
+    return ", ".join(parts)
 
 
 def _waiting(traces: Path, offsets: Mapping[str, int]) -> str | None:

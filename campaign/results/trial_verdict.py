@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from analysis.conditions import SloRecord, TrialRecord
 from analysis.measure.covered import Spans, total, weighted
-from analysis.records import Measured, RunRecord
+from analysis.records import INCOMPLETE, Measured, RunRecord
 from analysis.trace_files import read_table
 from campaign.results.run_metrics import is_backlogged
 from inventory.errors import RunError
@@ -79,7 +79,8 @@ def verdict_of(traces: Path, record: RunRecord, tuples_per_s: float, slo: SloRec
         is_late.append(
             f"lag grows by {slope.value:.3g} s/s (at least {slope.low:.3g}), at most {slo.lag_slope_max:g} is allowed"
         )
-    reasons = [*is_late, *_slow(measured, slo)]
+    # An answer that is not complete is none, at whatever rate.
+    reasons = [*is_late, *([record.reason] if record.status == INCOMPLETE else _slow(measured, slo))]
     return TrialRecord(
         tuples_per_s=tuples_per_s,
         holds=not reasons,

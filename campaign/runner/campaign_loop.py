@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.noisy_settings import before_a_run
-from analysis.records import FAILED, OK, SKIPPED, RunRecord
+from analysis.records import FAILED, FINISHED, INCOMPLETE, OK, SKIPPED, RunRecord
 from campaign.agenda.campaign_plan import CampaignPlan, Inputs
 from campaign.agenda.run_order import Run
 from campaign.agenda.search import at_rate, first_rate
@@ -94,6 +94,9 @@ class Campaign:
         done = len(placed) - len(self._todo)
         trials = agenda.search.most_trials if agenda.search is not None else 1
         self._live_file = LiveFile(agenda.name, len(runs), done, trials * (agenda.warmup_s + agenda.duration_s))
+        before = {run.name: store.outcome(run.name) for run in placed if run not in self._todo}
+        self._incomplete = {name: it.reason for name, it in before.items() if it and it.status == INCOMPLETE}
+        self._live_file.outcomes.update({OK: -len(self._incomplete), INCOMPLETE: len(self._incomplete)})
         self._loads = Loads(plan, store)
         self._view = view
         self._checked: set[str | None] = set()
@@ -114,7 +117,7 @@ class Campaign:
         try:
             ending = self._run_on_clusters()
             # A signal may also come after the last run.
-            ending = Ending(self._interrupts > 0, ending.failed)
+            ending = Ending(self._interrupts > 0, {**self._incomplete, **ending.failed})
             how = INTERRUPTED if ending.interrupted else last_stage
             return ending
         finally:
@@ -165,7 +168,9 @@ class Campaign:
             for at, run in runs:
                 execution = self._current = loop.create_task(self._execute(run, len(self._todo) - at - 1))
                 record = await execution
-                if record is not None and record.status != OK:
+                if record is not None and record.status == INCOMPLETE:
+                    self._incomplete[run.name] = record.reason
+                elif record is not None and record.status != OK:
                     failed[run.name] = record.reason
                 if self._interrupts:
                     return Ending(True, failed)
@@ -252,7 +257,7 @@ class Campaign:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise self._store.full(fault) from None
             self._print_revisions()
-            if record.status == OK or attempt == attempts or self._interrupts > 0:
+            if record.status in FINISHED or attempt == attempts or self._interrupts > 0:
                 break
             self._view.print_line(f"{self._title(run)}: {record.reason}; retrying", "yellow")
             remove_measured(partial)

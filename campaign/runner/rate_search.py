@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from analysis.conditions import SearchRecord, TrialRecord
-from analysis.records import FAILED, OK, RunRecord
+from analysis.records import FAILED, FINISHED, RunRecord
 from campaign.agenda.search import Progress, SearchEntry, progress_of
 from campaign.results.result_store import ResultStore, remove_measured
 from campaign.results.trial_verdict import verdict_of
@@ -78,7 +78,7 @@ class RateSearch:
                     return None
                 partial = self._trials.new_folder(self._store, name)
                 record = await self._try(name, partial, progress.next_rate)
-                if record.status != OK:
+                if record.status not in FINISHED:
                     reason = f"trial {len(done) + 1} at {progress.next_rate:,.6g} tuples/s: {record.reason}"
                     return self._fail(replace(record, reason=reason), verdicts, progress, partial)
             done.append(record)
@@ -86,13 +86,13 @@ class RateSearch:
     async def _try(self, name: str, partial: Path, rate: float) -> RunRecord:
         """Execute a trial in its partial folder; store its result, unless it failed."""
         record = await self._trials.execute(rate, partial)
-        if record.status == OK:
+        if record.status in FINISHED:
             try:
                 entry = self._entry
                 verdict = verdict_of(partial / "traces", record, rate, entry.slo, self._trials.duration_s)
             except RunError as fault:
                 record = replace(record, status=FAILED, reason=str(fault))
-        if record.status != OK:
+        if record.status not in FINISHED:
             return record
         record = replace(record, search=self._record([verdict], Progress(None, None, (), None)))
         if not verdict.holds:

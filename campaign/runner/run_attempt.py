@@ -16,8 +16,10 @@ from agents.protocol.node_folders import component
 from agents.trace import AGENT, CONTROLLER, TraceWriter
 from analysis.accounts import Energy
 from analysis.conditions import Calibrated, InputRecord, ProfileRecord
+from analysis.interval_metrics import Draining
 from analysis.records import (
     FAILED,
+    INCOMPLETE,
     OK,
     ClockDifference,
     ClockRecord,
@@ -32,10 +34,10 @@ from campaign.agenda.cpu import machines_of
 from campaign.agenda.windows import windows_of
 from campaign.results.energy_account import NOT_MEASURED, Idle, account
 from campaign.results.hdr_log import LATENCY_LOG, write_latency_log
-from campaign.results.live_file import LiveFile
+from campaign.results.live_file import DRAINING, LiveFile
 from campaign.results.revision_cost import COST_WINDOW_S, with_costs
 from campaign.results.run_metrics import in_order, measure, verification, verified
-from campaign.results.suspect_runs import doubts_from_events, doubts_from_recoveries, why_incomplete
+from campaign.results.suspect_runs import doubts_from_events, doubts_from_recoveries, why_incomplete, why_unfinished
 from campaign.runner.background import measure_idle, measuring_other_load
 from campaign.runner.run_environment import Conditions, RunEnvironment, RunInputs
 from controller.coordinator.checkpoint_loop import ControlSettings
@@ -114,6 +116,8 @@ class RunAttempt:
         self._clock_differences: list[ClockDifference] = []
         self._verdict: Verdict | None = None
         self._measured: Measured | None = None
+        self._drained = False
+        self._left = Draining(rows=0)
         self._event_log: EventLog | None = None
         self._profiles: list[ProfileRecord] | None = None
         self._calibration: Sequence[Calibrated] = ()
@@ -134,21 +138,29 @@ class RunAttempt:
             )
 
     async def run(self) -> RunRecord:
-        """Execute the run; return its record with status `ok` or, for a wrong answer, `failed`.
+        """Execute the run; return its record: `ok`, `incomplete`, or `failed` with a wrong answer.
 
         Raises:
             RunError: the run failed before its end.
             OSError: its results could not be written.
         """
         coordinator = await self._run_topology()
+        if self._drained:
+            await self._verify(coordinator)
+        return await self._collect(coordinator)
+
+    async def _verify(self, coordinator: Coordinator) -> None:
+        """Compare the answer with the reference."""
         self._enter("verifying")
         parts = [(part.table, self._copies.path(part.name)) for part in coordinator.answer]
         answer = collect_answer(parts, self._folder / "answer", self._job.application.tables)
         topology = resized(self._job.application.topology, sizes_of(coordinator.positions))
         positions = in_order(topology, coordinator.positions)
-        self._verdict = await asyncio.to_thread(
-            verified, self._job.application.workload, answer, positions, self._job.inputs
-        )
+        workload, inputs = self._job.application.workload, self._job.inputs
+        self._verdict = await asyncio.to_thread(verified, workload, answer, positions, inputs)
+
+    async def _collect(self, coordinator: Coordinator) -> RunRecord:
+        """Collect traces and logs, and compute the metrics; return the record."""
         self._enter("collecting")
         traces = self._folder / "traces"
         within_reach = {node: self._transports[node] for node in self._transports if node not in coordinator.lost_nodes}
@@ -166,9 +178,8 @@ class RunAttempt:
             self._conditions.duration_s,
         )
         figures = await asyncio.to_thread(measure, traces, measured_s, offsets, self._clock_differences, windows)
-        seen = await asyncio.to_thread(
-            doubts_from_events, traces, [CONTROLLER, *(machine.metered for machine in self._machines)]
-        )
+        metered = [CONTROLLER, *(machine.metered for machine in self._machines)]
+        seen = await asyncio.to_thread(doubts_from_events, traces, metered)
         energy = await asyncio.to_thread(self._account_energy, traces, offsets)
         start_ns = self._interval.source_start_ns
         await asyncio.to_thread(self._log_latencies, traces, start_ns, offsets)
@@ -178,22 +189,14 @@ class RunAttempt:
             why_incomplete, traces, offsets, figures, event_log.recoveries, coordinator.lost_nodes, end_s
         )
         self._suspect = self._cpus.doubts + seen + doubts_from_recoveries(event_log.recoveries, incomplete)
-        known = replace(
-            figures,
-            energy=energy,
-            checkpoints=event_log.checkpoints,
-            incomplete=incomplete,
-            recoveries=event_log.recoveries,
-            moves=event_log.moves,
-            scalings=event_log.scalings,
-            revisions=event_log.revisions,
-        )
+        known = event_log.added_to(replace(figures, energy=energy, incomplete=incomplete))
         window_s = self._job.online.revision.cost_window_s if self._job.online else COST_WINDOW_S
         known = await asyncio.to_thread(with_costs, known, traces, self._machines, offsets, start_ns, end_s, window_s)
         self._measured = known.with_printable_text()
-        if not self._verdict.passed:
+        if self._verdict is not None and not self._verdict.passed:
             return self.record(FAILED, f"wrong answer: {self._verdict.message}")
-        return self.record(OK, "")
+        reason = why_unfinished(self._left, self._drained, self._conditions.drain_s)
+        return self.record(INCOMPLETE if reason else OK, reason)
 
     async def keep_logs(self, fault: MillraceError) -> str:
         """Copy the logs of a failed attempt; return the path of the log of the failure within the run's folder."""
@@ -244,6 +247,7 @@ class RunAttempt:
             profiles=self._profiles,
             calibration=self._calibration,
             load=self._job.load,
+            left=self._left if status == INCOMPLETE else None,
         )
 
     def _unmeasured_revisions(self) -> Sequence[RevisionRecord]:
@@ -326,10 +330,12 @@ class RunAttempt:
         self._times = replace(self._times, measure_end_ns=self._interval.end_ns)
         if self._conditions.profile:
             await coordinator.sample_stacks(on=False)
-        self._enter("draining", None, coordinator.live_metrics)
+        self._enter(DRAINING, None, coordinator.live_metrics)
         self._times = replace(self._times, stopped_ns=time.monotonic_ns())
-        await coordinator.stop()
-        self._times = replace(self._times, drained_ns=time.monotonic_ns())
+        self._drained = await coordinator.stop(self._conditions.drain_s)
+        self._left = coordinator.live_metrics.left(time.monotonic())
+        if self._drained:
+            self._times = replace(self._times, drained_ns=time.monotonic_ns())
 
     def _enter(self, stage: str, seconds: float | None = None, flow: LiveMetrics | None = None) -> None:
         """Begin a stage and record the duration of the previous one."""

@@ -57,6 +57,7 @@ class Conditions:
     campaign: str
     warmup_s: float
     duration_s: float
+    drain_s: float
     sensors: tuple[str, ...]
     idle: IdleEntry | None
     checkpoint_s: float
@@ -74,6 +75,7 @@ class Conditions:
             agenda.name,
             agenda.warmup_s,
             agenda.duration_s,
+            agenda.longest_drain_s,
             agenda.sensors,
             agenda.idle if "power" in agenda.sensors else None,
             agenda.checkpoint_s,

@@ -132,6 +132,10 @@ class CheckpointStore:
             if executor in self._files and node not in self._holders[executor]
         )
 
+    def emitted_since(self, reached: Mapping[str, int]) -> int:
+        """Return how many records sources have emitted since the last complete checkpoint, by their positions."""
+        return sum(at - self.positions.get(name, 0) for name, at in reached.items())
+
     async def copy_rest(self, epoch: int, drained: Mapping[Slot, Drained]) -> list[Part]:
         """Copy the remaining answer files of the workers; return all parts of the answer, settled ones first.
 

@@ -7,7 +7,8 @@ The caller only decides when to stop. Recoveries in between are recorded in the 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -33,7 +34,7 @@ from agents.protocol import (
 )
 from controller.coordinator.checkpoint_loop import CheckpointLoop, ControlSettings
 from controller.coordinator.checkpoint_store import CheckpointStore, Part
-from controller.coordinator.epoch_workers import EpochWorkers, WorkerProfiles, name_of
+from controller.coordinator.epoch_workers import EpochWorkers, WorkerProfiles, links_of, name_of
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.failures import BrokenError, Failure, Failures, RecoveryBackoff
 from controller.coordinator.interfaces import Assignment, Environment, RunListener
@@ -85,17 +86,10 @@ class Coordinator:
         )
         self._failures, self._reported = Failures(recovers=settings.checkpoint_s > 0), ReportedWork()
         self._epoch_workers = EpochWorkers(spec, environment, self._condition, self._reported, self.handle_agent_gone)
-        self.live_metrics, self.profiles = LiveMetrics(), WorkerProfiles(self._condition)
+        self.live_metrics, self.profiles = LiveMetrics(links_of(spec)), WorkerProfiles(self._condition)
+        common = settings, environment, self._condition, self.event_log, self._checkpoint_store, self._membership
         self._checkpoint_loop = CheckpointLoop(
-            settings,
-            environment,
-            self._condition,
-            self.event_log,
-            self._checkpoint_store,
-            self._membership,
-            self._reported,
-            lambda: self._stop_ns is not None,
-            self._listener,
+            *common, self._reported, lambda: self._stop_ns is not None, self._listener
         )
         self._timeline = Timeline(
             settings.events,
@@ -156,9 +150,8 @@ class Coordinator:
         """Write a mark into all traces; return when it was sent, in ns on the controller's monotonic clock."""
         now_ns = self._now_ns()
         self.event_log.mark(kind)
-        await self._epoch_workers.send_to(
-            self._membership.usable, Mark(epoch=self._epoch_workers.spec.epoch, kind=kind)
-        )
+        marking = Mark(epoch=self._epoch_workers.spec.epoch, kind=kind)
+        await self._epoch_workers.send_to(self._membership.usable, marking)
         return now_ns
 
     async def set_clock(self, node: str, offset_ns: int) -> None:
@@ -172,32 +165,46 @@ class Coordinator:
 
     async def sample_stacks(self, on: bool) -> None:
         """Start sampling the stacks of all workers, or stop it and wait up to `PROFILES_S` for `profiles`."""
-        await self._epoch_workers.send_to(
-            self._membership.usable, Sampling(epoch=self._epoch_workers.spec.epoch, on=on)
-        )
+        sampling = Sampling(epoch=self._epoch_workers.spec.epoch, on=on)
+        await self._epoch_workers.send_to(self._membership.usable, sampling)
         if not on:
             deadline, profiled = asyncio.get_running_loop().time() + PROFILES_S, self.profiles.of.keys()
             await self._until(lambda: profiled >= self._epoch_workers.nodes & self._membership.usable, deadline)
 
-    async def stop(self) -> None:
-        """Stop the sources behind what is due by now, and wait until the topology has drained."""
+    async def stop(self, within_s: float = inf) -> bool:
+        """Stop the sources behind what is due by now, and wait until the topology has drained; return whether it has.
+
+        One that has not after `within_s` is given up, without an answer.
+        """
         self._stop_ns = self._now_ns()
         self._condition.notify()
         await self._listener.stopping()
-        await self._until(lambda: self._over)
+        await self._until(lambda: self._over, self._stop_ns / NS + within_s)
+        if self._over:
+            return True
+        self._end(self._epoch_workers.spouts)
+        self._epochs_task.cancel()
+        await asyncio.gather(self._epochs_task, return_exceptions=True)
+        return False
+
+    def _end(self, spouts: Collection[str]) -> None:
+        """Note the final positions of these sources, and that processes that die from now on have done their work."""
+        reached = self._reported.sources.positions
+        self.positions = {name: at for name, at in reached.items() if name in spouts}
+        self._over = True
+        self._failures = self._failures.unrecoverable()
 
     async def finish(self) -> None:
         """Wait until the workers of all reachable nodes have exited and their trace files are closed."""
         await self._epoch_workers.send_to(self._membership.usable, Finish(epoch=self._epoch_workers.spec.epoch))
 
-        def missing() -> set[str]:
-            return self._epoch_workers.nodes & self._membership.usable - self._finished
+        nodes = frozenset(self._epoch_workers.nodes)
 
-        deadline = asyncio.get_running_loop().time() + FINISH_S
-        await run_watched(self._condition.wait_until(deadline, lambda: not missing()), self._failures.watch())
-        if missing():
-            names = ", ".join(sorted(missing()))
-            raise RunError(f"the agents did not all finish within {FINISH_S:.0f} s; missing: {names}")
+        def done() -> frozenset[str]:
+            return nodes - (self._epoch_workers.nodes & self._membership.usable - self._finished)
+
+        waiting = self._epoch_workers.wait_for_all(done, nodes, FINISH_S, "the agents did not all finish")
+        await run_watched(waiting, self._failures.watch())
 
     @property
     def unreported(self) -> Sequence[UnreportedRows]:
@@ -336,17 +343,13 @@ class Coordinator:
             running = run_watched(self._run_sources(epoch_workers, clock), clock.run())
         await run_watched(running, epoch_workers.watch_reports())
         self.answer = await self._checkpoint_store.copy_rest(epoch_workers.spec.epoch, epoch_workers.drained)
-        reached = self._reported.sources.positions
-        self.positions = {name: at for name, at in reached.items() if name in epoch_workers.spouts}
-        self._over = True
-        self._failures = self._failures.unrecoverable()
+        self._end(epoch_workers.spouts)
 
     async def _run_sources(self, epoch_workers: EpochWorkers, clock: SlotClock | None = None) -> None:
         """Wait from the start of the sources to the last tuple, and to the end of its time slot."""
         await self._checkpoint_loop.run_until_stop(epoch_workers, self._source_start_ns)
-        due_ns = (self._now_ns() if self._stop_ns is None else self._stop_ns) - self._source_start_ns
-        reached = self._reported.sources.positions
-        await epoch_workers.drain(due_ns, reached, lambda: self.live_metrics.processed_tuples)
+        stopped_ns = self._now_ns() if self._stop_ns is None else self._stop_ns
+        await epoch_workers.drain(stopped_ns - self._source_start_ns, self._reported.sources.positions)
         if clock is not None:
             await clock.wait_for_last()
 
@@ -374,16 +377,9 @@ class Coordinator:
         if self._broken is None:
             return
         broken, self._broken = self._broken, None
-        replayed = sum(
-            at - self._checkpoint_store.positions.get(name, 0) for name, at in self._reported.sources.positions.items()
-        )
-        self.event_log.recovery(
-            broken.at_s - self._source_start_ns / NS,
-            asyncio.get_running_loop().time() - broken.at_s,
-            str(broken.cause),
-            self._checkpoint_store.complete,
-            replayed,
-        )
+        replayed = self._checkpoint_store.emitted_since(self._reported.sources.positions)
+        at_s, took_s = broken.at_s - self._source_start_ns / NS, asyncio.get_running_loop().time() - broken.at_s
+        self.event_log.recovery(at_s, took_s, str(broken.cause), self._checkpoint_store.complete, replayed)
 
     # --- helpers -------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from agents.protocol import Gates, Move, Slot
 from agents.sensors.interference import Event
 from analysis.accounts import ComponentScaling
-from analysis.records import ExecutorMove, Recovery, RevisionRecord
+from analysis.records import ExecutorMove, Measured, Recovery, RevisionRecord
 from controller.coordinator.epoch_workers import Snapshots, worker_name
 from controller.coordinator.interfaces import NoteEvent, Scaling
 from controller.coordinator.rescheduling import Mode, Note
@@ -82,6 +82,17 @@ class EventLog:
         self._decided: LiveDecision | None = None  # without an outcome so far
         self._observed: dict[tuple[str, str], float] = {}
         self._schedule: CommunicationSchedule | None = None
+
+    def added_to(self, measured: Measured) -> Measured:
+        """Return the metrics of the run with what was recorded here."""
+        return replace(
+            measured,
+            checkpoints=self.checkpoints,
+            recoveries=self.recoveries,
+            moves=self.moves,
+            scalings=self.scalings,
+            revisions=self.revisions,
+        )
 
     @property
     def decisions(self) -> tuple[LiveDecision, ...]:

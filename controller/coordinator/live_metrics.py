@@ -3,15 +3,19 @@
 A rate covers the time between the last two reports of a worker. The rates of a worker that stops reporting become None.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec import Struct, field
 
 from agents.protocol import Progress, Report, Slot, Vitals, Work
+from analysis.interval_metrics import Draining
+from analysis.measure.backlog import Stage, rows_left
 from inventory.foreign import printable
 from inventory.times import NS
+from workloads.topology import Executor
 
 SILENT_S = 5.0
 """Time without a report after which a worker's or node's figures are unknown; reports are due every second."""
@@ -89,11 +93,21 @@ class _Worker:
         """Time between the two reports."""
         return None if self.before is None else (self.last.at_ns - self.before.at_ns) / NS
 
+    @property
+    def processed_per_s(self) -> float | None:
+        """Rows that its bolts have processed per second; None without an earlier report."""
+        if self.before is None or not self.seconds:
+            return None
+        now, before = (sum(w.processed or 0 for w in each.executors.values()) for each in (self.last, self.before))
+        return max(0, now - before) / self.seconds
+
 
 class LiveMetrics:
     """Current rates and latencies; `now` is always the event loop's clock (monotonic), in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, links: Sequence[tuple[str, str]] = ()) -> None:
+        """Start without reports; `links` are (sender, receiver) of the topology, by component."""
+        self._links = links
         self._epoch = 0
         self._workers: dict[Slot, _Worker] = {}
         self._vitals: dict[str, tuple[float, Vitals]] = {}
@@ -106,11 +120,36 @@ class LiveMetrics:
             case Vitals(epoch=epoch) if self._is_current(epoch):
                 self._vitals[node] = (now, report)
 
-    @property
-    def processed_tuples(self) -> int:
-        """Number of tuples that bolts have processed in this epoch."""
-        works = (work for worker in self._workers.values() for work in worker.last.executors.values())
-        return sum(work.processed or 0 for work in works)
+    def left(self, now: float) -> Draining:
+        """Return what the topology has yet to do, by the last reports."""
+        works: dict[str, Work] = {}
+        for worker in sorted(self._workers.values(), key=lambda worker: worker.received_s):
+            works |= worker.last.executors
+        stages: dict[str, Stage] = {}
+        emitted: Counter[str] = Counter()
+        sources = [work for work in works.values() if work.processed is None]
+        at = sum(work.position or 0 for work in sources)
+        behind = [work.behind for work in sources if work.behind is not None]
+        for name, work in works.items():
+            component = Executor.named(name).component
+            is_spout = work.processed is None
+            done, waiting = (work.position, work.behind) if is_spout else (work.processed, work.queued)
+            before = stages.get(component, Stage(0, 0))
+            stages[component] = Stage(before.done + (done or 0), before.waiting + (waiting or 0))
+            emitted[component] += (work.position or 0) if is_spout else work.emitted
+        flows = {(sender, receiver): float(emitted[sender]) for sender, receiver in self._links}
+        rows = round(rows_left(stages, flows))
+        rates = [worker.processed_per_s for worker in self._workers.values() if now - worker.received_s <= SILENT_S]
+        known = [rate for rate in rates if rate is not None]
+        per_s = round(sum(known), 1) if known else None
+        return Draining(
+            rows=rows,
+            rows_per_s=per_s,
+            seconds=round(rows / per_s, 1) if per_s else None,
+            waiting={component: round(stage.waiting) for component, stage in sorted(stages.items())},
+            emitted_records=at,
+            due_records=at + sum(behind) if behind else None,
+        )
 
     def sample(self, now: float) -> Sample:
         """Return the current rate and latency at the sinks."""

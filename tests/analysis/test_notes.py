@@ -85,7 +85,9 @@ def test_suspect_runs_are_named_with_what_happened(campaign: Campaign) -> None:
 def test_sources_that_fell_behind_are_named(campaign: Campaign) -> None:
     late = [run(run=f"{k:03d}", saturated=True) for k in range(1, 9)]
     words = note(campaign, "Sources", run(run="009"), *late)
-    assert words.startswith("in 8 of 9 runs the sources, or the topology behind them, did not keep up with the schedule (saturated)")
+    assert words.startswith(
+        "in 8 of 9 runs the sources, or the topology behind them, did not keep up with the schedule (saturated)"
+    )
     assert words.endswith("001, 002, 003, 004, 005, 006, ….")
 
 

@@ -96,9 +96,9 @@ def test_a_run_that_was_cut_off_is_listed_with_the_way_to_complete_it(campaign_m
     (folder / "runs" / "003-exclamation-even-r2.partial" / "run.json").write_text("{")
     found = load_campaign(folder)
     assert [(run.status, run.counts) for run in found.runs] == [
-        ("incomplete", False),
+        ("cut off", False),
         ("ok", True),
-        ("incomplete", False),
+        ("cut off", False),
     ]
     assert "--resume" in found.runs[0].reason
 

@@ -39,14 +39,18 @@ def tables(blocked: float | None) -> dict[str, list[Row]]:
 def test_the_limit_is_the_topology_or_the_sources_by_the_time_that_sources_waited(blocked: float, who: str) -> None:
     words = saturation_text([run(1, LATE), run(2, LATE, source_tuples_per_s=410.0), run(3, FINE)], tables(blocked))
     assert words == (
-        "in 2 of 3 runs the sources, or the topology behind them, fell behind: 800 tuples/s were due, 400 to 410 were emitted, "
+        "in 2 of 3 runs the sources, or the topology behind them, fell behind: 800 tuples/s were due, "
+        "400 to 410 were emitted, "
         f"the latest one 5.2 s after its time. They waited for the topology {who}"
     )
 
 
 def test_what_was_not_measured_is_left_out() -> None:
     unknown = {"due_tuples_per_s": None, "source_tuples_per_s": None, "worst_late_ms": None}
-    assert saturation_text([run(1, LATE, **unknown)], tables(None)) == "in 1 of 1 runs the sources, or the topology behind them, fell behind."
+    assert (
+        saturation_text([run(1, LATE, **unknown)], tables(None))
+        == "in 1 of 1 runs the sources, or the topology behind them, fell behind."
+    )
 
 
 def test_sources_that_kept_their_schedule_or_had_none_have_no_text() -> None:

@@ -10,7 +10,7 @@ import pytest
 from observed_rounds import nodes, observed
 from rich.console import Console
 
-from agents.protocol import Progress
+from agents.protocol import Progress, Work
 from analysis.records import FAILED, OK
 from campaign.agenda.run_order import runs_of
 from campaign.display.progress import Display, Lines, Silence, decision_in_words, flow_in_words, view_for
@@ -33,6 +33,25 @@ def flowing() -> LiveMetrics:
         progress = Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=sunk, sunk=sunk, latency_p50_ns=4_250_000)
         flow.record("n1", progress, now)
     return flow
+
+
+def test_draining_is_told_in_rows_left_and_their_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    state, flow, now = live_file(), LiveMetrics([("src", "sink")]), time.monotonic()
+    state.start(RUNS[0], 1, 0)
+    for at, processed in ((0, 80_000), (1, 84_000)):
+        works = {
+            "src[0]": Work(204_000, None, None, 0, 0, 0, 204_000, None, 0),
+            "sink[0]": Work(0, processed, 204_000 - processed, 0, 0),
+        }
+        flow.record("n1", Progress(epoch=1, slot=0, at_ns=at * 10**9, emitted=0, sunk=0, executors=works), now)
+    state.stage("draining", None, flow)
+    live = state.record()
+    assert live.time_left_s == 30.0
+    view = Lines()
+    view.open()
+    view._next = 0.0
+    view.draw(live)
+    assert "draining: 120,000 rows left, 4,000/s, about 30 s" in capsys.readouterr().err
 
 
 def test_time_left_is_that_of_all_runs_at_first_and_shrinks_with_each() -> None:
@@ -63,7 +82,7 @@ def test_live_json_has_null_for_unknown_values(tmp_path: Path) -> None:
     first = json.loads((tmp_path / "live.json").read_text())
     assert first["run"] is None
     assert first["tuples_per_s"] is None
-    assert first["outcomes"] == {"ok": 1, "failed": 0, "skipped": 0}
+    assert first["outcomes"] == {"ok": 1, "incomplete": 0, "failed": 0, "skipped": 0}
     state.start(RUNS[1], 2, 2)
     state.stage("measuring", 60, flowing())
     write_live(state.record(), tmp_path)

@@ -63,7 +63,7 @@ def test_runs_that_cannot_be_placed_are_left_out_with_their_reason(workspace: An
     assert first["reason"].startswith("cannot be placed: the scheduler 'resource-aware' finds no place for")
     (excluded,) = (run for run in load_campaign(workspace.campaign).runs if not run.counts)
     assert (excluded.scheduler, excluded.reason) == ("resource-aware", first["reason"])
-    assert workspace.live()["outcomes"] == {"ok": 1, "failed": 0, "skipped": 1}
+    assert workspace.live()["outcomes"] == {"ok": 1, "incomplete": 0, "failed": 0, "skipped": 1}
     again = workspace.run("run", "--resume", "results/short/latest")
     assert (again.status, workspace.results().keys()) == (
         0,
@@ -107,7 +107,7 @@ def test_runs_use_the_clusters_of_their_inventories_also_when_resumed(workspace:
         assert (window["name"], window["from_s"], window["to_s"]) == ("all", 0, 1)
         for metric in ("due_tuples_per_s", "source_tuples_per_s", "sink_tuples_per_s", "throughput_tuples_per_s"):
             assert window[metric] == pytest.approx(run["measured"][metric], rel=0.3), metric
-    assert workspace.live()["outcomes"] == {"ok": 4, "failed": 0, "skipped": 0}
+    assert workspace.live()["outcomes"] == {"ok": 4, "incomplete": 0, "failed": 0, "skipped": 0}
     campaign = load_campaign(workspace.campaign)
     assert campaign.workloads == ("wordcount (inventory=two.yaml)", "wordcount (inventory=three.json)")
     assert [[*campaign.nodes_of(cell)] for cell in campaign.workloads] == [*nodes.values()]

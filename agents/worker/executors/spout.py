@@ -93,6 +93,16 @@ class SpoutExecutor(RunningExecutor):
                 elapsed_ns = min(elapsed_ns, self._due_until_ns)
             self.meter.due = max(0, self._clock.due_count(elapsed_ns) - self._elsewhere)
 
+    def behind(self, now_ns: int) -> int | None:
+        """Return the number of records that are due and not emitted; None without a schedule."""
+        if self._start_ns is None or self.exhausted or self.replaced:
+            return None
+        elapsed_ns = now_ns - self._start_ns
+        if self._due_until_ns is not None:
+            elapsed_ns = min(elapsed_ns, self._due_until_ns)
+        due = self._clock.due_count(elapsed_ns)
+        return None if due == UNBOUNDED else max(0, due - self.position)
+
     # --- barriers ------------------------------------------------------------------------------------------
 
     def hold(self, tick: int, halt: bool = False) -> None:

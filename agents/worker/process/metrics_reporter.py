@@ -151,6 +151,7 @@ class MetricsReporter:
                 meter.late_ns,
                 running.position if isinstance(running, SpoutExecutor) and is_source else None,
                 None if self._pairs is None else meter.due,
+                running.behind(now_ns) if isinstance(running, SpoutExecutor) else None,
             )
         for running in registry.departed:
             if running.executor.name not in here:
