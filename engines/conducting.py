@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.protocol import Slot
+from analysis.interval_metrics import Draining
 from engines.job import ANSWERS, EngineJob, EngineProcesses
 from engines.limits import RunLimits
-from engines.reports import Reports, missing_rows
+from engines.reports import Reports, draining, missing_rows
 from inventory.atomic_files import replace_file
 from inventory.errors import InputError, RunError
 from inventory.times import NS
@@ -63,16 +64,20 @@ class RunTimes(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that has drained.
+    """A run whose sources have stopped.
 
     Attributes:
         times: when it did what.
+        drained: whether every row has been processed; `drained_ns` is when it was, or was given up.
+        left: what the topology had yet to do at the end.
         places: executor -> worker, as the engine and the executors have reported.
         positions: spout executor -> number of its records emitted, in the topology's order.
         answers: folder of the answers.
     """
 
     times: RunTimes
+    drained: bool
+    left: Draining
     places: Mapping[str, Slot]
     positions: Mapping[str, int]
     answers: Path
@@ -107,6 +112,7 @@ async def conduct(
     measured: AbstractAsyncContextManager[None],
     warmup_s: float,
     duration_s: float,
+    drain_s: float,
     enter: Enter,
 ) -> Outcome:
     """Conduct a run whose processes have been started.
@@ -118,6 +124,7 @@ async def conduct(
         limits: those of its nodes, now lifted.
         measured: entered for the measured interval.
         warmup_s, duration_s: length of the warm-up and of the measured interval.
+        drain_s: a topology that has not drained after so many seconds is given up, without an answer.
         enter: called at the begin of every stage.
 
     Raises:
@@ -151,19 +158,21 @@ async def conduct(
         await run.until_time(ended)
     await limits.end()
     enter("draining", None)
-    await run.drain(ended)
-    drained = time.monotonic_ns()
-    enter("collecting answers", None)
-    await processes.finish()
-    await run.until(lambda: reports.finished, ANSWER_S, lambda: "answers are missing")
-    await processes.collect_answers(reports.places)
+    drained = await run.drain(ended, drain_s)
+    drained_ns, left = time.monotonic_ns(), draining(job.topology, reports)
+    if drained:
+        enter("collecting answers", None)
+        await processes.finish()
+        await run.until(lambda: reports.finished, ANSWER_S, lambda: "answers are missing")
+        await processes.collect_answers(reports.places)
     positions = {
         executor.name: reports.emitted(executor.name)
         for component in job.topology.components
         if component.kind == "spout"
         for executor in job.topology.executors_of(component.id)
     }
-    return Outcome(RunTimes(*times, drained), dict(reports.places), positions, job.folder / ANSWERS)
+    times_of = RunTimes(*times, drained_ns)
+    return Outcome(times_of, drained, left, dict(reports.places), positions, job.folder / ANSWERS)
 
 
 class _Conducted:
@@ -207,13 +216,14 @@ class _Conducted:
         left_s = (at_ns - time.monotonic_ns()) / NS
         await self.until(lambda: time.monotonic_ns() >= at_ns, left_s + SILENCE_S)
 
-    async def drain(self, stopped_ns: int) -> None:
-        """Wait until every row has been processed, as long as there is progress.
+    async def drain(self, stopped_ns: int, within_s: float) -> bool:
+        """Wait until every row has been processed, as long as there is progress; return whether all were `within_s`.
 
         Raises:
-            RunError: there was none for `DRAIN_S`.
+            RunError: there was no progress for `DRAIN_S`.
         """
         progress, since_s = -1, time.monotonic()
+        ends_s = since_s + within_s
         while True:
             self._step()
             totals = self._reports.totals
@@ -225,7 +235,9 @@ class _Conducted:
             )
             left = next(missing_rows(self._job.topology, self._reports), None)
             if not late and left is None:
-                return
+                return True
+            if time.monotonic() > ends_s:
+                return False
             now = sum(each.processed for each in totals.values())
             if now != progress:
                 progress, since_s = now, time.monotonic()

@@ -4,13 +4,15 @@ A process writes one file; a row has totals since its start. Whoever receives co
 those that arrived. In the trace they belong to the sender, as those of our own workers.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.protocol import Slot
 from agents.trace import TraceWriter
+from analysis.interval_metrics import Draining
+from analysis.measure.backlog import Stage, rows_left
 from controller.coordinator.interfaces import Offset
 from inventory.errors import RunError
 from workloads.topology import Executor, Topology
@@ -224,6 +226,35 @@ def missing_rows(topology: Topology, reports: Reports) -> Iterator[str]:
         processed = reports.totals[name].processed if name in reports.totals else 0
         if processed != rows:
             yield f"{rows - processed} of {rows} rows at {name} are not processed"
+
+
+def draining(topology: Topology, reports: Reports) -> Draining:
+    """Return what a topology has yet to do."""
+    stages, flows = dict[str, Stage](), dict[tuple[str, str], float]()
+    wanted: Counter[str] = Counter()
+    for sender, receiver, entry in topology.links():
+        copies = receiver.parallelism if entry.grouping == "all" else 1
+        rows = sum(reports.sent.get((each.name, entry.stream), 0) for each in topology.executors_of(sender.id)) * copies
+        wanted[receiver.id] += rows
+        flows[sender.id, receiver.id] = flows.get((sender.id, receiver.id), 0.0) + rows
+    emitted, due = 0, 0
+    for component in topology.components:
+        names = [each.name for each in topology.executors_of(component.id)]
+        totals = [reports.totals[name] for name in names if name in reports.totals]
+        if component.kind == "spout":
+            here = sum(reports.emitted(name) for name in names)
+            there = sum(each.due or 0 for each in totals)
+            emitted, due = emitted + here, due + there
+            stages[component.id] = Stage(here, max(0, there - here))
+        else:
+            here = sum(each.processed for each in totals)
+            stages[component.id] = Stage(here, max(0, wanted[component.id] - here))
+    return Draining(
+        rows=round(rows_left(stages, flows)),
+        waiting={component: round(stage.waiting) for component, stage in sorted(stages.items())},
+        emitted_records=emitted,
+        due_records=due,
+    )
 
 
 def read_answer(folder: Path) -> list[tuple[str, int]]:

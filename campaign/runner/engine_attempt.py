@@ -20,12 +20,22 @@ from agents.sensors.interference import Event
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, CONTROLLER, TraceWriter
 from agents.worker.process.answer_files import Fields
-from analysis.records import FAILED, OK, ClockRecord, EngineRecord, Measured, NodeRecord, RunRecord, RunStatus
+from analysis.records import (
+    FAILED,
+    INCOMPLETE,
+    OK,
+    ClockRecord,
+    EngineRecord,
+    Measured,
+    NodeRecord,
+    RunRecord,
+    RunStatus,
+)
 from campaign.agenda.engine import TEXTS, program_of
 from campaign.agenda.windows import windows_of
 from campaign.results.revision_cost import with_costs
 from campaign.results.run_metrics import measure, verified
-from campaign.results.suspect_runs import doubts_from_events
+from campaign.results.suspect_runs import doubts_from_events, why_unfinished
 from campaign.runner.background import measuring_other_load
 from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.run_attempt import Interval, RunAttempt
@@ -160,7 +170,7 @@ class EngineAttempt(RunAttempt):
         try:
             conditions = self._conditions
             others = measuring_other_load(conditions.processes, self._host_events.append)
-            seconds = conditions.warmup_s, conditions.duration_s
+            seconds = conditions.warmup_s, conditions.duration_s, conditions.drain_s
             return await conduct(job, processes, reports, limits, others, *seconds, self._enter)
         finally:
             await asyncio.gather(*(asyncio.to_thread(sampler.stop, STOP_S) for sampler in samplers))
@@ -187,7 +197,7 @@ class EngineAttempt(RunAttempt):
 
     def _note(self, outcome: Outcome, processes: EngineProcesses) -> None:
         """Record the times of a run, its places and its nodes."""
-        times = outcome.times
+        times, self._left = outcome.times, outcome.left
         self._interval = Interval(times.start_ns, times.measure_start_ns, times.measure_end_ns)
         started = datetime.now(UTC) - timedelta(seconds=(time.monotonic_ns() - times.start_ns) / NS)
         self._times = replace(
@@ -197,7 +207,7 @@ class EngineAttempt(RunAttempt):
             measure_start_ns=times.measure_start_ns,
             measure_end_ns=times.measure_end_ns,
             stopped_ns=times.stop_ns,
-            drained_ns=times.drained_ns,
+            drained_ns=times.drained_ns if outcome.drained else None,
         )
         places = {name: f"{slot.node}/{slot.index}" for name, slot in outcome.places.items()}
         assert self._engine is not None  # noqa: S101 # it has run
@@ -222,7 +232,7 @@ class EngineAttempt(RunAttempt):
     async def _measure(self, job: EngineJob, outcome: Outcome) -> RunRecord:
         """Compare the answer, collect traces and logs, and compute the metrics."""
         # Replayed rows have no answer, but a row that is lost fails every run.
-        if job.program in TEXTS:
+        if job.program in TEXTS and outcome.drained:
             self._enter("verifying")
             workload, inputs, tables = self._job.application.workload, self._job.inputs, self._job.application.tables
             answer = answer_of(job.program, read_answer(outcome.answers))
@@ -247,7 +257,8 @@ class EngineAttempt(RunAttempt):
         self._measured = (await asyncio.to_thread(costs)).with_printable_text()
         if self._verdict is not None and not self._verdict.passed:
             return self.record(FAILED, f"wrong answer: {self._verdict.message}")
-        return self.record(OK, "")
+        reason = why_unfinished(outcome.left, outcome.drained, conditions.drain_s)
+        return self.record(INCOMPLETE if reason else OK, reason)
 
     def _write_marks(self, times: RunTimes) -> None:
         """Write the events of the run, on the controller's clock."""

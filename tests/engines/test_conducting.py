@@ -116,7 +116,7 @@ class ScriptedEngine:
             self._write(name, "finished\t3")
 
 
-def outcome_of(folder: Path, **how: object) -> tuple[Outcome, list[str]]:
+def outcome_of(folder: Path, drain_s: float = 60.0, **how: object) -> tuple[Outcome, list[str]]:
     stages: list[str] = []
 
     @asynccontextmanager
@@ -132,7 +132,7 @@ def outcome_of(folder: Path, **how: object) -> tuple[Outcome, list[str]]:
         async with ScriptedEngine(job, **how) as engine:  # type: ignore[arg-type]
             limits = RunLimits(None, [])
             return await conduct(
-                job, engine, reports, limits, in_interval(), 0.1, 0.2, lambda stage, _: stages.append(stage)
+                job, engine, reports, limits, in_interval(), 0.1, 0.2, drain_s, lambda stage, _: stages.append(stage)
             )
 
     return asyncio.run(run()), stages
@@ -177,6 +177,14 @@ def test_a_failure_of_the_engine_fails_the_run_with_its_cause(
     monkeypatch.setattr(conducting, "CHECK_S", 0.1)
     with pytest.raises(RunError, match=message):
         outcome_of(tmp_path, **how)
+
+
+def test_a_topology_that_has_not_drained_in_time_is_given_up_without_an_answer(tmp_path: Path) -> None:
+    outcome, stages = outcome_of(tmp_path, drain_s=2.0, lost=1)
+    assert not outcome.drained
+    assert outcome.left.waiting["sink"] == outcome.left.rows == 1
+    assert outcome.left.emitted_records == 9
+    assert "collecting answers" not in stages
 
 
 def test_executors_that_do_not_open_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
