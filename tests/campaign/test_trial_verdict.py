@@ -12,7 +12,7 @@ import pytest
 from agents.collected_traces import TABLES
 from agents.trace import AGENT, CONTROLLER
 from analysis.conditions import SloRecord
-from analysis.interval_metrics import Latency
+from analysis.interval_metrics import Backlog, Latency
 from analysis.records import Measured, RunRecord, Times
 from campaign.results.trial_verdict import slope_of, verdict_of
 from inventory.errors import RunError
@@ -38,6 +38,8 @@ def judged(
     lasted_s: float = SECONDS,
     latency: Latency = Latency(p50=20.0, p95=30.0, p99=40.0, samples=100),  # noqa: B008 - frozen
     saturated: bool = False,
+    backlog: Backlog | None = None,
+    unfinished: str = "",
 ) -> Any:
     """Return the verdict on a run with one reading per second."""
     marks = {"measure_start": 0, "measure_end": SECONDS * NS}
@@ -55,9 +57,10 @@ def judged(
     write(folder, "latency", [{"t_ns": t, "executor": "k[0]", "value_ns": round(s * NS), "count": 3} for t, s in sinks])
     used = {"executor": "s[0]", "busy_ns": round(busy * NS), "blocked_ns": round(blocked * NS), "queued": 0}
     write(folder, "executor", [{"t_ns": t, **used} for t in times])
-    measured = Measured(latency_ms=latency, source_tuples_per_s=5.0, saturated=saturated)
+    measured = Measured(latency_ms=latency, source_tuples_per_s=5.0, saturated=saturated, backlog=backlog)
     record = RunRecord(
-        status="ok",
+        status="incomplete" if unfinished else "ok",
+        reason=unfinished,
         workload="w",
         scheduler="even",
         repetition=1,
@@ -65,6 +68,21 @@ def judged(
         measured=measured,
     )
     return verdict_of(folder, record, 5.0, SLO, SECONDS)
+
+
+def test_a_run_whose_queues_swallow_the_excess_does_not_hold(tmp_path: Path) -> None:
+    # The sources are busy, but not the limit: they keep their schedule.
+    backlog = Backlog(begin_records=5, end_records=1234, share=0.3)
+    found = judged(tmp_path, busy=0.9, saturated=True, backlog=backlog)
+    assert not found.holds
+    assert found.reason == "1,234 due records were not out of the topology at the end"
+
+
+def test_a_run_that_has_not_drained_does_not_hold_whatever_its_latencies_are(tmp_path: Path) -> None:
+    unknown = Latency(samples=0, censored=None)
+    found = judged(tmp_path, latency=unknown, unfinished="the topology has not drained within 30 s")
+    assert not found.holds
+    assert found.reason == "the topology has not drained within 30 s"
 
 
 JITTER = (0.01, 0.03, 0.02, 0.01, 0.04, 0.02, 0.01, 0.03, 0.01, 0.02)
