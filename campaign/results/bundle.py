@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from agents.collected_traces import TABLES
 from analysis.aa_rate import AA_FILE
-from analysis.records import CAMPAIGN_FILE, OK, RUN_FILE, CampaignRecord, RunRecord
+from analysis.records import CAMPAIGN_FILE, FINISHED, RUN_FILE, CampaignRecord, RunRecord
 from analysis.results import Campaign, load_campaign
 from campaign.results.bundle_format import (
     BUNDLE_VERSION,
@@ -117,7 +117,7 @@ def write_bundle(folder: Path, target: Path, on_progress: Share = lambda _share:
 
 
 def missing_paths(record: CampaignRecord, runs: Mapping[str, RunRecord], paths: set[str]) -> list[str]:
-    """Return the paths that complete results would have: a record for every run, and all traces of good ones.
+    """Return the paths that complete results would have: a record for every run, and all traces of measured ones.
 
     Args:
         record: `campaign.json`.
@@ -125,9 +125,9 @@ def missing_paths(record: CampaignRecord, runs: Mapping[str, RunRecord], paths: 
         paths: what there is.
     """
     planned = {*runs, *(record.seeds.runs if record.seeds else ())}
-    good = [name for name, run in runs.items() if run.status == OK]
+    measured = [name for name, run in runs.items() if run.status in FINISHED]
     wanted = [f"runs/{name}/{RUN_FILE}" for name in planned]
-    wanted += [f"runs/{name}/traces/{table}.parquet" for name in good for table in TABLES]
+    wanted += [f"runs/{name}/traces/{table}.parquet" for name in measured for table in TABLES]
     return sorted(set(wanted) - paths)
 
 
