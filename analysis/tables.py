@@ -33,7 +33,8 @@ def components(traces: Traces) -> DataFrame:
     # `due` counts from the sources' start on, also while nothing is reported; of a source that is added again, anew.
     of_source = Window.partitionBy("run", "executor").orderBy("t_ns")
     before = F.lag("due", 1, 0).over(of_source)
-    risen = F.when(F.col("due") < before / 2, F.col("due")).otherwise(F.greatest(F.col("due") - before, F.lit(0)))
+    more = F.greatest(F.col("due") - before, F.lit(0))
+    risen = F.when(F.col("due") < before / 2, F.col("due")).when(F.col("due").isNotNull(), more)
     since = F.coalesce(F.lag("t_ns").over(of_source), "since_ns")
     rows = traces.table("throughput").withColumns({"newly_due": risen, "due_since_ns": since})
     share = measured_share()

@@ -1,6 +1,6 @@
 """All readers of traces find the same numbers of tuples, whatever the pattern of seconds with and without them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pyarrow.parquet
@@ -45,7 +45,13 @@ counts = st.lists(st.one_of(st.just(0), st.integers(1, 5_000)), min_size=SECONDS
 """Tuples per report; none in many of them."""
 
 
-def write(folder: Path, sent: Sequence[Counts], reports: Sequence[int], interval: tuple[int, int]) -> Path:
+def write(
+    folder: Path,
+    sent: Sequence[Counts],
+    reports: Sequence[int],
+    interval: tuple[int, int],
+    unmarked: Collection[Slot] = (),
+) -> Path:
     """Write the traces of a run in which `sent` has the tuples of each channel in the time until each report.
 
     Args:
@@ -53,10 +59,12 @@ def write(folder: Path, sent: Sequence[Counts], reports: Sequence[int], interval
         sent: of each channel.
         reports: times of the reports, in ns since the start.
         interval: begin and end of the measured interval, in ns since the start.
+        unmarked: workers that did not record begin and end, as those that are started later.
     """
     writers = {slot: TraceWriter(folder, "r", slot.node, slot.index) for slot in PLACES.values()}
     agents = {node: TraceWriter(folder, "r", node, AGENT) for node in OFFSETS}
-    for node, writer in [*((slot.node, writer) for slot, writer in writers.items()), *agents.items()]:
+    marked = [(slot.node, writer) for slot, writer in writers.items() if slot not in unmarked]
+    for node, writer in [*marked, *agents.items()]:
         for kind, at in zip(("measure_start", "measure_end"), interval, strict=True):
             writer.add("event", START + OFFSETS[node] + at, kind, "", None, None)
     flows = dict(zip(CHANNELS, sent, strict=True))
@@ -142,6 +150,7 @@ def test_the_tables_of_the_report_have_the_figures_of_run_json(tmp_path: Path) -
 
     folders = [write(tmp_path / name, PATTERN, REPORTS, INTERVAL) for name in ("new", "old")]
     as_earlier_versions(folders[1] / "traces")
+    folders.append(write(tmp_path / "added", PATTERN, REPORTS, INTERVAL, unmarked=[PLACES["k[0]"]]))
     sinks, _, *hops = figures(folders[0] / "traces")
     spark = session()
     for at, folder in enumerate(folders):
@@ -149,6 +158,7 @@ def test_the_tables_of_the_report_have_the_figures_of_run_json(tmp_path: Path) -
         components = {row["component"]: row for row in collected(traces, "components")}
         assert components["k"]["processed_tuples_per_s"] == pytest.approx(sinks, abs=1e-3)
         assert components["s"]["due_tuples_per_s"] == pytest.approx(inside((DUE,) * SECONDS, REPORTS, *INTERVAL) / 8)
+        assert components["b"]["due_tuples_per_s"] is None
         sent = {row["hop"]: row["tuples_per_s"] for row in collected(traces, "hops")}
         assert [sent[hop] * 8 for hop in CHANNELS.values()] == [pytest.approx(each, abs=0.5) for each in hops]
         assert [row["cores"] for row in collected(traces, "cpu")] == pytest.approx([0.5] * len(OFFSETS))
