@@ -22,7 +22,6 @@ from agents.trace import AGENT, TraceWriter
 from agents.worker.process.answer_files import Fields
 from analysis.records import FAILED, OK, ClockRecord, EngineRecord, Measured, NodeRecord, RunRecord, RunStatus
 from campaign.agenda.engine import TEXTS, program_of
-from campaign.agenda.windows import windows_of
 from campaign.results.revision_cost import with_costs
 from campaign.results.run_metrics import measure, verified
 from campaign.results.suspect_runs import doubts_from_events
@@ -235,11 +234,10 @@ class EngineAttempt(RunAttempt):
         await asyncio.to_thread(collect, [*self._trace_folders, self._traces], traces)
         self._suspect += doubts_from_events(traces, [CONTROLLER, *self._nodes])
         await asyncio.to_thread(copy_logs, job.folder / LOGS, self._folder / "logs")
-        conditions = self._conditions
-        windows = windows_of(conditions.windows, self._job.application.rate, conditions.warmup_s, conditions.duration_s)
+        duration_s, windows = self._conditions.duration_s, self._conditions.windows_of(self._job.application.rate)
         offsets = {node: known.clock.offset_ns for node, known in self._nodes.items()}
         apart = self._clock_differences
-        figures = await asyncio.to_thread(measure, traces, conditions.duration_s, offsets, apart, windows)
+        figures = await asyncio.to_thread(measure, traces, duration_s, offsets, apart, windows)
         start_ns, _, end_ns = self._interval
         await asyncio.to_thread(self._log_latencies, traces, start_ns, offsets)
         costs: Callable[[], Measured] = partial(
