@@ -66,6 +66,8 @@ class CampaignRecord(Struct, frozen=True, kw_only=True):
         clusters: value of the factor `inventory` -> its cluster; empty without that factor. `cluster` and `inventory`
             are those of the first value.
         resumed: version, commit, host and time of every continuation.
+        accepts_shortfall: whether nodes and links with less than the requested capacity were accepted
+            (`--accept-shortfall`), at the start or by a continuation; runs on such are suspect.
         results_version: version of the format; absent in results before version 2.
     """
 
@@ -80,6 +82,7 @@ class CampaignRecord(Struct, frozen=True, kw_only=True):
     inventory: str | None = None
     clusters: Mapping[str, ClusterRecord] = {}
     resumed: Sequence[Provenance] = ()
+    accepts_shortfall: bool = False
     results_version: int = 1
 
 

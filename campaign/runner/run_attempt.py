@@ -128,11 +128,12 @@ class RunAttempt:
         self._enter("calibrating")
         found = await backend.calibrate()
         self._calibration = found.rows
-        if found.shortfall and not self._conditions.accepts_shortfall:
-            raise RunError(
-                f"calibration below the requested capacity: {found.shortfall}; the host is busy or too small "
-                "(run anyway with --accept-shortfall)"
-            )
+        if not found.shortfall:
+            return
+        shortfall = f"calibration below the requested capacity: {found.shortfall}"
+        if not self._conditions.accepts_shortfall:
+            raise RunError(f"{shortfall}; the host is busy or too small (run anyway with --accept-shortfall)")
+        self._suspect.append(f"{shortfall} (--accept-shortfall)")
 
     async def run(self) -> RunRecord:
         """Execute the run; return its record with status `ok` or, for a wrong answer, `failed`.
