@@ -250,7 +250,7 @@ def _measured(claim: Claim, ours: Mapping[int, Run], rival: Mapping[int, Run], a
     found = compare(better, worse, claim.id)
     if found is None:
         return Measured(0, None, None)
-    return Measured(found.n, found.ratio if found.n >= ENOUGH else None, found.median_ratio)
+    return Measured(found.n, found.ratio if found.n >= ENOUGH else None, found.ratio_estimate)
 
 
 def _middle_use(uses: Sequence[Used]) -> Used:

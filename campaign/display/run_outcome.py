@@ -35,7 +35,7 @@ def outcome_in_words(title: str, record: RunRecord, took_s: float, folder: Path)
     if measured.saturated:
         parts.append("saturated")
     parts += doubts_from_recoveries(measured.recoveries, measured.incomplete or None)
-    lines = [(", ".join(parts), "")]
+    lines = [(", ".join(parts), ""), *((f"suspect: {reason}", "yellow") for reason in record.suspect)]
     missing = [profile.reason or "" for profile in record.profiles or () if profile.file is None]
     if missing:
         lines.append((f"profiles missing: {len(missing)}; {', '.join(sorted(set(missing)))}", "yellow"))

@@ -45,6 +45,7 @@ def test_a_campaign_of_an_earlier_version_keeps_all_its_keys() -> None:
         **json.loads(text),
         "results_version": 1,
         "clusters": {},
+        "accepts_shortfall": False,
     }
 
 
