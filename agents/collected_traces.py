@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from agents.protocol.node_folders import regular_files
-from agents.trace import COLUMNS, COVERING, FILES, LENGTH, NAMES, Head
+from agents.trace import COLUMNS, COVERING, FILES, NAMES, PREFIX, Head
 from inventory.atomic_files import replacing_path
 from inventory.errors import RunError
 
@@ -184,12 +185,21 @@ def read_rows(path: Path) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
 
 
 def _records(path: Path) -> Iterator[bytes]:
+    """Yield the complete records; a crash may have cut off the last one, and a power cut left zeros in its place.
+
+    Raises:
+        ValueError: a record is damaged.
+    """
     with path.open("rb") as source:
         left = path.stat().st_size
-        while len(prefix := source.read(LENGTH.size)) == LENGTH.size:
-            (length,) = LENGTH.unpack(prefix)
-            left -= LENGTH.size + length
-            # What a crash of the machine leaves of a file may also be zeros.
+        while len(prefix := source.read(PREFIX.size)) == PREFIX.size:
+            length, checksum = PREFIX.unpack(prefix)
+            left -= PREFIX.size + length
             if left < 0 or not length:
                 return
-            yield source.read(length)
+            record = source.read(length)
+            if crc32(record) != checksum:
+                if not any(record[-1:]) and not any(source.read()):
+                    return
+                raise ValueError("a record does not have its checksum")
+            yield record

@@ -3,8 +3,9 @@
 A process writes one file, into which each flush appends a record, readable up to the last complete one after a crash:
 
     offset  size  field
-    0       4     length of what follows, little-endian
-    4             MessagePack; first the `Head` of the file, then maps from tables to rows
+    0       4     length of the MessagePack, little-endian
+    4       4     its CRC-32: what a power cut leaves of a file may end in zeros, which would be rows, too
+    8             MessagePack; first the `Head` of the file, then maps from tables to rows
 
 They are collected into one `traces/<table>.parquet` per run (`agents.collected_traces`). Every row starts there with
 `run, node, worker, t_ns`: `worker` is the slot's index, -1 for the node agent; `t_ns` is the node's monotonic clock,
@@ -23,6 +24,7 @@ from io import FileIO
 from pathlib import Path
 from struct import Struct
 from typing import Annotated, Any, NamedTuple
+from zlib import crc32
 
 import msgspec
 
@@ -173,7 +175,8 @@ COVERING = ("throughput", "channel", "latency", "executor", "cpu")
 FILES = "*.trace"
 """Pattern of the trace files in a folder."""
 
-LENGTH = Struct("<I")
+PREFIX = Struct("<II")
+"""Length and CRC-32 of a record."""
 
 _MOST_STARTS = 10_000
 """Most files per process, one for each start."""
@@ -269,7 +272,9 @@ class TraceWriter:
             records = [taken] if self._file is not None else [self._head, taken]
             sink = self._file = self._file or self._new_file()
             packed = [_encoder.encode(record) for record in records]
-            left = memoryview(b"".join([piece for data in packed for piece in (LENGTH.pack(len(data)), data)]))
+            left = memoryview(
+                b"".join([piece for data in packed for piece in (PREFIX.pack(len(data), crc32(data)), data)])
+            )
             while left:
                 left = left[sink.write(left) :]
 

@@ -203,8 +203,8 @@ def _factor(values: ByRepetition, better: str, worse: str, direction: int) -> Fa
         return Factor(1.0, 1.0, 1.0)
     mine, its = (values[better], values[worse]) if direction > 0 else (values[worse], values[better])
     seen = compare(mine, its, better, worse)
-    if seen is None or seen.median_ratio is None:
+    if seen is None or seen.ratio_estimate is None:
         return None
     if seen.n >= ENOUGH and seen.ratio is not None:
         return Factor(seen.ratio.estimate, seen.ratio.low, seen.ratio.high)
-    return Factor(seen.median_ratio, None, None)
+    return Factor(seen.ratio_estimate, None, None)

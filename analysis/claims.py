@@ -161,7 +161,7 @@ class Evidence(NamedTuple):
         ratio: the same without an interval; None without common repetitions.
         nodes: nodes used by `ours` and by the rival, in the median; None: unknown.
         load: offered rate as a share of the sustainable one; None: not measured; infinity: as fast as possible.
-        suspect: number of repetitions that are left out because of a suspect run.
+        suspect: number of repetitions that are left out because of a suspect run, or of one whose timeline failed.
         used: what runs of `ours` and of the rival used: workers, CPU cores and the busiest link, in the median; of
             suspect runs only where there are no others.
         others: the same comparison of the campaign's other schedulers with the rival, by their labels.
@@ -201,12 +201,15 @@ class Missing(NamedTuple):
 
 
 def evidence(claim: Claim, campaign: Campaign) -> Evidence | None:
-    """Return what a campaign says about a claim; None without runs of both schedulers that count.
+    """Return what a campaign says about a claim; None without runs of both schedulers.
 
-    Repetitions in which one of the two schedulers had a suspect run are left out.
+    Repetitions in which one of the two schedulers had a suspect run are left out, and so are those whose timeline
+    failed, which do not count at all.
     """
-    sides = {label: _runs(claim, campaign, label) for label in (claim.ours, claim.rival)}
-    if not all(sides.values()):
+    labels = (claim.ours, claim.rival)
+    sides = {label: _runs(claim, campaign, label) for label in labels}
+    off_script = [run for label in labels for run in _all_runs(claim, campaign, label) if run.off_script]
+    if not all(sides.values()) and not off_script:
         return None
     ours, rival = sides.values()
     suspect = {repetition for runs in sides.values() for repetition, run in runs.items() if run.suspect}
@@ -227,11 +230,11 @@ def evidence(claim: Claim, campaign: Campaign) -> Evidence | None:
         *found,
         nodes=(nodes[0], nodes[1]),
         load=load,
-        suspect=len(suspect),
+        suspect=len(suspect | {run.repetition for run in off_script}),
         used=(used[0], used[1]),
         others=others,
         with_suspect=_measured(claim, ours, rival, all_runs=True),
-        doubt=next((run.suspect for runs in sides.values() for run in runs.values() if run.suspect), ""),
+        doubt=next((run.suspect for run in (*ours.values(), *rival.values(), *off_script) if run.suspect), ""),
     )
 
 
@@ -247,7 +250,7 @@ def _measured(claim: Claim, ours: Mapping[int, Run], rival: Mapping[int, Run], a
     found = compare(better, worse, claim.id)
     if found is None:
         return Measured(0, None, None)
-    return Measured(found.n, found.ratio if found.n >= ENOUGH else None, found.median_ratio)
+    return Measured(found.n, found.ratio if found.n >= ENOUGH else None, found.ratio_estimate)
 
 
 def _middle_use(uses: Sequence[Used]) -> Used:
@@ -258,15 +261,20 @@ def _middle_use(uses: Sequence[Used]) -> Used:
 
 def _runs(claim: Claim, campaign: Campaign, scheduler: str) -> dict[int, Run]:
     """Return repetition -> run of a scheduler that counts, of the claim's workload and factors."""
-    return {
-        run.file.repetition: run
+    runs = _all_runs(claim, campaign, scheduler)
+    return {run.file.repetition: run for run in runs if run.counts and run.file is not None}
+
+
+def _all_runs(claim: Claim, campaign: Campaign, scheduler: str) -> list[Run]:
+    """Return the runs of a scheduler, of the claim's workload and factors."""
+    return [
+        run
         for run in campaign.runs
-        if run.counts
-        and run.file is not None
+        if run.file is not None
         and run.file.scheduler == scheduler
         and claim.workload in ("", run.file.label or run.file.workload)
         and all(run.file.factors.get(key) == value for key, value in claim.factors.items())
-    }
+    ]
 
 
 def _middle(values: Sequence[float | None]) -> float | None:

@@ -44,11 +44,11 @@ class Comparison:
         median: median of the scheduler in these repetitions.
         baseline_median: median of the baseline in these repetitions.
         median_difference: difference of the two medians, in the metric's unit.
-        median_ratio: ratio of the two medians; None if a value is not positive.
         hodges_lehmann: Hodges-Lehmann estimate of the difference within repetitions.
         difference: the same with its interval; None below `FEWEST_PAIRS`.
-        ratio: Hodges-Lehmann estimate of the ratio within repetitions (of logarithms) with its interval; None below
-            `FEWEST_PAIRS`, or if a value is not positive.
+        ratio_estimate: Hodges-Lehmann estimate of the ratio within repetitions, of logarithms; None if a value is not
+            positive.
+        ratio: the same with its interval; None below `FEWEST_PAIRS`, or if a value is not positive.
         p_value: two-sided p value of the sign-flip test of the mean difference, not adjusted.
         exact: whether `p_value` counts all combinations of signs, or a seeded sample of `FLIPS`.
         variation: coefficient of variation of the scheduler (standard deviation / mean); None if undefined.
@@ -62,9 +62,9 @@ class Comparison:
     median: float
     baseline_median: float
     median_difference: float
-    median_ratio: float | None
     hodges_lehmann: float
     difference: Interval | None
+    ratio_estimate: float | None
     ratio: Interval | None
     p_value: float
     exact: bool
@@ -90,10 +90,11 @@ def compare(
     own, base = np.array(known, dtype=float).T
     differences = np.array([without_rounding(a, b) for a, b in known])
     medians = float(np.median(own)), float(np.median(base))
-    ratio = smallest = None
-    if positive := bool((own > 0).all() and (base > 0).all()):
+    ratio_estimate = ratio = smallest = None
+    if (own > 0).all() and (base > 0).all():
         # Equal values have a ratio of 1 exactly.
         logarithms = np.where(differences == 0, 0.0, np.log(own) - np.log(base))
+        ratio_estimate = math.exp(float(np.median(walsh_averages(logarithms))))
         ratio = _exponential(hodges_lehmann_interval(logarithms))
         smallest = smallest_effect(logarithms)
     p_value, exact = sign_flip(differences, *about)
@@ -102,9 +103,9 @@ def compare(
         median=medians[0],
         baseline_median=medians[1],
         median_difference=without_rounding(*medians),
-        median_ratio=medians[0] / medians[1] if positive else None,
         hodges_lehmann=float(np.median(walsh_averages(differences))),
         difference=hodges_lehmann_interval(differences),
+        ratio_estimate=ratio_estimate,
         ratio=ratio,
         p_value=p_value,
         exact=exact,

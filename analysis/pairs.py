@@ -5,7 +5,7 @@ from itertools import combinations
 from analysis.comparison import SIGNIFICANCE, Comparison, compare, fewest_repetitions, holm
 from analysis.ranking import EQUAL, HIGHER, LOWER, shown_in_rows, shown_of
 from analysis.results import Campaign
-from analysis.statistics import ENOUGH
+from analysis.statistics import ENOUGH, Interval
 from analysis.summary import Row, Rows, by_repetition, saturated_count, suspect_count
 
 
@@ -37,7 +37,7 @@ def pair_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Rows:
                             "n": seen.n,
                             "suspect": suspect_count(runs, workload, who, both),
                             "saturated": saturated_count(runs, workload, who, both),
-                            **_estimates(seen),
+                            **estimates(seen),
                         }
                     )
         _conclude(rows)
@@ -61,21 +61,29 @@ def _subject(row: Row) -> tuple[str, ...]:
     return row["workload"], row["scheduler"], row["other"], row["metric"]
 
 
-def _estimates(seen: Comparison) -> Row:
-    """Return ratio and difference; below `ENOUGH` repetitions the ratio is that of the medians, without an interval."""
+def estimates(seen: Comparison) -> Row:
+    """Return ratio and difference, one estimate in two units; below `ENOUGH` repetitions without intervals.
+
+    The difference is the ratio's share of the other scheduler's median, so that both point in the same direction, which
+    estimates of their own need not do. Where a value is not positive, there is no ratio, and the difference is that
+    within repetitions.
+    """
     enough = seen.n >= ENOUGH
-    ratio = seen.ratio if enough else None
-    difference = seen.difference if enough else None
+    if seen.ratio_estimate is None:
+        ratio, difference = _ends(None, None), _ends(seen.hodges_lehmann, seen.difference if enough else None)
+    else:
+        ratio = _ends(seen.ratio_estimate, seen.ratio if enough else None)
+        difference = tuple(None if end is None else seen.baseline_median * (end - 1) for end in ratio)
     return {
-        "ratio": ratio.estimate if ratio else seen.median_ratio,
-        "ratio_low": ratio.low if ratio else None,
-        "ratio_high": ratio.high if ratio else None,
-        "difference": seen.hodges_lehmann,
-        "difference_low": difference.low if difference else None,
-        "difference_high": difference.high if difference else None,
+        **dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True)),
+        **dict(zip(("difference", "difference_low", "difference_high"), difference, strict=True)),
         "smallest_percent": 100 * seen.smallest_effect if enough and seen.smallest_effect is not None else None,
         "p_value": seen.p_value if enough else None,
     }
+
+
+def _ends(estimate: float | None, interval: Interval | None) -> tuple[float | None, ...]:
+    return (estimate, None, None) if interval is None else (interval.estimate, interval.low, interval.high)
 
 
 def _conclude(rows: Rows) -> None:

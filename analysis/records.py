@@ -71,6 +71,8 @@ class CampaignRecord(Struct, frozen=True, kw_only=True):
         clusters: value of the factor `inventory` -> its cluster; empty without that factor. `cluster`, `inventory` and
             `hosts` are those of the first value.
         resumed: version, commit, host, time, inventory and missing nodes of every continuation.
+        accepts_shortfall: whether nodes and links with less than the requested capacity were accepted
+            (`--accept-shortfall`), at the start or by a continuation; runs on such are suspect.
         results_version: version of the format; absent in results before version 2.
     """
 
@@ -86,7 +88,43 @@ class CampaignRecord(Struct, frozen=True, kw_only=True):
     hosts: Mapping[str, Mapping[str, Any]] = {}
     clusters: Mapping[str, ClusterRecord] = {}
     resumed: Sequence[Continuation] = ()
+    accepts_shortfall: bool = False
     results_version: int = 1
+
+
+class TimelineRecord(Struct, frozen=True, kw_only=True):
+    """An event of the agenda's timeline, and what became of it; times are in seconds since the sources started.
+
+    Changes of rates are part of the rate, and are not listed.
+
+    Attributes:
+        do: kind of the event, as in the agenda.
+        subject: executor, components, node or worker that it is about.
+        asked_s: time in the agenda.
+        began_s, ended_s: begin and end of the change; null for one that did not begin, or end.
+        outcome: `done`; `late`: it ended in another part of the run than the one in which it was due, where parts begin
+            and end with the measured interval and its windows; `failed`: it did not happen.
+        reason: why, for other outcomes than `done`.
+    """
+
+    do: str
+    subject: str = ""
+    asked_s: float
+    began_s: float | None = None
+    ended_s: float | None = None
+    outcome: Literal["done", "late", "failed"]
+    reason: str = ""
+
+    @property
+    def doubt(self) -> str:
+        """Why the run did not take the course of the agenda; empty if the event is done.
+
+        >>> TimelineRecord(do="scale", subject="count", asked_s=5.0, outcome="failed", reason="not ready").doubt
+        'timeline: scale count at 5 s did not happen: not ready'
+        """
+        what = " ".join(filter(None, (self.do, self.subject)))
+        how = {"failed": "did not happen", "late": "was late"}.get(self.outcome)
+        return f"timeline: {what} at {self.asked_s:g} s {how}: {self.reason}" if how else ""
 
 
 class ClockRecord(Struct, frozen=True):
@@ -309,6 +347,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         cpu_settings: label of the CPU settings, or null.
         factors: values of the agenda's factors.
         suspect: reasons to doubt the metrics.
+        timeline: events of the agenda's timeline, in order of time. If one is not `done`, the run is left out of
+            comparisons.
         clocks: pairs of nodes with different clocks.
         measured: null if the run ended before its metrics were computed.
         revisions: decisions of the online scheduler in a run without `measured`; in all others these are there.
@@ -337,6 +377,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     factors: Mapping[str, Any] = {}
     cpu: Sequence[CpuRecord] = ()
     suspect: Sequence[str] = ()
+    timeline: Sequence[TimelineRecord] = ()
     inputs: Sequence[InputRecord] = ()
     nodes: Mapping[str, NodeRecord] = {}
     clocks: Sequence[ClockDifference] = ()

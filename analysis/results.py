@@ -1,7 +1,7 @@
 """A campaign's folder as the report reads it: the agenda, and the outcome of every run.
 
-A run counts when it is `ok`, its answer is not wrong and its traces are complete; every other
-run is listed with the reason why it does not count.
+A run counts when it is `ok`, its answer is not wrong, its traces are complete and everything happened that its timeline
+asks for; every other run is listed with the reason why it does not count.
 """
 
 import re
@@ -93,7 +93,7 @@ class Run:
 
     @property
     def reason(self) -> str:
-        """Why it does not count; empty when it does."""
+        """Why it has no figures; empty when it has."""
         if self.file is None or self.file.status != "ok":
             return self.fault or (self.file.reason if self.file else "") or "no reason was recorded"
         if self.file.verification.status == "failed":
@@ -101,9 +101,19 @@ class Run:
         return self.fault
 
     @property
+    def off_script(self) -> str:
+        """What did not happen, or not in time, of what its timeline asks for; empty if everything did."""
+        return "; ".join(event.doubt for event in self.file.timeline if event.doubt) if self.file else ""
+
+    @property
+    def left_out(self) -> str:
+        """Why its figures are not part of the comparison; empty when they are."""
+        return self.reason or self.off_script
+
+    @property
     def counts(self) -> bool:
         """True if its figures are part of the comparison."""
-        return not self.reason
+        return not self.left_out
 
     @property
     def times(self) -> Times:

@@ -21,7 +21,7 @@ def search_rows(campaign: Campaign) -> Rows:
         {
             **_identity(run),
             "status": run.status,
-            "reason": run.reason,
+            "reason": run.left_out,
             "tuples_per_s": search.tuples_per_s,
             "fails_tuples_per_s": search.fails_tuples_per_s,
             "trials": len(search.trials),

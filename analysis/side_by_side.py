@@ -163,7 +163,7 @@ def _ratio(runs: Rows, workload: str, scheduler: str, baseline: str | None, metr
     if seen is None:
         return nothing
     if seen.n < ENOUGH or seen.ratio is None:
-        return nothing | {"ratio": seen.median_ratio}
+        return nothing | {"ratio": seen.ratio_estimate}
     return {"ratio": seen.ratio.estimate, "ratio_low": seen.ratio.low, "ratio_high": seen.ratio.high}
 
 

@@ -71,7 +71,7 @@ def run_rows(campaign: Campaign, tables: Mapping[str, Rows]) -> Rows:
             "repetition": run.repetition,
             "status": run.status,
             "counts": run.counts,
-            "reason": run.reason,
+            "reason": run.left_out,
             "verification": run.file.verification.status if run.file else "none",
             "checked_rows": run.file.verification.checked if run.file else None,
             "saturated": run.file.measured.saturated if run.file and run.file.measured else None,

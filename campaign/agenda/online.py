@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from math import ceil
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
 from controller.coordinator.rescheduling import RevisionSettings
+from controller.coordinator.timeline import ScriptedEvent
 from inventory.documents import Located, Origin, to_plain
 from inventory.errors import InputError
 from inventory.values import Seconds, SomeSeconds
@@ -32,6 +34,9 @@ LEAST_TRIMMED = 3
 
 FIRST_INITIAL = "even"
 """Scheduler that places a topology at the start, for a scheduler that needs observed traffic."""
+
+REPORT_S = 1.0
+"""Time between two reports of a worker."""
 
 
 class MostMoves(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -92,6 +97,20 @@ class RevisionRules(RevisionSettings):
         return replace(self, **given, **{f"most_moves_{key}": value for key, value in most.items()})
 
 
+class Questions(NamedTuple):
+    """When an online scheduler is asked, besides at changes; times are in seconds since the sources started.
+
+    Attributes:
+        first_s: the first time, when the first window is full.
+        every_s: time between two questions.
+        times: how often, if no window begins anew because of a change.
+    """
+
+    first_s: float
+    every_s: float
+    times: int
+
+
 @dataclass(frozen=True)
 class OnlineRun:
     """Everything that makes the runs of a scheduler online.
@@ -109,6 +128,61 @@ class OnlineRun:
     rhythm: Rhythm
     replan: Replan | None
     revision: RevisionRules
+
+    @property
+    def ready_s(self) -> float:
+        """When the first window is full: it begins with a report after `settle_s`."""
+        return self.revision.settle_s + REPORT_S + self.rhythm.window_s
+
+    def questions(self, ends_s: float) -> Questions | None:
+        """Return when it is asked in a run whose sources stop at `ends_s`; None if it is asked at changes only."""
+        own_s, every_s = self.rhythm.first_s, self.rhythm.ask_s
+        if own_s is None or every_s is None:
+            return None
+        first_s = max(own_s, self.ready_s)
+        left_s = self.last_begin_s(ends_s) - first_s
+        return Questions(first_s, every_s, max(0, ceil(left_s / every_s)))
+
+    def last_begin_s(self, ends_s: float) -> float:
+        """Return the time from which on nothing begins, in a run whose sources stop at `ends_s`."""
+        return ends_s - self.revision.settle_s
+
+
+def check_asked(
+    online: OnlineRun, located: Located[OnlineEntry], ends_s: float, events: Sequence[ScriptedEvent]
+) -> None:
+    """Check that the scheduler of an online run is asked at all.
+
+    Args:
+        online: the run.
+        located: `online` of the scheduler's entry.
+        ends_s: planned end of the sources, in seconds since their start.
+        events: events of the run besides moves and changes of rates; the scheduler is asked after each.
+
+    Raises:
+        InputError: it never is.
+    """
+    entry, origin = located.value, located.origin
+    questions, last_s = online.questions(ends_s), online.last_begin_s(ends_s)
+    if (questions is not None and questions.times) or any(event.at_s < last_s for event in events):
+        return
+    never = f"the scheduler {online.scheduler!r} would never be asked:"
+    if questions is None:
+        raise origin.error(
+            f"{never} it is asked at changes only, and the timeline has none for it; give first_s and ask_s, or an "
+            "event of the timeline, or leave 'online' out"
+        )
+    too_late = {"window_s": online.ready_s >= last_s, "first_s": (online.rhythm.first_s or 0.0) >= last_s}
+    keys = [key for key, is_late in too_late.items() if is_late]
+    given = [key for key in keys if getattr(entry, key) is not None]
+    here = origin / given[0] if given else origin
+    if entry.replan is not None and not given:
+        keys, here = ["replan.every_s"], origin / "replan" / "every_s"
+    raise here.error(
+        f"{never} the first time is {questions.first_s:g} s, and nothing begins in the last "
+        f"{online.revision.settle_s:g} s of a run of {ends_s:g} s (warmup_s + duration_s); make {' and '.join(keys)} "
+        "shorter, or the run longer"
+    )
 
 
 def online_run(
@@ -142,7 +216,7 @@ def online_run(
                 "leave 'replan' out, or 'schedule' for those of the scheduler"
             )
         replan = entry.replan
-        rhythm = Rhythm(first_s=entry.replan.every_s, ask_s=entry.replan.every_s)
+        rhythm = replan.rhythm(entry.sample_s or Rhythm.sample_s)
     if rhythm is None:
         raise origin.error(
             f"the scheduler {scheduler.name!r} does not revise running topologies; "

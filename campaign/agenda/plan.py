@@ -19,7 +19,7 @@ from campaign.agenda.application import Application, application_of
 from campaign.agenda.cpu import ByNode, cpus_of
 from campaign.agenda.engine import check_engine, check_program
 from campaign.agenda.gates import Gating, check_targets, gating_of
-from campaign.agenda.online import OnlineRun, online_run, starting_scheduler
+from campaign.agenda.online import OnlineRun, check_asked, online_run, starting_scheduler
 from campaign.agenda.profile import ProfiledTraffic, uses_profile
 from campaign.agenda.run_order import Run, runs_of
 from campaign.agenda.timeline import RateEvent, events_in, move_plans, scripted_events, scripted_rate
@@ -231,6 +231,9 @@ def plan_of(
         for by, scheduler in ((by, scheduler) for by, scheduler in schedulers.items() if (label, by) in pairs):
             mine = events_in(timeline, label, by)
             events[label, by], moves[label, by] = scripted_events(mine), move_plans(mine)
+            if (asked := listed[by].entry.online) is not None:
+                here = origin / "schedulers" / agenda.scheduler_labels.index(by) / "online"
+                check_asked(online[by], Located(asked, here), ends_s, events[label, by])
             profile = profiled.get(label) if uses_profile(scheduler) else None
             if agenda.profile is not None and uses_profile(scheduler) and profile is None:
                 awaiting.add((label, by))

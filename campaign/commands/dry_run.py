@@ -4,10 +4,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import click
 from rich.filesize import decimal
 
+from campaign.agenda.plan import Plan
 from campaign.agenda.profiling import ProfilingRun, profiling_plan
 from campaign.agenda.run_order import Run
 from campaign.agenda.search import CALIBRATION
@@ -127,6 +129,7 @@ def runs_json(opened: Opened, runs: Sequence[Run], with_report: bool = True) -> 
             "repetition": run.repetition,
             "placed": not plan.why_unplaced(run),
             "reason": plan.why_unplaced(run),
+            **_asked(plan.at(run), run),
             **({"most_trials": trials_of(plan)} if plan.agenda.search else {}),
         }
         for run in runs
@@ -152,6 +155,23 @@ def runs_json(opened: Opened, runs: Sequence[Run], with_report: bool = True) -> 
             "comparisons": asdict(compared),
         }
     )
+
+
+def _asked(plan: Plan, run: Run) -> dict[str, Any]:
+    """Return when the online scheduler of a run is asked, all null and 0 times if only at changes; {} without one."""
+    if run.scheduler not in plan.online:
+        return {}
+    questions = plan.online[run.scheduler].questions(plan.agenda.warmup_s + plan.agenda.duration_s)
+    nothing = {"first_s": None, "every_s": None, "times": 0}
+    return {"asked": nothing if questions is None else questions._asdict()}
+
+
+def _asked_in_words(plan: Plan, scheduler: str) -> str:
+    questions = plan.online[scheduler].questions(plan.agenda.warmup_s + plan.agenda.duration_s)
+    if questions is None or not questions.times:
+        return "asked at changes only"
+    times = f"{questions.times} time{'s' * (questions.times > 1)}"
+    return f"asked first at {questions.first_s:g} s, then every {questions.every_s:g} s: {times}, and at changes"
 
 
 def _profiling(opened: Opened, runs: Sequence[Run]) -> list[ProfilingRun]:
@@ -213,7 +233,7 @@ def _print_placement(opened: Opened, run: Run) -> None:
     placed = plan.placed[workload, scheduler]
     answer, cost = placed.answer, placed.answer.cost
     notes = [
-        *(["online"] if scheduler in plan.online else []),
+        *([f"online: {_asked_in_words(plan, scheduler)}"] if scheduler in plan.online else []),
         *([f"placed by {answer.scheduler}"] if answer.scheduler != scheduler else []),
         *([f"traffic: {placed.traffic}"] if placed.traffic else []),
         *([f"not given: {', '.join(placed.not_given)}"] if placed.not_given else []),

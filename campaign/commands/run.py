@@ -172,6 +172,8 @@ def run_campaign(
         opened = new(agenda, inventory, out, _load_the_rest, repetitions, aa, choice)
     else:
         raise InputError("run: give an agenda, or --resume with the folder of a campaign; example: millrace run demo")
+    if accept_shortfall:
+        opened = opened.accepting_shortfall()
     # Loading this takes as long as Ansible takes to read an inventory, and has been done meanwhile.
     from campaign.runner.run_campaign import prepared, run_all
 

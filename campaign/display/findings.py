@@ -12,7 +12,7 @@ from rich.table import Table
 
 from analysis.descriptions import change
 from analysis.ranking import HEADINGS, TEXT, sentences, shown_in
-from analysis.summary import Metric, Row, Rows
+from analysis.summary import RUN_COLUMNS, Metric, Row, Rows
 from analysis.table_files import read_csv
 from campaign.display.placement_tables import MAX_WIDTH
 from campaign.display.terminal import plain_console
@@ -34,6 +34,8 @@ def findings_text(report: Path, color: bool = True) -> str:
     console.width = max(console.width, Console(width=MAX_WIDTH).measure(table).maximum)  # numbers are never cut
     with console.capture() as text:
         console.print(table)
+    runs = [row for row in read_csv(report / "tables" / "runs.csv", RUN_COLUMNS) if row["counts"] == "true"]
+    doubtful = sum(bool(row["suspect"]) for row in runs)
     pairs, clear = (read_csv(report / "tables" / f"{table}.csv", TEXT) for table in ("pairs", "pairs_without_suspect"))
     baseline = next((row["baseline"] for rows in found.values() for row in rows.values()), "")
     said = [
@@ -41,16 +43,24 @@ def findings_text(report: Path, color: bool = True) -> str:
         for workload in dict.fromkeys(workload for workload, _ in found)
         for sentence in sentences(pairs, workload, baseline, clear)
     ]
+    if doubtful:
+        said.append(
+            f"{doubtful} of {len(runs)} runs are suspect, and changes in parentheses are from such; reasons: "
+            f"millrace results {report.parent}"
+        )
     return "\n".join([text.get().rstrip(), *([""] if said else []), *map(printable, said)])
 
 
 def _table(found: Mapping[tuple[str, str], Mapping[str, Row]]) -> Table:
     baseline = next((row["baseline"] for rows in found.values() for row in rows.values()), "")
-    against = f" (against {baseline})" if baseline else ""
-    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, title=f"Medians{against}", title_justify="left")
+    title = f"Medians (against {baseline})" if baseline else "Medians"
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left")
     table.add_column("workload", no_wrap=True)
     table.add_column("scheduler", no_wrap=True)
     table.add_column("n", justify="right", no_wrap=True)
+    is_doubtful = any(row["suspect"] for rows in found.values() for row in rows.values())
+    if is_doubtful:
+        table.add_column("suspect", justify="right", no_wrap=True)
     shown = shown_in({metric for rows in found.values() for metric in rows})
     for metric in shown:
         table.add_column(
@@ -59,19 +69,31 @@ def _table(found: Mapping[tuple[str, str], Mapping[str, Row]]) -> Table:
         table.add_column("", justify="right", no_wrap=True)
     before = None
     for (workload, scheduler), rows in found.items():
-        cells = [text for metric in shown for text in _cells(metric, rows.get(metric.name), scheduler == baseline)]
-        n = max(row["n"] for row in rows.values())
-        table.add_row(workload if workload != before else "", scheduler, f"{n:.0f}", *cells)
+        against = found.get((workload, baseline), {})
+        cells = [
+            text
+            for metric in shown
+            for text in _cells(metric, rows.get(metric.name), None if rows is against else against.get(metric.name))
+        ]
+        n, suspect = (max(row[name] or 0 for row in rows.values()) for name in ("n", "suspect"))
+        counted = [f"{n:.0f}", *([f"{suspect:.0f}" if suspect else ""] if is_doubtful else [])]
+        table.add_row(workload if workload != before else "", scheduler, *counted, *cells)
         before = workload
     return table
 
 
-def _cells(metric: Metric, row: Row | None, is_baseline: bool) -> tuple[str, str]:
-    """Return a median, and its change against the baseline."""
+def _cells(metric: Metric, row: Row | None, base: Row | None) -> tuple[str, str]:
+    """Return a median, and its change against the baseline, in parentheses if suspect runs are among those of the two.
+
+    `base` is the row of the baseline; None of the baseline itself.
+    """
     if row is None:
         return "-", ""
     percent = row["change_percent"]
-    return f"{row['median']:,.{metric.digits}f}", "" if is_baseline or percent is None else change(percent)
+    middle = f"{row['median']:,.{metric.digits}f}"
+    if base is None or percent is None:
+        return middle, ""
+    return middle, f"({change(percent)})" if row["suspect"] or base["suspect"] else change(percent)
 
 
 def repeated_text(rows: Rows, color: bool = True) -> str:

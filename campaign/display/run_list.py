@@ -35,11 +35,9 @@ def print_runs(runs: Sequence[RunSummary], color: bool = True) -> None:
     console.width = max(console.width, Console(width=MAX_WIDTH).measure(table).maximum)  # numbers are never cut
     console.print(table)
     for run in runs:
-        for reason in (
-            run.reason,
-            "saturated: its sources, or the topology behind them, fell behind" if run.saturated else "",
-            run.suspect,
-        ):
+        suspect = "" if run.reason and run.reason in run.suspect else run.suspect
+        saturated = "saturated: its sources, or the topology behind them, fell behind" if run.saturated else ""
+        for reason in (run.reason, saturated, suspect):
             if reason:
                 console.print(f"{printable(run.run)}: {printable(reason)}")
     console.print(f"{sum(run.counts for run in runs)} of {len(runs)} runs count")

@@ -43,6 +43,7 @@ def outcome_in_words(title: str, record: RunRecord, took_s: float, folder: Path)
     lines = [(", ".join(parts), "" if record.status == OK else "yellow")]
     if record.reason:
         lines.append((f"{title}: {record.reason}", "yellow"))
+    lines += [(f"suspect: {reason}", "yellow") for reason in record.suspect]
     missing = [profile.reason or "" for profile in record.profiles or () if profile.file is None]
     if missing:
         lines.append((f"profiles missing: {len(missing)}; {', '.join(sorted(set(missing)))}", "yellow"))

@@ -51,7 +51,7 @@ def summary_of(run: Run) -> RunSummary:
         repetition=run.repetition,
         status=run.status,
         counts=run.counts,
-        reason=run.reason,
+        reason=run.left_out,
         throughput_tuples_per_s=measured.throughput_tuples_per_s,
         latency_p50_ms=latency.p50,
         latency_p95_ms=latency.p95,

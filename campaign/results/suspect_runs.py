@@ -1,4 +1,4 @@
-"""Reasons to doubt the metrics of a run: CPU events of its nodes, sensors that failed, and recoveries.
+"""Reasons to doubt the metrics of a run: CPU events of its nodes, sensors that failed, its timeline, and recoveries.
 
 The metrics of a run with recoveries should equal those of an undisturbed run. Counters are restored with the state,
 and replayed tuples are not counted twice. Once the topology has caught up, every tuple that was due in the measured
@@ -6,17 +6,19 @@ interval has been counted exactly once.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
 from agents.sensors.sampler import FAILED
 from analysis.interval_metrics import Draining
 from analysis.measure.covered import Spans, total, weighted
-from analysis.records import Measured, Recovery
+from analysis.records import Measured, Recovery, TimelineRecord
 from analysis.trace_files import read_table
 from campaign.results.live_file import in_words
 
@@ -65,6 +67,30 @@ def _where(node: str) -> str:
 def _of(rows: pa.Table, kind: str) -> Sequence[Mapping[str, Any]]:
     chosen: list[Mapping[str, Any]] = rows.filter(pc.equal(rows["kind"], kind)).sort_by("t_ns").to_pylist()
     return chosen
+
+
+def checked_timeline(events: Sequence[TimelineRecord], edges_s: Collection[float]) -> list[TimelineRecord]:
+    """Return the events of a timeline; those that ended in another part of the run than they were due in are late.
+
+    >>> growth = TimelineRecord(do="scale", asked_s=5.0, began_s=8.0, ended_s=9.5, outcome="done")
+    >>> [event.reason for event in checked_timeline([growth], [1.0, 9.0, 15.0])]
+    ['it was done at 9.5 s, and had to be before 9 s']
+
+    Args:
+        events: what has become of them.
+        edges_s: begin and end of the measured interval and of its windows, and the end of the sources, in seconds since
+            the sources started.
+    """
+    found = []
+    for event in events:
+        edge_s = min((edge for edge in edges_s if edge > event.asked_s), default=inf)
+        if event.ended_s is not None and event.asked_s >= max(edges_s, default=inf):
+            event = replace(event, outcome="late", reason="the sources had ended")
+        elif event.ended_s is not None and event.ended_s > edge_s:
+            reason = f"it was done at {event.ended_s:.3g} s, and had to be before {edge_s:g} s"
+            event = replace(event, outcome="late", reason=reason)
+        found.append(event)
+    return found
 
 
 NEAR = 0.01

@@ -32,7 +32,6 @@ from analysis.records import (
     RunStatus,
 )
 from campaign.agenda.engine import TEXTS, program_of
-from campaign.agenda.windows import windows_of
 from campaign.results.revision_cost import with_costs
 from campaign.results.run_metrics import measure, verified
 from campaign.results.suspect_runs import doubts_from_events, why_unfinished
@@ -244,11 +243,10 @@ class EngineAttempt(RunAttempt):
         await asyncio.to_thread(collect, [*self._trace_folders, self._traces], traces)
         self._suspect += doubts_from_events(traces, [CONTROLLER, *self._nodes])
         await asyncio.to_thread(copy_logs, job.folder / LOGS, self._folder / "logs")
-        conditions = self._conditions
-        windows = windows_of(conditions.windows, self._job.application.rate, conditions.warmup_s, conditions.duration_s)
+        duration_s, windows = self._conditions.duration_s, self._conditions.windows_of(self._job.application.rate)
         offsets = {node: known.clock.offset_ns for node, known in self._nodes.items()}
         apart = self._clock_differences
-        figures = await asyncio.to_thread(measure, traces, conditions.duration_s, offsets, apart, windows)
+        figures = await asyncio.to_thread(measure, traces, duration_s, offsets, apart, windows)
         start_ns, _, end_ns = self._interval
         await asyncio.to_thread(self._log_latencies, traces, start_ns, offsets)
         costs: Callable[[], Measured] = partial(
@@ -257,7 +255,7 @@ class EngineAttempt(RunAttempt):
         self._measured = (await asyncio.to_thread(costs)).with_printable_text()
         if self._verdict is not None and not self._verdict.passed:
             return self.record(FAILED, f"wrong answer: {self._verdict.message}")
-        reason = why_unfinished(outcome.left, outcome.drained, conditions.drain_s)
+        reason = why_unfinished(outcome.left, outcome.drained, self._conditions.drain_s)
         return self.record(INCOMPLETE if reason else OK, reason)
 
     def _write_marks(self, times: RunTimes) -> None:

@@ -67,6 +67,10 @@ class Opened:
     profiling: tuple[ProfilingRun, ...]
     notices: Sequence[str] = ()
 
+    def accepting_shortfall(self) -> "Opened":
+        """Return the campaign with the mark that nodes with less than the requested capacity are accepted."""
+        return dataclasses.replace(self, record=replace(self.record, accepts_shortfall=True))
+
     def store(self) -> ResultStore:
         """Create the folder, or open the existing one; call it while the cluster is locked.
 

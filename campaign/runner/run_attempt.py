@@ -28,16 +28,22 @@ from analysis.records import (
     RevisionRecord,
     RunRecord,
     RunStatus,
+    TimelineRecord,
     Times,
 )
 from campaign.agenda.cpu import machines_of
-from campaign.agenda.windows import windows_of
 from campaign.results.energy_account import NOT_MEASURED, Idle, account
 from campaign.results.hdr_log import LATENCY_LOG, write_latency_log
 from campaign.results.live_file import DRAINING, LiveFile
 from campaign.results.revision_cost import COST_WINDOW_S, with_costs
 from campaign.results.run_metrics import in_order, measure, verification, verified
-from campaign.results.suspect_runs import doubts_from_events, doubts_from_recoveries, why_incomplete, why_unfinished
+from campaign.results.suspect_runs import (
+    checked_timeline,
+    doubts_from_events,
+    doubts_from_recoveries,
+    why_incomplete,
+    why_unfinished,
+)
 from campaign.runner.background import measure_idle, measuring_other_load
 from campaign.runner.run_environment import Conditions, RunEnvironment, RunInputs
 from controller.coordinator.checkpoint_loop import ControlSettings
@@ -112,6 +118,7 @@ class RunAttempt:
         self._environment = RunEnvironment(job, self._copies, live_file, shared)
         self._cpus = self._environment.cpus
         self._suspect: list[str] = []
+        self._timeline: Sequence[TimelineRecord] = ()
         self._idle: dict[str, Idle] = {}
         self._clock_differences: list[ClockDifference] = []
         self._verdict: Verdict | None = None
@@ -131,11 +138,12 @@ class RunAttempt:
         self._enter("calibrating")
         found = await backend.calibrate()
         self._calibration = found.rows
-        if found.shortfall and not self._conditions.accepts_shortfall:
-            raise RunError(
-                f"calibration below the requested capacity: {found.shortfall}; the host is busy or too small "
-                "(run anyway with --accept-shortfall)"
-            )
+        if not found.shortfall:
+            return
+        shortfall = f"calibration below the requested capacity: {found.shortfall}"
+        if not self._conditions.accepts_shortfall:
+            raise RunError(f"{shortfall}; the host is busy or too small (run anyway with --accept-shortfall)")
+        self._suspect.append(f"{shortfall} (--accept-shortfall)")
 
     async def run(self) -> RunRecord:
         """Execute the run; return its record: `ok`, `incomplete`, or `failed` with a wrong answer.
@@ -171,12 +179,7 @@ class RunAttempt:
             self._profiles = await collect_profiles(within_reach, self._job.run.name, coordinator.profiles.of, target)
         measured_s = (self._interval.end_ns - self._interval.start_ns) / NS
         offsets = {node: known.clock.offset_ns for node, known in self._nodes.items()}
-        windows = windows_of(
-            self._conditions.windows,
-            self._job.application.rate,
-            self._conditions.warmup_s,
-            self._conditions.duration_s,
-        )
+        windows = self._conditions.windows_of(self._job.application.rate)
         figures = await asyncio.to_thread(measure, traces, measured_s, offsets, self._clock_differences, windows)
         metered = [CONTROLLER, *(machine.metered for machine in self._machines)]
         seen = await asyncio.to_thread(doubts_from_events, traces, metered)
@@ -188,7 +191,13 @@ class RunAttempt:
         incomplete = await asyncio.to_thread(
             why_incomplete, traces, offsets, figures, event_log.recoveries, coordinator.lost_nodes, end_s
         )
-        self._suspect = self._cpus.doubts + seen + doubts_from_recoveries(event_log.recoveries, incomplete)
+        stopped_s = ((self._times.stopped_ns or 0) - start_ns) / NS
+        edges_s = self._conditions.edges_s(self._job.application.rate, stopped_s)
+        self._timeline = checked_timeline(event_log.timeline, edges_s)
+        self._suspect += self._cpus.doubts + seen + doubts_from_recoveries(event_log.recoveries, incomplete)
+        self._suspect += [event.doubt for event in self._timeline if event.doubt]
+        if self._job.online is not None and not event_log.questions:
+            self._suspect.append(f"the online scheduler {self._job.online.scheduler} was never asked")
         known = event_log.added_to(replace(figures, energy=energy, incomplete=incomplete))
         window_s = self._job.online.revision.cost_window_s if self._job.online else COST_WINDOW_S
         known = await asyncio.to_thread(with_costs, known, traces, self._machines, offsets, start_ns, end_s, window_s)
@@ -215,6 +224,8 @@ class RunAttempt:
         """Return the record of the attempt so far."""
         run, verdict = self._job.run, self._verdict
         self._leave()
+        if self._measured is None and self._event_log is not None:
+            self._timeline = self._event_log.timeline
         self._times = replace(self._times, ended_utc=utc_stamp())
         return RunRecord(
             status=status,
@@ -239,6 +250,7 @@ class RunAttempt:
                 InputRecord(name=i.name, sha256=i.sha256, records=i.records, origin=i.origin) for i in self._job.inputs
             ],
             nodes=self._nodes,
+            timeline=[replace(event, reason=printable(event.reason)) for event in self._timeline],
             clocks=self._clock_differences,
             times=self._times,
             verification=verification(verdict, self._job.inputs),

@@ -16,7 +16,7 @@ from campaign.agenda.cpu import ByNode
 from campaign.agenda.online import OnlineRun
 from campaign.agenda.plan import Placed, Plan
 from campaign.agenda.run_order import Run
-from campaign.agenda.windows import Window
+from campaign.agenda.windows import Window, windows_of
 from campaign.results.live_file import LiveFile
 from campaign.runner.cpu_settings import RunCpus
 from campaign.runner.event_loop import in_daemon_thread
@@ -35,6 +35,7 @@ from scheduler.deciding import DECISIONS_FILE, SchedulerInFile
 from scheduler.online.replanner import moves_off, slots_of_added
 from scheduler.problem import CommunicationSchedule, Problem
 from workloads.acks import untracked_places
+from workloads.rates import Rate
 from workloads.traffic import Traffic
 from workloads.workload import PreparedInput
 
@@ -87,6 +88,19 @@ class Conditions:
             agenda.windows,
             round((agenda.buffer_mb or 0.0) * 1e6),
         )
+
+    def windows_of(self, rate: Rate) -> list[Window]:
+        """Return the windows of a run: those of the agenda, and those of the steps of its rate."""
+        return windows_of(self.windows, rate, self.warmup_s, self.duration_s)
+
+    def edges_s(self, rate: Rate, stopped_s: float) -> set[float]:
+        """Return begins and ends of the measured interval and its windows, in seconds since the sources started.
+
+        The last one is the end of the sources, which stopped at `stopped_s`, or are to stop at a time before.
+        """
+        ends_s = min(self.warmup_s + self.duration_s, stopped_s)
+        edges = {self.warmup_s + edge for window in self.windows_of(rate) for edge in (window.from_s, window.to_s)}
+        return {ends_s, *(edge for edge in {self.warmup_s, *edges} if edge < ends_s)}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from controller.coordinator.barrier import (
 )
 from controller.coordinator.checkpoint_store import CheckpointStore
 from controller.coordinator.epoch_workers import EpochWorkers, places_of
-from controller.coordinator.event_log import EventLog
+from controller.coordinator.event_log import ENDED, EventLog
 from controller.coordinator.failures import Failure, RunFailedError
 from controller.coordinator.interfaces import UNSCALED, Carried, Environment, RestartRules, RunListener, Scaling, Waves
 from controller.coordinator.node_membership import NodeMembership
@@ -32,8 +32,6 @@ from controller.host.condition import Condition
 from inventory.errors import RunError
 from inventory.times import NS
 from scheduler.problem import CommunicationSchedule
-
-ENDED = "the sources had ended"
 
 
 @dataclass(frozen=True)
@@ -93,6 +91,9 @@ class CheckpointLoop:
         self._event_log, self._checkpoint_store, self._membership = event_log, checkpoint_store, membership
         self._reported, self._stop_requested, self._listener = reported, stop_requested, listener
         self._plans = list(settings.moves)
+        for plan in self._plans:
+            for request in plan.requests:
+                event_log.expect("move", request.executor, plan.at_s)
         self._plan: MovePlan | None = None
         self._waves: deque[_Waves] = deque()
         self._storing: asyncio.Task[None] | None = None
@@ -202,11 +203,13 @@ class CheckpointLoop:
 
     async def _move(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
         plan = self._plan = self._plans.pop(0)
-        number = self._next_barrier()
+        number, before = self._next_barrier(), len(self._event_log.moves)
         try:
             moves = moves_of(plan, epoch_workers, self._membership.lost)
             if moves:
                 await self._run_moves(moves, number, epoch_workers, start_ns)
+            now_s = asyncio.get_running_loop().time() - start_ns / NS
+            self._event_log.moves_done(plan.at_s, [each.executor for each in plan.requests], before, now_s)
         except AbandonedError as why:
             self._event_log.abandoned(number, str(why))
             self._not_moved(plan, str(why))

@@ -1,6 +1,6 @@
 """Event log of a run's control, for its traces (`event` rows of node "") and for `run.json`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from agents.protocol import Gates, Move, Slot
 from agents.sensors.interference import Event
 from analysis.accounts import ComponentScaling
-from analysis.records import ExecutorMove, Measured, Recovery, RevisionRecord
+from analysis.records import ExecutorMove, Measured, Recovery, RevisionRecord, TimelineRecord
 from controller.coordinator.epoch_workers import Snapshots, worker_name
 from controller.coordinator.interfaces import NoteEvent, Scaling
 from controller.coordinator.rescheduling import Mode, Note
@@ -27,6 +27,11 @@ STATE, HEARTBEATS, CLOCK, SCHEDULE = "observed_state", "observed_heartbeats", "o
 
 LIVE_DECISIONS = 20
 """Number of the last decisions that are shown while a run is under way."""
+
+ENDED = "the sources had ended"
+"""Why a change that was requested was not begun."""
+
+NOT_ASKED = "the scheduler was not asked"
 
 
 class LiveDecision(Struct, frozen=True, kw_only=True):
@@ -63,12 +68,53 @@ class LiveDecision(Struct, frozen=True, kw_only=True):
         )
 
 
+class TimelineEntry:
+    """An event of the timeline, and what has become of it so far; it has failed until it is done.
+
+    Times are in seconds since the sources started.
+    """
+
+    def __init__(self, do: str, subject: str, asked_s: float) -> None:
+        """Expect the event."""
+        self.do, self.subject, self.asked_s = do, subject, asked_s
+        self.began_s: float | None = None
+        self._ended_s: float | None = None
+        self._reason = ""
+
+    def begin(self, at_s: float) -> None:
+        """Record when it began."""
+        self.began_s = at_s
+
+    def done(self, at_s: float) -> None:
+        """Record when it was done."""
+        self._ended_s = at_s
+
+    def failed(self, why: str) -> bool:
+        """Record why it has not happened so far, as it may be tried again; return whether that is news."""
+        before, self._reason = self._reason, why
+        return why != before
+
+    @property
+    def record(self) -> TimelineRecord:
+        """The record for `run.json`."""
+        return TimelineRecord(
+            do=self.do,
+            subject=self.subject,
+            asked_s=self.asked_s,
+            began_s=None if self.began_s is None else round(self.began_s, 6),
+            ended_s=None if self._ended_s is None else round(self._ended_s, 6),
+            outcome="failed" if self._ended_s is None else "done",
+            reason=(self._reason or ENDED) if self._ended_s is None else "",
+        )
+
+
 class EventLog:
-    """Checkpoints, recoveries, moves and revisions of one run.
+    """Checkpoints, recoveries, moves, revisions and scripted events of one run.
 
     Attributes:
         checkpoints: number of completed checkpoints.
         recoveries, moves, scalings, revisions: entries of `run.json`; times are in seconds since the sources started.
+        questions: times at which the online scheduler was asked.
     """
 
     def __init__(self, note: NoteEvent) -> None:
@@ -79,6 +125,9 @@ class EventLog:
         self.moves: list[ExecutorMove] = []
         self.scalings: list[ComponentScaling] = []
         self.revisions: list[RevisionRecord] = []
+        self.questions: list[float] = []
+        self._script: list[TimelineEntry] = []
+        self._demanded: list[TimelineEntry] = []
         self._decided: LiveDecision | None = None  # without an outcome so far
         self._observed: dict[tuple[str, str], float] = {}
         self._schedule: CommunicationSchedule | None = None
@@ -126,8 +175,29 @@ class EventLog:
         """Record that the agent of a lost node has been restarted."""
         self._note("node_returned", node, "", None)
 
-    def timeline(self, what: str, subject: str = "", detail: str = "") -> None:
-        """Record an event of the agenda's timeline."""
+    def expect(self, do: str, subject: str, asked_s: float) -> TimelineEntry:
+        """Expect an event of the agenda's timeline, which is recorded also if it is never reached."""
+        self._script.append(TimelineEntry(do, subject, asked_s))
+        return self._script[-1]
+
+    @property
+    def timeline(self) -> Sequence[TimelineRecord]:
+        """What has become of the events of the timeline so far, in order of time."""
+        return [entry.record for entry in sorted(self._script, key=lambda entry: entry.asked_s)]
+
+    def demanded(self, entry: TimelineEntry) -> None:
+        """Record that an event demands a question to the online scheduler; it is done when that is asked."""
+        entry.failed(NOT_ASKED)
+        self._demanded.append(entry)
+
+    def asked(self, at_s: float) -> None:
+        """Record that the online scheduler is asked."""
+        self.questions.append(at_s)
+        while self._demanded:
+            self._demanded.pop().done(at_s)
+
+    def scripted(self, what: str, subject: str = "", detail: str = "") -> None:
+        """Write an event of the agenda's timeline to the traces."""
         self._note(f"timeline_{what}", subject, detail, None)
 
     def recovery(self, at_s: float, took_s: float, cause: str, checkpoint: int, replayed: int) -> None:
@@ -244,8 +314,21 @@ class EventLog:
         detail = f"nodes={','.join(gates.nodes)} steps={len(gates.steps)} stages={gates.stages}"
         self._note("schedule", str(first), detail, took_s)
 
+    def moves_done(self, asked_s: float, executors: Iterable[str], since: int, now_s: float) -> None:
+        """Record that the moves of the timeline that were due at `asked_s` are done, by `moves[since:]` or before."""
+        made = {move.executor: move for move in self.moves[since:]}
+        for executor in executors:
+            entry, move = self._scripted_move(executor, asked_s), made.get(executor)
+            entry.begin(now_s if move is None else move.at_s)
+            entry.done(now_s if move is None else move.at_s + (move.pause_s or 0.0))
+
+    def _scripted_move(self, executor: str, asked_s: float) -> TimelineEntry:
+        key = "move", executor, asked_s
+        return next(entry for entry in self._script if (entry.do, entry.subject, entry.asked_s) == key)
+
     def not_moved(self, executor: str, target: str, at_s: float, why: str) -> None:
-        """Record that a requested move was not made."""
+        """Record that a move of the timeline, due at `at_s`, was not made."""
+        self._scripted_move(executor, at_s).failed(why)
         self.moves.append(ExecutorMove(executor=executor, target=target, at_s=round(at_s, 6), abandoned=why))
 
     def observed(self, observation: Observation) -> None:

@@ -230,6 +230,7 @@ class OnlineLoop(RunListener):
             case Wait(until_s=until_s):
                 self._until_s = until_s
             case Ask(number=number, observation=observation):
+                self._event_log.asked(self._now_s)
                 self._start_task(self._ask(number, observation))
             case Carry():
                 self._event_log.revision_begun(effect.number)

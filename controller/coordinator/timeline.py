@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from agents.protocol import Kill, RunSpec, Slot
 from controller.coordinator.epoch_workers import name_of, worker_name
-from controller.coordinator.event_log import EventLog
-from controller.coordinator.interfaces import CarryWaves, Environment, RunListener, Scaling
+from controller.coordinator.event_log import EventLog, TimelineEntry
+from controller.coordinator.interfaces import Carried, CarryWaves, Environment, RunListener, Scaling
 from controller.coordinator.node_membership import NodeMembership
 from inventory.errors import RunError
 from inventory.times import NS
@@ -104,6 +104,18 @@ NAMES: Mapping[type, str] = {
 """Kinds of events, as agendas name them."""
 
 
+def subject_of(event: ScriptedEvent) -> str:
+    """Return the node, worker or components that an event is about."""
+    match event:
+        case KillWorker(place=place):
+            return worker_name(place)
+        case ScaleComponents(components=components):
+            return ",".join(components)
+        case AskScheduler():
+            return ""
+    return event.node
+
+
 RETRY_S = 1.0
 """Pause after a change that a failure prevented."""
 
@@ -135,86 +147,120 @@ class Timeline:
             drains: whether executors are moved off drained nodes, and nodes follow a schedule for those that are left;
                 not in runs with an online scheduler, which decides about both.
         """
-        self._events, self._environment, self._membership = events, environment, membership
+        self._environment, self._membership = environment, membership
         self._event_log, self._listener, self._spec, self._carry = event_log, listener, spec, carry
         self._drains = drains
+        # Nobody is asked in a run without an online scheduler.
+        mine = [event for event in events if not (drains and isinstance(event, AskScheduler))]
+        self._events = [(event, event_log.expect(NAMES[type(event)], subject_of(event), event.at_s)) for event in mine]
 
     async def run(self, started: Callable[[], Awaitable[int]]) -> NoReturn:
         """Carry out the events; `started` returns the sources' start on the controller's monotonic clock, in ns."""
-        start_ns = await started()
-        loop = asyncio.get_running_loop()
-        for event in self._events:
-            await asyncio.sleep(start_ns / NS + event.at_s - loop.time())
+        self._start_s = await started() / NS
+        for event, entry in self._events:
+            await asyncio.sleep(event.at_s - self._now_s)
             try:
-                await self._carry_out(event)
+                await self._carry_out(event, entry)
             except RunError as fault:
-                self._event_log.timeline(f"{NAMES[type(event)]}_failed", detail=str(fault))
+                entry.failed(str(fault))
+                self._event_log.scripted(f"{entry.do}_failed", detail=str(fault))
+            else:
+                self._event_log.scripted(entry.do, entry.subject)
         await asyncio.Event().wait()
         raise asyncio.CancelledError
 
-    async def _carry_out(self, event: ScriptedEvent) -> None:
-        subject = ""
+    @property
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._start_s
+
+    async def _carry_out(self, event: ScriptedEvent, entry: TimelineEntry) -> None:
+        """Carry out an event.
+
+        Raises:
+            RunError: it is impossible now.
+        """
+        if isinstance(event, ScaleComponents):
+            await self._scale(event, entry)
+            return
+        entry.begin(self._now_s)
         match event:
             case KillWorker(place=place):
+                if place not in self._spec().workers:
+                    raise RunError(f"no worker runs in {worker_name(place)}")
                 await self._environment.send(place.node, Kill(epoch=self._spec().epoch, slot=place.index))
-                subject = worker_name(place)
-            case KillAgent(node=subject, for_s=for_s):
-                self._membership.hold(subject, asyncio.get_running_loop().time() + for_s)
-                await self._environment.send(subject, Kill(epoch=self._spec().epoch))
-            case SetCpu(node=subject, settings=settings):
-                await self._environment.set_cpus(subject, settings)
-                self._listener.changed("clock", subject)
-            case NodeUp(node=subject):
-                self._membership.withheld.discard(subject)
-                if subject not in self._membership.lost:  # else it is available when it returns
-                    self._listener.changed("node_up", subject)
-                    await self._change_schedule()
-            case NodeDown(node=subject):
-                self._membership.withheld.add(subject)
-                self._listener.changed("node_down", subject)
-                await self._drain()
-                await self._change_schedule()
+            case KillAgent(node=node, for_s=for_s):
+                self._membership.hold(node, asyncio.get_running_loop().time() + for_s)
+                await self._environment.send(node, Kill(epoch=self._spec().epoch))
+            case SetCpu(node=node, settings=settings):
+                await self._environment.set_cpus(node, settings)
+                self._listener.changed("clock", node)
+            case NodeUp(node=node):
+                self._membership.withheld.discard(node)
+                if node in self._membership.lost:  # it is available when it returns
+                    raise RunError(f"node {node} is lost")
+                self._listener.changed("node_up", node)
+                await self._change_schedule(entry)
+            case NodeDown(node=node):
+                self._membership.withheld.add(node)
+                self._listener.changed("node_down", node)
+                await self._drain(node, entry)
+                await self._change_schedule(entry)
             case AskScheduler():
+                self._event_log.demanded(entry)
                 self._listener.revise()
-            case ScaleComponents(components=components):
-                subject = ",".join(components)
-                await self._scale(event)
-        self._event_log.timeline(NAMES[type(event)], subject)
+                return
+        entry.done(self._now_s)
 
-    async def _drain(self) -> None:
-        """Move all executors off drained nodes, unless an online scheduler decides about them."""
+    async def _drain(self, node: str, entry: TimelineEntry) -> None:
+        """Move all executors off drained nodes, unless an online scheduler decides about them.
+
+        Raises:
+            RunError: there is no other slot for those of `node`.
+        """
         while self._drains:
             moves = tuple(self._environment.drain(self._places, self._away))
-            if not moves or (await self._carry(None, [moves], None)).outcome == "done":
+            if not moves:
+                if any(place.node == node for place in self._places.values()):
+                    raise RunError(f"no other node has a slot for the executors on {node}")
                 return
-            await asyncio.sleep(RETRY_S)
+            if await self._is_done(self._carry(None, [moves], None), entry):
+                return
 
-    async def _change_schedule(self) -> None:
+    async def _change_schedule(self, entry: TimelineEntry) -> None:
         """In a run with a communication schedule, follow the one of a placement on the nodes that are up now."""
         while self._drains and self._spec().gates is not None:
             schedule = await self._environment.schedule(self._places, self._away)
-            if schedule is None or (await self._carry(None, [], schedule)).outcome == "done":
+            if schedule is None or await self._is_done(self._carry(None, [], schedule), entry):
                 return
-            await asyncio.sleep(RETRY_S)
 
-    async def _scale(self, event: ScaleComponents) -> None:
+    async def _scale(self, event: ScaleComponents, entry: TimelineEntry) -> None:
         """Start the topology again with other numbers of executors; one that failures prevent is tried again."""
-        why = ""
+        scalings = self._event_log.scalings
         while True:
             now = sizes_of(self._places)
             sizes = {component: event.to for component in event.components if now[component] != event.to}
             if not sizes:
+                entry.begin(self._now_s)
+                entry.done(self._now_s)
                 return
             scaling = Scaling(sizes, self._environment.enlarge(self._places, self._away, sizes))
-            carried = await self._carry(None, [], None, scaling)
-            if carried.outcome == "done":
+            before = len(scalings)
+            if await self._is_done(self._carry(None, [], None, scaling), entry, ",".join(sizes)):
+                entry.begin(min(each.at_s for each in scalings[before:]))
+                entry.done(max(each.at_s + each.pause_s for each in scalings[before:]))
                 for component in sizes:
                     self._listener.changed("scale", component)
                 return
-            if carried.why != why:
-                why = carried.why
-                self._event_log.timeline("scale_failed", ",".join(sizes), why)
-            await asyncio.sleep(RETRY_S)
+
+    async def _is_done(self, carrying: Awaitable[Carried], entry: TimelineEntry, subject: str = "") -> bool:
+        """Return whether a change is done; after one that failures prevent, note why, and pause before the next try."""
+        carried = await carrying
+        if carried.outcome == "done":
+            return True
+        if entry.failed(carried.why):
+            self._event_log.scripted(f"{entry.do}_failed", subject or entry.subject, carried.why)
+        await asyncio.sleep(RETRY_S)
+        return False
 
     @property
     def _places(self) -> dict[str, Slot]:

@@ -25,6 +25,9 @@ APPLIED = ("done", "partial", "unset")
 """Outcomes of revisions that took effect."""
 
 
+ROUNDING = 1e-9
+
+
 class Replan(Struct, frozen=True, forbid_unknown_fields=True):
     """When a scheduler without `revise` makes a new plan for what runs.
 
@@ -35,6 +38,11 @@ class Replan(Struct, frozen=True, forbid_unknown_fields=True):
 
     every_s: Positive = 60.0
     min_gain_percent: Annotated[float, Meta(ge=0, le=100)] = 10.0
+
+    def rhythm(self, sample_s: float = Rhythm.sample_s) -> Rhythm:
+        """Return when it is asked, with as many samples in a window as fit between two plans, and into a minute."""
+        samples = max(1, int(min(Rhythm.window_s, self.every_s) / sample_s + ROUNDING))
+        return Rhythm(samples * sample_s, sample_s, first_s=self.every_s, ask_s=self.every_s)
 
 
 @dataclass(frozen=True)
@@ -190,13 +198,13 @@ def _with_other_nodes(
 def replanning(kind: type[Scheduler], replan: Replan) -> type[Scheduler]:
     """Return the scheduler with a `revise` that makes a new plan with `place`, and applies it if it saves enough.
 
-    Its rhythm has windows of a minute; executors leave nodes that are not available at once.
+    Executors leave nodes that are not available at once.
     """
     # `Rhythm.ask_s` is the time between plans.
     rules = ReplanRules(replan.min_gain_percent, every_s=0)
 
     class Replanning(kind):  # type: ignore[misc, valid-type]
-        rhythm: ClassVar[Rhythm] = Rhythm(first_s=max(Rhythm.window_s, replan.every_s), ask_s=replan.every_s)
+        rhythm: ClassVar[Rhythm] = replan.rhythm()
 
         def revise(self, problem: Problem, observation: Observation) -> Revision:
             return by_plan(problem, observation, self.place, rules)

@@ -111,6 +111,55 @@ class OnlineScenario(Scenario):
         return ScriptedCluster(observed, self.oracle.operator, self.limits, settings, NODES, place, online=online)
 
 
+class Watcher(RandomScheduler):
+    """A scheduler that changes nothing, and keeps what it is shown."""
+
+    def __init__(self) -> None:
+        super().__init__(Random(0))  # noqa: S311 - it must be repeatable
+        self.seen: list[Observation] = []
+
+    async def ask(self, problem: Problem, observation: Observation) -> Answer:
+        self.seen.append(observation)
+        return Answer(None, 0.0, 0.0)
+
+
+SILENT, SILENT_S = Slot("n1", 0), (3.0, 7.5)
+
+
+class SilentWorker(OnlineScenario):
+    """A scenario without faults in which one worker reports nothing for some seconds."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(Random(seed), seed, "live")  # noqa: S311 - it must be repeatable
+        self.faults, self.moves, self.events = [], [], (AskScheduler(6.4),)
+        self.places = [Slot(NODES[at % 3], 0) for at in range(len(self.places))]
+        self.oracle.records, self.stop_ns = 300, 9 * 10**9
+        self.scheduler = self.watcher = Watcher()
+
+    def cluster(
+        self, spec: RunSpec, place: Callable[[Set[str], Mapping[str, Slot]], Mapping[str, Slot]]
+    ) -> ScriptedCluster:
+        made = super().cluster(spec, place)
+        report = made.progress
+
+        def progress(at: Slot) -> bool:
+            is_silent = SILENT_S[0] < asyncio.get_running_loop().time() < SILENT_S[1]
+            return not (is_silent and at == SILENT) and report(at)
+
+        made.progress = progress  # type: ignore[method-assign]
+        return made
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_silent_worker_is_noticed_though_clocks_of_nodes_differ_by_days(seed: int) -> None:
+    scenario = SilentWorker(seed)
+    run_and_check(scenario)
+    before = [seen for seen in scenario.watcher.seen if seen.at_s < SILENT_S[0]]
+    assert before
+    assert all(seen.complete and not seen.missing for seen in before)
+    assert ("n1/0",) in [seen.missing for seen in scenario.watcher.seen if 6.4 <= seen.at_s < SILENT_S[1]]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["live", "restart"])
 def test_the_answer_is_correct_whatever_is_revised_or_killed(request: pytest.FixtureRequest, how: str) -> None:

@@ -83,6 +83,45 @@ def test_a_truncated_file_has_its_first_whole_batches(tmp_path_factory, data):
     assert readable == sizes[: sum(end <= cut for end in ends)]
 
 
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.lists(st.sampled_from([0, 1, 300, 2**40]), min_size=1, max_size=4), min_size=1, max_size=4), st.data()
+)
+def test_a_file_whose_tail_is_zeros_after_a_power_cut_has_the_records_before(tmp_path_factory, batches, data):
+    """The size of a file may be on the disk before its last pages are; in MessagePack zeros are numbers, too."""
+    folder = tmp_path_factory.mktemp("zeros")
+    writer = TraceWriter(folder, "r", "n1", 0)
+    ends = []
+    for batch in batches:
+        for at, number in enumerate(batch):
+            writer.add("executor", at, "e[0]", number, number, number)
+        writer.flush()
+        (path,) = folder.glob("n1-0-*")
+        ends.append(path.stat().st_size)
+    writer.close()
+    whole, more = path.read_bytes(), data.draw(st.integers(0, 40))
+    torn = whole[: data.draw(st.integers(0, len(whole)))].ljust(len(whole) + more, b"\0")
+    path.write_bytes(torn)
+    read = [[row[-1] for row in rows] for _, rows in read_rows(path)]
+    # A record whose last bytes were zeros is whole although they were lost.
+    assert read == batches[: sum(torn[:end] == whole[:end] for end in ends)]
+
+
+@pytest.mark.parametrize("where", [bytearray.index, bytearray.rindex])
+def test_a_record_that_is_damaged_is_an_error_and_not_the_end_of_its_file(tmp_path, where):
+    writer = TraceWriter(tmp_path, "r", "n1", 0)
+    for number in (1, 2):
+        writer.add("executor", number, "e[0]", number, number, number)
+        writer.flush()
+        (path,) = tmp_path.glob("n1-0-*")
+    writer.close()
+    content = bytearray(path.read_bytes())
+    content[where(content, b"e[0]")] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(RunError, match="damaged: a record does not have its checksum"):
+        list(read_rows(path))
+
+
 def test_rows_added_by_threads_while_another_flushes_are_written_once(tmp_path: Path):
     writer = TraceWriter(tmp_path, "r", "n1", -1)
     threads, each = 4, 2000

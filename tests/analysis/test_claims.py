@@ -147,6 +147,21 @@ def test_repetitions_with_suspect_runs_are_left_out_and_counted(tmp_path: Path) 
     assert (found.with_suspect.n, found.with_suspect.ratio) == (11, pytest.approx(2.0, rel=0.05))
 
 
+def test_runs_whose_timeline_failed_are_left_out_of_both_comparisons_and_counted(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "one", {"even": 1.0, "top-storm": 0.5}, repetitions=12)
+    failed = {"do": "scale", "subject": "count", "asked_s": 5.0, "outcome": "failed", "reason": "not ready"}
+    marked = {"timeline": [failed], "suspect": ["timeline: scale count at 5 s did not happen: not ready"]}
+    for path in (folder / "runs" / f"00{n}-wordcount-even" / "run.json" for n in (1, 2)):
+        path.write_text(json.dumps(json.loads(path.read_text()) | marked))
+    found = evidence(claim(2.0), load_campaign(folder))
+    assert found is not None
+    assert (found.n, found.suspect, found.with_suspect.n, found.doubt) == (10, 2, 10, marked["suspect"][0])
+    for path in folder.glob("runs/*-wordcount-even/run.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | marked))
+    nothing = evidence(claim(2.0), load_campaign(folder))
+    assert verdict(claim(2.0), nothing) == (NOT_VISIBLE, "0 repetitions (12 more had suspect runs), and 10 are needed")
+
+
 def test_other_schedulers_of_the_campaign_are_compared_with_the_rival_in_the_same_way(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path / "one", {"even": 1.0, "top-storm": 0.5, "random": 0.5}, repetitions=10)
     found = evidence(claim(2.0), load_campaign(folder))

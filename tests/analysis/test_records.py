@@ -25,6 +25,7 @@ def test_a_run_of_an_earlier_version_keeps_all_its_keys(path: Path) -> None:
     assert after.pop("scheduler_name") is None
     assert after.pop("revisions") == []
     assert after.pop("factors") == {}
+    assert after.pop("timeline") == []
     assert after.pop("search") is None
     assert after.pop("load") is None
     assert after.pop("engine") is None
@@ -45,6 +46,7 @@ def test_a_campaign_of_an_earlier_version_keeps_all_its_keys() -> None:
         "results_version": 1,
         "hosts": {},
         "clusters": {},
+        "accepts_shortfall": False,
     }
 
 

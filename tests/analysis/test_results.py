@@ -39,6 +39,18 @@ def test_workloads_and_schedulers_have_the_order_of_the_agenda(campaign_maker: M
     assert found.baseline("even") == "even"
 
 
+@pytest.mark.parametrize("outcome", ["done", "late", "failed"])
+def test_a_run_counts_only_if_its_whole_timeline_happened_in_time(campaign: Path, outcome: str) -> None:
+    path = min(campaign.glob("runs/*/run.json"))
+    entry = {"do": "move", "subject": "count[0]", "asked_s": 2.5, "outcome": outcome, "reason": "node n2 is lost"}
+    edit(path, timeline=[entry], suspect=["as said"])
+    run = load_campaign(campaign).runs[0]
+    assert (run.status, run.reason, run.suspect) == ("ok", "", "as said")
+    assert run.counts == (outcome == "done")
+    how = {"done": "", "late": "was late", "failed": "did not happen"}[outcome]
+    assert run.left_out == (f"timeline: move count[0] at 2.5 s {how}: node n2 is lost" if how else "")
+
+
 def test_runs_under_other_cpu_settings_are_not_compared(campaign: Path) -> None:
     document = json.loads((campaign / "campaign.json").read_text())
     document["agenda"]["cpu"] = [{"label": "slow", "nodes": {}}, {"label": "fast", "nodes": {}}]

@@ -106,6 +106,89 @@ def test_any_scheduler_can_place_again_periodically() -> None:
     assert online("{name: matrix, online: {}}").replan is None
 
 
+@pytest.mark.parametrize(
+    ("keys", "window_s", "sample_s"),
+    [
+        ("replan: {every_s: 10}", 10, 1),
+        ("replan: {every_s: 0.5}", 1, 1),
+        ("replan: {every_s: 7.5}", 7, 1),
+        ("replan: {every_s: 10}, sample_s: 4", 8, 4),
+        ("replan: {every_s: 90}", 60, 1),
+        ("replan: {every_s: 10}, window_s: 20", 20, 1),
+    ],
+)
+def test_a_window_is_not_longer_than_the_time_between_two_plans_unless_it_is_given(
+    keys: str, window_s: float, sample_s: float
+) -> None:
+    found = online(f"{{name: top-storm, online: {{{keys}}}}}", AGENDA.replace("online\n", "online\nduration_s: 200\n"))
+    assert (found.rhythm.window_s, found.rhythm.sample_s) == (window_s, sample_s)
+
+
+SHORT = AGENDA.replace("revision: {settle_s: 3, ", "warmup_s: 5\nduration_s: 30\nrevision: {settle_s: 2, ")
+"""A run of 35 s; nothing begins in its last 2 s."""
+
+
+@pytest.mark.parametrize(
+    ("entry", "first_s", "every_s", "number"),
+    [
+        ("top-storm, online: {replan: {every_s: 10}}", 13, 10, 2),
+        ("top-storm, online: {replan: {every_s: 20}}", 23, 20, 1),
+        ("top-storm, online: {replan: {every_s: 10}, window_s: 5}", 10, 10, 3),
+        ("matrix, online: {window_s: 2, first_s: 3, ask_s: 2}", 5, 2, 14),
+        ("t-storm, online: {}", 23, 20, 1),
+        ("er-stream, online: {}", 30, 5, 1),
+    ],
+)
+def test_questions_begin_with_the_first_full_window_and_end_before_the_run(
+    entry: str, first_s: float, every_s: float, number: int
+) -> None:
+    assert online(f"{{name: {entry}}}", SHORT).questions(35) == (first_s, every_s, number)
+
+
+@pytest.mark.parametrize(
+    ("entry", "key", "what"),
+    [
+        ("top-storm, online: {replan: {every_s: 40}}", "replan.every_s", "43 s"),
+        ("top-storm, online: {replan: {every_s: 10}, window_s: 40}", "window_s", "43 s"),
+        ("matrix, online: {first_s: 34}", "first_s", "34 s"),
+        ("matrix, online: {}", "", "33 s"),
+        ("p-scheduler, online: {}", "", "63 s"),
+    ],
+)
+def test_a_scheduler_that_would_never_be_asked_is_refused_with_the_key_to_change(
+    entry: str, key: str, what: str
+) -> None:
+    with pytest.raises(InputError) as fault:
+        online(f"{{name: {entry}}}", SHORT.replace("duration_s: 30", "duration_s: 27"))
+    message = str(fault.value)
+    assert f"a.yaml:8: schedulers[0].online{f'.{key}' if key else ''}: " in message
+    assert "would never be asked" in message
+    assert f"{what}, " in message
+    assert "32 s (warmup_s + duration_s)" in message
+    if not key:
+        assert "window_s" in message
+
+
+CHANGES_ONLY = "{name: pipeline-linear, online: {}}"
+
+
+def test_a_scheduler_that_is_asked_at_changes_only_needs_one() -> None:
+    with pytest.raises(InputError, match=r"online: .* never be asked: .* at changes only, .* first_s and ask_s"):
+        online(CHANGES_ONLY, SHORT)
+    for event in ("{at_s: 9, do: kill, worker: n1/0}", "{at_s: 9, do: node_down, node: n2}", "{at_s: 9, do: revise}"):
+        text = SHORT.replace("schedulers:", f"timeline: [{event}]\nschedulers:")
+        assert online(CHANGES_ONLY, text).questions(35) is None
+    for event in ("{at_s: 34, do: revise}", "{at_s: 9, do: move, executor: 'count[0]', to: n2}"):
+        with pytest.raises(InputError, match="never be asked"):
+            online(CHANGES_ONLY, SHORT.replace("schedulers:", f"timeline: [{event}]\nschedulers:"))
+
+
+def test_an_event_for_another_scheduler_asks_nobody_else() -> None:
+    timeline = "timeline: [{at_s: 9, do: revise, scheduler: er-stream}]\nschedulers:"
+    with pytest.raises(InputError, match=r"pipeline-linear.* never be asked"):
+        plan("{name: er-stream, online: {}}", CHANGES_ONLY, text=SHORT.replace("schedulers:", timeline))
+
+
 def test_an_entry_overrides_single_rules_of_the_agenda_and_the_agenda_those_of_the_product() -> None:
     assert online("{name: er-stream, online: {}}").revision == RevisionRules(settle_s=3, most_moves_run=40, wave=5)
     own = "revision: {how: restart, processes: new, wait_s: 30, wave: 0, most_moves: {node: 2}}"

@@ -188,3 +188,24 @@ def test_bringing_up_an_emulated_cluster_is_counted(folder: Path, capsys: pytest
     (folder / "a.json").write_text(json.dumps(agenda))
     found = document(capsys)
     assert found["seconds"] == pytest.approx(3 + 9 + OVERHEAD_S + report_s(1) + BRING_UP_S, abs=0.05)
+
+
+def test_the_questions_to_online_schedulers_are_announced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schedulers = [
+        "even",
+        {"name": "default", "online": {"replan": {"every_s": 3}}},
+        {"name": "pipeline-linear", "online": {}},
+    ]
+    timeline = [{"at_s": 5, "do": "revise"}]
+    changes = {"schedulers": schedulers, "timeline": timeline, "factors": {"slots": [4]}, "repetitions": 1}
+    (folder / "a.json").write_text(json.dumps(AGENDA | changes))
+    found = document(capsys)
+    assert {row["scheduler"]: row.get("asked", "never") for row in found["runs"]} == {
+        "even": "never",
+        "default": {"first_s": 6.0, "every_s": 3.0, "times": 2},
+        "pipeline-linear": {"first_s": None, "every_s": None, "times": 0},
+    }
+    assert run(["run", "a.json", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "wordcount by default (online: asked first at 6 s, then every 3 s: 2 times, and at changes)" in printed
+    assert "wordcount by pipeline-linear (online: asked at changes only" in printed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from analysis.ranking import PAIR_COLUMNS, RANKING_COLUMNS, TEXT
-from analysis.summary import Row
+from analysis.summary import RUN_COLUMNS, Row
 from analysis.table_files import FORMULA, read_csv, write_csv
 from campaign.display.findings import NOTHING, findings_text
 from campaign.display.terminal import stages_shown
@@ -21,8 +21,13 @@ def row(scheduler: str, metric: str, median: float, percent: float | None, **cha
     return defaults | {"scheduler": scheduler, "metric": metric, "median": median, "change_percent": percent} | changes
 
 
-def written(folder: Path, *rows: Row, pairs: Sequence[Row] = (), clear: Sequence[Row] = ()) -> Path:
+def written(
+    folder: Path, *rows: Row, pairs: Sequence[Row] = (), clear: Sequence[Row] = (), suspect: Sequence[str] = ()
+) -> Path:
+    """Write a report with these rows, and with a run that counts for each of the reasons in `suspect`."""
     (folder / "tables").mkdir()
+    runs = [dict.fromkeys(RUN_COLUMNS) | {"counts": True, "suspect": reason} for reason in suspect]
+    write_csv(folder / "tables" / "runs.csv", RUN_COLUMNS, [*runs, dict.fromkeys(RUN_COLUMNS) | {"counts": False}])
     write_csv(folder / "tables" / "ranking.csv", RANKING_COLUMNS, list(rows))
     write_csv(folder / "tables" / "pairs.csv", PAIR_COLUMNS, list(pairs))
     write_csv(folder / "tables" / "pairs_without_suspect.csv", PAIR_COLUMNS, list(clear))
@@ -44,6 +49,25 @@ def test_every_scheduler_has_a_row_with_its_changes_against_the_baseline(tmp_pat
         ["wordcount", "even", "3", "123,456", "3.15", "8,000"],
         ["top-storm", "3", "123,400", "−0.1", "%", "-", "2,080", "−74", "%"],
     ]
+
+
+@pytest.mark.parametrize("doubtful", [{"even"}, {"top-storm"}, {"even", "top-storm"}, set()])
+def test_suspect_runs_are_counted_and_changes_with_them_are_in_parentheses(tmp_path: Path, doubtful: set[str]) -> None:
+    rows = [
+        row(scheduler, "sink_tuples_per_s", 1000.0, change, suspect=3 if scheduler in doubtful else 0)
+        for scheduler, change in (("even", 0.0), ("top-storm", 48.0))
+    ]
+    reasons = ["host busy"] * (3 * len(doubtful)) + [""] * (6 - 3 * len(doubtful))
+    lines = findings_text(written(tmp_path, *rows, suspect=reasons)).splitlines()
+    last = next(line.split() for line in lines if line.split()[:1] == ["top-storm"])
+    if doubtful:
+        own = ["3"] if "top-storm" in doubtful else []
+        assert last == ["top-storm", "3", *own, "1,000", "(+48", "%)"]
+        assert lines[-1].startswith(f"{3 * len(doubtful)} of 6 runs are suspect, and changes in parentheses are from ")
+        assert lines[-1].endswith(f"millrace results {tmp_path.parent}")
+    else:
+        assert last == ["top-storm", "3", "1,000", "+48", "%"]
+        assert "suspect" not in "".join(lines)
 
 
 def test_the_number_of_repetitions_is_never_left_out_of_a_narrow_table(tmp_path: Path) -> None:

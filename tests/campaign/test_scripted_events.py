@@ -40,7 +40,7 @@ duration_s: 20
 workloads:
   - {name: wordcount, params: {workers: 2, ackers: 0, parallelism: {spout: 1, split: 1, count: 2}}, rate: RATE}
   - {name: exclamation, params: {workers: 2}, rate: {kind: constant, tuples_per_s: 9}}
-schedulers: [even, {name: matrix, label: watched, online: {}}]
+schedulers: [even, {name: t-storm, label: watched, online: {}}]
 timeline:
 """
 

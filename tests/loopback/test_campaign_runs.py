@@ -191,11 +191,13 @@ def test_sources_that_cannot_emit_what_is_due_leave_a_run_incomplete(workspace: 
 
 def test_a_dry_run_shows_runs_and_placements_and_starts_and_writes_nothing(workspace: Any) -> None:
     online = {"name": "p-scheduler", "label": "watched", "online": {}}
-    outcome = workspace.run("run", workspace.agenda(schedulers=["even", "t-storm", online]), "--dry-run")
+    schedulers = ["even", "t-storm", online]
+    outcome = workspace.run("run", workspace.agenda(schedulers=schedulers, duration_s=80), "--dry-run")
     assert outcome.status == 0, outcome
     assert "\nwordcount by even: " in outcome.out
     assert "\nwordcount by t-storm (not given: traffic, load): " in outcome.out
-    assert "\nwordcount by watched (online; placed by even): " in outcome.out
+    asked = "online: asked first at 63 s, then every 60 s: 1 time, and at changes"
+    assert f"\nwordcount by watched ({asked}; placed by even): " in outcome.out
     assert "001-wordcount-even-r1" in outcome.out
     assert "n1 slot 0: spout[0]" in outcome.out
     assert not (workspace.folder / "results").exists()

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from pmod_growth import AGENDA, NODES, check_changes_of_schedules, check_run, check_steps_and_moves
 
+from analysis.results import load_campaign
+
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
 
@@ -29,3 +31,27 @@ def test_steps_are_those_of_the_paper_and_only_executors_of_a_lost_node_move(ela
 
 def test_schedules_change_at_the_end_of_a_round_and_begin_with_their_first_step(elastic: Path) -> None:
     check_changes_of_schedules(elastic)
+
+
+def test_the_growth_of_the_paper_grows_and_gets_its_schedule_before_it_is_judged(workspace: Any) -> None:
+    """Sources are as fast as they can be, and rows wait for their step: barriers must not wait behind all queues."""
+    folder = workspace.folder / "grown"
+    outcome = workspace.run(
+        "run", "papers/pmod/small/growth", "--repetitions", "1", "--only", "scheduler=pmod", "--out", str(folder)
+    )
+    assert outcome.status == 0, outcome
+    (path,) = folder.glob("*/latest/runs/*/run.json")
+    run = json.loads(path.read_text())
+    check_run(run)
+    (growth,) = run["timeline"]
+    after_s = next(window["from_s"] for window in run["measured"]["windows"] if window["name"] == "after")
+    judged_s = 2 + after_s
+    assert (growth["outcome"], growth["ended_s"] < judged_s) == ("done", True), growth
+    assert {each["component"]: each["after"] for each in run["measured"]["scalings"]} == {
+        "spout": 5,
+        "split": 5,
+        "count": 5,
+    }
+    (schedule,) = [each for each in run["measured"]["revisions"] if each["outcome"] == "done"]
+    assert (schedule["reason"], schedule["ended_s"] < judged_s) == ("schedule", True), schedule
+    assert len(load_campaign(path.parents[2]).counted) == 1

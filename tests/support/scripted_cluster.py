@@ -54,6 +54,10 @@ PHASES = ("while starting", *_STEADY, "in a recovery", "while draining")
 """Phases in which something can be killed."""
 
 
+DAY_NS = 86_400 * NS
+DRIFTS = (20e-6, -35e-6, 50e-6)  # of clocks of nodes, in seconds per second
+
+
 class ScriptedNode:
     """A node: its agent, its disk, and the queues between agent and controller."""
 
@@ -126,6 +130,7 @@ class ScriptedCluster:
     ) -> None:
         self.nodes = {name: ScriptedNode(name) for name in nodes}
         self.run = ScriptedRun(operator, limits)
+        self.run.clock_ns = lambda place: self.run.now_ns + self._ahead_ns(place.node)
         self.replicas = Replicas(self.nodes)
         self.events: list[tuple[str, str, str, float | None]] = []
         self.slots: list[SlotRecord] = []
@@ -146,7 +151,7 @@ class ScriptedCluster:
             restart=self._restart,
             supply=self._supply,
             place=place_lost,
-            offset=lambda node: Offset(0, 0),
+            offset=lambda node: Offset(self._ahead_ns(node), 0),
             replicas=self.replicas,
             note=lambda *event: self.events.append(event),
             note_slot=self.slots.append,
@@ -156,6 +161,11 @@ class ScriptedCluster:
         self.coordinator = Coordinator(spec, environment, settings, online)
 
     # --- environment of the coordinator --------------------------------------------------------------------
+
+    def _ahead_ns(self, node: str) -> int:
+        """Return the lead of a node's clock over the controller's: days, which differ, and a drift."""
+        at = [*self.nodes].index(node)
+        return (1 + 3 * at) * DAY_NS + round(DRIFTS[at % len(DRIFTS)] * self.run.now_ns)
 
     async def _send(self, node: str, message: Message) -> None:
         if not self.nodes[node].up:
@@ -221,7 +231,9 @@ class ScriptedCluster:
         if node.epoch and now >= node.vitals_s:
             node.vitals_s = now + 1
             workers = {place.index: 0.1 for place in self._places(name)}
-            node.reports.append(Vitals(epoch=node.epoch, cores=0.5, workers=workers, at_ns=round(now * 1e9)))
+            node.reports.append(
+                Vitals(epoch=node.epoch, cores=0.5, workers=workers, at_ns=round(now * NS) + self._ahead_ns(name))
+            )
         if not node.up or not node.reports:
             return False
         report = node.reports.popleft()
@@ -244,7 +256,7 @@ class ScriptedCluster:
         worker = self.run.workers.get(place)
         if worker is not None:
             now_ns = round(asyncio.get_running_loop().time() * NS)
-            worker.reports.append(self._reporters[place].report(now_ns))
+            worker.reports.append(self._reporters[place].report(now_ns + self._ahead_ns(place.node)))
         return worker is not None
 
     def _report_progress_before(self, place: Slot, message: Message) -> None:

@@ -168,13 +168,13 @@ class _Links:
 
 
 class _Clocks:
-    """Wall clock and CPU clock that a test advances."""
+    """Wall clock and CPU clock of a worker, which a test advances."""
 
-    def __init__(self, run: "ScriptedRun") -> None:
-        self._run = run
+    def __init__(self, run: "ScriptedRun", place: Slot) -> None:
+        self._run, self._place = run, place
 
     def now_ns(self) -> int:
-        return self._run.now_ns
+        return self._run.clock_ns(self._place)
 
     cpu_ns = now_ns
 
@@ -205,6 +205,7 @@ class ScriptedRun:
     ) -> None:
         self._operator, self.limits, self._inputs = operator, limits, inputs or {}
         self.now_ns = 0
+        self.clock_ns: Callable[[Slot], int] = lambda _place: self.now_ns  # by the clock of a worker's node
         self.pipes: dict[Ends, Pipe] = {}
         self.workers: dict[Slot, Worker] = {}
         self._places: dict[int, Sequence[Slot]] = {}
@@ -220,14 +221,14 @@ class ScriptedRun:
         me = spec.workers.index(place)
         self._places[spec.epoch] = spec.workers
         flush_timer, reports, store = FlushTimer(), list[Message](), ScriptedStore(disk or Disk())
-        flush_timer.now_ns = self.now_ns
-        links = _Links(self, spec.epoch, me)
+        flush_timer.now_ns = self.clock_ns(place)
+        links, clocks = _Links(self, spec.epoch, me), _Clocks(self, place)
 
         def send(message: Message) -> None:
             before(place, message)
             reports.append(message)
 
-        tasks = EpochTasks(spec, place, self._operator, self._inputs, flush_timer, links, store, _Clocks(self), send)
+        tasks = EpochTasks(spec, place, self._operator, self._inputs, flush_timer, links, store, clocks, send)
         self.workers[place] = Worker(place, tasks, flush_timer, store, reports)
         return self.workers[place]
 
@@ -278,18 +279,18 @@ class ScriptedRun:
     def turn(self, at: int) -> bool:
         """Run one turn of an executor."""
         worker, running = self._running[at % len(self._running)]
-        worker.flush_timer.now_ns = self.now_ns
-        ran = running.turn(self.now_ns)
+        worker.flush_timer.now_ns = self.clock_ns(worker.place)
+        ran = running.turn(self.clock_ns(worker.place))
         self._after(worker)
         return ran
 
     def turn_all(self, place: Slot, random: Random) -> bool:
         """Run one turn of every executor of a worker, in random order."""
         worker = self.workers[place]
-        worker.flush_timer.now_ns = self.now_ns
+        worker.flush_timer.now_ns = self.clock_ns(worker.place)
         executors = list(worker.registry.executors)
         random.shuffle(executors)
-        ran = sum(running.turn(self.now_ns) for running in executors) > 0
+        ran = sum(running.turn(self.clock_ns(worker.place)) for running in executors) > 0
         self._after(worker)
         return ran
 
@@ -297,7 +298,7 @@ class ScriptedRun:
         """Advance time, and let one worker flush old batches."""
         self.now_ns += by_ns
         worker = self.workers[place]
-        worker.flush_timer.now_ns = self.now_ns
+        worker.flush_timer.now_ns = self.clock_ns(worker.place)
         before = sum(outgoing.tuples for outgoing in worker.registry.senders)
         worker.flush_timer.flush_old()
         self._after(worker)
@@ -309,7 +310,7 @@ class ScriptedRun:
         worker = self.workers.get(self._places[epoch][target])
         if not pipe or worker is None or worker.tasks.epoch != epoch:
             return False
-        worker.flush_timer.now_ns = self.now_ns
+        worker.flush_timer.now_ns = self.clock_ns(worker.place)
         for received in pipe.transfer(most):
             worker.tasks.take(received, source)
         self._after(worker)
@@ -322,7 +323,7 @@ class ScriptedRun:
     def command(self, place: Slot, command: Message) -> None:
         """Let a worker handle a command of the controller."""
         worker = self.workers[place]
-        worker.flush_timer.now_ns = self.now_ns
+        worker.flush_timer.now_ns = self.clock_ns(worker.place)
         match command:
             case Connect(ports=ports):
                 worker.tasks.connect(ports)
@@ -390,8 +391,7 @@ class ScriptedRun:
 
     def check_drained(self) -> None:
         """Check that nothing is left after draining, and that all credit has returned."""
-        stuck = [running.executor.name for _, running in self._running if not running.drained]
-        assert not stuck
+        assert not [running.executor.name for _, running in self._running if not running.drained]
         assert not any(self.pipes.values())
         for key, outgoing, incoming in self.channels():
             assert not outgoing.pending, key

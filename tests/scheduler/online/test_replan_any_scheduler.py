@@ -58,7 +58,7 @@ def test_it_revises_periodically_from_the_first_full_window_on() -> None:
     assert (rhythm.window_s, rhythm.first_s, rhythm.ask_s) == (60, 200, 200)
     short_period = rhythm_of(make_online_scheduler("even", Replan(every_s=5)))
     assert short_period is not None
-    assert (short_period.first_s, short_period.ask_s) == (60, 5)
+    assert (short_period.window_s, short_period.first_s, short_period.ask_s) == (5, 5, 5)
 
 
 def test_executors_leave_a_node_that_is_not_available_whatever_it_saves() -> None:
