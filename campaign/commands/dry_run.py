@@ -102,7 +102,7 @@ def _around(opened: Opened, runs: Sequence[Run], with_report: bool) -> dict[str,
     if down:
         found["bringing the cluster up and provisioning it"] = BRING_UP_S * len(down)
     if with_report and todo:
-        found["the report"] = report_s(plan, len([run for run in runs if not plan.why_unplaced(run)]))
+        found["the report"] = report_s(len([run for run in runs if not plan.why_unplaced(run)]))
     return found
 
 

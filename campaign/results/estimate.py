@@ -27,10 +27,10 @@ ENGINE_OVERHEAD_S = 22.0
 On two cores, 17 to 25 s were measured for Storm and Flink with two to four workers.
 """
 
-REPORT_S, REPORT_RUN_S = {"spark": 17.4, "sail": 3.0}, {"spark": 0.23, "sail": 0.06}
-"""Assumed duration of a report without runs, and for each run, by what runs its job.
+REPORT_S, REPORT_RUN_S = 17.4, 0.23
+"""Assumed duration of a report without runs, and for each run.
 
-On two cores, Spark took 20.2 s for the demo's twelve runs, and 40.5 s for 100 runs with ten million rows; Sail 9.3 s.
+On two cores, Spark took 20.2 s for the demo's twelve runs, and 40.5 s for 100 runs with ten million rows.
 """
 
 BRING_UP_S = 28.0
@@ -88,10 +88,9 @@ def estimate(plan: CampaignPlan, runs: Sequence[Run], folder: Path) -> Estimate:
     return Estimate(trials * (run_s + earlier.overhead_s), round(size), earlier.overhead_s, earlier.runs)
 
 
-def report_s(plan: CampaignPlan, runs: int) -> float:
+def report_s(runs: int) -> float:
     """Return the assumed duration of the report of a number of runs."""
-    engine = plan.agenda.report.engine
-    return REPORT_S[engine] + runs * REPORT_RUN_S[engine]
+    return REPORT_S + runs * REPORT_RUN_S
 
 
 def _assumed_overhead_s(engine: str) -> float:

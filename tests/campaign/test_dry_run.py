@@ -15,10 +15,9 @@ from campaign.results.estimate import (
     BRING_UP_S,
     ENGINE_OVERHEAD_S,
     EXECUTOR_BYTES,
-    REPORT_RUN_S,
-    REPORT_S,
     RUN_BYTES,
     estimate,
+    report_s,
 )
 from campaign.results.live_file import OVERHEAD_S
 from inventory.documents import parse
@@ -42,10 +41,6 @@ AGENDA: dict[str, Any] = {
 """With one slot per node, `resource-aware` finds no place."""
 
 CLUSTER = {"nodes": [{"id": f"n{k}", "address": f"127.0.0.{k + 1}", "cores": 2} for k in (1, 2)]}
-
-
-def report_s(runs: int) -> float:
-    return REPORT_S["spark"] + runs * REPORT_RUN_S["spark"]
 
 
 @pytest.fixture

@@ -264,7 +264,10 @@ def test_only_selects_by_factors_and_labels() -> None:
     }
     with pytest.raises(InputError, match=r"--only: the agenda has no nodes '5'; valid: 2, 3, 4"):
         select_runs(plan, "nodes=5")
-    with pytest.raises(InputError, match=r"--only: got 'node=4', expected .*nodes=VALUE.*; did you mean 'nodes'"):
+    with pytest.raises(
+        InputError,
+        match=r"--only: got 'node=4', which is no name of a run; expected .*nodes=VALUE.*; did you mean 'nodes'",
+    ):
         select_runs(plan, "node=4")
 
 

@@ -238,7 +238,7 @@ def test_a_run_with_a_wrong_answer_or_without_its_traces_does_not_count(
     assert f"{RECOVERED} does not count" in out
     assert f"{RECOVERED}: wrong answer: counts differ" in out
     assert f"{GATED}: traces/slot.parquet is missing or unreadable" in out
-    assert "004-wordcount-even-r2.partial incomplete" in out
+    assert "004-wordcount-even-r2.partial cut off" in out
     assert out.endswith("0 of 4 runs count")
 
 

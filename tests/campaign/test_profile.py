@@ -177,13 +177,13 @@ def test_the_dry_run_lists_profiling_runs_and_counts_their_time(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     campaign = opened(folder)
-    assert run(["run", "a.json", "--dry-run", "--json"]) == 0
+    assert run(["run", "a.json", "--dry-run", "--json", "--no-report"]) == 0
     found = json.loads(capsys.readouterr().out)
     names = [run.name for run in campaign.plan.runs if run.scheduler != "even"]
     expected = {"name": "profile-001-wordcount", "workload": "wordcount", "scheduler": "even", "runs": names}
     assert found["profiling"] == [{**expected, "done": False}]
     assert found["seconds"] == 8 * (3 + 9 + OVERHEAD) + (3 + 5 + OVERHEAD)
-    assert run(["run", "a.json", "--dry-run"]) == 0
+    assert run(["run", "a.json", "--dry-run", "--no-report"]) == 0
     lines = capsys.readouterr().out.split("\n")
     assert lines[0].split(maxsplit=1) == ["profile-001-wordcount", "placed by even; 3 s of warm-up, 5 s measured"]
     assert "wordcount by t-storm: placed after profile-001-wordcount, with its traffic and loads" in lines
@@ -191,7 +191,7 @@ def test_the_dry_run_lists_profiling_runs_and_counts_their_time(
     assert not (folder / "results").exists()
 
     done = with_traffic(campaign, TRAFFIC)
-    assert run(["run", "--resume", str(done), "--dry-run", "--json"]) == 0
+    assert run(["run", "--resume", str(done), "--dry-run", "--json", "--no-report"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["profiling"], found["seconds"]) == ([{**expected, "done": True}], 8 * (3 + 9 + OVERHEAD))
 
