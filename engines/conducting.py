@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.protocol import Slot
-from analysis.interval_metrics import Draining
+from analysis.records.interval_metrics import Draining
 from engines.job import ANSWERS, EngineJob, EngineProcesses
 from engines.limits import RunLimits
 from engines.reports import Reports, draining, missing_rows

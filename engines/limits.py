@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from agents.sensors.kernel import group_cpu_ns
-from analysis.records import QuotaUse
+from analysis.records.file_types import QuotaUse
 from controller.host.condition import run_to_end
 from controller.nodes.local_nodes import LocalNodes
 from inventory.errors import RunError

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from agents.protocol import Slot
 from agents.trace import TraceWriter
-from analysis.interval_metrics import Draining
 from analysis.measure.backlog import Stage, rows_left
+from analysis.records.interval_metrics import Draining
 from controller.coordinator.interfaces import Offset
 from inventory.errors import RunError
 from workloads.topology import Executor, Topology

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from agents.sensors import Host, Sensor
     from agents.sensors import Row as TraceRow
-    from analysis.records import RunRecord
+    from analysis.records.file_types import RunRecord
     from campaign.results.open_results import Results, ResultTable
     from campaign.results.run_summary import RunSummary
     from inventory.cluster import Cluster, ExistingWorker, Network, Node
@@ -291,7 +291,7 @@ EXPORTS = {
     "campaign.results.run_summary": {
         "RunSummary": "Status and main metrics of a run.",
     },
-    "analysis.records": {
+    "analysis.records.file_types": {
         "RunRecord": "Content of `run.json`.",
     },
     "msgspec": {

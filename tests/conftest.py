@@ -40,7 +40,7 @@ def _spark() -> str | None:
 
     if find_spec("pyspark") is None:
         return "pyspark is not installed"
-    from analysis.java import find_java
+    from analysis.tables.java import find_java
 
     return None if find_java() else "no Java >= 17 for Spark"
 

@@ -6,10 +6,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from analysis.descriptions import change
 from analysis.figures.data import ChangeData
+from analysis.figures.palette import INK, MUTED
 from analysis.figures.theme import new_figure
-from analysis.palette import INK, MUTED
+from analysis.records.descriptions import change
 
 _ROW_IN = 0.21
 _FRAME_IN = 0.68

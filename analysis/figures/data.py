@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analysis.figures.theme import Look
-from analysis.statistics import Spread, without_noise
+from analysis.statistics.intervals import Spread, without_noise
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from analysis.figures.data import FactorMultiple, quantity
+from analysis.figures.palette import MUTED
 from analysis.figures.theme import say_empty, with_legend
-from analysis.palette import MUTED
 
 _FRAME_IN = 0.8
 _PANEL_IN = 1.25

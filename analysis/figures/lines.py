@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from analysis.figures.data import Band, Line, Moment, Panel, PowerData, SlotData, WorkloadData, quantity
+from analysis.figures.palette import MUTED, SHADE
 from analysis.figures.theme import Look, hatch, say_empty, with_legend
-from analysis.palette import MUTED, SHADE
-from analysis.statistics import ENOUGH
+from analysis.statistics.intervals import ENOUGH
 
 _HEIGHT_IN = 2.75
 _FEWEST_TICKS, _MOST_TICKS = 3, 7

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from analysis.palette import GRID, GROUND, INK, MUTED, PALETTE, SERIES, Colour
+from analysis.figures.palette import GRID, GROUND, INK, MUTED, PALETTE, SERIES, Colour
 from inventory.foreign import printable
 
 WIDTH_IN = 4.6

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from analysis.interval_metrics import Backlog, Latency
 from analysis.measure.covered import Intervals, amounts, by_worker, shares, weighted
+from analysis.records.interval_metrics import Backlog, Latency
 
 Edge = Literal["begin", "end", "last"]
 """Begin and end of an interval, and the last rows of the run."""

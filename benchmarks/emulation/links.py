@@ -15,7 +15,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from analysis.conditions import Calibrated
+from analysis.records.conditions import Calibrated
 from controller.emulation.calibration import measure_rate, measure_round_trip
 from controller.emulation.network import EmulatedNetwork, NetworkPlan, choose_shaping, new_prefix
 from inventory.emulation import Link

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.comparison import hodges_lehmann_interval
-from analysis.statistics import LEVEL
+from analysis.statistics.comparison import hodges_lehmann_interval
+from analysis.statistics.intervals import LEVEL
 
 RATIO = 1.1
 SHARED_SIGMA = 0.1

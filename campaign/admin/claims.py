@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from analysis.claims import (
+from analysis.claims.verdicts import (
     METRICS,
     PENDING,
     Claim,
@@ -14,7 +14,7 @@ from analysis.claims import (
     exact_verdict,
     verdict,
 )
-from analysis.results import Campaign
+from analysis.records.campaign import Campaign
 from campaign.agenda.campaign_plan import CampaignPlan
 from campaign.agenda.run_order import Run
 from campaign.results.estimate import estimate

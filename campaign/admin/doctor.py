@@ -13,7 +13,7 @@ from agents.power.reader import MeteredHost
 from agents.power.reader import Reader as Meter
 from agents.power.settings import PowerSettings, settings_of
 from agents.power.sysfs_sensors import Battery, Hwmon
-from analysis.java import MISSING, find_java
+from analysis.tables.java import MISSING, find_java
 
 
 class Reader(Struct, frozen=True):

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from agents.sensors import GROUP as SENSORS
-from analysis.descriptions import NO_SAIL, PrimaryMetric, ReportEngine
+from analysis.records.descriptions import NO_SAIL, PrimaryMetric, ReportEngine
 from campaign.agenda.cpu import ByClass, CpuVariant, FileName, check_cpu_shape
 from campaign.agenda.demands import Demands
 from campaign.agenda.gates import GatesEntry

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from analysis.factors import INVENTORY, inventory_of, text_of, value_text
+from analysis.records.factors import INVENTORY, inventory_of, text_of, value_text
 from campaign.agenda.agenda import Agenda, SchedulerEntry
 from campaign.agenda.factors import agenda_at, cluster_at, combinations_of, names_in, rules_of
 from campaign.agenda.load import Calibration, calibrations_of

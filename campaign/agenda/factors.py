@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from analysis.factors import INVENTORY, Factors, put, text_of, value_text
+from analysis.records.factors import INVENTORY, Factors, put, text_of, value_text
 from campaign.agenda.agenda import Agenda, Rule, agenda_of
 from inventory.cluster import Cluster, Node
 from inventory.documents import Document, Located, Origin, Steps

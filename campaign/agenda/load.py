@@ -7,7 +7,7 @@ parameters, the same cluster, and a baseline with the same parameters.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from analysis.factors import Factors, text_of
+from analysis.records.factors import Factors, text_of
 from campaign.agenda.plan import Plan
 from campaign.agenda.run_order import Run, run_name_part
 from workloads.rates import Constant

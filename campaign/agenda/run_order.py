@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from analysis.factors import Factors, inventory_of, text_of, value_text
+from analysis.records.factors import Factors, inventory_of, text_of, value_text
 
 Order = Literal["interleaved", "sequential"]
 

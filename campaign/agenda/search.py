@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from analysis.conditions import SloRecord, TrialRecord
+from analysis.records.conditions import SloRecord, TrialRecord
 from inventory.documents import Located, Origin
 from workloads.rates import Constant, Poisson, Rate
 

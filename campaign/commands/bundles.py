@@ -118,7 +118,7 @@ def _run_again(settings: Settings, bundle: Path, checked: "CheckedBundle", folde
         InputError: its agenda or its cluster is invalid, or needs more than Millrace brings, without `trust`.
         UnfitError: its nodes are machines that only their own inventory describes.
     """
-    from analysis.results import load_campaign
+    from analysis.records.campaign import load_campaign
     from campaign.agenda.agenda import agenda_of
     from campaign.commands.run import RUN_FAILED, run_campaign
     from campaign.display.findings import repeated_text

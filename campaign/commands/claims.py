@@ -34,7 +34,7 @@ def claims_command(
     Prints a verdict per claim. DIR are campaigns by the agendas in papers/ (`millrace list agendas`). Without
     any, there are only verdicts on claims about placements, which are computed.
     """
-    from analysis.results import load_campaign
+    from analysis.records.campaign import load_campaign
     from campaign.admin.claims import judged, missing, papers, read_claims
     from campaign.display.claim_pages import (
         JSON_MARK,

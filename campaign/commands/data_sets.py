@@ -135,7 +135,7 @@ def pipeline_command(
     """
     import psutil
 
-    from analysis.submit import QUICK_START, Job, submit
+    from analysis.tables.submit import QUICK_START, Job, submit
     from workloads.pipelines.run_pipeline import Asked, checked
 
     output = Path(os.path.abspath(output))  # noqa: PTH100 - a link is kept, and what it points to is not replaced

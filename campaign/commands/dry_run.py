@@ -81,8 +81,8 @@ class _Comparisons:
 def _comparisons(placed: Sequence[Run]) -> _Comparisons:
     """Count all pairs of schedulers within each workload and combination, as the report compares them."""
     # It loads SciPy.
-    from analysis.comparison import fewest_repetitions
-    from analysis.statistics import ENOUGH
+    from analysis.statistics.comparison import fewest_repetitions
+    from analysis.statistics.intervals import ENOUGH
 
     repetitions: dict[tuple[str, str, str], dict[str, int]] = {}
     for run in placed:

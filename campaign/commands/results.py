@@ -19,7 +19,7 @@ from inventory.errors import InputError
 from inventory.foreign import printable
 
 if TYPE_CHECKING:
-    from analysis.descriptions import ReportEngine
+    from analysis.records.descriptions import ReportEngine
     from campaign.results.finished_run import FinishedRun
 
 TOP_EXAMPLE = """\b
@@ -79,8 +79,8 @@ def report_command(
     `latest` for the newest campaign in results/. An existing report is replaced once the new one is complete. What was
     found is printed, as medians with their changes against the baseline, and then the path of the page.
     """
-    from analysis.descriptions import NO_SAIL
-    from analysis.render import render
+    from analysis.page.render import render
+    from analysis.records.descriptions import NO_SAIL
     from campaign.display.findings import findings_text
     from campaign.results.live_file import find_campaign
 
@@ -260,7 +260,7 @@ def compare_command(settings: Settings, folders: tuple[Path, ...], out: Path) ->
     scheduler, the metrics of each campaign side by side, with intervals, and their ratios to the same baseline.
     Schedulers of the same name are kept apart. Reports are not needed.
     """
-    from analysis.side_by_side import compare_campaigns
+    from analysis.page.side_by_side import compare_campaigns
     from campaign.display.comparison import comparison_text
     from campaign.results.live_file import find_campaign
 

@@ -225,8 +225,8 @@ def _owner(folder: Path) -> str:
 
 def _measure_false_positives(folder: Path, pairs: Sequence[tuple[str, str]]) -> None:
     """Write `aa.json` of an A/A campaign, and print the rate."""
-    from analysis.false_positives import write_false_positives
-    from analysis.results import load_campaign
+    from analysis.records.campaign import load_campaign
+    from analysis.statistics.false_positives import write_false_positives
 
     with writing(folder):
         found = write_false_positives(load_campaign(folder), pairs)
@@ -235,7 +235,7 @@ def _measure_false_positives(folder: Path, pairs: Sequence[tuple[str, str]]) -> 
 
 def _report(folder: Path, settings: Settings) -> None:
     """Build the report; on failure, say that the results are complete."""
-    from analysis.render import render
+    from analysis.page.render import render
     from campaign.display.findings import findings_text
 
     shown = printable(folder)

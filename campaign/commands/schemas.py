@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from agents.protocol import Gates
-from analysis.records import CampaignRecord, RunRecord
+from analysis.records.file_types import CampaignRecord, RunRecord
 from campaign.agenda.agenda import Agenda
 from campaign.place.revise import Decision
 from campaign.results.live_file import LiveRecord

@@ -9,9 +9,9 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from analysis.claims import METRICS, Claim, ClaimsFile, Evidence, Judged, Measured, Missing
-from analysis.factors import text_of
-from analysis.print_tables import markdown
+from analysis.claims.verdicts import METRICS, Claim, ClaimsFile, Evidence, Judged, Measured, Missing
+from analysis.page.print_tables import markdown
+from analysis.records.factors import text_of
 from campaign.display.placement_tables import MAX_WIDTH
 from campaign.display.terminal import plain_console
 from campaign.results.live_file import in_words

@@ -6,9 +6,9 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from analysis.descriptions import change
-from analysis.ranking import HEADINGS, SHOWN
-from analysis.summary import Row, Rows
+from analysis.records.descriptions import change
+from analysis.statistics.metrics import Row, Rows
+from analysis.statistics.ranking import HEADINGS, SHOWN
 from campaign.display.placement_tables import MAX_WIDTH
 from campaign.display.terminal import plain_console
 

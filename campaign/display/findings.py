@@ -10,10 +10,11 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from analysis.descriptions import change
-from analysis.ranking import HEADINGS, TEXT, sentences, shown_in
-from analysis.summary import RUN_COLUMNS, Metric, Row, Rows
-from analysis.table_files import read_csv
+from analysis.page.table_files import read_csv
+from analysis.records.descriptions import change
+from analysis.statistics.metrics import Metric, Row, Rows
+from analysis.statistics.ranking import HEADINGS, TEXT, sentences, shown_in
+from analysis.tables.summary import RUN_COLUMNS
 from campaign.display.placement_tables import MAX_WIDTH
 from campaign.display.terminal import plain_console
 from campaign.results.repeated import HOLDS, HOLDS_NOT, UNDECIDED

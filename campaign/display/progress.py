@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from analysis.records import FAILED, INCOMPLETE, OK
+from analysis.records.file_types import FAILED, INCOMPLETE, OK
 from campaign.display.terminal import plain_console
 from campaign.results.live_file import LiveRecord, in_words, ms_in_words
 from campaign.results.suspect_runs import drain_in_words

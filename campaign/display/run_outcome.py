@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from analysis.records import FINISHED, OK, RunRecord
+from analysis.records.file_types import FINISHED, OK, RunRecord
 from campaign.results.live_file import in_words, ms_in_words
 from campaign.results.suspect_runs import doubts_from_recoveries
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from analysis.palette import GRID, GROUND, INK, MUTED, PALETTE, SHADE
+from analysis.figures.palette import GRID, GROUND, INK, MUTED, PALETTE, SHADE
 from campaign.place.place import Placed, PlacementRefused
 from campaign.place.svg_boxes import (
     GAP,

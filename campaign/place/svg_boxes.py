@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from html import escape as html_escape
 
-from analysis.palette import GRID, GROUND, INK, MUTED, SERIES, SHADE, Colour
+from analysis.figures.palette import GRID, GROUND, INK, MUTED, SERIES, SHADE, Colour
 from campaign.place.place import Placed
 from inventory.foreign import escaped
 from scheduler.explain.explanation import NodeLoad

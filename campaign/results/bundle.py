@@ -19,9 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from agents.collected_traces import TABLES
-from analysis.aa_rate import AA_FILE
-from analysis.records import CAMPAIGN_FILE, FINISHED, RUN_FILE, CampaignRecord, RunRecord
-from analysis.results import Campaign, load_campaign
+from analysis.records.aa_rate import AA_FILE
+from analysis.records.campaign import Campaign, load_campaign
+from analysis.records.file_types import CAMPAIGN_FILE, FINISHED, RUN_FILE, CampaignRecord, RunRecord
 from campaign.results.bundle_format import (
     BUNDLE_VERSION,
     CHUNK,

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from analysis.records import CAMPAIGN_FILE, RUN_FILE, CampaignRecord, RunRecord
+from analysis.records.file_types import CAMPAIGN_FILE, RUN_FILE, CampaignRecord, RunRecord
 from campaign.results.bundle import OF_ITS_OWN, SUMS, missing_paths, sums_of
 from campaign.results.bundle_format import BundledFile, BundleReader, Manifest
 from controller.host.disk import writing

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from analysis.descriptions import why_unreadable
+from analysis.records.descriptions import why_unreadable
 from inventory.errors import InputError
 from inventory.foreign import printable
 from inventory.parsing import first_repeated

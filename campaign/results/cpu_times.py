@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from agents.power.energy import Curve, Work
 from analysis.measure.covered import Intervals, amounts, weighted
 from analysis.measure.observations import POINTS, with_transport
-from analysis.trace_files import read_table
+from analysis.measure.trace_files import read_table
 from campaign.agenda.cpu import Machine
 
 

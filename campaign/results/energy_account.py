@@ -10,7 +10,9 @@ from msgspec.structs import asdict, replace
 
 from agents.protocol import IdleBaseline
 from agents.trace import AGENT
-from analysis.accounts import (
+from analysis.measure.covered import Spans
+from analysis.measure.trace_files import read_table
+from analysis.records.accounts import (
     DomainEnergy,
     Energy,
     ExecutorEnergy,
@@ -20,8 +22,6 @@ from analysis.accounts import (
     Packages,
     WorkerEnergy,
 )
-from analysis.measure.covered import Spans
-from analysis.trace_files import read_table
 from campaign.agenda.cpu import Machine
 from campaign.results.cpu_times import TOGETHER, CpuTimes, Worker
 from campaign.results.energy_attribution import (

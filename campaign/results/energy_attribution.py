@@ -24,9 +24,9 @@ from agents.power.energy import Curve, Energy, attribute, energy, spread
 from agents.power.reader import Domain, Role
 from agents.power.series import Sample, edge_joules
 from agents.trace import AGENT
-from analysis.accounts import HopEnergy
 from analysis.measure.covered import Spans, total, weighted
-from analysis.trace_files import read_table
+from analysis.measure.trace_files import read_table
+from analysis.records.accounts import HopEnergy
 from campaign.agenda.cpu import Machine
 from campaign.results.cpu_times import CpuTimes, Worker, steps
 from campaign.results.run_metrics import HOPS

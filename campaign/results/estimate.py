@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.records import CAMPAIGN_FILE, OK
+from analysis.records.file_types import CAMPAIGN_FILE, OK
 from campaign.agenda.campaign_plan import CampaignPlan
 from campaign.agenda.run_order import Run
 from campaign.agenda.search import CALIBRATION

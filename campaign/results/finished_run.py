@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from analysis.factors import inventory_of
-from analysis.records import CAMPAIGN_FILE
-from analysis.results import Campaign, Run, load_campaign
+from analysis.records.campaign import Campaign, Run, load_campaign
+from analysis.records.factors import inventory_of
+from analysis.records.file_types import CAMPAIGN_FILE
 from campaign.results.live_file import CampaignCondition, find_campaign, look_at
 from controller.host.ownership import PARTIAL
 from inventory.cluster import Cluster

@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analysis.interval_metrics import Draining
-from analysis.records import CAMPAIGN_FILE, FAILED, INCOMPLETE, OK, SKIPPED
+from analysis.records.file_types import CAMPAIGN_FILE, FAILED, INCOMPLETE, OK, SKIPPED
+from analysis.records.interval_metrics import Draining
 from campaign.agenda.run_order import Run
 from controller.coordinator.event_log import EventLog, LiveDecision
 from controller.coordinator.live_metrics import FlowDocument, LiveMetrics

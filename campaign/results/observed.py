@@ -22,7 +22,7 @@ from analysis.measure.observations import (
     rounded,
     sink_of,
 )
-from analysis.trace_files import read_table
+from analysis.measure.trace_files import read_table
 from campaign.results.cpu_times import Loads, read_loads
 from campaign.results.energy_attribution import metered
 from campaign.results.finished_run import FinishedRun, Interval

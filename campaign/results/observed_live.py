@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from analysis.measure.observations import POINTS, ExecutorRates, NodeRates, WindowFigures, rounded, with_transport
-from analysis.results import Campaign
+from analysis.records.campaign import Campaign
 from campaign.results.live_file import LiveRecord, read_live
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument
 from inventory.cluster import Cluster

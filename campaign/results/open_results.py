@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from analysis.records import CampaignRecord, RunRecord
+    from analysis.records.file_types import CampaignRecord, RunRecord
     from campaign.results.run_summary import RunSummary
 
 TEXT_COLUMNS = frozenset(
@@ -89,7 +89,7 @@ class Results:
                 invalid.
         """
         from agents.collected_traces import TABLES
-        from analysis.results import load_campaign
+        from analysis.records.campaign import load_campaign
         from campaign.results.live_file import find_campaign
 
         found = find_campaign(Path(folder))

@@ -8,7 +8,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.results import load_run
+from analysis.records.campaign import load_run
 from campaign.agenda.campaign_plan import CampaignPlan
 from campaign.agenda.profile import ProfiledTraffic, Profiles
 from campaign.agenda.profiling import ProfilingRun

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from analysis.build import build
-from analysis.render import REPORT
-from analysis.results import load_campaign
-from analysis.summary import SPARK_COLUMNS, Rows
+from analysis.page.build import build
+from analysis.page.render import REPORT
+from analysis.records.campaign import load_campaign
+from analysis.statistics.metrics import Rows
+from analysis.tables.summary import SPARK_COLUMNS
 from campaign.results.open_results import Results
 from inventory.atomic_files import replacing_folder
 from inventory.errors import InputError

@@ -4,7 +4,7 @@
     <out>/<campaign>/<UTC start>/
         campaign.json                       the agenda with defaults, version, git commit, host, seeds, cluster
         live.json                           the current state (`campaign.results.live_file`)
-        aa.json                             the testbed's false-positive rate (`analysis.false_positives`), if known
+        aa.json                             the testbed's false-positive rate, if known
         runs/<name>/                        a complete run: run.json, traces/, answer/, logs/
         runs/<name>.partial/                an incomplete run
         profiling/<name>/                   the same of a profiling run (`campaign.results.profiles`)
@@ -24,8 +24,8 @@ from pathlib import Path
 
 import msgspec
 
-from analysis.descriptions import why_unreadable
-from analysis.records import CAMPAIGN_FILE, FINISHED, RUN_FILE, CampaignRecord, RunRecord
+from analysis.records.descriptions import why_unreadable
+from analysis.records.file_types import CAMPAIGN_FILE, FINISHED, RUN_FILE, CampaignRecord, RunRecord
 from campaign.results.hdr_log import LATENCY_LOG
 from controller.host.disk import DiskFullError, writing
 from controller.host.ownership import PARTIAL

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analysis.accounts import (
+from analysis.records.accounts import (
     ChangeCost,
     ChangeGain,
     ComponentScaling,
@@ -28,7 +28,7 @@ from analysis.accounts import (
     RunMeans,
     WindowMeans,
 )
-from analysis.records import ExecutorMove, Measured, Recovery, RevisionRecord
+from analysis.records.file_types import ExecutorMove, Measured, Recovery, RevisionRecord
 from campaign.agenda.cpu import Machine
 from campaign.results.run_series import Bins, RunSeries
 from scheduler.online.observation import KeyFigures

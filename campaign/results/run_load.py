@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from analysis.factors import entry_at
 from analysis.measure.covered import weighted
-from analysis.results import Campaign
-from analysis.trace_files import read_table
+from analysis.measure.trace_files import read_table
+from analysis.records.campaign import Campaign
+from analysis.records.factors import entry_at
 from campaign.results.finished_run import FinishedRun
 from engines.load import ComponentTotals, LoadDocument, load_of
 from inventory.errors import InputError

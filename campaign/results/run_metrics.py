@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import asdict, replace
 
-from analysis.interval_metrics import IntervalMetrics, Latency, WindowRecord
 from analysis.measure.backlog import Backlogs
 from analysis.measure.covered import Intervals, Part, Spans, by_worker, ends_within, total, weighted
 from analysis.measure.due import due_curves
-from analysis.records import ClockDifference, Measured, Verification
-from analysis.trace_files import read_table
+from analysis.measure.trace_files import read_table
+from analysis.records.file_types import ClockDifference, Measured, Verification
+from analysis.records.interval_metrics import IntervalMetrics, Latency, WindowRecord
 from campaign.agenda.windows import Window
 from controller.nodes.agents import largest_ns
 from inventory.errors import RunError

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from agents.power.energy import Energy, energy
 from agents.power.series import Sample
-from analysis.accounts import EnergyExcess, WindowMeans
 from analysis.measure.covered import Floats, Flow, Times
 from analysis.measure.due import due_curves
-from analysis.trace_files import read_table
+from analysis.measure.trace_files import read_table
+from analysis.records.accounts import EnergyExcess, WindowMeans
 from campaign.agenda.cpu import Machine
 from campaign.results.energy_attribution import curve_of, domains_of
 from campaign.results.run_metrics import HOPS

@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from analysis.records import Measured
-from analysis.results import Run
+from analysis.records.campaign import Run
+from analysis.records.file_types import Measured
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
 from agents.sensors.sampler import FAILED
-from analysis.interval_metrics import Draining
 from analysis.measure.covered import Spans, total, weighted
-from analysis.records import Measured, Recovery, TimelineRecord
-from analysis.trace_files import read_table
+from analysis.measure.trace_files import read_table
+from analysis.records.file_types import Measured, Recovery, TimelineRecord
+from analysis.records.interval_metrics import Draining
 from campaign.results.live_file import in_words
 
 MOST_SHOWN = 3

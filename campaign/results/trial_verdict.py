@@ -11,10 +11,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.conditions import SloRecord, TrialRecord
 from analysis.measure.covered import Spans, total, weighted
-from analysis.records import INCOMPLETE, Measured, RunRecord
-from analysis.trace_files import read_table
+from analysis.measure.trace_files import read_table
+from analysis.records.conditions import SloRecord, TrialRecord
+from analysis.records.file_types import INCOMPLETE, Measured, RunRecord
 from campaign.results.run_metrics import is_backlogged
 from inventory.errors import RunError
 from inventory.times import NS

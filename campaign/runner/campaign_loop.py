@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from analysis.noisy_settings import before_a_run
-from analysis.records import FAILED, FINISHED, INCOMPLETE, OK, SKIPPED, RunRecord
+from analysis.page.noisy_settings import before_a_run
+from analysis.records.file_types import FAILED, FINISHED, INCOMPLETE, OK, SKIPPED, RunRecord
 from campaign.agenda.campaign_plan import CampaignPlan, Inputs
 from campaign.agenda.run_order import Run
 from campaign.agenda.search import at_rate, first_rate

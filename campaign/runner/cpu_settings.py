@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from agents.protocol import CpusSet, RestoreCpus, SetCpus
-from analysis.conditions import CpuRecord
+from analysis.records.conditions import CpuRecord
 from campaign.agenda.campaign_plan import CampaignPlan
 from campaign.agenda.cpu import ByNode
 from campaign.agenda.run_order import Run

@@ -20,7 +20,7 @@ from agents.sensors.interference import Event
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, CONTROLLER, TraceWriter
 from agents.worker.process.answer_files import Fields
-from analysis.records import (
+from analysis.records.file_types import (
     FAILED,
     INCOMPLETE,
     OK,

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from analysis.conditions import LoadRecord
-from analysis.records import OK
+from analysis.records.conditions import LoadRecord
+from analysis.records.file_types import OK
 from campaign.agenda.campaign_plan import CampaignPlan
 from campaign.agenda.run_order import Run
 from campaign.agenda.search import CALIBRATION, CALIBRATION_FIRST_PER_S

@@ -16,9 +16,9 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from agents.host.facts import gather
-from analysis.conditions import Continuation, Provenance, Seeds
-from analysis.factors import INVENTORY
-from analysis.records import CAMPAIGN_FILE, RESULTS_VERSION, CampaignRecord
+from analysis.records.conditions import Continuation, Provenance, Seeds
+from analysis.records.factors import INVENTORY
+from analysis.records.file_types import CAMPAIGN_FILE, RESULTS_VERSION, CampaignRecord
 from campaign.agenda.agenda import Agenda, agenda_of, find_agenda, with_second_labels
 from campaign.agenda.campaign_plan import (
     CampaignPlan,
@@ -80,7 +80,7 @@ class Opened:
         if self.is_new:
             store = ResultStore.create(self.folder, self.record)
             if (aa := self.plan.agenda.report.aa) is not None:
-                from analysis.aa_rate import AA_FILE
+                from analysis.records.aa_rate import AA_FILE
 
                 # A copy, so that the results are complete wherever they are taken.
                 with writing(self.folder):
@@ -292,7 +292,7 @@ def _with_absolute_aa(agenda: Located[Agenda], beside: Path) -> Located[Agenda]:
     if agenda.value.report.aa is None:
         return agenda
     # This imports pyarrow, which most campaigns need only later.
-    from analysis.aa_rate import AA_FILE, read_false_positives
+    from analysis.records.aa_rate import AA_FILE, read_false_positives
 
     folder, origin = (beside / agenda.value.report.aa).resolve(), agenda.origin / "report" / "aa"
     try:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from analysis.conditions import SearchRecord, TrialRecord
-from analysis.records import FAILED, FINISHED, RunRecord
+from analysis.records.conditions import SearchRecord, TrialRecord
+from analysis.records.file_types import FAILED, FINISHED, RunRecord
 from campaign.agenda.search import Progress, SearchEntry, progress_of
 from campaign.results.result_store import ResultStore, remove_measured
 from campaign.results.trial_verdict import verdict_of

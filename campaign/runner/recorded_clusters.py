@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from analysis.conditions import ClusterRecord
-from analysis.records import CampaignRecord
+from analysis.records.conditions import ClusterRecord
+from analysis.records.file_types import CampaignRecord
 from campaign.agenda.campaign_plan import PlannedCluster
 from controller.host.disk import writing
 from inventory.ansible_hosts import PREFIX, WORKERS, Hosts, load_hosts

@@ -14,10 +14,9 @@ from agents.host.facts import gather
 from agents.protocol import ExecutorSpec, IdleBaseline, InputFile, RunSpec, workers_of
 from agents.protocol.node_folders import component
 from agents.trace import AGENT, CONTROLLER, TraceWriter
-from analysis.accounts import Energy
-from analysis.conditions import Calibrated, InputRecord, ProfileRecord
-from analysis.interval_metrics import Draining
-from analysis.records import (
+from analysis.records.accounts import Energy
+from analysis.records.conditions import Calibrated, InputRecord, ProfileRecord
+from analysis.records.file_types import (
     FAILED,
     INCOMPLETE,
     OK,
@@ -31,6 +30,7 @@ from analysis.records import (
     TimelineRecord,
     Times,
 )
+from analysis.records.interval_metrics import Draining
 from campaign.agenda.cpu import machines_of
 from campaign.results.energy_account import NOT_MEASURED, Idle, account
 from campaign.results.hdr_log import LATENCY_LOG, write_latency_log

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from agents.protocol import Move, Slot
 from agents.trace import TraceWriter
-from analysis.conditions import LoadRecord
-from analysis.records import SKIPPED, RunRecord
+from analysis.records.conditions import LoadRecord
+from analysis.records.file_types import SKIPPED, RunRecord
 from campaign.agenda.agenda import Agenda, IdleEntry
 from campaign.agenda.application import Application
 from campaign.agenda.cpu import ByNode

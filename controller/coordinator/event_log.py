@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from agents.protocol import Gates, Move, Slot
 from agents.sensors.interference import Event
-from analysis.accounts import ComponentScaling
-from analysis.records import ExecutorMove, Measured, Recovery, RevisionRecord, TimelineRecord
+from analysis.records.accounts import ComponentScaling
+from analysis.records.file_types import ExecutorMove, Measured, Recovery, RevisionRecord, TimelineRecord
 from controller.coordinator.epoch_workers import Snapshots, worker_name
 from controller.coordinator.interfaces import NoteEvent, Scaling
 from controller.coordinator.rescheduling import Mode, Note

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from agents.protocol import Progress, Report, Slot, Vitals, Work
-from analysis.interval_metrics import Draining
 from analysis.measure.backlog import Stage, rows_left
+from analysis.records.interval_metrics import Draining
 from inventory.foreign import printable
 from inventory.times import NS
 from workloads.topology import Executor

@@ -24,7 +24,7 @@ from time import monotonic, sleep
 import psutil
 from msgspec.structs import replace
 
-from analysis.conditions import Calibrated
+from analysis.records.conditions import Calibrated
 from controller.emulation.cluster import ask
 from controller.emulation.description import Description
 from controller.emulation.network import Endpoint, NetworkPlan

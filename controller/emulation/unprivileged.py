@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from analysis.conditions import Calibrated
+from analysis.records.conditions import Calibrated
 from controller.emulation.calibration import calibrate_links
 from controller.emulation.network import EmulatedNetwork, NetworkPlan, Shaping
 from controller.host.namespaces import NEW_MOUNTS, NEW_NETWORK, NEW_USERS, PRIVATE, RECURSIVE, mount, unshare

@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self, TypeVar
 from agents.host.facts import gather
 from agents.protocol import CpusSet, Failed, IdleBaseline, Idled, Message, MeterIdle, Report, RestoreCpus, SetCpus
 from agents.trace import AGENT, TraceWriter
-from analysis.records import ClockDifference
+from analysis.records.file_types import ClockDifference
 from controller.coordinator.interfaces import Offset
 from controller.host.condition import run_all, run_to_end
 from controller.nodes.agent_channel import AgentChannel, AgentKilledError

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from analysis.conditions import Calibrated
+from analysis.records.conditions import Calibrated
 from controller.host.addresses import address_of, check_addresses
 from controller.host.cluster_lock import Claim, cpus_of
 from controller.host.disk import writing

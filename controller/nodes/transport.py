@@ -24,7 +24,7 @@ from agents.protocol import MAX_LINE, Profile
 from agents.protocol.node_folders import below, component, regular_files
 from agents.trace import FILES
 from agents.worker.process.answer_files import Fields, read_rows
-from analysis.conditions import ProfileRecord
+from analysis.records.conditions import ProfileRecord
 from controller.coordinator.reports import HERE
 from inventory.atomic_files import sync_file
 from inventory.errors import MillraceError, RunError

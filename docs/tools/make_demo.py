@@ -22,7 +22,7 @@ import msgspec
 from click.testing import CliRunner
 from rich.console import Console
 
-from analysis.results import load_campaign
+from analysis.records.campaign import load_campaign
 from campaign.commands.main import millrace
 from campaign.display.top_view import screen
 from campaign.results.live_file import CampaignCondition, LiveRecord, Watched

@@ -20,7 +20,7 @@ from synthetic_energy import SyntheticEnergy, no_meter
 from agents.collected_traces import TABLES, collect
 from agents.trace import AGENT, TraceWriter
 from agents.worker.executors.executor import bucket
-from analysis.render import render
+from analysis.page.render import render
 
 NS, NODES = 1_000_000_000, ["n1", "n2", "n3", "n4", "n5"]
 

@@ -12,13 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from analysis import agreement as module
-from analysis.agreement import Discordant, Signs, agreement, pair_signs, tau_b, tau_interval
-from analysis.build import build
-from analysis.engine_view import AGREEMENT_COLUMNS, agreement_rows, engine_cells
-from analysis.factor_view import families_of
-from analysis.results import load_campaign
-from analysis.summary import SPARK_COLUMNS, Rows, run_rows
+from analysis.page.build import build
+from analysis.page.engine_view import AGREEMENT_COLUMNS, agreement_rows, engine_cells
+from analysis.page.factor_view import families_of
+from analysis.records.campaign import load_campaign
+from analysis.statistics import agreement as module
+from analysis.statistics.agreement import Discordant, Signs, agreement, pair_signs, tau_b, tau_interval
+from analysis.statistics.metrics import Rows
+from analysis.tables.summary import SPARK_COLUMNS, run_rows
 
 
 def spread_around(means: Mapping[str, float], n: int = 10) -> dict[str, dict[int, float]]:

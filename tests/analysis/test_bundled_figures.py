@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.build import build
-from analysis.render import render
-from analysis.results import load_campaign
-from analysis.summary import SPARK_COLUMNS
+from analysis.page.build import build
+from analysis.page.render import render
+from analysis.records.campaign import load_campaign
+from analysis.tables.summary import SPARK_COLUMNS
 from campaign.results.bundle import write_bundle
 from campaign.results.bundle_check import check_bundle
 from campaign.results.open_results import Results

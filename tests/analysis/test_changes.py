@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from analysis.accounts import EnergyExcess, PayBacks, RevisionCost, RunMeans, WindowMeans
-from analysis.build import build
-from analysis.records import RevisionRecord
-from analysis.results import load_campaign
-from analysis.summary import SPARK_COLUMNS
+from analysis.page.build import build
+from analysis.records.accounts import EnergyExcess, PayBacks, RevisionCost, RunMeans, WindowMeans
+from analysis.records.campaign import load_campaign
+from analysis.records.file_types import RevisionRecord
+from analysis.tables.summary import SPARK_COLUMNS
 from inventory.documents import to_plain
 from scheduler.online.observation import KeyFigures
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_campaign import write_campaign
 
-from analysis.claims import (
+from analysis.claims.used import node_spread, used_by
+from analysis.claims.verdicts import (
     CONFIRMED,
     DIRECTION,
     NOT_TESTABLE,
@@ -26,9 +27,8 @@ from analysis.claims import (
     exact_verdict,
     verdict,
 )
-from analysis.results import load_campaign
-from analysis.statistics import Interval
-from analysis.used import node_spread, used_by
+from analysis.records.campaign import load_campaign
+from analysis.statistics.intervals import Interval
 
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.comparison import (
+from analysis.statistics.comparison import (
     EXACT_UP_TO,
     FEWEST_PAIRS,
     FLIPS,
@@ -20,7 +20,7 @@ from analysis.comparison import (
     smallest_effect,
     walsh_averages,
 )
-from analysis.statistics import Interval
+from analysis.statistics.intervals import Interval
 
 VALUES = st.lists(st.integers(-1000, 1000), min_size=FEWEST_PAIRS, max_size=12, unique=True)
 quick = settings(max_examples=40, deadline=None)

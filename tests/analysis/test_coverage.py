@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.comparison import hodges_lehmann_interval
+from analysis.statistics.comparison import hodges_lehmann_interval
 
 TRIALS = 1000
 EFFECT = math.log(1.1)

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.build import build
-from analysis.factor_view import (
+from analysis.figures.report_figures import draw_factors
+from analysis.figures.theme import look
+from analysis.page.build import build
+from analysis.page.factor_view import (
     CPU,
     RATIO_COLUMNS,
     Family,
@@ -22,13 +24,12 @@ from analysis.factor_view import (
     ratio_lines,
     ratio_rows,
 )
-from analysis.factors import text_of, value_text
-from analysis.figures import draw_factors
-from analysis.figures.theme import look
-from analysis.pairs import pair_rows
-from analysis.ranking import HEADINGS, SHOWN
-from analysis.results import Campaign, load_campaign
-from analysis.summary import SPARK_COLUMNS, Row, Rows
+from analysis.records.campaign import Campaign, load_campaign
+from analysis.records.factors import text_of, value_text
+from analysis.statistics.metrics import Row, Rows
+from analysis.statistics.pairs import pair_rows
+from analysis.statistics.ranking import HEADINGS, SHOWN
+from analysis.tables.summary import SPARK_COLUMNS
 
 RATE = "workloads.exclamation.rate.tuples_per_s"
 LOOKS = {"even": look(0), "top-storm": look(1)}

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.aa_rate import AA_FILE, FalsePositives, read_false_positives
-from analysis.accounts import Energy
-from analysis.false_positives import differences_of, rate_of, write_false_positives
-from analysis.interval_metrics import Latency
-from analysis.records import CampaignRecord, Measured, RunRecord
-from analysis.results import Agenda, Campaign, Run
+from analysis.records.aa_rate import AA_FILE, FalsePositives, read_false_positives
+from analysis.records.accounts import Energy
+from analysis.records.campaign import Agenda, Campaign, Run
+from analysis.records.file_types import CampaignRecord, Measured, RunRecord
+from analysis.records.interval_metrics import Latency
+from analysis.statistics.false_positives import differences_of, rate_of, write_false_positives
 
 PAIRS = [("even", "even-again")]
 

@@ -14,13 +14,13 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from analysis.figures import KINDS, draw_all
 from analysis.figures.data import Band, Line, NodeUsage, WorkloadData, quantity
 from analysis.figures.lines import latency, log_ticks
+from analysis.figures.palette import GROUND, INK, MUTED, PALETTE, SERIES
+from analysis.figures.report_figures import KINDS, draw_all
 from analysis.figures.theme import SETTINGS, look, write_pdf
-from analysis.palette import GROUND, INK, MUTED, PALETTE, SERIES
-from analysis.statistics import spread
-from analysis.summary import METRICS
+from analysis.statistics.intervals import spread
+from analysis.statistics.metrics import METRICS
 
 SVG = "{http://www.w3.org/2000/svg}"
 

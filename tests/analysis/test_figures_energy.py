@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import pytest
 
-from analysis.figures import draw_energy, draw_power
 from analysis.figures.data import DotPlots, Line, MeterData, Moment, Panel, Point, PowerData
 from analysis.figures.dot_plots import front
+from analysis.figures.palette import PALETTE
+from analysis.figures.report_figures import draw_energy, draw_power
 from analysis.figures.theme import SETTINGS, look, render_svg
-from analysis.palette import PALETTE
-from analysis.statistics import spread
+from analysis.statistics.intervals import spread
 
 SVG = "{http://www.w3.org/2000/svg}"
 METRICS = ("joules_per_tuple", "net_joules_per_tuple", "idle_percent")

@@ -13,16 +13,16 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.build import build, slot_data, workload_data
-from analysis.figures import SLOT_KINDS, draw_slots
 from analysis.figures.data import Band, Line, SlotData
 from analysis.figures.lines import slot_buffers, slot_stages
+from analysis.figures.palette import PALETTE
+from analysis.figures.report_figures import SLOT_KINDS, draw_slots
 from analysis.figures.theme import SETTINGS, look
-from analysis.palette import PALETTE
-from analysis.results import load_campaign
-from analysis.summary import SPARK_COLUMNS
-from analysis.tables import collected
-from analysis.traces import Traces
+from analysis.page.build import build, slot_data, workload_data
+from analysis.records.campaign import load_campaign
+from analysis.tables.spark_tables import collected
+from analysis.tables.summary import SPARK_COLUMNS
+from analysis.tables.traces import Traces
 
 SVG = "{http://www.w3.org/2000/svg}"
 COLUMNS = ("transfer_ms", "processing_ms", "packing_ms", "busy_slot_ms", "overlapped_ms", "buffer_percent", "spread")

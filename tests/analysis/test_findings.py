@@ -13,12 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.comparison import compare
-from analysis.descriptions import PrimaryMetric, change
 from analysis.figures.theme import look
-from analysis.findings import change_data, finding_of
-from analysis.pairs import pair_rows, power_notes, rows_without_suspect
-from analysis.ranking import (
+from analysis.page.findings import change_data, finding_of
+from analysis.records.campaign import Campaign, load_campaign
+from analysis.records.descriptions import PrimaryMetric, change
+from analysis.statistics.comparison import compare
+from analysis.statistics.metrics import Row, Rows
+from analysis.statistics.pairs import pair_rows, power_notes, rows_without_suspect
+from analysis.statistics.ranking import (
     EQUAL,
     HEADINGS,
     HIGHER,
@@ -31,8 +33,6 @@ from analysis.ranking import (
     sentences,
     shown_in,
 )
-from analysis.results import Campaign, load_campaign
-from analysis.summary import Row, Rows
 
 VALUES = {"even": [10.0, 11.0, 12.0, 30.0], "top-storm": [5.0, 5.5, 4.5, 6.0], "none": []}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import java as java_module
-from analysis.java import Java, find_java, require_java, spark_environment, spark_home, wrap
+from analysis.tables import java as java_module
+from analysis.tables.java import Java, find_java, require_java, spark_environment, spark_home, wrap
 from inventory.errors import UnfitError
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")

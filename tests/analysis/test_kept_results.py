@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from agents.collected_traces import TABLES
-from analysis.render import render
-from analysis.results import load_campaign
+from analysis.page.render import render
+from analysis.records.campaign import load_campaign
 from campaign.results.live_file import CampaignCondition, look_at
 
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"

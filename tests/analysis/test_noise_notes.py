@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from analysis.noise import noise_notes
-from analysis.noisy_settings import before_a_run
-from analysis.results import load_campaign
+from analysis.page.noise import noise_notes
+from analysis.page.noisy_settings import before_a_run
+from analysis.records.campaign import load_campaign
 from tests.support.synthetic_campaign import write_campaign
 
 QUIET = {"governor": "performance", "turbo": "off", "smt": "off", "swap": "off", "huge_pages": "never"}

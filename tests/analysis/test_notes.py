@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from analysis.notes import clock_notes, measuring_notes, notes_of, observed, without_withheld
-from analysis.results import Campaign, load_campaign
-from analysis.summary import Row, run_rows
+from analysis.page.notes import clock_notes, measuring_notes, notes_of, observed, without_withheld
+from analysis.records.campaign import Campaign, load_campaign
+from analysis.statistics.metrics import Row
+from analysis.tables.summary import run_rows
 
 
 @pytest.fixture(scope="module")

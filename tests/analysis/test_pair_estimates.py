@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.comparison import compare
-from analysis.pairs import estimates
-from analysis.statistics import ENOUGH
+from analysis.statistics.comparison import compare
+from analysis.statistics.intervals import ENOUGH
+from analysis.statistics.pairs import estimates
 
 POSITIVE = st.lists(st.tuples(st.floats(0.01, 1e4), st.floats(0.01, 1e4)), min_size=1, max_size=14)
 

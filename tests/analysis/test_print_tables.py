@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from analysis.build import COLUMNS
-from analysis.print_tables import PRINTED, latex, markdown, write_printed
-from analysis.summary import Row, Rows
+from analysis.page.build import COLUMNS
+from analysis.page.print_tables import PRINTED, latex, markdown, write_printed
+from analysis.statistics.metrics import Row, Rows
 
 TEXT = st.text(
     st.characters(min_codepoint=32, max_codepoint=0x2100, exclude_categories=["Cc", "Zl", "Zp"]), max_size=12

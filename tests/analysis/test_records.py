@@ -7,7 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from analysis.records import CAMPAIGN_FILE, CampaignRecord, ExecutorMove, Measured, Recovery, RunRecord, Times
+from analysis.records.file_types import (
+    CAMPAIGN_FILE,
+    CampaignRecord,
+    ExecutorMove,
+    Measured,
+    Recovery,
+    RunRecord,
+    Times,
+)
 
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"
 

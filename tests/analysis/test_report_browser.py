@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis.figures import KINDS, SLOT_KINDS
+from analysis.figures.report_figures import KINDS, SLOT_KINDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.browser, pytest.mark.long]
 

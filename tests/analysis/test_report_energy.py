@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from synthetic_energy import CONSUMERS, IDLE
 
-from analysis.build import COLUMNS, build
-from analysis.results import load_campaign
-from analysis.summary import SPARK_COLUMNS
+from analysis.page.build import COLUMNS, build
+from analysis.records.campaign import load_campaign
+from analysis.tables.summary import SPARK_COLUMNS
 
 Maker = Callable[..., Path]
 Row = dict[str, str]

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from analysis import java as java_module
-from analysis import submit as submit_module
-from analysis.java import spark_environment
-from analysis.render import render
-from analysis.statistics import median_interval, paired_difference
+from analysis.page.render import render
+from analysis.statistics.intervals import median_interval, paired_difference
+from analysis.tables import java as java_module
+from analysis.tables import submit as submit_module
+from analysis.tables.java import spark_environment
 from campaign.commands.main import run
 from inventory.errors import InputError, RunError, UnfitError
 

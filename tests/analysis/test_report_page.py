@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from analysis.aa_rate import AA_FILE, FalsePositives
-from analysis.build import COLUMNS, build
-from analysis.descriptions import fidelity_of, rate_text
-from analysis.results import load_campaign
-from analysis.summary import SPARK_COLUMNS, tidy
+from analysis.page.build import COLUMNS, build
+from analysis.records.aa_rate import AA_FILE, FalsePositives
+from analysis.records.campaign import load_campaign
+from analysis.records.descriptions import fidelity_of, rate_text
+from analysis.tables.summary import SPARK_COLUMNS, tidy
 from inventory.documents import dump_json
 
 Maker = Callable[..., Path]

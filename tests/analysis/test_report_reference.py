@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from agents.collected_traces import TABLES as TRACES
-from analysis.build import COLUMNS
-from analysis.descriptions import TRACE_TABLES
-from analysis.figures import KINDS, SLOT_KINDS
+from analysis.figures.report_figures import KINDS, SLOT_KINDS
+from analysis.page.build import COLUMNS
+from analysis.records.descriptions import TRACE_TABLES
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = (REFERENCE / "report.md").read_text()

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from analysis.descriptions import FIDELITY, fidelity_of
-from analysis.html import executor_ranges, number, ranges, signed, size, span
-from analysis.statistics import Interval
+from analysis.page.html import executor_ranges, number, ranges, signed, size, span
+from analysis.records.descriptions import FIDELITY, fidelity_of
+from analysis.statistics.intervals import Interval
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from analysis.build import build
-from analysis.results import load_campaign
-from analysis.summary import METRICS, SPARK_COLUMNS
-from analysis.windows import WINDOW_COLUMNS, window_groups, window_tables
+from analysis.page.build import build
+from analysis.page.windows import WINDOW_COLUMNS, window_groups, window_tables
+from analysis.records.campaign import load_campaign
+from analysis.statistics.metrics import METRICS
+from analysis.tables.summary import SPARK_COLUMNS
 from campaign.results.open_results import Results
 
 Maker = Callable[..., Path]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.results import UNMARKED, load_campaign
+from analysis.records.campaign import UNMARKED, load_campaign
 from inventory.errors import InputError
 
 Maker = Callable[..., Path]

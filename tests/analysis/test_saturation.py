@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.notes import saturation_text
-from analysis.summary import Row, saturated_count
+from analysis.page.notes import saturation_text
+from analysis.statistics.metrics import Row, saturated_count
 
 LATE = {"saturated": True, "due_tuples_per_s": 800.0, "source_tuples_per_s": 400.0, "worst_late_ms": 5200.0}
 FINE = {"saturated": False, "due_tuples_per_s": 800.0, "source_tuples_per_s": 800.0, "worst_late_ms": 2.0}

@@ -6,10 +6,10 @@ import shutil
 from itertools import zip_longest
 from pathlib import Path
 
-from analysis.build import build
-from analysis.conditions import SearchRecord, SloRecord, TrialRecord
-from analysis.results import load_campaign
-from analysis.summary import SPARK_COLUMNS
+from analysis.page.build import build
+from analysis.records.campaign import load_campaign
+from analysis.records.conditions import SearchRecord, SloRecord, TrialRecord
+from analysis.tables.summary import SPARK_COLUMNS
 from inventory.documents import to_plain
 
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"

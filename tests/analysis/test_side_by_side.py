@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from synthetic_campaign import write_campaign
 
-from analysis import side_by_side
-from analysis.side_by_side import compare_campaigns
-from analysis.summary import Row
+from analysis.page import side_by_side
+from analysis.page.side_by_side import compare_campaigns
+from analysis.statistics.metrics import Row
 from campaign.commands.main import run
 
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"

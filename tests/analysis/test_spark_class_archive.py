@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.submit import Classes, kept_classes
+from analysis.tables.submit import Classes, kept_classes
 
 
 @pytest.fixture

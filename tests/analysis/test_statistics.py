@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.statistics import ENOUGH, Interval, median_interval, paired_difference, spread
+from analysis.statistics.intervals import ENOUGH, Interval, median_interval, paired_difference, spread
 
 VALUES = st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)), min_size=ENOUGH, max_size=30)
 quick = settings(max_examples=40, deadline=None)

@@ -9,14 +9,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from analysis.submit import _started
+from analysis.tables.submit import _started
 
 CHILD_WITHOUT_SIGTERM = "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.1; done' & wait"
 """A leader that ends at SIGTERM, and a child that ignores it."""
 
 
 def test_an_interrupted_job_ends_with_all_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analysis.submit._PATIENCE_S", 0.3)
+    monkeypatch.setattr("analysis.tables.submit._PATIENCE_S", 0.3)
     children: list[psutil.Process] = []
 
     def interrupt() -> None:
@@ -32,7 +32,7 @@ def test_an_interrupted_job_ends_with_all_its_children(monkeypatch: pytest.Monke
 
 SIGTERM_WHILE_STARTING = """
 import os, signal, subprocess, sys
-from analysis.submit import _started
+from analysis.tables.submit import _started
 from controller.host.signals import interrupted_once
 
 os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))

@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from analysis.results import Campaign, load_campaign
-from analysis.transient import BATCH, FEWEST_BATCHES, steady_from_s, steady_workloads, transient, transient_notes
+from analysis.records.campaign import Campaign, load_campaign
+from analysis.statistics.transient import (
+    BATCH,
+    FEWEST_BATCHES,
+    steady_from_s,
+    steady_workloads,
+    transient,
+    transient_notes,
+)
 
 FEWEST = BATCH * FEWEST_BATCHES
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.aa_rate import AA_FILE
+from analysis.records.aa_rate import AA_FILE
 from campaign.agenda.agenda import agenda_of, second_labels, with_second_labels
 from campaign.commands.run import run_campaign
 from campaign.display.terminal import Settings

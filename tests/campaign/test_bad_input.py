@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from analysis.conditions import SearchRecord, TrialRecord
-from analysis.energy_comparison import energy_rows
-from analysis.records import OK, RunRecord
-from analysis.results import load_campaign
+from analysis.page.energy_comparison import energy_rows
+from analysis.records.campaign import load_campaign
+from analysis.records.conditions import SearchRecord, TrialRecord
+from analysis.records.file_types import OK, RunRecord
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import campaign_plan
 from campaign.agenda.search import (

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from analysis.ranking import PAIR_COLUMNS, RANKING_COLUMNS, TEXT
-from analysis.summary import RUN_COLUMNS, Row
-from analysis.table_files import FORMULA, read_csv, write_csv
+from analysis.page.table_files import FORMULA, read_csv, write_csv
+from analysis.statistics.metrics import Row
+from analysis.statistics.ranking import PAIR_COLUMNS, RANKING_COLUMNS, TEXT
+from analysis.tables.summary import RUN_COLUMNS
 from campaign.display.findings import NOTHING, findings_text
 from campaign.display.terminal import stages_shown
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import controller.host.signals
-from analysis.records import CampaignRecord, RunRecord
-from analysis.results import Agenda, Run
-from analysis.results import Campaign as CampaignResults
+from analysis.records.campaign import Agenda, Run
+from analysis.records.campaign import Campaign as CampaignResults
+from analysis.records.file_types import CampaignRecord, RunRecord
 from campaign.agenda.run_order import Order, runs_of
 from campaign.commands.run import run_campaign
 from campaign.display.progress import Silence

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from analysis.conditions import TrialRecord
-from analysis.descriptions import rate_text
-from analysis.records import CampaignRecord, RunRecord
+from analysis.records.conditions import TrialRecord
+from analysis.records.descriptions import rate_text
+from analysis.records.file_types import CampaignRecord, RunRecord
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import CampaignPlan, campaign_plan
 from campaign.results.result_store import ResultStore

@@ -10,7 +10,7 @@ import pytest
 from observed_rounds import SKEWED_RATES, SPREAD_PLACEMENT, chain, nodes, observed, past_revision, round_at
 from traced_runs import NAME, TracedRun
 
-from analysis.records import RunRecord
+from analysis.records.file_types import RunRecord
 from campaign.commands.main import run
 from campaign.results.live_file import LiveRecord, write_live
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument, NodeFlow

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import analysis.submit as submit_module
-from analysis.records import CampaignRecord
-from analysis.side_by_side import compare_campaigns
+import analysis.tables.submit as submit_module
+from analysis.page.side_by_side import compare_campaigns
+from analysis.records.file_types import CampaignRecord
 from campaign.commands.main import run
 from campaign.results.result_store import ResultStore, new_folder
 from controller.host.ownership import CleanupLog

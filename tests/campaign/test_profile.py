@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis.factors import text_of
+from analysis.records.factors import text_of
 from campaign.agenda.profiling import profiling_plan
 from campaign.commands.main import run
 from campaign.results.live_file import FAILING, LiveFile, read_live, write_live

@@ -11,7 +11,7 @@ from observed_rounds import nodes, observed
 from rich.console import Console
 
 from agents.protocol import Progress, Work
-from analysis.records import FAILED, OK
+from analysis.records.file_types import FAILED, OK
 from campaign.agenda.run_order import runs_of
 from campaign.display.progress import Display, Lines, Silence, decision_in_words, flow_in_words, view_for
 from campaign.results.live_file import LiveFile, in_words, ms_in_words, write_live

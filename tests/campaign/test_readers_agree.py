@@ -13,11 +13,11 @@ from observed_rounds import nodes
 from agents.collected_traces import collect
 from agents.trace import AGENT, CONTROLLER, COVERING, TraceWriter
 from analysis.measure.covered import Spans
-from analysis.records import ClockRecord, NodeRecord, RunRecord, Times
-from analysis.results import Run
-from analysis.tables import collected
-from analysis.trace_files import read_table
-from analysis.traces import Traces
+from analysis.measure.trace_files import read_table
+from analysis.records.campaign import Run
+from analysis.records.file_types import ClockRecord, NodeRecord, RunRecord, Times
+from analysis.tables.spark_tables import collected
+from analysis.tables.traces import Traces
 from campaign.agenda.cpu import machines_of
 from campaign.agenda.windows import Window
 from campaign.results.energy_attribution import Delivered

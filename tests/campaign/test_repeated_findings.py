@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from synthetic_campaign import write_campaign
 
-from analysis.results import load_campaign
+from analysis.records.campaign import load_campaign
 from campaign.commands import bundles as bundles_module
 from campaign.commands import run as run_module
 from campaign.commands.main import run

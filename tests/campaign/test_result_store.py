@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from analysis.conditions import InputRecord
-from analysis.records import FAILED, OK, CampaignRecord, RunRecord, RunStatus
+from analysis.records.conditions import InputRecord
+from analysis.records.file_types import FAILED, OK, CampaignRecord, RunRecord, RunStatus
 from campaign.results.result_store import ResultStore, new_folder, read_record
 from controller.host.disk import DiskFullError, writing
 from controller.host.ownership import PARTIAL

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.accounts import PayBack
-from analysis.records import ExecutorMove, RevisionRecord
+from analysis.records.accounts import PayBack
+from analysis.records.file_types import ExecutorMove, RevisionRecord
 from campaign.results.revision_cost import (
     dip_and_surplus,
     expected,

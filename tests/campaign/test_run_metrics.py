@@ -8,7 +8,7 @@ import pytest
 
 from agents.collected_traces import collect
 from agents.trace import AGENT, CONTROLLER, TraceWriter
-from analysis.records import ClockDifference
+from analysis.records.file_types import ClockDifference
 from campaign.results.run_metrics import measure, verified
 from inventory.documents import to_plain
 from inventory.errors import RunError

@@ -8,8 +8,8 @@ from msgspec.structs import asdict, replace
 
 from agents.collected_traces import collect
 from agents.trace import AGENT, TraceWriter
-from analysis.accounts import Gained, Pauses, RevisionCost, RunMeans
-from analysis.records import ExecutorMove, Measured, Recovery, RevisionRecord
+from analysis.records.accounts import Gained, Pauses, RevisionCost, RunMeans
+from analysis.records.file_types import ExecutorMove, Measured, Recovery, RevisionRecord
 from campaign.agenda.cpu import machines_of
 from campaign.results.revision_cost import cost_of_changes, spans_of, with_costs
 from campaign.results.run_series import RunSeries

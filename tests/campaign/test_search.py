@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.conditions import TrialRecord
+from analysis.records.conditions import TrialRecord
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import campaign_plan
 from campaign.agenda.search import MOST_DOUBLINGS, Progress, SearchEntry, progress_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.records import TimelineRecord
+from analysis.records.file_types import TimelineRecord
 from campaign.agenda.windows import Window
 from campaign.results.suspect_runs import checked_timeline
 from campaign.runner.run_environment import Conditions

@@ -11,9 +11,9 @@ import pytest
 
 from agents.collected_traces import TABLES
 from agents.trace import AGENT, CONTROLLER
-from analysis.conditions import SloRecord
-from analysis.interval_metrics import Backlog, Latency
-from analysis.records import Measured, RunRecord, Times
+from analysis.records.conditions import SloRecord
+from analysis.records.file_types import Measured, RunRecord, Times
+from analysis.records.interval_metrics import Backlog, Latency
 from campaign.results.trial_verdict import slope_of, verdict_of
 from inventory.errors import RunError
 from inventory.times import NS

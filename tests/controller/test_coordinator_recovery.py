@@ -22,7 +22,7 @@ from agents.protocol import (
     Stop,
     Work,
 )
-from analysis.records import ExecutorMove
+from analysis.records.file_types import ExecutorMove
 from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.failures import MOST_RECOVERIES, RunFailedError

@@ -16,7 +16,7 @@ from time import monotonic
 
 import pytest
 
-from analysis.conditions import Calibrated
+from analysis.records.conditions import Calibrated
 from controller.emulation.calibration import calibrate_links
 from controller.emulation.network import EmulatedNetwork, Endpoint, NetworkPlan, new_prefix, probe_kernel
 from controller.host.namespaces import NAMESPACES, inside, members

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 from observed_rounds import chain, nodes, observed
 
-from analysis.records import Measured, RevisionRecord
+from analysis.records.file_types import Measured, RevisionRecord
 from controller.coordinator.event_log import LIVE_DECISIONS, EventLog, LiveDecision
 from controller.coordinator.rescheduling import Note
 from inventory.documents import to_plain

@@ -9,7 +9,7 @@ from coordinator_runs import MID, run_coordinator
 from fake_nodes import FakeNodes
 
 from agents.protocol import Cut, Prepare, Slot
-from analysis.records import TimelineRecord
+from analysis.records.file_types import TimelineRecord
 from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.event_log import EventLog

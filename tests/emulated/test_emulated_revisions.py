@@ -13,8 +13,8 @@ import yaml
 from decision_log import decisions
 from emulated_lab import EmulatedLab, millrace
 
-from analysis.changes import mean_rows, revision_rows
-from analysis.results import load_campaign
+from analysis.page.changes import mean_rows, revision_rows
+from analysis.records.campaign import load_campaign
 from controller.emulation.description import description_in
 from inventory.reading import find_inventory
 

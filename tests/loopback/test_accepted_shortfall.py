@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from analysis.results import load_campaign
+from analysis.records.campaign import load_campaign
 
 pytestmark = pytest.mark.loopback
 
 SHORT = """\
 import click
-from analysis.conditions import Calibrated
+from analysis.records.conditions import Calibrated
 from controller.emulation.calibration import shortfall_of
 from controller.nodes.backend import Calibration, LoopbackBackend
 from millrace.__main__ import main

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from analysis.results import load_campaign
+from analysis.records.campaign import load_campaign
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from agents.host.facts import gather
-from analysis.noisy_settings import before_a_run
+from analysis.page.noisy_settings import before_a_run
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 

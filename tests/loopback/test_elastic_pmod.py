@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pmod_growth import AGENDA, NODES, check_changes_of_schedules, check_run, check_steps_and_moves
 
-from analysis.results import load_campaign
+from analysis.records.campaign import load_campaign
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from analysis.results import load_campaign
-from analysis.searches import SEARCH_COLUMNS, TRIAL_COLUMNS, search_rows, trial_rows
+from analysis.page.searches import SEARCH_COLUMNS, TRIAL_COLUMNS, search_rows, trial_rows
+from analysis.records.campaign import load_campaign
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 

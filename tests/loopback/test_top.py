@@ -25,7 +25,7 @@ ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 EXECUTORS = {"spout[0]", "spout[1]", "split[0]", "split[1]", "count[0]", "count[1]"}
 
 PRINTS_ITS_STAGE = """\
-import analysis.render
+import analysis.page.render
 import campaign.display.findings
 from millrace.__main__ import main
 from campaign.results.live_file import look_at
@@ -35,7 +35,7 @@ def render(folder, on_progress):
     print(watched.condition.value, watched.live.stage)
     return folder
 
-analysis.render.render = render
+analysis.page.render.render = render
 campaign.display.findings.findings_text = lambda *_: ""
 main()
 """

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
-from analysis.java import spark_environment
+from analysis.tables.java import spark_environment
 from workloads.pipelines import run_pipeline
 from workloads.pipelines.run_pipeline import SETTINGS, Asked, run
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from agents.collected_traces import collect
 from agents.trace import AGENT, CONTROLLER, TraceWriter
-from analysis.accounts import ComponentScaling
-from analysis.records import (
+from analysis.records.accounts import ComponentScaling
+from analysis.records.file_types import (
     CampaignRecord,
     ClockRecord,
     Measured,

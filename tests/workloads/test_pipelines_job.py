@@ -14,7 +14,7 @@ import debs2015_brute_force as brute_force
 import psutil
 import pytest
 
-from analysis.java import spark_environment
+from analysis.tables.java import spark_environment
 from campaign.commands.main import run
 from workloads.generate.taxi_trips import taxi_trips
 from workloads.generate.writing import write_rows

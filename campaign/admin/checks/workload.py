@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.records import OK, ExecutorMove, RunRecord
+from analysis.records.file_types import OK, ExecutorMove, RunRecord
 from campaign.admin.checks.operator_trial import ANSWER, INPUT, OPERATORS, PURE, RESTORE, SNAPSHOT
 from campaign.admin.checks.trial import CALL_S, Check, Trial, construction_error, first_difference, run_trial
 from campaign.display.terminal import Settings

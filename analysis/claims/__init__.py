@@ -1,0 +1,1 @@
+"""Verdicts on the claims of papers, from the results of campaigns."""
