@@ -12,6 +12,7 @@ from agents.worker.channels.groupings import Router
 from agents.worker.executors.executor import mix
 from agents.worker.executors.spout import SpoutExecutor
 from workloads.acks import ACK, ACKED, INIT, is_tracked, receivers
+from workloads.operator_state import OperatorState
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row
 from workloads.topology import ACKER, DEFAULT_STREAM, Component, Executor, Topology
 
@@ -101,10 +102,10 @@ class Acknowledging(Bolt):
         self._bolt.close()
 
     def snapshot(self) -> bytes:
-        return self._bolt.snapshot()
+        return OperatorState(self._bolt).snapshot()
 
     def restore(self, state: bytes) -> None:
-        self._bolt.restore(state)
+        OperatorState(self._bolt).restore(state)
 
     def tables(self) -> Iterable[Bolt]:
         return self._bolt.tables()

@@ -99,7 +99,7 @@ class BoltExecutor(RunningExecutor):
 
     def restore(self, snapshot: Snapshot) -> None:
         with self.guarded():
-            self.bolt.restore(snapshot.operator)
+            self.state.restore(snapshot.operator)
         self.worked = snapshot.worked
 
     def _process(self, delivery: Delivery) -> None:

@@ -11,13 +11,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
-from campaign.admin.checks.copied_state import StateCopy, can_be_copied
+from campaign.admin.checks.copied_state import StateCopy
 from campaign.admin.checks.restores import Emissions, Rows, divided, merged
 from campaign.admin.checks.trial import TrialReporter
 from inventory.plugins import as_plain, raised_at
 from workloads.key_groups import KeyRouter, codec_bytes, first_owners
-from workloads.operators import Batch, Bolt, Combining, Context, Emitted, Keyed, Merging, Operator, Row, Spout
+from workloads.operator_state import OperatorState
+from workloads.operators import Batch, Bolt, Combining, Context, Emitted, Operator, Row, Spout
 from workloads.rates import Max
+from workloads.scaling import is_divisible, key_fields
 from workloads.source_clock import SourceClock, source_clock
 from workloads.topology import ACKER, DEFAULT_STREAM, Executor, Input
 from workloads.workload import Answer, PreparedInput, Workload
@@ -34,7 +36,7 @@ RESTORED, SETTLED = 0.25, 0.5
 DIVIDED = 0.5
 """Probability that a restore divides or copies the state, if the operator has what that needs."""
 
-GROUPS, MERGE, COPY = "snapshot_groups and restore_groups", "merge", "snapshot_keys and restore_keys"
+GROUPS, MERGE, COPY = "division of the state", "merge of the state", "copy of the state"
 
 SEED = 20
 
@@ -75,7 +77,7 @@ class Triplet:
                     self.settled.setdefault(table.answer_table, []).extend(table.settled())
         if self._copy is not None:
             self._proceed(self._copy)
-        elif can_be_copied(operator) and trial.random.random() < DIVIDED:
+        elif OperatorState(operator).can_be_copied and trial.random.random() < DIVIDED:
             with trial.calling(self.executor, COPY):
                 self._copy = StateCopy(operator, self._opened(), trial.random)
         else:
@@ -92,9 +94,7 @@ class Triplet:
     def _replace(self, operator: Operator) -> None:
         trial = self._trial
         with trial.calling(self.executor, "snapshot"):
-            state = operator.snapshot()
-        if not isinstance(state, bytes):
-            trial.fail(SNAPSHOT, f"{self.executor.name}: snapshot() returns {type(state).__name__}, not bytes")
+            state = OperatorState(operator).snapshot()
         again = self._again(operator, state)
         with trial.calling(self.executor, "close"):
             operator.close()
@@ -105,18 +105,17 @@ class Triplet:
         """Return a new operator with the same state, sometimes divided and added up as for other executors."""
         trial, executor = self._trial, self.executor
         if trial.random.random() < DIVIDED:
-            parallelism = trial.topology.keyed.get(executor.component)
-            if parallelism is not None and isinstance(operator, Keyed):
-                owned = [group for group, owner in enumerate(first_owners(parallelism)) if owner == executor.index]
+            component, kept = trial.topology.component[executor.component], OperatorState(operator)
+            if is_divisible(component, kept):
                 with trial.calling(executor, GROUPS):
-                    return divided(operator, owned, self._opened, trial.random)
-            if isinstance(operator, Merging):
-                empty = self._opened()
+                    return divided(operator, key_fields(component), self._opened, trial.random)
+            if kept.merges:
+                empty = OperatorState(self._opened())
                 with trial.calling(executor, MERGE):
                     return merged([state, empty.snapshot()], self._opened)
         again = self._opened()
         with trial.calling(executor, "restore"):
-            again.restore(state)
+            OperatorState(again).restore(state)
         return again
 
     def compare(self, one: Rows, control: Rows, restored: Rows) -> None:
