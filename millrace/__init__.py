@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from workloads.schedules import Schedule
     from workloads.topology import Component, Constraints, Executor, Input, Topology, ackers
     from workloads.traffic import Edge, Traffic
+    from workloads.windows import EventTimeWindows, IntervalJoin
     from workloads.workload import Answer, PreparedInput, Verdict, Workload, filled, rows_differ
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "Digest",
     "Edge",
     "Emitted",
+    "EventTimeWindows",
     "Executor",
     "ExistingWorker",
     "Expected",
@@ -88,6 +90,7 @@ __all__ = [
     "Host",
     "Input",
     "InputError",
+    "IntervalJoin",
     "KeyedState",
     "LineSpout",
     "Loads",
@@ -236,6 +239,10 @@ EXPORTS = {
     },
     "workloads.keyed_state": {
         "KeyedState": "State by key, declared by an operator: the runtime snapshots, divides, moves and merges it.",
+    },
+    "workloads.windows": {
+        "EventTimeWindows": "Tumbling or sliding windows by event time, with lateness, on a table of `KeyedState`.",
+        "IntervalJoin": "Join of two streams by key and time, on two tables of `KeyedState`.",
     },
     "workloads.columns": {
         "ColumnBolt": "Base class of bolts that process batches of columns.",

@@ -39,6 +39,7 @@ class KeyedState(Generic[V]):
     is assigned, or when it is read if it can be changed in place. Such a value must be read from the table whenever it
     is changed, so that the change is noticed.
 
+    >>> from workloads.operators import Operator
     >>> class Visits(Operator):
     ...     pages = KeyedState(list[str])
     >>> visits = Visits()

@@ -1,6 +1,7 @@
 """All state of an operator as the runtime handles it: as a whole, key by key, and by key groups.
 
-As bytes, state is a MessagePack array: the result of the operator's `snapshot`, the values of keys, and deleted keys.
+As bytes, state is a MessagePack array: stream time, the result of the operator's `snapshot`, the values of keys, and
+deleted keys.
 """
 
 import sys
@@ -13,7 +14,7 @@ import msgspec
 from inventory.errors import RunError
 from workloads.key_groups import groups_of
 from workloads.keyed_state import KeyedState, Table
-from workloads.operators import Operator
+from workloads.operators import Bolt, Operator
 
 _MISSING: Any = object()
 
@@ -24,11 +25,13 @@ class _Encoded(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """State of an operator, or of some of its keys.
 
     Attributes:
+        stream_ns: stream time of its last tick.
         own: result of its `snapshot`; None: not part of this.
         tables: values of keys, of each table, in the order of declarations.
         gone: by the place of a table, keys that have no value any more.
     """
 
+    stream_ns: int
     own: bytes | None
     tables: list[msgspec.Raw]
     gone: dict[int, dict[Any, None]]
@@ -43,9 +46,11 @@ def declared_by(kind: type[Operator]) -> Mapping[str, KeyedState[Any]]:
     return {name: member for name, member in members.items() if isinstance(member, KeyedState)}
 
 
-def _encoded(own: bytes | None, tables: Mapping[str, Mapping[Any, Any]], gone: Mapping[int, Any]) -> bytes:
+def _encoded(
+    stream_ns: int, own: bytes | None, tables: Mapping[str, Mapping[Any, Any]], gone: Mapping[int, Any]
+) -> bytes:
     try:
-        return _encode((own, list(tables.values()), gone))
+        return _encode((stream_ns, own, list(tables.values()), gone))
     except (TypeError, OverflowError, ValueError) as fault:
         for name, entries in tables.items():
             for entry in entries.items():
@@ -136,7 +141,7 @@ class OperatorState:
             self.operator.store_state()
         for table in self.tables.values():
             table.release()
-        state = _encoded(self._own(), self.tables, {})
+        state = _encoded(self.stream_ns, self._own(), self.tables, {})
         self._check_sizes()
         self._clear()
         return state
@@ -192,7 +197,7 @@ class OperatorState:
             parts[name] = entries
             if gone:
                 without[at] = gone
-        return _encoded(self._own() if with_own else None, parts, without)
+        return _encoded(self.stream_ns, self._own() if with_own else None, parts, without)
 
     def put(self, state: bytes, merge: bool = False) -> None:
         """Replace the state of keys by a result of `part` or `snapshot`; `loaded` is called when all parts are put.
@@ -202,6 +207,7 @@ class OperatorState:
             merge: whether values are merged with those that keys have.
         """
         given = _decode(state)
+        self._advance(given.stream_ns)
         for at, (table, raw) in enumerate(zip(self.tables.values(), given.tables, strict=True)):
             entries = _decoded(table.declared, raw)
             function = table.declared.merge
@@ -217,7 +223,9 @@ class OperatorState:
 
     def put_groups(self, state: bytes, groups: Collection[int], fields: int) -> None:
         """Add the keys of some groups from a result of `snapshot`; arguments as for `groups_of`."""
-        for table, raw in zip(self.tables.values(), _decode(state).tables, strict=True):
+        given = _decode(state)
+        self._advance(given.stream_ns)
+        for table, raw in zip(self.tables.values(), given.tables, strict=True):
             entries = _decoded(table.declared, raw)
             pairs = zip(entries.items(), groups_of(entries, fields), strict=True)
             table.update([entry for entry, group in pairs if group in groups])
@@ -233,8 +241,18 @@ class OperatorState:
 
     def absorb(self, other: "OperatorState") -> None:
         """Add the tables of another operator of the component, which has other keys."""
+        self._advance(other.stream_ns)
         for name, table in self.tables.items():
             table.update(other.tables[name])
+
+    @property
+    def stream_ns(self) -> int:
+        """Stream time of the operator's last tick; at a barrier, all executors have had the same ticks."""
+        return self.operator.stream_ns if isinstance(self.operator, Bolt) else 0
+
+    def _advance(self, stream_ns: int) -> None:
+        if isinstance(self.operator, Bolt) and stream_ns > self.operator.stream_ns:
+            self.operator.stream_ns = stream_ns
 
     def loaded(self) -> None:
         """Have the operator take over what is in the tables now."""

@@ -143,12 +143,23 @@ class Bolt(Operator):
     answer_schema: ClassVar[Mapping[str, str]] = {}
     """Field -> type (int, float, str, bytes, bool) of the answer's rows, in order."""
 
+    stream_ns: int = 0
+    """Stream time of the last tick, set by the runtime before `on_tick`; with `KeyedState`, also after a restore."""
+
     def process(self, batch: Batch) -> Emitted:
         """Handle one batch; called from one thread only, must not keep a reference to the batch."""
         raise NotImplementedError("a bolt implements process")
 
     def on_tick(self, time_ns: int) -> Emitted:
         """Handle a tick: every row before `time_ns` of stream time has been processed, and no later one."""
+        return NOTHING
+
+    def on_end(self) -> Emitted:
+        """Handle the end of the input: no row and no tick follows. Return rows like `process`.
+
+        The runtime also calls it when the sources are stopped, and again in a recovery that begins from a checkpoint
+        behind it: what has been emitted must be removed from the state.
+        """
         return NOTHING
 
     def tables(self) -> "Iterable[Bolt]":

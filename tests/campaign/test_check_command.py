@@ -280,6 +280,8 @@ def test_a_third_party_workload_passes_and_its_executors_move(site: Path, tmp_pa
     status, document = check(site, tmp_path, "workload", "sample-numbers")
     assert failing(document) == {}
     assert status == 0
+    (snapshot,) = [each["message"] for each in document["checks"] if each["name"] == "snapshot"]
+    assert "not all state of total is KeyedState: it moves as a whole, and does not scale" in snapshot
     moved = document["checks"][-1]
     assert moved["name"] == "moves"
     assert int(moved["message"].split()[0]) > 0

@@ -133,7 +133,16 @@ class Acknowledging(Bolt):
 
     def on_tick(self, time_ns: int) -> Emitted:
         """Let the bolt handle a tick; no record causes what it emits then."""
-        return {name: [(*row, 0, 0) for row in rows] for name, rows in self._bolt.on_tick(time_ns).items()}
+        self._bolt.stream_ns = time_ns
+        return _untracked(self._bolt.on_tick(time_ns))
+
+    def on_end(self) -> Emitted:
+        """Let the bolt handle the end of its input, likewise."""
+        return _untracked(self._bolt.on_end())
+
+
+def _untracked(emitted: Emitted) -> Emitted:
+    return {name: [(*row, 0, 0) for row in rows] for name, rows in emitted.items()}
 
 
 class AcknowledgedSpout(SpoutExecutor):

@@ -149,6 +149,7 @@ class OperatorTrial:
             for component in self.topology.components
             if component.id != ACKER and isinstance(made := workload.operator(component.id), Combining)
         }
+        self._in_order = sorted(executors, key=lambda executor: self.topology.order.index(executor.component))
         self.spouts = [e for e in executors if self.topology.component[e.component].kind == "spout"]
         for executor in executors:
             kind = Spout if executor in self.spouts else Bolt
@@ -193,17 +194,32 @@ class OperatorTrial:
         for _ in range(MOST_INTERVALS if not tick_ns else MOST_ROWS):
             emitted = self._emit(clocks, number * tick_ns if tick_ns else None)
             ticks += emitted > 0
-            for component in self.topology.order:
-                for executor in self.topology.executors_of(component):
-                    if executor in self.triplets:
-                        self._process(executor)
-                        if tick_ns and executor not in self.positions:
-                            self._tick(executor, number * tick_ns)
+            for executor in self._in_order:
+                self._process(executor)
+                if tick_ns and executor not in self.positions:
+                    self._tick(executor, number * tick_ns)
             number += 1
             rows = sum(self.positions.values())
             enough = rows >= ROWS and (not tick_ns or ticks >= TICKS)
             if len(self.ended) == len(self.spouts) or (emitted and (enough or rows >= MOST_ROWS)):
+                self._end()
                 return
+
+    def _end(self) -> None:
+        """End the input of all bolts, from upstream to downstream."""
+        for executor in self._in_order:
+            self._process(executor)
+            if executor not in self.positions:
+                self._restore_now_and_then(executor)
+                self._pass_on(executor, *self._called(executor, "on_end"))
+
+    def _called(self, executor: Executor, method: str, *arguments: object) -> list[Rows]:
+        """Call a method of the three operators; return what each of them emits."""
+        given: list[Rows] = []
+        for operator in self.triplets[executor].operators:
+            with self.calling(executor, method):
+                given.append(_kept(getattr(operator, method)(*arguments)))
+        return given
 
     def _spout(self, executor: Executor) -> Spout:
         operator = self.triplets[executor].constant
@@ -233,7 +249,7 @@ class OperatorTrial:
         return total
 
     def _next(self, spout: Executor, count: int) -> list[Row]:
-        given = []
+        given: list[list[Row]] = []
         self._restore_now_and_then(spout)
         for operator in self.triplets[spout].operators:
             with self.calling(spout, "next_batch"):
@@ -260,19 +276,16 @@ class OperatorTrial:
 
     def _tick(self, executor: Executor, time_ns: int) -> None:
         self._restore_now_and_then(executor)
-        given = []
         for operator in self.triplets[executor].operators:
-            with self.calling(executor, "on_tick"):
-                given.append(_kept(operator.on_tick(time_ns)))  # type: ignore[attr-defined]  # checked at the start
-        self._pass_on(executor, *given)
+            operator.stream_ns = time_ns  # type: ignore[attr-defined]  # a bolt, as checked at the start
+        self._pass_on(executor, *self._called(executor, "on_tick", time_ns))
 
     def _pass_on(self, executor: Executor, one: Rows, control: Rows, restored: Rows) -> None:
         declared = self.topology.component[executor.component].outputs or {}
         for stream, rows in one.items():
             if stream not in declared:
-                self.fail(
-                    OPERATORS, f"{executor.name} emits on {stream!r}, which {executor.component} does not declare"
-                )
+                what = f"{executor.name} emits on {stream!r}, which {executor.component} does not declare"
+                self.fail(OPERATORS, what)
             for row in rows:
                 if len(row) != len(declared[stream]):
                     fields = ", ".join(declared[stream])
@@ -349,9 +362,8 @@ class _OperatorCall:
             made = self._trial.workload.operator(self._executor.component)
             place = raised_at(fault, type(made))
             message = f"{self._what} of {self._executor.name} fails: {type(fault).__name__}: {fault} ({place})"
-            self._trial.fail(
-                SNAPSHOT if self._what in ("snapshot", "restore", GROUPS, MERGE, COPY) else OPERATORS, message
-            )
+            is_of_state = self._what in ("snapshot", "restore", GROUPS, MERGE, COPY)
+            self._trial.fail(SNAPSHOT if is_of_state else OPERATORS, message)
 
 
 def _parts(entry: Input, fields: list[str], rows: Sequence[Row], parallelism: int) -> list[list[Row]] | None:
