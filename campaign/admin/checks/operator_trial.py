@@ -2,8 +2,8 @@
 
 Components process their input from upstream to downstream, and every interval of stream time ends with its tick, as in
 a run. The three instances get the same batches. At random moments the state of one of them is written to bytes and
-restored in a new operator, which must emit the same rows as the other two. Where it can be divided by key groups,
-merged, or copied while the operator works, that is done half of the time.
+restored in a new operator, which must emit the same rows as the other two. Where it can be divided by key groups or
+copied while the operator works, that is done half of the time. States that merge must do so in any order.
 """
 
 import random
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 from campaign.admin.checks.copied_state import StateCopy
-from campaign.admin.checks.restores import Emissions, Rows, divided, merged
+from campaign.admin.checks.restores import Emissions, Rows, divided, merges_in_any_order
 from campaign.admin.checks.trial import TrialReporter
 from inventory.plugins import as_plain, raised_at
 from workloads.key_groups import KeyRouter, codec_bytes, first_owners
@@ -53,6 +53,7 @@ class Triplet:
         self.constant, self.control, self.restored = self._opened(), self._opened(), self._opened()
         self.restores = 0
         self._copy: StateCopy | None = None
+        self._earlier = b""
         self.settled: dict[str, list[Row]] = {}
 
     @property
@@ -70,18 +71,26 @@ class Triplet:
 
     def restore(self) -> None:
         """Replace the restored instance with a new operator that restores its state."""
-        trial, operator = self._trial, self.restored
+        trial, operator, state = self._trial, self.restored, OperatorState(self.restored)
         if isinstance(operator, Bolt) and trial.random.random() < SETTLED:
             with trial.calling(self.executor, "settled"):
                 for table in operator.tables():
                     self.settled.setdefault(table.answer_table, []).extend(table.settled())
         if self._copy is not None:
             self._proceed(self._copy)
-        elif OperatorState(operator).can_be_copied and trial.random.random() < DIVIDED:
+        elif state.merges and not self._merges(state.snapshot()):
+            trial.fail(RESTORE, f"{self.executor.name}: its answer depends on the order in which states are merged")
+        elif state.can_be_copied and trial.random.random() < DIVIDED:
             with trial.calling(self.executor, COPY):
                 self._copy = StateCopy(operator, self._opened(), trial.random)
         else:
             self._replace(operator)
+
+    def _merges(self, state: bytes) -> bool:
+        """Return whether the state and the last one are merged the same way in either order."""
+        earlier, self._earlier = self._earlier or state, state
+        with self._trial.calling(self.executor, MERGE):
+            return merges_in_any_order(state, earlier, self._opened)
 
     def _proceed(self, copy: StateCopy) -> None:
         with self._trial.calling(self.executor, COPY):
@@ -105,17 +114,12 @@ class Triplet:
         """Return a new operator with the same state, sometimes divided and added up as for other executors."""
         trial, executor = self._trial, self.executor
         if trial.random.random() < DIVIDED:
-            component, kept = trial.topology.component[executor.component], OperatorState(operator)
-            if is_divisible(component, kept):
+            component = trial.topology.component[executor.component]
+            if is_divisible(component, OperatorState(operator)):
                 with trial.calling(executor, GROUPS):
                     return divided(operator, key_fields(component), self._opened, trial.random)
-            if kept.merges:
-                empty = OperatorState(self._opened())
-                with trial.calling(executor, MERGE):
-                    return merged([state, empty.snapshot()], self._opened)
-        again = self._opened()
         with trial.calling(executor, "restore"):
-            OperatorState(again).restore(state)
+            OperatorState(again := self._opened()).restore(state)
         return again
 
     def compare(self, one: Rows, control: Rows, restored: Rows) -> None:
@@ -249,8 +253,8 @@ class OperatorTrial:
         return total
 
     def _next(self, spout: Executor, count: int) -> list[Row]:
-        given: list[list[Row]] = []
         self._restore_now_and_then(spout)
+        given: list[list[Row]] = []
         for operator in self.triplets[spout].operators:
             with self.calling(spout, "next_batch"):
                 given.append(list(operator.next_batch(count)))  # type: ignore[attr-defined]  # checked at the start
@@ -387,14 +391,10 @@ def _parts(entry: Input, fields: list[str], rows: Sequence[Row], parallelism: in
                 if at not in range(parallelism):
                     return None
             case _:
-                at = crc32(_bytes(row)) % parallelism
+                at = crc32(codec_bytes(tuple(row))) % parallelism
         parts[at].append(row)
     return parts
 
 
 def _kept(emitted: Emitted) -> dict[str, list[Row]]:
     return {stream: list(rows) for stream, rows in emitted.items()}
-
-
-def _bytes(row: Iterable[object]) -> bytes:
-    return codec_bytes(tuple(row))

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from workloads.key_groups import KEY_GROUPS, codec_bytes
 from workloads.operator_state import OperatorState
-from workloads.operators import Operator, Row
+from workloads.operators import Bolt, Operator, Row
 
 MOST_SHARES = 3
 """Most operators among which a state is divided."""
@@ -49,6 +49,18 @@ def merged(states: Iterable[bytes], opened: Callable[[], Operator]) -> Operator:
         again.put(state, merge=True)
     again.loaded()
     return again.operator
+
+
+def merges_in_any_order(one: bytes, other: bytes, opened: Callable[[], Operator]) -> bool:
+    """Return whether two states of a sink give the same answer, whichever of them is merged into the other."""
+    answers = []
+    for states in ((one, other), (other, one)):
+        operator = merged(states, opened)
+        tables = operator.tables() if isinstance(operator, Bolt) else ()
+        rows = [(each.answer_table, row) for each in tables for row in (*each.settled(), *each.answer())]
+        answers.append(sorted((table, codec_bytes(row)) for table, row in rows))
+        operator.close()
+    return answers[0] == answers[1]
 
 
 Rows = Mapping[str, Sequence[Row]]
