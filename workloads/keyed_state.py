@@ -53,8 +53,9 @@ class KeyedState(Generic[V]):
 
         Args:
             kind: type of the values, whatever msgspec can encode, such as `int`, `list[float]` or a `Struct`.
-            merge: merges the values that two executors have for a key, in either order. With it, executors of any
-                grouping can get another number; without it, only those of a fields grouping, which share no key.
+            merge: merges the values that two executors have for a key, in either order. With it in all state of an
+                operator, keys need not be those of a grouping, and executors of any grouping can get another number;
+                without it, only those of a fields grouping, which share no key.
             most_bytes: limit of an executor's encoded state; beyond it the run fails at the next snapshot.
 
         Raises:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from inventory.errors import RunError
-from workloads.key_groups import groups_of
+from workloads.key_groups import KEY_GROUPS, groups_of
 from workloads.keyed_state import KeyedState, Table
 from workloads.operators import Bolt, Operator
 
@@ -66,6 +66,14 @@ def _decoded(declared: KeyedState[Any], raw: msgspec.Raw) -> dict[Any, Any]:
         return declared.decoder.decode(raw)
     except msgspec.ValidationError as fault:
         raise RunError(f"state {declared.name!r} has other values than it declares: {fault}") from None
+
+
+def foreign(key: object) -> RunError:
+    """Return the error for a key of state that belongs to another executor."""
+    return RunError(
+        f"its state has the key {key!r}, which is another executor's: keys begin with those of the fields grouping, "
+        "or the state declares how to `merge`"
+    )
 
 
 def _source_location(kind: type[Operator]) -> str:
@@ -221,14 +229,29 @@ class OperatorState:
         if given.own is not None:
             self.operator.restore(given.own)
 
-    def put_groups(self, state: bytes, groups: Collection[int], fields: int) -> None:
-        """Add the keys of some groups from a result of `snapshot`; arguments as for `groups_of`."""
+    def put_groups(
+        self, state: bytes, groups: Collection[int], fields: int, owned: Collection[int] = range(KEY_GROUPS)
+    ) -> None:
+        """Add the keys of some groups from a result of `snapshot`.
+
+        Args:
+            state: of an executor.
+            groups: to add.
+            fields: number of fields of the grouping's key.
+            owned: groups that the executor owned.
+
+        Raises:
+            RunError: the executor had a key of another group.
+        """
         given = _decode(state)
         self._advance(given.stream_ns)
         for table, raw in zip(self.tables.values(), given.tables, strict=True):
             entries = _decoded(table.declared, raw)
-            pairs = zip(entries.items(), groups_of(entries, fields), strict=True)
-            table.update([entry for entry, group in pairs if group in groups])
+            for (key, value), group in zip(entries.items(), groups_of(entries, fields), strict=True):
+                if group in groups:
+                    table[key] = value
+                elif group not in owned:
+                    raise foreign(key)
 
     def drop(self, keys: Iterable[Any]) -> None:
         """Delete the state of keys; some may have none."""

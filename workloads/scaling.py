@@ -39,8 +39,11 @@ def works_alone(component: Component) -> bool:
 
 
 def is_divisible(component: Component, state: OperatorState) -> bool:
-    """Return whether the state of a component's executors belongs to the key groups that they own."""
-    return state.is_by_key and single_key(component) is not None
+    """Return whether the state of a component's executors belongs to the key groups that they own.
+
+    Executors whose states merge may share keys, so that these need not be those of the grouping.
+    """
+    return state.is_by_key and not state.merges and single_key(component) is not None
 
 
 def why_fixed(component: Component, operator: Operator | None = None, spouts: int = 1) -> str:

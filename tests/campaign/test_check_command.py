@@ -281,7 +281,7 @@ def test_a_third_party_workload_passes_and_its_executors_move(site: Path, tmp_pa
     assert failing(document) == {}
     assert status == 0
     (snapshot,) = [each["message"] for each in document["checks"] if each["name"] == "snapshot"]
-    assert "not all state of total is KeyedState: it moves as a whole, and does not scale" in snapshot
+    assert "; moved as a whole, as not all of it is KeyedState: state of total" in snapshot
     moved = document["checks"][-1]
     assert moved["name"] == "moves"
     assert int(moved["message"].split()[0]) > 0

@@ -101,6 +101,14 @@ class Unsendable(Lists):
         return NOTHING
 
 
+class WrongKey(Count):
+    """Bolt that counts all words by a key of its own."""
+
+    def process(self, batch: Batch) -> Emitted:
+        self.counts["all"] += len(batch.rows)
+        return NOTHING
+
+
 class WrongKind(Count):
     def process(self, batch: Batch) -> Emitted:
         self.counts["be"] = "many"  # type: ignore[assignment]
@@ -165,6 +173,7 @@ def test_a_bolt_that_can_be_copied_passes(monkeypatch: pytest.MonkeyPatch, tmp_p
         (NotLoading, "restore", "something is not part of its snapshot"),
         (Assigning, "snapshot", "Assigning assigned dict to its state 'counts'"),
         (Unsendable, "snapshot", "state 'numbers', key 'be': Encoding objects of type object is unsupported"),
+        (WrongKey, "snapshot", "its state has the key 'all', which is another executor's: keys begin with those"),
         (WrongKind, "snapshot", "state 'counts' has other values than it declares: Expected `int`, got `str`"),
     ],
 )

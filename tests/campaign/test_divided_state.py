@@ -18,6 +18,7 @@ from workloads.operators import Batch, Bolt, Emitted, Row
 from workloads.smart_home.application import SmartHomeParams
 from workloads.smart_home.loads import HouseLoads, Loads, Sink
 from workloads.taxi import rides, routes
+from workloads.topology import Component, Input
 
 Rows = Callable[[Random, int], tuple[str, Row]]
 """Function that makes the row of a number in the input; returns its source component and the row."""
@@ -123,11 +124,12 @@ def answers(bolt: Bolt) -> list[list[Row]]:
 @given(seed=st.integers(0, 10**6), before=st.integers(0, 150), after=st.integers(1, 60))
 def test_state_divided_among_any_owners_and_merged_is_unchanged(name: str, seed: int, before: int, after: int):
     make, rows = KEYED[name]
-    fields = 3 if name.startswith("plugs") else 1
+    fields = ("house", "household", "plug") if name.startswith("plugs") else ("key",)
+    component = Component("bolt", "bolt", inputs=(Input("read", "fields", fields),))
     random = Random(seed)  # noqa: S311 - repeatable
     bolt = make()
     work([bolt], rows, random, 0, before)
-    again = divided(bolt, fields, make, random)
+    again = divided(bolt, component, 0, make, random)
     assert isinstance(again, Bolt)
     one, other = work([bolt, again], rows, random, before, after)
     assert one == other

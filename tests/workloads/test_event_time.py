@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import add
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -237,15 +238,15 @@ class Collect(Bolt):
     answer_table = "windows"
     answer_schema: ClassVar = {"word": "str", "begin": "int", "count": "int"}
 
-    rows = KeyedState(list[tuple[int, int]])
+    rows = KeyedState(list[Row], merge=add)
+    """Under one key in all executors, which is not that of the grouping."""
 
     def process(self, batch: Batch) -> Emitted:
-        for word, begin, count in batch.rows:
-            self.rows[word].append((begin, count))
+        self.rows["all"] += batch.rows
         return NOTHING
 
     def answer(self) -> Iterable[Row]:
-        return [(word, *row) for word, rows in self.rows.items() for row in rows]
+        return self.rows["all"]
 
 
 class WindowedWords:

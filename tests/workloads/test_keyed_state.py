@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.worker.task_graph.state_copies import DividedState
 from inventory.errors import RunError
 from workloads.dictionaries import DictionaryEncoder
 from workloads.key_groups import KEY_GROUPS, groups_of
@@ -234,3 +235,17 @@ def test_numbers_of_columns_are_combined_by_any_function(kind: Any) -> None:
 def test_a_type_that_cannot_be_decoded_is_refused_when_it_is_declared() -> None:
     with pytest.raises(TypeError, match="is not supported"):
         KeyedState(dict[str, int] | list[int] | tuple[int, ...])  # type: ignore[arg-type]
+
+
+def test_a_key_of_another_executor_is_an_error_instead_of_being_lost() -> None:
+    bolt = Counts()
+    bolt.numbers.update({"a": 1, ("all", 2): 3})
+    (own,), (other,) = groups_of(["a"]), groups_of([("all", 2)])
+    whole = OperatorState(bolt).snapshot()
+    again = Counts()
+    OperatorState(again).put_groups(whole, {own}, 1, {own, other})
+    assert again.numbers == {"a": 1}
+    with pytest.raises(RunError, match=r"its state has the key \('all', 2\), which is another executor's: keys begin"):
+        OperatorState(Counts()).put_groups(whole, {own}, 1, {own})
+    with pytest.raises(RunError, match=r"\('all', 2\), which is another executor's"):
+        DividedState(OperatorState(bolt), 1, 1, {own: 7}).rests()

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from inventory.errors import RunError
 from workloads.keyed_state import KeyedState
+from workloads.operator_state import OperatorState
 from workloads.operators import Bolt, Spout, own_records
-from workloads.scaling import all_records, resized, shared_anew, sizes_of, why_fixed
+from workloads.scaling import all_records, is_divisible, resized, shared_anew, sizes_of, why_fixed
 from workloads.topology import ACKER, Component, Input, Topology, ackers
 
 
@@ -73,6 +74,11 @@ def test_a_bolt_scales_if_its_rows_and_its_state_can_go_to_any_number_of_executo
 ) -> None:
     found = why_fixed(Component("bolt", "bolt", 2, inputs=inputs), operator)
     assert (why in found) if why else not found
+
+
+def test_state_that_merges_is_not_divided_by_the_keys_of_the_grouping() -> None:
+    count = Component("bolt", "bolt", 2, inputs=(WORD,))
+    assert [is_divisible(count, OperatorState(bolt)) for bolt in (Grouped(), Total(), Mixed())] == [True, False, False]
 
 
 class Seeking(Spout):

@@ -62,7 +62,9 @@ def _restore_groups(running: BoltExecutor, before: Division, plan: RunPlan, stor
     fields = key_fields(plan.topology.component[name])
     owned: dict[int, set[int]] = {}
     first: dict[int, int] = {}
+    held: dict[int, set[int]] = {}
     for group, (earlier, now) in enumerate(zip(owners_of(before.owners), plan.owners[name], strict=True)):
+        held.setdefault(earlier, set()).add(group)
         first[earlier] = min(now, first.get(earlier, now))
         if now == index:
             owned.setdefault(earlier, set()).add(group)
@@ -75,7 +77,7 @@ def _restore_groups(running: BoltExecutor, before: Division, plan: RunPlan, stor
         elif source not in plan.number_of and first[earlier] == index:
             removed[source] = snapshot.worked
         with running.guarded():
-            running.state.put_groups(snapshot.operator, groups, fields)
+            running.state.put_groups(snapshot.operator, groups, fields, held[earlier])
     with running.guarded():
         running.state.loaded()
     _count_again(running, removed, plan)

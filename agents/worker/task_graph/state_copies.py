@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from agents.worker.executors.executor import guarded
 from agents.worker.wire import frame
 from workloads.key_groups import groups_of
-from workloads.operator_state import OperatorState
+from workloads.operator_state import OperatorState, foreign
 
 PIECE_BYTES = 64 * 1024
 """Intended size of a piece: rows of other executors wait a millisecond for it; of 256 KiB, p99 was eight times that."""
@@ -156,6 +156,8 @@ class DividedState:
 
     def _sort(self, keys: Collection[Any]) -> None:
         for key, group in zip(keys, groups_of(keys, self._fields), strict=True):
+            if group not in self._receivers:
+                raise foreign(key)
             receiver = self._receivers[group]
             if receiver is not None:
                 self._waiting[receiver].add(key)

@@ -40,7 +40,7 @@ class StateCopy:
         if self._random.random() < FINISHED:
             self._source.track(None)
             self._copy.put(self._source.part(self._changed.union(self._left), with_own=True))
-            if self._source.is_by_key:
+            if self._source.is_by_key and not self._source.merges:
                 self._share()
             self._copy.loaded()
             return True

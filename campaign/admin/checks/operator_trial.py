@@ -19,7 +19,7 @@ from workloads.key_groups import KeyRouter, codec_bytes, first_owners
 from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Bolt, Combining, Context, Emitted, Operator, Row, Spout
 from workloads.rates import Max
-from workloads.scaling import is_divisible, key_fields
+from workloads.scaling import is_divisible
 from workloads.source_clock import SourceClock, source_clock
 from workloads.topology import ACKER, DEFAULT_STREAM, Executor, Input
 from workloads.workload import Answer, PreparedInput, Workload
@@ -117,7 +117,7 @@ class Triplet:
             component = trial.topology.component[executor.component]
             if is_divisible(component, OperatorState(operator)):
                 with trial.calling(executor, GROUPS):
-                    return divided(operator, key_fields(component), self._opened, trial.random)
+                    return divided(operator, component, executor.index, self._opened, trial.random)
         with trial.calling(executor, "restore"):
             OperatorState(again := self._opened()).restore(state)
         return again

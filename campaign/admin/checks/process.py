@@ -17,6 +17,7 @@ from inventory.plugins import raised_at
 from workloads.key_groups import codec_bytes
 from workloads.operator_state import OperatorState
 from workloads.operators import Operator
+from workloads.scaling import works_alone
 from workloads.topology import ACKER
 from workloads.workload import Answer, PreparedInput, Workload, load_workload
 
@@ -64,12 +65,12 @@ def _try(workload: Workload, inputs: Sequence[PreparedInput], reporter: TrialRep
     rows, restores = sum(positions), sum(triplet.restores for triplet in trial.triplets.values())
     reporter.note(ANSWER, f"{rows:,} records emitted, {verdict.checked:,} rows of the answer compared")
     whole = [
-        component.id
+        component.id if works_alone(component) else f"{component.id} (does not scale)"
         for component in trial.topology.components
         if component.kind == "bolt" and component.id != ACKER and not _is_by_key(workload.operator(component.id))
     ]
-    moves_whole = f"; not all state of {', '.join(whole)} is KeyedState: it moves as a whole, and does not scale"
-    reporter.note(SNAPSHOT, f"{restores} snapshots, all of them bytes{moves_whole if whole else ''}")
+    moves_whole = f"; moved as a whole, as not all of it is KeyedState: state of {', '.join(whole)}" if whole else ""
+    reporter.note(SNAPSHOT, f"{restores} snapshots, all of them bytes{moves_whole}")
     reporter.note(RESTORE, f"{restores} operators restored, with the same output as the others")
     beyond = _downstream_of_free(trial)
     for column, total in trial.emissions.columns().items():

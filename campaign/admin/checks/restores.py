@@ -12,29 +12,39 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from zlib import crc32
 
-from workloads.key_groups import KEY_GROUPS, codec_bytes
+from workloads.key_groups import KEY_GROUPS, codec_bytes, first_owners
 from workloads.operator_state import OperatorState
 from workloads.operators import Bolt, Operator, Row
+from workloads.scaling import key_fields
+from workloads.topology import Component
 
 MOST_SHARES = 3
 """Most operators among which a state is divided."""
 
 
-def divided(operator: Operator, fields: int, opened: Callable[[], Operator], random: Random) -> Operator:
+def divided(
+    operator: Operator, component: Component, index: int, opened: Callable[[], Operator], random: Random
+) -> Operator:
     """Return a new operator with the state of `operator`, which has meanwhile been divided among several.
 
     Args:
         operator: whose state it is.
-        fields: number of fields of the key by which it gets rows.
+        component: its component.
+        index: that of its executor, which owns the key groups of its keys.
         opened: returns a new operator of the same executor.
         random: decides which operator gets which key group.
+
+    Raises:
+        RunError: it has a key of another executor.
     """
+    owned = {group for group, at in enumerate(first_owners(component.parallelism)) if at == index}
     shares = 1 + random.randrange(MOST_SHARES)
     owner = [random.randrange(shares) for _ in range(KEY_GROUPS)]
     whole, again = OperatorState(operator).snapshot(), OperatorState(opened())
     for share in range(shares):
         part = OperatorState(opened())
-        part.put_groups(whole, {group for group, at in enumerate(owner) if at == share}, fields)
+        mine = {group for group in owned if owner[group] == share}
+        part.put_groups(whole, mine, key_fields(component), owned)
         part.loaded()
         again.put(part.snapshot())
         part.operator.close()
