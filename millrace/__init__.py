@@ -40,18 +40,14 @@ if TYPE_CHECKING:
     from workloads.columns import ColumnBatch, ColumnBolt, ColumnSpout, Derived
     from workloads.data.row_digest import Digest, RowMultiset, digest_of
     from workloads.data.text import LineSpout, TextParams, prepare_text, read_records, times_emitted
-    from workloads.key_groups import by_group
+    from workloads.keyed_state import KeyedState
     from workloads.operators import (
         NOTHING,
         Batch,
         Bolt,
         Combining,
         Context,
-        Divisible,
         Emitted,
-        Incremental,
-        Keyed,
-        Merging,
         Operator,
         Row,
         Seekable,
@@ -63,6 +59,7 @@ if TYPE_CHECKING:
     from workloads.schedules import Schedule
     from workloads.topology import Component, Constraints, Executor, Input, Topology, ackers
     from workloads.traffic import Edge, Traffic
+    from workloads.windows import EventTimeWindows, IntervalJoin
     from workloads.workload import Answer, PreparedInput, Verdict, Workload, filled, rows_differ
 
 __all__ = [
@@ -85,21 +82,20 @@ __all__ = [
     "Cost",
     "Derived",
     "Digest",
-    "Divisible",
     "Edge",
     "Emitted",
+    "EventTimeWindows",
     "Executor",
     "ExistingWorker",
     "Expected",
     "FreeSlots",
     "Host",
-    "Incremental",
     "Input",
     "InputError",
-    "Keyed",
+    "IntervalJoin",
+    "KeyedState",
     "LineSpout",
     "Loads",
-    "Merging",
     "Meta",
     "Move",
     "Needs",
@@ -141,7 +137,6 @@ __all__ = [
     "Workload",
     "ackers",
     "assigned",
-    "by_group",
     "classes_of",
     "concluded",
     "cost",
@@ -231,26 +226,26 @@ EXPORTS = {
         "filled": "Merge given parallelism per component with the defaults.",
         "rows_differ": "Compare two keyed tables; return the first differences in words.",
     },
-    "workloads.key_groups": {
-        "by_group": "Return entries of a bolt's state by the key group of their keys.",
-    },
     "workloads.operators": {
-        "Operator": "Base class of spouts and bolts: open, close, snapshot and restore.",
+        "Operator": "Base class of spouts and bolts: open, close, snapshot and restore, store_state and load_state.",
         "Spout": "Base class of sources of rows.",
         "Bolt": "Base class of operators that process batches of rows; a sink gives an answer.",
         "TupleBolt": "Base class of bolts that process one row at a time.",
         "per_tuple": "Turn a function of one row into a stateless bolt.",
         "Combining": "Interface of bolts that merge rows with equal keys before a fields grouping.",
-        "Keyed": "Interface of bolts whose state can be divided by key groups among other executors.",
-        "Incremental": "Interface of bolts whose state can be copied while they work, for short pauses at moves.",
-        "Divisible": "Interface of bolts that are both, and keep their operators when their number changes.",
-        "Merging": "Interface of bolts whose state is the same whichever executor got which row.",
         "Seekable": "Interface of spouts that can begin at any of their records.",
         "Context": "Component, index, parameters, seed and input files of an opened executor.",
         "Batch": "Rows of one stream from one executor.",
         "Row": "Type of a row of a stream: a tuple of its fields.",
         "Emitted": "Type of what a bolt returns: rows by stream.",
         "NOTHING": "Result of a bolt that emits no rows.",
+    },
+    "workloads.keyed_state": {
+        "KeyedState": "State by key, declared by an operator: the runtime snapshots, divides, moves and merges it.",
+    },
+    "workloads.windows": {
+        "EventTimeWindows": "Tumbling or sliding windows by event time, with lateness, on a table of `KeyedState`.",
+        "IntervalJoin": "Join of two streams by key and time, on two tables of `KeyedState`.",
     },
     "workloads.columns": {
         "ColumnBolt": "Base class of bolts that process batches of columns.",

@@ -22,13 +22,14 @@ PROGRAM = Path(sys.executable).with_name("millrace")
 
 NAMES = """
 Answer Batch Bolt Change ClassAffinity Classes Cluster ColumnBatch ColumnBolt ColumnSpout Combining
-CommunicationSchedule Component Constraints Context Cost Derived Digest Divisible Edge Emitted Executor ExistingWorker
-Expected FreeSlots Host Incremental Input InputError Keyed LineSpout Loads Merging Meta Move NOTHING Needs Network
-NoParams Node NodePower Observation OnlineScheduler Operator ParameterError Placement Plan PreparedInput Problem
+CommunicationSchedule Component Constraints Context Cost Derived Digest Edge Emitted EventTimeWindows Executor
+ExistingWorker Expected FreeSlots Host Input InputError IntervalJoin KeyedState LineSpout Loads Meta Move NOTHING
+Needs Network NoParams Node NodePower Observation OnlineScheduler Operator ParameterError Placement Plan PreparedInput
+Problem
 RateAffinity RecordedSpout ResultTable Results Revision Rhythm Row RowMultiset RunRecord RunSummary Schedule Scheduler
 Seekable Sensor Slot Spout TextParams Topology TraceRow Traffic TupleBolt UnfitError Verdict Workload ackers assigned
-by_group classes_of concluded cost digest_of distinct filled interleaved nearest per_tuple power_index prepare_text
-read_records rows_differ running times_emitted waiting
+classes_of concluded cost digest_of distinct filled interleaved nearest per_tuple power_index prepare_text read_records
+rows_differ running times_emitted waiting
 """
 """Names that plug-ins rely on. A removed or changed name breaks them and belongs in the changelog."""
 

@@ -8,17 +8,15 @@ Keys that are equal in Python have equal bytes here (1, 1.0 and True; `bytes` an
 one key in the dict of a counting bolt.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, groupby, repeat
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from zlib import crc32
 
 import msgspec
 from msgspec import Meta
 
 Key = tuple[Any, ...]
-
-T = TypeVar("T")
 
 KEY_GROUPS = 1024
 
@@ -111,32 +109,25 @@ def owners_of(runs: Iterable[tuple[int, int]]) -> Owners:
     return tuple(chain.from_iterable([repeat(owner, count) for owner, count in runs]))
 
 
-def by_group(
-    entries: Iterable[T], key: Callable[[T], Key], groups: Collection[int] | None = None
-) -> dict[int, list[T]]:
-    """Return entries of an operator's state by the group of their key, in their order.
+def groups_of(keys: Iterable[Any], fields: int = 1) -> list[int]:
+    """Return the group of each key of an operator's state.
 
     Args:
-        entries: rows, or items of a mapping.
-        key: returns the key of an entry, as the fields grouping sees it: always a tuple.
-        groups: the groups to return; None: all.
+        keys: a key of one field may be its value instead of a tuple; a longer tuple belongs to its first fields.
+        fields: number of fields of the grouping's key.
 
-    >>> by_group([("whale", 3), ("ship", 2)], lambda entry: entry[:1])
-    {499: [('whale', 3)], 299: [('ship', 2)]}
+    >>> groups_of(["whale", ("ship",), ("ship", 3)])
+    [499, 299, 299]
     """
-    if groups is not None and not groups:
-        return {}
-    entries = list(entries)
-    keys = list(map(key, entries))
-    if not _CANONICAL.issuperset(map(type, chain.from_iterable(keys))):
-        keys = [tuple(map(_canonical, each)) for each in keys]
-    found: dict[int, list[T]] = {}
+    keys = list(keys)
+    if any(issubclass(kind, tuple) for kind in set(map(type, keys))):
+        full = [key[:fields] if isinstance(key, tuple) else (key,) for key in keys]
+    else:
+        full = list(zip(keys, strict=True))
+    if not _CANONICAL.issuperset(map(type, chain.from_iterable(full))):
+        full = [tuple(map(_canonical, key)) for key in full]
     # Without a Python frame per key: a state has millions of them.
-    for entry, checksum in zip(entries, map(crc32, map(_encode, keys)), strict=True):
-        group = checksum % KEY_GROUPS
-        if groups is None or group in groups:
-            found.setdefault(group, []).append(entry)
-    return found
+    return [checksum % KEY_GROUPS for checksum in map(crc32, map(_encode, full))]
 
 
 class KeyRouter:

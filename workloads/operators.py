@@ -4,13 +4,12 @@ Operators get batches of rows, their own index and their parameters; never nodes
 whose fields follow the stream's declared schema. An operator emits a mapping from stream names to rows; `{}` emits
 nothing.
 
-State is explicit: `snapshot` returns all of it, and `restore` restores it. Nothing else may influence what an operator
-emits. This makes recovery and migration exact. State that can be divided among another number of executors is `Keyed`
-or `Merging`, and a source that can go to any record is `Seekable`; state that can be copied while the operator works is
-`Incremental`.
+State is explicit: state by key is declared (`workloads.keyed_state`), `snapshot` returns all other state, and `restore`
+restores it. Nothing else may influence what an operator emits. This makes recovery and migration exact. A source that
+can go to any record is `Seekable`.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -66,11 +65,23 @@ class Operator:
         """Release what `open` acquired; called once, also after a failure."""
 
     def snapshot(self) -> bytes:
-        """Return all state as bytes; an operator without state returns `b""`."""
+        """Return all state that is not `KeyedState`; an operator without any returns `b""`."""
         return b""
 
     def restore(self, state: bytes) -> None:
         """Continue from the result of `snapshot`; called after `open`, before any batch."""
+
+    def store_state(self) -> None:
+        """Copy into the tables of `KeyedState` what the operator keeps in another form, such as arrays.
+
+        Called between batches, before the runtime reads the tables, which are empty then and are emptied afterwards.
+        """
+
+    def load_state(self) -> None:
+        """Take over what is in the tables of `KeyedState`: called between batches, after the runtime has changed them.
+
+        What the operator had in another form is replaced. Without `store_state`, the tables stay as they are.
+        """
 
 
 class Spout(Operator):
@@ -132,12 +143,23 @@ class Bolt(Operator):
     answer_schema: ClassVar[Mapping[str, str]] = {}
     """Field -> type (int, float, str, bytes, bool) of the answer's rows, in order."""
 
+    stream_ns: int = 0
+    """Stream time of the last tick, set by the runtime before `on_tick`; with `KeyedState`, also after a restore."""
+
     def process(self, batch: Batch) -> Emitted:
         """Handle one batch; called from one thread only, must not keep a reference to the batch."""
         raise NotImplementedError("a bolt implements process")
 
     def on_tick(self, time_ns: int) -> Emitted:
         """Handle a tick: every row before `time_ns` of stream time has been processed, and no later one."""
+        return NOTHING
+
+    def on_end(self) -> Emitted:
+        """Handle the end of the input: no row and no tick follows. Return rows like `process`.
+
+        The runtime also calls it when the sources are stopped, and again in a recovery that begins from a checkpoint
+        behind it: what has been emitted must be removed from the state.
+        """
         return NOTHING
 
     def tables(self) -> "Iterable[Bolt]":
@@ -170,31 +192,6 @@ class Combining(Protocol):
 
 
 @runtime_checkable
-class Keyed(Protocol):
-    """A bolt whose state belongs to the keys of its fields grouping, and can be divided by key groups.
-
-    A checkpoint of its component can be restored with another number of executors. Both methods are called between
-    batches; a bolt offers them besides `snapshot` and `restore`, which are quicker for the state as a whole.
-    """
-
-    def snapshot_groups(self, groups: Collection[int] | None = None, /) -> tuple[bytes, Mapping[int, bytes]]:
-        """Return the common state, and the state of each of `groups` that has any; of all groups with None.
-
-        The common state belongs to no key, such as the number of ticks in a window that is not full yet. It is the same
-        in all executors of the component at a barrier.
-        """
-        ...
-
-    def restore_groups(self, common: bytes, groups: Mapping[int, bytes], /) -> None:
-        """Add parts of results of `snapshot_groups` to the state.
-
-        Called after `open`, instead of `restore`: once or several times, each time with other groups and with the same
-        common state.
-        """
-        ...
-
-
-@runtime_checkable
 class Seekable(Protocol):
     """A spout that can begin anywhere in its share of the records, so that another number of executors can go on.
 
@@ -207,76 +204,6 @@ class Seekable(Protocol):
 
         Called after `open`, instead of `restore`, before any batch; at most with the number of records in the share.
         """
-        ...
-
-
-@runtime_checkable
-class Merging(Protocol):
-    """A bolt whose state does not depend on which of its executors got which row, such as a total."""
-
-    def merge(self, states: Sequence[bytes], /) -> None:
-        """Add results of `snapshot` of other executors to the state; called after `open` or `restore`."""
-        ...
-
-
-@runtime_checkable
-class Incremental(Protocol):
-    """A bolt whose state can be copied while it works, key by key, so that a move pauses it for the changed keys only.
-
-    Keys are any hashable values, such as those of a dict that is the state. Methods are called between batches; a bolt
-    offers them besides `snapshot` and `restore`, which are quicker for the state as a whole.
-    """
-
-    def state_keys(self) -> Iterable[Hashable]:
-        """Return the keys of all state.
-
-        They are listed at once, which takes 10 ms or more for a million. An iterator (`iter`, a generator) is consumed
-        while the bolt works instead: it may lack keys that come later, which are tracked, but if it fails with
-        `RuntimeError` because the state has changed, keys are listed at once.
-        """
-        ...
-
-    def track_changes(self, changed: set[Any] | None, /) -> None:
-        """Add to `changed` from now on every key whose state is created, changed or deleted; None: to nothing.
-
-        The caller may empty the set.
-        """
-        ...
-
-    def snapshot_keys(self, keys: Collection[Any], /) -> bytes:
-        """Return the state of these keys, and that it is deleted for those that have none any more.
-
-        State that belongs to no key is part of every result.
-        """
-        ...
-
-    def restore_keys(self, state: bytes, /) -> None:
-        """Replace the state of some keys by a result of `snapshot_keys`.
-
-        Called after `open`, instead of `restore`, with many results in their order; the last one of a key counts.
-        """
-        ...
-
-
-@runtime_checkable
-class Divisible(Keyed, Incremental, Protocol):
-    """A `Keyed` and `Incremental` bolt whose executors go on with their operators when their number changes.
-
-    They give away the keys that others own from then on, and get those that they own. `open` is not called again, so
-    `Context.parallelism` is the former one. `snapshot_groups` of no groups, for the common state, is called at the
-    barrier and must be quick. `restore_keys` is also called on an operator that works, with keys that it does not have.
-    """
-
-    def key_of(self, key: Any, /) -> tuple[Any, ...]:
-        """Return the key of the fields grouping, a tuple, that a key of the state belongs to."""
-        ...
-
-    def release_keys(self, keys: Collection[Any], /) -> None:
-        """Delete the state of these keys, which others have now; some may have been deleted before."""
-        ...
-
-    def absorb(self, other: Any, /) -> None:
-        """Add the state of another operator of the component, which has other keys and is then closed."""
         ...
 
 

@@ -12,7 +12,8 @@ from msgspec import structs
 
 from inventory.errors import RunError
 from workloads.key_groups import KEY_GROUPS
-from workloads.operators import Keyed, Merging, Operator, Seekable, own_records
+from workloads.operator_state import OperatorState
+from workloads.operators import Operator, Seekable, own_records
 from workloads.topology import Component, Executor, Topology
 
 MOST_SCALED = KEY_GROUPS
@@ -27,9 +28,22 @@ def single_key(component: Component) -> tuple[str, ...] | None:
     return keys.pop() if len(keys) == 1 else None
 
 
+def key_fields(component: Component) -> int:
+    """Return the number of fields of the key that decides which executor gets a row; 1 if there is no such key."""
+    return len(single_key(component) or " ")
+
+
 def works_alone(component: Component) -> bool:
     """Return whether only the first executor gets rows."""
     return {entry.grouping for entry in component.inputs} == {"global"}
+
+
+def is_divisible(component: Component, state: OperatorState) -> bool:
+    """Return whether the state of a component's executors belongs to the key groups that they own.
+
+    Executors whose states merge may share keys, so that these need not be those of the grouping.
+    """
+    return state.is_by_key and not state.merges and single_key(component) is not None
 
 
 def why_fixed(component: Component, operator: Operator | None = None, spouts: int = 1) -> str:
@@ -52,14 +66,14 @@ def why_fixed(component: Component, operator: Operator | None = None, spouts: in
         return "it has no inputs, so that its executors do nothing"
     if "direct" in groupings:
         return "it has a direct grouping, whose rows name executors"
-    scales = (
-        operator is None
-        or works_alone(component)
-        or type(operator).snapshot is Operator.snapshot  # no state
-        or (isinstance(operator, Keyed) and single_key(component) is not None)
-        or (isinstance(operator, Merging) and "all" not in groupings)
-    )
-    return "" if scales else "its state is not one of a single key, and cannot be merged"
+    if operator is None or works_alone(component):
+        return ""
+    state = OperatorState(operator)
+    if state.is_none or is_divisible(component, state) or (state.merges and "all" not in groupings):
+        return ""
+    if not state.is_by_key:
+        return "not all of its state is KeyedState: its snapshot() can only be restored as a whole"
+    return "its state is not one of a single key, and cannot be merged"
 
 
 def spouts_of(topology: Topology) -> int:

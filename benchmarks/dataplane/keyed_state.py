@@ -8,22 +8,21 @@ independently of the controller.
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
 
-from workloads.key_groups import KeyRouter, first_owners, key_group
+from workloads.key_groups import KeyRouter, first_owners
+from workloads.keyed_state import KeyedState
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row, Spout
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 from workloads.workload import Answer, PreparedInput, Verdict, filled, rows_differ
 
 TABLE = "counts"
-SHARDS = 64
 STEP = 2_654_435_761
 """Distance between the keys of consecutive records. Odd and no multiple of 5, so that keys come in scattered order."""
 
@@ -75,112 +74,73 @@ class KeySpout(Spout):
 
 
 class KeyCount(Bolt):
-    """Stores a value for each of its keys, and answers with the number of records per key.
-
-    Values are divided among several dicts, because one dict of a million keys blocks for 90 ms whenever it grows.
-    """
+    """Stores a value for each of its keys, and answers with the number of records per key."""
 
     answer_table = TABLE
     answer_schema: ClassVar = {"key": "int", "count": "int"}
 
+    values = KeyedState(bytes)
+    last_batch = KeyedState(int)
+    """Time of the last batch, by its last key: state of no key could not be divided."""
+
     def __init__(self, params: KeyedStateParams) -> None:
         self._keys, self._padding, self._batch_log = params.keys, params.value_bytes - 8, params.batch_log
-        self._values: list[dict[int, bytes]] = [{} for _ in range(SHARDS)]
-        self._last_batch_ns = 0
         self._restored = False
-        self._changed: set[int] | None = None
 
     def open(self, context: Context) -> None:
         self._index, self._parallelism = context.index, context.parallelism
 
+    def load_state(self) -> None:
+        self._restored = True
+
     def _fill(self) -> None:
         """Create the values before their first use; a restored operator has them already."""
-        if any(self._values):
+        if self.values:
             return
         route = KeyRouter(first_owners(self._parallelism)).route_value
         for key in range(self._keys):
             if route(key) == self._index:
-                self._values[key % SHARDS][key] = (
-                    bytes(8) + key.to_bytes(4, "big").ljust(self._padding, b"\xaa")[: self._padding]
-                )
+                self.values[key] = bytes(8) + key.to_bytes(4, "big").ljust(self._padding, b"\xaa")[: self._padding]
 
     def process(self, batch: Batch) -> Emitted:
         self._fill()
         now_ns = time.monotonic_ns()
         if self._restored and self._batch_log:
             with Path(self._batch_log).open("a") as log:
-                log.write(f"{self._index} {self._last_batch_ns} {now_ns}\n")
-        self._restored, self._last_batch_ns = False, now_ns
-        values = self._values
+                log.write(f"{self._index} {max(self.last_batch.values(), default=0)} {now_ns}\n")
+        self._restored = False
+        values = self.values
         for (key,) in batch.rows:
-            shard = values[key % SHARDS]
-            value = shard[key]
-            shard[key] = (int.from_bytes(value[:8], "little") + 1).to_bytes(8, "little") + value[8:]
-        if self._changed is not None:
-            self._changed.update([key for (key,) in batch.rows])
+            value = values[key]
+            values[key] = (int.from_bytes(value[:8], "little") + 1).to_bytes(8, "little") + value[8:]
+        self.last_batch.clear()
+        self.last_batch[key] = now_ns
         return NOTHING
-
-    def snapshot(self) -> bytes:
-        self._fill()
-        return msgspec.msgpack.encode((self._last_batch_ns, self._values))
-
-    def restore(self, state: bytes) -> None:
-        self._last_batch_ns, self._values = msgspec.msgpack.decode(state, type=tuple[int, list[dict[int, bytes]]])
-        self._restored = True
 
     def answer(self) -> Iterable[Row]:
         self._fill()
-        return [
-            (key, int.from_bytes(value[:8], "little"))
-            for key, value in chain.from_iterable(map(dict.items, self._values))
-        ]
+        return [(key, int.from_bytes(value[:8], "little")) for key, value in self.values.items()]
 
 
-class DivisibleKeyCount(KeyCount):
-    """`KeyCount` that is `Incremental` and `Divisible`: its state is copied ahead of moves and released in parts."""
+class WholeKeyCount(KeyCount):
+    """`KeyCount` whose state is one whole: it moves at the barrier only."""
 
-    def state_keys(self) -> Iterable[int]:
-        self._fill()
-        return chain.from_iterable(map(list, self._values))
+    values: Any = None
+    last_batch: Any = None
 
-    def key_of(self, key: int) -> tuple[int]:
-        return (key,)
+    def __init__(self, params: KeyedStateParams) -> None:
+        super().__init__(params)
+        self.values, self.last_batch = {}, {}
 
-    def track_changes(self, changed: set[int] | None) -> None:
-        self._changed = changed
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode((self.values, self.last_batch))
 
-    def snapshot_keys(self, keys: Collection[int]) -> bytes:
-        shards = self._values
-        return msgspec.msgpack.encode((self._last_batch_ns, {key: shards[key % SHARDS][key] for key in keys}))
-
-    def restore_keys(self, state: bytes) -> None:
-        self._last_batch_ns, values = msgspec.msgpack.decode(state, type=tuple[int, dict[int, bytes]])
-        for key, value in values.items():
-            self._values[key % SHARDS][key] = value
+    def restore(self, state: bytes) -> None:
+        self.values, self.last_batch = msgspec.msgpack.decode(state, type=tuple[dict[int, bytes], dict[int, int]])
         self._restored = True
 
-    def release_keys(self, keys: Collection[int]) -> None:
-        for key in keys:
-            self._values[key % SHARDS].pop(key, None)
 
-    def absorb(self, other: "DivisibleKeyCount") -> None:
-        for shard, added in zip(self._values, other._values, strict=True):
-            shard.update(added)
-
-    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
-        keys_of: dict[int, list[int]] = {}
-        for key in self.state_keys():
-            group = key_group(self.key_of(key))
-            if groups is None or group in groups:
-                keys_of.setdefault(group, []).append(key)
-        return b"", {group: self.snapshot_keys(keys) for group, keys in keys_of.items()}
-
-    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
-        for state in groups.values():
-            self.restore_keys(state)
-
-
-class KeyedState:
+class KeyedStateWorkload:
     """Workload with keyed state of a given size."""
 
     name = "keyed-state"
@@ -207,7 +167,7 @@ class KeyedState:
         """Return the operator of a component."""
         if component == "spout":
             return KeySpout(self.params.keys)
-        return (DivisibleKeyCount if self.params.precopy else KeyCount)(self.params)
+        return (KeyCount if self.params.precopy else WholeKeyCount)(self.params)
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """Return no inputs: spouts generate their keys."""

@@ -53,7 +53,7 @@ __all__ = [
 _MODULES = ("keyed_state.py", "running_count.py", "running_count_columns.py", "instrumentation.py")
 _PACKAGE = {
     "METADATA": "Metadata-Version: 2.1\nName: bench-workloads\nVersion: 0\n",
-    "entry_points.txt": "[millrace.workloads]\nkeyed-state = keyed_state:KeyedState\n"
+    "entry_points.txt": "[millrace.workloads]\nkeyed-state = keyed_state:KeyedStateWorkload\n"
     "running-count = running_count:RunningCount\n",
 }
 

@@ -37,10 +37,8 @@ class RunningCountParams(TextParams):
 class BatchCount(Count):
     """Emits the running count of every word of a batch."""
 
-    made: ClassVar[type[dict[str, int]]] = dict
-
     def process(self, batch: Batch) -> Emitted:
-        get = (counts := self._counts).get
+        get = (counts := self.counts).get
         rows = []
         for (word,) in batch.rows:
             counts[word] = count = get(word, 0) + 1
@@ -64,11 +62,10 @@ def split(line: str) -> Iterable[Row]:
 class TupleCount(TupleBolt, Count):
     """Emits the running count of a word."""
 
-    made: ClassVar[type[dict[str, int]]] = dict
     process = TupleBolt.process
 
     def take(self, word: str) -> Iterable[Row]:
-        count = self._counts[word] = self._counts.get(word, 0) + 1
+        count = self.counts[word] = self.counts.get(word, 0) + 1
         return ((word, count),)
 
 

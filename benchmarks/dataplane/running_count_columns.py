@@ -1,5 +1,6 @@
 """Column operators of the workload `running-count`."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
@@ -9,7 +10,7 @@ from running_count import BatchCount, Discard
 from workloads.arrays import ranks_of
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
 from workloads.dictionaries import EntryNumbers
-from workloads.operators import NOTHING
+from workloads.operators import NOTHING, Row
 from workloads.topology import DEFAULT_STREAM
 
 
@@ -22,15 +23,19 @@ class ColumnRunningCount(BatchCount, ColumnBolt):
     # Small batches are processed as columns, too; at full rate there are hardly any.
     process = ColumnBolt.process
 
-    @property
-    def _counts(self) -> dict[str, int]:
-        return dict(zip(self._numbers, self._totals.tolist(), strict=True))
+    def __init__(self) -> None:
+        self.load_state()
 
-    @_counts.setter
-    def _counts(self, counts: dict[str, int]) -> None:
-        self._numbers = dict(zip(counts, range(len(counts)), strict=True))
-        self._totals = np.array(list(counts.values()), np.int64)
+    def store_state(self) -> None:
+        self.counts.update(zip(self._numbers, self._totals.tolist(), strict=True))
+
+    def load_state(self) -> None:
+        self._numbers = dict(zip(self.counts, range(len(self.counts)), strict=True))
+        self._totals = np.array(list(self.counts.values()), np.int64)
         self._entries = EntryNumbers(self._number)
+
+    def answer(self) -> Iterable[Row]:
+        return zip(self._numbers, self._totals.tolist(), strict=True)
 
     def _number(self, words: pa.Array) -> np.ndarray:
         numbers = self._numbers

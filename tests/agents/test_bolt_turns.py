@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from executor_harness import Downstream, EchoBolt, input_channel
@@ -17,9 +18,12 @@ from agents.worker.channels.channel import BATCH_ROWS, Barrier, End, Tick
 from agents.worker.channels.groupings import Router
 from agents.worker.channels.input_gate import InputGate
 from agents.worker.executors.bolt import BoltExecutor, _pieces
+from agents.worker.executors.columns import ColumnBoltExecutor
 from agents.worker.executors.executor import RunningExecutor, Snapshot
 from inventory.errors import RunError
-from workloads.operators import Batch, Bolt, Emitted, Row, per_tuple
+from workloads.arrays import batch_of
+from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted
+from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row, per_tuple
 from workloads.topology import Executor
 
 ME = Executor("b", 1)
@@ -276,6 +280,39 @@ def test_an_undeclared_stream_is_named_with_the_nearest_one() -> None:
 
     with pytest.raises(RunError, match=r"b\[1\].*undeclared stream 'defualt'.*'default'"):
         bolt_with([(1,)], (), Downstream(), Elsewhere()).turn(0)
+
+
+class Last(EchoBolt):
+    def on_end(self) -> Emitted:
+        return {"default": [("last", len(self.batches))]}
+
+
+class LastColumns(ColumnBolt):
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+        return NOTHING
+
+    def on_end(self) -> ColumnsEmitted:
+        return {"default": batch_of({"n": "int"}, [(7,)])}
+
+
+@pytest.mark.parametrize(("bolt", "rows"), [(Last(), [(0,), (1,), ("last", 1)]), (LastColumns(), [(7,)])])
+def test_what_a_bolt_emits_at_the_end_of_its_input_precedes_the_end(bolt: Bolt, rows: list[Row]) -> None:
+    inputs, downstream = InputGate(), Downstream()
+    channel = input_channel(inputs)
+    if isinstance(bolt, ColumnBolt):
+        schemas: Any = {("a", "default"): {"n": "int"}}, {"default": {"n": "int"}}
+        running: BoltExecutor = ColumnBoltExecutor(0, ME, bolt, downstream.router, inputs, *schemas)
+    else:
+        running = BoltExecutor(0, ME, bolt, downstream.router, inputs)
+    channel.deliver([(0,), (1,)], (), 0)
+    channel.deliver_mark(End())
+    while running.turn(0):
+        pass
+    arrived = [(list(delivery.rows), delivery.mark) for delivery in downstream.queue]
+    assert [row for some, _ in arrived for row in some] == rows
+    assert [mark for _, mark in arrived if mark is not None] == [End()]
+    assert arrived[-1][1] == End()
+    assert (running.meter.emitted, running.ending) == (len(rows), True)
 
 
 # --- state -----------------------------------------------------------------------------------------------------

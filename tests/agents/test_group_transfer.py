@@ -22,6 +22,8 @@ from controller.coordinator.interfaces import Scaling
 from controller.coordinator.scaling import rescaled_live
 from workloads.apps.wordcount import Count, CountCombined
 from workloads.key_groups import KEY_GROUPS, key_group
+from workloads.keyed_state import Table
+from workloads.operator_state import OperatorState
 from workloads.operators import Batch
 
 STAYS = None
@@ -63,13 +65,13 @@ def test_only_groups_that_leave_are_copied_in_small_pieces_and_little_is_left(ch
     receivers = {at: {0: 7, 1: 8}.get(at % 10, STAYS) for at in range(KEY_GROUPS)}
     new = {receiver: Count() for receiver in (7, 8)}
     with mock.patch.multiple(state_copies, PIECE_BYTES=5000, SMALL_ROUND_BYTES=10_000, SORTED_KEYS=1000):
-        copy = DividedState("count[0]", old, 1, receivers)
-        arriving = {at: ArrivingState("count[9]", each, each, 1, 0, 0) for at, each in new.items()}
+        copy = DividedState(OperatorState(old), 1, 1, receivers)
+        arriving = {at: ArrivingState("count[9]", OperatorState(each), 1, 0, 0) for at, each in new.items()}
         more = mock.Mock(side_effect=lambda: old.process(Batch("split", "default", [(words[-1],), (words[3],)])))
         sizes = copy_all(copy, arriving, more if changing else None)
     rests = copy.rests()
     for at, rest in rests.items():
-        new[at].restore_keys(rest)
+        OperatorState(new[at]).put(rest)
     copy.release()
     assert max(sizes) < 10_000
     leaving = [word for word in words if receivers[group(word)] is not STAYS]
@@ -80,7 +82,7 @@ def test_only_groups_that_leave_are_copied_in_small_pieces_and_little_is_left(ch
     for at, count in new.items():
         assert {word for word, _ in count.answer()} == {word for word in leaving if receivers[group(word)] == at}
     assert sum(n for each in (old, *new.values()) for _, n in each.answer()) == len(words) + 2 * more.call_count
-    assert old._changed is None
+    assert type(old.counts) is Table
 
 
 @settings(deadline=None, max_examples=80)
@@ -107,19 +109,19 @@ def test_counts_are_exact_when_words_come_while_their_groups_leave_and_others_ar
                     {at: STAYS if after[at] == index else after[at] for at in range(KEY_GROUPS) if owners[at] == index}
                     for index in (0, 1)
                 ]
-                copies = [DividedState(f"count[{i}]", counts[i], 1, receivers[i]) for i in (0, 1)]
+                copies = [DividedState(OperatorState(counts[i]), 1, 1, receivers[i]) for i in (0, 1)]
             for index, copy in enumerate(copies if at < end else ()):
                 for receiver in {0, 1, 2} - {index}:
                     if random.random() < 0.7 and copy.has(receiver):
-                        staged[receiver].restore_keys(copy.piece(receiver)[0])
+                        OperatorState(staged[receiver]).put(copy.piece(receiver)[0])
             if at == end:
                 for copy in copies:
                     for receiver, rest in copy.rests().items():
-                        staged[receiver].restore_keys(rest)
+                        OperatorState(staged[receiver]).put(rest)
                     copy.release()
                 counts.append(kind())
                 for count, arrived in zip(counts, staged, strict=True):
-                    count.absorb(arrived)
+                    OperatorState(count).absorb(OperatorState(arrived))
             for word in words:
                 owner = (owners if at < end else after)[group(word)]
                 counts[owner].process(Batch("split", "default", [(word,) if kind is Count else (word, 1)]))
@@ -145,13 +147,17 @@ def test_executors_that_stay_keep_their_operators_and_exchange_only_what_changes
     ):
         scaled.sweep(run, 20)
         before = {name: running.operator for name, running in run.executors.items()}
-        whole = {name: len(operator.snapshot()) for name, operator in before.items() if name.startswith("count")}
+        whole = {
+            name: len(OperatorState(operator).snapshot())
+            for name, operator in before.items()
+            if name.startswith("count")
+        }
         scaled.scale(run, 1, {"count": 5}, copying=MAX_SWEEPS)
         after = {name: running.operator for name, running in run.executors.items()}
         assert {name for name in after if before.get(name) is not after[name]} == {"count[4]"}
         # The last round was small, or ended with as much as there was.
         assert len(rest_sizes) == 4
-        assert sum(rest_sizes) < sum(whole.values()) / 5
+        assert sum(rest_sizes) < sum(whole.values()) / 4
         parts = {report.executor: report.state_bytes for report in scaled.reports}
         # No state: only counts and times.
         assert all(parts[f"count[{at}]"] < 30 for at in range(4))
@@ -165,9 +171,9 @@ def test_executors_that_stay_keep_their_operators_and_exchange_only_what_changes
 
 def test_an_executor_that_sends_no_groups_does_not_list_its_keys() -> None:
     count = counted(["call", "me"])
-    with mock.patch.object(Count, "state_keys", side_effect=AssertionError):
-        copy = DividedState("count[0]", count, 1, dict.fromkeys(range(KEY_GROUPS)))
-    assert count._changed is None
+    with mock.patch.object(OperatorState, "all_keys", side_effect=AssertionError):
+        copy = DividedState(OperatorState(count), 1, 1, dict.fromkeys(range(KEY_GROUPS)))
+    assert type(count.counts) is Table
     assert copy.rests() == {}
     copy.release()
     assert dict(count.answer()) == {"call": 1, "me": 1}

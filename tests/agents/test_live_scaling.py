@@ -19,11 +19,9 @@ from agents.worker.process.metrics_reporter import MetricsReporter
 from agents.worker.task_graph.redistribution import state_sources
 from controller.coordinator.interfaces import Scaling
 from controller.coordinator.scaling import rescaled_live
-from inventory.errors import RunError
-from workloads.apps.wordcount import Count
 from workloads.data.text import LineSpout
 from workloads.key_groups import KEY_GROUPS, first_owners, rebalanced, runs_of
-from workloads.operators import Context, Spout
+from workloads.operators import Spout
 from workloads.workload import load_workload
 
 
@@ -93,28 +91,6 @@ def test_executors_report_the_source_and_size_of_the_state_that_they_take_over(t
         assert all(report.state_bytes > 0 for report in scaled.reports)
         assert any(before.values())
         assert scaled.verdict(run).passed
-
-
-class Unequal(Count):
-    """Common state that differs between executors, which is an error."""
-
-    def snapshot_groups(self, groups: Any = None) -> Any:
-        return self._me, super().snapshot_groups(groups)[1]
-
-    def open(self, context: Context) -> None:
-        super().open(context)
-        self._me = context.component.encode() + bytes([context.index])
-
-
-def test_common_state_that_is_not_the_same_everywhere_is_an_error(tmp_path: Path) -> None:
-    workload = wordcount(tmp_path)
-    original = workload.operator
-    workload.operator = lambda name: Unequal() if name == "count" else original(name)  # type: ignore[method-assign]
-    scaled = LiveScalingRun(workload, tmp_path / "inputs", 1)
-    with scripted_run(scaled.spec, with_inputs(workload, scaled.inputs), LIMITS) as run:
-        scaled.sweep(run, 10)
-        with pytest.raises(RunError, match="count: the common state of its executors differs at the barrier"):
-            scaled.scale(run, 1, {"count": 3})
 
 
 def test_a_spout_without_seek_cannot_be_scaled(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ from inventory.times import NS
 from workloads.apps.exclamation import LastExclaim
 from workloads.apps.top_n import Rank, RollingCount
 from workloads.apps.wordcount import Count, CountCombined
-from workloads.key_groups import KEY_GROUPS
-from workloads.operators import Batch, Bolt, Emitted, Keyed, Row
+from workloads.operator_state import OperatorState
+from workloads.operators import Batch, Bolt, Emitted, Row
 from workloads.smart_home.application import SmartHomeParams
 from workloads.smart_home.loads import HouseLoads, Loads, Sink
 from workloads.taxi import rides, routes
+from workloads.topology import Component, Input
 
 Rows = Callable[[Random, int], tuple[str, Row]]
 """Function that makes the row of a number in the input; returns its source component and the row."""
@@ -53,7 +54,12 @@ def trips(random: Random, number: int) -> tuple[str, Row]:
 
 
 def listed(random: Random, number: int) -> tuple[str, Row]:
-    return "count", (random.randrange(9), number, random.randrange(50))
+    # Each route once between two ticks, as a counting bolt emits them.
+    return "count", (random.randrange(9), number, random.randrange(7) * ROWS_PER_TICK + number % ROWS_PER_TICK)
+
+
+def ranked(random: Random, number: int) -> tuple[str, Row]:
+    return "count", (f"w{random.randrange(3) * ROWS_PER_TICK + number % ROWS_PER_TICK}", random.randrange(1, 5))
 
 
 def paid(random: Random, number: int) -> tuple[str, Row]:
@@ -77,7 +83,7 @@ KEYED: Mapping[str, tuple[Callable[[], Bolt], Rows]] = {
     "wordcount": (Count, words),
     "wordcount, combined": (CountCombined, counted),
     "top-n count": (lambda: RollingCount(3, 3), words),
-    "top-n rank": (lambda: Rank(3), counted),
+    "top-n rank": (lambda: Rank(3), ranked),
     "plugs": (lambda: Loads(SmartHomeParams(slices=(60, 300), day_s=900)), loads),
     "plugs with work": (lambda: Loads(FILLED), readings),
     "houses": (lambda: HouseLoads(FILLED), readings),
@@ -118,11 +124,12 @@ def answers(bolt: Bolt) -> list[list[Row]]:
 @given(seed=st.integers(0, 10**6), before=st.integers(0, 150), after=st.integers(1, 60))
 def test_state_divided_among_any_owners_and_merged_is_unchanged(name: str, seed: int, before: int, after: int):
     make, rows = KEYED[name]
+    fields = ("house", "household", "plug") if name.startswith("plugs") else ("key",)
+    component = Component("bolt", "bolt", inputs=(Input("read", "fields", fields),))
     random = Random(seed)  # noqa: S311 - repeatable
     bolt = make()
     work([bolt], rows, random, 0, before)
-    assert isinstance(bolt, Keyed)
-    again = divided(bolt, range(KEY_GROUPS), make, random)
+    again = divided(bolt, component, 0, make, random)
     assert isinstance(again, Bolt)
     one, other = work([bolt, again], rows, random, before, after)
     assert one == other
@@ -140,41 +147,6 @@ def test_states_of_any_executors_merge_into_that_of_one(name: str, seed: int, co
         source, row = rows(random, number)
         for bolt in (whole, random.choice(parts)):
             bolt.process(Batch(source, "default", [row]))
-    again = merged([part.snapshot() for part in parts], make)
+    again = merged([OperatorState(part).snapshot() for part in parts], make)
     assert isinstance(again, Bolt)
     assert answers(again) == answers(whole)
-
-
-class WrongKey(Count):
-    """Bolt that uses the length of a word as its key group."""
-
-    def snapshot_groups(self, groups: Any = None) -> Any:
-        return b"", {len(word): b"" for word in self._counts}
-
-
-class NotBytes(Count):
-    def snapshot_groups(self, groups: Any = None) -> Any:
-        return "", {}
-
-
-class Diverging(Count):
-    """Bolt whose common state is its own number of words."""
-
-    def snapshot_groups(self, groups: Any = None) -> Any:
-        return str(len(self._counts)).encode(), super().snapshot_groups(groups)[1]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        (WrongKey, "state of key group 1, which was not asked for"),
-        (NotBytes, "returns tuple, not bytes and a mapping"),
-        (Diverging, "common state differs"),
-    ],
-)
-def test_faulty_snapshots_of_groups_are_refused(wrong: type[Count], why: str):
-    random = Random(3)  # noqa: S311 - repeatable
-    bolt = wrong()
-    work([bolt], words, random, 0, 50)
-    with pytest.raises(ValueError, match=why):
-        divided(bolt, range(2, KEY_GROUPS), wrong, random)

@@ -13,6 +13,7 @@ from taxi_rows import row, write_rows
 from inventory.errors import RunError
 from workloads.apps.wordcount import Count, WordCount, WordCountParams
 from workloads.data.text import LineSpout
+from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Bolt, Emitted, Operator, Row, Spout
 from workloads.topology import GroupingKind, Input, Topology
 from workloads.workload import Workload, load_workload
@@ -219,24 +220,10 @@ class Opaque(Bolt):
         return self._count.answer()
 
     def snapshot(self) -> bytes:
-        return self._count.snapshot()
+        return OperatorState(self._count).snapshot()
 
     def restore(self, state: bytes) -> None:
-        self._count.restore(state)
-
-
-class Foreign(Count):
-    """Count that returns state of groups that were not requested."""
-
-    def snapshot_groups(self, groups: Any = None) -> Any:
-        return super().snapshot_groups()
-
-
-class Diverging(Count):
-    """Count whose common state differs between executors."""
-
-    def snapshot_groups(self, groups: Any = None) -> Any:
-        return str(self._counts).encode(), super().snapshot_groups(groups)[1]
+        OperatorState(self._count).restore(state)
 
 
 class ModifiedWordCount(WordCount):
@@ -257,15 +244,8 @@ class ModifiedWordCount(WordCount):
 @pytest.mark.parametrize(
     ("count", "grouping", "sizes", "why"),
     [
-        (Opaque, "fields", {"count": 3}, r"count had 2 executors .* not one of a single key, and cannot be merged"),
+        (Opaque, "fields", {"count": 3}, "count had 2 executors .* not all of its state is KeyedState"),
         (Count, "shuffle", {"count": 3}, "count had 2 executors .* not one of a single key"),
-        (
-            Foreign,
-            "fields",
-            {"count": 3},
-            r"snapshot_groups\(\) of Foreign returned other than the state of its groups",
-        ),
-        (Diverging, "fields", {"count": 1}, "common state of its executors differs in checkpoint 1"),
     ],
 )
 def test_a_component_whose_state_cannot_be_divided_keeps_its_number_of_executors(

@@ -4,17 +4,16 @@ In addition to the route of every row, they check that ticks arrive in order and
 with the rows that they received; each checkpoint settles a part of them.
 """
 
-import pickle
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from as_columns import as_columns
 from delivery_oracle import DeliveryOracle, ForwardingBolt, Multiset, RecordSpout
 
 from agents.worker.task_graph.interfaces import AnswerRows
+from workloads.keyed_state import KeyedState
 from workloads.operators import STEP_NS, Batch, Context, Emitted, Operator, Row
 from workloads.topology import Component, Input
 
@@ -147,8 +146,11 @@ class CheckpointedBolt(ForwardingBolt):
         assert min(times) >= self._tick_ns, "a row behind the tick that it belongs before"
         self._newest_ns = max(self._newest_ns, *times)
         if self._is_sink:
-            self._sunk.update((row[0], row[1]) for row in batch.rows)
+            self._count_sunk(batch.rows)
         return super().process(batch)
+
+    def _count_sunk(self, rows: Iterable[Row]) -> None:
+        self._sunk.update((row[0], row[1]) for row in rows)
 
     def on_tick(self, time_ns: int) -> Emitted:
         every = self._oracle.tick_every * STEP_NS  # type: ignore[attr-defined]  # always an ExactLedger
@@ -190,50 +192,21 @@ class CheckpointedBolt(ForwardingBolt):
 
 
 class IncrementalBolt(CheckpointedBolt):
-    """`CheckpointedBolt` with incremental snapshots; keys are those of its three dicts with the number of the dict."""
+    """`CheckpointedBolt` whose dicts are `KeyedState`; its times are state of no key."""
 
-    _changed: set[tuple[int, Any]] | None = None
+    last_numbers = KeyedState(int)
+    numbers = KeyedState(int)
+    received = KeyedState(int)
 
-    @property
-    def _parts(self) -> Sequence[dict[Any, int]]:
-        return self._last, self._emitted, self._sunk
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self._last, self._emitted, self._sunk = self.last_numbers, self.numbers, self.received  # type: ignore[assignment]
 
-    def process(self, batch: Batch) -> Emitted:
-        before = list(map(dict, self._parts))
-        emitted = super().process(batch)
-        self._note(before)
-        return emitted
+    def _count_sunk(self, rows: Iterable[Row]) -> None:
+        self.received.add([(row[0], row[1]) for row in rows])
 
-    def on_tick(self, time_ns: int) -> Emitted:
-        before = list(map(dict, self._parts))
-        emitted = super().on_tick(time_ns)
-        self._note(before)
-        return emitted
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode((self._tick_ns, self._newest_ns))
 
-    def _note(self, before: Sequence[Mapping[Any, int]]) -> None:
-        if self._changed is not None:
-            items = (set(enumerate_items(parts)) for parts in (before, self._parts))
-            self._changed |= {key for key, _ in set.symmetric_difference(*items)}
-
-    def state_keys(self) -> Iterable[Hashable]:
-        return [key for key, _ in enumerate_items(self._parts)]
-
-    def track_changes(self, changed: set[Any] | None) -> None:
-        self._changed = changed
-
-    def snapshot_keys(self, keys: Collection[Any]) -> bytes:
-        assert len(set(keys)) == len(keys)
-        return pickle.dumps(({key: self._parts[key[0]].get(key[1]) for key in keys}, self._tick_ns, self._newest_ns))
-
-    def restore_keys(self, state: bytes) -> None:
-        kept, self._tick_ns, self._newest_ns = pickle.loads(state)  # noqa: S301 - it is our own
-        for (part, key), value in kept.items():
-            if value is None:
-                self._parts[part].pop(key, None)
-            else:
-                self._parts[part][key] = value
-
-
-def enumerate_items(parts: Iterable[Mapping[Any, int]]) -> Iterable[tuple[tuple[int, Any], int]]:
-    """Return the items of several dicts, with the number of the dict in their keys."""
-    return [((at, key), value) for at, part in enumerate(parts) for key, value in part.items()]
+    def restore(self, state: bytes) -> None:
+        self._tick_ns, self._newest_ns = msgspec.msgpack.decode(state, type=tuple[int, int])

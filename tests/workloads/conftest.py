@@ -10,6 +10,7 @@ import pytest
 
 from inventory.plugins import plugins
 from workloads.key_groups import KeyRouter, first_owners
+from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Bolt, Combining, Context, Operator, Row, Spout
 from workloads.topology import ACKER, Executor, Input
 from workloads.workload import GROUP, Answer, PreparedInput, Workload
@@ -43,7 +44,7 @@ class Simulation:
         operator = self.operators[executor]
         if self.random.random() < 0.1:
             again = self._open(executor)
-            again.restore(operator.snapshot())
+            OperatorState(again).restore(OperatorState(operator).snapshot())
             operator.close()
             self.operators[executor] = again
         elif isinstance(operator, Spout):

@@ -23,6 +23,7 @@ from workloads.arrays import batch_of, rows_of
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnSpout
 from workloads.data.text import MOST_CHARACTERS, MOST_EMITTED, ColumnLineSpout, LineSpout
 from workloads.data.words import words_of
+from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Context, Operator
 from workloads.synthetic.columns import MOST_BYTES, ColumnGenerator, ColumnStage
 from workloads.synthetic.operators import ROW, Generator, Stage, dealing
@@ -161,7 +162,7 @@ def test_column_counts_and_their_snapshots_are_those_of_rows(
 ) -> None:
     kind = ColumnCountCombined if combined else ColumnCount
     count, changed = kind(), set[str]()
-    count.track_changes(changed)
+    OperatorState(count).track(changed)
     for words in batches:
         schema = {"word": "str", "count": "int"} if combined else {"word": "str"}
         batch = batch_of(schema, [(word, 1) if combined else (word,) for word in words])
@@ -170,7 +171,7 @@ def test_column_counts_and_their_snapshots_are_those_of_rows(
             batch = pa.RecordBatch.from_arrays(columns, names=list(schema))
         count.process_columns(ColumnBatch("split", "default", batch))
     again = kind()
-    again.restore(count.snapshot())
+    OperatorState(again).restore(OperatorState(count).snapshot())
     expected = Counter(word for words in batches for word in words)
     assert dict(count.answer()) == dict(again.answer()) == expected
     assert changed == set(expected)
@@ -258,5 +259,5 @@ def test_a_column_rolling_count_is_that_of_rows(slides: list[list[str]], length:
         given_rows = [(word,) for word in words]
         rows.process(Batch("read", "default", given_rows))
         columns.process_columns(ColumnBatch("read", "default", batch_of({"word": "str"}, given_rows)))
-        assert rows.snapshot() == columns.snapshot()
+        assert OperatorState(rows).snapshot() == OperatorState(columns).snapshot()
         assert rows.on_tick(at) == columns.on_tick(at)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from workloads.apps.exclamation import Exclaim, LastExclaim
 from workloads.data.row_digest import digest_of
 from workloads.data.text import read_records
+from workloads.operator_state import OperatorState
 from workloads.operators import Batch
 from workloads.workload import load_workload
 
@@ -32,7 +33,7 @@ def test_the_sink_answers_with_the_digest_of_its_words_also_after_a_restore(word
     assert not uninterrupted.process(batch(words))
     first.process(batch(words[:cut]))
     restored.process(batch(["lost"]))
-    restored.restore(first.snapshot())
+    OperatorState(restored).restore(OperatorState(first).snapshot())
     restored.process(batch(words[cut:]))
     assert uninterrupted.answer() == restored.answer() == expected
 

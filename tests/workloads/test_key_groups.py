@@ -4,8 +4,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from itertools import chain, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from pydoc_data.topics import topics
 from zlib import crc32
 
@@ -17,9 +16,9 @@ from workloads import key_groups
 from workloads.key_groups import (
     KEY_GROUPS,
     KeyRouter,
-    by_group,
     codec_bytes,
     first_owners,
+    groups_of,
     key_group,
     owners_of,
     rebalanced,
@@ -145,13 +144,10 @@ def test_a_cached_route_is_the_computed_one(key, parallelism):
     assert [router(key), router.route(key), router(key)] == [expected] * 3
 
 
-@given(st.lists(st.tuples(FIELD, FIELD), max_size=20), st.none() | st.sets(st.integers(0, KEY_GROUPS - 1)))
-def test_entries_of_a_state_are_divided_by_the_groups_of_their_keys(entries, groups):
-    wanted = groups and groups | {key_group(entry[:1]) for entry in entries[::2]}
-    found = by_group(entries, itemgetter(slice(1)), wanted)
-    assert all(key_group(entry[:1]) == group for group, part in found.items() for entry in part)
-    expected = [entry for entry in entries if wanted is None or key_group(entry[:1]) in wanted]
-    assert Counter(map(repr, chain.from_iterable(found.values()))) == Counter(map(repr, expected))
+@given(st.lists(FIELD | st.tuples(FIELD, FIELD, FIELD), max_size=20), st.integers(1, 3))
+def test_keys_of_a_state_have_the_groups_of_the_key_that_they_begin_with(keys, fields):
+    expected = [key_group(key[:fields] if isinstance(key, tuple) else (key,)) for key in keys]
+    assert groups_of(keys, fields) == expected
 
 
 @given(st.integers(-(2**53), 2**53))

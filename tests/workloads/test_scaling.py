@@ -1,12 +1,16 @@
 """Scalability of components, by kind, groupings and state."""
 
+from operator import add
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.errors import RunError
+from workloads.keyed_state import KeyedState
+from workloads.operator_state import OperatorState
 from workloads.operators import Bolt, Spout, own_records
-from workloads.scaling import all_records, resized, shared_anew, sizes_of, why_fixed
+from workloads.scaling import all_records, is_divisible, resized, shared_anew, sizes_of, why_fixed
 from workloads.topology import ACKER, Component, Input, Topology, ackers
 
 
@@ -15,15 +19,16 @@ class Stateful(Bolt):
         return b"state"
 
 
-class Grouped(Stateful):
-    def snapshot_groups(self, groups: object = None) -> tuple[bytes, dict[int, bytes]]:
-        return b"", {}
-
-    def restore_groups(self, common: bytes, groups: object) -> None: ...
+class Grouped(Bolt):
+    counts = KeyedState(int)
 
 
-class Total(Stateful):
-    def merge(self, states: object) -> None: ...
+class Mixed(Grouped, Stateful):
+    pass
+
+
+class Total(Bolt):
+    counts = KeyedState(int, merge=add)
 
 
 SHUFFLE, LOCAL, ALL = Input("read"), Input("read", "local-or-shuffle"), Input("read", "all")
@@ -32,6 +37,7 @@ WORD, LINE = Input("read", "fields", ("word",)), Input("other", "fields", ("line
 
 NO_INPUTS, NAMED = "it has no inputs", "rows name executors"
 STATE = "not one of a single key, and cannot be merged"
+WHOLE = "not all of its state is KeyedState"
 
 
 @pytest.mark.parametrize(
@@ -40,21 +46,22 @@ STATE = "not one of a single key, and cannot be merged"
         ((SHUFFLE,), Bolt(), ""),
         ((LOCAL,), Bolt(), ""),
         ((SHUFFLE,), Total(), ""),
-        ((SHUFFLE,), Stateful(), STATE),
+        ((SHUFFLE,), Stateful(), WHOLE),
         ((SHUFFLE,), Grouped(), STATE),
         ((WORD,), Bolt(), ""),
         ((WORD,), Grouped(), ""),
-        ((WORD,), Stateful(), STATE),
+        ((WORD,), Stateful(), WHOLE),
+        ((WORD,), Mixed(), WHOLE),
         ((WORD, Input("other", "fields", ("word",))), Grouped(), ""),
         ((WORD, LINE), Grouped(), STATE),
         ((WORD, LINE), Total(), ""),
         ((WORD, SHUFFLE), Grouped(), STATE),
         ((WORD, ALL), Grouped(), ""),
         ((ALL,), Bolt(), ""),
-        ((ALL,), Stateful(), STATE),
+        ((ALL,), Stateful(), WHOLE),
         ((ALL,), Total(), STATE),
         ((GLOBAL,), Stateful(), ""),
-        ((GLOBAL, SHUFFLE), Stateful(), STATE),
+        ((GLOBAL, SHUFFLE), Stateful(), WHOLE),
         ((DIRECT,), Bolt(), NAMED),
         ((WORD, DIRECT), Grouped(), NAMED),
         ((WORD, DIRECT), None, NAMED),
@@ -67,6 +74,11 @@ def test_a_bolt_scales_if_its_rows_and_its_state_can_go_to_any_number_of_executo
 ) -> None:
     found = why_fixed(Component("bolt", "bolt", 2, inputs=inputs), operator)
     assert (why in found) if why else not found
+
+
+def test_state_that_merges_is_not_divided_by_the_keys_of_the_grouping() -> None:
+    count = Component("bolt", "bolt", 2, inputs=(WORD,))
+    assert [is_divisible(count, OperatorState(bolt)) for bolt in (Grouped(), Total(), Mixed())] == [True, False, False]
 
 
 class Seeking(Spout):

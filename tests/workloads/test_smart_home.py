@@ -23,6 +23,7 @@ from controller.coordinator.checkpoint_loop import ControlSettings
 from inventory.errors import InputError
 from inventory.times import NS
 from workloads import columns as column_operators
+from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Context, Operator
 from workloads.smart_home.application import SmartHome
 from workloads.smart_home.loads import Loads, Past
@@ -190,7 +191,7 @@ def test_a_snapshot_has_the_whole_state_of_a_bolt() -> None:
         for bolt in (whole, moved):
             bolt.process(Batch("source", "default", readings))
         restored = Loads(query)
-        restored.restore(moved.snapshot())
+        OperatorState(restored).restore(OperatorState(moved).snapshot())
         moved = restored
         answers = [bolt.on_tick((B + 30 * tick) * NS) for bolt in (whole, moved)]
         assert sorted(answers[0]["default"]) == sorted(answers[1]["default"])

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from inventory.times import NS
 from workloads.arrays import batch_of
 from workloads.columns import ColumnBatch
+from workloads.key_groups import KEY_GROUPS
+from workloads.operator_state import OperatorState
 from workloads.operators import Batch
 from workloads.taxi import route_arrays
 from workloads.taxi.layout import ROUTE
@@ -53,15 +55,16 @@ def test_column_routes_are_those_of_rows(events: list[Any], kind: Any, mixed: in
                 tick = now = max(now, tick + 60)
                 assert rows.on_tick(tick * NS) == columns.on_tick(tick * NS)
             elif event == "snapshot":
-                assert rows.snapshot() == columns.snapshot()
+                assert OperatorState(rows).snapshot() == OperatorState(columns).snapshot()
                 columns = by_columns()
-                columns.restore(rows.snapshot())
+                OperatorState(columns).restore(OperatorState(rows).snapshot())
             elif event == "groups" and kind is Count:
-                state = columns.snapshot_groups()
-                assert sorted(state[1].items()) == sorted(rows.snapshot_groups()[1].items())
+                state = OperatorState(columns).snapshot()
                 rows, columns = Count(), ColumnCount()
-                rows.restore_groups(*state)
-                columns.restore_groups(*state)
+                for bolt in (rows, columns):
+                    for first in range(3):
+                        OperatorState(bolt).put_groups(state, range(first, KEY_GROUPS, 3), 1)
+                    OperatorState(bolt).loaded()
             elif event == "settle":
                 assert list(rows.settled()) == list(columns.settled())
             elif isinstance(event, list) and event:
@@ -94,7 +97,7 @@ def test_column_listings_are_those_of_rows_whether_complete_or_not(
             bolt.process(Batch("rank", "default", [(count, seq, _route(drawn)) for count, seq, drawn in candidates]))
             bolt.on_tick((START + 60 * number) * NS)
         if number % 4 == remainder:
-            assert rows.snapshot() == columns.snapshot()
+            assert OperatorState(rows).snapshot() == OperatorState(columns).snapshot()
         elif number % 4 == 3:
             assert list(rows.settled()) == list(columns.settled())
     assert list(columns.settled()) == list(rows.settled())

@@ -10,6 +10,7 @@ from scripted_run import Limits, run_spec, scripted_run
 from agents.protocol import Slot
 from inventory.errors import InputError
 from workloads.apps.top_n import TABLE, RollingCount, Steps
+from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Context
 from workloads.workload import check_runnable, load_workload
 
@@ -60,9 +61,9 @@ def test_a_restored_rolling_count_continues_where_it_was(slides: list[list[str]]
     bolt, other = RollingCount(3, length), RollingCount(3, length)
     for at, words in enumerate(slides):
         if at == stop:
-            state = other.snapshot()
+            state = OperatorState(other).snapshot()
             other = RollingCount(3, length)
-            other.restore(state)
+            OperatorState(other).restore(state)
         for each in (bolt, other):
             each.process(Batch("read", "default", [(word,) for word in words]))
         assert bolt.on_tick(at) == other.on_tick(at)

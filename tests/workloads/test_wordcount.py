@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from workloads.apps.wordcount import Count, Split
 from workloads.data.text import read_records
+from workloads.operator_state import OperatorState
 from workloads.operators import Batch
 from workloads.workload import load_workload
 
@@ -52,7 +53,7 @@ def test_count_keeps_running_totals_across_a_restore(batches, cut):
         count_words(first, batch)
     restored = Count()
     count_words(restored, ["something", "else"])
-    restored.restore(first.snapshot())
+    OperatorState(restored).restore(OperatorState(first).snapshot())
     for batch in batches[cut:]:
         count_words(restored, batch)
     expected = Counter(word for batch in batches for word in batch)
@@ -62,10 +63,10 @@ def test_count_keeps_running_totals_across_a_restore(batches, cut):
 def test_a_snapshot_is_not_changed_by_later_batches():
     count = Count()
     count_words(count, ["a", "b", "a"])
-    state = count.snapshot()
+    state = OperatorState(count).snapshot()
     count_words(count, ["a"])
     again = Count()
-    again.restore(state)
+    OperatorState(again).restore(state)
     assert dict(again.answer()) == {"a": 2, "b": 1}
 
 

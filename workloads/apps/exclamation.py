@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from workloads.columns import Api, ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
-from workloads.data.row_digest import SCHEMA, RowMultiset, digest_of, merged
+from workloads.data.row_digest import SCHEMA, RowMultiset, added, digest_of, merged
 from workloads.data.text import ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records, times_emitted
+from workloads.keyed_state import KeyedState
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
 from workloads.workload import Answer, PreparedInput, Verdict
@@ -51,6 +52,8 @@ class LastExclaim(Bolt):
     answer_table = TABLE
     answer_schema = SCHEMA
 
+    digests = KeyedState(tuple[int, str], merge=added)
+
     def __init__(self) -> None:
         self._bag = RowMultiset()
 
@@ -61,15 +64,11 @@ class LastExclaim(Bolt):
     def answer(self) -> Iterable[Row]:
         return [self._bag.digest.row]
 
-    def snapshot(self) -> bytes:
-        return self._bag.snapshot()
+    def store_state(self) -> None:
+        self.digests[""] = self._bag.digest.row
 
-    def restore(self, state: bytes) -> None:
-        self._bag.restore(state)
-
-    def merge(self, states: Sequence[bytes]) -> None:
-        """See `Merging`."""
-        self._bag.merge(states)
+    def load_state(self) -> None:
+        self._bag = RowMultiset(self.digests.values())
 
 
 class ColumnWordSpout(ColumnLineSpout):

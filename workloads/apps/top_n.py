@@ -9,10 +9,9 @@ executors.
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -22,14 +21,12 @@ from msgspec import Meta
 from inventory.times import NS
 from workloads.columns import Api, ColumnBatch, ColumnBolt, ColumnsEmitted
 from workloads.data.text import ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records
-from workloads.key_groups import by_group
+from workloads.keyed_state import KeyedState
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
 from workloads.workload import Answer, PreparedInput, Verdict, rows_differ
 
 TABLE = "top"
-KEY = itemgetter(slice(1))
-"""Key of a word with its count, as `count` and `rank` get it."""
 
 WORDS: Mapping[str, Mapping[str, FieldType]] = {DEFAULT_STREAM: {"word": "str"}}
 COUNTED: Mapping[str, Mapping[str, FieldType]] = {DEFAULT_STREAM: {"word": "str", "count": "int"}}
@@ -123,9 +120,12 @@ class ColumnRead(Read, ColumnLineSpout):
 class RollingCount(Bolt):
     """Counts words over the last slides; emits the most frequent ones on a tick."""
 
+    counts = KeyedState(dict[int, int])
+    """Of each word, by the age of a slide in slides; 0 is the one that is not over yet."""
+
     def __init__(self, n: int, slides: int) -> None:
         self._n = n
-        self._slides: deque[Counter[str]] = deque(maxlen=slides)
+        self._slides: deque[Counter[str]] = deque([Counter() for _ in range(slides)], slides)
         self._now: Counter[str] = Counter()
         self._sum: Counter[str] = Counter()
 
@@ -134,43 +134,29 @@ class RollingCount(Bolt):
         return NOTHING
 
     def on_tick(self, time_ns: int) -> Emitted:
-        if len(self._slides) == self._slides.maxlen:
-            self._sum.subtract(self._slides[0])
-            for word in [word for word in self._slides[0] if not self._sum[word]]:
-                del self._sum[word]
+        self._sum.subtract(self._slides[0])
+        for word in [word for word in self._slides[0] if not self._sum[word]]:
+            del self._sum[word]
         self._slides.append(self._now)
         self._sum.update(self._now)
         self._now = Counter()
         return {DEFAULT_STREAM: best(self._sum.items(), self._n)}
 
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((list(self._slides), self._now))
+    def store_state(self) -> None:
+        for age, counts in enumerate([self._now, *reversed(self._slides)]):
+            for word, count in counts.items():
+                self.counts[word][age] = count
 
-    def restore(self, state: bytes) -> None:
-        slides, now = msgspec.msgpack.decode(state, type=tuple[list[dict[str, int]], dict[str, int]])
-        self._slides.extend(map(Counter, slides))
-        self._now = Counter(now)
+    def load_state(self) -> None:
+        slides: list[Counter[str]] = [Counter() for _ in range(len(self._slides) + 1)]
+        for word, ages in self.counts.items():
+            for age, count in ages.items():
+                slides[age][word] = count
+        self._now, *before = slides
+        self._slides.extend(reversed(before))
         self._sum = Counter()
-        for slide in self._slides:
-            self._sum.update(slide)
-
-    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
-        """See `Keyed`; all executors have as many slides."""
-        parts = [by_group(counts.items(), KEY, groups) for counts in (*self._slides, self._now)]
-        found: set[int] = set().union(*parts)
-        states = {group: msgspec.msgpack.encode([part.get(group, ()) for part in parts]) for group in found}
-        return msgspec.msgpack.encode(len(self._slides)), states
-
-    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
-        """See `Keyed`."""
-        for _ in range(len(self._slides), msgspec.msgpack.decode(common, type=int)):
-            self._slides.append(Counter())
-        for state in groups.values():
-            *slides, now = map(dict, msgspec.msgpack.decode(state, type=list[list[tuple[str, int]]]))
-            for counts, more in zip(self._slides, slides, strict=True):
-                counts.update(more)
-                self._sum.update(more)
-            self._now.update(now)
+        for counts in before:
+            self._sum.update(counts)
 
 
 class ColumnRollingCount(RollingCount, ColumnBolt):
@@ -201,43 +187,25 @@ class ColumnRollingCount(RollingCount, ColumnBolt):
             self._counted[word] += number
 
 
-class Ranking(Bolt):
-    """Keeps the most frequent words since the last tick."""
+class Rank(Bolt):
+    """The most frequent words of a share of the words since the last tick."""
+
+    counts = KeyedState(int)
 
     def __init__(self, n: int) -> None:
         self._n = n
-        self._rows: list[Row] = []
 
     def process(self, batch: Batch) -> Emitted:
-        self._rows += batch.rows
+        self.counts.update(batch.rows)
         return NOTHING
 
     def on_tick(self, time_ns: int) -> Emitted:
-        ranked, self._rows = best(self._rows, self._n), []
+        ranked = best(self.counts.items(), self._n)
+        self.counts.clear()
         return {DEFAULT_STREAM: ranked}
 
 
-class Rank(Ranking):
-    """The most frequent words of a share of the words."""
-
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode(self._rows)
-
-    def restore(self, state: bytes) -> None:
-        self._rows = msgspec.msgpack.decode(state, type=list[tuple[str, int]])
-
-    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
-        """See `Keyed`."""
-        parts = by_group(self._rows, KEY, groups)
-        return b"", {group: msgspec.msgpack.encode(part) for group, part in parts.items()}
-
-    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
-        """See `Keyed`."""
-        for state in groups.values():
-            self._rows += msgspec.msgpack.decode(state, type=list[tuple[str, int]])
-
-
-class Merge(Ranking):
+class Merge(Rank):
     """The most frequent words overall; the answer has one row per tick and rank."""
 
     answer_table = TABLE
@@ -248,8 +216,8 @@ class Merge(Ranking):
         self._answer: list[Row] = []
 
     def on_tick(self, time_ns: int) -> Emitted:
-        ranked = super().on_tick(time_ns)[DEFAULT_STREAM]
-        self._answer += [(time_ns, rank, *row) for rank, row in enumerate(ranked, start=1)]
+        for rank, (word, count) in enumerate(super().on_tick(time_ns)[DEFAULT_STREAM], start=1):
+            self._answer.append((time_ns, rank, word, count))
         return NOTHING
 
     def settled(self) -> Iterable[Row]:
@@ -260,12 +228,10 @@ class Merge(Ranking):
         return self._answer
 
     def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self._rows, self._answer))
+        return msgspec.msgpack.encode(self._answer)
 
     def restore(self, state: bytes) -> None:
-        self._rows, self._answer = msgspec.msgpack.decode(
-            state, type=tuple[list[tuple[str, int]], list[tuple[int, int, str, int]]]
-        )
+        self._answer = msgspec.msgpack.decode(state, type=list[tuple[int, int, str, int]])
 
 
 def best(counted: Iterable[Row], n: int) -> list[Row]:

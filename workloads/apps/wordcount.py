@@ -7,25 +7,20 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
-import msgspec
-
 from workloads.columns import Api
 from workloads.data.text import ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records, times_emitted
-from workloads.key_groups import by_group
+from workloads.keyed_state import KeyedState
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
 from workloads.workload import Answer, PreparedInput, Verdict, rows_differ
 
 TABLE = "counts"
-KEY = itemgetter(slice(1))
-"""Key of a word with its count, as `count` gets it."""
 
 
 @dataclass(frozen=True)
@@ -57,69 +52,14 @@ class Count(Bolt):
     answer_table = TABLE
     answer_schema: ClassVar = {"word": "str", "count": "int"}
 
-    made: ClassVar[type[dict[str, int]]] = Counter
-    """Type of the counts; only a plain `dict` is fast at assignment."""
-
-    def __init__(self) -> None:
-        self._counts = self.made()
-        self._changed: set[str] | None = None
+    counts = KeyedState(int)
 
     def process(self, batch: Batch) -> Emitted:
-        words = [word for (word,) in batch.rows]
-        self._counts.update(words)
-        if self._changed is not None:
-            self._changed.update(words)
+        self.counts.add([word for (word,) in batch.rows])
         return NOTHING
 
     def answer(self) -> Iterable[Row]:
-        return self._counts.items()
-
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode(self._counts)
-
-    def restore(self, state: bytes) -> None:
-        self._counts = self.made(msgspec.msgpack.decode(state, type=dict[str, int]))
-
-    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
-        """See `Keyed`."""
-        parts = by_group(self._counts.items(), KEY, groups)
-        return b"", {group: msgspec.msgpack.encode(part) for group, part in parts.items()}
-
-    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
-        """See `Keyed`."""
-        for state in groups.values():
-            self._counts.update(dict(msgspec.msgpack.decode(state, type=list[tuple[str, int]])))
-
-    def state_keys(self) -> Iterable[str]:
-        """See `Incremental`."""
-        return self._counts.keys()
-
-    def track_changes(self, changed: set[str] | None) -> None:
-        """See `Incremental`."""
-        self._changed = changed
-
-    def snapshot_keys(self, keys: Collection[str]) -> bytes:
-        """See `Incremental`; words are never deleted."""
-        return msgspec.msgpack.encode(dict(zip(keys, map(self._counts.__getitem__, keys), strict=True)))
-
-    def restore_keys(self, state: bytes) -> None:
-        """See `Incremental`."""
-        # A `Counter` would add the counts.
-        dict.update(self._counts, msgspec.msgpack.decode(state, type=dict[str, int]))
-
-    def key_of(self, key: str) -> tuple[str]:
-        """See `Divisible`."""
-        return (key,)
-
-    def release_keys(self, keys: Collection[str]) -> None:
-        """See `Divisible`."""
-        delete = self._counts.pop
-        for word in keys:
-            delete(word, None)
-
-    def absorb(self, other: "Count") -> None:
-        """See `Divisible`."""
-        dict.update(self._counts, other._counts)
+        return self.counts.items()
 
 
 class SplitCounted(Bolt):
@@ -129,27 +69,20 @@ class SplitCounted(Bolt):
         return {DEFAULT_STREAM: list(zip("\n".join([line for (line,) in batch.rows]).split(), repeat(1)))}
 
 
-def _summed(rows: Iterable[Row], counts: dict[str, int]) -> dict[str, int]:
-    get = counts.get
-    for word, count in rows:
-        counts[word] = get(word, 0) + count
-    return counts
-
-
 class CountCombined(Count):
     """Adds up counted words."""
-
-    made: ClassVar[type[dict[str, int]]] = dict
 
     @staticmethod
     def combine(rows: Sequence[Row]) -> Sequence[Row]:
         """Add up the counts of each word."""
-        return list(_summed(rows, {}).items())
+        counts: dict[str, int] = {}
+        get = counts.get
+        for word, count in rows:
+            counts[word] = get(word, 0) + count
+        return list(counts.items())
 
     def process(self, batch: Batch) -> Emitted:
-        _summed(batch.rows, self._counts)
-        if self._changed is not None:
-            self._changed.update([word for word, _ in batch.rows])
+        self.counts.add_all(batch.rows)
         return NOTHING
 
 

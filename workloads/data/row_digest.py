@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
-import msgspec
-
 from workloads.key_groups import codec_bytes
 from workloads.operators import Row
 
@@ -33,7 +31,7 @@ class Digest(NamedTuple):
         return Digest(self.rows + other.rows, (self.total + other.total) % MODULUS)
 
     @property
-    def row(self) -> Row:
+    def row(self) -> tuple[int, str]:
         """As a row of an answer, see `SCHEMA`."""
         return self.rows, f"{self.total:032x}"
 
@@ -64,14 +62,20 @@ def merged(rows: Iterable[Row]) -> Digest:
     return whole
 
 
+def added(one: tuple[int, str], other: tuple[int, str]) -> tuple[int, str]:
+    """Return the digest of two parts together, as rows; merges `KeyedState` of digests."""
+    return merged([one, other]).row
+
+
 class RowMultiset:
     """Multiset of rows, kept as a digest.
 
     Equal rows are counted and hashed together, so a row costs a fraction of a hash.
     """
 
-    def __init__(self) -> None:
-        self._hashed = EMPTY
+    def __init__(self, digests: Iterable[Row] = ()) -> None:
+        """Start with the rows that have these digests, rows as those of `Digest.row`."""
+        self._hashed = merged(digests)
         self._counted: Counter[Row] = Counter()
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -90,19 +94,6 @@ class RowMultiset:
         """Return the digest of all rows so far."""
         self._hash()
         return self._hashed
-
-    def snapshot(self) -> bytes:
-        """Return the digest as bytes; its size does not depend on the rows."""
-        return msgspec.msgpack.encode(self.digest.row)
-
-    def restore(self, state: bytes) -> None:
-        """Restore the multiset from a snapshot."""
-        self._counted.clear()
-        self._hashed = merged([msgspec.msgpack.decode(state, type=tuple[int, str])])
-
-    def merge(self, states: Iterable[bytes]) -> None:
-        """Add the rows of other multisets, given by their snapshots."""
-        self._hashed += merged([msgspec.msgpack.decode(state, type=tuple[int, str]) for state in states])
 
     def _hash(self) -> None:
         self._hashed += digest_of(self._counted)

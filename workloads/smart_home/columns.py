@@ -12,7 +12,7 @@ from workloads import columns as column_operators
 from workloads.arrays import CellTable, rows_of
 from workloads.columns import ColumnBatch, ColumnBolt, Columns, ColumnsEmitted
 from workloads.dictionaries import Codes
-from workloads.operators import NOTHING, Batch, Emitted, Row
+from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
 from workloads.recordings.recording import ColumnRecordedSpout
 from workloads.smart_home.loads import (
     HOUSE,
@@ -23,7 +23,6 @@ from workloads.smart_home.loads import (
     HouseLoads,
     Loads,
     Name,
-    Predictions,
     Sink,
     Slices,
 )
@@ -164,25 +163,22 @@ class ColumnSlices(Slices):
             self._middles[number], self._days[number] = self._median(self._predicted.all[number], slice_)
         days = self._days[numbers]
         values = np.where(days > 0, (loads + self._middles[numbers]) / 2, loads)
-        head = [np.full(len(numbers), value) for value in (tick, self._length_s, BASE + slice_ * self._length_s)]
-        if not (tick - BASE) % self._length_s:
+        head = [np.full(len(numbers), value) for value in (tick, self.length_s, BASE + slice_ * self.length_s)]
+        if not (tick - BASE) % self.length_s:
             names = map(self._predicted.all.__getitem__, numbers.tolist())
             self.pass_tick(tick, dict(zip(names, loads.tolist(), strict=True)))
             self.sums.clear()
             self._days[:] = -1
         return [*head, *self._predicted.columns[:, numbers], values, days]
 
-    @property
-    def state(self) -> Any:
-        self._loads = self.sums.by_name()
-        state = super().state
-        self._loads = {}
-        return state
+    def parts(self) -> tuple[Mapping[Name, Any], Mapping[Name, Any], Mapping[Name, Any]]:
+        return self.sums.by_name(), *super().parts()[1:]
 
-    def restore(self, state: Any) -> None:
-        super().restore(state)
-        loads, self._loads = self._loads, {}
-        self.sums.add_by_name(loads)
+    def restore(self, sums: Mapping[Name, Any], work: Mapping[Name, Any], past: Mapping[Name, Any]) -> None:
+        super().restore({}, work, past)
+        self.sums.clear()
+        self.sums.add_by_name(sums)
+        self._days[:] = -1
 
 
 class ColumnLoads(Loads, ColumnBolt):
@@ -273,21 +269,13 @@ class ColumnLoads(Loads, ColumnBolt):
         """Return numbers and loads of what is predicted."""
         return sums.order, sums.means
 
-    def snapshot(self) -> bytes:
+    def store_state(self) -> None:
         self._to_rows()
-        return super().snapshot()
+        super().store_state()
 
-    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
-        self._to_rows()
-        return super().snapshot_groups(groups)
-
-    def restore(self, state: bytes) -> None:
-        self._to_rows()
-        super().restore(state)
-
-    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
-        self._to_rows()
-        super().restore_groups(common, groups)
+    def load_state(self) -> None:
+        self._between_ticks.clear()
+        super().load_state()
 
 
 class ColumnHouseLoads(ColumnLoads, HouseLoads):
@@ -312,11 +300,12 @@ class ColumnHouseLoads(ColumnLoads, HouseLoads):
         return houses, loads[houses]
 
 
-class ColumnPredictions(Predictions):
+class ColumnPredictions(Bolt):
     """One table of the answer, of rows and of columns."""
 
     def __init__(self, table: str, schema: Mapping[str, str]) -> None:
-        super().__init__(table, schema)
+        self.answer_table, self.answer_schema = table, schema  # type: ignore[misc]  # of its own, not of the class
+        self.rows: list[Row] = []
         self._columns: list[pa.RecordBatch] = []
 
     def add(self, columns: pa.RecordBatch) -> None:
@@ -324,32 +313,42 @@ class ColumnPredictions(Predictions):
         self._columns.append(columns)
 
     def settled(self) -> Iterable[Row]:
-        rows, columns, self._columns = super().settled(), self._columns, []
+        rows, columns, self.rows, self._columns = self.rows, self._columns, [], []
         if not columns:
             return rows
         settled = Columns(self.answer_schema, *columns)
-        settled += Columns.of_rows(self.answer_schema, list(rows))
+        settled += Columns.of_rows(self.answer_schema, rows)
         return settled
 
-    def to_rows(self) -> None:
-        """Make rows of the columns."""
-        self.rows += [row for columns in self._columns for row in rows_of(columns)]
-        self._columns = []
+    def all_rows(self) -> list[Row]:
+        """Return all predictions as rows."""
+        return [*self.rows, *(row for columns in self._columns for row in rows_of(columns))]
+
+    def replace(self, rows: list[Row]) -> None:
+        """Replace all predictions."""
+        self.rows, self._columns = rows, []
 
 
 class ColumnSink(Sink, ColumnBolt):
     """Keeps predictions in a table for each component that makes them, as they come."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._column_tables = {name: ColumnPredictions(name, schema) for name, schema in TABLES.items()}
-        self._tables = {**self._column_tables}
+        self._tables = {name: ColumnPredictions(name, schema) for name, schema in TABLES.items()}
 
-    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
-        self._column_tables[batch.source].add(batch.columns)
+    def tables(self) -> Iterable[Bolt]:
+        return self._tables.values()
+
+    def process(self, batch: Batch) -> Emitted:
+        self._tables[batch.source].rows += batch.rows
         return NOTHING
 
-    def snapshot(self) -> bytes:
-        for table in self._column_tables.values():
-            table.to_rows()
-        return super().snapshot()
+    def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
+        self._tables[batch.source].add(batch.columns)
+        return NOTHING
+
+    def store_state(self) -> None:
+        self.rows.update({name: rows for name, table in self._tables.items() if (rows := table.all_rows())})
+
+    def load_state(self) -> None:
+        for name, table in self._tables.items():
+            table.replace(self.rows.get(name, []))

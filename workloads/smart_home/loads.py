@@ -8,15 +8,16 @@ the official lengths and days 15 KB per plug and day. The median needs them all.
 """
 
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isnan
+from operator import add
 from statistics import median
 from typing import Any
 
 import msgspec
 
 from inventory.times import NS
-from workloads.key_groups import by_group
+from workloads.keyed_state import KeyedState, Table
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
 from workloads.smart_home.query import BASE, WATT_SECONDS_OF_A_KWH, QueryParams
 from workloads.topology import DEFAULT_STREAM, FieldType
@@ -71,7 +72,18 @@ class Work(msgspec.Struct, array_like=True):
 
 
 class Loads(Bolt):
-    """Predicts loads of plugs."""
+    """Predicts loads of plugs.
+
+    Its state is kept by plug, or by house, between ticks and in the current slices; `past` are loads of past slices.
+    Keys of the slices' tables end with the length of the slice.
+    """
+
+    sums = KeyedState(tuple[float, int])
+    work = KeyedState(Work)
+    counters = KeyedState(tuple[int, float])
+    slice_sums = KeyedState(tuple[float, int])
+    slice_work = KeyedState(tuple[Counter, Counter])
+    past = KeyedState(tuple[int, bytes])
 
     def __init__(self, query: QueryParams) -> None:
         self._fills = query.fill == "work"
@@ -124,41 +136,28 @@ class Loads(Bolt):
         work = self._work.setdefault((house, household, plug), Work(reading, reading))
         work.first, work.last = min(work.first, reading), max(work.last, reading)
 
-    def snapshot(self) -> bytes:
-        slices = [each.state for each in self._slices]
-        return msgspec.msgpack.encode(_State(self._loads, self._work, self._counters, slices))
+    def store_state(self) -> None:
+        self.sums.update({plug: (total, int(count)) for plug, (total, count) in self._loads.items()})
+        self.work.update(self._work)
+        self.counters.update(self._counters)
+        for slices in self._slices:
+            for table, part in zip(self._slice_tables, slices.parts(), strict=True):
+                table.update({(*name, slices.length_s): value for name, value in part.items()})
 
-    def restore(self, state: bytes) -> None:
-        known = msgspec.msgpack.decode(state, type=_State)
-        self._loads, self._work, self._counters = _counted(known.loads), known.work, known.counters
-        for each, kept in zip(self._slices, known.slices, strict=True):
-            each.restore(kept)
+    def load_state(self) -> None:
+        self._loads, self._work, self._counters = _counted(self.sums), dict(self.work), dict(self.counters)
+        for slices in self._slices:
+            length = slices.length_s
+            slices.restore(
+                *(
+                    {key[:-1]: value for key, value in table.items() if key[-1] == length}
+                    for table in self._slice_tables
+                )
+            )
 
-    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
-        """See `Keyed`."""
-        kept: list[dict[Name, Any]] = [self._loads, self._work, self._counters]
-        kept += [part for each in self._slices for part in each.state.parts]
-        by_name = [by_group(entries.items(), lambda entry: self.key(entry[0]), groups) for entries in kept]
-        states = {}
-        for group in set().union(*by_name):
-            loads, work, counters, *rest = (dict(part.get(group, ())) for part in by_name)
-            slices = [_SlicesState(*rest[at : at + 3]) for at in range(0, len(rest), 3)]
-            states[group] = msgspec.msgpack.encode(_State(loads, work, counters, slices))
-        return b"", states
-
-    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
-        """See `Keyed`."""
-        for state in groups.values():
-            known = msgspec.msgpack.decode(state, type=_State)
-            self._loads |= _counted(known.loads)
-            self._work |= known.work
-            self._counters |= known.counters
-            for each, kept in zip(self._slices, known.slices, strict=True):
-                each.restore(kept)
-
-    def key(self, name: Name) -> Name:
-        """Return the key by which readings of a plug arrive."""
-        return name
+    @property
+    def _slice_tables(self) -> tuple[Table[Any], Table[Any], Table[Any]]:
+        return self.slice_sums, self.slice_work, self.past
 
 
 class HouseLoads(Loads):
@@ -171,15 +170,16 @@ class HouseLoads(Loads):
             houses[house] = houses.get(house, 0.0) + load
         return houses
 
-    def key(self, name: Name) -> Name:
-        return name[:1]
-
 
 class Slices:
-    """Slices of one length: the current one and the past ones."""
+    """Slices of one length: the current one and the past ones.
+
+    Attributes:
+        length_s: their length.
+    """
 
     def __init__(self, length_s: int, of_a_day: int) -> None:
-        self._length_s, self._of_a_day = length_s, of_a_day
+        self.length_s, self._of_a_day = length_s, of_a_day
         self._loads: dict[Name, list[float]] = {}
         self._work: dict[Name, tuple[Counter, Counter]] = {}
         self._past: dict[Name, Past] = {}
@@ -215,7 +215,7 @@ class Slices:
     def predictions(self, tick: int, loads: Mapping[Name, float]) -> Iterator[Row]:
         """Yield rows for the slice after the next one, from loads in the current slice."""
         predicted = self._at(tick) + 2
-        head = tick, self._length_s, BASE + predicted * self._length_s
+        head = tick, self.length_s, BASE + predicted * self.length_s
         medians = self._medians
         for name, load in loads.items():
             known = medians.get(name)
@@ -226,7 +226,7 @@ class Slices:
 
     def pass_tick(self, tick: int, loads: Mapping[Name, float]) -> None:
         """Close the current slice if it ends at the tick."""
-        if (tick - BASE) % self._length_s:
+        if (tick - BASE) % self.length_s:
             return
         at = self._at(tick)
         for name, load in loads.items() if at >= 0 else ():
@@ -238,21 +238,20 @@ class Slices:
         self._work.clear()
         self._medians.clear()
 
-    @property
-    def state(self) -> "_SlicesState":
-        """Return the state, without derived values."""
+    def parts(self) -> tuple[Mapping[Name, Any], Mapping[Name, Any], Mapping[Name, Any]]:
+        """Return the state without derived values: sums, work and past loads, by name."""
         past = {name: (each.first, each.values.tobytes()) for name, each in self._past.items()}
-        return _SlicesState(self._loads, self._work, past)
+        return self._loads, self._work, past
 
-    def restore(self, state: "_SlicesState") -> None:
-        """Restore the state returned by `state`, of other plugs and houses than those known."""
-        self._loads |= _counted(state.loads)
-        self._work |= state.work
-        self._past |= {name: Past(first, values) for name, (first, values) in state.past.items()}
+    def restore(self, sums: Mapping[Name, Any], work: Mapping[Name, Any], past: Mapping[Name, Any]) -> None:
+        """Replace the state by a result of `parts`."""
+        self._loads, self._work = _counted(sums), dict(work)
+        self._past = {name: Past(first, values) for name, (first, values) in past.items()}
+        self._medians.clear()
 
     def _at(self, tick: int) -> int:
         """Return number of the slice of the last second before a tick."""
-        return (tick - 1 - BASE) // self._length_s
+        return (tick - 1 - BASE) // self.length_s
 
     def _median(self, name: Name, predicted: int) -> tuple[float, int]:
         """Return the median load of a slice on earlier days, and the number of these days."""
@@ -279,64 +278,33 @@ class Past:
 
 
 def _counted(loads: Mapping[Name, Sequence[float]]) -> dict[Name, list[float]]:
-    """Return sums and numbers of readings, the numbers as whole ones again."""
-    return {name: [total, int(count)] for name, (total, count) in loads.items()}
-
-
-class _SlicesState(msgspec.Struct, array_like=True):
-    loads: dict[Name, list[float]]
-    work: dict[Name, tuple[Counter, Counter]]
-    past: dict[Name, tuple[int, bytes]]
-
-    @property
-    def parts(self) -> tuple[dict[Name, Any], dict[Name, Any], dict[Name, Any]]:
-        """Return all by name, in this order."""
-        return self.loads, self.work, self.past
-
-
-class _State(msgspec.Struct, array_like=True):
-    loads: dict[Name, list[float]]
-    work: dict[Name, Work]
-    counters: dict[Name, Counter]
-    slices: list[_SlicesState]
+    """Return sums and numbers of readings that can be changed in place."""
+    return {name: [total, count] for name, (total, count) in loads.items()}
 
 
 class Predictions(Bolt):
     """One table of the answer; its rows are final."""
 
-    def __init__(self, table: str, schema: Mapping[str, str]) -> None:
+    def __init__(self, table: str, schema: Mapping[str, str], rows: Table[list[Row]]) -> None:
+        """Create it; `rows` are those of all tables, by table."""
         self.answer_table, self.answer_schema = table, schema  # type: ignore[misc]  # of its own, not of the class
-        self.rows: list[Row] = []
+        self._rows = rows
 
     def settled(self) -> Iterable[Row]:
-        rows, self.rows = self.rows, []
-        return rows
+        return self._rows.pop(self.answer_table, ())
 
 
 class Sink(Bolt):
     """Keeps predictions in a table for each component that makes them."""
 
-    def __init__(self) -> None:
-        self._tables = {name: Predictions(name, schema) for name, schema in TABLES.items()}
+    rows = KeyedState(list[Row], merge=add)
 
     def tables(self) -> Iterable[Bolt]:
-        return self._tables.values()
+        return [Predictions(name, schema, self.rows) for name, schema in TABLES.items()]
 
     def process(self, batch: Batch) -> Emitted:
-        self._tables[batch.source].rows += batch.rows
+        self.rows[batch.source] += batch.rows
         return NOTHING
-
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode({name: table.rows for name, table in self._tables.items()})
-
-    def restore(self, state: bytes) -> None:
-        self.merge([state])
-
-    def merge(self, states: Sequence[bytes]) -> None:
-        """See `Merging`."""
-        for state in states:
-            for name, rows in msgspec.msgpack.decode(state, type=dict[str, list[tuple[Any, ...]]]).items():
-                self._tables[name].rows += rows
 
 
 TABLES: Mapping[str, Mapping[str, FieldType]] = {"house": HOUSE, "plug": PLUG}

@@ -20,7 +20,8 @@ import msgspec
 from msgspec import Struct
 
 from workloads.data.row_digest import SCHEMA as DIGEST
-from workloads.data.row_digest import RowMultiset
+from workloads.data.row_digest import RowMultiset, added
+from workloads.keyed_state import KeyedState
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Row, Spout
 from workloads.topology import DEFAULT_STREAM, FieldType
 
@@ -184,6 +185,8 @@ class Sink(_Busy):
     answer_table = TABLE
     answer_schema: ClassVar = {"component": "str", **DIGEST}
 
+    digests = KeyedState(tuple[int, str], merge=added)
+
     def __init__(self, cost_us: float) -> None:
         super().__init__(cost_us)
         self._bag = RowMultiset()
@@ -200,12 +203,8 @@ class Sink(_Busy):
     def answer(self) -> Iterable[Row]:
         return [(self._component, *self._bag.digest.row)]
 
-    def snapshot(self) -> bytes:
-        return self._bag.snapshot()
+    def store_state(self) -> None:
+        self.digests[""] = self._bag.digest.row
 
-    def restore(self, state: bytes) -> None:
-        self._bag.restore(state)
-
-    def merge(self, states: Sequence[bytes]) -> None:
-        """See `Merging`."""
-        self._bag.merge(states)
+    def load_state(self) -> None:
+        self._bag = RowMultiset(self.digests.values())

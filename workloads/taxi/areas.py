@@ -6,7 +6,7 @@ numbers rounds correctly, so that of two values the smaller never has the larger
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from heapq import nlargest
 
@@ -154,7 +154,7 @@ class Areas:
         return self._profits, {cell: sorted(seqs) for cell, seqs in self._empty.items()}
 
     @classmethod
-    def restored(cls, profits: dict[int, tuple[int, int]], empty: dict[int, list[int]]) -> "Areas":
+    def restored(cls, profits: dict[int, tuple[int, int]], empty: Mapping[int, list[int]]) -> "Areas":
         """Return the areas of a snapshot."""
         areas = cls()
         areas._profits = profits

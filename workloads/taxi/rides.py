@@ -3,15 +3,15 @@
 Profits and empty taxis travel as changes since the tick before.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from operator import add, itemgetter
+from operator import add
 from typing import Any, ClassVar
 
 import msgspec
 
 from inventory.times import NS
-from workloads.key_groups import by_group
+from workloads.keyed_state import KeyedState
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
 from workloads.taxi.areas import Area, Areas, Profits, Ride, Taxis, best, shown
 from workloads.taxi.layout import cell_name, change_columns, listing, snapshot_columns
@@ -45,7 +45,7 @@ class Profit(KeyedTrips):
     """Profits of a share of the start cells; emits changed profits on a tick."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"cell": "int", "trips": "int", "middle": "int", "newest": "int"}
-    key = slice(1, 2)
+    key = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Taxi(KeyedTrips):
     """Positions of a share of the taxis; emits arrivals and departures of empty taxis on a tick."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"cell": "int", "seq": "int", "taxis": "int"}
-    key = slice(5, 6)
+    key = 5
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,6 +100,9 @@ class Value(Bolt):
 
     fields: ClassVar[Mapping[str, FieldType]] = {"cell": "int", "empty": "int", "middle": "int", "newest": "int"}
 
+    profits = KeyedState(tuple[int, int])
+    empty = KeyedState(list[int])
+
     def __init__(self) -> None:
         self._areas = Areas()
 
@@ -116,35 +119,20 @@ class Value(Bolt):
     def on_tick(self, time_ns: int) -> Emitted:
         return {DEFAULT_STREAM: self._areas.top()}
 
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode(self._areas.snapshot())
-
-    def restore(self, state: bytes) -> None:
-        profits, empty = msgspec.msgpack.decode(state, type=tuple[dict[int, tuple[int, int]], dict[int, list[int]]])
-        self._areas = Areas.restored(profits, empty)
-
-    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
-        """See `Keyed`."""
-        profits, empty = (by_group(cells.items(), itemgetter(slice(1)), groups) for cells in self._areas.snapshot())
-        found = profits.keys() | empty.keys()
-        return b"", {g: msgspec.msgpack.encode((profits.get(g, ()), empty.get(g, ()))) for g in found}
-
-    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
-        """See `Keyed`."""
+    def store_state(self) -> None:
         profits, empty = self._areas.snapshot()
-        for state in groups.values():
-            more = msgspec.msgpack.decode(
-                state, type=tuple[list[tuple[int, tuple[int, int]]], list[tuple[int, list[int]]]]
-            )
-            profits.update(more[0])
-            empty.update(more[1])
-        self._areas = Areas.restored(profits, empty)
+        self.profits.update(profits)
+        self.empty.update(empty)
+
+    def load_state(self) -> None:
+        self._areas = Areas.restored(dict(self.profits), self.empty)
 
 
 class Merge(Snapshots):
     """The best ten of all areas, on every tick."""
 
     answer_schema = snapshot_columns(_LISTED)
+    key = 0
 
     def best(self, candidates: list[Area]) -> list[Area]:
         return best(candidates)

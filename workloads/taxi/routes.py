@@ -1,15 +1,13 @@
 """The bolts of `taxi`: trips to routes, routes to counts, counts to listings, and the log of all changes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from itertools import groupby
-from operator import itemgetter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
 from inventory.times import NS
-from workloads.key_groups import by_group
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
 from workloads.taxi.layout import LISTED, ROUTE, change_columns, listing, route_names, snapshot_columns
 from workloads.taxi.window import DROPOFF, Candidates, Changes, KeyedTrips, Ranked, RouteWindow, Snapshots, Trip
@@ -40,7 +38,7 @@ class Count(KeyedTrips):
 
     fields: ClassVar[Mapping[str, FieldType]] = {"count": "int", "newest": "int", "route": "int"}
 
-    key = slice(1, 2)
+    key = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,24 +61,17 @@ class Count(KeyedTrips):
 class Rank(Candidates):
     """The best ten of the routes received for a tick."""
 
+    key = 2
+
     def on_tick(self, time_ns: int) -> Emitted:
         return {DEFAULT_STREAM: nlargest(LISTED, self.taken())}
-
-    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
-        """See `Keyed`."""
-        parts = by_group(self._candidates, itemgetter(slice(2, 3)), groups)
-        return b"", {group: msgspec.msgpack.encode(part) for group, part in parts.items()}
-
-    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
-        """See `Keyed`."""
-        for state in groups.values():
-            self._candidates += msgspec.msgpack.decode(state, type=list[tuple[Any, ...]])
 
 
 class Merge(Snapshots):
     """The best ten of all routes, on every tick."""
 
     answer_schema = snapshot_columns({"start": "str", "end": "str", "count": "int"})
+    key = 2
 
     def best(self, candidates: list[Ranked]) -> list[Ranked]:
         return nlargest(LISTED, candidates)

@@ -9,15 +9,16 @@ import time
 from abc import abstractmethod
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import nlargest
+from itertools import chain
 from operator import itemgetter
 from typing import Any, ClassVar
 
 import msgspec
 
 from inventory.times import NS
-from workloads.key_groups import by_group
+from workloads.keyed_state import KeyedState
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
 from workloads.taxi.layout import CHANGES, LISTED, SNAPSHOTS, time_text
 
@@ -156,8 +157,14 @@ class Ordered(Bolt):
 class KeyedTrips(Ordered):
     """Collects trips until the tick, and keeps a window of trips: its executor's share by a key."""
 
-    key: ClassVar[slice]
-    """Fields of a trip that are its key."""
+    key: ClassVar[int]
+    """Place of the key in a trip."""
+
+    kept = KeyedState(list[Trip])
+    """Trips in the window."""
+
+    waiting = KeyedState(list[Trip])
+    """Trips since the last tick."""
 
     @abstractmethod
     def trips(self) -> list[Trip]:
@@ -167,51 +174,34 @@ class KeyedTrips(Ordered):
     def continue_with(self, trips: list[Trip]) -> None:
         """Replace the window by one with these trips, by number."""
 
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self.trips(), self.arrived))
+    def store_state(self) -> None:
+        for table, trips in ((self.kept, self.trips()), (self.waiting, self.arrived)):
+            for trip in trips:
+                table[trip[self.key]].append(trip)
 
-    def restore(self, state: bytes) -> None:
-        trips, self.arrived = msgspec.msgpack.decode(state, type=tuple[list[Trip], list[Trip]])
-        self.continue_with(trips)
-
-    def snapshot_groups(self, groups: Collection[int] | None = None) -> tuple[bytes, Mapping[int, bytes]]:
-        """See `Keyed`."""
-        trips, arrived = (by_group(rows, itemgetter(self.key), groups) for rows in (self.trips(), self.arrived))
-        found = trips.keys() | arrived.keys()
-        return b"", {g: msgspec.msgpack.encode((trips.get(g, ()), arrived.get(g, ()))) for g in found}
-
-    def restore_groups(self, common: bytes, groups: Mapping[int, bytes]) -> None:
-        """See `Keyed`."""
-        trips = self.trips()
-        for state in groups.values():
-            more, arrived = msgspec.msgpack.decode(state, type=tuple[list[Trip], list[Trip]])
-            trips += more
-            self.arrived += arrived
-        trips.sort()
-        self.continue_with(trips)
+    def load_state(self) -> None:
+        self.arrived = list(chain.from_iterable(self.waiting.values()))
+        self.continue_with(sorted(chain.from_iterable(self.kept.values())))
 
 
 class Candidates(Bolt):
     """Collects candidates for the listing until the tick."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._candidates: list[Row] = []
+    key: ClassVar[int]
+    """Place of the key in a row, by which each of those that come between two ticks is another one."""
+
+    candidates = KeyedState(tuple[Any, ...])
 
     def process(self, batch: Batch) -> Emitted:
-        self._candidates += batch.rows
+        key = self.key
+        self.candidates.update([(row[key], row) for row in batch.rows])
         return NOTHING
 
     def taken(self) -> list[Any]:
         """Return the candidates since the last tick."""
-        candidates, self._candidates = self._candidates, []
+        candidates = list(self.candidates.values())
+        self.candidates.clear()
         return candidates
-
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode(self._candidates)
-
-    def restore(self, state: bytes) -> None:
-        self._candidates = msgspec.msgpack.decode(state, type=list[tuple[Any, ...]])
 
 
 class Table(Bolt):
@@ -259,11 +249,10 @@ class Snapshots(Candidates, Table):
         return (time_text(time_s), *self.fields(listed))
 
     def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((super().snapshot(), self.rows))
+        return msgspec.msgpack.encode(self.rows)
 
     def restore(self, state: bytes) -> None:
-        candidates, self.rows = msgspec.msgpack.decode(state, type=tuple[bytes, list[tuple[Any, ...]]])
-        super().restore(candidates)
+        self.rows = msgspec.msgpack.decode(state, type=list[tuple[Any, ...]])
 
 
 class Changes(Ordered, Table):

@@ -12,6 +12,7 @@ from agents.worker.channels.groupings import Router
 from agents.worker.executors.executor import mix
 from agents.worker.executors.spout import SpoutExecutor
 from workloads.acks import ACK, ACKED, INIT, is_tracked, receivers
+from workloads.operator_state import OperatorState
 from workloads.operators import NOTHING, Batch, Bolt, Context, Emitted, Operator, Row
 from workloads.topology import ACKER, DEFAULT_STREAM, Component, Executor, Topology
 
@@ -101,10 +102,10 @@ class Acknowledging(Bolt):
         self._bolt.close()
 
     def snapshot(self) -> bytes:
-        return self._bolt.snapshot()
+        return OperatorState(self._bolt).snapshot()
 
     def restore(self, state: bytes) -> None:
-        self._bolt.restore(state)
+        OperatorState(self._bolt).restore(state)
 
     def tables(self) -> Iterable[Bolt]:
         return self._bolt.tables()
@@ -132,7 +133,16 @@ class Acknowledging(Bolt):
 
     def on_tick(self, time_ns: int) -> Emitted:
         """Let the bolt handle a tick; no record causes what it emits then."""
-        return {name: [(*row, 0, 0) for row in rows] for name, rows in self._bolt.on_tick(time_ns).items()}
+        self._bolt.stream_ns = time_ns
+        return _untracked(self._bolt.on_tick(time_ns))
+
+    def on_end(self) -> Emitted:
+        """Let the bolt handle the end of its input, likewise."""
+        return _untracked(self._bolt.on_end())
+
+
+def _untracked(emitted: Emitted) -> Emitted:
+    return {name: [(*row, 0, 0) for row in rows] for name, rows in emitted.items()}
 
 
 class AcknowledgedSpout(SpoutExecutor):

@@ -99,7 +99,7 @@ class BoltExecutor(RunningExecutor):
 
     def restore(self, snapshot: Snapshot) -> None:
         with self.guarded():
-            self.bolt.restore(snapshot.operator)
+            self.state.restore(snapshot.operator)
         self.worked = snapshot.worked
 
     def _process(self, delivery: Delivery) -> None:
@@ -152,7 +152,12 @@ class BoltExecutor(RunningExecutor):
 
     def _at_tick(self, time_ns: int) -> Emitted:
         """Let the operator handle a tick."""
+        self.bolt.stream_ns = time_ns
         return self.bolt.on_tick(time_ns)
+
+    def _at_end(self) -> Emitted:
+        """Let the operator handle the end of its input."""
+        return self.bolt.on_end()
 
     def _handle_mark(self, mark: Mark) -> None:
         match mark:
@@ -165,6 +170,7 @@ class BoltExecutor(RunningExecutor):
             case Barrier(number=number):
                 self.pass_barrier(number)
             case End():
+                self._count(self.router.emit(self._at_end(), {}))
                 self._end()
 
     def _emit_at_tick(self, emitted: Emitted, due_ns: int) -> None:

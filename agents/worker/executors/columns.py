@@ -73,7 +73,7 @@ class ColumnBoltExecutor(BoltExecutor):
             self._inside = ticks.places
             self._process(before)
             self._inside = ()
-            if any(self.bolt.on_tick(ticks.places[-1][1].time_ns).values()):
+            if any(self._at_tick(ticks.places[-1][1].time_ns).values()):
                 raise RunError(f"{self.executor.name}: a bolt with `skips_ticks` emitted rows at a tick")
         for part in behind:
             self._process(part)
@@ -83,8 +83,9 @@ class ColumnBoltExecutor(BoltExecutor):
         channel, rows, _, nbytes, _ = delivery
         batch = self._batch(channel.source, channel.stream, self._as_columns(channel, rows))
         results = self._column_bolt.process_ticks(batch, [(row, tick.time_ns) for row, tick in places])
+        self.bolt.stream_ns = places[-1][1].time_ns
         for (_, tick), emitted in zip(places, results, strict=True):
-            self._emit_at_tick({name: self._columns(name, part) for name, part in emitted.items()}, tick.due_ns)
+            self._emit_at_tick(self._checked(emitted), tick.due_ns)
             self.router.mark_inside(tick)
         self._count(0, len(rows))
         channel.consumed(len(rows), nbytes)
@@ -111,7 +112,12 @@ class ColumnBoltExecutor(BoltExecutor):
         return ColumnBatch(source, stream, rows.batch() if self._column_bolt.dictionaries else rows.plain())
 
     def _at_tick(self, time_ns: int) -> Emitted:
-        emitted: ColumnsEmitted = self.bolt.on_tick(time_ns)
+        return self._checked(super()._at_tick(time_ns))
+
+    def _at_end(self) -> Emitted:
+        return self._checked(super()._at_end())
+
+    def _checked(self, emitted: ColumnsEmitted) -> Emitted:
         return {name: self._columns(name, part) for name, part in emitted.items()}
 
     def _processed(self, batch: ColumnBatch) -> tuple[Emitted, ColumnsEmitted]:

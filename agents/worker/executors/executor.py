@@ -3,7 +3,6 @@
 Of the records, some are chosen to carry their intended time; their latencies are counted in a histogram.
 """
 
-import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from agents.worker.channels.groupings import Router
 from agents.worker.wire.frame import Stamps
 from inventory.errors import MillraceError, RunError
 from inventory.plugins import raised_at
+from workloads.operator_state import OperatorState
 from workloads.operators import Operator
 from workloads.topology import Executor
 
@@ -157,7 +157,7 @@ class Snapshot(NamedTuple):
     21      8     emitted    rows that the executor has emitted since the sources' start
     29      8     processed  rows that a bolt executor has processed since then; 0 for a spout
     37      8     length     of the following bytes, to detect a truncated copy
-    45            the result of the operator's `snapshot`
+    45            the state of the operator (`workloads.keyed_state`)
     """
 
     operator: bytes
@@ -227,6 +227,7 @@ class RunningExecutor(ABC):
 
     Attributes:
         number: of the executor, its position in the topology.
+        state: of the operator.
         live: whether it may work; an executor that moves here waits for its state.
         ending: whether it will never emit again.
         ahead_ns: this node's monotonic clock minus the controller's, which stamps refer to.
@@ -237,6 +238,7 @@ class RunningExecutor(ABC):
     def __init__(self, number: int, executor: Executor, operator: Operator, router: Router) -> None:
         self.number, self.executor = number, executor
         self.operator = operator
+        self.state = OperatorState(operator)
         self.router = router
         self.meter = Meter()
         self.live = True
@@ -265,20 +267,13 @@ class RunningExecutor(ABC):
         return guarded(self.executor.name, self.operator)
 
     def operator_state(self) -> bytes:
-        """Return the result of the operator's `snapshot`.
+        """Return all state of the operator.
 
         Raises:
-            OperatorError: `snapshot` raised, or returned something other than bytes.
+            OperatorError: `snapshot` raised, or returned something other than bytes, or a value cannot be encoded.
         """
         with self.guarded():
-            state: object = self.operator.snapshot()
-        if not isinstance(state, bytes):
-            kind = type(self.operator)
-            raise OperatorError(
-                f"{self.executor.name}: snapshot() of {kind.__name__} returned {type(state).__name__}, expected bytes "
-                f"({_source_location(kind)})"
-            )
-        return state
+            return self.state.snapshot()
 
     def pass_barrier(self, number: int) -> None:
         """Forward a barrier, and let the worker store or move the executor."""
@@ -314,14 +309,6 @@ def replays(before: int, rows: int, seen: int) -> int:
     (10, 0)
     """
     return min(rows, max(0, seen - before))
-
-
-def _source_location(kind: type[Operator]) -> str:
-    """Return file and line of an operator's `snapshot`; the file of its module if it is no plain function."""
-    code = getattr(kind.snapshot, "__code__", None)
-    if code is not None:
-        return f"{code.co_filename}:{code.co_firstlineno}"
-    return str(getattr(sys.modules.get(kind.__module__), "__file__", kind.__module__))
 
 
 def _unprepared_barrier(running: RunningExecutor, number: int) -> None:

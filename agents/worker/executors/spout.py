@@ -194,7 +194,7 @@ class SpoutExecutor(RunningExecutor):
 
     def restore(self, snapshot: Snapshot) -> None:
         with self.guarded():
-            self._spout.restore(snapshot.operator)
+            self.state.restore(snapshot.operator)
         self._continue(snapshot.position, snapshot.next_tick, snapshot.worked.emitted)
 
     def seek(self, records: int, next_tick: int, emitted: int) -> None:

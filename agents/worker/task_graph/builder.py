@@ -29,9 +29,10 @@ from inventory.errors import RunError
 from inventory.plugins import raised_at
 from workloads.acks import ACKED, is_tracked
 from workloads.columns import ColumnBolt, ColumnSpout
-from workloads.operators import Bolt, Combine, Combining, Context, Divisible, Incremental, Operator, Spout
+from workloads.operator_state import OperatorState
+from workloads.operators import Bolt, Combine, Combining, Context, Operator, Spout
 from workloads.rates import Rate
-from workloads.scaling import single_key
+from workloads.scaling import is_divisible
 from workloads.source_clock import source_clock
 from workloads.topology import ACKER, DEFAULT_STREAM, Component, Executor
 
@@ -179,18 +180,13 @@ class GraphBuilder:
             raise RunError(f"{executor.name} cannot be opened: {type(fault).__name__}: {fault} ({place})") from fault
         return operator
 
-    def is_incremental(self, plan: RunPlan, executor: Executor) -> bool:
-        """Return whether the state of an executor can be copied while it works."""
-        component = plan.topology.component[executor.component]
-        return component.kind == "bolt" and isinstance(self._new_operator(component.id), Incremental)
+    def can_be_copied(self, component: Component) -> bool:
+        """Return whether the state of a component's executors can be copied while they work."""
+        return component.kind == "bolt" and OperatorState(self._new_operator(component.id)).can_be_copied
 
     def is_divisible(self, component: Component) -> bool:
-        """Return whether executors of a component that is scaled keep their operators, and copy keys ahead."""
-        return (
-            component.kind == "bolt"
-            and single_key(component) is not None
-            and isinstance(self._new_operator(component.id), Divisible)
-        )
+        """Return whether executors of a component that is scaled keep their operators, and give keys to others."""
+        return component.kind == "bolt" and is_divisible(component, OperatorState(self._new_operator(component.id)))
 
     def executor(
         self, plan: RunPlan, number: int, router: Router, inputs: InputGate | None, operator: Operator | None = None

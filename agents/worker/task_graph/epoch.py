@@ -89,7 +89,7 @@ class EpochTasks:
         for running in self.registry.executors:
             running.on_barrier = self._on_barrier
             if spec.restore:
-                restore(running, self.plan, self._graph, store)
+                restore(running, self.plan, store)
         self._transfer = StateTransfer(spec.epoch, place.index, self.registry, self._graph, network, clocks, send)
         self._pending: PendingBarrier | None = None
         self.started_ns: int | None = None

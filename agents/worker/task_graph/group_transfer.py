@@ -1,8 +1,8 @@
 """Key groups of components that are scaled: copied ahead of the barrier to the executors that own them next.
 
-An executor that stays in its worker keeps its operator, if that is `Divisible`. So only the keys of groups that change
-their owner or their worker are copied, as for a move: an executor that gets some pulls them in pieces from each of
-those that give them. It gets them in an operator of its own, because the one that it keeps is still at work. Between
+An executor that stays in its worker keeps its operator, if all its state is by key. So only the keys of groups that
+change their owner or their worker are copied, as for a move: an executor that gets some pulls them in pieces from each
+of those that give them. It gets them in an operator of its own, because the one that it keeps is still at work. Between
 executors of one worker, pieces are copied one by one after the turns of a pass.
 """
 
@@ -18,7 +18,9 @@ from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.task_graph.state_copies import ArrivingState, DividedState
 from agents.worker.wire import frame
 from inventory.errors import RunError
-from workloads.operators import Divisible, Operator
+from workloads.operator_state import OperatorState
+from workloads.operators import Operator
+from workloads.scaling import key_fields
 from workloads.topology import Executor
 
 
@@ -34,7 +36,7 @@ class Arrival:
     """What is copied to an executor that is new behind the barrier.
 
     Attributes:
-        operator: opened, with the keys that have been copied so far.
+        state: of an operator that has been opened: the keys that have been copied so far.
         copies: by the number of the old executor.
         unfinished: old executors that copy on.
         used: whether an executor has taken over the operator.
@@ -43,16 +45,15 @@ class Arrival:
     def __init__(
         self,
         name: str,
-        operator: Operator,
-        bolt: Divisible,
+        state: OperatorState,
         barrier: int,
         sources: Mapping[int, int],
         began_ns: int,
     ) -> None:
         """Create it at `began_ns`; `sources` are the workers of the old executors, by their numbers."""
-        self.name, self.operator, self.barrier = name, operator, barrier
+        self.name, self.state, self.barrier = name, state, barrier
         self.copies = {
-            number: ArrivingState(name, operator, bolt, barrier, worker, began_ns) for number, worker in sources.items()
+            number: ArrivingState(name, state, barrier, worker, began_ns) for number, worker in sources.items()
         }
         self.unfinished = set(sources)
         self.used = False
@@ -70,7 +71,7 @@ class Arrival:
     def close(self) -> None:
         """Close the operator, unless an executor has taken it over."""
         if not self.used:
-            self.operator.close()
+            self.state.operator.close()
 
 
 def kept_from(old: RunPlan, new: RunPlan, number: int) -> int | None:
@@ -145,7 +146,9 @@ class GroupTransfer:
         ahead = self._ahead = Ahead(barrier, old, new)
         me, peers = self._graph.me, set[int]()
         for number in [at for at in new.executors if at not in old.executors]:
-            sources = self._sources(ahead, number) if self._graph.is_divisible(new.component_of(number)) else {}
+            component = new.component_of(number)
+            is_copied = self._graph.is_divisible(component) and self._graph.can_be_copied(component)
+            sources = self._sources(ahead, number) if is_copied else {}
             if new.worker[number] == me:
                 peers |= set(sources.values())
                 self._expect(ahead, number, sources)
@@ -166,12 +169,11 @@ class GroupTransfer:
     def _expect(self, ahead: Ahead, number: int, sources: Mapping[int, int]) -> None:
         executor = ahead.new.executors[number]
         operator = self._opened(ahead.new, executor) if sources else None
-        if not isinstance(operator, Divisible):
+        if operator is None:
             self._report(ahead.barrier, executor.name)
             return
-        self._arriving[number] = Arrival(
-            executor.name, operator, operator, ahead.barrier, sources, self._clocks.now_ns()
-        )
+        state = OperatorState(operator)
+        self._arriving[number] = Arrival(executor.name, state, ahead.barrier, sources, self._clocks.now_ns())
         for source, worker in sources.items():
             if worker == self._graph.me:
                 self._local.append((source, number))
@@ -210,21 +212,23 @@ class GroupTransfer:
     def _copy_of(self, sender: int, receiver: int, peer: int) -> DividedState:
         ahead, running = self._ahead, self._registry.running.get(sender)
         is_known = ahead is not None and ahead.new.worker.get(receiver) == peer and sender not in ahead.new.executors
-        if ahead is not None and is_known and running is not None and isinstance(running.operator, Divisible):
+        if ahead is not None and is_known and running is not None and self._gives_keys(running):
             copy = self._leaving_of(running, ahead)
             if copy.has(receiver):
                 return copy
         raise frame.FrameError(f"a request for state of executor {sender}, which gives none to {receiver}")
 
+    def _gives_keys(self, running: RunningExecutor) -> bool:
+        return self._ahead is not None and self._graph.is_divisible(self._ahead.old.component_of(running.number))
+
     def _leaving_of(self, running: RunningExecutor, ahead: Ahead) -> DividedState:
         """Return the copy of what an executor gives away, which begins with the first call."""
-        number, bolt = running.number, running.operator
-        if not isinstance(bolt, Divisible):
-            raise RunError(f"{running.executor.name}: only some operators of the component are `Divisible`")
+        number = running.number
         if number not in self._leaving:
             receivers = receivers_of(ahead.old, ahead.new, number)
+            fields = key_fields(ahead.old.component_of(number))
             with running.guarded():
-                self._leaving[number] = DividedState(running.executor.name, bolt, ahead.barrier, receivers)
+                self._leaving[number] = DividedState(running.state, fields, ahead.barrier, receivers)
         return self._leaving[number]
 
     def _piece(self, copy: DividedState, sender: int, receiver: int) -> tuple[bytes, bool]:
@@ -280,7 +284,7 @@ class GroupTransfer:
         if arrival is None:
             return None
         arrival.used = True
-        return arrival.operator
+        return arrival.state.operator
 
     # --- at the barrier ------------------------------------------------------------------------------------
 
@@ -305,14 +309,13 @@ class GroupTransfer:
     def restore(self, running: BoltExecutor, rests: Iterable[bytes]) -> tuple[int, int]:
         """Add all keys that an executor gets to its operator; return size and CPU time of what was copied before."""
         arrival = self._arriving.pop(running.number, None)
-        operator = running.operator if arrival is None else arrival.operator
+        state = running.state if arrival is None else arrival.state
         with running.guarded():
-            if not isinstance(operator, Divisible) or not isinstance(running.operator, Divisible):
-                raise RunError("only some operators of the component are `Divisible`")
             for rest in rests:
-                operator.restore_keys(rest)
-            if operator is not running.operator:
-                running.operator.absorb(operator)
+                state.put(rest)
+            if state.operator is not running.operator:
+                running.state.absorb(state)
+            running.state.loaded()
         if arrival is None:
             return 0, 0
         arrival.close()

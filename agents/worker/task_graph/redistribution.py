@@ -4,8 +4,8 @@ Sources hand over their positions: behind the barrier, the records that follow b
 
 All executors of the component are new ones behind the barrier. At the barrier each of the old ones sends a part of its
 state to each new one that takes over from it, which begins to work when it has all its parts. State is divided as
-in a restart from a checkpoint (`restoring`), except that a `Divisible` operator goes on in the new executor of the same
-name and worker, and that others get only what has not been copied ahead (`group_transfer`).
+in a restart from a checkpoint (`restoring`), except that an operator whose state is by key goes on in the new executor
+of the same name and worker, and that others get only what has not been copied ahead (`group_transfer`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,14 +19,15 @@ from agents.worker.executors.executor import RunningExecutor, Snapshot
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.builder import GraphBuilder
 from agents.worker.task_graph.group_transfer import Ahead, GroupTransfer
-from agents.worker.task_graph.restoring import groups_of, keyed_operator
+from agents.worker.task_graph.restoring import restore_whole
 from agents.worker.task_graph.state_copies import TakenOver
 from agents.worker.wire import frame
 from inventory.errors import RunError
 from workloads.key_groups import owners_of
-from workloads.operators import Keyed, Merging, Operator
-from workloads.scaling import all_records, single_key, spouts_of, why_fixed, works_alone
-from workloads.topology import Component, Executor
+from workloads.operator_state import OperatorState
+from workloads.operators import Operator
+from workloads.scaling import all_records, is_divisible, spouts_of, why_fixed, works_alone
+from workloads.topology import Executor
 
 
 class SourceState(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -44,9 +45,8 @@ class StatePart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
         cut_ns: end of its last work, on the old node's monotonic clock.
         cpu_ns: CPU time of taking the state; in one part of an executor only.
         worked: its counts.
-        state: its whole state, or the common state beside `groups`; None: it stays with others.
-        groups: state of key groups.
-        keys: state of keys that has not been copied ahead, of a `Divisible` operator.
+        state: its whole state; None: it stays with others, or is by key.
+        keys: state of keys that has not been copied ahead.
         source: of a source.
     """
 
@@ -54,7 +54,6 @@ class StatePart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     cpu_ns: int
     worked: Worked
     state: bytes | None
-    groups: Mapping[int, bytes]
     keys: bytes | None = None
     source: SourceState | None = None
 
@@ -134,7 +133,8 @@ class Redistribution:
                 # Any of them begins behind the last record of all.
                 self._sources[component] = [range(before.parallelism)] * after.parallelism
             else:
-                self._sources[component] = state_sources(before, after, _is_keyed(entry, operator))
+                by_groups = is_divisible(entry, OperatorState(operator))
+                self._sources[component] = state_sources(before, after, by_groups)
         return self._sources[component]
 
     def parts(
@@ -159,30 +159,21 @@ class Redistribution:
             yield from self._parts_of_source(running, len(takers), cut_ns)
             return
         worked = running.worked if isinstance(running, BoltExecutor) else Worked()
-        if self._graph.is_divisible(component):
+        if is_divisible(component, running.state):
             yield from self._parts_of_keys(running, takers, cut_ns, cpu_ns)
             return
-        common: bytes | None = None
-        divided: dict[int, dict[int, bytes]] = {at: {} for at in takers}
-        if _is_keyed(component, running.operator):
-            owners = self._new.owners[name]
-            own = [group for group, owner in enumerate(self._old.owners[name]) if owner == index]
-            with running.guarded():
-                common, groups = groups_of(running.operator, own)
-            for group, entries in groups.items():
-                divided[owners[group]][group] = entries
         for at in takers:
-            state = common
+            state = None
             # A removed executor without input has no state.
-            if common is None and (at == index or (index >= len(sources) and not works_alone(component))):
+            if at == index or (index >= len(sources) and not works_alone(component)):
                 state = (stored or running.snapshot()).operator
-            part = StatePart(cut_ns, cpu_ns, worked, state, divided[at])
+            part = StatePart(cut_ns, cpu_ns, worked, state)
             yield self._new.number_of[Executor(name, at)], _encode(part)
             cpu_ns = 0
 
     def _parts_of_source(self, running: SpoutExecutor, takers: int, cut_ns: int) -> Iterator[tuple[int, bytes]]:
         state = SourceState(running.position, running.next_tick, running.seen)
-        part = _encode(StatePart(cut_ns, 0, running.worked, None, {}, source=state))
+        part = _encode(StatePart(cut_ns, 0, running.worked, None, source=state))
         running.replace()
         for at in range(takers):
             yield self._new.number_of[Executor(running.executor.component, at)], part
@@ -190,14 +181,12 @@ class Redistribution:
     def _parts_of_keys(
         self, running: RunningExecutor, takers: Sequence[int], cut_ns: int, cpu_ns: int
     ) -> Iterator[tuple[int, bytes]]:
-        with running.guarded():
-            common, _ = groups_of(running.operator, ())
         worked = running.worked if isinstance(running, BoltExecutor) else Worked()
         rests, copying_ns = self._transfer.hand_over(running, self._ahead)
         cpu_ns += copying_ns
         for at in takers:
             number = self._new.number_of[Executor(running.executor.component, at)]
-            yield number, _encode(StatePart(cut_ns, cpu_ns, worked, common, {}, rests.get(number)))
+            yield number, _encode(StatePart(cut_ns, cpu_ns, worked, None, rests.get(number)))
             cpu_ns = 0
 
     def take(self, sender: int, receiver: int, encoded: bytes | bytearray) -> bool:
@@ -218,7 +207,7 @@ class Redistribution:
         """Restore a new executor from its parts.
 
         Raises:
-            RunError: the common state of the old executors differs, or the operator fails.
+            RunError: the operator fails.
         """
         name, index = running.executor
         parts = {at: part for at, (part, _) in sorted(self._parts[running.number].items())}
@@ -229,26 +218,14 @@ class Redistribution:
             return TakenOver(Executor(name, source).name, parts[source].cut_ns, 0, nbytes)
         if not isinstance(running, BoltExecutor):
             raise frame.FrameError(f"state of {running.executor.name}, which is neither a bolt nor a source")
-        component, bolt = self._new.topology.component[name], running.bolt
-        is_keyed, cpu_ns = _is_keyed(component, bolt), 0
-        if is_keyed and len({part.state for part in parts.values()}) > 1:
-            raise RunError(f"{name}: the common state of its executors differs at the barrier")
+        component, cpu_ns = self._new.topology.component[name], 0
         with running.guarded():
-            if self._graph.is_divisible(component):
+            if is_divisible(component, running.state):
                 rests = [part.keys for part in parts.values() if part.keys is not None]
                 copied, cpu_ns = self._transfer.restore(running, rests)
                 nbytes += copied
-            elif is_keyed:
-                for part in parts.values():
-                    keyed_operator(bolt).restore_groups(part.state or b"", part.groups)
             else:
-                states = [part.state for part in parts.values() if part.state is not None]
-                if works_alone(component):
-                    for state in states:
-                        bolt.restore(state)
-                elif isinstance(bolt, Merging):
-                    for state in states:
-                        bolt.merge([state])
+                restore_whole(running.state, [part.state for part in parts.values() if part.state is not None])
         if index in parts:
             running.worked = parts[index].worked
         source = index if index in parts else min(parts)
@@ -264,7 +241,3 @@ class Redistribution:
         emitted = parts[index].worked.emitted if index in parts else 0
         running.seek(records, max(state.next_tick for state in states), emitted)
         running.share_replays(sum(max(state.seen, state.position) for state in states))
-
-
-def _is_keyed(component: Component, operator: Operator) -> bool:
-    return isinstance(operator, Keyed) and single_key(component) is not None

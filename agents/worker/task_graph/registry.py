@@ -11,7 +11,6 @@ from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.wire import frame
 from inventory.errors import RunError
-from workloads.operators import Divisible
 
 RELEASED_KEYS = 512
 """Keys of an executor that has left whose state is deleted at a time: a millisecond; for a million it takes 50."""
@@ -74,7 +73,7 @@ class TaskRegistry:
         If it has many keys, delete their state first, little by little, in `close_some`: rows of others do not wait.
         """
         keys = self.copied_keys.pop(gone.number, [])
-        if isinstance(gone.operator, Divisible) and len(keys) > RELEASED_KEYS:
+        if len(keys) > RELEASED_KEYS:
             self._closing.append((gone, keys))
         else:
             gone.operator.close()
@@ -89,14 +88,11 @@ class TaskRegistry:
         if not self._closing:
             return
         gone, keys = self._closing[0]
-        operator = gone.operator
-        if keys and isinstance(operator, Divisible):
-            with gone.guarded():
-                operator.release_keys(keys[-RELEASED_KEYS:])
-            del keys[-RELEASED_KEYS:]
+        gone.state.drop(keys[-RELEASED_KEYS:])
+        del keys[-RELEASED_KEYS:]
         if not keys:
             del self._closing[0]
-            operator.close()
+            gone.operator.close()
 
     def _list(self) -> None:
         ordered = [self.running[number] for number in sorted(self.running)]

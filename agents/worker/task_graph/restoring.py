@@ -1,31 +1,30 @@
 """Restoring executors from a checkpoint, also from one that has another number of executors of their component.
 
-State that is divided as before is restored as a whole. Otherwise it is divided anew: keyed state by key groups, each
-from the executor that owned it at the checkpoint. State that does not depend on keys stays where it is, and that of
-removed executors goes to the first one. Behind a global grouping only the first executor works. Sources continue at the
+State that is divided as before is restored as a whole. Otherwise it is divided anew: state by the key of a grouping by
+key groups, each from the executor that owned it at the checkpoint. Other state stays where it is, and that of removed
+executors is merged into the first one. Behind a global grouping only the first executor works. Sources continue at the
 record up to which all of them have emitted the whole input.
 
 What a removed executor had done since the checkpoint is done again by others. It counts as replays of the first one
 that takes over from it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 
 from agents.protocol import Division, Worked
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor
-from agents.worker.task_graph.builder import GraphBuilder
 from agents.worker.task_graph.interfaces import Store
 from agents.worker.task_graph.plan import RunPlan
 from inventory.errors import RunError
 from workloads.key_groups import owners_of
-from workloads.operators import Keyed, Merging, Operator
-from workloads.scaling import all_records, single_key, spouts_of, why_fixed, works_alone
+from workloads.operator_state import OperatorState
+from workloads.scaling import all_records, is_divisible, key_fields, spouts_of, why_fixed, works_alone
 from workloads.topology import Executor
 
 
-def restore(running: RunningExecutor, plan: RunPlan, graph: GraphBuilder, store: Store) -> None:
+def restore(running: RunningExecutor, plan: RunPlan, store: Store) -> None:
     """Restore an executor that has just been created from the checkpoint in the specification of `plan`.
 
     Raises:
@@ -43,7 +42,10 @@ def restore(running: RunningExecutor, plan: RunPlan, graph: GraphBuilder, store:
     if isinstance(running, SpoutExecutor):
         _seek(running, before, plan, store)
     elif isinstance(running, BoltExecutor):
-        _restore_bolt(running, before, plan, graph, store)
+        if is_divisible(component, running.state):
+            _restore_groups(running, before, plan, store)
+        else:
+            _restore_whole_states(running, before, plan, store)
 
 
 def _seek(running: SpoutExecutor, before: Division, plan: RunPlan, store: Store) -> None:
@@ -55,23 +57,17 @@ def _seek(running: SpoutExecutor, before: Division, plan: RunPlan, store: Store)
     running.seek(records, max(snapshot.next_tick for snapshot in snapshots), emitted)
 
 
-def _restore_bolt(running: BoltExecutor, before: Division, plan: RunPlan, graph: GraphBuilder, store: Store) -> None:
-    component = plan.topology.component[running.executor.component]
-    if isinstance(running.bolt, Keyed) and single_key(component) is not None:
-        _restore_groups(running, before, plan, graph, store)
-    else:
-        _restore_whole_states(running, before, plan, store)
-
-
-def _restore_groups(running: BoltExecutor, before: Division, plan: RunPlan, graph: GraphBuilder, store: Store) -> None:
+def _restore_groups(running: BoltExecutor, before: Division, plan: RunPlan, store: Store) -> None:
     name, index = running.executor
+    fields = key_fields(plan.topology.component[name])
     owned: dict[int, set[int]] = {}
     first: dict[int, int] = {}
+    held: dict[int, set[int]] = {}
     for group, (earlier, now) in enumerate(zip(owners_of(before.owners), plan.owners[name], strict=True)):
+        held.setdefault(earlier, set()).add(group)
         first[earlier] = min(now, first.get(earlier, now))
         if now == index:
             owned.setdefault(earlier, set()).add(group)
-    commons = set()
     removed: dict[Executor, Worked] = {}
     for earlier, groups in sorted(owned.items()):
         source = Executor(name, earlier)
@@ -80,15 +76,10 @@ def _restore_groups(running: BoltExecutor, before: Division, plan: RunPlan, grap
             running.worked = snapshot.worked
         elif source not in plan.number_of and first[earlier] == index:
             removed[source] = snapshot.worked
-        operator = graph.opened(plan, source, before.parallelism)
         with running.guarded():
-            operator.restore(snapshot.operator)
-            common, states = groups_of(operator, groups)
-            commons.add(common)
-            keyed_operator(running.bolt).restore_groups(common, states)
-            operator.close()
-    if len(commons) > 1:
-        raise RunError(f"{name}: the common state of its executors differs in checkpoint {plan.spec.restore}")
+            running.state.put_groups(snapshot.operator, groups, fields, held[earlier])
+    with running.guarded():
+        running.state.loaded()
     _count_again(running, removed, plan)
 
 
@@ -103,28 +94,15 @@ def _count_again(running: BoltExecutor, removed: Mapping[Executor, Worked], plan
         )
 
 
-def keyed_operator(operator: Operator) -> Keyed:
-    """Return the operator.
-
-    Raises:
-        RunError: its state cannot be divided by key groups.
-    """
-    if not isinstance(operator, Keyed):
-        raise RunError("only some operators of the component have snapshot_groups() and restore_groups()")
-    return operator
-
-
-def groups_of(operator: Operator, groups: Collection[int]) -> tuple[bytes, Mapping[int, bytes]]:
-    """Return the common state of an operator, and that of these key groups.
-
-    Raises:
-        RunError: the operator returns other than that.
-    """
-    state: object = keyed_operator(operator).snapshot_groups(groups)
-    match state:
-        case (bytes(common), Mapping() as states) if states.keys() <= set(groups):
-            return common, states
-    raise RunError(f"snapshot_groups() of {type(operator).__name__} returned other than the state of its groups")
+def restore_whole(state: OperatorState, whole: Iterable[bytes]) -> None:
+    """Restore an operator from all state of one or several others, merged if all of it is by key."""
+    for each in whole:
+        if state.merges:
+            state.put(each, merge=True)
+        else:
+            state.restore(each)
+    if state.merges:
+        state.loaded()
 
 
 def _restore_whole_states(running: BoltExecutor, before: Division, plan: RunPlan, store: Store) -> None:
@@ -135,15 +113,14 @@ def _restore_whole_states(running: BoltExecutor, before: Division, plan: RunPlan
     if index == 0 and not alone:
         sources |= set(range(component.parallelism, before.parallelism))
     removed: dict[Executor, Worked] = {}
+    states = []
     for source in sorted(sources):
         snapshot = store.read(plan.spec.restore, Executor(name, source).name)
         if source == index:
             running.worked = snapshot.worked
         else:
             removed[Executor(name, source)] = snapshot.worked
-        with running.guarded():
-            if alone:
-                running.bolt.restore(snapshot.operator)
-            elif isinstance(running.bolt, Merging):
-                running.bolt.merge([snapshot.operator])
+        states.append(snapshot.operator)
+    with running.guarded():
+        restore_whole(running.state, states)
     _count_again(running, removed, plan)

@@ -5,14 +5,13 @@ further round those that have changed since the one before began. Rounds end whe
 the one before. At the barrier only the keys that have not been copied since their last change follow.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from agents.worker.executors.executor import OperatorError, guarded
+from agents.worker.executors.executor import guarded
 from agents.worker.wire import frame
-from workloads.key_groups import key_group
-from workloads.operators import Divisible, Incremental, Operator
+from workloads.key_groups import groups_of
+from workloads.operator_state import OperatorState, foreign
 
 PIECE_BYTES = 64 * 1024
 """Intended size of a piece: rows of other executors wait a millisecond for it; of 256 KiB, p99 was eight times that."""
@@ -21,9 +20,6 @@ SMALL_ROUND_BYTES = 1_000_000
 """After a smaller round the executor moves: what has changed meanwhile is smaller still."""
 
 FIRST_KEYS = 64
-
-LISTED_KEYS = 4096
-"""Keys that are taken from an iterator at a time."""
 
 SORTED_KEYS = 4096
 """Most keys whose groups are determined for a piece: a few milliseconds."""
@@ -46,89 +42,68 @@ class TakenOver(NamedTuple):
 
 
 class LeavingState:
-    """A copy in the old worker: keys of this round that are left, and keys that have changed since it began."""
+    """A copy in the old worker: keys of this round that are left, and keys that have changed since it began.
 
-    def __init__(self, name: str, bolt: Incremental, barrier: int, target: int) -> None:
-        self._name, self._bolt = name, bolt
+    Attributes:
+        copied: keys that have been copied, some of them repeatedly.
+    """
+
+    def __init__(self, state: OperatorState, barrier: int, target: int) -> None:
+        """Begin a copy, to worker `target`."""
+        self._state = state
         self.barrier, self.target = barrier, target
         self.cpu_ns = 0
-        self._changed: set[Any] = set()
+        self.copied: list[Any] = []
         self._size = FIRST_KEYS
-        bolt.track_changes(self._changed)
-        self._unlisted: Iterator[Any] = iter(())
-        self._left, self._copied = list[Any](), list[Any]()
-        keys = bolt.state_keys()
-        if isinstance(keys, Iterator):
-            self._unlisted = keys
-            self._list()
-        else:
-            self._left = list(keys)
+        self._changed: set[Any] = set()
+        state.track(self._changed)
+        self._left: list[Any] = state.all_keys()
 
     def piece(self) -> tuple[bytes, bool]:
         """Return some state, and whether it is the last of its round; afterwards a new round begins."""
-        self._list()
         if not self._left:
             self._left = list(self._changed)
             self._changed.clear()
         keys = self._left[-self._size :]
         del self._left[-self._size :]
-        self._copied += keys
-        state = state_of(self._name, self._bolt, keys)
+        self.copied += keys
+        state = self._state.part(keys)
         if len(keys) == self._size:
             self._size = next_size(self._size, len(state))
-        self._list()
         return state, not self._left
 
     def rest(self) -> bytes:
-        """Return all state that has not been copied since it changed, and end the copy."""
+        """Return all state that has not been copied since it changed, and that of no key; end the copy."""
         self.end()
-        self._left += self._taken(None)
         keys = list(self._changed.union(self._left))
-        self._copied += keys
-        return state_of(self._name, self._bolt, keys)
-
-    def _list(self) -> None:
-        """List some keys, when there are too few for a piece."""
-        if len(self._left) < self._size:
-            self._left += self._taken(max(LISTED_KEYS, self._size))
-
-    def _taken(self, most: int | None) -> list[Any]:
-        """Take keys from the iterator; all at once if it does not allow for changes of the state meanwhile."""
-        try:
-            return list(islice(self._unlisted, most))
-        except RuntimeError:
-            self._unlisted = iter(())
-            return list(self._bolt.state_keys())
-
-    @property
-    def keys(self) -> list[Any]:
-        """After `rest`: all keys that have been copied, some of them repeatedly."""
-        return self._copied
+        self.copied += keys
+        return self._state.part(keys, with_own=True)
 
     def end(self) -> None:
         """End the copy."""
-        self._bolt.track_changes(None)
+        self._state.track(None)
 
 
 class DividedState:
     """A copy, in the old worker, of keys of an executor whose component is scaled, for those that own them next.
 
-    The groups of keys are determined little by little, because that takes as long as copying them.
+    The groups of keys are determined little by little, because that takes as long as copying them. Of an operator that
+    keeps its keyed state in another form, everything waits for the barrier.
 
     Attributes:
         stays: whether some keys stay, so that the operator is kept.
     """
 
-    def __init__(self, name: str, bolt: Divisible, barrier: int, receivers: Mapping[int, int | None]) -> None:
+    def __init__(self, state: OperatorState, fields: int, barrier: int, receivers: Mapping[int, int | None]) -> None:
         """Begin a copy.
 
         Args:
-            name: of the executor.
-            bolt: its operator.
+            state: of the executor's operator.
+            fields: number of fields of the key by which the executor gets rows.
             barrier: number of the barrier.
             receivers: the executor that gets the keys of each of its groups, by number; None: they stay.
         """
-        self._name, self._bolt, self._receivers = name, bolt, receivers
+        self._state, self._fields, self._receivers = state, fields, receivers
         self.barrier, self.cpu_ns = barrier, 0
         found = set(receivers.values())
         self.stays = None in found
@@ -138,9 +113,9 @@ class DividedState:
         self._changed: set[Any] = set()
         self._unsorted: list[Any] = []
         # An executor that only gets keys need not look at its own.
-        if self._waiting:
-            bolt.track_changes(self._changed)
-            self._unsorted = list(bolt.state_keys())
+        if self._waiting and state.can_be_copied:
+            state.track(self._changed)
+            self._unsorted = state.all_keys()
 
     def has(self, receiver: int) -> bool:
         """Return whether some groups go to this executor."""
@@ -156,29 +131,34 @@ class DividedState:
             self._sort(self._unsorted[-SORTED_KEYS:])
             del self._unsorted[-SORTED_KEYS:]
         keys = [waiting.pop() for _ in range(min(size, len(waiting)))]
-        state = state_of(self._name, self._bolt, keys)
+        state = self._state.part(keys)
         if len(keys) == size:
             self._sizes[receiver] = next_size(size, len(state))
         return state, not waiting and not self._unsorted
 
     def end(self) -> None:
         """End the copy."""
-        self._bolt.track_changes(None)
+        if self._state.can_be_copied:
+            self._state.track(None)
 
     def rests(self) -> Mapping[int, bytes]:
         """Return, by receiver, all state that has not been copied to it since it changed, and end the copy."""
         self.end()
+        if self._state.is_arranged:
+            # Also of an executor that only gets keys: it takes over all of its tables then.
+            self._unsorted = self._state.all_keys()
         self._sort(self._changed.union(self._unsorted))
-        return {receiver: state_of(self._name, self._bolt, list(keys)) for receiver, keys in self._waiting.items()}
+        return {receiver: self._state.part(list(keys)) for receiver, keys in self._waiting.items()}
 
     def release(self) -> None:
         """Delete the state that has left, after `rests`."""
-        self._bolt.release_keys(self._leaving)
+        self._state.drop(self._leaving)
 
-    def _sort(self, keys: Iterable[Any]) -> None:
-        receivers, key_of = self._receivers, self._bolt.key_of
-        for key in keys:
-            receiver = receivers[key_group(key_of(key))]
+    def _sort(self, keys: Collection[Any]) -> None:
+        for key, group in zip(keys, groups_of(keys, self._fields), strict=True):
+            if group not in self._receivers:
+                raise foreign(key)
+            receiver = self._receivers[group]
             if receiver is not None:
                 self._waiting[receiver].add(key)
                 self._leaving.add(key)
@@ -188,15 +168,14 @@ class ArrivingState:
     """A copy in the new worker.
 
     Attributes:
-        operator: opened, with the state that has been copied so far.
-        used: whether an executor has taken it over.
+        state: of an operator that has been opened: what has been copied so far.
+        used: whether an executor has taken over the operator.
         predicted_ns: time that the rest will take at the barrier; None before the copy ends.
     """
 
-    def __init__(
-        self, name: str, operator: Operator, bolt: Incremental, barrier: int, source: int, began_ns: int
-    ) -> None:
-        self.name, self.operator, self._bolt = name, operator, bolt
+    def __init__(self, name: str, state: OperatorState, barrier: int, source: int, began_ns: int) -> None:
+        """Begin at `began_ns` to copy the state of executor `name` from worker `source`."""
+        self.name, self.state = name, state
         self.barrier, self.source = barrier, source
         self.used = False
         self.nbytes = self.cpu_ns = 0
@@ -216,8 +195,8 @@ class ArrivingState:
 
     def restore(self, piece: bytes) -> None:
         """Restore a piece."""
-        with guarded(self.name, self.operator):
-            self._bolt.restore_keys(piece)
+        with guarded(self.name, self.state.operator):
+            self.state.put(piece)
         self.nbytes += len(piece)
         self._round += len(piece)
 
@@ -237,20 +216,7 @@ class ArrivingState:
     def close(self) -> None:
         """Close the operator, unless an executor has taken it over."""
         if not self.used:
-            self.operator.close()
-
-
-def state_of(name: str, bolt: Incremental, keys: Sequence[Any]) -> bytes:
-    """Return the state of some keys of the operator of executor `name`.
-
-    Raises:
-        OperatorError: it returns other than bytes.
-    """
-    state: object = bolt.snapshot_keys(keys)
-    if not isinstance(state, bytes):
-        kind = type(bolt).__name__
-        raise OperatorError(f"{name}: snapshot_keys() of {kind} returned {type(state).__name__}, expected bytes")
-    return state
+            self.state.operator.close()
 
 
 def next_size(keys: int, nbytes: int) -> int:

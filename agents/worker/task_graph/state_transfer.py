@@ -2,8 +2,8 @@
 
 The new worker opens the operator and pulls its state in pieces, one at a time, while the executor works in the old
 worker (`state_copies`). At the barrier only the rest follows, so that the pause does not depend on the size of the
-state. Operators that are not `Incremental` hand over everything at the barrier. Components that are scaled have a
-`GroupTransfer`.
+state. State that is not by key, or that an operator keeps in another form, follows at the barrier as a whole.
+Components that are scaled have a `GroupTransfer`.
 
 An abandoned barrier ends its copies. A piece or a request that arrives after that, or after the executor has left, is
 ignored.
@@ -24,7 +24,8 @@ from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.task_graph.state_copies import ArrivingState, LeavingState, TakenOver
 from agents.worker.wire import frame
 from inventory.errors import RunError
-from workloads.operators import Incremental, Operator
+from workloads.operator_state import OperatorState
+from workloads.operators import Operator
 
 _HANDED_OVER = Struct("<qq?")
 """Header of a moved executor's state: end of its last work, CPU time of taking the state, both in ns; and whether the
@@ -104,13 +105,12 @@ class StateTransfer:
                     peers.add(target)
                 continue
             operator = self._opened(plan, number)
-            if not isinstance(operator, Incremental):
+            if operator is None:
                 self._report(command.barrier, move.executor)
                 continue
             peers.add(source)
-            self._arriving[number] = ArrivingState(
-                move.executor, operator, operator, command.barrier, source, self._clocks.now_ns()
-            )
+            state = OperatorState(operator)
+            self._arriving[number] = ArrivingState(move.executor, state, command.barrier, source, self._clocks.now_ns())
             self._pull(number, self._arriving[number])
         if command.scaled is not None:
             peers |= self.groups.precopy(command.barrier, plan, RunPlan(command.scaled))
@@ -119,13 +119,19 @@ class StateTransfer:
     def _opened(self, plan: RunPlan, number: int) -> Operator | None:
         """Return the opened operator of an executor whose state can be copied; None: of another one."""
         executor = plan.executors[number]
-        if not self._graph.is_incremental(plan, executor):
+        component = plan.topology.component[executor.component]
+        if not self._graph.can_be_copied(component):
             return None
         try:
-            return self._graph.opened(plan, executor, plan.topology.component[executor.component].parallelism)
+            operator = self._graph.opened(plan, executor, component.parallelism)
         except RunError:
             # `Prepare` opens it again, and this worker refuses the move.
             return None
+        if OperatorState(operator).can_be_copied:
+            return operator
+        # With acknowledgements, another operator stands before it.
+        operator.close()
+        return None
 
     def _pull(self, number: int, copy: ArrivingState) -> None:
         self._network.wire(copy.source).write([frame.pull(self._epoch, number, copy.barrier)])
@@ -155,13 +161,13 @@ class StateTransfer:
             self.groups.pulled(number, received.receiver, barrier, peer)
             return
         running = self._registry.running.get(number)
-        if not isinstance(running, BoltExecutor) or not isinstance(running.bolt, Incremental):
+        if not isinstance(running, BoltExecutor) or not running.state.can_be_copied:
             raise frame.FrameError(f"a request for the state of executor {number}, which cannot be copied here")
         began = self._clocks.cpu_ns()
         with running.guarded():
             copy = self._leaving.get(number)
             if copy is None or (copy.barrier, copy.target) != (barrier, peer):
-                copy = self._leaving[number] = LeavingState(running.executor.name, running.bolt, barrier, peer)
+                copy = self._leaving[number] = LeavingState(running.state, barrier, peer)
             state, ends_round = copy.piece()
         wire = self._network.wire(peer)
         for piece in frame.copy(self._epoch, number, barrier, state, ends_round):
@@ -192,7 +198,7 @@ class StateTransfer:
         if copy is None:
             return self.groups.take_operator(number)
         copy.used = True
-        return copy.operator
+        return copy.state.operator
 
     # --- at the barrier ------------------------------------------------------------------------------------
 
@@ -215,7 +221,7 @@ class StateTransfer:
         if copy is not None and is_rest and isinstance(running, BoltExecutor):
             with running.guarded():
                 snapshot = Snapshot(copy.rest(), worked=running.worked)
-            self._registry.copied_keys[running.number] = copy.keys
+            self._registry.copied_keys[running.number] = copy.copied
         else:
             snapshot = stored or running.snapshot()
         cpu_ns = self._clocks.cpu_ns() - began + (copy.cpu_ns if copy else 0)
@@ -238,10 +244,11 @@ class StateTransfer:
         if not received.is_rest:
             running.restore(received.snapshot)
             return TakenOver("", received.cut_ns, received.cpu_ns, received.nbytes)
-        if copy is None or not isinstance(running, BoltExecutor) or not isinstance(running.bolt, Incremental):
+        if copy is None or not isinstance(running, BoltExecutor):
             raise frame.FrameError(f"the rest of the state of {running.executor.name}, which was not copied here")
         with running.guarded():
-            running.bolt.restore_keys(received.snapshot.operator)
+            running.state.put(received.snapshot.operator)
+            running.state.loaded()
         running.worked = received.snapshot.worked
         return TakenOver("", received.cut_ns, received.cpu_ns + copy.cpu_ns, copy.nbytes + received.nbytes)
 

@@ -2,8 +2,8 @@
 
 Components process their input from upstream to downstream, and every interval of stream time ends with its tick, as in
 a run. The three instances get the same batches. At random moments the state of one of them is written to bytes and
-restored in a new operator, which must emit the same rows as the other two. Where it can be divided by key groups,
-merged, or copied while the operator works, that is done half of the time.
+restored in a new operator, which must emit the same rows as the other two. Where it can be divided by key groups or
+copied while the operator works, that is done half of the time. States that merge must do so in any order.
 """
 
 import random
@@ -11,13 +11,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
-from campaign.admin.checks.copied_state import StateCopy, can_be_copied
-from campaign.admin.checks.restores import Emissions, Rows, divided, merged
+from campaign.admin.checks.copied_state import StateCopy
+from campaign.admin.checks.restores import Emissions, Rows, divided, merges_in_any_order
 from campaign.admin.checks.trial import TrialReporter
 from inventory.plugins import as_plain, raised_at
 from workloads.key_groups import KeyRouter, codec_bytes, first_owners
-from workloads.operators import Batch, Bolt, Combining, Context, Emitted, Keyed, Merging, Operator, Row, Spout
+from workloads.operator_state import OperatorState
+from workloads.operators import Batch, Bolt, Combining, Context, Emitted, Operator, Row, Spout
 from workloads.rates import Max
+from workloads.scaling import is_divisible
 from workloads.source_clock import SourceClock, source_clock
 from workloads.topology import ACKER, DEFAULT_STREAM, Executor, Input
 from workloads.workload import Answer, PreparedInput, Workload
@@ -34,7 +36,7 @@ RESTORED, SETTLED = 0.25, 0.5
 DIVIDED = 0.5
 """Probability that a restore divides or copies the state, if the operator has what that needs."""
 
-GROUPS, MERGE, COPY = "snapshot_groups and restore_groups", "merge", "snapshot_keys and restore_keys"
+GROUPS, MERGE, COPY = "division of the state", "merge of the state", "copy of the state"
 
 SEED = 20
 
@@ -51,6 +53,7 @@ class Triplet:
         self.constant, self.control, self.restored = self._opened(), self._opened(), self._opened()
         self.restores = 0
         self._copy: StateCopy | None = None
+        self._earlier = b""
         self.settled: dict[str, list[Row]] = {}
 
     @property
@@ -68,18 +71,26 @@ class Triplet:
 
     def restore(self) -> None:
         """Replace the restored instance with a new operator that restores its state."""
-        trial, operator = self._trial, self.restored
+        trial, operator, state = self._trial, self.restored, OperatorState(self.restored)
         if isinstance(operator, Bolt) and trial.random.random() < SETTLED:
             with trial.calling(self.executor, "settled"):
                 for table in operator.tables():
                     self.settled.setdefault(table.answer_table, []).extend(table.settled())
         if self._copy is not None:
             self._proceed(self._copy)
-        elif can_be_copied(operator) and trial.random.random() < DIVIDED:
+        elif state.merges and not self._merges(state.snapshot()):
+            trial.fail(RESTORE, f"{self.executor.name}: its answer depends on the order in which states are merged")
+        elif state.can_be_copied and trial.random.random() < DIVIDED:
             with trial.calling(self.executor, COPY):
                 self._copy = StateCopy(operator, self._opened(), trial.random)
         else:
             self._replace(operator)
+
+    def _merges(self, state: bytes) -> bool:
+        """Return whether the state and the last one are merged the same way in either order."""
+        earlier, self._earlier = self._earlier or state, state
+        with self._trial.calling(self.executor, MERGE):
+            return merges_in_any_order(state, earlier, self._opened)
 
     def _proceed(self, copy: StateCopy) -> None:
         with self._trial.calling(self.executor, COPY):
@@ -92,9 +103,7 @@ class Triplet:
     def _replace(self, operator: Operator) -> None:
         trial = self._trial
         with trial.calling(self.executor, "snapshot"):
-            state = operator.snapshot()
-        if not isinstance(state, bytes):
-            trial.fail(SNAPSHOT, f"{self.executor.name}: snapshot() returns {type(state).__name__}, not bytes")
+            state = OperatorState(operator).snapshot()
         again = self._again(operator, state)
         with trial.calling(self.executor, "close"):
             operator.close()
@@ -105,18 +114,12 @@ class Triplet:
         """Return a new operator with the same state, sometimes divided and added up as for other executors."""
         trial, executor = self._trial, self.executor
         if trial.random.random() < DIVIDED:
-            parallelism = trial.topology.keyed.get(executor.component)
-            if parallelism is not None and isinstance(operator, Keyed):
-                owned = [group for group, owner in enumerate(first_owners(parallelism)) if owner == executor.index]
+            component = trial.topology.component[executor.component]
+            if is_divisible(component, OperatorState(operator)):
                 with trial.calling(executor, GROUPS):
-                    return divided(operator, owned, self._opened, trial.random)
-            if isinstance(operator, Merging):
-                empty = self._opened()
-                with trial.calling(executor, MERGE):
-                    return merged([state, empty.snapshot()], self._opened)
-        again = self._opened()
+                    return divided(operator, component, executor.index, self._opened, trial.random)
         with trial.calling(executor, "restore"):
-            again.restore(state)
+            OperatorState(again := self._opened()).restore(state)
         return again
 
     def compare(self, one: Rows, control: Rows, restored: Rows) -> None:
@@ -150,6 +153,7 @@ class OperatorTrial:
             for component in self.topology.components
             if component.id != ACKER and isinstance(made := workload.operator(component.id), Combining)
         }
+        self._in_order = sorted(executors, key=lambda executor: self.topology.order.index(executor.component))
         self.spouts = [e for e in executors if self.topology.component[e.component].kind == "spout"]
         for executor in executors:
             kind = Spout if executor in self.spouts else Bolt
@@ -194,17 +198,32 @@ class OperatorTrial:
         for _ in range(MOST_INTERVALS if not tick_ns else MOST_ROWS):
             emitted = self._emit(clocks, number * tick_ns if tick_ns else None)
             ticks += emitted > 0
-            for component in self.topology.order:
-                for executor in self.topology.executors_of(component):
-                    if executor in self.triplets:
-                        self._process(executor)
-                        if tick_ns and executor not in self.positions:
-                            self._tick(executor, number * tick_ns)
+            for executor in self._in_order:
+                self._process(executor)
+                if tick_ns and executor not in self.positions:
+                    self._tick(executor, number * tick_ns)
             number += 1
             rows = sum(self.positions.values())
             enough = rows >= ROWS and (not tick_ns or ticks >= TICKS)
             if len(self.ended) == len(self.spouts) or (emitted and (enough or rows >= MOST_ROWS)):
+                self._end()
                 return
+
+    def _end(self) -> None:
+        """End the input of all bolts, from upstream to downstream."""
+        for executor in self._in_order:
+            self._process(executor)
+            if executor not in self.positions:
+                self._restore_now_and_then(executor)
+                self._pass_on(executor, *self._called(executor, "on_end"))
+
+    def _called(self, executor: Executor, method: str, *arguments: object) -> list[Rows]:
+        """Call a method of the three operators; return what each of them emits."""
+        given: list[Rows] = []
+        for operator in self.triplets[executor].operators:
+            with self.calling(executor, method):
+                given.append(_kept(getattr(operator, method)(*arguments)))
+        return given
 
     def _spout(self, executor: Executor) -> Spout:
         operator = self.triplets[executor].constant
@@ -234,8 +253,8 @@ class OperatorTrial:
         return total
 
     def _next(self, spout: Executor, count: int) -> list[Row]:
-        given = []
         self._restore_now_and_then(spout)
+        given: list[list[Row]] = []
         for operator in self.triplets[spout].operators:
             with self.calling(spout, "next_batch"):
                 given.append(list(operator.next_batch(count)))  # type: ignore[attr-defined]  # checked at the start
@@ -261,19 +280,16 @@ class OperatorTrial:
 
     def _tick(self, executor: Executor, time_ns: int) -> None:
         self._restore_now_and_then(executor)
-        given = []
         for operator in self.triplets[executor].operators:
-            with self.calling(executor, "on_tick"):
-                given.append(_kept(operator.on_tick(time_ns)))  # type: ignore[attr-defined]  # checked at the start
-        self._pass_on(executor, *given)
+            operator.stream_ns = time_ns  # type: ignore[attr-defined]  # a bolt, as checked at the start
+        self._pass_on(executor, *self._called(executor, "on_tick", time_ns))
 
     def _pass_on(self, executor: Executor, one: Rows, control: Rows, restored: Rows) -> None:
         declared = self.topology.component[executor.component].outputs or {}
         for stream, rows in one.items():
             if stream not in declared:
-                self.fail(
-                    OPERATORS, f"{executor.name} emits on {stream!r}, which {executor.component} does not declare"
-                )
+                what = f"{executor.name} emits on {stream!r}, which {executor.component} does not declare"
+                self.fail(OPERATORS, what)
             for row in rows:
                 if len(row) != len(declared[stream]):
                     fields = ", ".join(declared[stream])
@@ -350,9 +366,8 @@ class _OperatorCall:
             made = self._trial.workload.operator(self._executor.component)
             place = raised_at(fault, type(made))
             message = f"{self._what} of {self._executor.name} fails: {type(fault).__name__}: {fault} ({place})"
-            self._trial.fail(
-                SNAPSHOT if self._what in ("snapshot", "restore", GROUPS, MERGE, COPY) else OPERATORS, message
-            )
+            is_of_state = self._what in ("snapshot", "restore", GROUPS, MERGE, COPY)
+            self._trial.fail(SNAPSHOT if is_of_state else OPERATORS, message)
 
 
 def _parts(entry: Input, fields: list[str], rows: Sequence[Row], parallelism: int) -> list[list[Row]] | None:
@@ -376,14 +391,10 @@ def _parts(entry: Input, fields: list[str], rows: Sequence[Row], parallelism: in
                 if at not in range(parallelism):
                     return None
             case _:
-                at = crc32(_bytes(row)) % parallelism
+                at = crc32(codec_bytes(tuple(row))) % parallelism
         parts[at].append(row)
     return parts
 
 
 def _kept(emitted: Emitted) -> dict[str, list[Row]]:
     return {stream: list(rows) for stream, rows in emitted.items()}
-
-
-def _bytes(row: Iterable[object]) -> bytes:
-    return codec_bytes(tuple(row))

@@ -15,6 +15,10 @@ from campaign.admin.checks.trial import TrialReporter
 from inventory.errors import InputError
 from inventory.plugins import raised_at
 from workloads.key_groups import codec_bytes
+from workloads.operator_state import OperatorState
+from workloads.operators import Operator
+from workloads.scaling import works_alone
+from workloads.topology import ACKER
 from workloads.workload import Answer, PreparedInput, Workload, load_workload
 
 SAME = "the same rows from two instances, and in another process"
@@ -60,7 +64,13 @@ def _try(workload: Workload, inputs: Sequence[PreparedInput], reporter: TrialRep
         reporter.fault(ANSWER, f"it differs from the reference: {verdict.message}")
     rows, restores = sum(positions), sum(triplet.restores for triplet in trial.triplets.values())
     reporter.note(ANSWER, f"{rows:,} records emitted, {verdict.checked:,} rows of the answer compared")
-    reporter.note(SNAPSHOT, f"{restores} snapshots, all of them bytes")
+    whole = [
+        component.id if works_alone(component) else f"{component.id} (does not scale)"
+        for component in trial.topology.components
+        if component.kind == "bolt" and component.id != ACKER and not _is_by_key(workload.operator(component.id))
+    ]
+    moves_whole = f"; moved as a whole, as not all of it is KeyedState: state of {', '.join(whole)}" if whole else ""
+    reporter.note(SNAPSHOT, f"{restores} snapshots, all of them bytes{moves_whole}")
     reporter.note(RESTORE, f"{restores} operators restored, with the same output as the others")
     beyond = _downstream_of_free(trial)
     for column, total in trial.emissions.columns().items():
@@ -69,6 +79,11 @@ def _try(workload: Workload, inputs: Sequence[PreparedInput], reporter: TrialRep
     free = ", ".join(_named(trial, *column) for column in trial.emissions.free)
     left_out = f"; left out with all that depends on it, because two instances differ there: {free}" if free else ""
     reporter.note(PURE, SAME + left_out)
+
+
+def _is_by_key(operator: Operator) -> bool:
+    state = OperatorState(operator)
+    return state.is_none or state.is_by_key
 
 
 @contextmanager

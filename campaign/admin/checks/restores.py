@@ -8,72 +8,69 @@ is free: it is left out of all comparisons.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from zlib import crc32
 
-from workloads.key_groups import KEY_GROUPS, codec_bytes
-from workloads.operators import Keyed, Merging, Operator, Row
+from workloads.key_groups import KEY_GROUPS, codec_bytes, first_owners
+from workloads.operator_state import OperatorState
+from workloads.operators import Bolt, Operator, Row
+from workloads.scaling import key_fields
+from workloads.topology import Component
 
 MOST_SHARES = 3
 """Most operators among which a state is divided."""
 
 
-def divided(operator: Keyed, owned: Collection[int], opened: Callable[[], Operator], random: Random) -> Operator:
+def divided(
+    operator: Operator, component: Component, index: int, opened: Callable[[], Operator], random: Random
+) -> Operator:
     """Return a new operator with the state of `operator`, which has meanwhile been divided among several.
 
     Args:
         operator: whose state it is.
-        owned: key groups of its executor.
+        component: its component.
+        index: that of its executor, which owns the key groups of its keys.
         opened: returns a new operator of the same executor.
-        random: decides which operator gets which group.
+        random: decides which operator gets which key group.
 
     Raises:
-        ValueError: a result is not of the declared type, has other groups than asked for, or another common state.
+        RunError: it has a key of another executor.
     """
+    owned = {group for group, at in enumerate(first_owners(component.parallelism)) if at == index}
     shares = 1 + random.randrange(MOST_SHARES)
     owner = [random.randrange(shares) for _ in range(KEY_GROUPS)]
-    parts: list[tuple[bytes, Mapping[int, bytes]]] = []
+    whole, again = OperatorState(operator).snapshot(), OperatorState(opened())
     for share in range(shares):
-        groups = {group for group in owned if owner[group] == share}
-        asked = _checked(operator.snapshot_groups(groups), groups)
-        part = opened()
-        _as_keyed(part).restore_groups(*asked)
-        parts.append(_checked(_as_keyed(part).snapshot_groups(), groups))
-        part.close()
-    whole = _checked(operator.snapshot_groups(), owned)
-    if any(common != whole[0] for common, _ in parts):
-        raise ValueError("its common state differs between executors that have different groups")
-    again = opened()
-    for common, states in parts:
-        _as_keyed(again).restore_groups(common, states)
-    return again
+        part = OperatorState(opened())
+        mine = {group for group in owned if owner[group] == share}
+        part.put_groups(whole, mine, key_fields(component), owned)
+        part.loaded()
+        again.put(part.snapshot())
+        part.operator.close()
+    again.loaded()
+    return again.operator
 
 
-def merged(states: Sequence[bytes], opened: Callable[[], Operator]) -> Operator:
-    """Return a new operator with the given states merged into its own."""
-    again = opened()
-    if not isinstance(again, Merging):
-        raise TypeError("only some of its operators have merge()")
-    again.merge(states)
-    return again
+def merged(states: Iterable[bytes], opened: Callable[[], Operator]) -> Operator:
+    """Return a new operator into which the given states are merged."""
+    again = OperatorState(opened())
+    for state in states:
+        again.put(state, merge=True)
+    again.loaded()
+    return again.operator
 
 
-def _as_keyed(operator: Operator) -> Keyed:
-    if not isinstance(operator, Keyed):
-        raise TypeError("only some of its operators have snapshot_groups() and restore_groups()")
-    return operator
-
-
-def _checked(state: object, groups: Collection[int]) -> tuple[bytes, Mapping[int, bytes]]:
-    """Return the result of `snapshot_groups`, of which no groups but `groups` may be part."""
-    match state:
-        case (bytes(common), Mapping() as states) if all(isinstance(part, bytes) for part in states.values()):
-            foreign = sorted(states.keys() - set(groups))
-            if foreign:
-                raise ValueError(f"it has state of key group {foreign[0]}, which was not asked for, or is another's")
-            return common, states
-    raise ValueError(f"snapshot_groups() returns {type(state).__name__}, not bytes and a mapping of groups to bytes")
+def merges_in_any_order(one: bytes, other: bytes, opened: Callable[[], Operator]) -> bool:
+    """Return whether two states of a sink give the same answer, whichever of them is merged into the other."""
+    answers = []
+    for states in ((one, other), (other, one)):
+        operator = merged(states, opened)
+        tables = operator.tables() if isinstance(operator, Bolt) else ()
+        rows = [(each.answer_table, row) for each in tables for row in (*each.settled(), *each.answer())]
+        answers.append(sorted((table, codec_bytes(row)) for table, row in rows))
+        operator.close()
+    return answers[0] == answers[1]
 
 
 Rows = Mapping[str, Sequence[Row]]
