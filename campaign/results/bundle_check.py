@@ -118,14 +118,14 @@ class _Forwards(RawIOBase):
         """Return the next bytes; fewer at the end.
 
         Raises:
-            InputError: they were not expected, or cannot be unpacked.
+            tarfile.ReadError: they were not expected, or cannot be unpacked.
         """
         if not 0 <= count <= self._end - self._at:
-            raise InputError("a header in the archive is too long, or damaged")
+            raise tarfile.ReadError("a header in the archive is too long, or leads elsewhere")
         try:
             piece: bytes = self._unpacked.read(count)
         except (OSError, pa.ArrowException) as fault:
-            raise InputError(f"is cut or damaged: {printable(fault)}") from None
+            raise tarfile.ReadError(str(fault)) from None
         self._at += len(piece)
         self._on_read()
         return piece
