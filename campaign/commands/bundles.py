@@ -84,20 +84,10 @@ def verify_bundle_command(settings: Settings, bundle: Path, rerun: bool, trust: 
     """
     if trust and not rerun:
         raise InputError("--trust: has no effect without --rerun")
-    if not rerun:
-        return INCOMPLETE if _check(settings, bundle, None).manifest.missing else 0
-    with tempfile.TemporaryDirectory(prefix="millrace-") as name:
-        folder = Path(name)
-        checked = _check(settings, bundle, folder)
-        return _run_again(settings, bundle, checked, folder, trust)
-
-
-def _check(settings: Settings, bundle: Path, into: Path | None) -> "CheckedBundle":
-    """Check a bundle and print what it is."""
     from campaign.results.bundle_check import check_bundle
 
     with progress_bar("verifying", settings.quiet, settings.color) as show_progress:
-        checked = check_bundle(bundle, show_progress, into)
+        checked = check_bundle(bundle, show_progress)
     manifest = checked.manifest
     made_by = f"Millrace {manifest.version or 'unknown'}, commit {manifest.git_commit or 'unknown'}"
     for line in (
@@ -108,7 +98,12 @@ def _check(settings: Settings, bundle: Path, into: Path | None) -> "CheckedBundl
         *(f"missing: {path}" for path in manifest.missing),
     ):
         click.echo(printable(line))
-    return checked
+    if not rerun:
+        return INCOMPLETE if manifest.missing else 0
+    with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
+        with progress_bar("unpacking", settings.quiet, settings.color) as show_progress:
+            checked = check_bundle(bundle, show_progress, Path(folder))
+        return _run_again(settings, bundle, checked, Path(folder), trust)
 
 
 def _run_again(settings: Settings, bundle: Path, checked: "CheckedBundle", folder: Path, trust: bool) -> int:

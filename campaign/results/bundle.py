@@ -1,39 +1,26 @@
-"""A campaign's results packed into a bundle, with what others need to check and repeat them.
+"""A campaign's results packed into one archive, with what others need to check and repeat them.
 
-MANIFEST.json  README.md  SHA256SUMS  remake_figures.py
-agenda.json  cluster.json  campaign.json  aa.json
-environment/            lock files, and facts of the controller's machine
-runs/                   records, raw traces, answers and logs of complete runs
-profiling/  loads/      the same of profiling runs, with their traffic, and of calibrations of loads
-report/                 page, tables (the data of figures) and figures
+A bundle is a tar archive (POSIX pax) compressed by zstd, with one top folder. The manifest is its first file, so that a
+reader knows all names and sizes before it unpacks anything.
 """
 
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import file_digest, sha256
+from io import SEEK_END, BufferedReader, BytesIO
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import Annotated, BinaryIO
 
 import pyarrow as pa
+from msgspec import Meta, Struct
 
 from agents.collected_traces import TABLES
 from analysis.records.aa_rate import AA_FILE
 from analysis.records.campaign import Campaign, load_campaign
 from analysis.records.file_types import CAMPAIGN_FILE, FINISHED, RUN_FILE, CampaignRecord, RunRecord
-from campaign.results.bundle_format import (
-    BUNDLE_VERSION,
-    CHUNK,
-    CODEC,
-    END,
-    MANIFEST,
-    BundledFile,
-    Manifest,
-    fault_of_paths,
-    header,
-    padding,
-)
 from campaign.results.bundle_texts import README, REMAKE
 from campaign.results.live_file import running_campaigns
 from campaign.results.profiles import PROFILING
@@ -45,26 +32,76 @@ from inventory.documents import dump_json, to_plain
 from inventory.errors import InputError, RunError, UnfitError
 from inventory.foreign import printable
 
+BUNDLE_VERSION = 1
 SUFFIX = ".tar.zst"
+CODEC = "zstd"
+
+MANIFEST = "MANIFEST.json"
 SUMS = "SHA256SUMS"
 SCRIPT = "remake_figures.py"
 OF_ITS_OWN = ("README.md", SCRIPT, "agenda.json", "cluster.json", "environment/facts.json")
-"""Files that the results do not have; `SUMS` is added when all others are known."""
+"""Files that the results do not have; `SUMS` and `MANIFEST` are added when all others are known."""
 
 LOCKS = Path(__file__).parents[2] / "requirements"
 
-Share = Callable[[float], None]
+
+class BundledFile(Struct, frozen=True):
+    """A file of the bundle: path below the top folder, size and checksum."""
+
+    path: str
+    bytes: Annotated[int, Meta(ge=0)]
+    sha256: str
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Content of a file of the bundle: bytes, or a file whose content must not change."""
+class Manifest(Struct, frozen=True, kw_only=True):
+    """`MANIFEST.json`.
 
-    content: bytes | Path
-    entry: BundledFile
+    Attributes:
+        bundle_version: version of this format.
+        results_version: version of the format of the results.
+        campaign: name of the campaign.
+        version, git_commit: version and commit of Millrace that made the results.
+        missing: paths that complete results would have, in order.
+        files: all other files, sorted by path.
+    """
+
+    bundle_version: int
+    results_version: int
+    campaign: str
+    version: str
+    git_commit: str | None
+    missing: Sequence[str]
+    files: Sequence[BundledFile]
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of all files."""
+        return sum(each.bytes for each in self.files)
 
 
-def write_bundle(folder: Path, target: Path, on_progress: Share = lambda _share: None) -> Manifest:
+def fault_of_paths(paths: Sequence[str]) -> str:
+    """Return the first fault of the paths of a bundle: one that is unsafe, occurs twice, or is a folder of another.
+
+    >>> fault_of_paths(["runs/001/run.json", "../x"])
+    "the name '../x' leads out of its folder"
+    """
+    for path in paths:
+        if len(path) > 1000 or printable(path) != path:
+            return f"the name {printable(path)!r} is too long or has characters that cannot be shown"
+        if path.startswith("/") or ".." in path.split("/"):
+            return f"the name {path!r} leads out of its folder"
+        if str(PurePosixPath(path)) != path or path == ".":
+            return f"the name {path!r} is not a plain path"
+    # This order puts a file directly before what would be inside it.
+    for path, following in pairwise(sorted([MANIFEST, *paths], key=lambda path: path.replace("/", "\0"))):
+        if following == path:
+            return f"the name {path!r} occurs twice"
+        if following.startswith(f"{path}/"):
+            return f"{path!r} is a file and a folder"
+    return ""
+
+
+def write_bundle(folder: Path, target: Path, on_progress: Callable[[float], None] = lambda _share: None) -> Manifest:
     """Write the bundle of the campaign in `folder` to `target`, which is replaced once it is complete.
 
     The same results give the same bytes, wherever they are.
@@ -82,20 +119,15 @@ def write_bundle(folder: Path, target: Path, on_progress: Share = lambda _share:
     folder = folder.resolve()
     campaign = load_campaign(folder)
     _check(folder, target)
-    found = _files(folder, campaign)
-    if fault := fault_of_paths([*found, SUMS]):
+    contents = _contents(folder, campaign)
+    if fault := fault_of_paths([*contents, SUMS]):
         raise InputError(f"{printable(folder)}: {fault}")
-    total = sum(len(each) if isinstance(each, bytes) else each.stat().st_size for each in found.values())
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        on_progress(min(done / (2 * total), 1.0))
-
-    sources = [_Source(content, _entry(path, content, advance)) for path, content in sorted(found.items())]
-    sums = sums_of([source.entry for source in sources])
-    sources = sorted([*sources, _Source(sums, _entry(SUMS, sums, advance))], key=lambda source: source.entry.path)
+    entries: list[BundledFile] = []
+    for path, content in contents.items():
+        on_progress(len(entries) / len(contents) / 2)
+        entries.append(_entry(path, content))
+    contents[SUMS] = sums_of(sorted(entries, key=lambda entry: entry.path))
+    entries = sorted([*entries, _entry(SUMS, contents[SUMS])], key=lambda entry: entry.path)
     record = campaign.file
     manifest = Manifest(
         bundle_version=BUNDLE_VERSION,
@@ -103,17 +135,50 @@ def write_bundle(folder: Path, target: Path, on_progress: Share = lambda _share:
         campaign=campaign.agenda.name,
         version=record.version,
         git_commit=record.git_commit,
-        missing=missing_paths(record, {run.id: run.file for run in campaign.runs if run.file}, set(found)),
-        files=[source.entry for source in sources],
+        missing=missing_paths(record, {run.id: run.file for run in campaign.runs if run.file}, set(contents)),
+        files=entries,
     )
+    contents[MANIFEST] = dump_json(manifest).encode()
+    root = re.sub(r"[^A-Za-z0-9_-]+", "-", campaign.agenda.name).strip("-")[:60] or "campaign"
+
+    def show_written() -> None:
+        on_progress(min(0.5 + stream.tell() / manifest.total_bytes / 2, 1.0))
+
     with (
         writing(target.parent),
         replacing_path(target) as partial,
         pa.CompressedOutputStream(pa.OSFile(str(partial), "wb"), CODEC) as stream,
+        tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as archive,
     ):
-        for part in _archive(manifest, sources, _root(campaign), advance):
-            stream.write(part)
+        for entry in (_entry(MANIFEST, contents[MANIFEST]), *entries):
+            member = tarfile.TarInfo(f"{root}/{entry.path}")
+            member.size = entry.bytes
+            with _opened(contents[entry.path]) as file:
+                archive.addfile(member, _Unchanged(file, entry, show_written))
     return manifest
+
+
+class _Unchanged:
+    """A file that is read once more, and must be what its entry says."""
+
+    def __init__(self, file: BinaryIO, entry: BundledFile, on_read: Callable[[], None]) -> None:
+        self._file, self._entry, self._on_read = file, entry, on_read
+        self._left, self._digest = entry.bytes, sha256()
+
+    def read(self, count: int = -1) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            RunError: the file has changed.
+        """
+        piece = self._file.read(count)
+        self._left -= len(piece)
+        self._digest.update(piece)
+        if len(piece) < count or (self._left == 0 and self._digest.hexdigest() != self._entry.sha256):
+            path = self._entry.path
+            raise RunError(f"{path} has changed while it was bundled; bundle again when nothing writes to it")
+        self._on_read()
+        return piece
 
 
 def missing_paths(record: CampaignRecord, runs: Mapping[str, RunRecord], paths: set[str]) -> list[str]:
@@ -143,8 +208,6 @@ def _check(folder: Path, target: Path) -> None:
         raise InputError(f"--out {printable(target)}: there is no folder {printable(target.parent)}")
     if folder in target.resolve().parents:
         raise InputError(f"--out {printable(target)}: is in the campaign's folder; the bundle must be elsewhere")
-    if target.is_dir():
-        raise InputError(f"--out {printable(target)}: is a folder")
     if any(Path(owner.campaign).resolve() == folder for owner in running_campaigns()):
         raise InputError(f"{printable(folder)}: the campaign is still running")
     if not (folder / "report" / "tables").is_dir():
@@ -152,12 +215,8 @@ def _check(folder: Path, target: Path) -> None:
         raise InputError(f"{shown}: no report yet, so there are no figures; build it with: millrace report {shown}")
 
 
-def _root(campaign: Campaign) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", campaign.agenda.name).strip("-")[:60] or "campaign"
-
-
-def _files(folder: Path, campaign: Campaign) -> dict[str, bytes | Path]:
-    """Return path -> content of all files but the manifest and the checksums."""
+def _contents(folder: Path, campaign: Campaign) -> dict[str, bytes | Path]:
+    """Return path -> content, or the file that has it, of all files but the manifest and the checksums."""
     locks = sorted(LOCKS.glob("*.txt"))
     if not locks:
         raise UnfitError(f"{LOCKS}: the lock files are missing; make bundles with the millrace of a checkout")
@@ -184,63 +243,23 @@ def _files(folder: Path, campaign: Campaign) -> dict[str, bytes | Path]:
     # Traffic by which runs were placed, and rates that loads are shares of.
     sources = [each for name in (PROFILING, LOADS) for each in (folder / name).glob("*") if each.suffix != PARTIAL]
     for top in [each for each in tops if each.exists()] + runs + sources:
-        for path in _plain_files(top):
-            found[path.relative_to(folder).as_posix()] = path
+        for path in (top, *top.rglob("*")):
+            mode = path.lstat().st_mode
+            if stat.S_ISREG(mode):
+                found[path.relative_to(folder).as_posix()] = path
+            elif not stat.S_ISDIR(mode):
+                raise InputError(f"{printable(path)}: is neither a file nor a folder; a bundle has no links or devices")
     return found
 
 
-def _plain_files(top: Path) -> Iterator[Path]:
-    """Yield a file, or all files in a folder.
-
-    Raises:
-        InputError: there is a link or a special file.
-    """
-    mode = top.lstat().st_mode
-    if stat.S_ISDIR(mode):
-        for entry in sorted(top.iterdir()):
-            yield from _plain_files(entry)
-    elif stat.S_ISREG(mode):
-        yield top
-    else:
-        raise InputError(f"{printable(top)}: is neither a file nor a folder; a bundle has no links or devices")
+def _opened(content: bytes | Path) -> BytesIO | BufferedReader:
+    return BytesIO(content) if isinstance(content, bytes) else content.open("rb")
 
 
-def _pieces(content: bytes | Path) -> Iterator[bytes]:
-    if isinstance(content, bytes):
-        yield content
-        return
+def _entry(path: str, content: bytes | Path) -> BundledFile:
     try:
-        with content.open("rb") as file:
-            yield from iter(lambda: file.read(CHUNK), b"")
+        with _opened(content) as file:
+            digest = file_digest(file, "sha256").hexdigest()
+            return BundledFile(path, file.seek(0, SEEK_END), digest)
     except OSError as fault:
         raise InputError(f"{printable(content)}: cannot be read: {fault.strerror}") from None
-
-
-def _entry(path: str, content: bytes | Path, advance: Callable[[int], None]) -> BundledFile:
-    digest, size = sha256(), 0
-    for piece in _pieces(content):
-        digest.update(piece)
-        size += len(piece)
-        advance(len(piece))
-    return BundledFile(path, size, digest.hexdigest())
-
-
-def _archive(
-    manifest: Manifest, sources: Sequence[_Source], root: str, advance: Callable[[int], None]
-) -> Iterator[bytes]:
-    """Yield the bytes of the archive before compression."""
-    first = dump_json(manifest).encode()
-    yield from (header(f"{root}/{MANIFEST}", len(first)), first, padding(len(first)))
-    for source in sources:
-        entry, digest, size = source.entry, sha256(), 0
-        yield header(f"{root}/{entry.path}", entry.bytes)
-        with closing(_pieces(source.content)) as pieces:  # type: ignore[type-var] # a generator
-            for piece in pieces:
-                digest.update(piece)
-                size += len(piece)
-                advance(len(piece))
-                yield piece
-        if digest.hexdigest() != entry.sha256:
-            raise RunError(f"{entry.path} has changed while it was bundled; bundle again when nothing writes to it")
-        yield padding(size)
-    yield END
