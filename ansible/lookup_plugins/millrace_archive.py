@@ -33,6 +33,8 @@ PARTS = (
     "inventory/__init__.py",
     "inventory/atomic_files.py",
     "inventory/errors.py",
+    "inventory/foreign.py",
+    "inventory/own_files.py",
 )
 
 CHECKOUT = Path(__file__).resolve().parents[2]

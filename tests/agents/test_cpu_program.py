@@ -26,6 +26,8 @@ PROGRAM_FILES = (
     Path("inventory/__init__.py"),
     Path("inventory/atomic_files.py"),
     Path("inventory/errors.py"),
+    Path("inventory/foreign.py"),
+    Path("inventory/own_files.py"),
 )
 """Files that provisioning copies to a host on which nothing is installed."""
 

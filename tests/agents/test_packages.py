@@ -78,10 +78,10 @@ def test_the_sensor_reports_packages_of_cores_and_workers() -> None:
     by_scope: dict[str, list[tuple]] = {}
     for row in rows:
         by_scope.setdefault(row.values[0], []).append(row.values)
-    for _, name, _, _, package, by in by_scope["core"]:
+    for _, name, _, _, package, by, _ in by_scope["core"]:
         assert package == here.of(int(name))
         assert by == (None if package is None else "topology")
     (worker,) = by_scope["worker"]
     assert (worker[4] is None) == (worker[5] is None)
     assert worker[5] in (None, "affinity", "last_cpu")
-    assert {values[4:] for values in by_scope["agent"] + by_scope["node"]} == {(None, None)}
+    assert {values[4:6] for values in by_scope["agent"] + by_scope["node"]} == {(None, None)}

@@ -94,7 +94,7 @@ def test_a_file_whose_tail_is_zeros_after_a_power_cut_has_the_records_before(tmp
     ends = []
     for batch in batches:
         for at, number in enumerate(batch):
-            writer.add("executor", at, "e[0]", number, number, number)
+            writer.add("executor", at, "e[0]", number, number, number, number)
         writer.flush()
         (path,) = folder.glob("n1-0-*")
         ends.append(path.stat().st_size)
@@ -111,7 +111,7 @@ def test_a_file_whose_tail_is_zeros_after_a_power_cut_has_the_records_before(tmp
 def test_a_record_that_is_damaged_is_an_error_and_not_the_end_of_its_file(tmp_path, where):
     writer = TraceWriter(tmp_path, "r", "n1", 0)
     for number in (1, 2):
-        writer.add("executor", number, "e[0]", number, number, number)
+        writer.add("executor", number, "e[0]", number, number, number, number)
         writer.flush()
         (path,) = tmp_path.glob("n1-0-*")
     writer.close()
