@@ -137,7 +137,8 @@ def agreed(measured: Sequence[tuple[float, float]]) -> list[float]:
     while left:
         most, error = measured[left[0]]
         group = [at for at in left if measured[at][0] + measured[at][1] >= most - error]
-        weights = [(error / measured[at][1]) ** 2 for at in group]
+        least = min(measured[at][1] for at in group)
+        weights = [(least / measured[at][1]) ** 2 for at in group]
         total = math.fsum(weight * measured[at][0] for weight, at in zip(weights, group, strict=True))
         for at in group:
             found[at] = total / math.fsum(weights)

@@ -330,7 +330,7 @@ def test_a_run_whose_folder_has_a_hostile_name_is_listed_and_does_not_count(
     first = min((folder / "runs").iterdir())
     first.rename(first.with_name(first.name + "\x1b[2J"))
     text = check_self_contained(build_page(folder)).words
-    assert f"{first.name}\\x1b[2J incomplete its folder's name holds characters that cannot be shown" in text
+    assert f"{first.name}\\x1b[2J cut off its folder's name holds characters that cannot be shown" in text
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """TOP-Storm's computing power and its rank, against the paper's Table 3 cell by cell."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inventory.cluster import Facts, Node, cluster_of
@@ -128,6 +128,7 @@ def test_flops_that_are_given_differ_however_little() -> None:
 @given(
     st.lists(st.tuples(st.floats(0.5, 64), st.floats(0, 0.3), st.floats(0.5, 5)), min_size=1, max_size=8),
 )
+@example([(1.0, 0.25, 1.0), (1.0, 2.2e-311, 1.0)])
 def test_ranks_of_measured_nodes_do_not_depend_on_their_order(hardware: list[tuple]) -> None:
     nodes = [
         measured(f"n{at}", flops, error, ghz=ghz, ghz_error=error) for at, (flops, error, ghz) in enumerate(hardware)
