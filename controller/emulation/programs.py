@@ -51,6 +51,8 @@ if [ -n "$others" ] && [ "$shared" != none ]; then
   digest=$(printf %s "$others" | cksum)
   shared="$shared-${{digest%% *}}"
 fi
+# A socket's path has 108 bytes at most; the names of user and host, and what ssh appends, take up to 33.
+[ ${{#shared}} -le 75 ] || shared=none
 exec nsenter --net={network} {name} -F "$config" -o "ControlPath=\\"$shared\\"" "$@"
 """
 
