@@ -42,10 +42,7 @@ _WORDS = {
 
 
 def in_words(message: str) -> str:
-    """Return msgspec's text for users: "Expected `array
-
-    null`, got `str`" becomes "expected a list, got text".
-    """
+    """Return msgspec's text for users: "Expected `array`, got `str`" becomes "expected a list, got text"."""
     message = re.sub(r"`([^`]*)`", lambda kinds: _kinds(kinds.group(1)), message)
     return message[0].lower() + message[1:]
 

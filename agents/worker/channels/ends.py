@@ -270,7 +270,7 @@ class RemoteIncoming(Incoming):
         self._credit(0, 0)
 
     def drop(self) -> None:
-        """See `Incoming.drop`; it holds nothing that holds it."""
+        """Do nothing: the channel is part of no cycle of references."""
 
     def _check_open(self) -> None:
         if self._ended:
