@@ -89,7 +89,7 @@ def collect(folders: Sequence[Path], target: Path, unreported: Sequence[Unreport
         }
         for folder in folders:
             for path in regular_files(folder, FILES):
-                for table, rows in read_rows(path):
+                for table, rows in read_trace_rows(path):
                     tables[table].add(rows)
         for each in tables.values():
             each.finish()
@@ -158,7 +158,7 @@ def _without(group: pa.Table, unreported: Sequence[UnreportedRows]) -> pa.Table:
     return group
 
 
-def read_rows(path: Path) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+def read_trace_rows(path: Path) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
     """Yield the rows of a trace file with their table, record by record; one truncated by a crash ends the file.
 
     Raises:

@@ -1,7 +1,7 @@
 """Access to a host: its files, clocks and perf events; and findings about its capabilities.
 
-A probe is a function from `HostFiles` to a `Finding`. It only reads, and does not raise: errors become findings. This
-file imports the standard library only, because it also runs on hosts without Millrace.
+A probe is a function from `HostFiles` to a `ProbeResult`. It only reads, and does not raise: errors become findings.
+This file imports the standard library only, because it also runs on hosts without Millrace.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _EVERY_PROCESS, _NO_GROUP = -1, -1
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeResult:
     """Result of a probe.
 
     Attributes:
@@ -143,19 +143,19 @@ class HostFiles:
         """True if the CPU reports a hypervisor."""
         return "hypervisor" in self.cpu_flags()
 
-    def check_number(self, path: str) -> Finding | None:
+    def check_number(self, path: str) -> ProbeResult | None:
         """Return None if the file contains an integer; otherwise the problem."""
         try:
             text = self.read(path)
             int(text)
         except FileNotFoundError:
-            return Finding("absent", f"there is no /{path}")
+            return ProbeResult("absent", f"there is no /{path}")
         except PermissionError:
-            return Finding("denied", f"/{path} may not be read by this user")
+            return ProbeResult("denied", f"/{path} may not be read by this user")
         except OSError as fault:
-            return Finding("unreadable", f"/{path} cannot be read: {fault.strerror}")
+            return ProbeResult("unreadable", f"/{path} cannot be read: {fault.strerror}")
         except ValueError:
-            return Finding("unreadable", f"/{path} holds {text[:40]!r}, not a number")
+            return ProbeResult("unreadable", f"/{path} holds {text[:40]!r}, not a number")
         return None
 
 

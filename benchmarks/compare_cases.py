@@ -17,7 +17,7 @@ from time import perf_counter
 
 from msgspec.structs import replace
 
-from campaign.place.place import Placed
+from campaign.place.place import PlacedProblem
 from campaign.place.svg import draw
 from inventory.cluster import Cluster, Node
 from inventory.errors import MillraceError
@@ -253,10 +253,10 @@ def pictured_case() -> Problem:
 
 def draw_pictures(folder: Path) -> list[Path]:
     """Draw one case placed by three schedulers; return the paths."""
-    drawn: list[Placed] = []
+    drawn: list[PlacedProblem] = []
     for name in PICTURED_SCHEDULERS:
         problem, plan, _ = make_plan(name, pictured_case())
-        drawn.append(Placed(problem, plan, make_placement_file(name, {}, problem, plan, 0.0)))
+        drawn.append(PlacedProblem(problem, plan, make_placement_file(name, {}, problem, plan, 0.0)))
     return draw(drawn, folder)
 
 

@@ -21,7 +21,7 @@ from partitioners.peer_client import make_task, solve_tasks
 from scheduler.partitioning import large_neighbourhood
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.large_neighbourhood import BEST, FAST, Preset, search_large
-from scheduler.partitioning.rows import listed
+from scheduler.partitioning.rows import listed_pairs
 from scheduler.partitioning.solving import looks_for
 from scheduler.partitioning.tabu import Effort
 
@@ -56,7 +56,7 @@ def summarise(answers: list[tuple[int | None, float]]) -> Result:
 
 def measure_scheduler(problem: Instance, preset: Preset, seeds: int) -> Result:
     """Measure `local-search` with a preset."""
-    graph = listed(problem)
+    graph = listed_pairs(problem)
     answers: list[tuple[int | None, float]] = []
     # Converting the graph is not measured, as with peers.
     with mock.patch.object(large_neighbourhood, "listed", return_value=graph):

@@ -31,7 +31,7 @@ class EngineProcess(Struct, frozen=True):
     node: str = MASTER
 
 
-def start(process: EngineProcess, before: Callable[[], None] | None = None) -> int:
+def start_process(process: EngineProcess, before: Callable[[], None] | None = None) -> int:
     """Start a process in a session of its own and return its id; `before` is called in it first.
 
     Raises:

@@ -63,7 +63,7 @@ class RunTimes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DrainedRun:
     """A run whose sources have stopped.
 
     Attributes:
@@ -114,7 +114,7 @@ async def conduct(
     duration_s: float,
     drain_s: float,
     enter: Enter,
-) -> Outcome:
+) -> DrainedRun:
     """Conduct a run whose processes have been started.
 
     Args:
@@ -172,7 +172,7 @@ async def conduct(
         for executor in job.topology.executors_of(component.id)
     }
     times_of = RunTimes(*times, drained_ns)
-    return Outcome(times_of, drained, left, dict(reports.places), positions, job.folder / ANSWERS)
+    return DrainedRun(times_of, drained, left, dict(reports.places), positions, job.folder / ANSWERS)
 
 
 class _Conducted:

@@ -60,7 +60,7 @@ class Engine:
         return ":".join(str(jar) for jar in sorted(self.folder.glob("*.jar")))
 
 
-def unsupported_reason() -> str | None:
+def engines_unsupported_reason() -> str | None:
     """Return why engines cannot be installed on this machine, or None."""
     for program, package in (("mvn", "maven"), ("javac", "openjdk-17-jdk-headless")):
         if shutil.which(program) is None:
@@ -108,7 +108,7 @@ def install(name: str, report: Progress, folder: Path = FOLDER, lock: Path = LOC
     final = _final(name, jars, folder)
     if final.is_dir() and not _fault(jars, final):
         return Engine(name, final)
-    reason = unsupported_reason()
+    reason = engines_unsupported_reason()
     if reason is not None:
         raise UnfitError(f"{name} cannot be installed: {reason}")
     with converting_full_disk(folder):

@@ -182,7 +182,7 @@ class ComponentTotals(Struct, frozen=True):
     received: Mapping[str, tuple[float, ...]] = {}
 
 
-def load_of(
+def run_load_document(
     source: str, topology: Topology, totals: Mapping[str, ComponentTotals], seconds: float, operation_ns: float
 ) -> LoadDocument:
     """Return the load document of a run.

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from agents.protocol import Slot
 from controller.coordinator.interfaces import Offset
-from controller.host.condition import run_all, run_to_end
+from controller.host.condition import run_to_end, run_together
 from controller.nodes.agents import ClockSync
 from controller.nodes.transport import STDERR_LOG, LoopbackTransport
 from engines.child_processes import EngineProcess
@@ -62,7 +62,7 @@ class Machines:
             transport = self._job.machines[node] if node else LoopbackTransport(self._job.folder)
             self._programs[node] = NodeProgram(node, transport, self._job, self._fail)
         try:
-            await run_all(
+            await run_together(
                 program.open(self._ports.get(node, 0), self._engine.folder.name)
                 for node, program in self._programs.items()
             )
@@ -101,8 +101,8 @@ class Machines:
         own = {LIBRARIES, STDERR_LOG}
         found = sorted(path for path in self._job.folder.rglob("*") if path.is_file())
         files = [path for path in found if own.isdisjoint(path.relative_to(self._job.folder).parts)]
-        await run_all(program.copy(jars, files) for program in self._nodes.values())
-        await run_all(
+        await run_together(program.copy(jars, files) for program in self._nodes.values())
+        await run_together(
             program.start([each for each in processes if each.node == node], daemons.get(node, ""))
             for node, program in self._programs.items()
         )
@@ -115,7 +115,7 @@ class Machines:
             offset_ns = clocks.current(node).offset_ns
             await program.request(Go([at + offset_ns for at in times]), Going, GO_S)
 
-        await run_all(give(node, program) for node, program in self._nodes.items())
+        await run_together(give(node, program) for node, program in self._nodes.items())
         if time.monotonic_ns() > times[0]:
             raise RunError("a node got the times of the run after the start of its sources: a slow connection")
 
@@ -126,7 +126,7 @@ class Machines:
 
     async def finish(self) -> None:
         """See `engines.job.EngineProcesses.finish`."""
-        await run_all(program.send(Finish()) for program in self._nodes.values())
+        await run_together(program.send(Finish()) for program in self._nodes.values())
 
     async def collect_answers(self, places: Mapping[str, Slot]) -> None:
         """See `engines.job.EngineProcesses.collect_answers`."""
@@ -135,7 +135,7 @@ class Machines:
         for name, slot in places.items():
             executor = Executor.named(name)
             wanted[slot.node].append(f"{numbers.index(executor.component)}-{executor.index}.tsv")
-        await run_all(self._programs[node].collect_answers(names) for node, names in wanted.items())
+        await run_together(self._programs[node].collect_answers(names) for node, names in wanted.items())
 
     def has_ended(self, worker: Slot, pid: int) -> bool:
         """Return whether a process of executors has ended."""
@@ -163,6 +163,6 @@ class Machines:
             await asyncio.gather(self._drifting, return_exceptions=True)
         if self.clocks is not None:
             await asyncio.to_thread(self.clocks.close)
-        await run_all(program.close() for program in self._programs.values())
+        await run_together(program.close() for program in self._programs.values())
         folders = [program.traces for program in self._programs.values()]
         self.traces = [self._job.folder / TRACES, *(folder for folder in folders if folder is not None)]

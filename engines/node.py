@@ -28,13 +28,13 @@ import psutil
 
 from agents.host.facts import gather
 from agents.power.reader import MeteredHost
-from agents.protocol.lines import Lines
+from agents.protocol.lines import LineSplitter
 from agents.sensors import Host, Row
 from agents.sensors.interference import InterferenceMonitor
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TraceWriter
 from controller.host.namespaces import die_with_parent
-from engines.child_processes import EngineProcess, copy_logs, end_of, start
+from engines.child_processes import EngineProcess, copy_logs, end_of, start_process
 from engines.job import CONTROL, FINISH, LIBRARIES, LOGS, MASTER, REPORTS, TRACES, make_folders, write_go
 from engines.node_protocol import (
     JARS,
@@ -91,7 +91,7 @@ MARKS = ("measure_start", "measure_end")
 _writing = threading.Lock()
 
 
-class Node:
+class EngineNode:
     """The program's state: what runs on the node."""
 
     def __init__(self, folder: Path) -> None:
@@ -200,7 +200,7 @@ class Node:
     def _start(self, command: Start) -> None:
         self._held.close()
         for process in command.processes:
-            self._running[start(process, _die_with_us)] = process
+            self._running[start_process(process, _die_with_us)] = process
         daemon = next((pid for pid, each in self._running.items() if each.name == command.daemon), None)
         if self._node != MASTER:
             self._start_sensors(command, daemon)
@@ -285,9 +285,9 @@ def _die_with_us() -> None:
     die_with_parent(signal.SIGKILL)
 
 
-def serve(node: Node) -> None:
+def serve(node: EngineNode) -> None:
     """Carry out commands until the input ends."""
-    lines = Lines()
+    lines = LineSplitter()
     decoder = msgspec.json.Decoder(Command)
     while True:
         if select.select([0], [], [], _POLL_S)[0]:
@@ -306,7 +306,7 @@ def serve(node: Node) -> None:
 def main() -> int:
     """Serve one node on standard input and output; return the exit status."""
     ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
-    node = Node(Path.cwd())
+    node = EngineNode(Path.cwd())
     try:
         with suppress(BrokenPipeError):
             serve(node)

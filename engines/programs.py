@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 from controller.host.disk import converting_full_disk
-from engines.installation import Engine, Progress, unsupported_reason
+from engines.installation import Engine, Progress, engines_unsupported_reason
 from inventory.atomic_files import replacing_path
 from inventory.errors import UnfitError
 
@@ -26,7 +26,7 @@ def sources_for(name: str) -> list[Path]:
     return sorted([*common.glob("*.java"), *(common / name.partition("-")[0]).glob("*.java")])
 
 
-def compiled(engine: Engine, report: Progress) -> Path:
+def engine_jar(engine: Engine, report: Progress) -> Path:
     """Return the jar of our classes for an engine, which is made if the sources have changed.
 
     Args:
@@ -43,7 +43,7 @@ def compiled(engine: Engine, report: Progress) -> Path:
     jar = engine.folder.parent / f"{engine.name}-programs-{digest.hexdigest()[:12]}.jar"
     if jar.is_file():
         return jar
-    reason = unsupported_reason()
+    reason = engines_unsupported_reason()
     if reason is not None:
         raise UnfitError(f"our programs for {engine.name} cannot be compiled: {reason}")
     with converting_full_disk(jar.parent), (jar.parent / ".lock").open("w") as guard:

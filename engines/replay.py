@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from engines.load import ComponentLoad, LoadDocument, StreamLoad, checked_load, read_load
 from inventory.errors import InputError
 from workloads.operators import Operator
-from workloads.synthetic.from_topology import ComponentLoad as SyntheticLoad
+from workloads.synthetic.from_topology import DeclaredLoad as SyntheticLoad
 from workloads.synthetic.from_topology import FromTopology, FromTopologyParams
 from workloads.topology import ACKER, DEFAULT_STREAM, Component, Input, Topology
 from workloads.workload import Answer, PreparedInput, Verdict
@@ -72,7 +72,7 @@ class ReplayParams:
         return self.load
 
 
-class Replay:
+class ReplayWorkload:
     """See the module."""
 
     name = "replay"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agents.protocol import Slot
 from agents.trace import TraceWriter
-from analysis.measure.backlog import Stage, rows_left
+from analysis.measure.backlog import BacklogStage, rows_left
 from analysis.records.interval_metrics import Draining
 from controller.coordinator.interfaces import Offset
 from inventory.errors import RunError
@@ -230,7 +230,7 @@ def missing_rows(topology: Topology, reports: Reports) -> Iterator[str]:
 
 def draining(topology: Topology, reports: Reports) -> Draining:
     """Return what a topology has yet to do."""
-    stages, flows = dict[str, Stage](), dict[tuple[str, str], float]()
+    stages, flows = dict[str, BacklogStage](), dict[tuple[str, str], float]()
     wanted: Counter[str] = Counter()
     for sender, receiver, entry in topology.links():
         copies = receiver.parallelism if entry.grouping == "all" else 1
@@ -245,10 +245,10 @@ def draining(topology: Topology, reports: Reports) -> Draining:
             here = sum(reports.emitted(name) for name in names)
             there = sum(each.due or 0 for each in totals)
             emitted, due = emitted + here, due + there
-            stages[component.id] = Stage(here, max(0, there - here))
+            stages[component.id] = BacklogStage(here, max(0, there - here))
         else:
             here = sum(each.processed for each in totals)
-            stages[component.id] = Stage(here, max(0, wanted[component.id] - here))
+            stages[component.id] = BacklogStage(here, max(0, wanted[component.id] - here))
     return Draining(
         rows=round(rows_left(stages, flows)),
         waiting={component: round(stage.waiting) for component, stage in sorted(stages.items())},

@@ -41,7 +41,7 @@ from controller.host.namespaces import (
     mount,
     unshare,
 )
-from engines.child_processes import EngineProcess, how_ended, start
+from engines.child_processes import EngineProcess, how_ended, start_process
 from inventory.errors import RunError, UnfitError
 
 _START_S = 30.0
@@ -168,7 +168,7 @@ def _first_process(processes: Sequence[EngineProcess]) -> None:
     mount("proc", Path("/proc"), "proc")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH22x", b"lo", _UP))
-    running = {start(each): each.name for each in processes}
+    running = {start_process(each): each.name for each in processes}
     _say(SandboxLine(started={name: pid for pid, name in running.items()}))
     while True:
         try:

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engines.flink.configuration import OPTIONS as FLINK_OPTIONS
-from engines.flink.configuration import check_topology as check_for_flink
+from engines.flink.configuration import check_flink_topology as check_for_flink
 from engines.flink.processes import FlinkProcesses
 from engines.installation import Engine, Progress, install, installed
 from engines.job import EngineJob, EngineProcesses
-from engines.programs import compiled
+from engines.programs import engine_jar
 from engines.storm.configuration import OPTIONS as STORM_OPTIONS
-from engines.storm.configuration import check_topology as check_for_storm
+from engines.storm.configuration import check_storm_topology as check_for_storm
 from engines.storm.processes import StormProcesses
 from inventory.errors import UnfitError
 from workloads.topology import Topology
@@ -55,10 +55,10 @@ def install_engine(name: str, report: Progress) -> Path:
     """Install an engine and compile our programs for it; return its folder.
 
     Raises:
-        UnfitError: see `engines.installation.install` and `engines.programs.compiled`.
+        UnfitError: see `engines.installation.install` and `engines.programs.engine_jar`.
     """
     engine = install(ENGINES[name].jars, report)
-    compiled(engine, report)
+    engine_jar(engine, report)
     return engine.folder
 
 
@@ -77,7 +77,7 @@ def ready(name: str) -> tuple[Engine, Path]:
     engine = installed(ENGINES[name].jars)
     if engine is None:
         raise UnfitError(f"engine: {name}: {ENGINES[name].title} is not installed; millrace engine {name} installs it")
-    return engine, compiled(engine, lambda line: None)
+    return engine, engine_jar(engine, lambda line: None)
 
 
 def any_programs() -> Path:

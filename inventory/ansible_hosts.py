@@ -14,10 +14,10 @@ import yaml
 from msgspec import Struct
 
 from inventory.ansible_connection import HOST_NAMES, AnsibleConnection
-from inventory.ansible_listing import FACTS, Listing, Origins, listing
-from inventory.cluster import DEFAULT_RACK, AtLeastOne, Cluster, Facts, Name, Share, SlotCount, cluster_of
+from inventory.ansible_listing import FACTS, Listing, Origins, ansible_inventory
+from inventory.cluster import DEFAULT_RACK, AtLeastOne, Cluster, Facts, Name, Share, SlotCount, cluster_from_document
 from inventory.documents import Document, Origin, read, to_plain
-from inventory.emulation import Machine
+from inventory.emulation import EmulatedMachine
 from inventory.errors import InputError, nearest
 from inventory.parsing import Steps, dotted
 from inventory.values import EnergyModel, NonNegative, Positive
@@ -70,7 +70,7 @@ class Variables(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_p
     work: Name | None = None
     closed_network: Name | None = None
     user: Name = "millrace"
-    emulate: Machine | None = None
+    emulate: EmulatedMachine | None = None
 
 
 @cache
@@ -114,7 +114,7 @@ class Gathered(Struct, frozen=True, kw_only=True):
     frequencies_hz: tuple[AtLeastOne, ...] | None = None
 
 
-class Host(Struct, frozen=True, kw_only=True):
+class InventoryHost(Struct, frozen=True, kw_only=True):
     """One machine of the inventory.
 
     Attributes:
@@ -187,7 +187,7 @@ class Hosts:
         self.by_name = {name: self._host(name) for name in listing.variables}
 
     @cached_property
-    def workers(self) -> tuple[Host, ...]:
+    def workers(self) -> tuple[InventoryHost, ...]:
         """Return the hosts that are nodes of the cluster, in the inventory's order.
 
         Raises:
@@ -199,7 +199,7 @@ class Hosts:
             raise InputError(f"{self.path}: the group {WORKERS!r} holds no host{hint}")
         return found
 
-    def members(self, group: str) -> tuple[Host, ...]:
+    def members(self, group: str) -> tuple[InventoryHost, ...]:
         """Return the hosts of a group; empty when there is no such group."""
         return tuple(self.by_name[name] for name in self._listing.members(group))
 
@@ -242,14 +242,14 @@ class Hosts:
         Raises:
             InputError: they do not form a valid cluster.
         """
-        return cluster_of(self.cluster_document).value
+        return cluster_from_document(self.cluster_document).value
 
     @cached_property
     def cluster_document(self) -> "ClusterOfHosts":
         """Return the contents of a cluster file with the same nodes."""
         return ClusterOfHosts(self)
 
-    def entry(self, host: Host) -> dict[str, Any]:
+    def entry(self, host: InventoryHost) -> dict[str, Any]:
         """Return a host as an entry of a cluster file, from the inventory and, for missing keys, from its facts."""
         says = self._variables[host.name]
         entry = {
@@ -282,13 +282,13 @@ class Hosts:
             message = f"{value!r} is a template, which only plays resolve; give the value itself"
             raise (self.origin / host / variable).error(message)
 
-    def _host(self, name: str) -> Host:
+    def _host(self, name: str) -> InventoryHost:
         variables, says = self._listing.variables[name], self._variables[name]
         for variable, value in variables.items():
             self._check_resolved(name, variable, value, _CONNECTION)
         origin = self.origin / name
         how = origin.convert(AnsibleConnection)
-        return Host(
+        return InventoryHost(
             name=name,
             address=says.address or how.host or name,
             ssh_host=how.host or name,
@@ -387,4 +387,4 @@ def load_hosts(path: str | Path, meanwhile: Callable[[], object] = lambda: None)
         InputError: it is not an inventory, or is invalid; the message names file, line, host and variable.
         UnfitError: Ansible is missing.
     """
-    return Hosts(listing(Path(path), meanwhile))
+    return Hosts(ansible_inventory(Path(path), meanwhile))

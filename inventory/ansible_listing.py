@@ -89,7 +89,9 @@ def listing_options(options: Sequence[str]) -> list[str]:
     return found
 
 
-def listing(path: Path, meanwhile: Callable[[], object] = lambda: None, options: Sequence[str] = ()) -> Listing:
+def ansible_inventory(
+    path: Path, meanwhile: Callable[[], object] = lambda: None, options: Sequence[str] = ()
+) -> Listing:
     """Return the inventory at `path` as listed by Ansible.
 
     Args:

@@ -171,7 +171,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
         return self if count is None else self.without({node.id for node in self.available[count:]})
 
 
-def cluster_of(document: Document) -> Located[Cluster]:
+def cluster_from_document(document: Document) -> Located[Cluster]:
     """Convert a document to a `Cluster`, with the checks that involve several keys.
 
     A node with `ports` and without `slots` has one slot per port.

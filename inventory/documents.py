@@ -18,10 +18,10 @@ import msgspec
 import yaml
 
 from inventory.errors import InputError, nearest
-from inventory.explaining import choices_at, description_at, in_words, keys_at, steps_of, type_at
+from inventory.explaining import choices_at, description_at, keys_at, path_steps, readable_reason, type_at
 from inventory.foreign import printable
-from inventory.parsing import Core, is_json, json_line, lines_of, yaml_data
 from inventory.parsing import Steps as Steps
+from inventory.parsing import Yaml12Parser, is_json, json_line, lines_of, yaml_data
 from inventory.parsing import dotted as dotted
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class Document:
     def _explained(self, fault: msgspec.ValidationError, kind: Any, part: Any, under: Steps) -> InputError:
         text = str(fault)
         message, _, path = text.partition(" - at `")
-        inner = steps_of(path.rstrip("`"), part)
+        inner = path_steps(path.rstrip("`"), part)
         steps = (*under, *inner)
         if "[...]" in path:
             return self._explained_entry(fault, kind, part, under, inner)
@@ -163,7 +163,7 @@ class Document:
         if re.match(r"Invalid (enum )?value", message):
             named = repr(value) if isinstance(value, str) else shown
             return self.error(steps, f"{named} is none of the valid values{nearest(value, choices)}")
-        return self.error(steps, f"got {shown}: {in_words(message)}")
+        return self.error(steps, f"got {shown}: {readable_reason(message)}")
 
 
 @dataclass(frozen=True)
@@ -232,10 +232,10 @@ def read(path: str | Path) -> Document:
         raise InputError(f"{name}: not UTF-8 text (byte {fault.start})") from None
     except OSError as fault:
         raise InputError(f"{name}: cannot be read: {fault.strerror}") from None
-    return parse(text, str(path))
+    return parse_document(text, str(path))
 
 
-def parse(text: str, source: str = "<text>") -> Document:
+def parse_document(text: str, source: str = "<text>") -> Document:
     """Read a YAML or JSON document from `text`; `source` is the name of the file in messages."""
     if is_json(text, source):
         return Document(source, None, json_text=text)
@@ -271,7 +271,7 @@ class _CoreDumper(yaml.SafeDumper):
 _CoreDumper.yaml_implicit_resolvers = {
     first: list(rules) for first, rules in yaml.SafeDumper.yaml_implicit_resolvers.items()
 }
-for _first, _rules in Core.yaml_implicit_resolvers.items():
+for _first, _rules in Yaml12Parser.yaml_implicit_resolvers.items():
     _CoreDumper.yaml_implicit_resolvers.setdefault(_first, []).extend(_rules)
 
 

@@ -25,7 +25,7 @@ Rate = Annotated[float, Meta(ge=0.1, le=100_000)]
 """Mbit/s of wire bytes."""
 
 
-class Machine(
+class EmulatedMachine(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename={"kind": "class"}
 ):
     """Hardware that the node presents, and the share of this host that it uses.
@@ -124,7 +124,7 @@ _QUEUE_S = 0.010
 _SMALLEST_QUEUE = 64 * 1024
 
 
-class Link(Struct, frozen=True):
+class LinkSettings(Struct, frozen=True):
     """One direction between two nodes: Mbit/s of wire bytes (None: unlimited) and one-way delay in ms."""
 
     sender: str
@@ -150,7 +150,7 @@ class Link(Struct, frozen=True):
         return int(waiting + 2 * self.delay_ms / 1000 * self.bytes_per_s)
 
 
-def requested_links(origin: Origin, hosts: Sequence[str]) -> tuple[Link, ...]:
+def requested_links(origin: Origin, hosts: Sequence[str]) -> tuple[LinkSettings, ...]:
     """Return the links requested by the hosts' `millrace_links`; other pairs are left out.
 
     Args:
@@ -187,7 +187,7 @@ def requested_links(origin: Origin, hosts: Sequence[str]) -> tuple[Link, ...]:
             elif isinstance(delay_ms, str):
                 delay_ms = _evaluated(requests / numbers[found.to] / "delay_ms", delay_ms, at, to)
             if found.rate_mbit is not None or delay_ms:
-                links.append(Link(host, other, found.rate_mbit, delay_ms))
+                links.append(LinkSettings(host, other, found.rate_mbit, delay_ms))
     return tuple(links)
 
 

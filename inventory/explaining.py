@@ -9,7 +9,7 @@ import msgspec
 from inventory.parsing import Steps
 
 
-def steps_of(path: str, data: Any) -> Steps:
+def path_steps(path: str, data: Any) -> Steps:
     """Return msgspec's path, such as `$.nodes[0].cores` (or `$[...]` for a mapping's value), as steps into `data`."""
     steps: list[str | int] = []
     here = data
@@ -41,7 +41,7 @@ _WORDS = {
 }
 
 
-def in_words(message: str) -> str:
+def readable_reason(message: str) -> str:
     """Return msgspec's text for users: "Expected `array`, got `str`" becomes "expected a list, got text"."""
     message = re.sub(r"`([^`]*)`", lambda kinds: _kinds(kinds.group(1)), message)
     return message[0].lower() + message[1:]

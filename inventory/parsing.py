@@ -155,11 +155,11 @@ def _finite(text: str) -> float:
     return value
 
 
-class Core(yaml.CSafeLoader):
+class Yaml12Parser(yaml.CSafeLoader):
     """libyaml's parser with the scalar rules of YAML 1.2."""
 
 
-Core.yaml_implicit_resolvers = {}
+Yaml12Parser.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (
     ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
     ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
@@ -170,7 +170,7 @@ for _tag, _pattern, _first in (
         "-+0123456789.",
     ),
 ):
-    Core.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
+    Yaml12Parser.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
 
 
 def _scalar(node: yaml.ScalarNode) -> Any:
@@ -196,7 +196,7 @@ class _Reader:
         self._lines: dict[Steps, int] = {}
 
     def read(self) -> tuple[Any, dict[Steps, int]]:
-        loader = Core(self._text)
+        loader = Yaml12Parser(self._text)
         try:
             if len(self._text) > SAFELY_SHORT:
                 self._check_depth()
@@ -218,7 +218,7 @@ class _Reader:
     def _check_depth(self) -> None:
         """Check the depth with an iterative scan first: composing recurses in C without a limit."""
         depth = 0
-        for event in yaml.parse(self._text, Loader=Core):
+        for event in yaml.parse(self._text, Loader=Yaml12Parser):
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
                 if depth > MOST_DEEP:

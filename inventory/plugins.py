@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from inventory.documents import Document, Origin, parse
+from inventory.documents import Document, Origin, parse_document
 from inventory.errors import InputError, ParameterError, UnfitError, nearest
 
 P = TypeVar("P")
@@ -128,7 +128,7 @@ def given(texts: Iterable[str], option: str = "--param") -> Origin:
             raise InputError(f"{option}: got {text!r}, expected KEY=VALUE")
         if key in data:
             raise InputError(f"{option}: the key {key!r} is given twice")
-        data[key] = parse(value, f"{option} {key}").data
+        data[key] = parse_document(value, f"{option} {key}").data
     return plain_parameters(data, option)
 
 
@@ -208,7 +208,7 @@ def as_plain(params: Any) -> dict[str, Any]:
     return {f.name: msgspec.to_builtins(getattr(params, f.name)) for f in dataclasses.fields(params)}
 
 
-def described(kind: type) -> list[dict[str, Any]]:
+def parameter_rows(kind: type) -> list[dict[str, Any]]:
     """Return `name`, `type` (as text) and `default` of every parameter, for listings."""
     hints = get_type_hints(kind, include_extras=True)
     defaults = as_plain(kind())

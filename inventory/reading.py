@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from inventory.ansible_hosts import GENERATORS, Hosts
-from inventory.ansible_listing import FACTS, listing, listing_options
-from inventory.cluster import Cluster, NetworkLink, Node, cluster_of
+from inventory.ansible_listing import FACTS, ansible_inventory, listing_options
+from inventory.cluster import Cluster, NetworkLink, Node, cluster_from_document
 from inventory.documents import Document, Located, read
 from inventory.emulation import requested_links
 from inventory.errors import InputError, MillraceError, nearest
@@ -79,7 +79,7 @@ def read_cluster(name_or_path: str | Path, meanwhile: Callable[[], object] = lam
     path = find_inventory(str(name_or_path))
     found = _document_or_hosts(path, meanwhile)
     hosts = found if isinstance(found, Hosts) else None
-    cluster = cluster_of(found.cluster_document if isinstance(found, Hosts) else found)
+    cluster = cluster_from_document(found.cluster_document if isinstance(found, Hosts) else found)
     return ReadCluster(with_calibrations(cluster.value, path), cluster.origin, hosts)
 
 
@@ -98,7 +98,7 @@ def read_hosts(name_or_path: str | Path, options: Sequence[str] = ()) -> Hosts:
     found = _document_or_hosts(path, options=listing_options(options))
     if isinstance(found, Hosts):
         return found
-    cluster_of(found)  # a file that is neither has its own error
+    cluster_from_document(found)  # a file that is neither has its own error
     raise InputError(f"{path}: is a cluster file, which does not say how hosts are reached; give an Ansible inventory")
 
 
@@ -121,7 +121,7 @@ def _document_or_hosts(
     if document is not None and isinstance(data, dict) and KEY in data and not has_groups:
         return document
     try:
-        listed = listing(path, meanwhile, options)
+        listed = ansible_inventory(path, meanwhile, options)
     except MillraceError:
         if has_groups:
             raise
@@ -141,7 +141,7 @@ def _is_group(value: Any) -> bool:
 FOLDER = "power"
 
 
-class Calibrated(Struct, frozen=True, kw_only=True):
+class CalibratedPart(Struct, frozen=True, kw_only=True):
     """The part of such a file that is read here.
 
     Attributes:
@@ -216,13 +216,13 @@ def folder_of(inventory: Path) -> Path:
     return around / FACTS / FOLDER / inventory.stem
 
 
-def calibrations(inventory: Path) -> dict[str, Calibrated]:
+def calibrations(inventory: Path) -> dict[str, CalibratedPart]:
     """Return node -> calibration.
 
     Raises:
         InputError: a file is not a calibration.
     """
-    found = (read(path).convert(Calibrated) for path in sorted(folder_of(inventory).glob("*.json")))
+    found = (read(path).convert(CalibratedPart) for path in sorted(folder_of(inventory).glob("*.json")))
     return {each.node: each for each in found}
 
 
@@ -236,7 +236,7 @@ def with_calibrations(cluster: Cluster, inventory: Path) -> Cluster:
     return replace(cluster, nodes=tuple(_completed(node, found) for node in cluster.nodes)) if found else cluster
 
 
-def _completed(node: Node, found: Mapping[str, Calibrated]) -> Node:
+def _completed(node: Node, found: Mapping[str, CalibratedPart]) -> Node:
     own = found.get(node.id)
     of_class = [each for each in found.values() if each.node_class and each.node_class == node.node_class]
     model = own or (of_class[0] if of_class else None)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from inventory.documents import dump_json, parse
+from inventory.documents import dump_json, parse_document
 from inventory.errors import InputError
 from inventory.power_index import LackingNodeError, power_index
 from scheduler.explain.alternatives import Why
@@ -25,7 +25,7 @@ from scheduler.toolkit.slots import fewer_workers
 from workloads.topology import Executor, Topology
 
 
-class Assignment(Struct, frozen=True, forbid_unknown_fields=True):
+class ExecutorSlot(Struct, frozen=True, forbid_unknown_fields=True):
     """An executor and its slot."""
 
     executor: str
@@ -41,7 +41,7 @@ class TopologyPlacement(Struct, frozen=True, forbid_unknown_fields=True):
 
     status: Status
     message: str
-    assignments: tuple[Assignment, ...]
+    assignments: tuple[ExecutorSlot, ...]
     unassigned: tuple[str, ...]
     note: str | UnsetType = UNSET
 
@@ -69,7 +69,7 @@ class FreedWorker(Struct, frozen=True, forbid_unknown_fields=True):
     executors: tuple[str, ...]
 
 
-class Migration(Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
+class PlannedMove(Struct, frozen=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
     """An executor that moves."""
 
     topology: str
@@ -95,7 +95,7 @@ class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
     communication_schedule: CommunicationSchedule | None
     freed: tuple[FreedWorker, ...]
     details: dict[str, Any]
-    migrations: tuple[Migration, ...]
+    migrations: tuple[PlannedMove, ...]
     frequencies_hz: dict[str, int]
     account: Explanation | UnsetType = UNSET
     why: Why | UnsetType = UNSET
@@ -137,7 +137,7 @@ def make_placement_file(
         communication_schedule=_schedule(plan),
         freed=tuple(FreedWorker(w.topology, w.node, w.slot, w.executors) for w in plan.freed),
         details=msgspec.json.decode(msgspec.json.encode(plan.details)),
-        migrations=tuple(Migration(m.topology, m.executor.name, m.source, m.target) for m in plan.migrations),
+        migrations=tuple(PlannedMove(m.topology, m.executor.name, m.source, m.target) for m in plan.migrations),
         frequencies_hz=dict(plan.frequencies),
         account=account,
         why=why,
@@ -159,14 +159,14 @@ def _cost(problem: Problem, plan: Plan, aim: Aim | None) -> Cost:
 
 
 def _topology(problem: Problem, topology: Topology, placement: Placement) -> TopologyPlacement:
-    assignments: list[Assignment] = []
+    assignments: list[ExecutorSlot] = []
     unassigned: list[str] = []
     for executor in topology.executors:
         slot = placement.assignments.get(executor)
         if slot is None:
             unassigned.append(executor.name)
         else:
-            assignments.append(Assignment(executor.name, slot.node, slot.index))
+            assignments.append(ExecutorSlot(executor.name, slot.node, slot.index))
     note = fewer_workers(topology, _slots_for(problem, topology)) or UNSET
     return TopologyPlacement(placement.status, placement.message, tuple(assignments), tuple(unassigned), note)
 
@@ -217,7 +217,7 @@ def parse_placement_file(text: str, source: str = "<text>") -> PlacementFile:
         return msgspec.json.decode(text, type=PlacementFile)
     except (msgspec.DecodeError, UnicodeError):
         # Parse again with the slower parser that records line numbers (and accepts YAML too).
-        return parse(text, source).convert(PlacementFile)
+        return parse_document(text, source).convert(PlacementFile)
 
 
 def read_placement_file(path: Path) -> PlacementFile:

@@ -73,9 +73,9 @@ def _sshd() -> str | None:
 
 
 def _emulation() -> str | None:
-    from controller.emulation.cluster import unsupported_reason
+    from controller.emulation.cluster import emulation_unsupported_reason
 
-    return unsupported_reason()
+    return emulation_unsupported_reason()
 
 
 def _vm() -> str | None:
@@ -85,9 +85,9 @@ def _vm() -> str | None:
 
 
 def _engines() -> str | None:
-    from engines.installation import unsupported_reason
+    from engines.installation import engines_unsupported_reason
 
-    return unsupported_reason()
+    return engines_unsupported_reason()
 
 
 PROBES: dict[str, Callable[[], str | None]] = {

@@ -14,7 +14,7 @@ from campaign.commands.main import run
 from inventory.cluster import Cluster, ExistingWorker, Facts, Network, Node
 from inventory.values import EnergyModel
 from scheduler.explain.explanation import CutLink, CutPair, Explanation, LowerBound, NodeLoad
-from scheduler.placement_file import Assignment, Migration, NodeEntry, PlacementFile, TopologyPlacement
+from scheduler.placement_file import ExecutorSlot, NodeEntry, PlacementFile, PlannedMove, TopologyPlacement
 from scheduler.problem import CommunicationSchedule
 from scheduler.toolkit.cost import Cost
 from workloads.topology import Component, Constraints, GroupingKind, Input, Topology
@@ -79,7 +79,7 @@ def test_every_command_shows_an_example(name: str) -> None:
         ("Traffic", [Traffic, Edge]),
         (
             "Placement",
-            [PlacementFile, TopologyPlacement, Assignment, NodeEntry, CommunicationSchedule, Migration, Cost],
+            [PlacementFile, TopologyPlacement, ExecutorSlot, NodeEntry, CommunicationSchedule, PlannedMove, Cost],
         ),
         ("Placement", [Explanation, NodeLoad, CutLink, CutPair, LowerBound]),
     ],

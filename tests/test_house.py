@@ -29,6 +29,10 @@ MAY_BE_LONGER = re.compile(
 )
 
 
+LAYERS: list[list[str]] = [contract["layers"] for contract in SETTINGS["tool"]["importlinter"]["contracts"]]
+ROOT_PACKAGES = tuple(SETTINGS["tool"]["importlinter"]["root_packages"])
+
+
 def _locked(name: str) -> dict[str, list[tuple[Requirement, int]]]:
     """Return package -> its pins in a lock file, each with its number of hashes; one pin per Python if they differ."""
     pins: dict[str, list[tuple[Requirement, int]]] = {}
@@ -137,6 +141,29 @@ def test_no_file_is_too_long(tracked: dict[str, str]) -> None:
     assert lengths.get("run", 0) <= 200
 
 
+SAME_NAMES = {
+    "main": "the start of every program",
+    **dict.fromkeys(
+        ["Clock", "Failed", "Finish", "Go", "Prepare", "Ready", "Start", "Stop", "Stopped"],
+        "messages of two protocols, of node agents and of engines, that say the same",
+    ),
+    "Schedule": "of a rate, which plug-ins import, and the command that agents know by this name",
+}
+"""Public name -> why it may stand in several files."""
+
+
+def test_a_public_name_has_one_meaning() -> None:
+    files: dict[str, list[str]] = {}
+    for package in ROOT_PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+                    files.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    several = {name: places for name, places in files.items() if len(places) > 1}
+    assert {name: places for name, places in several.items() if name not in SAME_NAMES} == {}
+    assert SAME_NAMES.keys() - several.keys() == set()
+
+
 def test_names_of_test_files_are_unique(tracked: dict[str, str]) -> None:
     names = Counter(Path(name).name for name in tracked if Path(name).name.startswith("test_"))
     assert [name for name, count in names.items() if count > 1] == []
@@ -156,9 +183,6 @@ def test_entry_points_can_be_loaded(name: str, target: str) -> None:
     if isinstance(found, type):
         assert getattr(found, "name", name) == name
 
-
-LAYERS: list[list[str]] = [contract["layers"] for contract in SETTINGS["tool"]["importlinter"]["contracts"]]
-ROOT_PACKAGES = tuple(SETTINGS["tool"]["importlinter"]["root_packages"])
 
 DRAWING_LIMITS = {
     "analysis": (8, 16),

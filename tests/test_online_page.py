@@ -9,7 +9,7 @@ import yaml
 
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.plan import plan_of
-from inventory.documents import parse
+from inventory.documents import parse_document
 from inventory.reading import read_cluster
 from scheduler.online.revision import Rhythm
 from scheduler.registry import scheduler_class, scheduler_names
@@ -62,7 +62,7 @@ def test_parameters_of_the_table_exist_with_its_defaults(name: str) -> None:
 
 
 def test_the_example_is_an_agenda_of_under_two_minutes() -> None:
-    plan = plan_of(agenda_of(parse(EXAMPLES[0], "watch.yaml")), read_cluster("loopback"))
+    plan = plan_of(agenda_of(parse_document(EXAMPLES[0], "watch.yaml")), read_cluster("loopback"))
     assert set(plan.online) == {"live", "restart"}
     assert {label: run.revision.how for label, run in plan.online.items()} == {"live": "live", "restart": "restart"}
     assert len(plan.agenda.schedulers) * (plan.agenda.warmup_s + plan.agenda.duration_s) < 100
@@ -74,7 +74,7 @@ def test_the_example_is_an_agenda_of_under_two_minutes() -> None:
 
 def test_the_example_with_slow_links_takes_two_minutes_on_nodes_with_room_for_all_executors_on_two() -> None:
     hosts = yaml.safe_load(EXAMPLES[1])["hosts"]
-    agenda = agenda_of(parse(EXAMPLES[2], "gain.yaml")).value
+    agenda = agenda_of(parse_document(EXAMPLES[2], "gain.yaml")).value
     assert len(agenda.schedulers) * (agenda.warmup_s + agenda.duration_s) < 100
     assert [host["ansible_host"] for host in hosts.values()] == ["10.77.0.1", "10.77.0.2", "10.77.0.3"]
     assert {host["millrace_capacity"] * 2 for host in hosts.values()} == {24}

@@ -47,7 +47,7 @@ def tracked(topology: Topology) -> Topology:
         else _with_ids(component)
         for component in topology.components
     ]
-    back = Component(ACKED, "bolt", len(sources(topology)), inputs=(Input(ACKER, "direct", ("source",), ACK),))
+    back = Component(ACKED, "bolt", len(source_executors(topology)), inputs=(Input(ACKER, "direct", ("source",), ACK),))
     return structs.replace(topology, components=(*components, back))
 
 
@@ -57,14 +57,14 @@ def _with_ids(component: Component) -> Component:
     return structs.replace(component, outputs={**outputs, **own})
 
 
-def sources(topology: Topology) -> Sequence[Executor]:
+def source_executors(topology: Topology) -> Sequence[Executor]:
     """Return the source executors; the position of one is the index of its executor of `__acked`."""
     return [executor for executor in topology.executors if topology.component[executor.component].kind == "spout"]
 
 
 def tracked_places(topology: Topology, places: Mapping[str, Place]) -> dict[str, Place]:
     """Return the places of a tracked topology, given those of the topology without acknowledgements."""
-    beside = {Executor(ACKED, at).name: places[source.name] for at, source in enumerate(sources(topology))}
+    beside = {Executor(ACKED, at).name: places[source.name] for at, source in enumerate(source_executors(topology))}
     return {**places, **beside}
 
 

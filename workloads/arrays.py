@@ -19,7 +19,7 @@ _PYTHON: Mapping[str, set[type]] = {"int": {int}, "float": {float, int}, "str": 
 """Types of values: Arrow would convert others without notice."""
 
 
-def schema_of(schema: Mapping[str, str]) -> pa.Schema:
+def stream_schema(schema: Mapping[str, str]) -> pa.Schema:
     """Return the Arrow schema of a stream's declared fields.
 
     Raises:
@@ -42,7 +42,7 @@ def batch_of(schema: Mapping[str, str], rows: Sequence[Row], where: str = "a str
     Raises:
         RunError: a row has another number of fields, or a value does not fit its column.
     """
-    arrow = schema_of(schema)
+    arrow = stream_schema(schema)
     try:
         columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(arrow)
     except ValueError:
@@ -78,7 +78,7 @@ def _misfit(values: Sequence[Any], kind: str, field: pa.Field, where: str) -> st
     return f"{where}, column {field.name!r}: more than 2 GiB in one batch"
 
 
-def rows_of(batch: pa.RecordBatch) -> list[Row]:
+def batch_rows(batch: pa.RecordBatch) -> list[Row]:
     """Convert a batch to rows."""
     return list(zip(*map(_values, batch.columns), strict=True))
 
@@ -96,7 +96,7 @@ def _values(column: pa.Array) -> list[Any]:
     return values
 
 
-def plain(batch: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
+def plain_batch(batch: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the types of `arrow`, without dictionaries."""
     if batch.schema.equals(arrow) or batch.schema.types == arrow.types:
         return batch
@@ -110,7 +110,7 @@ def decoded(column: pa.Array) -> pa.Array:
 
 def concatenated(schema: Mapping[str, str], chunks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return batches of one stream as one; a column stays encoded if it is in all of them by the same dictionary."""
-    arrow = schema_of(schema)
+    arrow = stream_schema(schema)
     if not chunks:
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in arrow], schema=arrow)
     if all(chunk.schema.equals(arrow) for chunk in chunks):
@@ -162,7 +162,7 @@ def _decoded_sizes(column: pa.DictionaryArray, least: int) -> npt.NDArray[np.int
     return np.diff(offsets).astype(np.int64)[indices_of(column)]
 
 
-def checked(batch: Any, arrow: pa.Schema, who: str, known: Sequence[pa.Array] = ()) -> pa.RecordBatch:
+def checked_batch(batch: Any, arrow: pa.Schema, who: str, known: Sequence[pa.Array] = ()) -> pa.RecordBatch:
     """Return a batch that an operator has emitted, without dictionaries other than growing ones and those of its input.
 
     Those are `known`.
@@ -347,7 +347,7 @@ def ranks_of(codes: Codes, numbers: Codes) -> Codes:
     return ranks
 
 
-def parts_of(targets: Codes, count: int) -> list[Codes]:
+def rows_per_target(targets: Codes, count: int) -> list[Codes]:
     """Return the numbers of the rows for each of `count` targets, rising."""
     if count <= 4:
         return [np.flatnonzero(targets == target) for target in range(count)]

@@ -227,7 +227,7 @@ class Columns(Sequence[Row]):
         """Return all rows as one batch without dictionaries."""
         from workloads import arrays
 
-        return arrays.plain(self.batch(), arrays.schema_of(self.schema))
+        return arrays.plain_batch(self.batch(), arrays.stream_schema(self.schema))
 
     def take(self, indices: "Indices") -> "Columns":
         """Return the rows with these numbers."""
@@ -239,7 +239,7 @@ class Columns(Sequence[Row]):
         """Convert to rows."""
         from workloads import arrays
 
-        return [row for chunk in self._chunks for row in arrays.rows_of(chunk)]
+        return [row for chunk in self._chunks for row in arrays.batch_rows(chunk)]
 
     @classmethod
     def of_rows(cls, schema: Mapping[str, str], rows: Sequence[Row], where: str = "a stream") -> "Columns":
@@ -253,7 +253,7 @@ class Columns(Sequence[Row]):
         return cls(schema, arrays.batch_of(schema, rows, where))
 
 
-def joined(first: Sequence[Row], more: Sequence[Row]) -> list[Row] | Columns:
+def joined_rows(first: Sequence[Row], more: Sequence[Row]) -> list[Row] | Columns:
     """Return the rows of both, as columns if either has columns; `first` is not used any more."""
     if not first:
         return more.copy() if isinstance(more, Columns) else list(more)

@@ -70,7 +70,7 @@ class Dictionary:
 
     def append(self, values: pa.Array) -> None:
         """Add values that are no entries yet, each once."""
-        offsets, contents = text_of(values)
+        offsets, contents = text_buffers(values)
         count, used = self._count + len(values), self.nbytes
         self._reserve(used + len(contents))
         if count >= len(self._offsets):
@@ -142,9 +142,9 @@ class Tally:
         dictionary = dictionary_of(column)
         if dictionary is None:
             encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
-            sums = sums_of(indices_of(encoded), numbers, len(encoded.dictionary))
+            sums = code_sums(indices_of(encoded), numbers, len(encoded.dictionary))
             return _positive(encoded.dictionary, sums)
-        sums = sums_of(indices_of(column), numbers, len(column.dictionary))
+        sums = code_sums(indices_of(column), numbers, len(column.dictionary))
         before = self._sums.get(dictionary)
         if before is not None:
             larger, smaller = (before, sums) if len(before) >= len(sums) else (sums, before)
@@ -164,7 +164,7 @@ def _positive(values: pa.Array, sums: npt.NDArray[np.int64]) -> Iterator[tuple[A
     return zip(values.take(pa.array(at)).to_pylist(), sums[at].tolist(), strict=True)
 
 
-def sums_of(codes: Places, numbers: npt.NDArray[np.int64] | None, count: int) -> npt.NDArray[np.int64]:
+def code_sums(codes: Places, numbers: npt.NDArray[np.int64] | None, count: int) -> npt.NDArray[np.int64]:
     """Return the sum of the numbers of each of `count` codes; without numbers, how often it occurs."""
     if numbers is None:
         return np.bincount(codes, minlength=count)
@@ -182,7 +182,7 @@ def indices_of(column: pa.DictionaryArray) -> Places:
     return found
 
 
-def text_of(values: pa.Array) -> tuple[npt.NDArray[np.int32], Bytes]:
+def text_buffers(values: pa.Array) -> tuple[npt.NDArray[np.int32], Bytes]:
     """Return offsets that begin at 0, and contents, of a plain string or binary column without nulls."""
     _, offsets, contents = values.buffers()
     if not len(values):
@@ -228,7 +228,7 @@ class DictionaryEncoder:
 
     def encode(self, column: pa.Array) -> pa.DictionaryArray | None:
         """Encode a plain column; None: it is not worth it."""
-        offsets, contents = text_of(column)
+        offsets, contents = text_buffers(column)
         text = np.empty(len(contents) + SLACK, np.uint8)
         text[: len(contents)] = contents
         return self.encode_parts(text, offsets[:-1], np.diff(offsets))
@@ -255,7 +255,7 @@ class DictionaryEncoder:
 
     def codes_of(self, values: pa.Array) -> npt.NDArray[np.int32] | None:
         """Return the index of each value, however many are new; None: they do not fit, and the dictionary is empty."""
-        offsets, contents = text_of(values)
+        offsets, contents = text_buffers(values)
         text = np.concatenate([contents, np.zeros(SLACK, np.uint8)])
         return self._codes(text, offsets[:-1], np.diff(offsets), len(values))
 
@@ -290,7 +290,7 @@ class DictionaryEncoder:
         return np.array([get(whole[at:stop], -1) for at, stop in zip(starts.tolist(), stops, strict=True)], np.int32)
 
     def _has_room(self, values: pa.Array) -> bool:
-        nbytes = self.dictionary.nbytes + len(text_of(values)[1])
+        nbytes = self.dictionary.nbytes + len(text_buffers(values)[1])
         return len(self.dictionary) + len(values) <= MOST_ENTRIES and nbytes <= MOST_BYTES
 
     def _found(self, low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
@@ -320,7 +320,7 @@ class DictionaryEncoder:
     def _add(self, values: pa.Array) -> None:
         """Add values that are no entries yet."""
         first = len(self.dictionary)
-        offsets, contents = text_of(values)
+        offsets, contents = text_buffers(values)
         starts, sizes = offsets[:-1], np.diff(offsets)
         self.dictionary.append(values)
         count = len(self.dictionary) + 1

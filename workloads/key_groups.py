@@ -53,7 +53,7 @@ def key_group(key: Key) -> int:
     return crc32(codec_bytes(key)) % KEY_GROUPS
 
 
-def share_of(executor: int, parallelism: int) -> int:
+def owned_groups(executor: int, parallelism: int) -> int:
     """Return the number of groups that one of `parallelism` executors owns: lower indexes own one more.
 
     >>> [share_of(executor, 5) for executor in range(5)]
@@ -67,7 +67,7 @@ def first_owners(parallelism: int) -> Owners:
     """Return the owners of a component that has always had `parallelism` executors: consecutive groups for each."""
     if parallelism < 1:
         raise ValueError(f"parallelism is {parallelism}, it must be at least 1")
-    return owners_of([(executor, share_of(executor, parallelism)) for executor in range(parallelism)])
+    return owners_from_runs([(executor, owned_groups(executor, parallelism)) for executor in range(parallelism)])
 
 
 def rebalanced(owners: Owners, parallelism: int) -> Owners:
@@ -80,7 +80,7 @@ def rebalanced(owners: Owners, parallelism: int) -> Owners:
     >>> runs_of(rebalanced(first_owners(2), 3))
     ((0, 342), (2, 170), (1, 341), (2, 171))
     """
-    room = [share_of(executor, parallelism) for executor in range(parallelism)]
+    room = [owned_groups(executor, parallelism) for executor in range(parallelism)]
     after = [-1] * KEY_GROUPS
     for group, owner in enumerate(owners):
         if owner < parallelism and room[owner]:
@@ -96,15 +96,15 @@ def first_ownership(keyed: Mapping[str, int]) -> dict[str, OwnerRuns]:
     >>> first_ownership({"count": 3})
     {'count': ((0, 342), (1, 341), (2, 341))}
     """
-    return {component: runs_of(first_owners(parallelism)) for component, parallelism in keyed.items()}
+    return {component: owner_runs(first_owners(parallelism)) for component, parallelism in keyed.items()}
 
 
-def runs_of(owners: Owners) -> OwnerRuns:
+def owner_runs(owners: Owners) -> OwnerRuns:
     """Return owners in short."""
     return tuple([(owner, len(list(run))) for owner, run in groupby(owners)])
 
 
-def owners_of(runs: Iterable[tuple[int, int]]) -> Owners:
+def owners_from_runs(runs: Iterable[tuple[int, int]]) -> Owners:
     """Return the owners that `runs_of` has shortened."""
     return tuple(chain.from_iterable([repeat(owner, count) for owner, count in runs]))
 

@@ -55,12 +55,12 @@ def load_traffic(path: str | Path, topologies: Sequence[Topology] = ()) -> Traff
     Raises:
         InputError: the file is invalid; the message names file, line, key and value.
     """
-    traffic = traffic_of(read(path))
+    traffic = traffic_from_document(read(path))
     check_executors(traffic, topologies)
     return traffic.value
 
 
-def traffic_of(document: Document) -> Located[Traffic]:
+def traffic_from_document(document: Document) -> Located[Traffic]:
     """Convert a document to `Traffic`."""
     return Located(document.convert(Traffic), document.origin)
 

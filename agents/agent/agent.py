@@ -37,7 +37,7 @@ from agents import protocol
 from agents.agent.node_run import NodeRun
 from agents.agent.spawner import Spawner
 from agents.cpu.control import describe_unrestored, put_back
-from agents.cpu.node_cpus import Affinity, NodeCpus
+from agents.cpu.node_cpus import CpuAffinity, NodeCpus
 from agents.host.facts import gather
 from agents.host_files import HostFiles
 from agents.power.reader import MeteredHost
@@ -73,7 +73,7 @@ from agents.protocol import (
     TimeSlot,
     Welcome,
 )
-from agents.protocol.lines import Lines, Output
+from agents.protocol.lines import LineSplitter, Output
 from agents.protocol.node_folders import NodeFolder, plain_name
 from agents.sensors.sampler import LONGEST_WAIT_S
 from agents.trace import AGENT
@@ -103,11 +103,11 @@ class Agent(asyncio.Protocol):
         """
         self._send, self._silence_s, self._spawner = send, silence_s, spawner
         self._loop = asyncio.get_running_loop()
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._welcome: Welcome | None = None
         self._run: NodeRun | None = None
         self._cpus: NodeCpus | None = None
-        self._affinity = Affinity()
+        self._affinity = CpuAffinity()
         self._epoch = 0
         self._last_heartbeat_s = time.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -238,11 +238,11 @@ class Agent(asyncio.Protocol):
     async def _meter_idle(self, welcome: Welcome, command: MeterIdle) -> None:
         # Loading the meters takes time, and most runs do not need them here.
         from agents.agent.idle_baseline import StoppedError, measure_idle
-        from agents.power.settings import completed, settings_of
+        from agents.power.settings import completed_settings, meter_settings
 
         host = MeteredHost.here()
         try:
-            settings = completed(settings_of(host), None, welcome.meter_lag)
+            settings = completed_settings(meter_settings(host), None, welcome.meter_lag)
             baseline = await asyncio.to_thread(
                 measure_idle, host, settings, command.settle_s, command.measure_s, self._over.done
             )

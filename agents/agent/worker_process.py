@@ -21,7 +21,7 @@ from typing import Self
 from agents import protocol
 from agents.agent.spawner import Spawned, Spawner
 from agents.protocol import Drained, Failed, Finish, Grow, Message, Start, WorkerReport
-from agents.protocol.lines import Lines, Output
+from agents.protocol.lines import LineSplitter, Output
 from agents.protocol.node_folders import RunFolder
 from agents.sensors.kernel import process_cpu_ns
 from inventory.errors import RunError
@@ -118,7 +118,7 @@ class WorkerProcess:
         self._report, self._fail = report, fail
         self.epoch = 0
         self.failed_in: int | None = None
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._exited = asyncio.Event()
         self._ending = self._drained = False
         self._input = Output(process.stdin)

@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.cpu.apply import SavedSettings, apply, differences, restore, verify
+from agents.cpu.apply import SavedSettings, apply, differences, restore_settings, verify
 from agents.cpu.control import put_back
-from agents.cpu.journal import Snapshot, read_journal
+from agents.cpu.journal import CpuSnapshot, read_journal
 from agents.cpu.plan import facts, plan, take_snapshot
 from agents.cpu.request import CpuRequest, CpuResult
 from agents.host_files import HostFiles
@@ -49,11 +49,11 @@ class Invocation:
         self.request = CpuRequest.from_document(document.get("requested") or {})
         self.check = document.get("check") is True
         before = document.get("before")
-        self.before = None if before is None else Snapshot.from_document(before)
+        self.before = None if before is None else CpuSnapshot.from_document(before)
         self.owner = str(document.get("owner") or "a call of agents.cpu")
 
     @property
-    def known(self) -> Snapshot | None:
+    def known(self) -> CpuSnapshot | None:
         """The host's settings before any change, from the request or from the journal."""
         if self.before is not None:
             return self.before
@@ -85,7 +85,7 @@ def _restore(invocation: Invocation) -> dict[str, Any]:
         return (differences(invocation.known, invocation.host) if invocation.known else CpuResult()).to_document()
     if invocation.before is None:
         return put_back(invocation.host, invocation.owner).to_document()
-    return restore(invocation.before, invocation.host).to_document()
+    return restore_settings(invocation.before, invocation.host).to_document()
 
 
 def _verify(invocation: Invocation) -> dict[str, Any]:

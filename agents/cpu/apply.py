@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agents.cpu.cores import online_mask
-from agents.cpu.feature import SettingChange, View, read_view, write_change
+from agents.cpu.feature import CpuView, SettingChange, read_view, write_change
 from agents.cpu.frequency import HIGH, LOW
 from agents.cpu.governor import is_switched
-from agents.cpu.journal import Snapshot
+from agents.cpu.journal import CpuSnapshot
 from agents.cpu.plan import (
     CLOCK_RANGE,
     CORES,
@@ -34,13 +34,13 @@ from agents.cpu.plan import (
     take_snapshot,
 )
 from agents.cpu.request import CpuRequest, CpuResult, Setting
-from agents.cpu.topology import POLICIES, Core, Policy, switch
+from agents.cpu.topology import POLICIES, Core, Policy, online_file
 from agents.host_files import HostFiles, open_event
 
 MASK_WAIT_S = 2.0
 """Longest time for which the kernel's mask of online CPUs may lag behind the `online` files."""
 
-RESTORE_ORDER: tuple[Callable[[Snapshot, View], list[SettingChange]], ...] = (
+RESTORE_ORDER: tuple[Callable[[CpuSnapshot, CpuView], list[SettingChange]], ...] = (
     SMT.changes_back,
     CORES.changes_back,
     DRIVER_MODE.changes_back,
@@ -74,7 +74,7 @@ class SavedSettings:
         save: called with the extended snapshot before a new file is written; it must return only once it is on disk.
     """
 
-    def __init__(self, before: Snapshot, save: Callable[[Snapshot], None] = lambda _: None) -> None:
+    def __init__(self, before: CpuSnapshot, save: Callable[[CpuSnapshot], None] = lambda _: None) -> None:
         self.before = before
         self._save = save
 
@@ -119,7 +119,7 @@ def apply(request: CpuRequest, host: HostFiles, saved: SavedSettings) -> CpuResu
             saved.add_new_files(host)
     for cpu in view.topology.unknown:
         # A CPU that still belongs to no known core is a sibling kept offline by SMT; it was not requested.
-        taken.pop(switch(cpu), None)
+        taken.pop(online_file(cpu), None)
     all_settings = list(taken.values())
     if request.cores is not None:
         all_settings.append(_cores(request.cores, host, saved.before.cores))
@@ -157,7 +157,7 @@ def _cores(asked: int, host: HostFiles, known: tuple[Core, ...]) -> Setting:
     return Setting("cores", "", "", str(asked), str(got), got == asked, "" if got == asked else f"{got} are online")
 
 
-def restore(before: Snapshot, host: HostFiles) -> CpuResult:
+def restore_settings(before: CpuSnapshot, host: HostFiles) -> CpuResult:
     """Restore everything; a second call changes nothing, and after a reboot there is nothing to restore.
 
     Returns what was changed and, with `ok` false, what could not be restored.
@@ -190,7 +190,7 @@ def restore(before: Snapshot, host: HostFiles) -> CpuResult:
     return CpuResult(any(s.before != s.got for s in settings), tuple(settings))
 
 
-def differences(before: Snapshot, host: HostFiles) -> CpuResult:
+def differences(before: CpuSnapshot, host: HostFiles) -> CpuResult:
     """Return what `restore` would change, without writing."""
     if not before.is_of_this_boot(host):
         return CpuResult()
@@ -199,7 +199,7 @@ def differences(before: Snapshot, host: HostFiles) -> CpuResult:
     return CpuResult(bool(settings), tuple(settings))
 
 
-def verify(request: CpuRequest, host: HostFiles, before: Snapshot | None = None) -> dict[str, Any]:
+def verify(request: CpuRequest, host: HostFiles, before: CpuSnapshot | None = None) -> dict[str, Any]:
     """Compare all settings; return JSON: `{ok, checks: [{what, asked, got, unit, ok, reason}]}`.
 
     A clock takes a second to check: every online core spins. `ok` is null where the clock is unknown or not limited.
@@ -219,7 +219,7 @@ def verify(request: CpuRequest, host: HostFiles, before: Snapshot | None = None)
     return {"ok": all(check["ok"] is not False for check in checks), "checks": checks}
 
 
-def _clocks(request: CpuRequest, view: View) -> list[dict[str, Any]]:
+def _clocks(request: CpuRequest, view: CpuView) -> list[dict[str, Any]]:
     first = [min(view.topology.online.intersection(core.cpus)) for core in view.topology.cores_online]
     clocks = busy_clocks(view.host, first, is_real_sysfs(view.host))
     changes = {change.path: change for change in CLOCK_RANGE.changes(request, view)}
@@ -262,14 +262,14 @@ def _check(what: str, asked: object, got: object, unit: str, ok: bool | None, re
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class CpuClock:
     """Clock of one busy CPU in Hz, None when unknown; and its source, or the reason why it is unknown."""
 
     hz: float | None
     source: str
 
 
-def busy_clocks(host: HostFiles, cpus: Sequence[int], is_real: bool) -> dict[int, Clock]:
+def busy_clocks(host: HostFiles, cpus: Sequence[int], is_real: bool) -> dict[int, CpuClock]:
     """Spin on these CPUs for a second, all at once, and return the clock of each.
 
     Args:
@@ -295,19 +295,19 @@ def busy_clocks(host: HostFiles, cpus: Sequence[int], is_real: bool) -> dict[int
                 (cycles,) = struct.unpack("q", os.read(counters[cpu], 8))
                 hz = cycles / (time.monotonic() - begins[cpu])
                 # Virtual machines may offer counters that never advance.
-                clocks[cpu] = Clock(hz, "perf cycles") if cycles else _estimate(host, cpu, "no cycle was counted")
+                clocks[cpu] = CpuClock(hz, "perf cycles") if cycles else _estimate(host, cpu, "no cycle was counted")
             else:
                 clocks[cpu] = _estimate(host, cpu, refused)
         return clocks
 
 
-def _estimate(host: HostFiles, cpu: int, refused: str) -> Clock:
+def _estimate(host: HostFiles, cpu: int, refused: str) -> CpuClock:
     for file in ESTIMATES:
         for path in (f"sys/devices/system/cpu/cpu{cpu}/cpufreq/{file}", f"{POLICIES}/policy{cpu}/{file}"):
             text = host.read_if_there(path)
             if text and text.isdigit() and int(text):
-                return Clock(int(text) * 1000.0, file)
-    return Clock(None, refused)
+                return CpuClock(int(text) * 1000.0, file)
+    return CpuClock(None, refused)
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from agents.cpu.apply import SavedSettings, apply, restore, write
+from agents.cpu.apply import SavedSettings, apply, restore_settings, write
 from agents.cpu.feature import read_view
 from agents.cpu.frequency import clock_bounds, range_changes
-from agents.cpu.journal import CpuJournal, Lock, Snapshot, journal_path, read_journal, remove_journal, write_journal
+from agents.cpu.journal import CpuJournal, CpuSnapshot, Lock, journal_path, read_journal, remove_journal, write_journal
 from agents.cpu.plan import CLOCK_RANGE, plan, take_snapshot, why_not_settable
 from agents.cpu.request import CpuRequest, CpuResult, Refusal
 from agents.host_files import HostFiles
@@ -134,7 +134,7 @@ class CpuControl:
             lock.close()
 
     @property
-    def _before(self) -> Snapshot | None:
+    def _before(self) -> CpuSnapshot | None:
         return self._held[1].before if self._held else None
 
     def _save_settings(self) -> SavedSettings:
@@ -196,8 +196,8 @@ def describe_unrestored(result: CpuResult) -> str:
     return f"CPU settings could not be restored: {'; '.join(left)}"
 
 
-def _put_back(before: Snapshot, host: HostFiles) -> CpuResult:
-    result = restore(before, host)
+def _put_back(before: CpuSnapshot, host: HostFiles) -> CpuResult:
+    result = restore_settings(before, host)
     if result.ok:
         remove_journal(host.root)
     return result
@@ -283,7 +283,7 @@ def watch(host: HostFiles) -> int:
         return 1
     if journal is None:
         return 0
-    if not restore(journal.before, host).ok:
+    if not restore_settings(journal.before, host).ok:
         return 1
     remove_journal(host.root)
     return 0

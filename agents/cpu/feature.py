@@ -3,18 +3,18 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from agents.cpu.journal import Snapshot
+from agents.cpu.journal import CpuSnapshot
 from agents.cpu.request import CpuRequest, Refusal, Setting
-from agents.cpu.topology import Core, Policy, Topology, read_policies, read_topology
-from agents.host_files import Finding, HostFiles
+from agents.cpu.topology import Core, CpuTopology, Policy, read_policies, read_topology
+from agents.host_files import HostFiles, ProbeResult
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class CpuView:
     """State of a host's CPUs at one moment: its files, its topology and the policies with online CPUs."""
 
     host: HostFiles
-    topology: Topology
+    topology: CpuTopology
     policies: tuple[Policy, ...]
 
 
@@ -54,7 +54,7 @@ class Feature(ABC):
     """One kernel feature that can be set."""
 
     @abstractmethod
-    def probe(self, host: HostFiles) -> Finding:
+    def probe(self, host: HostFiles) -> ProbeResult:
         """Check whether this process can set it on this host."""
 
     @abstractmethod
@@ -62,22 +62,22 @@ class Feature(ABC):
         """Return the files that exist now and can be set."""
 
     @abstractmethod
-    def refusals(self, request: CpuRequest, view: View) -> list[Refusal]:
+    def refusals(self, request: CpuRequest, view: CpuView) -> list[Refusal]:
         """Return the impossible settings of the request."""
 
     @abstractmethod
-    def changes(self, request: CpuRequest, view: View) -> list[SettingChange]:
+    def changes(self, request: CpuRequest, view: CpuView) -> list[SettingChange]:
         """Return the values to write, in order, including those that are already set."""
 
     @abstractmethod
-    def changes_back(self, before: Snapshot, view: View) -> list[SettingChange]:
+    def changes_back(self, before: CpuSnapshot, view: CpuView) -> list[SettingChange]:
         """Return the values to write, in order, to restore its files."""
 
 
-def read_view(host: HostFiles, known: tuple[Core, ...] = ()) -> View:
+def read_view(host: HostFiles, known: tuple[Core, ...] = ()) -> CpuView:
     """Read the current state."""
     topology = read_topology(host, known)
-    return View(host, topology, read_policies(host, topology.online))
+    return CpuView(host, topology, read_policies(host, topology.online))
 
 
 def write_change(change: SettingChange, host: HostFiles) -> Setting:
@@ -98,7 +98,7 @@ def write_change(change: SettingChange, host: HostFiles) -> Setting:
     return Setting(change.what, change.path, change.before, change.asked, got, ok, reason)
 
 
-def differing(what: str, paths: list[str], before: Snapshot, view: View) -> list[SettingChange]:
+def differing(what: str, paths: list[str], before: CpuSnapshot, view: CpuView) -> list[SettingChange]:
     """Return one change for every file whose value differs from the original one."""
     changes = []
     for path in paths:
@@ -108,7 +108,7 @@ def differing(what: str, paths: list[str], before: Snapshot, view: View) -> list
     return changes
 
 
-def cpus_to_wake(before: Snapshot, host: HostFiles) -> frozenset[int]:
+def cpus_to_wake(before: CpuSnapshot, host: HostFiles) -> frozenset[int]:
     """Return offline CPUs whose policy must be restored, which is only possible while they are online."""
     return frozenset(
         int(folder[6:])
@@ -119,20 +119,20 @@ def cpus_to_wake(before: Snapshot, host: HostFiles) -> frozenset[int]:
     )
 
 
-def settable(host: HostFiles, paths: list[str], absent: str) -> Finding:
+def settable(host: HostFiles, paths: list[str], absent: str) -> ProbeResult:
     """Check that files exist and may be written; `absent` is the reason when there is none."""
     if not paths:
-        return Finding("absent", absent)
+        return ProbeResult("absent", absent)
     for path in paths:
         try:
             host.read(path)
         except PermissionError:
-            return Finding("denied", f"/{path} may not be read by this user")
+            return ProbeResult("denied", f"/{path} may not be read by this user")
         except OSError as fault:
-            return Finding("unreadable", f"/{path} cannot be read: {fault.strerror}")
+            return ProbeResult("unreadable", f"/{path} cannot be read: {fault.strerror}")
         if not host.is_writable(path):
-            return Finding("denied", f"/{path} may not be written by this user")
-    return Finding("ok", f"{len(paths)} files" if len(paths) > 1 else f"/{paths[0]}")
+            return ProbeResult("denied", f"/{path} may not be written by this user")
+    return ProbeResult("ok", f"{len(paths)} files" if len(paths) > 1 else f"/{paths[0]}")
 
 
 def _near(value: str, other: str, within: int) -> bool:

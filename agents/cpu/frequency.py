@@ -6,11 +6,11 @@ requests GHz, methods Hz. Turbo is `intel_pstate/no_turbo`, which is inverted, o
 
 from itertools import pairwise
 
-from agents.cpu.feature import Feature, SettingChange, View, differing, settable
-from agents.cpu.journal import Snapshot
+from agents.cpu.feature import CpuView, Feature, SettingChange, differing, settable
+from agents.cpu.journal import CpuSnapshot
 from agents.cpu.request import CpuRequest, Refusal
 from agents.cpu.topology import FOLDER, POLICIES, Policy, no_policy
-from agents.host_files import Finding, HostFiles
+from agents.host_files import HostFiles, ProbeResult
 
 NO_TURBO = f"{FOLDER}/intel_pstate/no_turbo"
 BOOST = f"{FOLDER}/cpufreq/boost"
@@ -29,7 +29,7 @@ _LIMITS = {LOW: "lower clock limit", HIGH: "upper clock limit"}
 class Turbo(Feature):
     """Clocks above the base clock."""
 
-    def probe(self, host: HostFiles) -> Finding:
+    def probe(self, host: HostFiles) -> ProbeResult:
         """Check whether turbo can be turned off and on."""
         return settable(host, self.paths(host), "neither intel_pstate/no_turbo nor cpufreq/boost exists")
 
@@ -45,14 +45,14 @@ class Turbo(Feature):
                 return (text == "1") == (path == BOOST)
         return None
 
-    def refusals(self, request: CpuRequest, view: View) -> list[Refusal]:
+    def refusals(self, request: CpuRequest, view: CpuView) -> list[Refusal]:
         """Refuse turbo where it cannot be set."""
         if request.turbo is None:
             return []
         found = self.probe(view.host)
         return [] if found.status == "ok" else [Refusal("turbo", "on" if request.turbo else "off", "", found.reason)]
 
-    def changes(self, request: CpuRequest, view: View) -> list[SettingChange]:
+    def changes(self, request: CpuRequest, view: CpuView) -> list[SettingChange]:
         """Return the change of the file."""
         if request.turbo is None:
             return []
@@ -62,7 +62,7 @@ class Turbo(Feature):
             for value in ["1" if request.turbo == (path == BOOST) else "0"]
         ]
 
-    def changes_back(self, before: Snapshot, view: View) -> list[SettingChange]:
+    def changes_back(self, before: CpuSnapshot, view: CpuView) -> list[SettingChange]:
         """Return the change back; drivers move the limits of policies with turbo, so the limits are restored later."""
         return differing("turbo", self.paths(view.host), before, view)
 
@@ -70,19 +70,19 @@ class Turbo(Feature):
 class ClockRange(Feature):
     """Clock range of every policy."""
 
-    def probe(self, host: HostFiles) -> Finding:
+    def probe(self, host: HostFiles) -> ProbeResult:
         """Check whether CPU clocks can be set."""
         policies = [name for name in host.names(POLICIES) if name.startswith("policy")]
         if not policies:
-            return Finding("absent", f"{no_policy(host)}: the clock cannot be set")
+            return ProbeResult("absent", f"{no_policy(host)}: the clock cannot be set")
         folder = f"{POLICIES}/{policies[0]}"
         driver = host.read_if_there(f"{folder}/scaling_driver") or "unknown"
         wrong = host.check_number(f"{folder}/{HIGH}")
         if wrong:
             return wrong
         if not host.is_writable(f"{folder}/{HIGH}"):
-            return Finding("denied", f"driver {driver}: clocks can be read but not set by this user")
-        return Finding("ok", f"driver {driver}, {len(policies)} policies")
+            return ProbeResult("denied", f"driver {driver}: clocks can be read but not set by this user")
+        return ProbeResult("ok", f"driver {driver}, {len(policies)} policies")
 
     def paths(self, host: HostFiles) -> list[str]:
         """Return two files per policy."""
@@ -93,7 +93,7 @@ class ClockRange(Feature):
             if host.exists(path := f"{POLICIES}/{name}/{file}")
         ]
 
-    def refusals(self, request: CpuRequest, view: View) -> list[Refusal]:
+    def refusals(self, request: CpuRequest, view: CpuView) -> list[Refusal]:
         """Refuse clocks that the hardware does not have."""
         asked = {"min_ghz": request.min_ghz, "max_ghz": request.max_ghz}
         given = {name: ghz for name, ghz in asked.items() if ghz is not None}
@@ -118,7 +118,7 @@ class ClockRange(Feature):
                 found.append(Refusal(name, f"{ghz:g} GHz", f"{low / 1e6:g} to {high / 1e6:g} GHz", reason))
         return found or _inverted_range(request, view)
 
-    def changes(self, request: CpuRequest, view: View) -> list[SettingChange]:
+    def changes(self, request: CpuRequest, view: CpuView) -> list[SettingChange]:
         """Return the changes of every online policy's range; limits that are not requested do not change."""
         if request.min_ghz is None and request.max_ghz is None:
             return []
@@ -132,7 +132,7 @@ class ClockRange(Feature):
                 found += [change for change in both if requested[change.path.split("/")[-1]]]
         return found
 
-    def changes_back(self, before: Snapshot, view: View) -> list[SettingChange]:
+    def changes_back(self, before: CpuSnapshot, view: CpuView) -> list[SettingChange]:
         """Return the changes back to the old ranges, each in a safe order."""
         found = []
         for policy in view.policies:
@@ -205,7 +205,7 @@ def _clamped(policy: Policy, khz: int) -> int:
     return khz if policy.highest is None else min(khz, policy.highest)
 
 
-def _inverted_range(request: CpuRequest, view: View) -> list[Refusal]:
+def _inverted_range(request: CpuRequest, view: CpuView) -> list[Refusal]:
     """Refuse a lower limit above the upper one, which may be the current one."""
     for policy in view.policies:
         low = policy.low if request.min_ghz is None else _khz(request.min_ghz)

@@ -7,11 +7,11 @@ Documentation/admin-guide/pm/{cpufreq,intel_pstate,amd-pstate}.rst.
 
 from collections.abc import Mapping
 
-from agents.cpu.feature import Feature, SettingChange, View, differing, settable
-from agents.cpu.journal import Snapshot
+from agents.cpu.feature import CpuView, Feature, SettingChange, differing, settable
+from agents.cpu.journal import CpuSnapshot
 from agents.cpu.request import CpuRequest, Refusal
 from agents.cpu.topology import FOLDER, POLICIES, Policy, no_policy
-from agents.host_files import Finding, HostFiles
+from agents.host_files import HostFiles, ProbeResult
 from inventory.errors import nearest
 
 MODES: Mapping[str, tuple[str, ...]] = {
@@ -53,7 +53,7 @@ _LOCKED = "performance"
 class DriverMode(Feature):
     """Mode of the cpufreq driver."""
 
-    def probe(self, host: HostFiles) -> Finding:
+    def probe(self, host: HostFiles) -> ProbeResult:
         """Check whether the driver has modes."""
         return settable(host, self.paths(host), "the cpufreq driver has no modes (only intel_pstate and amd_pstate do)")
 
@@ -61,7 +61,7 @@ class DriverMode(Feature):
         """Return the existing status files; both drivers may be built in, with one of them `off`."""
         return [path for path in MODES if host.read_if_there(path) in MODES[path]]
 
-    def refusals(self, request: CpuRequest, view: View) -> list[Refusal]:
+    def refusals(self, request: CpuRequest, view: CpuView) -> list[Refusal]:
         """Refuse a mode that the driver does not have."""
         if request.driver_mode is None:
             return []
@@ -74,7 +74,7 @@ class DriverMode(Feature):
         near = nearest(request.driver_mode, modes)
         return [Refusal("driver_mode", request.driver_mode, ", ".join(sorted(modes)), f"there is no such mode{near}")]
 
-    def changes(self, request: CpuRequest, view: View) -> list[SettingChange]:
+    def changes(self, request: CpuRequest, view: CpuView) -> list[SettingChange]:
         """Return the change of the mode, which resets all policies."""
         if request.driver_mode is None:
             return []
@@ -85,11 +85,11 @@ class DriverMode(Feature):
             for path in self.paths(view.host)
         ]
 
-    def changes_back(self, before: Snapshot, view: View) -> list[SettingChange]:
+    def changes_back(self, before: CpuSnapshot, view: CpuView) -> list[SettingChange]:
         """Return the change back to the old mode; it must precede the restoration of policies."""
         return differing("driver mode", list(MODES), before, view)
 
-    def governors(self, request: CpuRequest, policy: Policy, view: View) -> tuple[str, ...]:
+    def governors(self, request: CpuRequest, policy: Policy, view: CpuView) -> tuple[str, ...]:
         """Return the governors that a policy will offer in the requested driver mode."""
         switching = request.driver_mode is not None and any(
             view.host.read_if_there(p) != request.driver_mode for p in self.paths(view.host)
@@ -106,7 +106,7 @@ class Governor(Feature):
     But an operator may have set it, and the kernel drops it when the governor changes.
     """
 
-    def probe(self, host: HostFiles) -> Finding:
+    def probe(self, host: HostFiles) -> ProbeResult:
         """Check whether governors can be set."""
         return settable(host, _governors(host), f"{no_policy(host)}: there is no governor")
 
@@ -114,7 +114,7 @@ class Governor(Feature):
         """Return one file per policy, and one more for the governor `userspace`."""
         return _governors(host) + _speeds(host)
 
-    def refusals(self, request: CpuRequest, view: View) -> list[Refusal]:
+    def refusals(self, request: CpuRequest, view: CpuView) -> list[Refusal]:
         """Refuse a governor that some policy does not offer."""
         if request.governor is None:
             return []
@@ -129,7 +129,7 @@ class Governor(Feature):
                 return [Refusal("governor", request.governor, ", ".join(choices), reason)]
         return []
 
-    def changes(self, request: CpuRequest, view: View) -> list[SettingChange]:
+    def changes(self, request: CpuRequest, view: CpuView) -> list[SettingChange]:
         """Return the change of every online policy's governor."""
         if request.governor is None:
             return []
@@ -144,11 +144,11 @@ class Governor(Feature):
             for policy in view.policies
         ]
 
-    def changes_back(self, before: Snapshot, view: View) -> list[SettingChange]:
+    def changes_back(self, before: CpuSnapshot, view: CpuView) -> list[SettingChange]:
         """Return the changes back to the old governors."""
         return differing("governor", _governors(view.host), before, view)
 
-    def held_clocks_back(self, before: Snapshot, view: View) -> list[SettingChange]:
+    def held_clocks_back(self, before: CpuSnapshot, view: CpuView) -> list[SettingChange]:
         """Return the changes back to `userspace` clocks, once their governor and range are restored."""
         return differing("held clock", _speeds(view.host), before, view)
 
@@ -156,7 +156,7 @@ class Governor(Feature):
 class Epp(Feature):
     """Energy-performance preference of every policy."""
 
-    def probe(self, host: HostFiles) -> Finding:
+    def probe(self, host: HostFiles) -> ProbeResult:
         """Check whether preferences can be set."""
         return settable(host, self.paths(host), "no cpufreq policy with an energy_performance_preference")
 
@@ -164,7 +164,7 @@ class Epp(Feature):
         """Return one file per policy that has a preference."""
         return [path for name in host.names(POLICIES) if host.exists(path := f"{POLICIES}/{name}/{_EPP}")]
 
-    def refusals(self, request: CpuRequest, view: View) -> list[Refusal]:
+    def refusals(self, request: CpuRequest, view: CpuView) -> list[Refusal]:
         """Refuse a preference that is unknown or locked by the governor."""
         if request.epp is None:
             return []
@@ -191,7 +191,7 @@ class Epp(Feature):
                 ]
         return []
 
-    def changes(self, request: CpuRequest, view: View) -> list[SettingChange]:
+    def changes(self, request: CpuRequest, view: CpuView) -> list[SettingChange]:
         """Return the change of every policy that has a preference."""
         if request.epp is None:
             return []
@@ -201,12 +201,12 @@ class Epp(Feature):
             if policy.epp is not None
         ]
 
-    def changes_back(self, before: Snapshot, view: View) -> list[SettingChange]:
+    def changes_back(self, before: CpuSnapshot, view: CpuView) -> list[SettingChange]:
         """Return the changes back to the old preferences; those locked by a governor are restored with it."""
         return differing("EPP", self.paths(view.host), before, view)
 
 
-def is_switched(before: Snapshot, host: HostFiles) -> bool:
+def is_switched(before: CpuSnapshot, host: HostFiles) -> bool:
     """Return whether the mode differs from the original one."""
     return any(path in before.values and before.values[path] != host.read_if_there(path) for path in MODES)
 

@@ -23,7 +23,7 @@ PATIENCE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CpuSnapshot:
     """Every file that can be set, with its value; stored as JSON in the journal and by provisioning.
 
     Attributes:
@@ -45,7 +45,7 @@ class Snapshot:
         """Return the value of a file when first seen; None for a file that was never seen."""
         return self.values.get(path, self.later.get(path))
 
-    def with_later(self, values: Mapping[str, str]) -> "Snapshot":
+    def with_later(self, values: Mapping[str, str]) -> "CpuSnapshot":
         """Return a copy with files that have just appeared."""
         return dataclasses.replace(self, later={**self.later, **values})
 
@@ -93,7 +93,7 @@ class CpuJournal:
     """Owner of a host's changed CPU settings, and the settings before."""
 
     owner: str
-    before: Snapshot
+    before: CpuSnapshot
 
 
 def journal_path(root: Path) -> Path:
@@ -110,7 +110,7 @@ def read_journal(root: Path) -> CpuJournal | None:
     path = journal_path(root)
     try:
         document = json.loads(path.read_text())
-        return CpuJournal(str(document["owner"]), Snapshot.from_document(document["before"], str(path)))
+        return CpuJournal(str(document["owner"]), CpuSnapshot.from_document(document["before"], str(path)))
     except FileNotFoundError:
         return None
     except OSError as fault:

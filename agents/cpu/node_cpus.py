@@ -45,7 +45,7 @@ class BoundProcess(NamedTuple):
         return self.wanted <= self.now
 
 
-class Affinity:
+class CpuAffinity:
     """Affinity of this process at construction, to be restored later for it and other processes."""
 
     def __init__(self) -> None:
@@ -109,7 +109,9 @@ class NodeCpus:
         processes: returns the process ids of the agent, its workers, and the process that forks them.
     """
 
-    def __init__(self, host: HostFiles, owner: str, affinity: Affinity, processes: Callable[[], Iterable[int]]) -> None:
+    def __init__(
+        self, host: HostFiles, owner: str, affinity: CpuAffinity, processes: Callable[[], Iterable[int]]
+    ) -> None:
         self._host, self._owner = host, owner
         self._affinity, self._processes = affinity, processes
         self._control = CpuControl(host, owner)

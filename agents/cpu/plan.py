@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from agents.cpu.cores import ON, SMT_CONTROL, OnlineCores, Smt, siblings
-from agents.cpu.feature import Feature, SettingChange, View, read_view
+from agents.cpu.feature import CpuView, Feature, SettingChange, read_view
 from agents.cpu.frequency import ClockRange, Turbo, choices_hz
 from agents.cpu.governor import DRIVER_NOTES, DriverMode, Epp, Governor
-from agents.cpu.journal import Snapshot
+from agents.cpu.journal import CpuSnapshot
 from agents.cpu.request import CpuRequest, CpuResult, Refusal, Setting
 from agents.cpu.topology import Core, Policy, with_switched
 from agents.host_files import HostFiles
@@ -39,7 +39,7 @@ PROBES = {
 }
 
 
-def plan(request: CpuRequest, host: HostFiles, before: Snapshot | None = None) -> CpuResult:
+def plan(request: CpuRequest, host: HostFiles, before: CpuSnapshot | None = None) -> CpuResult:
     """Check a request against a host, and predict what would be written.
 
     Policies of CPUs that must be turned on first do not exist yet and are not predicted.
@@ -65,7 +65,7 @@ def plan(request: CpuRequest, host: HostFiles, before: Snapshot | None = None) -
     return CpuResult(changed and not refused, tuple(settings) if not refused else (), refused)
 
 
-def impossible(request: CpuRequest, view: View) -> list[Refusal]:
+def impossible(request: CpuRequest, view: CpuView) -> list[Refusal]:
     """Return all impossible settings; missing permission is a refusal only where a value must be written."""
     refused: list[Refusal] = []
     for feature in FEATURES:
@@ -78,7 +78,7 @@ def impossible(request: CpuRequest, view: View) -> list[Refusal]:
     return refused
 
 
-def take_snapshot(host: HostFiles) -> Snapshot:
+def take_snapshot(host: HostFiles) -> CpuSnapshot:
     """Read everything that can be set, before any change."""
     view = read_view(host)
     working = {policy.name for policy in view.policies}
@@ -93,7 +93,7 @@ def take_snapshot(host: HostFiles) -> Snapshot:
                 values[path] = host.read(path)
             except OSError:
                 unreadable.append(path)
-    return Snapshot(host.boot_id, values, {}, tuple(unreadable), view.topology.cores)
+    return CpuSnapshot(host.boot_id, values, {}, tuple(unreadable), view.topology.cores)
 
 
 def why_not_settable(host: HostFiles) -> Refusal | None:
@@ -118,7 +118,7 @@ def is_real_sysfs(host: HostFiles) -> bool:
     return _mount_of_sys(host)[0] == "sysfs"
 
 
-def _after(view: View, changes: list[SettingChange]) -> View:
+def _after(view: CpuView, changes: list[SettingChange]) -> CpuView:
     """Return the view after these changes, as far as CPUs go offline or online."""
     switched = {
         int(change.path.split("/")[-2][3:]): change.write == ON for change in changes if change.path.endswith("/online")
@@ -127,7 +127,7 @@ def _after(view: View, changes: list[SettingChange]) -> View:
         switched |= dict.fromkeys(siblings(view.topology), False)
     online = with_switched(view.topology, switched)
     policies = tuple(policy for policy in view.policies if online.intersection(policy.cpus))
-    return View(view.host, replace(view.topology, online=online), policies)
+    return CpuView(view.host, replace(view.topology, online=online), policies)
 
 
 def _mount_of_sys(host: HostFiles) -> tuple[str, list[str]]:

@@ -22,7 +22,7 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class CpuTopology:
     """The CPUs of a host.
 
     Attributes:
@@ -54,7 +54,7 @@ class Topology:
         return tuple(sorted({core.socket for core in self.cores}))
 
 
-def switch(cpu: int) -> str:
+def online_file(cpu: int) -> str:
     """Return the file that turns a CPU on and off."""
     return f"{FOLDER}/cpu{cpu}/online"
 
@@ -83,17 +83,17 @@ def as_list(cpus: Iterable[int]) -> str:
     return ",".join("-".join(map(str, part)) for part in parts)
 
 
-def read_topology(host: HostFiles, known: Iterable[Core] = ()) -> Topology:
+def read_topology(host: HostFiles, known: Iterable[Core] = ()) -> CpuTopology:
     """Read the topology; `known` are cores found earlier, which may be offline now."""
     names = host.names(FOLDER)
     present = tuple(sorted(int(name[3:]) for name in names if name.startswith("cpu") and name[3:].isdigit()))
     mask = _list(host, f"{FOLDER}/online")
-    switches = {cpu: host.read_if_there(switch(cpu)) for cpu in present}
+    switches = {cpu: host.read_if_there(online_file(cpu)) for cpu in present}
     # A CPU without an `online` file is online, unless the kernel's mask excludes it.
     online = {
         cpu for cpu in present if (switches[cpu] == "1" if switches[cpu] is not None else mask is None or cpu in mask)
     }
-    fixed = {cpu for cpu in present if not host.exists(switch(cpu))}
+    fixed = {cpu for cpu in present if not host.exists(online_file(cpu))}
     sockets: dict[frozenset[int], int] = {frozenset(core.cpus): core.socket for core in known}
     for cpu in sorted(online):
         found = _siblings(host, cpu)
@@ -106,10 +106,10 @@ def read_topology(host: HostFiles, known: Iterable[Core] = ()) -> Topology:
             del sockets[earlier]
         sockets[siblings] = socket
     cores = sorted((Core(socket, tuple(sorted(cpus))) for cpus, socket in sockets.items()), key=lambda core: core.cpus)
-    return Topology(present, frozenset(online), frozenset(fixed), tuple(cores))
+    return CpuTopology(present, frozenset(online), frozenset(fixed), tuple(cores))
 
 
-def with_switched(topology: Topology, switched: Mapping[int, bool]) -> frozenset[int]:
+def with_switched(topology: CpuTopology, switched: Mapping[int, bool]) -> frozenset[int]:
     """Return the online CPUs once those of `switched` are on (True) or off (False)."""
     return frozenset(cpu for cpu in topology.present if switched.get(cpu, cpu in topology.online))
 

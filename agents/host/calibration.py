@@ -22,12 +22,12 @@ from agents.host.facts import gather
 from agents.power.energy import Curve
 from agents.power.external import External, find_lag, pulses
 from agents.power.load import Load
-from agents.power.meter import History, PowerSampler, account
+from agents.power.meter import History, PowerSampler, metered_energy
 from agents.power.metering import Metering
-from agents.power.model import CpuUsage, Usage, busy_seconds, highest_hz
+from agents.power.model import CpuUsage, UsageReading, busy_seconds, highest_hz
 from agents.power.reader import Domain, MeteredHost
 from agents.power.series import Sample
-from agents.power.settings import PowerSettings, settings_of
+from agents.power.settings import PowerSettings, meter_settings
 from inventory.errors import MillraceError, UnfitError
 from inventory.times import NS
 from inventory.values import MeterLag
@@ -147,7 +147,7 @@ class _Bench:
         end_ns = self._host.monotonic_ns()
         self._sampler.force()
         self._wait_for_words(end_ns)
-        total = account(self._history, self._metering, start_ns, end_ns).total
+        total = metered_energy(self._history, self._metering, start_ns, end_ns).total
         if total.joules is None or total.bound_joules is None:
             raise UnfitError(f"a step was not metered: {total.reason}")
         seconds = (end_ns - start_ns) / NS
@@ -221,7 +221,7 @@ class _Bench:
             self._host.wait(min(POLL_S, left_s))
 
 
-def calibrate(
+def calibrate_host(
     host: MeteredHost,
     request: CalibrationRequest,
     report_progress: Callable[[CalibrationProgress], None],
@@ -239,7 +239,7 @@ def calibrate(
         UnfitError: the host has no measured source, or does not report its CPU usage.
         InterruptedError: the calibration was cancelled.
     """
-    settings = settings_of(host)
+    settings = meter_settings(host)
     bench = _bench(host, _with_lag(settings, None), request, ended)
     lag: MeterLag | str = ""
     steps: list[CalibrationStep] = []
@@ -318,7 +318,7 @@ def _clocks(host: MeteredHost, control: CpuControl) -> tuple[Sequence[float | No
     return ([None], "; ".join(each.reason for each in refused)) if refused else (clocks, "")
 
 
-def _mean(usages: Sequence[Usage]) -> tuple[float, float | None]:
+def _mean(usages: Sequence[UsageReading]) -> tuple[float, float | None]:
     """Return the weighted mean of busy fraction and clock over several intervals."""
     seconds = sum(usage.seconds for usage in usages)
     busy = sum(usage.busy * usage.seconds for usage in usages) / seconds
@@ -348,7 +348,7 @@ def main() -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     try:
-        say(calibrate(MeteredHost.here(), request, say, ended.is_set))
+        say(calibrate_host(MeteredHost.here(), request, say, ended.is_set))
     except InterruptedError:
         return
     except UnfitError as fault:

@@ -121,7 +121,7 @@ def _text(path: Path) -> str | None:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFlops:
     """Result of the measurement; None, with the reason, if it is not possible.
 
     Attributes:
@@ -138,7 +138,7 @@ class Measured:
     reason: str = ""
 
 
-def measure(architecture: str, flags: Collection[str]) -> Measured:
+def time_loops(architecture: str, flags: Collection[str]) -> MeasuredFlops:
     """Time the loops on one core, for about 0.1 s.
 
     Args:
@@ -146,27 +146,27 @@ def measure(architecture: str, flags: Collection[str]) -> Measured:
         flags: feature flags of the CPU, as named by the kernel.
     """
     if architecture != "x86_64":
-        return Measured(reason=f"there is no loop for {architecture}")
+        return MeasuredFlops(reason=f"there is no loop for {architecture}")
     if {"avx512f", "fma"} <= set(flags):
         lanes, multiply_add = 8, _zmm
     elif {"avx2", "fma"} <= set(flags):
         lanes, multiply_add = 4, _ymm
     else:
-        return Measured(reason="the processor has no fused multiply-add")
+        return MeasuredFlops(reason="the processor has no fused multiply-add")
     body = b"".join(multiply_add(register) for register in range(ACCUMULATORS)) * UNROLLED
     # Clear the registers, because leftover subnormal numbers would be slow.
     clear = b"".join(map(_cleared, range(max(FACTORS) + 1)))
     try:
         arithmetic, chain = _callable(clear, body), _callable(b"", _EXCLUSIVE_OR * CHAINED)
     except OSError as fault:
-        return Measured(reason=f"machine code may not be run: {fault.strerror}")
+        return MeasuredFlops(reason=f"machine code may not be run: {fault.strerror}")
     flops = 2 * lanes * ACCUMULATORS * UNROLLED
     batches = _batches((arithmetic, flops), (chain, CHAINED))
     per_flop, per_cycle = (min(times) for times in zip(*batches, strict=True))
     rates, clocks = [cycle / flop for flop, cycle in batches], [1e-9 / cycle for _, cycle in batches]
     rate, clock = per_cycle / per_flop, 1e-9 / per_cycle
     errors = _error(rate, rates, FLOPS_ERROR), _error(clock, clocks, CLOCK_ERROR)
-    return Measured(round(rate, 2), round(clock, 3), *errors)
+    return MeasuredFlops(round(rate, 2), round(clock, 3), *errors)
 
 
 def _error(value: float, of_batches: Sequence[float], least: float) -> float:
@@ -244,7 +244,7 @@ def index_facts(host: HostFiles) -> dict[str, Any]:
     """
     about, cpu = gather(), cpu_facts(host)
     flags = about["isa"] or []
-    measured = measure(about["architecture"], flags)
+    measured = time_loops(about["architecture"], flags)
     limits = [(policy["max_hz"], len(policy["cpus"])) for policy in cpu["policies"] if policy["max_hz"]]
     clock = sum(hz * cpus for hz, cpus in limits) / sum(cpus for _, cpus in limits) / 1e9 if limits else measured.ghz
     on_line = set(cpu["online"])

@@ -45,7 +45,7 @@ class Curve:
         return bisect_right(self._times, end_ns) - bisect_right(self._times, start_ns)
 
 
-class Energy(NamedTuple):
+class IntervalEnergy(NamedTuple):
     """Energy of an interval.
 
     Attributes:
@@ -66,7 +66,7 @@ class _Edge(NamedTuple):
     bound: float
 
 
-def energy(samples: Sequence[Sample], start_ns: int, end_ns: int, interpolate: bool = False) -> Energy:
+def energy(samples: Sequence[Sample], start_ns: int, end_ns: int, interpolate: bool = False) -> IntervalEnergy:
     """Compute the energy of one domain between two times of the monotonic clock.
 
     Between samples, energy is interpolated linearly. The bound includes, for either end, the time uncertainty of the
@@ -102,7 +102,7 @@ def energy(samples: Sequence[Sample], start_ns: int, end_ns: int, interpolate: b
     if joules <= 0:
         return _missing("the counter has not changed", flags)
     drift = valued[last].drift_joules - valued[first].drift_joules
-    return Energy(joules, begin.bound + end.bound + drift + made_up, flags, "")
+    return IntervalEnergy(joules, begin.bound + end.bound + drift + made_up, flags, "")
 
 
 def _edge(valued: Sequence[Sample], times: Sequence[int], watts: Sequence[float | None], moment: int) -> _Edge:
@@ -139,11 +139,11 @@ def _flags(*groups: Sequence[Sample]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _missing(reason: str, flags: tuple[str, ...]) -> Energy:
-    return Energy(None, None, flags, reason)
+def _missing(reason: str, flags: tuple[str, ...]) -> IntervalEnergy:
+    return IntervalEnergy(None, None, flags, reason)
 
 
-class Work(NamedTuple):
+class WorkerCpu(NamedTuple):
     """CPU time of a worker in the step.
 
     Attributes:
@@ -154,13 +154,13 @@ class Work(NamedTuple):
     cpu_ns: float
     busy_ns: Mapping[str, float]
 
-    def part(self, cpu_ns: float) -> "Work":
+    def part(self, cpu_ns: float) -> "WorkerCpu":
         """Return the work scaled to a part of its CPU time."""
         share = _ratio(cpu_ns, self.cpu_ns)
-        return Work(cpu_ns, {name: ns * share for name, ns in self.busy_ns.items()})
+        return WorkerCpu(cpu_ns, {name: ns * share for name, ns in self.busy_ns.items()})
 
 
-class WorkerEnergy(NamedTuple):
+class WorkerJoules(NamedTuple):
     """Energy of a worker.
 
     Attributes:
@@ -185,12 +185,12 @@ class Parts(NamedTuple):
     """
 
     idle: float
-    workers: Sequence[WorkerEnergy]
+    workers: Sequence[WorkerJoules]
     rest: float
     clamped: bool
 
 
-def attribute(joules: float, idle_joules: float, cpu_ns: float, workers: Sequence[Work]) -> Parts:
+def attribute(joules: float, idle_joules: float, cpu_ns: float, workers: Sequence[WorkerCpu]) -> Parts:
     """Divide the energy of a domain in a step.
 
     Args:
@@ -211,7 +211,9 @@ def attribute(joules: float, idle_joules: float, cpu_ns: float, workers: Sequenc
     return Parts(idle, parts, max(0.0, net - sum(share.joules for share in parts)), clamped)
 
 
-def spread(workers: Sequence[Mapping[int | None, float]], packages: Mapping[int, float]) -> list[dict[int, float]]:
+def split_by_package(
+    workers: Sequence[Mapping[int | None, float]], packages: Mapping[int, float]
+) -> list[dict[int, float]]:
     """Return the CPU time of workers on each package of a machine.
 
     Args:
@@ -229,11 +231,11 @@ def spread(workers: Sequence[Mapping[int | None, float]], packages: Mapping[int,
     ]
 
 
-def _share(worker: Work, joules: float) -> WorkerEnergy:
+def _share(worker: WorkerCpu, joules: float) -> WorkerJoules:
     busy_ns = sum(worker.busy_ns.values())
     whole_ns = max(worker.cpu_ns, busy_ns)
     executors = {name: joules * _ratio(ns, whole_ns) for name, ns in worker.busy_ns.items()}
-    return WorkerEnergy(joules, executors, max(0.0, joules - sum(executors.values())))
+    return WorkerJoules(joules, executors, max(0.0, joules - sum(executors.values())))
 
 
 def _ratio(ns: float, whole_ns: float) -> float:

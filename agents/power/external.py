@@ -26,7 +26,7 @@ from itertools import pairwise
 
 import msgspec
 
-from agents.host_files import Finding
+from agents.host_files import ProbeResult
 from agents.power.energy import Curve
 from agents.power.reader import Domain, MeteredHost, Reader, Reading
 from agents.power.settings import PATH, PowerSettings
@@ -88,13 +88,13 @@ class External(Reader):
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._run_loop, name="external power meter", daemon=True)
 
-    def probe(self) -> Finding:
+    def probe(self) -> ProbeResult:
         program = self.settings.external
         if program is None:
-            return Finding("absent", f"no program is named in /{PATH}")
+            return ProbeResult("absent", f"no program is named in /{PATH}")
         lag = program.lag
         late = f", lag {lag.lag_s:.2f} s +-{lag.margin_s:.2f} s" if lag else ""
-        return Finding("ok", f"runs {' '.join(program.command)}{late}")
+        return ProbeResult("ok", f"runs {' '.join(program.command)}{late}")
 
     def open(self) -> None:
         if self.settings.external is None:

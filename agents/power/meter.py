@@ -122,7 +122,7 @@ class PowerSampler:
             self._on_samples(self._metering.sample(late))
 
 
-class DomainEnergy(Struct, frozen=True):
+class MeteredDomain(Struct, frozen=True):
     """Energy of one domain in the interval; unknown values are None, explained by `reason`."""
 
     domain: str
@@ -152,7 +152,7 @@ class Metered(Struct, frozen=True):
 
     start_ns: int
     end_ns: int
-    domains: tuple[DomainEnergy, ...]
+    domains: tuple[MeteredDomain, ...]
     total: TotalEnergy
 
 
@@ -189,7 +189,9 @@ class History:
         )
 
 
-def measure(host: MeteredHost, settings: PowerSettings, seconds: float, on_wait: Callable[[float], None]) -> Metered:
+def start_metering(
+    host: MeteredHost, settings: PowerSettings, seconds: float, on_wait: Callable[[float], None]
+) -> Metered:
     """Meter a host from now on.
 
     Args:
@@ -212,10 +214,10 @@ def measure(host: MeteredHost, settings: PowerSettings, seconds: float, on_wait:
         _wait(host, metering.patience_s, on_wait, lambda: history.covers(None, end_ns))
     finally:
         sampler.stop()
-    return account(history, metering, start_ns, end_ns)
+    return metered_energy(history, metering, start_ns, end_ns)
 
 
-def account(history: History, metering: Metering, start_ns: int, end_ns: int) -> Metered:
+def metered_energy(history: History, metering: Metering, start_ns: int, end_ns: int) -> Metered:
     """Compute the energy of the interval from the samples."""
     domains = tuple(_of_domain(domain, history, start_ns, end_ns) for domain in history.domains)
     return Metered(start_ns, end_ns, domains, _total(domains, metering))
@@ -228,11 +230,11 @@ def _wait(host: MeteredHost, seconds: float, on_wait: Callable[[float], None], e
         host.wait(min(_POLL_S, left_s))
 
 
-def _of_domain(domain: Domain, history: History, start_ns: int, end_ns: int) -> DomainEnergy:
+def _of_domain(domain: Domain, history: History, start_ns: int, end_ns: int) -> MeteredDomain:
     found = energy(history.of(domain), start_ns, end_ns)
     # The monotonic clock does not include time in which the host was suspended.
     watts = None if found.joules is None or "gap" in found.flags else found.joules / (end_ns - start_ns) * NS
-    return DomainEnergy(
+    return MeteredDomain(
         domain.name,
         domain.role,
         domain.source,
@@ -245,7 +247,7 @@ def _of_domain(domain: Domain, history: History, start_ns: int, end_ns: int) -> 
     )
 
 
-def _total(domains: Sequence[DomainEnergy], metering: Metering) -> TotalEnergy:
+def _total(domains: Sequence[MeteredDomain], metering: Metering) -> TotalEnergy:
     terms = [domain for domain in domains if domain.in_total]
     names = tuple(term.domain for term in terms)
     flags = tuple(dict.fromkeys(flag for term in terms for flag in term.flags))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agents.host_files import Finding
+from agents.host_files import ProbeResult
 from agents.power.external import External
 from agents.power.model import ModelReader
 from agents.power.perf import Perf
@@ -50,7 +50,7 @@ class Sources(NamedTuple):
     primary: Reader | None
     check: Reader | None
     beside: tuple[Reader, ...]
-    findings: Mapping[str, Finding]
+    findings: Mapping[str, ProbeResult]
     why_no_total: str
 
     @property
@@ -71,7 +71,7 @@ def order(settings: PowerSettings) -> list[str]:
     return list(dict.fromkeys([*(name for name in settings.prefer if name in READERS), *READERS]))
 
 
-def probe_all(host: MeteredHost, settings: PowerSettings) -> dict[str, Finding]:
+def probe_all(host: MeteredHost, settings: PowerSettings) -> dict[str, ProbeResult]:
     """Probe every reader, in the order in which they are tried, without opening any."""
     names = order(settings)
     names += [name for name in READERS if name not in names]
@@ -79,7 +79,7 @@ def probe_all(host: MeteredHost, settings: PowerSettings) -> dict[str, Finding]:
     return found | {PowerTop.name: PowerTop(host, settings).probe()}
 
 
-def find_primary(host: MeteredHost, settings: PowerSettings, findings: dict[str, Finding]) -> str | None:
+def find_primary(host: MeteredHost, settings: PowerSettings, findings: dict[str, ProbeResult]) -> str | None:
     """Return the name of the reader that `open_sources` makes the primary one; no program is started.
 
     Args:
@@ -133,29 +133,29 @@ def open_sources(host: MeteredHost, settings: PowerSettings) -> Sources:
     return Sources(primary, check, tuple(partial), findings, why_no_total)
 
 
-def _lacks_total(reader: Reader, findings: dict[str, Finding]) -> bool:
+def _lacks_total(reader: Reader, findings: dict[str, ProbeResult]) -> bool:
     """Return whether a reader lacks the node's total; complete its finding with the reason."""
     why = reader.why_no_total
     if why:
         found = findings[reader.name]
-        findings[reader.name] = Finding(found.status, f"{found.reason}; {why}")
+        findings[reader.name] = ProbeResult(found.status, f"{found.reason}; {why}")
     return bool(why)
 
 
 def _open(
-    kind: type[Reader], host: MeteredHost, settings: PowerSettings, findings: dict[str, Finding]
+    kind: type[Reader], host: MeteredHost, settings: PowerSettings, findings: dict[str, ProbeResult]
 ) -> Reader | None:
     reader = kind(host, settings)
     try:
         reader.open()
     except OSError as fault:
         reader.close()
-        findings[kind.name] = Finding("unreadable", str(fault))
+        findings[kind.name] = ProbeResult("unreadable", str(fault))
         return None
     return reader
 
 
-class Agreement(NamedTuple):
+class MeterAgreement(NamedTuple):
     """Result of the comparison for one domain.
 
     Attributes:
@@ -178,7 +178,7 @@ class CrossCheck:
         self._broken: set[str] = set()
         self._begin_ns: int | None = None
 
-    def add(self, samples: Iterable[Sample]) -> list[Agreement] | None:
+    def add(self, samples: Iterable[Sample]) -> list[MeterAgreement] | None:
         """Add samples; return the results once, when the minute is over."""
         now_ns = 0
         for sample in samples:
@@ -198,14 +198,14 @@ class CrossCheck:
             return [self._compare(name) for name in sorted(shared)]
         return None
 
-    def _compare(self, name: str) -> Agreement:
+    def _compare(self, name: str) -> MeterAgreement:
         first, second = self._sources
         if name in self._broken:
-            return Agreement(name, None, f"{first} and {second} cannot be compared: a step is missing")
+            return MeterAgreement(name, None, f"{first} and {second} cannot be compared: a step is missing")
         watts = [_watts(*self._ends[source][name]) for source in self._sources]
         begin, end = self._ends[first][name]
         if watts[0] is None or watts[1] is None:
-            return Agreement(name, None, f"{first} and {second} cannot be compared: one of them has not changed")
+            return MeterAgreement(name, None, f"{first} and {second} cannot be compared: one of them has not changed")
         seconds = (end.t_ns - begin.t_ns) / 1e9
         slack = (
             sum(unit_joules(self._ends[source][name][0].domain) for source in self._sources) / 2 * CHECK_UNITS / seconds
@@ -213,7 +213,7 @@ class CrossCheck:
         differ = watts[1] - watts[0]
         verdict = "agree" if abs(differ) <= CHECK_TOLERANCE * watts[0] + slack else "DISAGREE"
         detail = f"{first} and {second} {verdict}: {watts[0]:.3f} W and {watts[1]:.3f} W over {seconds:.0f} s"
-        return Agreement(name, differ / watts[0], detail)
+        return MeterAgreement(name, differ / watts[0], detail)
 
 
 def _watts(begin: Sample, end: Sample) -> float | None:
@@ -221,7 +221,7 @@ def _watts(begin: Sample, end: Sample) -> float | None:
     return joules / seconds if joules > 0 and seconds > 0 else None
 
 
-class Note(NamedTuple):
+class EventNote(NamedTuple):
     """Note that becomes an event of the trace."""
 
     kind: str
@@ -246,7 +246,7 @@ class Metering:
             self._check = CrossCheck(self.sources.primary.name, self.sources.check.name)
         self._series: dict[Domain, Series] = {}
         self._reasons: dict[Domain, str] = {}
-        self._notes: list[Note] = []
+        self._notes: list[EventNote] = []
         self._trouble = ""
         self._lock = threading.Lock()
         self._clocks = self._clock_bounds()
@@ -292,7 +292,7 @@ class Metering:
                 self._end_check(self._check, samples)
             return samples
 
-    def notes(self) -> list[Note]:
+    def notes(self) -> list[EventNote]:
         """Return the notes since the last call."""
         with self._lock:
             notes, self._notes = self._notes, []
@@ -318,7 +318,7 @@ class Metering:
             if reason != self._reasons.get(reading.domain, ""):
                 self._reasons[reading.domain] = reason
                 kind = "power_missing" if reason else "power_back"
-                self._notes.append(Note(kind, f"{sample.domain.name} ({reader.name})", sample.reason))
+                self._notes.append(EventNote(kind, f"{sample.domain.name} ({reader.name})", sample.reason))
         return sample
 
     def _note_trouble(self) -> None:
@@ -327,14 +327,14 @@ class Metering:
         trouble = primary.trouble if primary is not None and not self._series else ""
         if trouble and trouble != self._trouble:
             self._trouble = trouble
-            self._notes.append(Note("power_missing", self.source or "", trouble))
+            self._notes.append(EventNote("power_missing", self.source or "", trouble))
 
     def _end_check(self, check: CrossCheck, samples: Sequence[Sample]) -> None:
         found = check.add(samples)
         if found is None:
             return
         self._check = None
-        self._notes += [Note("power_cross_check", f.domain, f.detail, f.difference) for f in found]
+        self._notes += [EventNote("power_cross_check", f.domain, f.detail, f.difference) for f in found]
         for reader in self._readers:
             if reader is self.sources.check:
                 reader.close()

@@ -13,7 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from agents.cpu.topology import Policy, read_policies, read_topology
-from agents.host_files import Finding
+from agents.host_files import ProbeResult
 from agents.power.reader import Domain, MeteredHost, Reader, Reading
 from inventory.times import NS
 from inventory.values import EnergyModel
@@ -30,7 +30,7 @@ SHORTEST_S = 0.09
 """CPU times have a resolution of 10 ms: over a shorter time than this, the last power is returned again."""
 
 
-class Usage(NamedTuple):
+class UsageReading(NamedTuple):
     """CPU usage since the previous reading.
 
     Attributes:
@@ -65,7 +65,7 @@ class CpuUsage:
         """The highest clock of any CPU; None when unknown."""
         return highest_hz(self._policies)
 
-    def read(self) -> Usage:
+    def read(self) -> UsageReading:
         """Return the usage since the previous reading.
 
         Raises:
@@ -75,7 +75,7 @@ class CpuUsage:
         seconds = (t_ns - self._t_ns) / NS
         used = {cpu: max(0.0, now - self._busy_s.get(cpu, now)) for cpu, now in busy_s.items()}
         self._t_ns, self._busy_s = t_ns, busy_s
-        return Usage(seconds, min(1.0, sum(used.values()) / seconds / self._cpus), self._clock(used))
+        return UsageReading(seconds, min(1.0, sum(used.values()) / seconds / self._cpus), self._clock(used))
 
     def _clock(self, used_s: Mapping[int, float]) -> float | None:
         clocks: dict[str, float] = {}
@@ -217,13 +217,13 @@ class ModelReader(Reader):
 
     name = "model"
 
-    def probe(self) -> Finding:
+    def probe(self) -> ProbeResult:
         if not self.host.exists(STAT):
-            return Finding("absent", f"there is no /{STAT}, which the model needs")
+            return ProbeResult("absent", f"there is no /{STAT}, which the model needs")
         found = self._parameters()
         if isinstance(found, str):
-            return Finding("absent", f"{found}; a model needs parameters, as `millrace calibrate` finds them")
-        return Finding("ok", NOTHING_MEASURED + found[1])
+            return ProbeResult("absent", f"{found}; a model needs parameters, as `millrace calibrate` finds them")
+        return ProbeResult("ok", NOTHING_MEASURED + found[1])
 
     def open(self) -> None:
         found = self._parameters()
@@ -258,9 +258,9 @@ class ModelReader(Reader):
         self._since_ns = self.host.monotonic_ns()
         self._watts = self.power(usage)
 
-    def power(self, usage: Usage) -> float:
+    def power(self, usage: UsageReading) -> float:
         """Return the modelled power in watts; an unknown clock is assumed to be the highest one."""
-        return power(self._model, usage.busy, _ratio(usage.hz, self._reference_hz))
+        return model_watts(self._model, usage.busy, _ratio(usage.hz, self._reference_hz))
 
     def close(self) -> None:
         """Do nothing: no file is kept open."""
@@ -280,7 +280,7 @@ class ModelReader(Reader):
         return found
 
 
-def power(model: EnergyModel, busy: float, ratio: float) -> float:
+def model_watts(model: EnergyModel, busy: float, ratio: float) -> float:
     """Return P in watts for a busy share and a clock relative to the reference; infinite on overflow."""
     try:
         scale: float = ratio**model.kappa

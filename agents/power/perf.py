@@ -3,7 +3,7 @@
 import re
 import sys
 
-from agents.host_files import Finding
+from agents.host_files import ProbeResult
 from agents.power.reader import Domain, Readable, Reader, Reading, Role
 
 PMU = "sys/bus/event_source/devices/power"
@@ -28,18 +28,18 @@ class Perf(Reader):
     name = "perf"
     total_key = "psys by `platform: true`"
 
-    def probe(self) -> Finding:
+    def probe(self) -> ProbeResult:
         events = self._events()
         if not events:
-            return Finding("absent", f"no energy event in /{PMU}")
+            return ProbeResult("absent", f"no energy event in /{PMU}")
         wrong = self.host.check_number(f"{PMU}/type")
         if wrong:
             return wrong
         paranoid = self.host.read_if_there(PARANOID)
         if not (self._has_capability() or (paranoid is not None and re.fullmatch(r"0|-\d+", paranoid))):
-            return Finding("denied", f"needs CAP_PERFMON, or kernel.perf_event_paranoid <= 0 (it is {paranoid})")
+            return ProbeResult("denied", f"needs CAP_PERFMON, or kernel.perf_event_paranoid <= 0 (it is {paranoid})")
         recorded = "; they cannot be counted in a recording" if self.host.is_recorded else ""
-        return Finding("ok", f"events {', '.join(events)}{recorded}")
+        return ProbeResult("ok", f"events {', '.join(events)}{recorded}")
 
     def open(self) -> None:
         self._held: list[tuple[Domain, Readable]] = []

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from agents.host_files import Finding
+from agents.host_files import ProbeResult
 from agents.power.reader import Domain, MeteredHost, Reader, Reading
 from agents.power.settings import PowerSettings
 
@@ -37,15 +37,15 @@ class PowerTop(Reader):
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._run_loop, name="powertop", daemon=True)
 
-    def probe(self) -> Finding:
+    def probe(self) -> ProbeResult:
         if self.host.is_recorded:
-            return Finding("absent", "PowerTOP cannot measure a recording")
+            return ProbeResult("absent", "PowerTOP cannot measure a recording")
         path = shutil.which("powertop")
         if path is None:
-            return Finding("absent", "the program powertop is not installed")
+            return ProbeResult("absent", "the program powertop is not installed")
         if os.geteuid() != 0:
-            return Finding("denied", f"{path} must be run by root")
-        return Finding("ok", f"{path}; a cross-check, which is never the primary source")
+            return ProbeResult("denied", f"{path} must be run by root")
+        return ProbeResult("ok", f"{path}; a cross-check, which is never the primary source")
 
     def open(self) -> None:
         found = self.probe()
@@ -102,7 +102,7 @@ class PowerTop(Reader):
 
     def _take(self, text: str, begin_ns: int, end_ns: int) -> None:
         half_ns = (end_ns - begin_ns) // 2
-        found = dict(estimates(text))
+        found = dict(powertop_estimates(text))
         with self._lock:
             for name, watts in found.items():
                 domain = self._known.setdefault(name, self._domain(name))
@@ -115,7 +115,7 @@ class PowerTop(Reader):
         return Domain(f"powertop/{name}", "board", self.name, "powertop", False, longest_s=3 * WINDOW_S)
 
 
-def estimates(report: str) -> Iterator[tuple[str, float]]:
+def powertop_estimates(report: str) -> Iterator[tuple[str, float]]:
     """Yield name and watts of the estimates of a CSV report: `discharge`, `baseline`, and devices.
 
     An uncalibrated PowerTOP omits estimates.

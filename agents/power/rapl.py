@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agents.host_files import Finding
+from agents.host_files import ProbeResult
 from agents.power.reader import MOST_WATTS, Counters, Domain, MeteredHost, Reader, Reading, Role
 from agents.power.settings import FEWEST_HZ
 
@@ -79,7 +79,7 @@ class Zone(NamedTuple):
     unit: float | None
     most_watts: float
     modelled: bool
-    fault: Finding | None
+    fault: ProbeResult | None
 
     @property
     def counter(self) -> str:
@@ -267,18 +267,18 @@ class Rapl(Reader):
     name = "rapl"
     total_key = "psys by `platform: true`"
 
-    def probe(self) -> Finding:
+    def probe(self) -> ProbeResult:
         zones = find_zones(self.host)
         if not zones:
             usual = " (usual in virtual machines, and this is one)" if self.host.is_virtual else ""
-            return Finding("absent", f"no zone with an energy counter in /{POWERCAP}{usual}")
+            return ProbeResult("absent", f"no zone with an energy counter in /{POWERCAP}{usual}")
         faults = [zone.fault for zone in zones if zone.fault]
         if len(faults) < len(zones):
             modelled = "; they follow a model, and nothing is measured" if any(zone.modelled for zone in zones) else ""
             readable = len(zones) - len(faults)
-            return Finding("ok", f"{readable} of {len(zones)} energy counters in /{POWERCAP} can be read{modelled}")
+            return ProbeResult("ok", f"{readable} of {len(zones)} energy counters in /{POWERCAP} can be read{modelled}")
         worst = next((fault for fault in faults if fault.status == "denied"), faults[0])
-        return Finding("denied", f"{worst.reason}; {HINT}") if worst.status == "denied" else worst
+        return ProbeResult("denied", f"{worst.reason}; {HINT}") if worst.status == "denied" else worst
 
     def judge(self) -> list[JudgedZone]:
         """Return all zones; may take a second, because some duplicates are found only by observation."""

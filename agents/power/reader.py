@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agents.host_files import Finding, HostFiles, open_event
+from agents.host_files import HostFiles, ProbeResult, open_event
 from agents.power.settings import PowerSettings
 
 ROOT_VARIABLE = "MILLRACE_SYSFS"
@@ -222,7 +222,7 @@ class Reader(ABC):
         self.host, self.settings = host, settings
 
     @abstractmethod
-    def probe(self) -> Finding:
+    def probe(self) -> ProbeResult:
         """Check whether it can be used on this host, without opening anything and without waiting."""
 
     @abstractmethod

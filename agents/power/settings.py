@@ -17,7 +17,7 @@ DEFAULT_HZ = 10.0
 ReaderName = Literal["perf", "rapl", "hwmon", "external", "battery", "model"]
 
 
-class Pair(Struct, frozen=True, forbid_unknown_fields=True):
+class SupplyLine(Struct, frozen=True, forbid_unknown_fields=True):
     """Voltage and current of one supply line, as files below `sys/class/hwmon`: `hwmon2/in1_input`."""
 
     name: str
@@ -34,10 +34,10 @@ class Sensors(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     total: tuple[str, ...] = ()
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[SupplyLine, ...] = ()
 
 
-class Program(Struct, frozen=True, forbid_unknown_fields=True):
+class MeterProgram(Struct, frozen=True, forbid_unknown_fields=True):
     """A program that prints readings of an outlet or a board.
 
     Attributes:
@@ -79,12 +79,12 @@ class PowerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ignore: tuple[str, ...] = ()
     rate_hz: Annotated[float, Meta(ge=FEWEST_HZ, le=MOST_HZ)] = DEFAULT_HZ
     hwmon: Sensors = Sensors()
-    external: Program | None = None
+    external: MeterProgram | None = None
     model: EnergyModel | None = None
     powertop: bool = False
 
 
-def settings_of(host: HostFiles) -> PowerSettings:
+def meter_settings(host: HostFiles) -> PowerSettings:
     """Return the settings of a host.
 
     Raises:
@@ -93,7 +93,7 @@ def settings_of(host: HostFiles) -> PowerSettings:
     return read(host.root / PATH).convert(PowerSettings) if host.exists(PATH) else PowerSettings()
 
 
-def completed(settings: PowerSettings, model: EnergyModel | None, lag: MeterLag | None) -> PowerSettings:
+def completed_settings(settings: PowerSettings, model: EnergyModel | None, lag: MeterLag | None) -> PowerSettings:
     """Return the settings, completed by a model and a lag where they contain none."""
     external = settings.external
     if external is not None and external.lag is None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agents.host_files import Finding
+from agents.host_files import ProbeResult
 from agents.power.reader import Domain, Readable, Reader, Reading, Role, read_number
 
 HWMON = "sys/class/hwmon"
@@ -49,15 +49,15 @@ class Hwmon(Reader):
     name = "hwmon"
     total_key = "its domains by `hwmon: total`"
 
-    def probe(self) -> Finding:
+    def probe(self) -> ProbeResult:
         channels = self._channels()
         if not channels:
-            return Finding("absent", f"no power or energy sensor in /{HWMON}")
+            return ProbeResult("absent", f"no power or energy sensor in /{HWMON}")
         faults = [wrong for channel in channels if (wrong := self.host.check_number(channel.domain.path))]
         if len(faults) == len(channels):
             return faults[0]
         readable = len(channels) - len(faults)
-        return Finding("ok", f"{readable} of {len(channels)} sensors in /{HWMON} can be read")
+        return ProbeResult("ok", f"{readable} of {len(channels)} sensors in /{HWMON} can be read")
 
     def open(self) -> None:
         self._held: list[tuple[Channel, Readable | None, Readable | None]] = []
@@ -166,19 +166,19 @@ class Battery(Reader):
 
     name = "battery"
 
-    def probe(self) -> Finding:
+    def probe(self) -> ProbeResult:
         batteries = self._batteries()
         if not batteries:
-            return Finding("absent", f"no battery in /{SUPPLIES}")
+            return ProbeResult("absent", f"no battery in /{SUPPLIES}")
         for name in batteries:
             folder = f"{SUPPLIES}/{name}"
             if self._status(name) != "Discharging":
                 continue
             if self.host.exists(f"{folder}/power_now"):
-                return self.host.check_number(f"{folder}/power_now") or Finding("ok", f"{name} reports its power")
+                return self.host.check_number(f"{folder}/power_now") or ProbeResult("ok", f"{name} reports its power")
             wrong = self.host.check_number(f"{folder}/current_now") or self.host.check_number(f"{folder}/voltage_now")
-            return wrong or Finding("ok", f"{name} reports current and voltage")
-        return Finding("absent", f"{', '.join(batteries)}: not discharging, so the power of the machine is unknown")
+            return wrong or ProbeResult("ok", f"{name} reports current and voltage")
+        return ProbeResult("absent", f"{', '.join(batteries)}: not discharging, so the power of the machine is unknown")
 
     def open(self) -> None:
         if not self._batteries():

@@ -50,12 +50,12 @@ from agents.protocol.pieces import (
     IdleBaseline,
     InputFile,
     Message,
-    Move,
+    MoveToPlace,
     RunSpec,
     Slot,
     Worked,
     sample_s,
-    sources,
+    snapshot_sources,
     workers_of,
 )
 from agents.protocol.reports import (
@@ -128,7 +128,7 @@ __all__ = [
     "Mark",
     "Message",
     "MeterIdle",
-    "Move",
+    "MoveToPlace",
     "Moved",
     "PairSent",
     "Passed",
@@ -164,7 +164,7 @@ __all__ = [
     "encode",
     "other_version",
     "sample_s",
-    "sources",
+    "snapshot_sources",
     "workers_of",
 ]
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agents.protocol.pieces import AGENT, Count, Gates, Message, Move, RunSpec, Slot
+from agents.protocol.pieces import AGENT, Count, Gates, Message, MoveToPlace, RunSpec, Slot
 from inventory.values import EnergyModel, MeterLag
 
 
@@ -122,7 +122,7 @@ class Precopy(Message, frozen=True, tag="precopy"):
 
     epoch: int
     barrier: int
-    moves: tuple[Move, ...]
+    moves: tuple[MoveToPlace, ...]
     workers: tuple[Slot, ...]
     ports: Mapping[str, int]
     scaled: RunSpec | None = None
@@ -147,7 +147,7 @@ class Prepare(Message, frozen=True, tag="prepare"):
     barrier: int
     store: bool = False
     halt: bool = False
-    moves: tuple[Move, ...] = ()
+    moves: tuple[MoveToPlace, ...] = ()
     scaled: RunSpec | None = None
     workers: tuple[Slot, ...] = ()
     ports: Mapping[str, int] = {}

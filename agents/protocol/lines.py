@@ -19,7 +19,7 @@ _MOST_WAITING_BYTES = 1024 * 1024
 """While more bytes are waiting for the reader, `Progress` and `Vitals` are dropped in favour of other messages."""
 
 
-class Lines:
+class LineSplitter:
     """Splits a byte stream into lines; its buffer is bounded."""
 
     def __init__(self, longest: int = MAX_LINE) -> None:

@@ -135,7 +135,7 @@ def workers_of(executors: Iterable[ExecutorSpec]) -> tuple[Slot, ...]:
     return tuple(sorted({entry.place for entry in executors}))
 
 
-class Move(Struct, frozen=True, forbid_unknown_fields=True):
+class MoveToPlace(Struct, frozen=True, forbid_unknown_fields=True):
     """A move of one executor, by name, to another place."""
 
     executor: str
@@ -186,7 +186,7 @@ class Division(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     owners: OwnerRuns = ()
 
 
-def sources(executor: str, stored: Mapping[str, Division]) -> Sequence[str]:
+def snapshot_sources(executor: str, stored: Mapping[str, Division]) -> Sequence[str]:
     """Return the executors whose snapshots an executor is restored from.
 
     Args:

@@ -23,14 +23,14 @@ PARENT, _TIMES, _BEGIN = 1, slice(11, 15), 19
 """Positions of the parent's id, of utime, stime, cutime and cstime, and of the start time, in `process_fields`."""
 
 
-class Usage(NamedTuple):
+class ProcessUsage(NamedTuple):
     """CPU time of a process, and of its ended children that it has waited for, in ns."""
 
     own: int
     ended: int
 
 
-Table = Mapping[tuple[int, int], Usage]
+Table = Mapping[tuple[int, int], ProcessUsage]
 """Process id and start time -> CPU time."""
 
 
@@ -99,10 +99,10 @@ def process_fields(proc: Path) -> Iterator[tuple[int, list[str]]]:
 def all_processes(proc: Path) -> Table:
     """Return the CPU time of all living processes; its resolution is a tick, usually 10 ms."""
     tick_ns = NS // sysconf("SC_CLK_TCK")
-    table: dict[tuple[int, int], Usage] = {}
+    table: dict[tuple[int, int], ProcessUsage] = {}
     for process, fields in process_fields(proc):
         user, system, ended_user, ended_system = (int(ticks) * tick_ns for ticks in fields[_TIMES])
-        table[process, int(fields[_BEGIN])] = Usage(user + system, ended_user + ended_system)
+        table[process, int(fields[_BEGIN])] = ProcessUsage(user + system, ended_user + ended_system)
     return table
 
 
@@ -116,7 +116,7 @@ def used_by_others(begin: Table, end: Table, ours: Iterable[int]) -> int:
     living = lasting = 0
     for process, usage in end.items():
         if process[0] not in known:
-            before = begin.get(process, Usage(0, 0))
+            before = begin.get(process, ProcessUsage(0, 0))
             living += usage.own - before.own
             lasting += usage.ended - before.ended
     for process, usage in begin.items():

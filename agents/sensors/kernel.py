@@ -60,7 +60,7 @@ class PackagePlace(NamedTuple):
 NOWHERE = PackagePlace(None, None)
 
 
-class Packages:
+class HostPackages:
     """The packages of a host's CPUs, and the last known packages of processes."""
 
     def __init__(self, host: HostFiles) -> None:
@@ -174,7 +174,7 @@ class CpuSensor(Sensor):
         self._seen: dict[int, int] = {}
         self._workers_ns = 0
         files = MeteredHost.here()
-        self._packages = Packages(files)
+        self._packages = HostPackages(files)
         account = group_account(files) if host.root == _HOST else _shown_account(HostFiles(host.root))
         self._account = None if host.shared else account
         self._shares_cores = host.shared or self._account is not None

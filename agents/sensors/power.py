@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from agents.power.meter import PowerSampler
-from agents.power.metering import Metering, Note
+from agents.power.metering import EventNote, Metering
 from agents.power.reader import Domain, MeteredHost
 from agents.power.series import Sample, unit_joules
-from agents.power.settings import completed, settings_of
+from agents.power.settings import completed_settings, meter_settings
 from agents.sensors import Host, Row, Sensor
 from inventory.times import NS
 
@@ -52,17 +52,17 @@ class PowerSensor(Sensor):
         self._samples: deque[Sample] = deque()
         self._sampler: PowerSampler | None = None
         self._metering: Metering | None = None
-        self._notes: list[Note] = []
+        self._notes: list[EventNote] = []
         self._newest_ns: dict[str, int] = {}
         self._reported = {"power_late": 0.0, "power_skipped": 0.0, "power_cost": 0.0}
 
     def probe(self) -> str | None:
         machine = MeteredHost.here()
-        metering = Metering(machine, completed(settings_of(machine), self.host.power, self.host.meter_lag))
+        metering = Metering(machine, completed_settings(meter_settings(machine), self.host.power, self.host.meter_lag))
         if metering.source is None:
             metering.close()
             return metering.sources.why_none
-        self._metering, self._notes = metering, list(header(metering))
+        self._metering, self._notes = metering, list(power_header(metering))
         self._sampler = PowerSampler(metering, self._samples.extend)
         self._sampler.start()
         return None
@@ -106,23 +106,25 @@ class PowerSensor(Sensor):
         )
         return Row("power", sample.t_ns, values)
 
-    def _counts(self, sampler: PowerSampler) -> Iterable[Note]:
+    def _counts(self, sampler: PowerSampler) -> Iterable[EventNote]:
         now = {"power_late": sampler.late, "power_skipped": sampler.skipped, "power_cost": sampler.cpu_s}
         for kind, value in now.items():
             since, self._reported[kind] = value - self._reported[kind], value
             if since:
-                yield Note(kind, "power sampler", "", since)
+                yield EventNote(kind, "power sampler", "", since)
 
 
-def header(metering: Metering) -> Iterator[Note]:
+def power_header(metering: Metering) -> Iterator[EventNote]:
     """Yield notes on readers and their findings, domains with resolution and range, the host and its CPU settings."""
     for name, found in metering.sources.findings.items():
-        yield Note("power_reader", name, f"{found.status}: {found.reason}")
+        yield EventNote("power_reader", name, f"{found.status}: {found.reason}")
     for reader in metering.sources.opened:
         for domain in reader.domains:
-            yield Note("power_domain", domain.name, f"{reader.name}: {_describe(domain)}", unit_joules(domain) or None)
+            yield EventNote(
+                "power_domain", domain.name, f"{reader.name}: {_describe(domain)}", unit_joules(domain) or None
+            )
     for what, text in _host(metering.host):
-        yield Note("power_host", what, text)
+        yield EventNote("power_host", what, text)
 
 
 def _describe(domain: Domain) -> str:

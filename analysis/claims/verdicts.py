@@ -13,7 +13,7 @@ from analysis.claims.used import Used, node_spread, used_by
 from analysis.records.campaign import Campaign, Run
 from analysis.records.interval_metrics import IntervalMetrics
 from analysis.statistics.comparison import compare
-from analysis.statistics.intervals import ENOUGH, Interval
+from analysis.statistics.intervals import ENOUGH, ConfidenceInterval
 
 Verdict = Literal["confirmed", "direction only", "refuted", "not visible here", "not testable", "pending"]
 
@@ -28,7 +28,7 @@ EQUAL_LOW, EQUAL_HIGH = 0.9, 1.1
 """Ratios between which two schedulers are equal."""
 
 
-class Conditions(Struct, frozen=True, forbid_unknown_fields=True):
+class ClaimConditions(Struct, frozen=True, forbid_unknown_fields=True):
     """Conditions of a claim; without them it cannot be refuted.
 
     Attributes:
@@ -71,7 +71,7 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rival: str = ""
     ratio: Annotated[float, Meta(ge=1)] | None = None
     exactly: float | None = None
-    conditions: Conditions = Conditions()
+    conditions: ClaimConditions = ClaimConditions()
     untestable: str = ""
 
 
@@ -88,7 +88,7 @@ class ClaimsFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     claims: Sequence[Claim]
 
 
-class Metric(NamedTuple):
+class ClaimMetric(NamedTuple):
     """How a metric is read from a run; `higher`: whether a higher value is better."""
 
     title: str
@@ -123,7 +123,7 @@ def _sustainable(run: Run, window: str | None) -> float | None:
     return search.tuples_per_s if search else None
 
 
-def nodes_used(run: Run, window: str | None = None) -> float | None:
+def used_nodes(run: Run, window: str | None = None) -> float | None:
     """Return the number of nodes with executors at the start of a run; None without a placement."""
     return float(len({node for node, _ in run.slots})) or None
 
@@ -132,22 +132,22 @@ def _spread(run: Run, window: str | None) -> float | None:
     return node_spread(run) if window is None else None
 
 
-METRICS: Mapping[str, Metric] = {
-    "throughput": Metric("throughput", "tuples/s", True, _throughput),
-    "latency_p95": Metric("p95 latency", "ms", False, _p95),
-    "joules_per_tuple": Metric("energy per tuple", "J", False, _energy),
-    "sustainable_rate": Metric("sustainable rate", "tuples/s", True, _sustainable),
-    "node_spread": Metric("spread of tuples over nodes", "", False, _spread),
-    "nodes_used": Metric("nodes used", "nodes", False, nodes_used),
+METRICS: Mapping[str, ClaimMetric] = {
+    "throughput": ClaimMetric("throughput", "tuples/s", True, _throughput),
+    "latency_p95": ClaimMetric("p95 latency", "ms", False, _p95),
+    "joules_per_tuple": ClaimMetric("energy per tuple", "J", False, _energy),
+    "sustainable_rate": ClaimMetric("sustainable rate", "tuples/s", True, _sustainable),
+    "node_spread": ClaimMetric("spread of tuples over nodes", "", False, _spread),
+    "nodes_used": ClaimMetric("nodes used", "nodes", False, used_nodes),
 }
 """Metrics of claims."""
 
 
-class Measured(NamedTuple):
+class MeasuredRatio(NamedTuple):
     """How many times better a scheduler was than the rival: repetitions, interval (None with too few), and ratio."""
 
     n: int
-    interval: Interval | None
+    interval: ConfidenceInterval | None
     ratio: float | None
 
 
@@ -172,14 +172,14 @@ class Evidence(NamedTuple):
 
     campaign: str
     n: int
-    interval: Interval | None
+    interval: ConfidenceInterval | None
     ratio: float | None
     nodes: tuple[float | None, float | None]
     load: float | None
     suspect: int
     used: tuple[Used, Used] = (Used(None, None, None), Used(None, None, None))
-    others: Mapping[str, Measured] = {}
-    with_suspect: Measured = Measured(0, None, None)
+    others: Mapping[str, MeasuredRatio] = {}
+    with_suspect: MeasuredRatio = MeasuredRatio(0, None, None)
     doubt: str = ""
 
 
@@ -220,7 +220,7 @@ def evidence(claim: Claim, campaign: Campaign) -> Evidence | None:
         for label in campaign.schedulers
         if label not in sides and (runs := _runs(claim, campaign, label))
     }
-    nodes = [_middle([nodes_used(run) for run in runs.values()]) for runs in sides.values()]
+    nodes = [_middle([used_nodes(run) for run in runs.values()]) for runs in sides.values()]
     used = [
         _middle_use([used_by(run) for at, run in runs.items() if at in left or not left]) for runs in sides.values()
     ]
@@ -238,7 +238,7 @@ def evidence(claim: Claim, campaign: Campaign) -> Evidence | None:
     )
 
 
-def _measured(claim: Claim, ours: Mapping[int, Run], rival: Mapping[int, Run], all_runs: bool = False) -> Measured:
+def _measured(claim: Claim, ours: Mapping[int, Run], rival: Mapping[int, Run], all_runs: bool = False) -> MeasuredRatio:
     """Compare two schedulers, by repetition -> run, in all repetitions or in those without a suspect run of either."""
     metric = METRICS[claim.metric]
     suspect = {repetition for runs in (ours, rival) for repetition, run in runs.items() if run.suspect and not all_runs}
@@ -249,8 +249,8 @@ def _measured(claim: Claim, ours: Mapping[int, Run], rival: Mapping[int, Run], a
     better, worse = values if metric.higher else reversed(values)
     found = compare(better, worse, claim.id)
     if found is None:
-        return Measured(0, None, None)
-    return Measured(found.n, found.ratio if found.n >= ENOUGH else None, found.ratio_estimate)
+        return MeasuredRatio(0, None, None)
+    return MeasuredRatio(found.n, found.ratio if found.n >= ENOUGH else None, found.ratio_estimate)
 
 
 def _middle_use(uses: Sequence[Used]) -> Used:

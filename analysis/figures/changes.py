@@ -15,7 +15,7 @@ _ROW_IN = 0.21
 _FRAME_IN = 0.68
 
 
-def changes(data: ChangeData) -> Figure:
+def changes_figure(data: ChangeData) -> Figure:
     """Draw a row per metric and scheduler: every repetition as a dot, the median as a bar, its interval as a line."""
     rows = len(data.paired) * (len(data.looks) + 1)
     figure, axes = new_figure(f"Change against {data.baseline}", _FRAME_IN + rows * _ROW_IN)

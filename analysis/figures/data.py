@@ -8,7 +8,7 @@ from analysis.statistics.intervals import Spread, without_noise
 
 
 @dataclass(frozen=True)
-class Line:
+class RunLine:
     """A series of one run: (x, y) with rising x; `suspect` runs are marked."""
 
     scheduler: str
@@ -87,8 +87,8 @@ class WorkloadData:
     looks: Mapping[str, Look]
     repetitions: Mapping[str, int]
     warmup_s: float
-    throughput: Sequence[Line]
-    latency: Sequence[Line]
+    throughput: Sequence[RunLine]
+    latency: Sequence[RunLine]
     samples: Mapping[tuple[str, int], int]
     values: Mapping[str, Mapping[str, Sequence[float]]]
     spreads: Mapping[str, Mapping[str, Spread | None]]
@@ -96,7 +96,7 @@ class WorkloadData:
     nodes: Sequence[str]
     suspect: Mapping[str, Mapping[str, Sequence[bool]]] = field(default_factory=dict)
     recoveries: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    latency_over_time: Sequence[Line] = ()
+    latency_over_time: Sequence[RunLine] = ()
     bands: Mapping[str, Sequence[Band]] = field(default_factory=dict)
 
 
@@ -166,8 +166,8 @@ class SlotData:
     """
 
     looks: Mapping[str, Look]
-    over_time: Mapping[str, Sequence[Line]]
-    stalls: Sequence[Line]
+    over_time: Mapping[str, Sequence[RunLine]]
+    stalls: Sequence[RunLine]
     stalled_slots: Mapping[str, int]
     bands: Mapping[str, Sequence[Band]] = field(default_factory=dict)
 
@@ -189,7 +189,7 @@ class Panel:
     source: str
     modelled: bool
     in_total: bool
-    lines: Sequence[Line]
+    lines: Sequence[RunLine]
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def traffic(data: WorkloadData) -> Figure:
     return dot_plots(_all_of(data), "Traffic by hop", "tuples/s delivered", groups)
 
 
-def cpu(data: WorkloadData) -> Figure:
+def cpu_figure(data: WorkloadData) -> Figure:
     """Draw CPU cores in use by workers, by the agents with their sensors, and by everything on the host."""
     groups = [
         ("worker processes", "worker_cores"),
@@ -122,7 +122,7 @@ _HEIGHT_IN = 2.9
 _LINE = 54
 
 
-def per_tuple(data: MeterData) -> Figure:
+def joules_per_tuple_figure(data: MeterData) -> Figure:
     """Draw J per tuple at sinks, gross and net, of every run."""
     groups = [("gross", "joules_per_tuple"), ("net of what is drawn when idle", "net_joules_per_tuple")]
     return _by(data, dot_plots(data.dot_plots, "Energy per tuple", _labelled("J per tuple at sinks", data), groups))
@@ -189,7 +189,7 @@ _MOST_NUMBERED = 14
 """With more nodes than this, the numbers in the cells are not readable."""
 
 
-def nodes_used(data: WorkloadData) -> Figure:
+def nodes_figure(data: WorkloadData) -> Figure:
     """Draw a row per placement and a cell per node, shaded and numbered by executors; free nodes are empty cells."""
     figure, axes = new_figure("Nodes used", _USAGE_FRAME_IN + len(data.placements) * _USAGE_ROW_IN)
     if not data.placements:

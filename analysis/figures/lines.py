@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from analysis.figures.data import Band, Line, Moment, Panel, PowerData, SlotData, WorkloadData, quantity
+from analysis.figures.data import Band, Moment, Panel, PowerData, RunLine, SlotData, WorkloadData, quantity
 from analysis.figures.palette import MUTED, SHADE
 from analysis.figures.theme import Look, hatch, say_empty, with_legend
 from analysis.statistics.intervals import ENOUGH
@@ -97,7 +97,7 @@ def _draw_change(axes: Axes, look: Look, band: Band, y: float) -> None:
         axes.text(band.begin, y, f"{band.name} ", color=colour, ha="right", **place)
 
 
-def latency(data: WorkloadData) -> Figure:
+def latency_figure(data: WorkloadData) -> Figure:
     """Draw latency over quantiles on a stretched axis, up to the quantile that the number of samples supports."""
     figure, (axes,) = with_legend("End-to-end latency", data.looks, _HEIGHT_IN)
     if not any(line.points for line in data.latency):
@@ -108,7 +108,7 @@ def latency(data: WorkloadData) -> Figure:
     axes.set_yscale("log")
     # A quantile beyond 1 - 1/n of n samples is the largest sample again.
     supported = [
-        Line(line.scheduler, line.repetition, [(_tail(q), ms) for q, ms in line.points if q <= most], line.suspect)
+        RunLine(line.scheduler, line.repetition, [(_tail(q), ms) for q, ms in line.points if q <= most], line.suspect)
         for line in data.latency
         for most in [1 - 1 / max(2, data.samples[line.scheduler, line.repetition])]
     ]
@@ -147,7 +147,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     return sorted({tick for tick in even if low <= tick <= high})
 
 
-def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[Line]) -> None:
+def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[RunLine]) -> None:
     """Draw every run's line, or the median and the range of a scheduler with enough runs.
 
     A NaN breaks the line. Suspect runs, and medians that include some, end with a hollow mark.
@@ -164,7 +164,7 @@ def draw_series(axes: Axes, looks: Mapping[str, Look], lines: Sequence[Line]) ->
                     _hollow(axes, look, xs[-1], ys[-1])
 
 
-def _band(axes: Axes, look: Look, lines: Sequence[Line], offset: int) -> None:
+def _band(axes: Axes, look: Look, lines: Sequence[RunLine], offset: int) -> None:
     """Draw the median of the runs at each x, and the range between the smallest and the largest."""
     at: dict[float, list[float]] = defaultdict(list)
     for line in lines:
@@ -191,7 +191,7 @@ _MOST_PANELS = 12
 _MARKERS = ("^", "v", "D", "s", "o", "P", "X", "*", "<")
 
 
-def power(data: PowerData) -> Figure:
+def power_figure(data: PowerData) -> Figure:
     """Draw watts of every domain: every run, or with enough repetitions the median and the range."""
     shown = data.panels[:_MOST_PANELS]
     # Sorted by name, so that a kind of event has the same mark in all reports with these kinds.
@@ -283,7 +283,9 @@ def slot_buffers(data: SlotData) -> Figure:
     return figure
 
 
-def _slot_panel(axes: Axes, data: SlotData, column: str, heading: str, unit: str, scale: Sequence[Line] = ()) -> None:
+def _slot_panel(
+    axes: Axes, data: SlotData, column: str, heading: str, unit: str, scale: Sequence[RunLine] = ()
+) -> None:
     """Draw one value of time slots over time, on the scale of these lines or of its own."""
     lines = data.over_time[column]
     known = {line.scheduler for line in lines if _known(line)}
@@ -328,11 +330,11 @@ def _headed(axes: Axes, heading: str, without: Mapping[str, str], schedulers: in
     return len(without) < schedulers
 
 
-def _known(line: Line) -> bool:
+def _known(line: RunLine) -> bool:
     return any(not math.isnan(y) for _, y in line.points)
 
 
-def _from_zero(axes: Axes, lines: Sequence[Line]) -> None:
+def _from_zero(axes: Axes, lines: Sequence[RunLine]) -> None:
     """Scale an axis of values from 0 on, with room for a heading above them."""
     top = max((y for line in lines for _, y in line.points if not math.isnan(y)), default=0.0)
     axes.set_ylim(0, top * 1.35 or 1.0)

@@ -6,22 +6,29 @@ from typing import NamedTuple
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from analysis.figures.changes import changes
+from analysis.figures.changes import changes_figure
 from analysis.figures.data import ChangeData, FactorMultiple, MeterData, PowerData, SlotData, WorkloadData
-from analysis.figures.dot_plots import cpu, front, idle, nodes_used, per_tuple, traffic
+from analysis.figures.dot_plots import cpu_figure, front, idle, joules_per_tuple_figure, nodes_figure, traffic
 from analysis.figures.factors import over_factor
-from analysis.figures.lines import latency, latency_over_time, power, slot_buffers, slot_stages, throughput
+from analysis.figures.lines import (
+    latency_figure,
+    latency_over_time,
+    power_figure,
+    slot_buffers,
+    slot_stages,
+    throughput,
+)
 from analysis.figures.theme import SETTINGS, render_svg
 
 Keep = Callable[[str, Figure], None]
 """Takes the name and the drawing of every figure after it was rendered."""
 
 
-def forget(_name: str, _figure: Figure) -> None:
+def forget_figures(_name: str, _figure: Figure) -> None:
     """Keep nothing."""
 
 
-class Kind(NamedTuple):
+class FigureKind(NamedTuple):
     """A kind of figure: its drawing function and its caption."""
 
     draw: Callable[[WorkloadData], Figure]
@@ -32,21 +39,25 @@ DOTS = "Hollow dots are suspect runs."
 BANDS = "Numbered bands: changes of the running topology until it had recovered, in the first repetition."
 ENDS = "Suspect runs, and medians over some, end with a hollow mark."
 
-KINDS: Mapping[str, Kind] = {
-    "throughput": Kind(
+KINDS: Mapping[str, FigureKind] = {
+    "throughput": FigureKind(
         throughput,
         "Tuples that reach sinks per second, over the run; the warm-up is shaded, dotted lines are recoveries. "
         f"{BANDS} {ENDS}",
     ),
-    "latency-over-time": Kind(latency_over_time, f"Mean latency over the run; the warm-up is shaded. {BANDS} {ENDS}"),
-    "latency": Kind(
-        latency,
+    "latency-over-time": FigureKind(
+        latency_over_time, f"Mean latency over the run; the warm-up is shaded. {BANDS} {ENDS}"
+    ),
+    "latency": FigureKind(
+        latency_figure,
         "From the instant at which a sampled tuple was due at the source to its arrival at a sink, by percentile. "
         f"{ENDS}",
     ),
-    "traffic": Kind(traffic, f"Tuples delivered per second by the kind of hop they took. {DOTS}"),
-    "nodes": Kind(nodes_used, "Executors per node as each scheduler placed them; an empty cell is a free node."),
-    "cpu": Kind(cpu, f"CPU cores in use during the measured interval. {DOTS}"),
+    "traffic": FigureKind(traffic, f"Tuples delivered per second by the kind of hop they took. {DOTS}"),
+    "nodes": FigureKind(
+        nodes_figure, "Executors per node as each scheduler placed them; an empty cell is a free node."
+    ),
+    "cpu": FigureKind(cpu_figure, f"CPU cores in use during the measured interval. {DOTS}"),
 }
 """Name -> figure, in the order of the page."""
 
@@ -87,7 +98,7 @@ POWER_CAPTION = (
 )
 
 ENERGY_KINDS: Mapping[str, EnergyKind] = {
-    "energy": EnergyKind(per_tuple, f"Energy per tuple that reached a sink. {DOTS}"),
+    "energy": EnergyKind(joules_per_tuple_figure, f"Energy per tuple that reached a sink. {DOTS}"),
     "front": EnergyKind(
         front, "Energy per tuple against throughput: further down is less energy, further right more tuples."
     ),
@@ -99,10 +110,10 @@ ENERGY_KINDS: Mapping[str, EnergyKind] = {
 CHANGES_CAPTION = f"Dots are repetitions, each against the baseline in the same one; bars are ratios of medians. {DOTS}"
 
 
-def draw_changes(data: ChangeData, prefix: str, label: str, keep: Keep = forget) -> str:
+def draw_changes(data: ChangeData, prefix: str, label: str, keep: Keep = forget_figures) -> str:
     """Draw what was found as a standalone SVG document."""
     with mpl.rc_context(SETTINGS):
-        return _svg(changes(data), prefix, "found", f"{label}: {CHANGES_CAPTION}", keep)
+        return _svg(changes_figure(data), prefix, "found", f"{label}: {CHANGES_CAPTION}", keep)
 
 
 def _svg(figure: Figure, prefix: str, name: str, description: str, keep: Keep) -> str:
@@ -118,7 +129,7 @@ FACTORS_CAPTION = (
 
 
 def draw_factors(
-    multiples: Sequence[FactorMultiple], prefix: str, label: str, keep: Keep = forget
+    multiples: Sequence[FactorMultiple], prefix: str, label: str, keep: Keep = forget_figures
 ) -> Iterator[tuple[str, str]]:
     """Draw figures over a factor; yield (name, standalone SVG document)."""
     with mpl.rc_context(SETTINGS):
@@ -128,20 +139,20 @@ def draw_factors(
             yield name, _svg(over_factor(data), prefix, name, f"{place}: {FACTORS_CAPTION}", keep)
 
 
-def draw_slots(data: SlotData, prefix: str, label: str, keep: Keep = forget) -> Iterator[tuple[str, str]]:
+def draw_slots(data: SlotData, prefix: str, label: str, keep: Keep = forget_figures) -> Iterator[tuple[str, str]]:
     """Draw all figures of time slots; yield (name, standalone SVG document)."""
     with mpl.rc_context(SETTINGS):
         for name, kind in SLOT_KINDS.items():
             yield name, _svg(kind.draw(data), prefix, name, f"{label}: {kind.caption}", keep)
 
 
-def draw_power(data: PowerData, prefix: str, label: str, keep: Keep = forget) -> str:
+def draw_power(data: PowerData, prefix: str, label: str, keep: Keep = forget_figures) -> str:
     """Draw power over time as a standalone SVG document."""
     with mpl.rc_context(SETTINGS):
-        return _svg(power(data), prefix, "power", f"{label}: {POWER_CAPTION}", keep)
+        return _svg(power_figure(data), prefix, "power", f"{label}: {POWER_CAPTION}", keep)
 
 
-def draw_energy(data: MeterData, prefix: str, label: str, keep: Keep = forget) -> Iterator[tuple[str, str]]:
+def draw_energy(data: MeterData, prefix: str, label: str, keep: Keep = forget_figures) -> Iterator[tuple[str, str]]:
     """Draw all figures of one meter; yield (name, standalone SVG document)."""
     with mpl.rc_context(SETTINGS):
         for name, kind in ENERGY_KINDS.items():
@@ -149,7 +160,7 @@ def draw_energy(data: MeterData, prefix: str, label: str, keep: Keep = forget) -
             yield name, _svg(kind.draw(data), prefix, name, description, keep)
 
 
-def draw_all(data: WorkloadData, prefix: str, keep: Keep = forget) -> Iterator[tuple[str, str]]:
+def draw_all(data: WorkloadData, prefix: str, keep: Keep = forget_figures) -> Iterator[tuple[str, str]]:
     """Draw all figures of a workload; yield (name, standalone SVG document). `prefix` makes their ids unique."""
     with mpl.rc_context(SETTINGS):
         for name, kind in KINDS.items():

@@ -26,7 +26,7 @@ _NEVER_NS = 2**62
 """Later than all rows."""
 
 
-class Stage(NamedTuple):
+class BacklogStage(NamedTuple):
     """A component: rows that it has processed, and rows that wait for it.
 
     Of a spout: records that it has emitted, and records that are due and have not been emitted.
@@ -40,7 +40,7 @@ Flows = Mapping[tuple[str, str], float]
 """(sender, receiver), by component -> tuples, or any measure of how much of a receiver's input is a sender's."""
 
 
-def passed(stages: Mapping[str, Stage], flows: Flows) -> dict[str, float]:
+def passed(stages: Mapping[str, BacklogStage], flows: Flows) -> dict[str, float]:
     """Return component -> share (0..1) of the due records whose rows it has processed.
 
     >>> passed({"src": Stage(90, 10), "split": Stage(45, 45), "count": Stage(400, 50)},
@@ -50,7 +50,7 @@ def passed(stages: Mapping[str, Stage], flows: Flows) -> dict[str, float]:
 
     @cache
     def share(component: str) -> float:
-        done, waiting = stages.get(component, Stage(0, 0))
+        done, waiting = stages.get(component, BacklogStage(0, 0))
         own = done / (done + waiting) if waiting > 0 else 1.0
         senders = {sender: tuples for (sender, receiver), tuples in flows.items() if receiver == component and tuples}
         whole = sum(senders.values())
@@ -59,7 +59,7 @@ def passed(stages: Mapping[str, Stage], flows: Flows) -> dict[str, float]:
     return {component: share(component) for component in stages}
 
 
-def rows_left(stages: Mapping[str, Stage], flows: Flows) -> float:
+def rows_left(stages: Mapping[str, BacklogStage], flows: Flows) -> float:
     """Return the number of rows that components have yet to process, those included that are still to be emitted.
 
     >>> rows_left({"src": Stage(100, 0), "split": Stage(50, 50), "count": Stage(450, 50)},
@@ -109,7 +109,7 @@ class Backlogs:
         rows = weighted(self._throughput, until)
         done, due = _sums(rows, "processed", "executor"), _levels(self._throughput, until, "due")
         emitted = _sums(rows, "emitted", "executor")
-        stages: dict[str, Stage] = {}
+        stages: dict[str, BacklogStage] = {}
         for name, role in self._roles.items():
             if role == "spout":
                 here, waiting = emitted.get(name, 0.0), 0.0
@@ -117,8 +117,8 @@ class Backlogs:
                     waiting = max(0.0, (due[name] or 0) - here)
             else:
                 here, waiting = done.get(name, 0.0), float(levels.get(name) or 0)
-            before = stages.get(_component(name), Stage(0.0, 0.0))
-            stages[_component(name)] = Stage(before.done + here, before.waiting + waiting)
+            before = stages.get(_component(name), BacklogStage(0.0, 0.0))
+            stages[_component(name)] = BacklogStage(before.done + here, before.waiting + waiting)
         flows: dict[tuple[str, str], float] = {}
         sent = weighted(self._channels, until)
         for source in pc.unique(sent["source"]).to_pylist():

@@ -74,7 +74,7 @@ class Spans:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartOfIntervals:
     """A part of the intervals `whole`: from `from_s` on, counted from their begin, for `seconds`."""
 
     whole: Intervals
@@ -134,7 +134,7 @@ def shares(since: Times, until: Times, start: Times | int, end: Times | int) -> 
     return found
 
 
-def total(rows: pa.Table, column: str, weight: str = "weight") -> float:
+def weighted_total(rows: pa.Table, column: str, weight: str = "weight") -> float:
     """Return the weighted sum of a column."""
     return float(pc.sum(amounts(rows, column, weight)).as_py() or 0.0)
 
@@ -144,7 +144,7 @@ def amounts(rows: pa.Table, column: str, weight: str = "weight_per_s") -> pa.Chu
     return pc.multiply(pc.cast(rows[column], pa.float64()), rows[weight])
 
 
-class Flow:
+class AmountOverTime:
     """Amounts over time; that of each row is spread evenly over the time that it covers.
 
     Unlike `weighted`, which is for one interval, it has the sums of all parts of a long time.

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from analysis.figures.data import Line, NodeUsage, SlotData, WorkloadData
+from analysis.figures.data import NodeUsage, RunLine, SlotData, WorkloadData
 from analysis.figures.report_figures import (
     CHANGES_CAPTION,
     ENERGY_KINDS,
@@ -33,8 +33,8 @@ from analysis.page.energy_comparison import (
     ENERGY_COLUMNS,
     HOP_COLUMNS,
     Cell,
-    cells_of,
     domain_rows,
+    energy_cells,
     energy_rows,
     hop_rows,
     metered_rows,
@@ -55,12 +55,12 @@ from analysis.page.findings import change_data, finding_of
 from analysis.page.html import render_page
 from analysis.page.notes import without_withheld
 from analysis.page.print_tables import write_printed
-from analysis.page.report_page import EnergyPart, FactorPart, Section, page_of, section_of
+from analysis.page.report_page import EnergyPart, FactorPart, WorkloadSection, page_of, section_of
 from analysis.page.searches import SEARCH_COLUMNS, TRIAL_COLUMNS, search_rows, trial_rows
 from analysis.page.table_files import write_csv
 from analysis.page.windows import WINDOW_COLUMNS, window_groups, window_tables
 from analysis.records.campaign import BALANCE_S, Campaign, Run
-from analysis.statistics.intervals import ENOUGH, Interval, spread
+from analysis.statistics.intervals import ENOUGH, ConfidenceInterval, spread
 from analysis.statistics.metrics import (
     COMPARISON_COLUMNS,
     DIFFERENCE_COLUMNS,
@@ -129,7 +129,7 @@ def build(
     runs = run_rows(campaign, tables)
     differences = difference_rows(campaign, runs, baseline)
     energy = energy_rows(campaign, runs)
-    cells = cells_of(campaign, energy)
+    cells = energy_cells(campaign, energy)
     pairs = pair_rows(campaign, runs, baseline)
     families = families_of(campaign)
     tables |= {
@@ -149,8 +149,8 @@ def build(
         "energy": energy,
         "energy_domains": domain_rows(campaign),
         "energy_hops": hop_rows(campaign),
-        "energy_comparison": comparison.comparison_rows(cells),
-        "energy_differences": comparison.difference_rows(cells, baseline),
+        "energy_comparison": comparison.energy_cell_rows(cells),
+        "energy_differences": comparison.energy_difference_rows(cells, baseline),
         "energy_front": comparison.front_rows(cells),
         **window_tables(campaign, baseline),
     }
@@ -194,10 +194,10 @@ def _section(
     slug: str,
     tables: Mapping[str, Rows],
     cells: Sequence[Cell],
-    differences: Mapping[tuple[str, str, str], Interval],
+    differences: Mapping[tuple[str, str, str], ConfidenceInterval],
     baseline: str | None,
     files: FigureFiles,
-) -> Section:
+) -> WorkloadSection:
     data = workload_data(campaign, label, tables, tables["runs"])
     finding = finding_of(tables, label, data.looks, baseline)
     keep = files.keep(slug)
@@ -256,8 +256,8 @@ def _energy(
     )
 
 
-def _interval(row: Row) -> Interval:
-    return Interval(row["pairs"], row["median_difference"], row["low"], row["high"])
+def _interval(row: Row) -> ConfidenceInterval:
+    return ConfidenceInterval(row["pairs"], row["median_difference"], row["low"], row["high"])
 
 
 def workload_data(campaign: Campaign, label: str, tables: Mapping[str, Rows], runs: Rows) -> WorkloadData:
@@ -346,13 +346,15 @@ def _warmup_s(run: Run) -> float:
     return ((times.measure_start_ns or 0) - (times.source_start_ns or 0)) / NS
 
 
-def _lines(runs: Sequence[Run], values: Iterable[tuple[str, float, float | None]]) -> list[Line]:
+def _lines(runs: Sequence[Run], values: Iterable[tuple[str, float, float | None]]) -> list[RunLine]:
     """Return one line per run from (run's id, x, y)."""
     points: dict[str, list[tuple[float, float]]] = {}
     for run_id, x, y in values:
         if y is not None:
             points.setdefault(run_id, []).append((x, y))
-    return [Line(run.scheduler, run.repetition or 0, sorted(points.get(run.id, [])), bool(run.suspect)) for run in runs]
+    return [
+        RunLine(run.scheduler, run.repetition or 0, sorted(points.get(run.id, [])), bool(run.suspect)) for run in runs
+    ]
 
 
 def _samples(run: Run, rows: Rows) -> int:

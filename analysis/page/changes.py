@@ -61,7 +61,7 @@ DECISION_COLUMNS = (
 MEAN_COLUMNS = (*_IDENTITY, "part", "from_s", "to_s", *(metric.name for metric in WINDOW), "source", "modelled")
 
 
-def name_of(change: RevisionCost) -> str:
+def change_name(change: RevisionCost) -> str:
     """Return the name of a change in tables and figures.
 
     >>> name_of(RevisionCost(number=2, begun_s=1, ended_s=2)), name_of(
@@ -88,7 +88,7 @@ def _revision_row(run: Run, change: RevisionCost, record: RevisionRecord | None)
     expects = record.expects if record else KeyFigures()
     return {
         **_identity(run),
-        "change": name_of(change),
+        "change": change_name(change),
         "reason": record.reason if record else None,
         "outcome": record.outcome if record else None,
         "deciding_cpu_s": record.cpu_s if record else None,
@@ -179,7 +179,7 @@ def bands_of(runs: Sequence[Run]) -> dict[str, list[Band]]:
         if run.scheduler not in found and run.revision_costs:
             found[run.scheduler] = [
                 Band(
-                    name_of(change),
+                    change_name(change),
                     change.begun_s - lead_s,
                     (change.ended_s if change.recovered_s is None else change.recovered_s) - lead_s,
                 )
@@ -200,7 +200,7 @@ class PartMeans:
 
 
 @dataclass(frozen=True)
-class Changes:
+class WorkloadChanges:
     """One workload's changes and decisions: rows of these tables, and means per scheduler; empty without any.
 
     `source` is where numbers of energy are from.
@@ -212,7 +212,7 @@ class Changes:
     source: str = ""
 
 
-def changes_of(label: str, schedulers: Sequence[str], tables: Mapping[str, Rows]) -> Changes:
+def changes_of(label: str, schedulers: Sequence[str], tables: Mapping[str, Rows]) -> WorkloadChanges:
     """Return the changes of a workload.
 
     Args:
@@ -228,7 +228,7 @@ def changes_of(label: str, schedulers: Sequence[str], tables: Mapping[str, Rows]
     revisions = mine(tables["revisions"])
     decisions = mine(row for row in tables["decisions"] if row["counts"])
     if not revisions and not decisions:
-        return Changes([], [], [])
+        return WorkloadChanges([], [], [])
     means = []
     for scheduler in schedulers:
         for part, words in PARTS.items():
@@ -242,4 +242,4 @@ def changes_of(label: str, schedulers: Sequence[str], tables: Mapping[str, Rows]
         for row in [*revisions, *mine(tables["means"])]
         if row["source"]
     )
-    return Changes(revisions, decisions, means, "; ".join(meters) or "no meter")
+    return WorkloadChanges(revisions, decisions, means, "; ".join(meters) or "no meter")

@@ -2,7 +2,7 @@
 
 Every row with a number names its source. Joules of different meters are not comparable: an outlet includes the power
 supply, a package counter does not, and a model measures nothing. So runs are compared only with runs of the same
-`Meter`, one comparison for each.
+`EnergySource`, one comparison for each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from analysis.records.accounts import Energy
 from analysis.records.campaign import Campaign, Run
-from analysis.statistics.intervals import Interval, median_interval, paired_difference, spread
+from analysis.statistics.intervals import ConfidenceInterval, median_interval, paired_difference, spread
 from analysis.statistics.metrics import Metric, Row, Rows
 from inventory.times import NS
 
@@ -146,7 +146,7 @@ _COMPARED = tuple(metric for metric in METRICS if metric.name != "bound_joules")
 """Metrics whose differences to a baseline are meaningful."""
 
 
-class Meter(NamedTuple):
+class EnergySource(NamedTuple):
     """Source of joules: readers, domains, and whether any is modelled. Runs with equal meters are comparable."""
 
     source: str
@@ -163,7 +163,7 @@ class Cell(NamedTuple):
     """One scheduler's runs of a workload by one meter: rows of `rows.energy_rows` with known energy."""
 
     workload: str
-    meter: Meter
+    meter: EnergySource
     scheduler: str
     rows: Rows
 
@@ -191,7 +191,7 @@ FRONT_COLUMNS = (
 )
 
 
-def cells_of(campaign: Campaign, energy: Rows) -> list[Cell]:
+def energy_cells(campaign: Campaign, energy: Rows) -> list[Cell]:
     """Return all cells with a run: by workload, measured before modelled, by scheduler."""
     known = [row for row in energy if row["joules"] is not None]
     meters = sorted({_meter(row) for row in known}, key=lambda meter: (meter.modelled, meter))
@@ -209,7 +209,7 @@ def cells_of(campaign: Campaign, energy: Rows) -> list[Cell]:
     return [cell for cell in cells if cell.rows]
 
 
-def comparison_rows(cells: Iterable[Cell]) -> Rows:
+def energy_cell_rows(cells: Iterable[Cell]) -> Rows:
     """Return n and range per cell and metric; with enough repetitions also the median and its interval."""
     found = []
     for cell in cells:
@@ -236,7 +236,7 @@ def comparison_rows(cells: Iterable[Cell]) -> Rows:
     return found
 
 
-def difference_rows(cells: Sequence[Cell], baseline: str | None) -> Rows:
+def energy_difference_rows(cells: Sequence[Cell], baseline: str | None) -> Rows:
     """Return the paired difference to the baseline of the same meter per cell and metric, with enough repetitions."""
     found = []
     for cell in cells:
@@ -307,7 +307,7 @@ def _dominates(one: Cell, other: Cell) -> bool:
     return better and not worse
 
 
-def _difference(cell: Cell, base: Cell, metric: str) -> Interval | None:
+def _difference(cell: Cell, base: Cell, metric: str) -> ConfidenceInterval | None:
     return paired_difference(cell.values(metric), base.values(metric), *_about(cell, metric), base.scheduler)
 
 
@@ -326,5 +326,5 @@ def _doubts(cells: Sequence[Cell], repetitions: Iterable[int]) -> Row:
     }
 
 
-def _meter(row: Mapping[str, object]) -> Meter:
-    return Meter(str(row["source"]), str(row["domains"]), bool(row["modelled"]))
+def _meter(row: Mapping[str, object]) -> EnergySource:
+    return EnergySource(str(row["source"]), str(row["domains"]), bool(row["modelled"]))

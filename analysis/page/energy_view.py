@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.power.model import NOTHING_MEASURED
-from analysis.figures.data import DotPlots, Line, MeterData, Moment, Panel, Point, PowerData, quantity
+from analysis.figures.data import DotPlots, MeterData, Moment, Panel, Point, PowerData, RunLine, quantity
 from analysis.figures.theme import Look
-from analysis.page.energy_comparison import METRICS, PER_TUPLE, THROUGHPUT, Cell, Meter
+from analysis.page.energy_comparison import METRICS, PER_TUPLE, THROUGHPUT, Cell, EnergySource
 from analysis.records.campaign import Run
 from analysis.records.descriptions import MOMENT_LABELS
 from analysis.statistics.intervals import ENOUGH, Spread, spread
@@ -26,7 +26,7 @@ _DOUBTS = {
 """Flags of energy that readers must see -> their meaning."""
 
 
-def meter_sentences(meter: Meter, runs: Rows, machines: Sequence[str], models: Sequence[str]) -> list[str]:
+def meter_sentences(meter: EnergySource, runs: Rows, machines: Sequence[str], models: Sequence[str]) -> list[str]:
     """Return the sentences before the figures.
 
     Args:
@@ -87,7 +87,7 @@ def source_summary(energy: Rows) -> str:
     return "; ".join(said)
 
 
-def _bound(meter: Meter, runs: Rows) -> str:
+def _bound(meter: EnergySource, runs: Rows) -> str:
     bounds = [(row["bound_joules"], row["joules"]) for row in runs if row["bound_joules"] is not None]
     if not bounds:
         return "Its error is not known."
@@ -115,7 +115,7 @@ CONSUMERS = ("executor", "transport", "rest", "idle")
 
 
 @dataclass(frozen=True)
-class Group:
+class MeterRuns:
     """One scheduler's runs by one meter.
 
     Attributes:
@@ -148,12 +148,12 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class EnergyRanking:
     """Comparable runs: those of one workload by one meter."""
 
-    meter: Meter
+    meter: EnergySource
     words: Sequence[str]
-    groups: Sequence[Group]
+    groups: Sequence[MeterRuns]
     differences: Mapping[str, Mapping[str, Row]]
 
     @property
@@ -185,7 +185,7 @@ class Ranking:
 class EnergyView:
     """One workload: rankings, measured ones first; sentences on runs without energy; power over time or None."""
 
-    rankings: Sequence[Ranking]
+    rankings: Sequence[EnergyRanking]
     missing: Sequence[str]
     power: PowerData | None
 
@@ -211,12 +211,12 @@ def energy_view(
     )
 
 
-def meter_data(ranking: Ranking) -> MeterData:
+def meter_data(ranking: EnergyRanking) -> MeterData:
     """Return the data of a ranking's figures."""
     names = [metric.name for metric in METRICS]
     groups = ranking.groups
 
-    def known(group: Group, metric: str) -> Rows:
+    def known(group: MeterRuns, metric: str) -> Rows:
         return [row for row in group.runs if row[metric] is not None]
 
     return MeterData(
@@ -250,7 +250,9 @@ def meter_data(ranking: Ranking) -> MeterData:
     )
 
 
-def _ranking(meter: Meter, cells: Sequence[Cell], looks: Mapping[str, Look], tables: Mapping[str, Rows]) -> Ranking:
+def _ranking(
+    meter: EnergySource, cells: Sequence[Cell], looks: Mapping[str, Look], tables: Mapping[str, Rows]
+) -> EnergyRanking:
     workload = cells[0].workload
     names = {row["run"] for cell in cells for row in cell.rows}
     said = {row["detail"] for row in tables["events"] if _is_model(row) and row["run"] in names}
@@ -259,13 +261,13 @@ def _ranking(meter: Meter, cells: Sequence[Cell], looks: Mapping[str, Look], tab
     every = [row for cell in cells for row in cell.rows]
 
     def here(row: Row) -> bool:
-        return (row["workload"], Meter(row["source"], row["domains"], row["modelled"])) == (workload, meter)
+        return (row["workload"], EnergySource(row["source"], row["domains"], row["modelled"])) == (workload, meter)
 
     differences: dict[str, dict[str, Row]] = {}
     for row in filter(here, tables["energy_differences"]):
         differences.setdefault(row["scheduler"], {})[row["metric"]] = row
     fronts = {row["scheduler"]: row for row in filter(here, tables["energy_front"])}
-    return Ranking(
+    return EnergyRanking(
         meter=meter,
         words=meter_sentences(meter, every, machines, models),
         groups=[_group(cell, looks[cell.scheduler], tables, fronts.get(cell.scheduler)) for cell in cells],
@@ -277,7 +279,7 @@ def _is_model(event: Row) -> bool:
     return bool(event["kind"] == "power_reader" and event["subject"] == "model" and event["detail"])
 
 
-def _group(cell: Cell, look: Look, tables: Mapping[str, Rows], front: Row | None) -> Group:
+def _group(cell: Cell, look: Look, tables: Mapping[str, Rows], front: Row | None) -> MeterRuns:
     names = {row["run"] for row in cell.rows}
     parts = [row for row in tables["consumers"] if row["run"] in names]
     used: dict[str, dict[str, float]] = {consumer: {} for consumer in CONSUMERS}
@@ -294,7 +296,7 @@ def _group(cell: Cell, look: Look, tables: Mapping[str, Rows], front: Row | None
         if row["run"] in names and row["joules_per_tuple"] is not None:
             hops[row["hop"]].append(row["joules_per_tuple"])
     about = (cell.workload, *cell.meter, cell.scheduler)
-    return Group(
+    return MeterRuns(
         scheduler=cell.scheduler,
         look=look,
         runs=sorted(cell.rows, key=lambda row: row["repetition"]),
@@ -332,7 +334,7 @@ def _power(runs: Sequence[Run], looks: Mapping[str, Look], tables: Mapping[str, 
                 modelled,
                 not outside,
                 [
-                    Line(of_run[r].scheduler, of_run[r].repetition or 0, sorted(points), bool(of_run[r].suspect))
+                    RunLine(of_run[r].scheduler, of_run[r].repetition or 0, sorted(points), bool(of_run[r].suspect))
                     for r, points in lines.items()
                 ],
             )

@@ -7,7 +7,7 @@ from analysis.page.factor_view import Family
 from analysis.records.campaign import Campaign
 from analysis.records.factors import value_text
 from analysis.statistics.agreement import Agreement, Factor, OnEngine, agreement
-from analysis.statistics.intervals import Interval
+from analysis.statistics.intervals import ConfidenceInterval
 from analysis.statistics.metrics import METRICS, Metric, Row, Rows, by_repetition, saturated_count, suspect_count
 from analysis.statistics.ranking import THROUGHPUT, primary_of
 
@@ -119,7 +119,7 @@ def _percent(factor: float, is_higher_better: bool) -> float:
     return 100 * (1 - 1 / factor) if is_higher_better else 100 * (factor - 1)
 
 
-def _ends(name: str, seen: Interval | Factor | None) -> Row:
+def _ends(name: str, seen: ConfidenceInterval | Factor | None) -> Row:
     if seen is None:
         return dict.fromkeys((name, f"{name}_low", f"{name}_high"))
     return {name: seen.estimate, f"{name}_low": seen.low, f"{name}_high": seen.high}

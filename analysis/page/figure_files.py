@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.figures.report_figures import Keep, forget
+from analysis.figures.report_figures import Keep, forget_figures
 from analysis.figures.theme import write_pdf
 from analysis.page.report_page import Figure
 
@@ -29,7 +29,9 @@ class FigureFiles:
     def keep(self, slug: str, behind: str = "") -> Keep:
         """Return a function that writes figures as PDF beside their SVG, or nothing if that is not requested."""
         return (
-            (lambda name, figure: write_pdf(figure, self.folder / f"{slug}-{name}{behind}.pdf")) if self.pdf else forget
+            (lambda name, figure: write_pdf(figure, self.folder / f"{slug}-{name}{behind}.pdf"))
+            if self.pdf
+            else forget_figures
         )
 
 

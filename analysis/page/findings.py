@@ -23,7 +23,7 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Finding:
+class WorkloadFinding:
     """One workload.
 
     Attributes:
@@ -46,7 +46,9 @@ class Finding:
     n: tuple[int, int]
 
 
-def finding_of(tables: Mapping[str, Rows], workload: str, looks: Mapping[str, Look], baseline: str | None) -> Finding:
+def finding_of(
+    tables: Mapping[str, Rows], workload: str, looks: Mapping[str, Look], baseline: str | None
+) -> WorkloadFinding:
     """Arrange one workload.
 
     Args:
@@ -68,7 +70,7 @@ def finding_of(tables: Mapping[str, Rows], workload: str, looks: Mapping[str, Lo
         }
         ranking.append(Ranked(scheduler, look, most["n"], most["suspect"], most["saturated"], cells))
     numbers = [each.n for each in ranking] or [0]
-    return Finding(
+    return WorkloadFinding(
         metrics=shown_in_rows(rows),
         ranking=ranking,
         pairs=pairs,
@@ -81,7 +83,7 @@ def finding_of(tables: Mapping[str, Rows], workload: str, looks: Mapping[str, Lo
     )
 
 
-def change_data(finding: Finding, runs: Rows, workload: str, baseline: str | None) -> ChangeData | None:
+def change_data(finding: WorkloadFinding, runs: Rows, workload: str, baseline: str | None) -> ChangeData | None:
     """Return the data of the figure of one workload; None without a baseline, or nothing to compare with it.
 
     Args:

@@ -13,7 +13,7 @@ from analysis.figures.theme import colour_rules, variables
 from analysis.page.report_page import Page
 from analysis.page.windows import WINDOW_METRICS, WindowGroup
 from analysis.records.descriptions import change
-from analysis.statistics.intervals import Interval, Spread
+from analysis.statistics.intervals import ConfidenceInterval, Spread
 from analysis.statistics.metrics import Rows
 
 _THIN = "\u202f"
@@ -54,7 +54,7 @@ def render_template(name: str, **values: Any) -> str:
         "spread": spread_text,
         "signed": signed,
         "change": lambda percent: _DASH if percent is None else change(percent),
-        "difference": difference,
+        "difference": energy_difference_text,
         "size": size,
         "executors": executor_ranges,
         "groupby_order": group_neighbours,
@@ -99,7 +99,7 @@ def spread_text(spread: Spread | None, digits: int | None = 0) -> str:
     return f"{number(inner.estimate, digits)} [{span([inner.low, inner.high], digits)}]"
 
 
-def signed(interval: Interval | None, digits: int | None = 0) -> str:
+def signed(interval: ConfidenceInterval | None, digits: int | None = 0) -> str:
     """Format a difference with its interval, every number with its sign."""
     if interval is None:
         return _DASH
@@ -112,11 +112,11 @@ def signed(interval: Interval | None, digits: int | None = 0) -> str:
     return f"{one(interval.estimate)} [{one(interval.low)}, {one(interval.high)}]"
 
 
-def difference(row: Mapping[str, Any] | None, digits: int | None = 0) -> str:
+def energy_difference_text(row: Mapping[str, Any] | None, digits: int | None = 0) -> str:
     """Format a row of the table `energy_differences`."""
     if row is None:
         return _DASH
-    return signed(Interval(row["pairs"], row["median_difference"], row["low"], row["high"]), digits)
+    return signed(ConfidenceInterval(row["pairs"], row["median_difference"], row["low"], row["high"]), digits)
 
 
 def size(count: int) -> str:

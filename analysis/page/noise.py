@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from analysis.page.noisy_settings import STEADY, in_words, listed, machines_of
+from analysis.page.noisy_settings import STEADY, node_names_text, settings_by_machine, settings_text
 from analysis.records.campaign import Campaign, Run
 from analysis.statistics.comparison import compare
 from analysis.statistics.intervals import ENOUGH
@@ -18,7 +18,9 @@ def noise_notes(campaign: Campaign) -> list[tuple[str, str]]:
         for node, entry in (run.file.nodes.items() if run.file else ())
     ]
     costs = {name: _cost(campaign, name) or "its cost: see the CPU settings" for name in _varied(campaign.agenda.cpu)}
-    parts = [f"{listed(names)}: {in_words(settings, costs)}" for settings, names in machines_of(nodes)]
+    parts = [
+        f"{node_names_text(names)}: {settings_text(settings, costs)}" for settings, names in settings_by_machine(nodes)
+    ]
     return [("Settings", f"{'. '.join(parts)}.")] if parts else []
 
 

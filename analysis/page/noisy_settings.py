@@ -35,8 +35,8 @@ def before_a_run(facts: Mapping[str, Mapping[str, Any]], load: float | None, cor
         cores: CPU cores of this host.
     """
     lines = [
-        f"{listed(names)}: can make figures vary: {', '.join(noisy)}"
-        for settings, names in machines_of(facts.items())
+        f"{node_names_text(names)}: can make figures vary: {', '.join(noisy)}"
+        for settings, names in settings_by_machine(facts.items())
         if (noisy := _noisy(settings))
     ]
     if load is not None and load > BUSY * cores:
@@ -44,7 +44,7 @@ def before_a_run(facts: Mapping[str, Mapping[str, Any]], load: float | None, cor
     return lines
 
 
-def machines_of(
+def settings_by_machine(
     nodes: Iterable[tuple[str, Mapping[str, Any]]],
 ) -> list[tuple[dict[str, Any], list[str]]]:
     """Return the settings of each machine that reports any, with its nodes."""
@@ -68,7 +68,7 @@ def _noisy(settings: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def in_words(settings: Mapping[str, Any], costs: Mapping[str, str]) -> str:
+def settings_text(settings: Mapping[str, Any], costs: Mapping[str, str]) -> str:
     """Return a machine's settings as noisy, steady and not available ones; `costs` has what is known of noisy ones."""
     noisy, steady, unknown = [], [], []
     for name, words in NAMES.items():
@@ -84,7 +84,7 @@ def in_words(settings: Mapping[str, Any], costs: Mapping[str, str]) -> str:
     return "; ".join(f"{heading}: {', '.join(listed)}" for heading, listed in parts if listed)
 
 
-def listed(names: Sequence[str]) -> str:
+def node_names_text(names: Sequence[str]) -> str:
     """Return names of nodes as text, the first few by name."""
     rest = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more nodes" if rest > 0 else "")

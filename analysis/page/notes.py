@@ -47,7 +47,7 @@ def measuring_notes(campaign: Campaign, tables: Mapping[str, Rows], counted: Row
     ]
 
 
-def observed(events: Rows) -> Rows:
+def observed_events(events: Rows) -> Rows:
     """Return the events that affect trust in the figures, over all runs."""
     found: dict[tuple[str, str], Row] = {}
     for row in events:

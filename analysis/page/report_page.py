@@ -7,18 +7,18 @@ from typing import Any
 
 from analysis.figures.data import NodeUsage, WorkloadData
 from analysis.figures.theme import Look
-from analysis.page.changes import WINDOW, Changes
+from analysis.page.changes import WINDOW, WorkloadChanges
 from analysis.page.energy_comparison import METRICS as ENERGY_METRICS
 from analysis.page.energy_view import EnergyView
 from analysis.page.factor_view import Family, RatioLine
-from analysis.page.findings import Finding
-from analysis.page.notes import measuring_notes, notes_of, observed, saturation_text
+from analysis.page.findings import WorkloadFinding
+from analysis.page.notes import measuring_notes, notes_of, observed_events, saturation_text
 from analysis.records.aa_rate import read_false_positives
 from analysis.records.campaign import Campaign, Run
 from analysis.records.conditions import Calibrated
-from analysis.records.descriptions import TRACE_TABLES, Fidelity, fidelity_of, host_facts, plain, rate_text, thin
+from analysis.records.descriptions import TRACE_TABLES, Fidelity, fidelity_of, host_facts, one_line, rate_text, thin
 from analysis.records.factors import entry_at
-from analysis.statistics.intervals import ENOUGH, Interval
+from analysis.statistics.intervals import ENOUGH, ConfidenceInterval
 from analysis.statistics.metrics import DUE, EMITTED, METRICS, Metric, Row, Rows
 from analysis.statistics.pairs import power_notes
 from analysis.statistics.ranking import HEADINGS
@@ -56,7 +56,7 @@ class FactorPart:
 
 
 @dataclass(frozen=True)
-class Group:
+class SchedulerRuns:
     """One scheduler's runs of a workload.
 
     Attributes:
@@ -90,7 +90,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Section:
+class WorkloadSection:
     """One workload.
 
     Attributes:
@@ -114,18 +114,18 @@ class Section:
     label: str
     slug: str
     about: Sequence[tuple[str, str]]
-    finding: Finding
+    finding: WorkloadFinding
     found_figure: Figure | None
     enough: bool
     figures: Sequence[Figure]
-    groups: Sequence[Group]
-    differences: Mapping[str, Mapping[str, Interval]]
+    groups: Sequence[SchedulerRuns]
+    differences: Mapping[str, Mapping[str, ConfidenceInterval]]
     placements: Sequence[NodeUsage]
     components: Rows
     slots: Rows
     slot_figures: Sequence[Figure]
     energy: EnergyPart
-    changes: Changes
+    changes: WorkloadChanges
 
     def look(self, scheduler: str) -> Look:
         """Return how a scheduler of this workload is drawn."""
@@ -172,7 +172,7 @@ class Page:
     measuring: Sequence[tuple[str, str]]
     host: Sequence[tuple[str, str]]
     over_factors: Sequence[FactorPart]
-    sections: Sequence[Section]
+    sections: Sequence[WorkloadSection]
     excluded: Rows
     excluded_decisions: Rows
     verification: Rows
@@ -201,7 +201,7 @@ def page_of(
     campaign: Campaign,
     tables: Mapping[str, Rows],
     over_factors: Sequence[FactorPart],
-    sections: Sequence[Section],
+    sections: Sequence[WorkloadSection],
     baseline: str | None,
 ) -> Page:
     """Assemble the page.
@@ -242,7 +242,7 @@ def page_of(
         excluded_decisions=[row for row in tables["decisions"] if not row["counts"]],
         verification=runs,
         calibration=[(run.id, entry) for run in campaign.counted if run.file for entry in run.file.calibration],
-        observed=observed(tables["events"]),
+        observed=observed_events(tables["events"]),
         traces=_traces(campaign.counted),
         has_ackers=any(
             name.startswith(f"{ACKER}[") for run in campaign.counted for e in run.slots.values() for name in e
@@ -264,24 +264,24 @@ def section_of(
     campaign: Campaign,
     data: WorkloadData,
     slug: str,
-    finding: Finding,
+    finding: WorkloadFinding,
     found_figure: Figure | None,
     figures: Sequence[Figure],
     energy: EnergyPart,
-    changes: Changes,
+    changes: WorkloadChanges,
     slot_figures: Sequence[Figure],
     tables: Mapping[str, Rows],
     runs: Rows,
-    differences: Mapping[tuple[str, str, str], Interval],
-) -> Section:
+    differences: Mapping[tuple[str, str, str], ConfidenceInterval],
+) -> WorkloadSection:
     """Assemble one workload's part of the page; `differences` by (workload, scheduler, metric)."""
     mine = [row for row in runs if row["counts"] and row["workload"] == data.label]
     groups = []
     for scheduler, look in data.looks.items():
         its = sorted((row for row in mine if row["scheduler"] == scheduler), key=lambda row: row["repetition"])
         spreads = {metric: each.get(scheduler) for metric, each in data.spreads.items()}
-        groups.append(Group(scheduler, look, its, spreads, saturation_text(its, tables)))
-    return Section(
+        groups.append(SchedulerRuns(scheduler, look, its, spreads, saturation_text(its, tables)))
+    return WorkloadSection(
         label=data.label,
         slug=slug,
         about=_about(campaign, data.label),
@@ -314,7 +314,9 @@ def _about(campaign: Campaign, label: str) -> list[tuple[str, str]]:
     asked = next((w for w in campaign.agenda.workloads if (w.get("label") or w.get("name")) == named), {})
     asked = entry_at(asked, "workloads", factors)
     found = [("rate", rate_text(asked.get("rate"), run.file.load if run.file else None))]
-    found += [(key, plain(value)) for key, value in (asked.get("params") or {}).items() if value not in (None, "", {})]
+    found += [
+        (key, one_line(value)) for key, value in (asked.get("params") or {}).items() if value not in (None, "", {})
+    ]
     for each in run.file.inputs if run.file else ():
         records = f"{thin(each.records)} records, " if each.records is not None else ""
         found.append((f"input {each.name}", f"{records}{each.origin}"))
@@ -322,7 +324,7 @@ def _about(campaign: Campaign, label: str) -> list[tuple[str, str]]:
         found.insert(0, ("workload", str(asked["name"])))
     if run.file and run.file.cpu_settings:
         found.append(("CPU settings", run.file.cpu_settings))
-    found += [(f"factor {key}", plain(value)) for key, value in factors.items()]
+    found += [(f"factor {key}", one_line(value)) for key, value in factors.items()]
     return [(key, words) for key, words in found if words]
 
 
@@ -337,7 +339,7 @@ def _started(campaign: Campaign) -> str:
         return min(times)
 
 
-def _components(data: WorkloadData, groups: Sequence[Group], tables: Mapping[str, Rows]) -> Rows:
+def _components(data: WorkloadData, groups: Sequence[SchedulerRuns], tables: Mapping[str, Rows]) -> Rows:
     """Return per component and scheduler the executors, and the values of every run."""
     busy = {(row["run"], row["component"]): row for row in tables["busy"]}
     found: dict[tuple[str, str], Row] = {}
@@ -373,7 +375,7 @@ def _components(data: WorkloadData, groups: Sequence[Group], tables: Mapping[str
     )
 
 
-def _slots(groups: Sequence[Group], tables: Mapping[str, Rows]) -> Rows:
+def _slots(groups: Sequence[SchedulerRuns], tables: Mapping[str, Rows]) -> Rows:
     """Return per scheduler with a communication schedule the values of the table `slots` of every run."""
     found: Rows = []
     for group in groups:

@@ -75,7 +75,7 @@ def compare_campaigns(folders: Sequence[Path], out: Path) -> tuple[Path, dict[st
     tables = {
         "campaigns": _campaign_rows(campaigns),
         "setup": setup_rows(campaigns),
-        "comparison": comparison_rows(campaigns, runs, baseline),
+        "comparison": campaign_comparison_rows(campaigns, runs, baseline),
     }
     with replacing_folder(out, COMPARISON) as folder:
         (folder / "tables").mkdir()
@@ -116,7 +116,7 @@ def common_baseline(campaigns: Campaigns) -> str | None:
     return None
 
 
-def comparison_rows(campaigns: Campaigns, runs: Mapping[str, Rows], baseline: str | None) -> Rows:
+def campaign_comparison_rows(campaigns: Campaigns, runs: Mapping[str, Rows], baseline: str | None) -> Rows:
     """Return a row per workload, scheduler, campaign and metric that has values.
 
     `low` and `high` are the median's interval from `ENOUGH` repetitions on, and the range below. The ratio to the

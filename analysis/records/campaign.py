@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct
 from agents.collected_traces import LATER_COLUMNS, TABLES
 from analysis.records.accounts import Energy, RevisionCost, RunMeans
 from analysis.records.descriptions import why_unreadable
-from analysis.records.factors import Factors, text_of, value_text
+from analysis.records.factors import Factors, factors_text, value_text
 from analysis.records.file_types import CAMPAIGN_FILE, RUN_FILE, CampaignRecord, RevisionRecord, RunRecord, Times
 from inventory.errors import InputError, nearest
 from inventory.foreign import printable, printable_all
@@ -39,7 +39,7 @@ BALANCE_S = 5
 """Seconds over which the parts per node are counted."""
 
 
-class Agenda(Struct, frozen=True):
+class ResolvedAgenda(Struct, frozen=True):
     """The resolved agenda; workloads, schedulers and rates as plain data."""
 
     name: str = ""
@@ -196,7 +196,7 @@ class Campaign:
 
     folder: Path
     file: CampaignRecord
-    agenda: Agenda
+    agenda: ResolvedAgenda
     runs: tuple[Run, ...]
 
     @property
@@ -220,7 +220,7 @@ class Campaign:
         labels = [str(w.get("label") or w.get("name")) for w in self.agenda.workloads]
         cpus = [None] if isinstance(self.agenda.cpu, Mapping | None) else [str(c.get("label")) for c in self.agenda.cpu]
         values = {key: [value_text(value) for value in values] for key, values in self.agenda.factors.items()}
-        found = {text_of(run.file.factors): run.file.factors for run in self.runs if run.file}
+        found = {factors_text(run.file.factors): run.file.factors for run in self.runs if run.file}
         ordered = sorted(found.values(), key=lambda factors: [_place(values.get(k, ()), v) for k, v in factors.items()])
         listed = [_cell(label, cpu, factors) for label in labels for cpu in cpus for factors in ordered]
         return _in_order(listed, [run.workload for run in self.runs if run.file])
@@ -238,8 +238,8 @@ class Campaign:
 
     def nodes_of(self, workload: str) -> tuple[str, ...]:
         """Return all nodes of runs with the same values of factors as those of a workload, in natural order."""
-        alike = {text_of(run.file.factors) for run in self.runs if run.file and run.workload == workload}
-        return _nodes([run for run in self.runs if run.file and text_of(run.file.factors) in alike])
+        alike = {factors_text(run.file.factors) for run in self.runs if run.file and run.workload == workload}
+        return _nodes([run for run in self.runs if run.file and factors_text(run.file.factors) in alike])
 
     def baseline(self, asked: str | None) -> str | None:
         """Return the scheduler that others are compared with: the requested one, the agenda's, or the first.
@@ -269,7 +269,7 @@ def load_campaign(folder: Path) -> Campaign:
     if unreadable:
         raise InputError(f"{path}: results_version: {unreadable}")
     try:
-        agenda = msgspec.convert(printable_all(file.agenda), Agenda)
+        agenda = msgspec.convert(printable_all(file.agenda), ResolvedAgenda)
     except msgspec.ValidationError as fault:
         raise InputError(f"{path}: agenda: {fault}") from None
     folders = sorted(p for p in (folder / "runs").glob("*") if p.is_dir() and not p.name.startswith("."))
@@ -372,7 +372,7 @@ def _nodes(runs: Sequence[Run]) -> tuple[str, ...]:
 
 def _cell(label: str, cpu: str | None, factors: Factors) -> str:
     """Return the label of a workload with what distinguishes its runs; only runs of the same are compared."""
-    others = ", ".join(filter(None, (cpu, text_of(factors))))
+    others = ", ".join(filter(None, (cpu, factors_text(factors))))
     return f"{label} ({others})" if others else label
 
 

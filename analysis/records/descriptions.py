@@ -153,7 +153,7 @@ def rate_text(rate: Any, load: LoadRecord | None = None) -> str:
             return "as recorded" + (f", {speedup:g} times as fast" if speedup != 1 else "")
         case {"kind": "max"}:
             return "as fast as the topology takes it"
-    return plain(rate) if isinstance(rate, Mapping) else ""
+    return one_line(rate) if isinstance(rate, Mapping) else ""
 
 
 def thin(value: float) -> str:
@@ -161,12 +161,12 @@ def thin(value: float) -> str:
     return f"{value:,.10g}".replace(",", "\u202f")
 
 
-def plain(value: Any) -> str:
+def one_line(value: Any) -> str:
     """Return a value of the agenda on one line."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {plain(one)}" for key, one in value.items())
+        return ", ".join(f"{key} {one_line(one)}" for key, one in value.items())
     if isinstance(value, (list, tuple)):
-        return ", ".join(plain(one) for one in value)
+        return ", ".join(one_line(one) for one in value)
     return str(value)
 
 

@@ -31,7 +31,7 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def text_of(factors: Factors) -> str:
+def factors_text(factors: Factors) -> str:
     """Return a combination of factors as text, with the shortest names that differ; empty without factors.
 
     >>> text_of({"nodes": 4, "workloads.a.params.parallelism.count": 8})

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.statistics.comparison import compare, cut_averages
-from analysis.statistics.intervals import ENOUGH, LEVEL, SAME, Interval
+from analysis.statistics.intervals import ENOUGH, LEVEL, SAME, ConfidenceInterval
 
 RESAMPLES = 2_000
 """Number of resamples; each compares every pair of schedulers on both engines."""
@@ -82,7 +82,7 @@ class Agreement:
     """
 
     schedulers: Sequence[str]
-    tau: Interval | None
+    tau: ConfidenceInterval | None
     discordant: Sequence[Discordant]
     engine: OnEngine
     other: OnEngine
@@ -158,7 +158,7 @@ def pair_signs(values: Values) -> Signs:
     return found
 
 
-def tau_interval(engine: Values, other: Values, *about: object) -> Interval | None:
+def tau_interval(engine: Values, other: Values, *about: object) -> ConfidenceInterval | None:
     """Return tau-b of two engines with its interval; None if it is not defined.
 
     Args:
@@ -172,7 +172,7 @@ def tau_interval(engine: Values, other: Values, *about: object) -> Interval | No
     drawn = tau_b(*(_resampled_signs(side, generator) for side in (engine, other)))
     low = np.quantile(np.where(np.isnan(drawn), -1.0, drawn), (1 - LEVEL) / 2)
     high = np.quantile(np.where(np.isnan(drawn), 1.0, drawn), (1 + LEVEL) / 2)
-    return Interval(min(engine.shape[1], other.shape[1]), estimate, float(low), float(high))
+    return ConfidenceInterval(min(engine.shape[1], other.shape[1]), estimate, float(low), float(high))
 
 
 def _resampled_signs(side: Values, generator: np.random.Generator) -> Signs:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import nctdtrinc, ndtri, stdtrit
 
-from analysis.statistics.intervals import LEVEL, Interval, without_rounding
+from analysis.statistics.intervals import LEVEL, ConfidenceInterval, without_rounding
 
 FEWEST_PAIRS = 5
 """Number of pairs from which intervals are given: 93.75 % is then the largest possible coverage, and 95 % from 6 on."""
@@ -63,9 +63,9 @@ class Comparison:
     baseline_median: float
     median_difference: float
     hodges_lehmann: float
-    difference: Interval | None
+    difference: ConfidenceInterval | None
     ratio_estimate: float | None
-    ratio: Interval | None
+    ratio: ConfidenceInterval | None
     p_value: float
     exact: bool
     variation: float | None
@@ -121,7 +121,7 @@ def walsh_averages(values: Values) -> Values:
     return np.sort((values[i] + values[j]) / 2)
 
 
-def hodges_lehmann_interval(values: Values) -> Interval | None:
+def hodges_lehmann_interval(values: Values) -> ConfidenceInterval | None:
     """Return the Hodges-Lehmann estimate with its exact interval; None below `FEWEST_PAIRS`.
 
     The interval reaches from the k-th smallest to the k-th largest Walsh average (Hollander, Wolfe and Chicken,
@@ -133,7 +133,7 @@ def hodges_lehmann_interval(values: Values) -> Interval | None:
         return None
     averages = walsh_averages(values)
     cut = max(cut_averages(n), 1)
-    return Interval(n, float(np.median(averages)), float(averages[cut - 1]), float(averages[-cut]))
+    return ConfidenceInterval(n, float(np.median(averages)), float(averages[cut - 1]), float(averages[-cut]))
 
 
 @cache
@@ -146,10 +146,10 @@ def cut_averages(n: int) -> int:
     return int(np.searchsorted(np.cumsum(shares), (1 - LEVEL) / 2, side="right"))
 
 
-def _exponential(interval: Interval | None) -> Interval | None:
+def _exponential(interval: ConfidenceInterval | None) -> ConfidenceInterval | None:
     if interval is None:
         return None
-    return Interval(interval.n, math.exp(interval.estimate), math.exp(interval.low), math.exp(interval.high))
+    return ConfidenceInterval(interval.n, math.exp(interval.estimate), math.exp(interval.low), math.exp(interval.high))
 
 
 def sign_flip(differences: Values, *about: object) -> tuple[float, bool]:

@@ -36,7 +36,7 @@ def write_false_positives(campaign: Campaign, pairs: Sequence[tuple[str, str]]) 
         pairs: the two labels of every scheduler.
     """
     differences = differences_of(campaign, pairs)
-    rate, low, high = rate_of(differences)
+    rate, low, high = significant_share(differences)
     found = FalsePositives(
         rate=rate,
         low=low,
@@ -87,7 +87,7 @@ def _metrics(measured: Measured) -> Iterator[tuple[str, float]]:
     yield from ((name, value) for name, value in found.items() if value is not None)
 
 
-def rate_of(differences: Values) -> tuple[float | None, float | None, float | None]:
+def significant_share(differences: Values) -> tuple[float | None, float | None, float | None]:
     """Return the share of columns that differ significantly, with its interval; None without columns.
 
     Args:

@@ -30,7 +30,7 @@ SAME = 1e-9
 
 
 @dataclass(frozen=True)
-class Interval:
+class ConfidenceInterval:
     """An estimate of `n` values with its confidence interval at `LEVEL`."""
 
     n: int
@@ -51,7 +51,7 @@ class Spread:
     n: int
     low: float
     high: float
-    median: Interval | None
+    median: ConfidenceInterval | None
 
 
 def without_noise(value: float) -> float:
@@ -71,7 +71,7 @@ def spread(values: Sequence[float], *about: object) -> Spread | None:
     return Spread(len(values), min(values), max(values), median_interval(values, *about))
 
 
-def median_interval(values: Sequence[float], *about: object) -> Interval | None:
+def median_interval(values: Sequence[float], *about: object) -> ConfidenceInterval | None:
     """Return the bootstrap interval of the median; None below `ENOUGH` values."""
     n = len(values)
     if n < ENOUGH:
@@ -81,10 +81,12 @@ def median_interval(values: Sequence[float], *about: object) -> Interval | None:
     generator = np.random.default_rng(zlib.crc32("\0".join(map(str, about)).encode()))
     medians = np.median(ordered[generator.integers(0, n, size=(RESAMPLES, n))], axis=1)
     low, high = np.quantile(medians, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(n, float(np.median(ordered)), float(low), float(high))
+    return ConfidenceInterval(n, float(np.median(ordered)), float(low), float(high))
 
 
-def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float], *about: object) -> Interval | None:
+def paired_difference(
+    values: Mapping[int, float], baseline: Mapping[int, float], *about: object
+) -> ConfidenceInterval | None:
     """Return the interval of the median difference to the baseline over common repetitions; None below `ENOUGH`.
 
     Args:

@@ -4,7 +4,7 @@ from itertools import combinations
 
 from analysis.records.campaign import Campaign
 from analysis.statistics.comparison import SIGNIFICANCE, Comparison, compare, fewest_repetitions, holm
-from analysis.statistics.intervals import ENOUGH, Interval
+from analysis.statistics.intervals import ENOUGH, ConfidenceInterval
 from analysis.statistics.metrics import Row, Rows, by_repetition, saturated_count, suspect_count
 from analysis.statistics.ranking import EQUAL, HIGHER, LOWER, shown_in_rows, shown_of
 
@@ -82,7 +82,7 @@ def estimates(seen: Comparison) -> Row:
     }
 
 
-def _ends(estimate: float | None, interval: Interval | None) -> tuple[float | None, ...]:
+def _ends(estimate: float | None, interval: ConfidenceInterval | None) -> tuple[float | None, ...]:
     return (estimate, None, None) if interval is None else (interval.estimate, interval.low, interval.high)
 
 

@@ -32,7 +32,7 @@ _QUIET = "-Xlog:disable"
 
 
 @dataclass(frozen=True)
-class Classes:
+class ClassArchive:
     """Java options for the archive.
 
     Attributes:
@@ -45,7 +45,7 @@ class Classes:
 
 
 @contextmanager
-def kept_classes(environment: Mapping[str, str], make: bool) -> Iterator[Classes]:
+def kept_classes(environment: Mapping[str, str], make: bool) -> Iterator[ClassArchive]:
     """Yield the options to use the archive, or to write one by the end of the block.
 
     Args:
@@ -59,14 +59,14 @@ def kept_classes(environment: Mapping[str, str], make: bool) -> Iterator[Classes
     if _text(folder / _MADE_BY) == made_by:
         # Not every Java can write one.
         there = (folder / _ARCHIVE).is_file()
-        yield Classes((_QUIET, f"-XX:SharedArchiveFile={folder / _ARCHIVE}") if there else ())
+        yield ClassArchive((_QUIET, f"-XX:SharedArchiveFile={folder / _ARCHIVE}") if there else ())
     elif make and _writable(home) and not _has_settings(environment):
         _remove_abandoned(home)
         with replacing_folder(folder) as fresh:
-            yield Classes((_QUIET, f"-XX:ArchiveClassesAtExit={fresh / _ARCHIVE}"), made=True)
+            yield ClassArchive((_QUIET, f"-XX:ArchiveClassesAtExit={fresh / _ARCHIVE}"), made=True)
             (fresh / _MADE_BY).write_text(made_by, encoding="utf-8")
     else:
-        yield Classes()
+        yield ClassArchive()
 
 
 def _stamp(java: Path, spark: Path) -> str:

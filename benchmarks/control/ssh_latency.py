@@ -32,7 +32,7 @@ from sshd import Lab, lab
 
 from controller.ssh.connection import Connection
 from controller.ssh.node_lease import NodeLease
-from controller.ssh.settings import arguments_of, settings_of
+from controller.ssh.settings import arguments_of, ssh_settings
 
 LINE = b'{"do": "beat"}\n'
 ROUND_TRIPS = 2000
@@ -79,7 +79,7 @@ def cat_round_trips(command: Sequence[str]) -> list[float]:
 async def heartbeat_round_trips(nodes: Lab) -> list[float]:
     """Return the seconds of each heartbeat."""
     with ThreadPoolExecutor() as threads:
-        connection = Connection(nodes.host("n1"), threads, settings_of(nodes.host("n1")))
+        connection = Connection(nodes.host("n1"), threads, ssh_settings(nodes.host("n1")))
         lease = NodeLease(connection, f"campaign-{'0' * 32}", "a benchmark")
         seconds = []
         await lease.open()

@@ -33,7 +33,7 @@ from agents.worker.channels.input_gate import InputGate
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.process.worker import tune_process
 from agents.worker.wire.frame import HEADER, HEADER_BYTES, Codec
-from agents.worker.wire.mesh import Link, tune
+from agents.worker.wire.mesh import PeerLink, tune
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
 from workloads.topology import Executor
 
@@ -96,7 +96,7 @@ def measure_channel(schema: dict[str, str], rows: list[Row], batches: int, cores
     """Send batches over a channel; return the CPU seconds of sender and receiver."""
 
     def send(sock: socket.socket) -> None:
-        link, flush_timer = Link(1, 1), FlushTimer()
+        link, flush_timer = PeerLink(1, 1), FlushTimer()
         link.attach(sock, b"")
         outgoing = RemoteOutgoing(KEY, 1, window(1), flush_timer, Codec(schema), 1, link)
         for _ in range(batches):
@@ -110,7 +110,7 @@ def measure_channel(schema: dict[str, str], rows: list[Row], batches: int, cores
         link.flush()
 
     def receive(sock: socket.socket) -> None:
-        link, inputs = Link(0, 1), InputGate()
+        link, inputs = PeerLink(0, 1), InputGate()
         link.attach(sock, b"")
         incoming = RemoteIncoming(KEY, ("a", "default"), inputs, window(1), Codec(schema), 1, link)
         inputs.join(incoming)

@@ -15,13 +15,13 @@ def set_instrumentation(level: Instrumentation) -> None:
     """Switch off latency samples, or with "none" also reports and trace rows, for the lifetime of this process."""
     if level == "all":
         return
-    executor.Sampler.sampled = _no_samples  # type: ignore[method-assign]
+    executor.LatencySampler.sampled = _no_samples  # type: ignore[method-assign]
     if level == "none":
         event_loop.REPORT_NS = _NEVER_NS
         TraceWriter.add = _discard_row  # type: ignore[method-assign]
 
 
-def _no_samples(self: executor.Sampler, first: int, count: int) -> list[int]:
+def _no_samples(self: executor.LatencySampler, first: int, count: int) -> list[int]:
     return []
 
 

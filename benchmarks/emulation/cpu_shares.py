@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from controller.emulation.calibration import groups_of, measure_busy_cores
+from controller.emulation.calibration import measure_busy_cores, node_groups
 from controller.emulation.cluster import ask, bring_up
 from controller.emulation.description import Description, request_of
 from inventory.ansible_hosts import load_hosts
@@ -40,7 +40,7 @@ def emulated_cluster(folder: Path) -> Iterator[Description]:
 def print_shares(description: Description, rounds: int) -> None:
     """Measure and print the shares of all nodes."""
     shares = ask(Path(description.request.folder), "limit").shares
-    groups = groups_of(description)
+    groups = node_groups(description)
     alone, concurrent = defaultdict(list), defaultdict(list)
     for _ in range(rounds):
         for name, group in groups.items():

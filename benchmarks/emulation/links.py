@@ -18,7 +18,7 @@ from pathlib import Path
 from analysis.records.conditions import Calibrated
 from controller.emulation.calibration import measure_rate, measure_round_trip
 from controller.emulation.network import EmulatedNetwork, NetworkPlan, choose_shaping, new_prefix
-from inventory.emulation import Link
+from inventory.emulation import LinkSettings
 
 RATES = (1, 10, 100, 500, 1000)
 DELAYS = (0.25, 0.5, 1, 5, 20)
@@ -33,7 +33,7 @@ class NullLedger:
 
 
 @contextmanager
-def emulated_network(links: list[Link], log: Path) -> Iterator[NetworkPlan]:
+def emulated_network(links: list[LinkSettings], log: Path) -> Iterator[NetworkPlan]:
     """Bring up a network of the links; yield its plan."""
     nodes = dict.fromkeys(name for link in links for name in (link.sender, link.receiver))
     plan = NetworkPlan(new_prefix(), tuple(nodes), tuple(links))
@@ -41,9 +41,9 @@ def emulated_network(links: list[Link], log: Path) -> Iterator[NetworkPlan]:
         yield plan
 
 
-def link_pair(one: str, other: str, rate: float | None, delay: float) -> list[Link]:
+def link_pair(one: str, other: str, rate: float | None, delay: float) -> list[LinkSettings]:
     """Return the links of both directions; Mbit/s and one-way ms."""
-    return [Link(one, other, rate, delay), Link(other, one, rate, delay)]
+    return [LinkSettings(one, other, rate, delay), LinkSettings(other, one, rate, delay)]
 
 
 def table_cells(one: Calibrated) -> str:

@@ -36,7 +36,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from agents.protocol import ExecutorSpec, Move, PairSent, Progress, RunSpec, Slot, Vitals, Work, workers_of
+from agents.protocol import ExecutorSpec, MoveToPlace, PairSent, Progress, RunSpec, Slot, Vitals, Work, workers_of
 from controller.coordinator.decider import Decider
 from controller.coordinator.monitor import Monitor
 from controller.coordinator.online_loop import brief_pauses
@@ -58,7 +58,7 @@ from scheduler.online.predicted_loads import PredictedLoads
 from scheduler.online.revision import Rhythm
 from scheduler.online.validation import make_online_scheduler
 from scheduler.problem import Problem
-from scheduler.toolkit.local_traffic import observed
+from scheduler.toolkit.local_traffic import observed_rates
 from workloads.example_topologies import layered
 
 LIMITS = {100: 0.1, 1_000: 1.0, 10_000: 10.0}
@@ -167,7 +167,7 @@ def overload_rule(executors: int) -> dict[str, Any]:
     problem, overloaded, _ = make_problem(executors)
     current = problem_at(problem, overloaded)
     (topology,) = current.topologies
-    rates = observed(topology, overloaded.as_traffic) or {}
+    rates = observed_rates(topology, overloaded.as_traffic) or {}
     times = []
     for _ in range(5):
         begun = process_time()
@@ -299,7 +299,7 @@ def wave_ordering(executors: int) -> dict[str, Any]:
         {},
     )
     random = Random(3)  # noqa: S311 - no secret
-    moves = [Move(name, Slot(random.choice(nodes).id, 0)) for name in window.executors]
+    moves = [MoveToPlace(name, Slot(random.choice(nodes).id, 0)) for name in window.executors]
     times = []
     for _ in range(3):
         begun = process_time()

@@ -32,7 +32,7 @@ sys.path.append(str(Path(__file__).parents[1] / "dataplane"))
 
 from loopback import Nodes, Run, load, rows_per_s, start_nodes, start_run, wait
 
-from agents.protocol import Message, Move, Passed, Prepare, Slot
+from agents.protocol import Message, MoveToPlace, Passed, Prepare, Slot
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.decider import Decider
 from controller.coordinator.online_loop import OnlineSettings
@@ -146,7 +146,7 @@ async def measure_requests(nodes: Nodes, options: argparse.Namespace) -> dict[st
                 times.moves_s = inf
                 chosen = [names[(turn * moving + at) % len(names)] for at in range(moving)]
                 node_of |= {name: (node_of[name] + 1) % 3 for name in chosen}
-                await move(run, [Move(name, Slot(f"n{node_of[name]}", 0)) for name in chosen])
+                await move(run, [MoveToPlace(name, Slot(f"n{node_of[name]}", 0)) for name in chosen])
                 if alone:
                     results[ALONE].append((times.moves_s - requested_s) * 1e3)
                     continue
@@ -160,7 +160,7 @@ async def measure_requests(nodes: Nodes, options: argparse.Namespace) -> dict[st
     return results
 
 
-async def move(run: Run, moves: Sequence[Move]) -> None:
+async def move(run: Run, moves: Sequence[MoveToPlace]) -> None:
     """Execute moves, and return when they are done."""
     carried = await run.coordinator._checkpoint_loop.carry(None, (tuple(moves),))
     if carried.outcome != "done":

@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[1] / "dataplane"))
 
 from loopback import Nodes, Run, cpu_s, load, processes, read_batch_log, start_nodes, wait
 
-from agents.protocol import Connected, Go, Listening, Message, Move, Passed, Ready, Slot, Start, Stored
+from agents.protocol import Connected, Go, Listening, Message, MoveToPlace, Passed, Ready, Slot, Start, Stored
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import RestartRules
 from workloads.workload import load_workload
@@ -86,7 +86,7 @@ class Results:
         self.cpu: list[tuple[float, float]] = []
 
 
-async def revise(run: Run, revision: int | None, moves: Sequence[Move]) -> None:
+async def revise(run: Run, revision: int | None, moves: Sequence[MoveToPlace]) -> None:
     """Execute moves: with the number of a revision by a restart, with None live."""
     carried = await run.coordinator._checkpoint_loop.carry(revision, (tuple(moves),))
     if carried.outcome != "done":
@@ -116,7 +116,7 @@ async def measure_run(nodes: Nodes, options: argparse.Namespace, new_processes: 
             await wait(run, SETTLE_S)
             chosen = [bolts[(turn * moving + at) % len(bolts)] for at in range(moving)]
             node_of |= {name: (node_of[name] + 1) % count for name in chosen}
-            moves = [Move(name, Slot(f"n{node_of[name]}", 0)) for name in chosen]
+            moves = [MoveToPlace(name, Slot(f"n{node_of[name]}", 0)) for name in chosen]
             is_restart = turn % 2 == 0
             before = processes(nodes)
             nodes_cpu, controller_cpu, begun_ns = cpu_s(before), process_time(), monotonic_ns()

@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[1] / "dataplane"))
 
 from loopback import Nodes, Run, load, start_nodes, stop_and_restart, wait
 
-from agents.protocol import Message, Move, Progress, Slot, Stored
+from agents.protocol import Message, MoveToPlace, Progress, Slot, Stored
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import RestartRules
 from controller.coordinator.timeline import ScaleComponents
@@ -146,7 +146,7 @@ async def measure_revisions(nodes: Nodes, new_processes: bool, count: int) -> Se
         await run.coordinator.start()
         for at in range(count):
             await wait(run, 1.5)
-            move = Move("count[0]", Slot(f"n{(at + 1) % 2}", 0))
+            move = MoveToPlace("count[0]", Slot(f"n{(at + 1) % 2}", 0))
             carried = await run.coordinator._checkpoint_loop.carry(at + 1, [(move,)])
             if carried.outcome != "done":
                 raise SystemExit(f"a revision was not executed: {carried}")

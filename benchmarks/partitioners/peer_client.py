@@ -16,7 +16,7 @@ from typing import Any
 from scheduler.partitioning.counts import counts_of
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.large_neighbourhood import search_large
-from scheduler.partitioning.rows import listed
+from scheduler.partitioning.rows import listed_pairs
 from scheduler.partitioning.solving import SMALL, looks_for
 from scheduler.partitioning.tabu import PATIENCE, Effort, improve
 
@@ -62,7 +62,7 @@ def solve_tasks(tasks: list[Task], seconds: float | None = None) -> Iterator[Any
 
 def make_task(instance: Instance) -> tuple[Task, list[int]]:
     """Return the graph for a peer, and the node of each part; the largest node is first."""
-    graph = listed(instance)
+    graph = listed_pairs(instance)
     order = sorted(range(len(instance.capacity)), key=lambda node: -instance.capacity[node])
     caps = [instance.capacity[node] for node in order]
     return {"xadj": list(graph.xadj), "adj": list(graph.adj), "wgt": list(graph.wgt), "cap": caps}, order

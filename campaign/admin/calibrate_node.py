@@ -25,7 +25,7 @@ from agents.host.calibration import (
     CalibrationResult,
     CalibrationStep,
 )
-from agents.power.model import KAPPA, power
+from agents.power.model import KAPPA, model_watts
 from agents.protocol import NONSENSE
 from campaign.runner.open_campaign import select_backend
 from controller.host.addresses import with_addresses
@@ -34,7 +34,7 @@ from controller.host.condition import run_to_end
 from controller.host.disk import writing
 from controller.host.ownership import CALIBRATION, CleanupLog, this_owner
 from controller.host.signals import interrupted_once
-from controller.nodes.backend import Backend, Operator
+from controller.nodes.backend import Backend, CommandLineCallbacks
 from controller.nodes.transport import Remote
 from inventory.atomic_files import replace_file
 from inventory.cluster import Node
@@ -89,7 +89,7 @@ def fit(steps: Sequence[CalibrationStep], f_ref_hz: float | None) -> Fit:
     if best.p_d <= 0:
         raise RunError("power does not rise with load: no model can be fitted")
     relative = [
-        abs(power(best, step.busy, _ratio(step, f_ref_hz)) - step.watts) / step.watts
+        abs(model_watts(best, step.busy, _ratio(step, f_ref_hz)) - step.watts) / step.watts
         for step in (steps[number] for number in held_out)
     ]
     mape = statistics.fmean(relative)
@@ -110,7 +110,7 @@ def _line(steps: Sequence[CalibrationStep], ratios: Sequence[float], kappa: floa
 
 
 def _error(model: EnergyModel, steps: Sequence[CalibrationStep], f_ref_hz: float | None) -> float:
-    return sum((power(model, step.busy, _ratio(step, f_ref_hz)) - step.watts) ** 2 for step in steps)
+    return sum((model_watts(model, step.busy, _ratio(step, f_ref_hz)) - step.watts) ** 2 for step in steps)
 
 
 def _ratio(step: CalibrationStep, f_ref_hz: float | None) -> float:
@@ -124,7 +124,7 @@ END_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
-class Calibration:
+class ModelCalibration:
     """Result of a calibration, and the file that contains it."""
 
     node: Node
@@ -157,14 +157,14 @@ class Calibration:
         }
 
 
-def calibrate(
+def run_calibration(
     inventory: str,
     name: str,
     settle_s: float,
     step_s: float,
-    operator: Operator,
+    operator: CommandLineCallbacks,
     show_progress: Callable[[float], None],
-) -> Calibration:
+) -> ModelCalibration:
     """Calibrate a node and write the result.
 
     Args:
@@ -199,7 +199,7 @@ def calibrate(
             work.mkdir(mode=0o700)
         request = CalibrationRequest(settle_s=settle_s, step_s=step_s, owner=owner)
         found = asyncio.run(_run_on_node(backend, node.id, work, request, show_progress))
-    result = Calibration(node, found, fit(found.steps, found.f_ref_hz), path)
+    result = ModelCalibration(node, found, fit(found.steps, found.f_ref_hz), path)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, dump_json(result.document()).encode(), durable=True)

@@ -16,7 +16,7 @@ from analysis.claims.verdicts import (
 )
 from analysis.records.campaign import Campaign
 from campaign.agenda.campaign_plan import CampaignPlan
-from campaign.agenda.run_order import Run
+from campaign.agenda.run_order import PlannedRun
 from campaign.results.estimate import estimate
 from campaign.runner.open_campaign import Opened, new
 from inventory.documents import Origin, read
@@ -106,7 +106,7 @@ def _placed_value(claim: Claim, plan: CampaignPlan) -> float | None:
     return None
 
 
-def _runs(claim: Claim, plan: CampaignPlan) -> Iterator[Run]:
+def _runs(claim: Claim, plan: CampaignPlan) -> Iterator[PlannedRun]:
     """Yield the runs of a claim's workload and factors under `ours`."""
     for run in plan.runs:
         is_ours = (run.workload, run.scheduler) == (claim.workload, claim.ours)

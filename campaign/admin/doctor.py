@@ -6,17 +6,17 @@ from importlib.metadata import PackageNotFoundError, version
 from msgspec import Struct
 
 from agents.host.probes import CHECKS, program
-from agents.host_files import Finding, Status
+from agents.host_files import ProbeResult, Status
 from agents.power.metering import find_primary, probe_all
 from agents.power.rapl import Rapl
 from agents.power.reader import MeteredHost
 from agents.power.reader import Reader as Meter
-from agents.power.settings import PowerSettings, settings_of
+from agents.power.settings import PowerSettings, meter_settings
 from agents.power.sysfs_sensors import Battery, Hwmon
 from analysis.tables.java import MISSING, find_java
 
 
-class Reader(Struct, frozen=True):
+class ReaderStatus(Struct, frozen=True):
     """Status of one source of energy readings."""
 
     reader: str
@@ -24,7 +24,7 @@ class Reader(Struct, frozen=True):
     reason: str
 
 
-class Check(Struct, frozen=True):
+class FeatureStatus(Struct, frozen=True):
     """Status of one feature of the host."""
 
     check: str
@@ -32,7 +32,7 @@ class Check(Struct, frozen=True):
     reason: str
 
 
-class Zone(Struct, frozen=True):
+class ZoneStatus(Struct, frozen=True):
     """Metered domain.
 
     Attributes:
@@ -59,30 +59,32 @@ class Power(Struct, frozen=True):
     """
 
     primary: str | None
-    readers: list[Reader]
-    zones: list[Zone]
+    readers: list[ReaderStatus]
+    zones: list[ZoneStatus]
 
 
 class Diagnosis(Struct, frozen=True):
     """All findings."""
 
     power: Power
-    checks: list[Check]
+    checks: list[FeatureStatus]
 
 
-def _java() -> Finding:
+def _java() -> ProbeResult:
     java = find_java()
-    return Finding("ok", str(java)) if java else Finding("absent", MISSING)
+    return ProbeResult("ok", str(java)) if java else ProbeResult("absent", MISSING)
 
 
-def _spark() -> Finding:
+def _spark() -> ProbeResult:
     try:
-        return Finding("ok", f"pyspark {version('pyspark')}")
+        return ProbeResult("ok", f"pyspark {version('pyspark')}")
     except PackageNotFoundError:
-        return Finding("absent", "pyspark is not installed; only a controller needs it: install millrace[controller]")
+        return ProbeResult(
+            "absent", "pyspark is not installed; only a controller needs it: install millrace[controller]"
+        )
 
 
-SOFTWARE: Mapping[str, Callable[[], Finding]] = {
+SOFTWARE: Mapping[str, Callable[[], ProbeResult]] = {
     "java": _java,
     "spark": _spark,
     "ssh": lambda: program("ssh", "nodes on other machines cannot be reached (Debian: apt install openssh-client)"),
@@ -101,24 +103,29 @@ def diagnose(host: MeteredHost) -> Diagnosis:
     Raises:
         InputError: the settings of the host's meters are wrong.
     """
-    settings = settings_of(host)
+    settings = meter_settings(host)
     findings = probe_all(host, settings)
     primary = find_primary(host, settings, findings)
-    readers = [Reader(name, found.status, found.reason) for name, found in findings.items()]
-    software = [Check(name, found.status, found.reason) for name, check in SOFTWARE.items() if (found := check())]
-    hardware = [Check(name, found.status, found.reason) for name, probe in CHECKS.items() if (found := probe(host))]
+    readers = [ReaderStatus(name, found.status, found.reason) for name, found in findings.items()]
+    software = [
+        FeatureStatus(name, found.status, found.reason) for name, check in SOFTWARE.items() if (found := check())
+    ]
+    hardware = [
+        FeatureStatus(name, found.status, found.reason) for name, probe in CHECKS.items() if (found := probe(host))
+    ]
     return Diagnosis(Power(primary, readers, _zones(host, settings, primary)), software + hardware)
 
 
-def _zones(host: MeteredHost, settings: PowerSettings, primary: str | None) -> list[Zone]:
+def _zones(host: MeteredHost, settings: PowerSettings, primary: str | None) -> list[ZoneStatus]:
     judged = Rapl(host, settings).judge()
     if judged or primary not in FILED:
-        return [Zone(f"/{j.zone.path}", j.zone.domain, j.zone.role, j.in_total, j.rejected) for j in judged]
+        return [ZoneStatus(f"/{j.zone.path}", j.zone.domain, j.zone.role, j.in_total, j.rejected) for j in judged]
     reader = FILED[primary](host, settings)
     try:
         reader.open()
         return [
-            Zone(f"/{d.path}", d.name, d.role, d.in_total, "unreadable" if d.reason else None) for d in reader.domains
+            ZoneStatus(f"/{d.path}", d.name, d.role, d.in_total, "unreadable" if d.reason else None)
+            for d in reader.domains
         ]
     except OSError:
         return []

@@ -11,7 +11,7 @@ from agents.sensors import GROUP as SENSORS
 from agents.sensors import Sensor
 from campaign.agenda.agenda import builtin_agendas
 from inventory.errors import MillraceError
-from inventory.plugins import described, load_plugin, plugins
+from inventory.plugins import load_plugin, parameter_rows, plugins
 from scheduler.registry import GROUP as SCHEDULERS
 from scheduler.registry import scheduler_class
 from workloads.workload import GROUP as WORKLOADS
@@ -47,7 +47,7 @@ def _scheduler(name: str) -> Entry:
         "load": needs.load,
         "cycles": needs.cycles,
         "ignores": needs.ignores,
-        "params": described(kind.Params),
+        "params": parameter_rows(kind.Params),
     }
 
 
@@ -58,7 +58,7 @@ def workloads() -> list[Entry]:
 
 def _workload(name: str) -> Entry:
     kind: type[Workload] = load_plugin(WORKLOADS, name)
-    return {"summary": kind.summary, "paper": kind.paper, "params": described(kind.Params)}
+    return {"summary": kind.summary, "paper": kind.paper, "params": parameter_rows(kind.Params)}
 
 
 def sensors() -> list[Entry]:

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from analysis.records.factors import INVENTORY, inventory_of, text_of, value_text
+from analysis.records.factors import INVENTORY, factors_text, inventory_of, value_text
 from campaign.agenda.agenda import Agenda, SchedulerEntry
 from campaign.agenda.factors import agenda_at, cluster_at, combinations_of, names_in, rules_of
-from campaign.agenda.load import Calibration, calibrations_of
-from campaign.agenda.plan import Plan, plan_of
+from campaign.agenda.load import LoadCalibration, calibrations_of
+from campaign.agenda.plan import CombinationPlan, plan_of
 from campaign.agenda.profile import Profiles, uses_profile
-from campaign.agenda.run_order import Run, runs_of
+from campaign.agenda.run_order import PlannedRun, ordered_runs
 from campaign.agenda.search import check_search
 from controller.host.addresses import find_beside, with_addresses
 from inventory.ansible_hosts import Hosts
@@ -54,9 +54,9 @@ class CampaignPlan:
 
     agenda: Agenda
     clusters: Mapping[str, PlannedCluster]
-    plans: Mapping[str, Plan]
-    runs: tuple[Run, ...]
-    calibrations: Mapping[tuple[str, str], Calibration] = field(default_factory=dict)
+    plans: Mapping[str, CombinationPlan]
+    runs: tuple[PlannedRun, ...]
+    calibrations: Mapping[tuple[str, str], LoadCalibration] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
     @property
@@ -64,40 +64,40 @@ class CampaignPlan:
         """The cluster; the first one if the inventory is a factor."""
         return next(iter(self.clusters.values())).cluster
 
-    def at(self, run: Run) -> Plan:
+    def at(self, run: PlannedRun) -> CombinationPlan:
         """Return the plan at a run's combination of factors."""
         return self.plans[run.combination]
 
-    def calibration_of(self, run: Run) -> Calibration | None:
+    def calibration_of(self, run: PlannedRun) -> LoadCalibration | None:
         """Return the calibration of a run's load; None if its rate is no load."""
         return self.calibrations.get((run.combination, run.workload))
 
-    def why_unplaced(self, run: Run) -> str:
+    def why_unplaced(self, run: PlannedRun) -> str:
         """Return why a run cannot be placed and is left out; empty if it is placed."""
         return self.at(run).unplaced.get((run.workload, run.scheduler), "")
 
-    def doubts(self, run: Run) -> tuple[str, ...]:
+    def doubts(self, run: PlannedRun) -> tuple[str, ...]:
         """Return why a run is suspect before it begins: nodes of the first start are missing."""
         missing = [name for name in self.left_out if name in self.at(run).cluster.by_id]
         return (f"placed without {', '.join(missing)}, left out when the campaign was resumed",) if missing else ()
 
-    def uses_profile(self, run: Run) -> bool:
+    def uses_profile(self, run: PlannedRun) -> bool:
         """Return whether a run is placed with the traffic of a profiling run."""
         return self.agenda.profile is not None and uses_profile(self.at(run).schedulers[run.scheduler])
 
-    def awaits_profile(self, run: Run) -> bool:
+    def awaits_profile(self, run: PlannedRun) -> bool:
         """Return whether a run is placed only after a profiling run."""
         return (run.workload, run.scheduler) in self.at(run).awaiting
 
 
-def planned_runs(read_agenda: Located[Agenda]) -> list[Run]:
+def planned_runs(read_agenda: Located[Agenda]) -> list[PlannedRun]:
     """Return all runs of an agenda, in order, without placing anything.
 
     Raises:
         InputError: the factors or rules cannot be used, or leave out every run.
     """
     agenda = read_agenda.value
-    runs = runs_of(
+    runs = ordered_runs(
         agenda.labels,
         agenda.scheduler_labels,
         agenda.repetitions,
@@ -141,9 +141,9 @@ def campaign_plan(
         name: PlannedCluster(with_addresses(each), each.hosts if isinstance(each, ReadCluster) else None)
         for name, each in located.items()
     }
-    plans: dict[str, Plan] = {}
+    plans: dict[str, CombinationPlan] = {}
     for factors in combinations:
-        combination = text_of(factors)
+        combination = factors_text(factors)
         mine = [run for run in runs if run.combination == combination]
         if not mine:
             continue
@@ -178,12 +178,12 @@ def _named(fault: InputError, combination: str, agenda: Origin) -> InputError:
     return InputError(f"{fault} (at {combination}; factors: {(agenda / 'factors').where})") if combination else fault
 
 
-def select_runs(plan: CampaignPlan, choice: str | None) -> list[Run]:
+def select_runs(plan: CampaignPlan, choice: str | None) -> list[PlannedRun]:
     """Return the runs of a plan that `choice` selects (`chosen_runs`)."""
     return chosen_runs(plan.agenda, plan.runs, choice)
 
 
-def chosen_runs(agenda: Agenda, runs: Sequence[Run], choice: str | None) -> list[Run]:
+def chosen_runs(agenda: Agenda, runs: Sequence[PlannedRun], choice: str | None) -> list[PlannedRun]:
     """Return those of an agenda's runs that `choice` selects, a text with parts that are separated by commas.
 
     A part is `workload=LABEL`, `scheduler=LABEL`, `cpu=LABEL`, `FACTOR=VALUE`, or the name of a run. A repeated key
@@ -216,7 +216,7 @@ def chosen_runs(agenda: Agenda, runs: Sequence[Run], choice: str | None) -> list
     ]
 
 
-def prepare_inputs(plan: CampaignPlan, runs: Sequence[Run], folder: Path, kept: Path) -> Inputs:
+def prepare_inputs(plan: CampaignPlan, runs: Sequence[PlannedRun], folder: Path, kept: Path) -> Inputs:
     """Prepare the inputs of these runs' workloads below `folder`, the same ones once.
 
     Args:

@@ -18,7 +18,7 @@ TEXTS = ("wordcount", "exclamation")
 """Workloads that other engines run as they are; their answers are compared with the reference."""
 
 
-class Program(NamedTuple):
+class EngineProgram(NamedTuple):
     """What executors on an engine run (`millrace.Job`): its name, the topology with its rows, and what it needs."""
 
     name: str
@@ -105,7 +105,7 @@ def check_program(engine: str, application: Application) -> None:
         raise application.origin.error(str(fault)) from None
 
 
-def program_of(engine: str, application: Application) -> Program:
+def program_of(engine: str, application: Application) -> EngineProgram:
     """Return the program that runs a workload on an engine.
 
     Raises:
@@ -114,7 +114,7 @@ def program_of(engine: str, application: Application) -> Program:
     if application.name == "replay":
         load = application.workload.params.document
         try:
-            return Program("replay", replayed(load), replay_settings(load))
+            return EngineProgram("replay", replayed(load), replay_settings(load))
         except InputError as fault:
             raise (application.origin / "params" / "load").error(str(fault)) from None
     if application.name not in TEXTS:
@@ -126,4 +126,4 @@ def program_of(engine: str, application: Application) -> Program:
         raise (application.origin / "params" / "combine").error(
             f"rows cannot be combined on engine: {engine}, whose executors process one row at a time"
         )
-    return Program(application.name, application.topology, {})
+    return EngineProgram(application.name, application.topology, {})

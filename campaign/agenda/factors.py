@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from analysis.records.factors import INVENTORY, Factors, put, text_of, value_text
+from analysis.records.factors import INVENTORY, Factors, factors_text, put, value_text
 from campaign.agenda.agenda import Agenda, Rule, agenda_of
 from inventory.cluster import Cluster, Node
 from inventory.documents import Document, Located, Origin, Steps
@@ -63,7 +63,7 @@ def combinations_of(located: Located[Agenda]) -> tuple[Factors, ...]:
             raise origin.error(f"combine: zip needs as many values of each factor: {given}")
         rows = list(zip(*agenda.factors.values(), strict=True)) if lengths else [()]
     found = [dict(zip(agenda.factors, row, strict=True)) for row in rows]
-    _check_distinct([text_of(factors) for factors in found], origin)
+    _check_distinct([factors_text(factors) for factors in found], origin)
     return tuple(found)
 
 

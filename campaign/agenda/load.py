@@ -7,20 +7,22 @@ parameters, the same cluster, and a baseline with the same parameters.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from analysis.records.factors import Factors, text_of
-from campaign.agenda.plan import Plan
-from campaign.agenda.run_order import Run, run_name_part
+from analysis.records.factors import Factors, factors_text
+from campaign.agenda.plan import CombinationPlan
+from campaign.agenda.run_order import PlannedRun, run_name_part
 from workloads.rates import Constant
 
 
-class Calibration(NamedTuple):
+class LoadCalibration(NamedTuple):
     """Calibration of loads: its name, and the run under the baseline whose placement it has."""
 
     name: str
-    run: Run
+    run: PlannedRun
 
 
-def calibrations_of(runs: Sequence[Run], plans: Mapping[str, Plan]) -> dict[tuple[str, str], Calibration]:
+def calibrations_of(
+    runs: Sequence[PlannedRun], plans: Mapping[str, CombinationPlan]
+) -> dict[tuple[str, str], LoadCalibration]:
     """Return (combination of factors, workload) -> calibration, for runs that are placed and whose rate is a load.
 
     Args:
@@ -30,8 +32,8 @@ def calibrations_of(runs: Sequence[Run], plans: Mapping[str, Plan]) -> dict[tupl
     Raises:
         InputError: the baseline has no run with the workload, or cannot be placed.
     """
-    found: dict[tuple[str, str], Calibration] = {}
-    made: dict[tuple[str, str], Calibration] = {}
+    found: dict[tuple[str, str], LoadCalibration] = {}
+    made: dict[tuple[str, str], LoadCalibration] = {}
     for run in runs:
         plan = plans[run.combination]
         application = plan.applications[run.workload]
@@ -40,7 +42,7 @@ def calibrations_of(runs: Sequence[Run], plans: Mapping[str, Plan]) -> dict[tupl
             continue
         baseline = plan.agenda.baseline or ""
         shared = _shared(run.factors, run.workload, baseline)
-        key = (run.workload, text_of(shared))
+        key = (run.workload, factors_text(shared))
         if key not in made:
             reference = next(
                 (
@@ -53,14 +55,14 @@ def calibrations_of(runs: Sequence[Run], plans: Mapping[str, Plan]) -> dict[tupl
                 None,
             )
             if reference is None:
-                where = f" at {text_of(shared)}" if shared else ""
+                where = f" at {factors_text(shared)}" if shared else ""
                 raise (application.origin / "rate").error(
                     f"a load is a share of what {run.workload!r} sustains under the baseline {baseline!r}, "
                     f"which has no run with it{where}, or cannot be placed"
                 )
             name = "-".join(filter(None, (run.workload, baseline, run_name_part(shared))))
             used = sum(each.name.startswith(name) for each in made.values())
-            made[key] = Calibration(f"{name}-{used + 1}" if used else name, reference)
+            made[key] = LoadCalibration(f"{name}-{used + 1}" if used else name, reference)
         found[run.combination, run.workload] = made[key]
     return found
 

@@ -21,9 +21,9 @@ from campaign.agenda.engine import check_engine, check_program
 from campaign.agenda.gates import Gating, check_targets, gating_of
 from campaign.agenda.online import OnlineRun, check_asked, online_run, starting_scheduler
 from campaign.agenda.profile import ProfiledTraffic, uses_profile
-from campaign.agenda.run_order import Run, runs_of
+from campaign.agenda.run_order import PlannedRun, ordered_runs
 from campaign.agenda.timeline import RateEvent, events_in, move_plans, scripted_events, scripted_rate
-from campaign.agenda.timeline_checks import Campaign, check_timeline, check_used_nodes
+from campaign.agenda.timeline_checks import TimelineContext, check_timeline, check_used_nodes
 from controller.coordinator.barrier import MovePlan
 from controller.coordinator.timeline import ScriptedEvent, withheld_nodes
 from controller.host.addresses import with_addresses
@@ -39,7 +39,7 @@ from workloads.traffic import Traffic
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedWorkload:
     """Placement of a workload by a scheduler.
 
     Attributes:
@@ -63,7 +63,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CombinationPlan:
     """Plan of the runs of a campaign at one combination of its factors.
 
     Attributes:
@@ -85,7 +85,7 @@ class Plan:
     agenda: Agenda
     cluster: Cluster
     applications: Mapping[str, Application]
-    placed: Mapping[tuple[str, str], Placed]
+    placed: Mapping[tuple[str, str], PlacedWorkload]
     unplaced: Mapping[tuple[str, str], str]
     moves: Mapping[tuple[str, str], tuple[MovePlan, ...]]
     events: Mapping[tuple[str, str], tuple[ScriptedEvent, ...]]
@@ -93,7 +93,7 @@ class Plan:
     online: Mapping[str, OnlineRun]
     gating: Mapping[str, Gating]
     cpus: Mapping[str, ByNode]
-    runs: tuple[Run, ...]
+    runs: tuple[PlannedRun, ...]
     awaiting: Set[tuple[str, str]] = frozenset()
     profiled: Mapping[str, ProfiledTraffic] = field(default_factory=dict)
 
@@ -102,7 +102,7 @@ class Plan:
         entry = self.agenda.schedulers[self.agenda.scheduler_labels.index(scheduler)]
         return self.cluster if isinstance(entry, str) else self.cluster.first_available(entry.nodes)
 
-    def place(self, label: str, scheduler: Checked) -> Placed:
+    def place(self, label: str, scheduler: Checked) -> PlacedWorkload:
         """Return the placement of a workload by a scheduler that gets no traffic.
 
         Raises:
@@ -112,8 +112,8 @@ class Plan:
         return _place(scheduler, self.applications[label], self.cluster)
 
     def place_without(
-        self, run: Run, nodes: Set[str], places: Mapping[str, Slot], traffic: Traffic | None = None
-    ) -> Placed:
+        self, run: PlannedRun, nodes: Set[str], places: Mapping[str, Slot], traffic: Traffic | None = None
+    ) -> PlacedWorkload:
         """Return the placement of a run without these nodes.
 
         Executors on other nodes stay if the scheduler leaves running executors where they are. If it cannot place the
@@ -156,9 +156,9 @@ class Plan:
 def plan_of(
     read_agenda: Located[Agenda],
     read_cluster: Located[Cluster],
-    runs: Sequence[Run] | None = None,
+    runs: Sequence[PlannedRun] | None = None,
     profiled: Mapping[str, ProfiledTraffic] = MappingProxyType({}),
-) -> Plan:
+) -> CombinationPlan:
     """Return the plan of an agenda on a cluster, with the values of `factors` already applied to both.
 
     Args:
@@ -175,7 +175,7 @@ def plan_of(
     """
     agenda, origin = read_agenda.value, read_agenda.origin
     if runs is None:
-        runs = runs_of(
+        runs = ordered_runs(
             agenda.labels, agenda.scheduler_labels, agenda.repetitions, agenda.order, agenda.seed, agenda.cpu_labels
         )
     faults = Faults()
@@ -211,7 +211,8 @@ def plan_of(
     ends_s = agenda.warmup_s + agenda.duration_s
     scheduled = {label for label, each in gating.items() if each.entry.schedule is not None}
     check_timeline(
-        timeline, Campaign(ends_s, cluster, topologies, why_component_fixed, listed.keys(), online, scheduled, cpus)
+        timeline,
+        TimelineContext(ends_s, cluster, topologies, why_component_fixed, listed.keys(), online, scheduled, cpus),
     )
     applications = {
         label: dataclasses.replace(each, rate=scripted_rate(each.rate, label, timeline))
@@ -276,7 +277,7 @@ def plan_of(
         timeline=tuple(event for event in agenda.timeline if not isinstance(event, RateEvent)),
         schedulers=tuple(each.entry for each in listed.values()),
     )
-    return Plan(
+    return CombinationPlan(
         agenda=resolved,
         cluster=cluster,
         applications=applications,
@@ -325,7 +326,9 @@ def _listed(located: Located[str | SchedulerEntry], label: str, agenda: Agenda, 
     return _Listed(resolved, scheduler, None, gating)
 
 
-def _place(scheduler: Checked, application: Application, cluster: Cluster, traffic: Traffic | None = None) -> Placed:
+def _place(
+    scheduler: Checked, application: Application, cluster: Cluster, traffic: Traffic | None = None
+) -> PlacedWorkload:
     topology = application.topology
     problem = Problem(cluster, (topology,), traffic)
     begun = time.perf_counter()
@@ -339,10 +342,10 @@ def _place(scheduler: Checked, application: Application, cluster: Cluster, traff
             f"the scheduler {scheduler.name!r} finds no place for {left} of {len(topology.executors)} executors of "
             f"{application.label!r}: {placement.message or placement.status}"
         )
-    return Placed(placement, answer, scheduler.not_given(problem))
+    return PlacedWorkload(placement, answer, scheduler.not_given(problem))
 
 
-def _gated(placed: Placed, application: Application, gating: Gating | None) -> Placed:
+def _gated(placed: PlacedWorkload, application: Application, gating: Gating | None) -> PlacedWorkload:
     """Return the placement with the gates of runs under this scheduler."""
     if gating is None:
         return placed

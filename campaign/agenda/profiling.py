@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from campaign.agenda.agenda import SchedulerEntry
 from campaign.agenda.application import Application
 from campaign.agenda.campaign_plan import CampaignPlan
-from campaign.agenda.plan import Placed, Plan
+from campaign.agenda.plan import CombinationPlan, PlacedWorkload
 from campaign.agenda.profile import ProfileEntry
-from campaign.agenda.run_order import Run, run_seed
+from campaign.agenda.run_order import PlannedRun, run_seed
 from inventory.documents import Origin, dump_json
 from inventory.errors import InputError
 from scheduler.registry import Checked, make_scheduler
@@ -37,13 +37,13 @@ class ProfilingRun:
         measured_s: length of the measured interval.
     """
 
-    run: Run
+    run: PlannedRun
     combinations: tuple[str, ...]
     scheduler: Checked
-    placed: Placed
+    placed: PlacedWorkload
     measured_s: float
 
-    def serves(self, run: Run) -> bool:
+    def serves(self, run: PlannedRun) -> bool:
         """Return whether its traffic is that of a measured run's workload and cluster."""
         return run.workload == self.run.workload and run.combination in self.combinations
 
@@ -57,7 +57,7 @@ def profiling_runs(plan: CampaignPlan) -> tuple[ProfilingRun, ...]:
     entry = plan.agenda.profile
     if entry is None:
         return ()
-    used: dict[str, list[Run]] = {}
+    used: dict[str, list[PlannedRun]] = {}
     schedulers: dict[str, Checked] = {}
     order = {label: at for at, label in enumerate(plan.agenda.labels)}
     combinations = {combination: at for at, combination in enumerate(plan.plans)}
@@ -96,7 +96,7 @@ def profiling_plan(plan: CampaignPlan, profiling: Sequence[ProfilingRun]) -> Cam
         search=None,
         sensors=("cpu",),
     )
-    plans: dict[str, Plan] = {}
+    plans: dict[str, CombinationPlan] = {}
     for each in profiling:
         key, pair = each.run.combination, (each.run.workload, each.run.scheduler)
         here = plans.get(key) or dataclasses.replace(
@@ -134,7 +134,7 @@ def _check_rate(application: Application) -> None:
         )
 
 
-def _scheduler_of(entry: ProfileEntry, plan: Plan) -> Checked:
+def _scheduler_of(entry: ProfileEntry, plan: CombinationPlan) -> Checked:
     """Return the scheduler of profiling runs.
 
     Raises:
@@ -149,7 +149,7 @@ def _scheduler_of(entry: ProfileEntry, plan: Plan) -> Checked:
     return scheduler
 
 
-def _what_matters(run: Run, plan: Plan, scheduler: Checked) -> str:
+def _what_matters(run: PlannedRun, plan: CombinationPlan, scheduler: Checked) -> str:
     """Return, as text, all that the traffic of a profiling run depends on."""
     application = plan.applications[run.workload]
     return dump_json(
@@ -166,13 +166,13 @@ def _what_matters(run: Run, plan: Plan, scheduler: Checked) -> str:
     )
 
 
-def _placed(plan: Plan, label: str, scheduler: Checked) -> Placed:
+def _placed(plan: CombinationPlan, label: str, scheduler: Checked) -> PlacedWorkload:
     try:
         return plan.place(label, scheduler)
     except InputError as fault:
         raise _origin(plan).error(f"the profile cannot be placed: {fault}") from None
 
 
-def _origin(plan: Plan) -> Origin:
+def _origin(plan: CombinationPlan) -> Origin:
     document = next(iter(plan.applications.values())).origin.document
     return Origin(document) / "profile" / "scheduler"

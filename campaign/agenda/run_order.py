@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from analysis.records.factors import Factors, inventory_of, text_of, value_text
+from analysis.records.factors import Factors, factors_text, inventory_of, value_text
 
 Order = Literal["interleaved", "sequential"]
 
 
-class Run(NamedTuple):
+class PlannedRun(NamedTuple):
     """One run: its number in the campaign (from 1), the labels of workload and scheduler, the repetition (from 1).
 
     `cpu` is the label of its CPU settings, or empty; `factors` are the values of the agenda's factors.
@@ -38,7 +38,7 @@ class Run(NamedTuple):
     @property
     def combination(self) -> str:
         """The values of the agenda's factors as text; empty without factors."""
-        return text_of(self.factors)
+        return factors_text(self.factors)
 
     @property
     def inventory(self) -> str:
@@ -46,7 +46,7 @@ class Run(NamedTuple):
         return inventory_of(self.factors)
 
 
-def runs_of(
+def ordered_runs(
     workloads: Sequence[str],
     schedulers: Sequence[str],
     repetitions: int,
@@ -55,7 +55,7 @@ def runs_of(
     cpus: Sequence[str] = ("",),
     factors: Sequence[Factors] = (MappingProxyType({}),),
     keeps: Callable[[Mapping[str, str]], bool] = lambda labels: True,
-) -> list[Run]:
+) -> list[PlannedRun]:
     """Return all runs in order; the same arguments give the same list on every machine.
 
     `factors` are the combinations of the agenda's factors; `keeps` returns whether the agenda has runs with these
@@ -87,7 +87,7 @@ def runs_of(
     wanted.sort(key=lambda each: inventories.index(inventory_of(each[3])))
     width = max(3, len(str(len(wanted))))
     return [
-        Run(
+        PlannedRun(
             number,
             workload,
             scheduler,
@@ -118,7 +118,7 @@ def run_name_part(factors: Factors) -> str:
 
 
 def _position(seed: int, repetition: int, workload: str, scheduler: str, cpu: str, factors: Factors) -> bytes:
-    return _digest(seed, "order", repetition, *filter(None, (workload, scheduler, cpu, text_of(factors))))
+    return _digest(seed, "order", repetition, *filter(None, (workload, scheduler, cpu, factors_text(factors))))
 
 
 def run_seed(seed: int, workload: str, repetition: int) -> int:
@@ -134,7 +134,7 @@ def _digest(*parts: object) -> bytes:
     return hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
 
 
-def continued(runs: Sequence[Run], names: Sequence[str]) -> list[Run]:
+def continued(runs: Sequence[PlannedRun], names: Sequence[str]) -> list[PlannedRun]:
     """Return the runs of a campaign that was extended: `names` stay, further runs come behind them, in their order.
 
     Args:
@@ -146,8 +146,8 @@ def continued(runs: Sequence[Run], names: Sequence[str]) -> list[Run]:
     for number, name in enumerate(names, 1):
         known.setdefault(name.partition("-")[2], []).append((number, name))
     width = max(3, len(str(len(runs))))
-    kept: list[Run] = []
-    added: list[Run] = []
+    kept: list[PlannedRun] = []
+    added: list[PlannedRun] = []
     for run in runs:
         what = run.name.partition("-")[2]
         if known.get(what):

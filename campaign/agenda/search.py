@@ -77,7 +77,7 @@ CALIBRATION = CalibrationEntry(kind="sustainable")
 
 
 @dataclass(frozen=True)
-class Progress:
+class SearchProgress:
     """State of a search.
 
     Attributes:
@@ -95,7 +95,7 @@ class Progress:
     message: str = ""
 
 
-def progress_of(entry: SearchEntry, first_per_s: float, trials: Sequence[TrialRecord]) -> Progress:
+def progress_of(entry: SearchEntry, first_per_s: float, trials: Sequence[TrialRecord]) -> SearchProgress:
     """Return the state of a search after its trials.
 
     Args:
@@ -109,22 +109,22 @@ def progress_of(entry: SearchEntry, first_per_s: float, trials: Sequence[TrialRe
     while True:
         verdict = _verdict(entry, left)
         if verdict is None:
-            return Progress(holds, fails, tuple(brackets), rate)
+            return SearchProgress(holds, fails, tuple(brackets), rate)
         holds, fails = (rate, fails) if verdict else (holds, rate)
         brackets.append((holds, fails))
         if fails is None:
             faster = rate * 2
             if faster > FASTEST_PER_S or faster > first_per_s * 2**entry.most_doublings:
                 message = f"every rate up to {_per_s(rate)} holds, so there is no upper end; start at a higher rate"
-                return Progress(holds, fails, tuple(brackets), None, message)
+                return SearchProgress(holds, fails, tuple(brackets), None, message)
             rate = faster
         elif holds is None:
             if rate / 2 < first_per_s / 2**entry.most_doublings:
                 message = f"no rate from {_per_s(rate)} on holds, so there is no lower end; start at a lower rate"
-                return Progress(holds, fails, tuple(brackets), None, message)
+                return SearchProgress(holds, fails, tuple(brackets), None, message)
             rate = rate / 2
         elif fails <= holds * (1 + entry.tolerance_percent / 100) * (1 + 10 ** (1 - DIGITS)):
-            return Progress(holds, fails, tuple(brackets), None)
+            return SearchProgress(holds, fails, tuple(brackets), None)
         else:
             rate = float(f"{math.sqrt(holds * fails):.{DIGITS}g}")
 

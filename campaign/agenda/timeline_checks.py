@@ -30,7 +30,7 @@ from workloads.topology import Topology
 
 
 @dataclass(frozen=True)
-class Campaign:
+class TimelineContext:
     """Properties of a campaign that a timeline is checked against.
 
     Attributes:
@@ -55,7 +55,7 @@ class Campaign:
     cpus: Mapping[str, ByNode]
 
 
-def check_timeline(timeline: Located[Sequence[Event]], campaign: Campaign) -> None:
+def check_timeline(timeline: Located[Sequence[Event]], campaign: TimelineContext) -> None:
     """Check that every event is possible in every run to which it belongs.
 
     Raises:
@@ -78,7 +78,7 @@ def check_timeline(timeline: Located[Sequence[Event]], campaign: Campaign) -> No
                 _check_change(located, scheduler, campaign)
 
 
-def _check_event(event: Event, here: Origin, campaign: Campaign) -> None:
+def _check_event(event: Event, here: Origin, campaign: TimelineContext) -> None:
     """Check what is the same in all runs."""
     cluster = campaign.cluster
     if event.at_s >= campaign.ends_s:
@@ -224,7 +224,7 @@ def _check_cpus(events: Sequence[Located[Event]], cpus: Mapping[str, ByNode]) ->
                 CpuRequest.from_document(now[node], str(located.origin / "settings"))
 
 
-def _check_change(located: Located[Event], scheduler: str, campaign: Campaign) -> None:
+def _check_change(located: Located[Event], scheduler: str, campaign: TimelineContext) -> None:
     """Check that runs under this scheduler can follow an event of a node."""
     event, here = located.value, located.origin
     online = campaign.online.get(scheduler)

@@ -118,7 +118,7 @@ def _run_again(settings: Settings, bundle: Path, checked: "CheckedBundle", folde
     from campaign.commands.run import RUN_FAILED, run_campaign
     from campaign.display.findings import repeated_text
     from campaign.results.repeated import repeated_findings
-    from inventory.cluster import cluster_of
+    from inventory.cluster import cluster_from_document
     from inventory.documents import read
     from inventory.reading import shipped_inventories
 
@@ -126,7 +126,7 @@ def _run_again(settings: Settings, bundle: Path, checked: "CheckedBundle", folde
     agenda = agenda_of(read(folder / "agenda.json")).value
     inventory = str(folder / "cluster.json")
     # Any other file would be an inventory of Ansible, whose templates may run programs.
-    nodes = cluster_of(read(folder / "cluster.json")).value.nodes
+    nodes = cluster_from_document(read(folder / "cluster.json")).value.nodes
     hosts = f"processes of this host as nodes {', '.join(node.id for node in nodes)}"
     if checked.record.inventory is not None:
         inventory = str(checked.record.agenda.get("inventory"))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 AGENDAS = Path(__file__).parents[1] / "agendas"
 
 
-def schedulers(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+def complete_schedulers(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the installed schedulers."""
     return _matching(_plugins("scheduler"), incomplete)
 
@@ -39,7 +39,7 @@ def topologies(ctx: click.Context, param: click.Parameter, incomplete: str) -> "
     return _or_files(_plugins("workload"), incomplete)
 
 
-def agendas(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+def complete_agendas(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the built-in agendas, and files."""
     names = (path.relative_to(AGENDAS).with_suffix("").as_posix() for path in AGENDAS.rglob("*.yaml"))
     return _or_files(sorted(names), incomplete)

@@ -11,7 +11,7 @@ from campaign.display.terminal import Settings, progress_bar, stages_shown
 from controller.host.signals import interrupted_once
 from inventory.foreign import printable
 from workloads.pipelines import PIPELINES, SOCKET
-from workloads.recordings.raw_files import files_of
+from workloads.recordings.raw_files import recording_files
 
 if TYPE_CHECKING:
     from workloads.generate.writing import Kind
@@ -136,10 +136,10 @@ def pipeline_command(
     import psutil
 
     from analysis.tables.submit import QUICK_START, Job, submit
-    from workloads.pipelines.run_pipeline import Asked, checked
+    from workloads.pipelines.run_pipeline import Asked, checked_pipeline
 
     output = Path(os.path.abspath(output))  # noqa: PTH100 - a link is kept, and what it points to is not replaced
-    checked(Asked(name, source, output, params, "csv" if kind == "csv" else "parquet", stream))
+    checked_pipeline(Asked(name, source, output, params, "csv" if kind == "csv" else "parquet", stream))
 
     arguments = [name, "--input", source, "--output", str(output), "--format", kind]
     arguments += [part for param in params for part in ("--param", param)]
@@ -159,4 +159,4 @@ def _size(source: str) -> int:
     if source.startswith(SOCKET):
         return SMALL_BYTES
 
-    return sum(part.stat().st_size for part in files_of(Path(source)))
+    return sum(part.stat().st_size for part in recording_files(Path(source)))

@@ -9,12 +9,12 @@ from typing import Any
 import click
 from rich.filesize import decimal
 
-from campaign.agenda.plan import Plan
+from campaign.agenda.plan import CombinationPlan
 from campaign.agenda.profiling import ProfilingRun, profiling_plan
-from campaign.agenda.run_order import Run
+from campaign.agenda.run_order import PlannedRun
 from campaign.agenda.search import CALIBRATION
 from campaign.results.estimate import BRING_UP_S, Estimate, calibrations_left, estimate, report_s, trials_of
-from campaign.results.live_file import in_words
+from campaign.results.live_file import duration_text
 from campaign.results.result_store import ResultStore
 from campaign.runner.open_campaign import EMULATED, Opened
 from inventory.ansible_hosts import Hosts
@@ -22,7 +22,7 @@ from inventory.documents import dump_json
 from inventory.foreign import escaped
 
 
-def print_runs(opened: Opened, runs: Sequence[Run], with_report: bool = True) -> None:
+def print_plan(opened: Opened, runs: Sequence[PlannedRun], with_report: bool = True) -> None:
     """Print the runs in order, profiling runs first, then every placement once, and the estimate."""
     plan = opened.plan
     profiling = _profiling(opened, runs)
@@ -34,7 +34,7 @@ def print_runs(opened: Opened, runs: Sequence[Run], with_report: bool = True) ->
         notes = [*([run.combination] * bool(run.factors)), f"left out: {reason}" if reason else f"seed {run.seed}"]
         click.echo(escaped(f"{run.name:<{widest}}  {'  '.join(notes)}"))
     placed = [run for run in runs if not plan.why_unplaced(run)]
-    shown: dict[tuple[str, str, str], Run] = {}
+    shown: dict[tuple[str, str, str], PlannedRun] = {}
     for run in placed:
         shown.setdefault((run.combination, run.workload, run.scheduler), run)
     for run in shown.values():
@@ -55,10 +55,10 @@ def print_runs(opened: Opened, runs: Sequence[Run], with_report: bool = True) ->
     about = "at most" if trials > 1 or calibrations else "about"
     around = _around(opened, runs, with_report)
     total_s = found.seconds + sum(around.values())
-    click.echo(f"{', '.join(counts)}: {about} {in_words(total_s)}, {decimal(found.size_bytes)} of results")
+    click.echo(f"{', '.join(counts)}: {about} {duration_text(total_s)}, {decimal(found.size_bytes)} of results")
     click.echo(_basis(opened, found))
     if around:
-        parts = " and ".join(f"{in_words(seconds)} for {what}" for what, seconds in around.items())
+        parts = " and ".join(f"{duration_text(seconds)} for {what}" for what, seconds in around.items())
         click.echo(f"(in addition to the runs, assumed {parts})")
     compared = _comparisons(placed)
     if compared.repetitions < compared.needed:
@@ -78,7 +78,7 @@ class _Comparisons:
     needed: int
 
 
-def _comparisons(placed: Sequence[Run]) -> _Comparisons:
+def _comparisons(placed: Sequence[PlannedRun]) -> _Comparisons:
     """Count all pairs of schedulers within each workload and combination, as the report compares them."""
     # It loads SciPy.
     from analysis.statistics.comparison import fewest_repetitions
@@ -94,7 +94,7 @@ def _comparisons(placed: Sequence[Run]) -> _Comparisons:
     return _Comparisons(len(pairs), min(pairs), max(ENOUGH, fewest_repetitions(len(pairs))))
 
 
-def _around(opened: Opened, runs: Sequence[Run], with_report: bool) -> dict[str, float]:
+def _around(opened: Opened, runs: Sequence[PlannedRun], with_report: bool) -> dict[str, float]:
     """Return what a campaign does before and after its runs -> assumed seconds."""
     plan, todo = opened.plan, _todo(opened, runs)
     found: dict[str, float] = {}
@@ -110,12 +110,12 @@ def _is_brought_up(hosts: Hosts | None) -> bool:
     """Return whether the campaign brings these hosts up: an emulated cluster that is down."""
     if hosts is None or hosts.tier != EMULATED or os.geteuid() != 0:
         return False
-    from controller.emulation.cluster import cluster_of
+    from controller.emulation.cluster import running_cluster
 
-    return cluster_of(hosts, as_asked=False) is None
+    return running_cluster(hosts, as_asked=False) is None
 
 
-def runs_json(opened: Opened, runs: Sequence[Run], with_report: bool = True) -> str:
+def runs_json(opened: Opened, runs: Sequence[PlannedRun], with_report: bool = True) -> str:
     """Return the runs and the estimate as JSON."""
     plan = opened.plan
     found = _estimate(opened, runs)
@@ -157,7 +157,7 @@ def runs_json(opened: Opened, runs: Sequence[Run], with_report: bool = True) -> 
     )
 
 
-def _asked(plan: Plan, run: Run) -> dict[str, Any]:
+def _asked(plan: CombinationPlan, run: PlannedRun) -> dict[str, Any]:
     """Return when the online scheduler of a run is asked, all null and 0 times if only at changes; {} without one."""
     if run.scheduler not in plan.online:
         return {}
@@ -166,7 +166,7 @@ def _asked(plan: Plan, run: Run) -> dict[str, Any]:
     return {"asked": nothing if questions is None else questions._asdict()}
 
 
-def _asked_in_words(plan: Plan, scheduler: str) -> str:
+def _asked_in_words(plan: CombinationPlan, scheduler: str) -> str:
     questions = plan.online[scheduler].questions(plan.agenda.warmup_s + plan.agenda.duration_s)
     if questions is None or not questions.times:
         return "asked at changes only"
@@ -174,7 +174,7 @@ def _asked_in_words(plan: Plan, scheduler: str) -> str:
     return f"asked first at {questions.first_s:g} s, then every {questions.every_s:g} s: {times}, and at changes"
 
 
-def _profiling(opened: Opened, runs: Sequence[Run]) -> list[ProfilingRun]:
+def _profiling(opened: Opened, runs: Sequence[PlannedRun]) -> list[ProfilingRun]:
     """Return the profiling runs that these runs use."""
     users = [run for run in runs if opened.plan.uses_profile(run)]
     return [each for each in opened.profiling if any(each.serves(run) for run in users)]
@@ -188,7 +188,7 @@ def _profile_in_words(opened: Opened, profiling: ProfilingRun) -> str:
     return f"placed by {profiling.run.scheduler}; {agenda.warmup_s:g} s of warm-up, {agenda.duration_s:g} s measured"
 
 
-def _estimate(opened: Opened, runs: Sequence[Run]) -> Estimate:
+def _estimate(opened: Opened, runs: Sequence[PlannedRun]) -> Estimate:
     """Return the estimate for runs that are not done, with their profiling runs."""
     found = estimate(opened.plan, _todo(opened, runs), opened.folder)
     pending = opened.unprofiled(runs)
@@ -198,7 +198,7 @@ def _estimate(opened: Opened, runs: Sequence[Run]) -> Estimate:
     return replace(found, seconds=found.seconds + profiles.seconds, size_bytes=found.size_bytes + profiles.size_bytes)
 
 
-def _todo(opened: Opened, runs: Sequence[Run]) -> list[Run]:
+def _todo(opened: Opened, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     """Return the runs that are placed and have no good result yet."""
     store = ResultStore(opened.folder)
     return [run for run in runs if not opened.plan.why_unplaced(run) and not store.is_done(run.name)]
@@ -223,7 +223,7 @@ def _basis(opened: Opened, found: Estimate) -> str:
     )
 
 
-def _print_placement(opened: Opened, run: Run) -> None:
+def _print_placement(opened: Opened, run: PlannedRun) -> None:
     plan, workload, scheduler = opened.plan.at(run), run.workload, run.scheduler
     where = f" at {escaped(run.combination)}" if run.factors else ""
     if opened.plan.awaits_profile(run):

@@ -19,7 +19,7 @@ from inventory.foreign import printable
 from inventory.reading import read_cluster, read_hosts
 
 if TYPE_CHECKING:
-    from campaign.admin.calibrate_node import Calibration
+    from campaign.admin.calibrate_node import ModelCalibration
 
 force_option = click.option(
     "--force", is_flag=True, help="Change hosts that a campaign uses; its measurements are then worthless."
@@ -77,10 +77,10 @@ def restore_command(settings: Settings, inventory: str, options: tuple[str, ...]
     The same as: ansible-playbook -i INVENTORY ansible/restore.yml
     """
     from campaign.admin.playbook import Choice, play
-    from controller.emulation.cluster import cluster_of, is_emulated
+    from controller.emulation.cluster import is_emulated, running_cluster
 
     hosts = read_hosts(inventory, options)
-    if is_emulated(hosts) and cluster_of(hosts, as_asked=False) is None:
+    if is_emulated(hosts) and running_cluster(hosts, as_asked=False) is None:
         click.echo(f"no emulated cluster of {printable(hosts.path)} is up: nothing to restore", err=True)
         return
     play("restore", hosts, Choice(check, options, force=force), settings)
@@ -202,18 +202,18 @@ def calibrate_command(
     used as the node's `power` and `meter_lag` unless the inventory sets them. A node without a measured energy source
     is refused (exit status 3).
     """
-    from campaign.admin.calibrate_node import calibrate
+    from campaign.admin.calibrate_node import run_calibration
     from campaign.commands.options import operator_callbacks
 
     with progress_bar(f"calibrating {node}", settings.quiet, settings.color) as show_progress:
-        result = calibrate(inventory, node, settle_s, step_s, operator_callbacks(settings), show_progress)
+        result = run_calibration(inventory, node, settle_s, step_s, operator_callbacks(settings), show_progress)
     if as_json:
         click.echo(dump_json({**result.document(), "file": str(result.path)}), nl=False)
     else:
         _show_calibration(result)
 
 
-def _show_calibration(result: "Calibration") -> None:
+def _show_calibration(result: "ModelCalibration") -> None:
     from agents.agent.idle_baseline import MOST_LOAD
 
     for number, step in enumerate(result.found.steps):

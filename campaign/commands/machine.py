@@ -22,7 +22,7 @@ from inventory.times import NS
 
 if TYPE_CHECKING:
     from agents.power.meter import Metered
-    from campaign.admin.doctor import Zone
+    from campaign.admin.doctor import ZoneStatus
     from campaign.runner.clean import UpCluster
 
 sysfs_option = click.option(
@@ -88,7 +88,7 @@ def _print_statuses(title: str, rows: Iterable[tuple[str, Status, str]]) -> None
             click.echo(" " * (CHECK + STATUS + 2) + line)
 
 
-def _print_zones(zones: "Iterable[Zone]") -> None:
+def _print_zones(zones: "Iterable[ZoneStatus]") -> None:
     click.secho("metered", bold=True)
     for zone in zones:
         part = zone.rejected or ("part of the node" if zone.in_total else "not added")
@@ -118,13 +118,15 @@ def meter_command(settings: Settings, seconds: float, as_json: bool, root: str) 
     Joules, watts, error bound and source are printed for every power domain. A domain that cannot be metered is
     printed as missing, with the reason.
     """
-    from agents.power.meter import measure
-    from agents.power.settings import settings_of
+    from agents.power.meter import start_metering
+    from agents.power.settings import meter_settings
 
     host = metered_host(root)
-    power_settings = settings_of(host)
+    power_settings = meter_settings(host)
     with interrupted_once(), progress_bar("metering", settings.quiet, settings.color) as show_progress:
-        metered = measure(host, power_settings, seconds, lambda left_s: show_progress(max(0.0, 1 - left_s / seconds)))
+        metered = start_metering(
+            host, power_settings, seconds, lambda left_s: show_progress(max(0.0, 1 - left_s / seconds))
+        )
     if as_json:
         click.echo(dump_json(metered), nl=False)
     else:

@@ -13,7 +13,7 @@ from inventory.errors import InputError
 from inventory.foreign import printable
 
 if TYPE_CHECKING:
-    from controller.nodes.backend import Operator
+    from controller.nodes.backend import CommandLineCallbacks
     from inventory.ansible_hosts import Hosts
 
 
@@ -31,9 +31,9 @@ class Seconds(click.FloatRange):
 master_option = click.option("--master", metavar="URL", help="Spark master; default local[*], this host's cores.")
 
 
-def operator_callbacks(settings: Settings) -> "Operator":
+def operator_callbacks(settings: Settings) -> "CommandLineCallbacks":
     """Return the callbacks for these global options of the command line."""
-    from controller.nodes.backend import Operator
+    from controller.nodes.backend import CommandLineCallbacks
 
     def provision(hosts: "Hosts") -> None:
         # Importing it takes as long as a run on processes needs to start.
@@ -42,7 +42,7 @@ def operator_callbacks(settings: Settings) -> "Operator":
         # The campaign has started and locked this cluster itself.
         play("provision", hosts, Choice(only_errors=True, force=True), settings)
 
-    return Operator(provision, settings.progress, notice)
+    return CommandLineCallbacks(provision, settings.progress, notice)
 
 
 run_argument = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))

@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from campaign.commands.completion import inventories, scheduler_lists, schedulers, topologies
+from campaign.commands.completion import complete_schedulers, inventories, scheduler_lists, topologies
 from campaign.display.terminal import Settings
-from campaign.place.place import Placed, PlacementRefused, Round, compare, place, scheduler_names, status_of
+from campaign.place.place import (
+    PlacedProblem,
+    PlacementRefused,
+    Round,
+    compare_schedulers,
+    listed_schedulers,
+    place,
+    status_of,
+)
 from inventory.documents import dump_json, read
 from inventory.foreign import printable
 from inventory.plugins import given
@@ -18,7 +26,7 @@ from scheduler.explain.explanation import Explanation
 from scheduler.online.validation import make_online_scheduler
 from scheduler.placement_file import to_json
 from scheduler.registry import make_scheduler
-from workloads.traffic import traffic_of
+from workloads.traffic import traffic_from_document
 from workloads.workload import find_topology
 
 if TYPE_CHECKING:
@@ -57,7 +65,7 @@ PICTURES = "placements"
 @click.option(
     "--scheduler",
     metavar="NAME",
-    shell_complete=schedulers,
+    shell_complete=complete_schedulers,
     help="See `millrace list schedulers`. With --compare: placed first, unless it is in that list.",
 )
 @click.option(
@@ -122,14 +130,14 @@ def place_command(
     files = Round(
         read_cluster(cluster),
         [find_topology(each) for each in topologies],
-        traffic_of(read(traffic)) if traffic is not None else None,
+        traffic_from_document(read(traffic)) if traffic is not None else None,
         explain,
         why,
     )
     if ready is not None:
         _show(place(ready, files), as_json, settings.color)
         return 0
-    outcomes = compare(scheduler_names(scheduler, compared or ""), files, *sources)
+    outcomes = compare_schedulers(listed_schedulers(scheduler, compared or ""), files, *sources)
     if as_json:
         click.echo(dump_json([outcome.document for outcome in outcomes]), nl=False)
     else:
@@ -142,7 +150,7 @@ def place_command(
     return status_of(outcomes)
 
 
-def _show(placed: Placed, as_json: bool, color: bool) -> None:
+def _show(placed: PlacedProblem, as_json: bool, color: bool) -> None:
     if as_json:
         click.echo(to_json(placed.answer), nl=False)
         return
@@ -159,12 +167,12 @@ def _show(placed: Placed, as_json: bool, color: bool) -> None:
         print_why(placed.answer, placed.answer.why, color)
 
 
-def _show_all(outcomes: Sequence[Placed | PlacementRefused], color: bool) -> None:
+def _show_all(outcomes: Sequence[PlacedProblem | PlacementRefused], color: bool) -> None:
     from campaign.display.placement_tables import print_comparison
 
     print_comparison(outcomes, color)
     for outcome in outcomes:
-        if isinstance(outcome, Placed) and isinstance(outcome.answer.account, Explanation):
+        if isinstance(outcome, PlacedProblem) and isinstance(outcome.answer.account, Explanation):
             from campaign.display.placement_tables import print_account
 
             click.echo()
@@ -202,7 +210,7 @@ Examples:
     "--scheduler",
     default="",
     metavar="NAME",
-    shell_complete=schedulers,
+    shell_complete=complete_schedulers,
     help="An online one of `millrace list schedulers`.",
 )
 @click.option("--param", "params", multiple=True, metavar="K=V", help="Parameter of the scheduler; overrides the file.")
@@ -228,7 +236,7 @@ def revise_command(
     No change is a valid result: its reason is printed, and the exit status is 0. With --replay, an answer that differs
     from that of the run is an error.
     """
-    from campaign.place.revise import Decision, ObservedRound, Replay, decide
+    from campaign.place.revise import Decision, DecisionReplay, ObservedRound, decide
     from scheduler.online.observation import observation_of
 
     files = {"--cluster": cluster, "--topology": topology, "--observation": observations, "--scheduler": scheduler}
@@ -236,7 +244,7 @@ def revise_command(
         for option, value in {**files, "--param": params, "--params-file": params_file}.items():
             if value:
                 raise click.UsageError(f"--replay has all inputs of a run, so there is no {option}")
-        replayed = Replay(replay)
+        replayed = DecisionReplay(replay)
         found = replayed.decide()
     else:
         for option, value in files.items():

@@ -41,7 +41,7 @@ def top_command(settings: Settings, folder: Path | None, as_json: bool) -> None:
     keys r, u and b sort executors by rate, queue and busy time; q or Ctrl-C quits. If standard output is not a
     terminal, the current state is printed once.
     """
-    from campaign.display.top_view import show
+    from campaign.display.top_view import show_top
     from campaign.results.live_file import look_at, selected_campaign
     from inventory.documents import to_plain
 
@@ -50,7 +50,7 @@ def top_command(settings: Settings, folder: Path | None, as_json: bool) -> None:
         known = {"folder": str(watched.folder), "condition": watched.condition.value}
         click.echo(json.dumps(known | to_plain(watched.live or {})))
         return
-    show(watched, settings.color)
+    show_top(watched, settings.color)
 
 
 @click.command("report", epilog="Example: millrace report latest")

@@ -9,8 +9,8 @@ import click
 
 from campaign.agenda.agenda import second_labels
 from campaign.agenda.campaign_plan import select_runs
-from campaign.commands.completion import agendas, inventories
-from campaign.commands.dry_run import print_runs, runs_json
+from campaign.commands.completion import complete_agendas, inventories
+from campaign.commands.dry_run import print_plan, runs_json
 from campaign.commands.options import operator_callbacks
 from campaign.display.terminal import Settings, stages_shown
 from campaign.results.live_file import FINISHED, REPORTING, find_campaign, finish_live
@@ -26,7 +26,7 @@ RUN_FAILED = 1
 
 
 @click.command("run")
-@click.argument("agenda", required=False, shell_complete=agendas)
+@click.argument("agenda", required=False, shell_complete=complete_agendas)
 @click.option(
     "--inventory",
     metavar="I",
@@ -175,7 +175,7 @@ def run_campaign(
     if accept_shortfall:
         opened = opened.accepting_shortfall()
     # Loading this takes as long as Ansible takes to read an inventory, and has been done meanwhile.
-    from campaign.runner.run_campaign import prepared, run_all
+    from campaign.runner.run_campaign import execute_runs, prepared
 
     runs = select_runs(opened.plan, choice)
     owner, operator = _owner(opened.folder), operator_callbacks(settings)
@@ -194,10 +194,10 @@ def run_campaign(
         if as_json:
             click.echo(runs_json(opened, runs, last_stage == REPORTING), nl=False)
         else:
-            print_runs(opened, runs, last_stage == REPORTING)
+            print_plan(opened, runs, last_stage == REPORTING)
         return 0, None
     try:
-        ending = run_all(opened, runs, backends, settings, profile, accept_shortfall, last_stage, wait)
+        ending = execute_runs(opened, runs, backends, settings, profile, accept_shortfall, last_stage, wait)
     except InUseError as fault:
         raise UnfitError(f"{fault}; wait for it with --wait") from None
     folder = printable(opened.folder)

@@ -9,12 +9,12 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from analysis.claims.verdicts import METRICS, Claim, ClaimsFile, Evidence, Judged, Measured, Missing
+from analysis.claims.verdicts import METRICS, Claim, ClaimsFile, Evidence, Judged, MeasuredRatio, Missing
 from analysis.page.print_tables import markdown
-from analysis.records.factors import text_of
+from analysis.records.factors import factors_text
 from campaign.display.placement_tables import MAX_WIDTH
 from campaign.display.terminal import plain_console
-from campaign.results.live_file import in_words
+from campaign.results.live_file import duration_text
 from inventory.documents import dump_json
 
 UNKNOWN = "not measured"
@@ -73,7 +73,7 @@ def _document(paper: str, judged: Judged) -> dict[str, Any]:
     if seen is not None:
         document["evidence"] = {
             "campaign": seen.campaign,
-            **_comparison(Measured(seen.n, seen.interval, seen.ratio)),
+            **_comparison(MeasuredRatio(seen.n, seen.interval, seen.ratio)),
             "suspect": seen.suspect,
             "with_suspect": _comparison(seen.with_suspect),
             "doubt": seen.doubt,
@@ -87,7 +87,7 @@ def _document(paper: str, judged: Judged) -> dict[str, Any]:
     return document
 
 
-def _comparison(measured: Measured) -> dict[str, float | None]:
+def _comparison(measured: MeasuredRatio) -> dict[str, float | None]:
     interval = measured.interval
     return {
         "n": measured.n,
@@ -119,9 +119,9 @@ def missing_text(missing: Sequence[Missing]) -> str:
         return "every claim that can be tested has results"
     width = max(len(each.agenda) for each in missing)
     lines = [
-        f"{each.agenda:<{width}}  about {in_words(each.seconds)}, for {', '.join(each.claims)}" for each in missing
+        f"{each.agenda:<{width}}  about {duration_text(each.seconds)}, for {', '.join(each.claims)}" for each in missing
     ]
-    return "\n".join([*lines, f"all together: about {in_words(sum(each.seconds for each in missing))}"])
+    return "\n".join([*lines, f"all together: about {duration_text(sum(each.seconds for each in missing))}"])
 
 
 def _counted(judged: Sequence[Judged]) -> str:
@@ -142,7 +142,7 @@ def _claimed(claim: Claim) -> str:
     return "equal" if claim.ratio == 1 else f"{claim.ratio:g} times better"
 
 
-def _measured(seen: Evidence | Measured | None) -> str:
+def _measured(seen: Evidence | MeasuredRatio | None) -> str:
     if seen is None or seen.ratio is None:
         return ""
     if seen.interval is None:
@@ -171,7 +171,7 @@ def _details(judged: Judged, paper: str) -> list[str]:
     claim, seen = judged.claim, judged.evidence
     if claim.untestable:
         return []
-    at = f" at {text_of(claim.factors)}" if claim.factors else ""
+    at = f" at {factors_text(claim.factors)}" if claim.factors else ""
     where = f", window {claim.window}" if claim.window else ""
     found = [f"agendas: `papers/{paper}/small/{claim.experiment}`, `papers/{paper}/lab/{claim.experiment}`{at}"]
     rival = f" against {claim.rival}" if claim.rival else ""

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from campaign.display.terminal import plain_console
-from campaign.place.place import Placed, PlacementRefused
+from campaign.place.place import PlacedProblem, PlacementRefused
 from inventory.foreign import escaped, printable
 from scheduler.explain.alternatives import Why
 from scheduler.explain.best_known import SEARCH, BestKnown
@@ -89,13 +89,13 @@ def _cost(answer: PlacementFile) -> Table:
     return table
 
 
-def print_comparison(outcomes: Sequence[Placed | PlacementRefused], color: bool = True) -> None:
+def print_comparison(outcomes: Sequence[PlacedProblem | PlacementRefused], color: bool = True) -> None:
     """Print a row per scheduler on standard output, in the given order, and why some placed nothing."""
     console = plain_console(color)
     table = _comparison(outcomes)
     console.width = max(console.width, Console(width=MAX_WIDTH).measure(table).maximum)  # numbers are never cut
     console.print(table)
-    answers = [outcome.answer for outcome in outcomes if isinstance(outcome, Placed)]
+    answers = [outcome.answer for outcome in outcomes if isinstance(outcome, PlacedProblem)]
     if answers:
         console.print(_best_known(answers, _aim(outcomes)))
     for outcome in outcomes:
@@ -107,10 +107,11 @@ def print_comparison(outcomes: Sequence[Placed | PlacementRefused], color: bool 
                 console.print(f"{outcome.answer.scheduler}, {printable(name)}: {printable(line)}")
 
 
-def _comparison(outcomes: Sequence[Placed | PlacementRefused]) -> Table:
+def _comparison(outcomes: Sequence[PlacedProblem | PlacementRefused]) -> Table:
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)  # narrow enough for 80 columns
     observed = any(
-        isinstance(outcome, Placed) and outcome.answer.cost.inter_node_tuples_per_s is not None for outcome in outcomes
+        isinstance(outcome, PlacedProblem) and outcome.answer.cost.inter_node_tuples_per_s is not None
+        for outcome in outcomes
     )
     table.add_column("scheduler", no_wrap=True)
     headings = ["W,\npairs", "inter-\nworker", "nodes", "slots", "balance", "over-\nloaded", "gap", "ms"]
@@ -167,9 +168,9 @@ UNITS_OF = {
 """What an objective is."""
 
 
-def _aim(outcomes: Sequence[Placed | PlacementRefused]) -> Aim | None:
+def _aim(outcomes: Sequence[PlacedProblem | PlacementRefused]) -> Aim | None:
     """Return the objective of a comparison, None for W."""
-    answers = [outcome.answer for outcome in outcomes if isinstance(outcome, Placed)]
+    answers = [outcome.answer for outcome in outcomes if isinstance(outcome, PlacedProblem)]
     return next((aim for answer in answers if (aim := aim_of(answer.params)) is not None), None)
 
 
@@ -201,7 +202,7 @@ MOST_NODES = 60
 """Maximum number of listed nodes."""
 
 
-def print_account(placed: Placed, account: Explanation, color: bool = True) -> None:
+def print_account(placed: PlacedProblem, account: Explanation, color: bool = True) -> None:
     """Print on standard output the loads and links of the plan and the decisions of the algorithm."""
     console = plain_console(color)
     _print_titled(console, f"load against capacity, in {_UNITS[account.unit]}", _nodes(account))

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from analysis.records.file_types import FAILED, INCOMPLETE, OK
 from campaign.display.terminal import plain_console
-from campaign.results.live_file import LiveRecord, in_words, ms_in_words
+from campaign.results.live_file import LiveRecord, duration_text, ms_in_words
 from campaign.results.suspect_runs import drain_in_words
 from controller.coordinator.event_log import LiveDecision
 from inventory.foreign import printable
@@ -26,7 +26,7 @@ PLAIN_EVERY_S = 10.0
 """Interval of plain lines during a run."""
 
 
-class View(Protocol):
+class ProgressView(Protocol):
     """Display of a campaign's progress."""
 
     def open(self) -> None:
@@ -46,54 +46,54 @@ class View(Protocol):
         ...
 
 
-def view_for(quiet: bool, color: bool) -> View:
+def view_for(quiet: bool, color: bool) -> ProgressView:
     """Return the view for the terminal and the options."""
     if quiet:
         return Silence()
     if sys.stderr.isatty():
         return Display(plain_console(color, stderr=True))
-    return Lines()
+    return LineProgress()
 
 
 class Silence:
     """View that shows nothing."""
 
     def open(self) -> None:
-        """See `View`."""
+        """See `ProgressView`."""
 
     def draw(self, live: LiveRecord) -> None:
-        """See `View`."""
+        """See `ProgressView`."""
 
     def print_line(self, text: str, style: str = "") -> None:
-        """See `View`."""
+        """See `ProgressView`."""
 
     def close(self) -> None:
-        """See `View`."""
+        """See `ProgressView`."""
 
 
-class Lines:
+class LineProgress:
     """View that prints a line for every event and every ten seconds."""
 
     def open(self) -> None:
-        """See `View`."""
+        """See `ProgressView`."""
         self._next = time.monotonic() + PLAIN_EVERY_S
 
     def draw(self, live: LiveRecord) -> None:
-        """See `View`."""
+        """See `ProgressView`."""
         if live.run is not None and time.monotonic() >= self._next:
             self._next = time.monotonic() + PLAIN_EVERY_S
             flow = flow_in_words(live)
             self.print_line(
                 f"run {live.number}/{live.of} {live.run}: {live.stage}"
-                f"{(': ' if live.draining else ', ') + flow if flow else ''}, {in_words(live.time_left_s)} left"
+                f"{(': ' if live.draining else ', ') + flow if flow else ''}, {duration_text(live.time_left_s)} left"
             )
 
     def print_line(self, text: str, style: str = "") -> None:
-        """See `View`."""
+        """See `ProgressView`."""
         click.echo(printable(text), err=True)
 
     def close(self) -> None:
-        """See `View`."""
+        """See `ProgressView`."""
 
 
 class Display:
@@ -104,19 +104,19 @@ class Display:
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def open(self) -> None:
-        """See `View`."""
+        """See `ProgressView`."""
         self._live.start()
 
     def draw(self, live: LiveRecord) -> None:
-        """See `View`."""
+        """See `ProgressView`."""
         self._live.update(Group(*head(live)), refresh=True)
 
     def print_line(self, text: str, style: str = "") -> None:
-        """See `View`."""
+        """See `ProgressView`."""
         self._live.console.print(Text(printable(text), style=style))
 
     def close(self) -> None:
-        """See `View`."""
+        """See `ProgressView`."""
         self._live.stop()
 
 
@@ -135,7 +135,7 @@ def head(live: LiveRecord) -> list[RenderableType]:
     bar = ProgressBar(total=meant_s, completed=elapsed_s, width=24) if meant_s else Text("")
     of = f"/{meant_s:g}" if meant_s else ""
     stage.add_row(Text(f"{live.stage:<16}"), bar, f"{elapsed_s:.0f}{of} s", Text(flow_in_words(live), "cyan"))
-    foot = Text(f"{in_words(live.time_left_s)} left, {outcomes[OK]} ok", "dim")
+    foot = Text(f"{duration_text(live.time_left_s)} left, {outcomes[OK]} ok", "dim")
     if outcomes[FAILED]:
         foot.append(f", {outcomes[FAILED]} failed", "red")
     if outcomes.get(INCOMPLETE):

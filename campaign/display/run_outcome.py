@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from analysis.records.file_types import FINISHED, OK, RunRecord
-from campaign.results.live_file import in_words, ms_in_words
+from campaign.results.live_file import duration_text, ms_in_words
 from campaign.results.suspect_runs import doubts_from_recoveries
 
 MISSING = 0.01
@@ -23,7 +23,7 @@ def outcome_in_words(title: str, record: RunRecord, took_s: float, folder: Path)
     if record.status not in FINISHED or measured is None:
         return [(f"{title} failed: {record.reason} (in {folder})", "red")]
     latency = measured.latency_ms
-    parts = [f"{title} {record.status} in {in_words(took_s)}"]
+    parts = [f"{title} {record.status} in {duration_text(took_s)}"]
     if search is not None and search.tuples_per_s is not None:
         parts.append(f"sustainable rate {search.tuples_per_s:,.6g} tuples/s by {len(search.trials)} trials")
     if measured.throughput_tuples_per_s is not None:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from campaign.display.progress import decision_in_words, head
 from campaign.display.terminal import plain_console
-from campaign.results.live_file import REPORTING, CampaignCondition, Watched, died_utc, in_words, look_at
+from campaign.results.live_file import REPORTING, CampaignCondition, Watched, died_utc, duration_text, look_at
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument
 from controller.host.signals import interrupted_once
 from inventory.foreign import printable
@@ -96,7 +96,7 @@ def _top(watched: Watched) -> list[RenderableType]:
         case CampaignCondition.PREPARING:
             lines.append(Text(f"preparing: the campaign in {folder} has not written its state yet"))
         case CampaignCondition.SILENT:
-            lines.append(Text(f"no update for {in_words(watched.age_s)}: the state shown is old", "bold red"))
+            lines.append(Text(f"no update for {duration_text(watched.age_s)}: the state shown is old", "bold red"))
         case CampaignCondition.DIED:
             cause = f"died: its process is gone; last update: {died_utc(watched)}"
             lines.append(Text(f"{cause}. Continue with: millrace run --resume {folder}", "bold red"))
@@ -225,7 +225,7 @@ _MOST_BYTES = 1024
 _OVER = (CampaignCondition.ENDED, CampaignCondition.DIED)
 
 
-def show(watched: Watched, color: bool) -> None:
+def show_top(watched: Watched, color: bool) -> None:
     """Show a campaign, live if there is a terminal and the campaign has not ended.
 
     Raises:

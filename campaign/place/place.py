@@ -10,7 +10,7 @@ from msgspec.structs import replace as replaced
 from inventory.cluster import Cluster
 from inventory.documents import Located, Origin
 from inventory.errors import InputError, MillraceError, RunError, UnfitError, nearest
-from inventory.plugins import described
+from inventory.plugins import parameter_rows
 from inventory.power_index import LackingNodeError
 from inventory.reading import ReadCluster, with_links
 from scheduler.explain.alternatives import MemoryRules, Why, explain_executor, find_executor
@@ -51,7 +51,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedProblem:
     """A scheduler's plan for a problem, and its document."""
 
     problem: Problem
@@ -77,7 +77,7 @@ class PlacementRefused:
         return {"scheduler": self.scheduler, "error": str(self.fault)}
 
 
-def place(ready: Checked, given: Round, least: LowerBound | None = None, aim: Aim | None = None) -> Placed:
+def place(ready: Checked, given: Round, least: LowerBound | None = None, aim: Aim | None = None) -> PlacedProblem:
     """Place a round with one scheduler.
 
     Args:
@@ -109,7 +109,7 @@ def place(ready: Checked, given: Round, least: LowerBound | None = None, aim: Ai
         memory = MemoryRules(ready.needs.memory, getattr(ready.inner, "heap", None))
         why = explain_executor(problem, plan, *asked, aim, memory)
     answer = make_placement_file(ready.name, ready.params, problem, plan, elapsed_s, account, why, aim)
-    return Placed(problem, plan, answer)
+    return PlacedProblem(problem, plan, answer)
 
 
 def _located(fault: LackingNodeError, given: Round) -> InputError:
@@ -125,7 +125,7 @@ def _with_links(given: Round, aim: Aim | None) -> Round:
     return replace(given, cluster=with_links(given.cluster))
 
 
-def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed | PlacementRefused]:
+def compare_schedulers(names: Sequence[str], given: Round, *sources: Origin) -> list[PlacedProblem | PlacementRefused]:
     """Place the same round with several schedulers, one after the other, with gaps to the best known placement.
 
     A parameter is passed to every scheduler that has one of that name.
@@ -140,7 +140,7 @@ def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed
     """
     classes: dict[str, type[Scheduler] | PlacementRefused] = {name: _kind(name) for name in names}
     kinds = {name: kind for name, kind in classes.items() if not isinstance(kind, PlacementRefused)}
-    everyone = {entry["name"] for kind in kinds.values() for entry in described(kind.Params)}
+    everyone = {entry["name"] for kind in kinds.values() for entry in parameter_rows(kind.Params)}
     for source in sources:
         if not isinstance(source.plain, Mapping | None):
             raise source.error("a mapping of parameters was expected")
@@ -157,7 +157,7 @@ def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed
         except LackingNodeError as fault:
             raise _located(fault, given) from None
     least = compute_lower_bound(everything) if given.explain else None
-    outcomes: list[Placed | PlacementRefused] = []
+    outcomes: list[PlacedProblem | PlacementRefused] = []
     for name, kind in classes.items():
         if isinstance(kind, PlacementRefused):
             outcomes.append(kind)
@@ -170,14 +170,14 @@ def compare(names: Sequence[str], given: Round, *sources: Origin) -> list[Placed
 
 
 def _with_gaps(
-    outcomes: Sequence[Placed | PlacementRefused], everything: Problem, least: LowerBound | None, aim: Aim | None
-) -> list[Placed | PlacementRefused]:
+    outcomes: Sequence[PlacedProblem | PlacementRefused], everything: Problem, least: LowerBound | None, aim: Aim | None
+) -> list[PlacedProblem | PlacementRefused]:
     """Return the outcomes with the best known placement and the gap of each plan to it."""
-    plans = {each.answer.scheduler: (each.problem, each.plan) for each in outcomes if isinstance(each, Placed)}
+    plans = {each.answer.scheduler: (each.problem, each.plan) for each in outcomes if isinstance(each, PlacedProblem)}
     known = find_best_known(plans, everything, least, aim) if plans else {}
     return [
         replace(each, answer=replaced(each.answer, best_known=known[each.answer.scheduler]))
-        if isinstance(each, Placed)
+        if isinstance(each, PlacedProblem)
         else each
         for each in outcomes
     ]
@@ -190,7 +190,7 @@ def _kind(name: str) -> type[Scheduler] | PlacementRefused:
         return PlacementRefused(name, fault)
 
 
-def scheduler_names(first: str | None, text: str) -> list[str]:
+def listed_schedulers(first: str | None, text: str) -> list[str]:
     """Return the names of a list like `even,top-storm`, after `first` if it is given and not in the list.
 
     Raises:
@@ -205,7 +205,7 @@ def scheduler_names(first: str | None, text: str) -> list[str]:
     return names if first is None or first in names else [first, *names]
 
 
-def status_of(outcomes: Sequence[Placed | PlacementRefused]) -> int:
+def status_of(outcomes: Sequence[PlacedProblem | PlacementRefused]) -> int:
     """Return the exit status of a comparison: 1 if a scheduler failed; that of the first if none can place."""
     statuses = [outcome.fault.exit_status for outcome in outcomes if isinstance(outcome, PlacementRefused)]
     if RunError.exit_status in statuses:

@@ -84,7 +84,7 @@ def _decide(ready: CheckedOnline, problem: Problem, observation: Observation) ->
     return Decision(*asked, answer.revision, answer.text, answer.details)
 
 
-class Replay:
+class DecisionReplay:
     """The decisions of a run, made again.
 
     Attributes:

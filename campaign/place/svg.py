@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from analysis.figures.palette import GRID, GROUND, INK, MUTED, PALETTE, SHADE
-from campaign.place.place import Placed, PlacementRefused
+from campaign.place.place import PlacedProblem, PlacementRefused
 from campaign.place.svg_boxes import (
     GAP,
     WIDE,
@@ -65,13 +65,13 @@ class Rectangle(NamedTuple):
         return abs(x - self.x) < WIDE / 2 + 14 and abs(y - self.y) < self.height / 2 + 12
 
 
-def draw(outcomes: Sequence[Placed | PlacementRefused], folder: Path) -> list[Path]:
+def draw(outcomes: Sequence[PlacedProblem | PlacementRefused], folder: Path) -> list[Path]:
     """Draw every placement as `folder`/NAME.svg, with lines on one scale; return the files.
 
     Raises:
         InputError: the folder cannot be written, or has a file of the same name that is no such picture.
     """
-    placed = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
+    placed = [outcome for outcome in outcomes if isinstance(outcome, PlacedProblem)]
     scale = max((rate for each in placed for rate in _rates(each).values()), default=0.0)
     paths = {folder / f"{quote(each.answer.scheduler, safe='')}.svg": each for each in placed}
     for path in paths:
@@ -85,7 +85,7 @@ def draw(outcomes: Sequence[Placed | PlacementRefused], folder: Path) -> list[Pa
     return [*paths]
 
 
-def picture(placed: Placed, scale: float) -> str:
+def picture(placed: PlacedProblem, scale: float) -> str:
     """Return the SVG document of one placement; a line with rate `scale` has the greatest width."""
     styles = ComponentStyles(placed.problem)
     drawn = _drawn(placed)
@@ -122,7 +122,7 @@ def picture(placed: Placed, scale: float) -> str:
     return _document(placed, width, height + 12, body)
 
 
-def _document(placed: Placed, width: float, height: float, body: Sequence[str]) -> str:
+def _document(placed: PlacedProblem, width: float, height: float, body: Sequence[str]) -> str:
     light = "".join(f".f-{c.name}{{fill:{c.light}}}.s-{c.name}{{stroke:{c.light}}}" for c in PALETTE)
     dark = "".join(f".f-{c.name}{{fill:{c.dark}}}.s-{c.name}{{stroke:{c.dark}}}" for c in PALETTE)
     fonts = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -143,7 +143,7 @@ def _document(placed: Placed, width: float, height: float, body: Sequence[str]) 
     )
 
 
-def _head(placed: Placed) -> tuple[str, str]:
+def _head(placed: PlacedProblem) -> tuple[str, str]:
     """Return the title and a summary of the placement."""
     cost = placed.answer.cost
     rate = (
@@ -162,7 +162,7 @@ def _head(placed: Placed) -> tuple[str, str]:
     return placed.answer.scheduler, summary
 
 
-def _drawn(placed: Placed) -> list[str]:
+def _drawn(placed: PlacedProblem) -> list[str]:
     """Return the nodes to draw, in cluster order."""
     executors: dict[str, int] = {}
     for placement in placed.plan.placements.values():
@@ -177,7 +177,7 @@ def _drawn(placed: Placed) -> list[str]:
     return nodes
 
 
-def _rates(placed: Placed, nodes: Collection[str] | None = None) -> dict[tuple[str, str], float]:
+def _rates(placed: PlacedProblem, nodes: Collection[str] | None = None) -> dict[tuple[str, str], float]:
     return between_nodes(placed.problem, placed.plan.placements, set(_drawn(placed) if nodes is None else nodes))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape as html_escape
 
 from analysis.figures.palette import GRID, GROUND, INK, MUTED, SERIES, SHADE, Colour
-from campaign.place.place import Placed
+from campaign.place.place import PlacedProblem
 from inventory.foreign import escaped
 from scheduler.explain.explanation import NodeLoad
 from scheduler.problem import Problem
@@ -106,7 +106,7 @@ Contents = dict[str, dict[int, list[tuple[Kind, int]]]]
 """Node -> slot -> executors as (component, index), in the order of the topologies."""
 
 
-def contents_of(placed: Placed) -> Contents:
+def contents_of(placed: PlacedProblem) -> Contents:
     """Return the executors of every node and slot."""
     found: Contents = {}
     for topology in placed.problem.topologies:

@@ -126,7 +126,7 @@ def write_bundle(folder: Path, target: Path, on_progress: Callable[[float], None
     for path, content in contents.items():
         on_progress(len(entries) / len(contents) / 2)
         entries.append(_entry(path, content))
-    contents[SUMS] = sums_of(sorted(entries, key=lambda entry: entry.path))
+    contents[SUMS] = checksum_lines(sorted(entries, key=lambda entry: entry.path))
     entries = sorted([*entries, _entry(SUMS, contents[SUMS])], key=lambda entry: entry.path)
     record = campaign.file
     manifest = Manifest(
@@ -196,7 +196,7 @@ def missing_paths(record: CampaignRecord, runs: Mapping[str, RunRecord], paths: 
     return sorted(set(wanted) - paths)
 
 
-def sums_of(entries: Sequence[BundledFile]) -> bytes:
+def checksum_lines(entries: Sequence[BundledFile]) -> bytes:
     """Return checksums as `sha256sum --check` reads them."""
     return "".join(f"{each.sha256}  {each.path}\n" for each in entries if each.path != SUMS).encode()
 

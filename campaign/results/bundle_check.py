@@ -25,9 +25,9 @@ from campaign.results.bundle import (
     OF_ITS_OWN,
     SUMS,
     Manifest,
+    checksum_lines,
     fault_of_paths,
     missing_paths,
-    sums_of,
 )
 from controller.host.disk import writing
 from inventory.errors import InputError
@@ -217,7 +217,7 @@ def _check_records(manifest: Manifest, records: dict[str, bytes]) -> tuple[Campa
     for needed in (*OF_ITS_OWN, CAMPAIGN_FILE, SUMS, "report/tables"):
         if needed not in paths and not any(path.startswith(f"{needed}/") for path in paths):
             raise InputError(f"is not complete: it has no {needed}")
-    if records[SUMS] != sums_of(manifest.files):
+    if records[SUMS] != checksum_lines(manifest.files):
         raise InputError(f"{SUMS} has other checksums than the manifest")
     record = _decoded(CAMPAIGN_FILE, records[CAMPAIGN_FILE], CampaignRecord)
     files = {path.split("/")[1]: path for path in records if path.startswith("runs/")}

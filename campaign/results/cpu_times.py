@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agents.power.energy import Curve, Work
+from agents.power.energy import Curve, WorkerCpu
 from analysis.measure.covered import Intervals, amounts, weighted
 from analysis.measure.observations import POINTS, with_transport
 from analysis.measure.trace_files import read_table
@@ -132,11 +132,11 @@ class CpuTimes:
         whole = sum(found.values())
         return {by: ns / whole for by, ns in found.items()} if whole else {}
 
-    def work(self, worker: Worker, since_ns: int, t_ns: int) -> Work:
+    def work(self, worker: Worker, since_ns: int, t_ns: int) -> WorkerCpu:
         """Return the CPU time of a worker and the busy time of its executors."""
         executors = self.executors.get(worker, {})
         busy = {name: curve.between(since_ns, t_ns) for name, curve in executors.items()}
-        return Work(self.workers[worker].between(since_ns, t_ns), busy)
+        return WorkerCpu(self.workers[worker].between(since_ns, t_ns), busy)
 
 
 def _curve(rows: Iterable[tuple[int, int, float]]) -> Curve:
@@ -167,7 +167,7 @@ def _groups(
 WITHIN = "intra_worker"
 
 
-class Loads(NamedTuple):
+class CpuPoints(NamedTuple):
     """CPU points.
 
     Attributes:
@@ -181,7 +181,7 @@ class Loads(NamedTuple):
     nodes: dict[str, float]
 
 
-def read_loads(traces: Path, interval: Intervals, channels: pa.Table) -> Loads | None:
+def read_loads(traces: Path, interval: Intervals, channels: pa.Table) -> CpuPoints | None:
     """Return the loads in an interval; None without the sensor `cpu`.
 
     Args:
@@ -197,7 +197,7 @@ def read_loads(traces: Path, interval: Intervals, channels: pa.Table) -> Loads |
     executor = read_table(traces, "executor", "executor", "busy_ns")
     times = CpuTimes(Machine(tuple(curves), is_this_host=True), cpu, executor)
     remote = _remote(channels, _slots(weighted(executor, interval)))
-    found = Loads({}, {}, {})
+    found = CpuPoints({}, {}, {})
     for node, curve in curves.items():
         start_ns, end_ns = interval.of(node, -1)
         # A node has no rows before its second sample, and none after its last.

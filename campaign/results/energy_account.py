@@ -26,9 +26,9 @@ from campaign.agenda.cpu import Machine
 from campaign.results.cpu_times import TOGETHER, CpuTimes, Worker
 from campaign.results.energy_attribution import (
     CLAMPED,
+    AttributedDomain,
     Delivered,
     EnergyTable,
-    Metered,
     divide,
     metered,
     packages_of,
@@ -187,7 +187,7 @@ def _of_machine(machine: Machine, tables: _Tables, spans: Spans, idle: Idle, led
     )
 
 
-def _of_domain(each: Metered, idle: Idle) -> DomainEnergy:
+def _of_domain(each: AttributedDomain, idle: Idle) -> DomainEnergy:
     return DomainEnergy(
         domain=each.domain.name,
         role=each.domain.role,
@@ -209,7 +209,7 @@ def _why_none(events: pa.Table, node: str) -> str:
     return f"{node}: {NOT_METERED}" + (f" ({details[0]})" if details else "")
 
 
-def _why_not(machine: Machine, terms: Sequence[Metered], reason: str, idle: Idle, times: CpuTimes) -> str:
+def _why_not(machine: Machine, terms: Sequence[AttributedDomain], reason: str, idle: Idle, times: CpuTimes) -> str:
     if reason:
         return reason
     missing = [each.domain.name for each in terms if each.domain.name not in idle.watts]
@@ -236,7 +236,7 @@ def _of_workers(
     ]
 
 
-def _packages(terms: Sequence[Metered], times: CpuTimes, start_ns: int, end_ns: int) -> Packages | None:
+def _packages(terms: Sequence[AttributedDomain], times: CpuTimes, start_ns: int, end_ns: int) -> Packages | None:
     """Return how the packages of workers are known; None with a single package."""
     packages = set(packages_of(terms).values())
     if len(packages) < 2:

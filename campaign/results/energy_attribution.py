@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from agents.collected_traces import TABLES
-from agents.power.energy import Curve, Energy, attribute, energy, spread
+from agents.power.energy import Curve, IntervalEnergy, attribute, energy, split_by_package
 from agents.power.reader import Domain, Role
 from agents.power.series import Sample, edge_joules
 from agents.trace import AGENT
-from analysis.measure.covered import Spans, total, weighted
+from analysis.measure.covered import Spans, weighted, weighted_total
 from analysis.measure.trace_files import read_table
 from analysis.records.accounts import HopEnergy
 from campaign.agenda.cpu import Machine
@@ -41,7 +41,7 @@ _PACKAGE = re.compile(r"package-(\d+)")
 
 
 @dataclass(frozen=True)
-class Metered:
+class AttributedDomain:
     """Energy of one domain in an interval.
 
     Attributes:
@@ -51,14 +51,14 @@ class Metered:
     """
 
     domain: Domain
-    energy: Energy
+    energy: IntervalEnergy
     curve: Curve
 
 
-def metered(power: pa.Table, node: str, start_ns: int, end_ns: int) -> list[Metered]:
+def metered(power: pa.Table, node: str, start_ns: int, end_ns: int) -> list[AttributedDomain]:
     """Return all domains of a node, from its rows of table `power`, for an interval in the node's time."""
     return [
-        Metered(samples[0].domain, energy(samples, start_ns, end_ns), curve_of(samples))
+        AttributedDomain(samples[0].domain, energy(samples, start_ns, end_ns), curve_of(samples))
         for samples in domains_of(power, node)
     ]
 
@@ -134,7 +134,7 @@ class EnergyShare(NamedTuple):
 
 def divide(
     machine: Machine,
-    domains: Sequence[Metered],
+    domains: Sequence[AttributedDomain],
     idle_watts: Mapping[str, float],
     times: CpuTimes,
     start_ns: int,
@@ -156,7 +156,7 @@ def divide(
         everywhere = [times.work(worker, since_ns, t_ns) for worker in workers]
         all_ns = times.all_ns(since_ns, t_ns)
         on_package = times.packages_ns(since_ns, t_ns)
-        places = spread([times.places_ns(worker, since_ns, t_ns) for worker in workers], on_package)
+        places = split_by_package([times.places_ns(worker, since_ns, t_ns) for worker in workers], on_package)
         for each in domains:
             package = packages.get(each.domain.name) if apart else None
             if package is None:
@@ -180,7 +180,7 @@ def divide(
             yield EnergyShare(machine.metered, AGENT, *what, "idle", "", None, parts.idle, flags)
 
 
-def packages_of(domains: Iterable[Metered]) -> dict[str, int]:
+def packages_of(domains: Iterable[AttributedDomain]) -> dict[str, int]:
     """Return domain -> its package; domains of the whole machine are left out."""
     found = {each.domain.name: _PACKAGE.search(each.domain.name) for each in domains if each.domain.role in _OF_PACKAGE}
     return {name: int(match[1]) for name, match in found.items() if match}
@@ -267,7 +267,7 @@ class Delivered:
         """Count the tuples in the tables `channel` and `throughput`."""
         throughput = read_table(traces, "throughput", "role", "processed")
         sinks = throughput.filter(pc.equal(throughput["role"], "sink"))
-        self.to_sinks = total(weighted(sinks, spans), "processed")
+        self.to_sinks = weighted_total(weighted(sinks, spans), "processed")
         sent = weighted(read_table(traces, "channel", "target", "hop", "target_node", "tuples"), spans)
         slots = _slots(traces)
         self.to_executor: dict[tuple[str, str], float] = {}

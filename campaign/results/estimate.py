@@ -7,7 +7,7 @@ from pathlib import Path
 
 from analysis.records.file_types import CAMPAIGN_FILE, OK
 from campaign.agenda.campaign_plan import CampaignPlan
-from campaign.agenda.run_order import Run
+from campaign.agenda.run_order import PlannedRun
 from campaign.agenda.search import CALIBRATION
 from campaign.results.live_file import OVERHEAD_S
 from campaign.results.result_store import LATEST, LOADS, ResultStore
@@ -67,7 +67,7 @@ class _Earlier:
     runs: int
 
 
-def estimate(plan: CampaignPlan, runs: Sequence[Run], folder: Path) -> Estimate:
+def estimate(plan: CampaignPlan, runs: Sequence[PlannedRun], folder: Path) -> Estimate:
     """Return the estimate for these runs.
 
     Args:
@@ -102,7 +102,7 @@ def trials_of(plan: CampaignPlan) -> int:
     return 1 if plan.agenda.search is None else plan.agenda.search.most_trials
 
 
-def calibrations_left(plan: CampaignPlan, runs: Sequence[Run], folder: Path) -> list[str]:
+def calibrations_left(plan: CampaignPlan, runs: Sequence[PlannedRun], folder: Path) -> list[str]:
     """Return the calibrations of loads that these runs need and that are not done yet."""
     store = ResultStore(folder, LOADS)
     names = {each.name for each in map(plan.calibration_of, runs) if each is not None}

@@ -23,7 +23,7 @@ from workloads.scaling import sizes_of
 
 
 @dataclass(frozen=True)
-class Interval:
+class RunPart:
     """A part of a run, (`since_s`, `at_s`], in seconds since its sources started.
 
     Attributes:
@@ -149,9 +149,9 @@ class FinishedRun:
         except (msgspec.DecodeError, OSError) as fault:
             raise InputError(f"{path}: not the decisions of a run: {fault}") from None
 
-    def interval(self, since_s: float, at_s: float) -> Interval:
+    def interval(self, since_s: float, at_s: float) -> RunPart:
         """Return a part of the run."""
-        return Interval(since_s, at_s, self.run.times.source_start_ns or 0, self.offsets)
+        return RunPart(since_s, at_s, self.run.times.source_start_ns or 0, self.offsets)
 
 
 @dataclass(frozen=True)

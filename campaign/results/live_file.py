@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from analysis.records.file_types import CAMPAIGN_FILE, FAILED, INCOMPLETE, OK, SKIPPED
 from analysis.records.interval_metrics import Draining
-from campaign.agenda.run_order import Run
+from campaign.agenda.run_order import PlannedRun
 from controller.coordinator.event_log import EventLog, LiveDecision
 from controller.coordinator.live_metrics import FlowDocument, LiveMetrics
 from controller.host.disk import find_state_folder
@@ -116,7 +116,7 @@ class LiveFile:
         """Start with `done` of `total` runs complete; `nominal_s` is a run's warm-up and measured interval."""
         self.campaign, self.total = campaign, total
         self.outcomes: Counter[str] = Counter({OK: done})
-        self.run: Run | None = None
+        self.run: PlannedRun | None = None
         self.attempt = 1
         self.stage_name = PREPARING
         self.stage_s: float | None = None
@@ -130,7 +130,7 @@ class LiveFile:
         self._took: list[float] = []
         self._left = total - done
 
-    def start(self, run: Run, attempt: int, left: int) -> None:
+    def start(self, run: PlannedRun, attempt: int, left: int) -> None:
         """Begin a run, with `left` runs after it."""
         self.run, self.attempt, self._left = run, attempt, left
         self._run_since = time.monotonic()
@@ -255,7 +255,7 @@ def finish_live(folder: Path, how: str = FINISHED) -> None:
             write_live(replace(record, updated_utc=utc_stamp(), stage=how, stage_elapsed_s=0.0), folder)
 
 
-def in_words(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Format a duration: `45 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`.
 
     >>> in_words(45), in_words(185), in_words(7800), in_words(274000)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from agents.worker.executors.executor import percentile
-from analysis.measure.covered import amounts, by_worker, ends_within, total, weighted
+from analysis.measure.covered import amounts, by_worker, ends_within, weighted, weighted_total
 from analysis.measure.due import due_curves
 from analysis.measure.observations import (
     POINTS,
@@ -23,9 +23,9 @@ from analysis.measure.observations import (
     sink_of,
 )
 from analysis.measure.trace_files import read_table
-from campaign.results.cpu_times import Loads, read_loads
+from campaign.results.cpu_times import CpuPoints, read_loads
 from campaign.results.energy_attribution import metered
-from campaign.results.finished_run import FinishedRun, Interval
+from campaign.results.finished_run import FinishedRun, RunPart
 from campaign.results.observed_events import HAPPENINGS, Told, cuts_until, lost_nodes, schedule_at, told_until
 from controller.coordinator.event_log import CLOCK, HEARTBEATS, STATE
 from controller.coordinator.monitor import MOST_HISTORY
@@ -53,7 +53,7 @@ Progress = Callable[[float], None]
 """Receiver of the completed share, 0 to 1."""
 
 
-class Pair(NamedTuple):
+class PairRates(NamedTuple):
     """Rates from one executor to another; `bytes_per_s` is None inside a worker."""
 
     source: str
@@ -73,7 +73,7 @@ def traffic_of_run(run: FinishedRun, since_s: float, until_s: float, on_progress
     interval = run.interval(since_s, until_s)
     channels = _channels(run, interval)
     on_progress(0.5)
-    loads = read_loads(run.traces, interval, channels) or Loads({}, {}, {})
+    loads = read_loads(run.traces, interval, channels) or CpuPoints({}, {}, {})
     on_progress(1.0)
     return Traffic(
         tuple(
@@ -181,7 +181,7 @@ def _history(run: FinishedRun, at_s: float) -> tuple[PastRevision, ...]:
     return tuple(past[-MOST_HISTORY:])
 
 
-def _channels(run: FinishedRun, interval: Interval) -> pa.Table:
+def _channels(run: FinishedRun, interval: RunPart) -> pa.Table:
     """Return the rows of table `channel` in an interval, with their weights."""
     rows = weighted(
         read_table(run.traces, "channel", "source", "target", "hop", "target_node", "tuples", "bytes"), interval
@@ -190,7 +190,7 @@ def _channels(run: FinishedRun, interval: Interval) -> pa.Table:
     return rows.filter(pc.greater(rows["weight"], 0))
 
 
-def _pairs(run: FinishedRun, channels: pa.Table) -> list[Pair]:
+def _pairs(run: FinishedRun, channels: pa.Table) -> list[PairRates]:
     """Return the pairs with traffic, in the topology's order."""
     tuples, nbytes = (amounts(channels, column) for column in ("tuples", "bytes"))
     rated = channels.append_column("rate", tuples).append_column("byte_rate", nbytes)
@@ -199,7 +199,7 @@ def _pairs(run: FinishedRun, channels: pa.Table) -> list[Pair]:
     at = {name: number for number, name in enumerate(run.placed)}
     rows.sort(key=lambda row: (at.get(row["source"], len(at)), at.get(row["target"], len(at))))
     return [
-        Pair(row["source"], row["target"], round(row["rate_sum"], 3), _rounded(row["byte_rate_sum"]))
+        PairRates(row["source"], row["target"], round(row["rate_sum"], 3), _rounded(row["byte_rate_sum"]))
         for row in rows
         if row["rate_sum"] > 0
     ]
@@ -214,7 +214,7 @@ def share_of(points: float, node: Node) -> float:
     return min(MOST_LOAD, round(points / node.cpu_points, SHIFT)) if node.cpu_points else MOST_LOAD
 
 
-def _ends(run: FinishedRun, interval: Interval) -> tuple[dict[str, Slot], dict[str, int], list[str]]:
+def _ends(run: FinishedRun, interval: RunPart) -> tuple[dict[str, Slot], dict[str, int], list[str]]:
     """Return executor -> its slot and its queue at the end, and the workers (`node/slot`) that were silent then."""
     rows = read_table(run.traces, "executor", "executor", "queued")
     ends = {name: _end_of(found, interval) for name, found in _rows_by_executor(rows).items()}
@@ -228,7 +228,7 @@ def _ends(run: FinishedRun, interval: Interval) -> tuple[dict[str, Slot], dict[s
     return places, queued, list(dict.fromkeys(missing))
 
 
-def _rates(run: FinishedRun, interval: Interval, places: Mapping[str, Slot]) -> dict[str, ExecutorRates]:
+def _rates(run: FinishedRun, interval: RunPart, places: Mapping[str, Slot]) -> dict[str, ExecutorRates]:
     columns = ("executor", "role", "emitted", "processed", "due")
     throughput = weighted(read_table(run.traces, "throughput", *columns), interval)
     emitted, processed = _by_executor(throughput, "emitted"), _by_executor(throughput, "processed")
@@ -277,7 +277,7 @@ def _rows_by_executor(rows: pa.Table) -> dict[str, list[tuple[str, int, int, int
     return found
 
 
-def _end_of(rows: Iterable[tuple[str, int, int, int]], interval: Interval) -> _End:
+def _end_of(rows: Iterable[tuple[str, int, int, int]], interval: RunPart) -> _End:
     """Return where an executor was at the end of a window, from the row that covers it, and its queue then."""
     # Times are relative to the window's end, which nodes have in their own clocks.
     timed = sorted((t_ns - interval.of(node, slot)[1], node, slot, queued) for node, slot, t_ns, queued in rows)
@@ -288,7 +288,7 @@ def _end_of(rows: Iterable[tuple[str, int, int, int]], interval: Interval) -> _E
     return _End(Slot(node, slot), queued, not covered)
 
 
-def _nodes(run: FinishedRun, interval: Interval, loads: Loads, told: Told) -> dict[str, NodeRates]:
+def _nodes(run: FinishedRun, interval: RunPart, loads: CpuPoints, told: Told) -> dict[str, NodeRates]:
     power = read_table(
         run.traces,
         *("power", "domain", "role", "source", "in_total", "raw", "joules", "watts", "bound_joules", "t_half_ns"),
@@ -310,7 +310,7 @@ def _nodes(run: FinishedRun, interval: Interval, loads: Loads, told: Told) -> di
     return found
 
 
-def _watts(power: pa.Table, node: str, interval: Interval) -> tuple[float | None, str | None, bool]:
+def _watts(power: pa.Table, node: str, interval: RunPart) -> tuple[float | None, str | None, bool]:
     """Return the mean power of a node that has its machine for itself, its reader, and whether it is modelled.
 
     Power and reader are None if they are not known.
@@ -324,7 +324,7 @@ def _watts(power: pa.Table, node: str, interval: Interval) -> tuple[float | None
     return watts, terms[0].domain.source, any("modelled" in each.domain.flags for each in terms)
 
 
-def _late_s(run: FinishedRun, interval: Interval) -> float:
+def _late_s(run: FinishedRun, interval: RunPart) -> float:
     """Return the largest delay of a source in its last row until the end."""
     throughput = read_table(run.traces, "throughput", "executor", "role", "late_ns")
     late: dict[str, int] = {}
@@ -334,11 +334,11 @@ def _late_s(run: FinishedRun, interval: Interval) -> float:
     return max(late.values(), default=0) / NS
 
 
-def _sink(run: FinishedRun, interval: Interval) -> ObservedSink:
+def _sink(run: FinishedRun, interval: RunPart) -> ObservedSink:
     """Return rate and latency at the sinks; latencies are unknown that do not exceed the error of the clocks."""
     throughput = read_table(run.traces, "throughput", "role", "processed")
     sinks = weighted(throughput.filter(pc.equal(throughput["role"], "sink")), interval)
-    found = sink_of(total(sinks, "processed", "weight_per_s"), _latency_reports(run, interval, sinks))
+    found = sink_of(weighted_total(sinks, "processed", "weight_per_s"), _latency_reports(run, interval, sinks))
     bound_ms = run.run.latency_bound_ms or 0.0
     known = (
         None if bound_ms and each is not None and each <= bound_ms else each for each in (found.p50_ms, found.p99_ms)
@@ -346,7 +346,7 @@ def _sink(run: FinishedRun, interval: Interval) -> ObservedSink:
     return ObservedSink(found.per_s, *known)
 
 
-def _latency_reports(run: FinishedRun, interval: Interval, sinks: pa.Table) -> list[LatencyReport]:
+def _latency_reports(run: FinishedRun, interval: RunPart, sinks: pa.Table) -> list[LatencyReport]:
     """Return the percentiles that workers reported in an interval, from the histograms in the traces."""
     processed: Counter[tuple[str, int, int]] = Counter()
     for row in sinks.select(["node", "worker", "t_ns", "processed"]).to_pylist():

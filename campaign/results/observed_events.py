@@ -34,7 +34,7 @@ LASTING = ("recovery", "move", "scaled")
 """Kinds of events that are noted at their end, with their duration in seconds."""
 
 
-class Cut(NamedTuple):
+class WindowCut(NamedTuple):
     """An event that cuts windows: its begin and end in seconds since the sources started."""
 
     since_s: float
@@ -47,7 +47,7 @@ Told = Mapping[str, Mapping[str, float]]
 """Kind of event -> node or executor -> a value."""
 
 
-def cuts_until(run: FinishedRun, at_s: float) -> list[Cut]:
+def cuts_until(run: FinishedRun, at_s: float) -> list[WindowCut]:
     """Return what has begun to change before a time, in order of time; moves and recoveries have a duration."""
     events = read_table(run.traces, "event", "kind", "subject", "value")
     mine = pc.and_(pc.equal(events["node"], CONTROLLER), pc.is_in(events["kind"], pa.array(CUTS)))
@@ -55,11 +55,11 @@ def cuts_until(run: FinishedRun, at_s: float) -> list[Cut]:
     for row in events.filter(mine).sort_by("t_ns").to_pylist():
         end_s = run.seconds(row["t_ns"])
         lasted_s = row["value"] or 0.0 if row["kind"] in LASTING else 0.0
-        found.append(Cut(end_s - lasted_s, end_s, row["kind"], row["subject"]))
+        found.append(WindowCut(end_s - lasted_s, end_s, row["kind"], row["subject"]))
     return [cut for cut in found if cut.since_s < at_s]
 
 
-def lost_nodes(cuts: Iterable[Cut]) -> set[str]:
+def lost_nodes(cuts: Iterable[WindowCut]) -> set[str]:
     """Return the nodes that were lost and have not returned."""
     lost: set[str] = set()
     for cut in cuts:
@@ -85,7 +85,7 @@ def told_until(run: FinishedRun, at_s: float) -> Told:
     return found
 
 
-def schedule_at(run: FinishedRun, at_s: float, cuts: Iterable[Cut]) -> CommunicationSchedule | None:
+def schedule_at(run: FinishedRun, at_s: float, cuts: Iterable[WindowCut]) -> CommunicationSchedule | None:
     """Return the communication schedule at a time; None without one, and where a recovery may have changed it."""
     events = read_table(run.traces, "event", "kind", "subject", "detail")
     found = run.run.file.gates if run.run.file else None

@@ -30,7 +30,7 @@ from analysis.records.accounts import (
 )
 from analysis.records.file_types import ExecutorMove, Measured, Recovery, RevisionRecord
 from campaign.agenda.cpu import Machine
-from campaign.results.run_series import Bins, RunSeries
+from campaign.results.run_series import RunSeries, SecondBins
 from scheduler.online.observation import KeyFigures
 
 COST_WINDOW_S = 20.0
@@ -252,7 +252,7 @@ def _cost(series: RunSeries, span: Span, free_s: tuple[float, float], window: in
         dip_tuples=round(dip, 3),
         surplus_tuples=round(surplus, 3),
         net_loss_tuples=round(dip - surplus, 3),
-        net_loss_error_tuples=_rounded(sum_error(before.tuples - expected(before, before), recovered)),
+        net_loss_error_tuples=_rounded(sum_error(before.tuples - expected_tuples(before, before), recovered)),
         latency_excess_tuple_s=_rounded(excess),
         latency_error_tuple_s=_rounded(sum_error((before.latency_s - level) * before.tuples, recovered)),
         energy=energy,
@@ -262,7 +262,7 @@ def _cost(series: RunSeries, span: Span, free_s: tuple[float, float], window: in
     )
 
 
-def expected(bins: Bins, before: Bins) -> NDArray[np.float64]:
+def expected_tuples(bins: SecondBins, before: SecondBins) -> NDArray[np.float64]:
     """Return the expected tuples of every bin: the mean before, scaled with what was due."""
     mean = float(before.tuples.mean())
     if bins.due is None or before.due is None or not before.due.sum():
@@ -271,11 +271,11 @@ def expected(bins: Bins, before: Bins) -> NDArray[np.float64]:
     return scaled
 
 
-def recovery(later: Bins, before: Bins, first: int = 0) -> int | None:
+def recovery(later: SecondBins, before: SecondBins, first: int = 0) -> int | None:
     """Return the first of five bins in a row that have recovered, from bin `first` on; None if there are none."""
-    level, usual = before.mean_latency_s, expected(before, before)
+    level, usual = before.mean_latency_s, expected_tuples(before, before)
     ratios = before.tuples[usual > 0] / usual[usual > 0]
-    good = later.tuples >= min(ENOUGH_TUPLES, 1 - USUAL * _deviation(ratios)) * expected(later, before)
+    good = later.tuples >= min(ENOUGH_TUPLES, 1 - USUAL * _deviation(ratios)) * expected_tuples(later, before)
     if level is not None:
         # A bin without samples does not contradict.
         good &= ~(later.latency_s > max(ENOUGH_LATENCY * level, level + USUAL * _deviation(before.latency_s)))
@@ -285,13 +285,13 @@ def recovery(later: Bins, before: Bins, first: int = 0) -> int | None:
     return None
 
 
-def dip_and_surplus(during: Bins, before: Bins) -> tuple[float, float]:
+def dip_and_surplus(during: SecondBins, before: SecondBins) -> tuple[float, float]:
     """Return the tuples missing against the expected ones, and those beyond them, each bin by itself."""
-    missing = expected(during, before) - during.tuples
+    missing = expected_tuples(during, before) - during.tuples
     return float(missing[missing > 0].sum()), float(-missing[missing < 0].sum())
 
 
-def latency_excess(during: Bins, before: Bins) -> float | None:
+def latency_excess(during: SecondBins, before: SecondBins) -> float | None:
     """Return the latency beyond the mean before, summed over all tuples, in tuple seconds; None without samples."""
     level = before.mean_latency_s
     total = float(during.tuples.sum())
@@ -320,7 +320,7 @@ def sum_error(values: NDArray[np.float64], count: int) -> float | None:
 
 
 def pay_backs(
-    before: Bins, after: Bins, net_loss: float, latency_excess: float | None, joules: float | None
+    before: SecondBins, after: SecondBins, net_loss: float, latency_excess: float | None, joules: float | None
 ) -> PayBacks:
     """Return when the gain makes up for the cost.
 
@@ -339,8 +339,8 @@ def pay_backs(
         energy = "unknown"
     if not comparable:
         return PayBacks(latency=latency, throughput="unknown", energy=energy)
-    beyond = after.tuples - expected(after, before)
-    error = _standard_error(before.tuples - expected(before, before), beyond)
+    beyond = after.tuples - expected_tuples(after, before)
+    error = _standard_error(before.tuples - expected_tuples(before, before), beyond)
     throughput = pay_back(net_loss, float(beyond.mean()), error)
     old, new = before.mean_latency_s, after.mean_latency_s
     if latency_excess is not None and old is not None and new is not None:
@@ -372,7 +372,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 
-def _same_due(before: Bins, after: Bins) -> bool:
+def _same_due(before: SecondBins, after: SecondBins) -> bool:
     if before.due is None or after.due is None:
         return True
     old, new = float(before.due.mean()), float(after.due.mean())

@@ -11,7 +11,7 @@ from analysis.measure.trace_files import read_table
 from analysis.records.campaign import Campaign
 from analysis.records.factors import entry_at
 from campaign.results.finished_run import FinishedRun
-from engines.load import ComponentTotals, LoadDocument, load_of
+from engines.load import ComponentTotals, LoadDocument, run_load_document
 from inventory.errors import InputError
 from workloads.topology import Executor, Topology
 from workloads.workload import load_workload
@@ -32,7 +32,7 @@ def load_of_run(run: FinishedRun, campaign: Campaign, operation_ns: float) -> Lo
         raise InputError(f"{run.run.id}: its components were scaled, so that their loads are not those of one topology")
     topology = topology_of_run(run, campaign)
     since_s, until_s = run.measured_s
-    return load_of(run.run.id, topology, _totals(run, topology), until_s - since_s, operation_ns)
+    return run_load_document(run.run.id, topology, _totals(run, topology), until_s - since_s, operation_ns)
 
 
 def topology_of_run(run: FinishedRun, campaign: Campaign) -> Topology:

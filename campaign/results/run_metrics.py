@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from msgspec.structs import asdict, replace
 
 from analysis.measure.backlog import Backlogs
-from analysis.measure.covered import Intervals, Part, Spans, by_worker, ends_within, total, weighted
+from analysis.measure.covered import Intervals, PartOfIntervals, Spans, by_worker, ends_within, weighted, weighted_total
 from analysis.measure.due import due_curves
 from analysis.measure.trace_files import read_table
 from analysis.records.file_types import ClockDifference, Measured, Verification
@@ -84,7 +84,7 @@ def measure(
         refused_connections=_refused(events),
         windows=[
             WindowRecord(
-                **asdict(over(Part(spans, window.from_s, covered_s), covered_s)),
+                **asdict(over(PartOfIntervals(spans, window.from_s, covered_s), covered_s)),
                 name=window.name,
                 from_s=window.from_s,
                 to_s=window.to_s,
@@ -110,7 +110,7 @@ def _metrics(
     is_spout, is_sink = (pc.equal(rows["role"], role) for role in ("spout", "sink"))
 
     def rate(counted: pa.Table, column: str) -> float | None:
-        return round(total(counted, column, "weight_per_s"), 3) if seconds > 0 else None
+        return round(weighted_total(counted, column, "weight_per_s"), 3) if seconds > 0 else None
 
     sunk = rate(rows.filter(is_sink), "processed")
     due = due_in(rows.filter(is_spout), spans, seconds) if seconds > 0 else None
@@ -125,7 +125,7 @@ def _metrics(
         ),
         saturated=_saturated(rows.filter(is_spout), spans, seconds, due),
         hops={
-            hop: round(total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) if seconds > 0 else None
+            hop: round(weighted_total(sent.filter(pc.equal(sent["hop"], hop)), "tuples")) if seconds > 0 else None
             for hop in HOPS
         },
     )
@@ -198,7 +198,7 @@ def _saturated(spouts: pa.Table, spans: Intervals, seconds: float, due: float | 
     """Return whether sources fell behind their schedule in the interval; None without a schedule."""
     if due is None:
         return None
-    if total(spouts, "emitted") < (1 - LATE_SHARE) * due:
+    if weighted_total(spouts, "emitted") < (1 - LATE_SHARE) * due:
         return True
     lateness: list[Reading] = []
     for rows, start, end in by_worker(spouts, spans):
@@ -217,7 +217,7 @@ QUARANTINED = ("malformed", "outlier", "out_of_order")
 """Classes of rows that are left out of prepared inputs."""
 
 
-def in_order(topology: Topology, positions: Mapping[str, int]) -> list[int]:
+def source_positions(topology: Topology, positions: Mapping[str, int]) -> list[int]:
     """Return the positions of all spout executors in the topology's order.
 
     Raises:

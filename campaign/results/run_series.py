@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agents.power.energy import Energy, energy
+from agents.power.energy import IntervalEnergy, energy
 from agents.power.series import Sample
-from analysis.measure.covered import Floats, Flow, Times
+from analysis.measure.covered import AmountOverTime, Floats, Times
 from analysis.measure.due import due_curves
 from analysis.measure.trace_files import read_table
 from analysis.records.accounts import EnergyExcess, WindowMeans
@@ -27,7 +27,7 @@ POWER_COLUMNS = ("domain", "role", "source", "in_total", "raw", "joules", "watts
 
 
 @dataclass(frozen=True)
-class Bins:
+class SecondBins:
     """Consecutive bins of one second.
 
     Attributes:
@@ -45,11 +45,11 @@ class Bins:
     def __len__(self) -> int:
         return len(self.tuples)
 
-    def part(self, first: int, end: int) -> "Bins":
+    def part(self, first: int, end: int) -> "SecondBins":
         """Return the bins from number `first` up to `end`, without that one."""
         due = None if self.due is None else self.due[first:end]
         watts = None if self.watts is None else self.watts[first:end]
-        return Bins(self.tuples[first:end], due, self.latency_s[first:end], watts)
+        return SecondBins(self.tuples[first:end], due, self.latency_s[first:end], watts)
 
     @property
     def mean_latency_s(self) -> float | None:
@@ -102,7 +102,7 @@ class RunSeries:
         power = read_table(traces, "power", *POWER_COLUMNS)
         self._power = [_Meter(power, each.metered, start_ns + offsets.get(each.metered, 0)) for each in machines]
 
-    def bins(self, since_s: float, count: int) -> Bins:
+    def bins(self, since_s: float, count: int) -> SecondBins:
         """Return bins from a time on."""
         edges = since_s + np.arange(count + 1.0)
         edges_ns = np.round(edges * NS).astype(np.int64)
@@ -111,7 +111,7 @@ class RunSeries:
             latency_s = np.where(samples > 0, self._products.steps(edges_ns) / samples / NS, np.nan)
         meters = [meter.steps(edges) for meter in self._power]
         known = [each for each in meters if each is not None]
-        return Bins(
+        return SecondBins(
             tuples=self._sinks.steps(edges_ns),
             due=np.diff(self._due_at(edges)) if self._due else None,
             latency_s=latency_s,
@@ -208,10 +208,10 @@ class RunSeries:
         """Return the ends of the times that rows cover, in seconds."""
         return self._local_ns(table, "t_ns") / NS
 
-    def _flow(self, table: pa.Table, column: str) -> Flow:
+    def _flow(self, table: pa.Table, column: str) -> AmountOverTime:
         """Return a column's amounts over time."""
         added = table[column].fill_null(0).to_numpy().astype(np.float64)
-        return Flow(self._local_ns(table, "since_ns"), self._local_ns(table, "t_ns"), added)
+        return AmountOverTime(self._local_ns(table, "since_ns"), self._local_ns(table, "t_ns"), added)
 
     def _due_at(self, edges: Floats) -> Floats:
         return np.array([sum(curve.at(round(edge * NS)) for curve in self._due.values()) for edge in edges])
@@ -256,7 +256,7 @@ class _Meter:
         """True if the machine has a meter."""
         return bool(self._terms)
 
-    def energy(self, from_s: float, to_s: float) -> list[Energy]:
+    def energy(self, from_s: float, to_s: float) -> list[IntervalEnergy]:
         """Return the energy of every term in an interval."""
         start_ns, end_ns = (self._start_ns + round(at_s * NS) for at_s in (from_s, to_s))
         return [term.energy(start_ns, end_ns) for term in self._terms]
@@ -276,7 +276,7 @@ class _Term:
         self._samples, self.curve = samples, curve_of(samples)
         self._times = [sample.t_ns for sample in samples]
 
-    def energy(self, start_ns: int, end_ns: int) -> Energy:
+    def energy(self, start_ns: int, end_ns: int) -> IntervalEnergy:
         """Return the energy in an interval of the node's time."""
         # A few samples beside the interval are enough for its edges; a long run has many.
         first, last = bisect_left(self._times, start_ns) - 2, bisect_right(self._times, end_ns) + 2

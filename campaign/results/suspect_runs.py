@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
 from agents.sensors.sampler import FAILED
-from analysis.measure.covered import Spans, total, weighted
+from analysis.measure.covered import Spans, weighted, weighted_total
 from analysis.measure.trace_files import read_table
 from analysis.records.file_types import Measured, Recovery, TimelineRecord
 from analysis.records.interval_metrics import Draining
-from campaign.results.live_file import in_words
+from campaign.results.live_file import duration_text
 
 MOST_SHOWN = 3
 """Changes that are listed per node; the traces contain all of them."""
@@ -179,7 +179,7 @@ def drain_in_words(left: Draining) -> str:
     if left.rows_per_s is not None:
         parts.append(f"{left.rows_per_s:,.0f}/s")
     if left.seconds is not None:
-        parts.append(f"about {in_words(left.seconds)}")
+        parts.append(f"about {duration_text(left.seconds)}")
     return ", ".join(parts)
 
 
@@ -195,8 +195,8 @@ def _waiting(traces: Path, offsets: Mapping[str, int]) -> str | None:
     behind, share = "", 0.0
     for component in sorted({name.rpartition("[")[0] for name in bolts}):
         mine = pa.array([name for name in bolts if name.rpartition("[")[0] == component], pa.string())
-        processed = total(rows.filter(pc.is_in(rows["executor"], mine)), "processed")
-        delivered = total(sent.filter(pc.is_in(sent["target"], mine)), "tuples")
+        processed = weighted_total(rows.filter(pc.is_in(rows["executor"], mine)), "processed")
+        delivered = weighted_total(sent.filter(pc.is_in(sent["target"], mine)), "tuples")
         if delivered and round(processed) != round(delivered):
             share += abs(processed / delivered - 1)
             behind = f"{component} processed {processed:,.0f} of {delivered:,.0f} tuples in the measured interval"

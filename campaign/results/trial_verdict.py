@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.measure.covered import Spans, total, weighted
+from analysis.measure.covered import Spans, weighted, weighted_total
 from analysis.measure.trace_files import read_table
 from analysis.records.conditions import SloRecord, TrialRecord
 from analysis.records.file_types import INCOMPLETE, Measured, RunRecord
@@ -171,7 +171,7 @@ def _check_sources(traces: Path, spans: Spans, delays: Delays, lasted_s: float) 
     latest = max(delays, key=lambda executor: max(late for _, late in delays[executor]))
     times = read_table(traces, "executor", "executor", "busy_ns", "blocked_ns")
     mine = weighted(times.filter(pc.equal(times["executor"], latest)), spans)
-    busy, blocked = (total(mine, column) / NS / lasted_s for column in ("busy_ns", "blocked_ns"))
+    busy, blocked = (weighted_total(mine, column) / NS / lasted_s for column in ("busy_ns", "blocked_ns"))
     if busy >= BUSY and blocked < BLOCKED:
         raise RunError(
             f"the sources are slower than the rate: {latest} computes for {busy:.0%} of the time and waits for the "

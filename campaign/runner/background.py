@@ -64,7 +64,7 @@ def with_descendants(roots: Iterable[int], proc: Path = Path("/proc")) -> list[i
     return found
 
 
-async def measure_idle(
+async def measure_baselines(
     agents: Agents, machines: Sequence[Machine], entry: IdleEntry, lost: Collection[str] = ()
 ) -> dict[str, IdleBaseline]:
     """Meter all machines at the same time; return metered node -> its baseline.

@@ -20,23 +20,23 @@ from typing import Any
 from analysis.page.noisy_settings import before_a_run
 from analysis.records.file_types import FAILED, FINISHED, INCOMPLETE, OK, SKIPPED, RunRecord
 from campaign.agenda.campaign_plan import CampaignPlan, Inputs
-from campaign.agenda.run_order import Run
+from campaign.agenda.run_order import PlannedRun
 from campaign.agenda.search import at_rate, first_rate
-from campaign.display.progress import View, decision_in_words
+from campaign.display.progress import ProgressView, decision_in_words
 from campaign.display.run_outcome import outcome_in_words
 from campaign.display.terminal import show
 from campaign.results.live_file import FAILING, INTERRUPTED, LiveFile, write_live
 from campaign.results.result_store import ResultStore, remove_measured
 from campaign.runner.clusters import Clusters
 from campaign.runner.engine_attempt import EngineAttempt
-from campaign.runner.loads import Loads
+from campaign.runner.loads import SustainableRates
 from campaign.runner.rate_search import RateSearch, Trials
 from campaign.runner.run_attempt import RunAttempt
-from campaign.runner.run_environment import Conditions, Ending, RunInputs, unplaced_record
+from campaign.runner.run_environment import CampaignConditions, Ending, RunInputs, unplaced_record
 from controller.host.disk import DiskFullError, check_room, converting_full_disk, writing
 from controller.host.ownership import CleanupLog
 from controller.host.signals import SIGNALS, hold_interrupts, interrupts_blocked
-from controller.nodes.agents import Member
+from controller.nodes.agents import RunNode
 from engines.selection import AGENTS
 from inventory.errors import MillraceError, RunError
 from scheduler.problem import Problem
@@ -51,19 +51,19 @@ OWN_FOLDER = ".controller"
 AFTER_FAILURE = "an earlier run failed, and the agenda stops after a failure"
 
 
-class Campaign:
+class CampaignLoop:
     """The runs of one campaign, executed one after the other."""
 
     def __init__(
         self,
         plan: CampaignPlan,
-        runs: Sequence[Run],
+        runs: Sequence[PlannedRun],
         inputs: Inputs,
         store: ResultStore,
         state: CleanupLog,
         clusters: Clusters,
         work: Path,
-        view: View,
+        view: ProgressView,
         profile: bool,
         accepts_shortfall: bool,
     ) -> None:
@@ -90,14 +90,14 @@ class Campaign:
         self._todo = sorted(todo, key=lambda run: inventories.index(run.inventory))
         self._failed: dict[str, str] = {}
         agenda = plan.agenda
-        self._conditions = Conditions.of(agenda, clusters.backend, profile, accepts_shortfall)
+        self._conditions = CampaignConditions.of(agenda, clusters.backend, profile, accepts_shortfall)
         done = len(placed) - len(self._todo)
         trials = agenda.search.most_trials if agenda.search is not None else 1
         self._live_file = LiveFile(agenda.name, len(runs), done, trials * (agenda.warmup_s + agenda.duration_s))
         before = {run.name: store.outcome(run.name) for run in placed if run not in self._todo}
         self._incomplete = {name: it.reason for name, it in before.items() if it and it.status == INCOMPLETE}
         self._live_file.outcomes.update({OK: -len(self._incomplete), INCOMPLETE: len(self._incomplete)})
-        self._loads = Loads(plan, store)
+        self._loads = SustainableRates(plan, store)
         self._view = view
         self._checked: set[str | None] = set()
         self._interrupts = 0
@@ -151,7 +151,7 @@ class Campaign:
         self._clusters.switch_to(inventory)
         self._view.open()
 
-    async def _loop(self, runs: Sequence[tuple[int, Run]]) -> Ending | None:
+    async def _loop(self, runs: Sequence[tuple[int, PlannedRun]]) -> Ending | None:
         """Execute these runs of one cluster, each with its position; return None if the campaign goes on."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
@@ -211,7 +211,7 @@ class Campaign:
             write_live(record, self._store.folder)
             await asyncio.sleep(1)
 
-    async def _execute(self, run: Run, left: int) -> RunRecord | None:
+    async def _execute(self, run: PlannedRun, left: int) -> RunRecord | None:
         """Execute one run, or the search that it is, and store its result; None if a search was interrupted."""
         self._live_file.start(run, 1, left)
         record: RunRecord | None
@@ -228,7 +228,7 @@ class Campaign:
             self._print_outcome(run, record)
         return record
 
-    def _trials(self, run: Run, left: int) -> Trials:
+    def _trials(self, run: PlannedRun, left: int) -> Trials:
         """Return what a search with this run needs."""
         return Trials(
             execute=lambda rate, partial: self._try(run, partial, left, rate),
@@ -245,7 +245,7 @@ class Campaign:
             partial.mkdir(parents=True)
         return partial
 
-    async def _try(self, run: Run, partial: Path, left: int, tuples_per_s: float | None = None) -> RunRecord:
+    async def _try(self, run: PlannedRun, partial: Path, left: int, tuples_per_s: float | None = None) -> RunRecord:
         """Execute one run with its retries, at the agenda's rate or at another one."""
         attempts = 1 + self._plan.agenda.on_failure.retry
         for attempt in itertools.count(1):
@@ -263,7 +263,7 @@ class Campaign:
             remove_measured(partial)
         return record
 
-    async def _attempt(self, run: Run, attempt: int, partial: Path, tuples_per_s: float | None) -> RunRecord:
+    async def _attempt(self, run: PlannedRun, attempt: int, partial: Path, tuples_per_s: float | None) -> RunRecord:
         name = f"{run.name}.{attempt}"
         work = self._work / name
         backend = self._clusters.backend
@@ -293,8 +293,8 @@ class Campaign:
 
     def _run_attempt(
         self,
-        run: Run,
-        members: Mapping[str, Member],
+        run: PlannedRun,
+        members: Mapping[str, RunNode],
         attempt: int,
         partial: Path,
         work: Path,
@@ -348,7 +348,7 @@ class Campaign:
         for line in before_a_run(facts, load, len(os.sched_getaffinity(0))):
             self._view.print_line(line, "yellow")
 
-    def _inputs_of(self, run: Run) -> Sequence[PreparedInput]:
+    def _inputs_of(self, run: PlannedRun) -> Sequence[PreparedInput]:
         return self._inputs[run.combination, run.workload]
 
     def _leave_out(self) -> None:
@@ -363,7 +363,7 @@ class Campaign:
         for reason, count in Counter(map(self._plan.why_unplaced, unplaced)).items():
             self._view.print_line(f"left out, because they cannot be placed: {count} runs: {reason}", "yellow")
 
-    def _skip(self, runs: Sequence[Run]) -> dict[str, str]:
+    def _skip(self, runs: Sequence[PlannedRun]) -> dict[str, str]:
         """Record runs that are skipped after a failure."""
         for run in runs:
             attempt = self._run_attempt(run, {}, 0, self._store.runs / run.name, self._work)
@@ -371,10 +371,10 @@ class Campaign:
         self._live_file.outcomes[SKIPPED] += len(runs)
         return {run.name: AFTER_FAILURE for run in runs}
 
-    def _store_skipped(self, run: Run, record: RunRecord) -> None:
+    def _store_skipped(self, run: PlannedRun, record: RunRecord) -> None:
         self._store.complete(run.name, self._new_folder(self._store, run.name), record)
 
-    def _title(self, run: Run) -> str:
+    def _title(self, run: PlannedRun) -> str:
         return f"run {self._live_file.number}/{self._live_file.total} {run.name}"
 
     def _print_revisions(self) -> None:
@@ -382,7 +382,7 @@ class Campaign:
             if decision.outcome != "no":
                 self._view.print_line(f"revision {decision.number}: {decision_in_words(decision)}")
 
-    def _print_outcome(self, run: Run, record: RunRecord) -> None:
+    def _print_outcome(self, run: PlannedRun, record: RunRecord) -> None:
         title = self._title(run)
         took = self._live_file.end(record.status)
         for text, style in outcome_in_words(title, record, took, self._store.runs / run.name):

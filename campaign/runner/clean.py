@@ -14,10 +14,10 @@ from agents.cpu.journal import HeldError
 from agents.host_files import HostFiles
 from agents.power.reader import MeteredHost
 from controller.emulation.cluster import lock_of, take_down
-from controller.emulation.description import abandon, described, forget, in_folder, logs_in, remembered
+from controller.emulation.description import abandon, cluster_text, forget_cluster, in_folder, logs_in, remembered
 from controller.host.cluster_lock import LOCKS, InUseError, holders, is_held
 from controller.host.disk import state_folder
-from controller.host.ownership import Record, exclusive, read_state, undo
+from controller.host.ownership import Record, exclusive, read_state, undo_campaign
 from inventory.errors import UnfitError
 
 NAME = "millrace clean"
@@ -54,7 +54,7 @@ class UpCluster:
 
     def __str__(self) -> str:
         since = self.record.header.owner.since
-        return described(self.folder) or f"{in_folder(self.folder)} (since {since})"
+        return cluster_text(self.folder) or f"{in_folder(self.folder)} (since {since})"
 
 
 def clusters_up() -> list[UpCluster]:
@@ -141,7 +141,7 @@ def clean(host: HostFiles | None = None, dry_run: bool = False, known: Collectio
 
 
 def _undo(record: Record, outcome: Cleaning, dry_run: bool) -> None:
-    done, failed = (record.left(), []) if dry_run else undo(record)
+    done, failed = (record.left(), []) if dry_run else undo_campaign(record)
     outcome.done += done
     outcome.failed += failed
     if not failed:
@@ -152,11 +152,11 @@ def _clean_folders(state: Path, dry_run: bool) -> list[str]:
     """Remove the logs of clusters that are down; of killed clusters, the keys too."""
     found = []
     for folder in remembered(state):
-        if described(folder) is None:
+        if cluster_text(folder) is None:
             found += [f"log {path}" for path in logs_in(folder)]
             if not dry_run:
                 abandon(folder)
-                forget(folder, state)
+                forget_cluster(folder, state)
     return found
 
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from campaign.agenda.campaign_plan import CampaignPlan
-from campaign.agenda.run_order import Run
+from campaign.agenda.run_order import PlannedRun
 from campaign.results.result_store import ResultStore
 from campaign.runner.cpu_settings import check_cpus
 from campaign.runner.event_loop import CampaignEventLoop
@@ -18,7 +18,7 @@ from controller.nodes.backend import Backend
 from engines.selection import AGENTS
 
 
-def first_inventory(opened: Opened, runs: Sequence[Run], backends: Mapping[str, Backend]) -> str:
+def first_inventory(opened: Opened, runs: Sequence[PlannedRun], backends: Mapping[str, Backend]) -> str:
     """Return the inventory of the first of these runs that is not done yet; without one, that of the first cluster."""
     store = ResultStore(opened.folder)
     todo = (run for run in runs if not opened.plan.why_unplaced(run) and not store.is_done(run.name))
@@ -35,7 +35,12 @@ class Clusters:
     """
 
     def __init__(
-        self, backends: Mapping[str, Backend], plan: CampaignPlan, runs: Sequence[Run], state: CleanupLog, work: Path
+        self,
+        backends: Mapping[str, Backend],
+        plan: CampaignPlan,
+        runs: Sequence[PlannedRun],
+        state: CleanupLog,
+        work: Path,
     ) -> None:
         """Prepare them.
 

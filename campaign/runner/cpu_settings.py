@@ -12,12 +12,12 @@ from agents.protocol import CpusSet, RestoreCpus, SetCpus
 from analysis.records.conditions import CpuRecord
 from campaign.agenda.campaign_plan import CampaignPlan
 from campaign.agenda.cpu import ByNode
-from campaign.agenda.run_order import Run
+from campaign.agenda.run_order import PlannedRun
 from campaign.runner.event_loop import CampaignEventLoop
 from controller.coordinator.timeline import SetCpu
-from controller.host.condition import run_all
+from controller.host.condition import run_together
 from controller.host.ownership import CleanupLog
-from controller.nodes.agents import Agents, Member
+from controller.nodes.agents import Agents, RunNode
 from controller.nodes.backend import Backend
 from inventory.errors import RunError, UnfitError
 
@@ -72,7 +72,7 @@ class RunCpus:
         Raises:
             RunError: a node does not support the agenda's settings, or is gone.
         """
-        await run_all(self._set(agents, node) for node in self.nodes)
+        await run_together(self._set(agents, node) for node in self.nodes)
 
     async def set_again(self, agents: Agents, node: str) -> None:
         """Set the CPUs of a node whose agent was restarted: they were restored when the old agent died.
@@ -205,7 +205,12 @@ def _got(row: CpuRecord) -> str:
 
 
 def check_cpus(
-    plan: CampaignPlan, runs: Sequence[Run], loop: CampaignEventLoop, backend: Backend, state: CleanupLog, work: Path
+    plan: CampaignPlan,
+    runs: Sequence[PlannedRun],
+    loop: CampaignEventLoop,
+    backend: Backend,
+    state: CleanupLog,
+    work: Path,
 ) -> None:
     """Check the CPU settings of the agenda and its timeline on every node; call it inside the backend's context.
 
@@ -231,7 +236,7 @@ def check_cpus(
             raise UnfitError("the agenda requests CPU settings that are not supported:\n" + "\n".join(refused))
 
 
-def _events(plan: CampaignPlan, run: Run) -> list[SetCpu]:
+def _events(plan: CampaignPlan, run: PlannedRun) -> list[SetCpu]:
     return [event for event in plan.at(run).events[run.workload, run.scheduler] if isinstance(event, SetCpu)]
 
 
@@ -241,7 +246,7 @@ async def _refusals(
     def started(node: str, pid: int) -> None:
         state.started(pid, f"agent {node}")
 
-    members: Mapping[str, Member] = backend.members(work.name, work)
+    members: Mapping[str, RunNode] = backend.members(work.name, work)
     try:
         async with Agents(members, campaign, started) as agents:
             nodes = dict.fromkeys(node for settings in wanted for node in settings)

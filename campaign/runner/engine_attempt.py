@@ -37,10 +37,10 @@ from campaign.results.run_metrics import measure, verified
 from campaign.results.suspect_runs import doubts_from_events, why_unfinished
 from campaign.runner.background import measuring_other_load
 from campaign.runner.event_loop import in_daemon_thread
-from campaign.runner.run_attempt import Interval, RunAttempt
+from campaign.runner.run_attempt import MeasuredInterval, RunAttempt
 from controller.nodes.local_nodes import LocalNode, LocalNodes
 from engines.child_processes import copy_logs
-from engines.conducting import Outcome, RunTimes, conduct, write_due
+from engines.conducting import DrainedRun, RunTimes, conduct, write_due
 from engines.job import INPUTS, LOGS, REPORTS, EngineJob, EngineProcesses
 from engines.limits import RunLimits
 from engines.reports import Reports, read_answer
@@ -50,7 +50,7 @@ from inventory.times import NS, utc_stamp
 from scheduler.problem import Placement
 from scheduler.toolkit.cost import Cost, cost
 from workloads.apps import exclamation, wordcount
-from workloads.arrays import schema_of
+from workloads.arrays import stream_schema
 from workloads.data.row_digest import digest_of
 from workloads.operators import Row
 from workloads.topology import ACKER, Topology
@@ -160,7 +160,7 @@ class EngineAttempt(RunAttempt):
 
     async def _conduct(
         self, job: EngineJob, processes: EngineProcesses, reports: Reports, limits: RunLimits
-    ) -> Outcome:
+    ) -> DrainedRun:
         """Run the topology while the sensors measure the nodes."""
         here = () if job.machines else sorted({slot.node for slot in job.workers})
         samplers = [self._sampler(node, processes, reports) for node in here]
@@ -194,10 +194,10 @@ class EngineAttempt(RunAttempt):
         names = [name for name in self._conditions.sensors if name in sensors]
         return Sampler(names, host, writer, self._suspect.append)
 
-    def _note(self, outcome: Outcome, processes: EngineProcesses) -> None:
+    def _note(self, outcome: DrainedRun, processes: EngineProcesses) -> None:
         """Record the times of a run, its places and its nodes."""
         times, self._left = outcome.times, outcome.left
-        self._interval = Interval(times.start_ns, times.measure_start_ns, times.measure_end_ns)
+        self._interval = MeasuredInterval(times.start_ns, times.measure_start_ns, times.measure_end_ns)
         started = datetime.now(UTC) - timedelta(seconds=(time.monotonic_ns() - times.start_ns) / NS)
         self._times = replace(
             self._times,
@@ -228,7 +228,7 @@ class EngineAttempt(RunAttempt):
         assignments = {topology.executor_named[name]: slot for name, slot in places.items()}
         return cost(problem, {topology.id: Placement(assignments)})
 
-    async def _measure(self, job: EngineJob, outcome: Outcome) -> RunRecord:
+    async def _measure(self, job: EngineJob, outcome: DrainedRun) -> RunRecord:
         """Compare the answer, collect traces and logs, and compute the metrics."""
         # Replayed rows have no answer, but a row that is lost fails every run.
         if job.program in TEXTS and outcome.drained:
@@ -290,5 +290,5 @@ def write_answer(answer: Answer, tables: Mapping[str, Fields], target: Path) -> 
     for name, rows in answer.items():
         (target / name).mkdir(parents=True, exist_ok=True)
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in tables[name]]
-        found = pa.table(columns, schema=schema_of(tables[name]))
+        found = pa.table(columns, schema=stream_schema(tables[name]))
         pyarrow.parquet.write_table(found, target / name / "part-00000.parquet")

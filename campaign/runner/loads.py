@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from analysis.records.conditions import LoadRecord
 from analysis.records.file_types import OK
 from campaign.agenda.campaign_plan import CampaignPlan
-from campaign.agenda.run_order import Run
+from campaign.agenda.run_order import PlannedRun
 from campaign.agenda.search import CALIBRATION, CALIBRATION_FIRST_PER_S
 from campaign.results.result_store import LOADS, ResultStore
 from campaign.runner.rate_search import RateSearch, Trials
@@ -13,7 +13,7 @@ from inventory.errors import RunError
 from workloads.rates import Constant
 
 
-class Loads:
+class SustainableRates:
     """Sustainable rates that the loads of a campaign's runs are shares of."""
 
     def __init__(self, plan: CampaignPlan, store: ResultStore) -> None:
@@ -23,7 +23,7 @@ class Loads:
         self._rates: dict[str, float] = {}
 
     async def calibrate(
-        self, runs: Sequence[Run], trials_of: Callable[[Run], Trials], show: Callable[[str], None]
+        self, runs: Sequence[PlannedRun], trials_of: Callable[[PlannedRun], Trials], show: Callable[[str], None]
     ) -> bool:
         """Find the sustainable rates of these runs that are not known yet; return whether all are known.
 
@@ -51,7 +51,7 @@ class Loads:
             show(f"load 1 of {name}: {record.search.tuples_per_s:,.6g} tuples/s")
         return True
 
-    def of(self, run: Run) -> LoadRecord | None:
+    def of(self, run: PlannedRun) -> LoadRecord | None:
         """Return the load of a run whose calibration is known; None if its rate is no load."""
         rate = self._plan.at(run).applications[run.workload].rate
         calibration = self._plan.calibration_of(run)

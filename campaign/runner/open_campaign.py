@@ -30,12 +30,12 @@ from campaign.agenda.campaign_plan import (
 )
 from campaign.agenda.profile import Profiles
 from campaign.agenda.profiling import ProfilingRun, profiling_runs
-from campaign.agenda.run_order import Run, continued
+from campaign.agenda.run_order import PlannedRun, continued
 from campaign.results.profiles import PROFILING, has_traffic, read_profiles
 from campaign.results.result_store import ResultStore, new_folder, read_record
 from campaign.runner.recorded_clusters import cluster_record, part_of, recorded_clusters
 from controller.host.disk import writing
-from controller.nodes.backend import Backend, LoopbackBackend, Operator
+from controller.nodes.backend import Backend, CommandLineCallbacks, LoopbackBackend
 from inventory.ansible_hosts import Hosts
 from inventory.atomic_files import replace_file
 from inventory.cluster import Cluster
@@ -97,7 +97,7 @@ class Opened:
         """Folder of the results of profiling runs."""
         return ResultStore(self.folder, PROFILING)
 
-    def unprofiled(self, runs: Sequence[Run]) -> tuple[ProfilingRun, ...]:
+    def unprofiled(self, runs: Sequence[PlannedRun]) -> tuple[ProfilingRun, ...]:
         """Return the profiling runs that these runs need and that have no traffic file yet."""
         waiting = [run for run in runs if self.plan.awaits_profile(run)]
         return tuple(
@@ -358,7 +358,7 @@ EMULATED = 2
 """Tier of nodes that are namespaces of this host."""
 
 
-def select_backend(cluster: Cluster, hosts: Hosts | None, owner: str, operator: Operator) -> Backend:
+def select_backend(cluster: Cluster, hosts: Hosts | None, owner: str, operator: CommandLineCallbacks) -> Backend:
     """Return the backend of `cluster`: over SSH if it comes from an Ansible inventory, emulated or not.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from campaign.agenda.campaign_plan import CampaignPlan
 from campaign.agenda.profiling import ProfilingRun, profiling_plan
-from campaign.agenda.run_order import Run
+from campaign.agenda.run_order import PlannedRun
 from campaign.results.live_file import FAILING, INTERRUPTED, PREPARING, finish_live
 from campaign.results.profiles import write_traffic
 from campaign.results.result_store import ResultStore
@@ -14,7 +14,9 @@ from inventory.errors import RunError
 from inventory.foreign import printable
 
 
-def begin_profiling(opened: Opened, pending: Sequence[ProfilingRun]) -> tuple[CampaignPlan, Sequence[Run], ResultStore]:
+def begin_profiling(
+    opened: Opened, pending: Sequence[ProfilingRun]
+) -> tuple[CampaignPlan, Sequence[PlannedRun], ResultStore]:
     """Return the plan of these profiling runs, the runs, and the folder of their results, which is created.
 
     Runs that are done are not done again, unless they have measured nothing.

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from analysis.records.conditions import SearchRecord, TrialRecord
 from analysis.records.file_types import FAILED, FINISHED, RunRecord
-from campaign.agenda.search import Progress, SearchEntry, progress_of
+from campaign.agenda.search import SearchEntry, SearchProgress, progress_of
 from campaign.results.result_store import ResultStore, remove_measured
 from campaign.results.trial_verdict import verdict_of
 from controller.host.disk import writing
@@ -94,7 +94,7 @@ class RateSearch:
                 record = replace(record, status=FAILED, reason=str(fault))
         if record.status not in FINISHED:
             return record
-        record = replace(record, search=self._record([verdict], Progress(None, None, (), None)))
+        record = replace(record, search=self._record([verdict], SearchProgress(None, None, (), None)))
         if not verdict.holds:
             remove_measured(partial)
         self._store.complete(name, partial, record)
@@ -102,7 +102,7 @@ class RateSearch:
         self._trials.show(f"{self._name}: trial {int(name)} at {rate:,.6g} tuples/s {words}")
         return record
 
-    def _complete(self, done: list[RunRecord], verdicts: list[TrialRecord], progress: Progress) -> RunRecord:
+    def _complete(self, done: list[RunRecord], verdicts: list[TrialRecord], progress: SearchProgress) -> RunRecord:
         """Make the last good trial at the highest rate the result of the run."""
         if progress.message:
             kept = self._store.runs.relative_to(self._runs.folder)
@@ -118,7 +118,7 @@ class RateSearch:
         return record
 
     def _fail(
-        self, record: RunRecord, verdicts: list[TrialRecord], progress: Progress, folder: Path | None = None
+        self, record: RunRecord, verdicts: list[TrialRecord], progress: SearchProgress, folder: Path | None = None
     ) -> RunRecord:
         """Store a search without a result, with the folder of a trial that failed; the other trials are kept."""
         record = replace(record, measured=None, search=self._record(verdicts, progress))
@@ -134,7 +134,7 @@ class RateSearch:
                 folder.rename(partial)
         self._runs.complete(self._name, partial, record)
 
-    def _record(self, verdicts: list[TrialRecord], progress: Progress) -> SearchRecord:
+    def _record(self, verdicts: list[TrialRecord], progress: SearchProgress) -> SearchRecord:
         entry = self._entry
         return SearchRecord(
             kind=entry.kind,

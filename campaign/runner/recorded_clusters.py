@@ -18,7 +18,7 @@ from campaign.agenda.campaign_plan import PlannedCluster
 from controller.host.disk import writing
 from inventory.ansible_hosts import PREFIX, WORKERS, Hosts, load_hosts
 from inventory.atomic_files import replace_file
-from inventory.cluster import Cluster, cluster_of
+from inventory.cluster import Cluster, cluster_from_document
 from inventory.documents import Document, to_plain
 from inventory.errors import InputError, nearest
 from inventory.reading import ReadCluster, find_inventory, read_cluster
@@ -97,7 +97,9 @@ def recorded_clusters(
         raise InputError(f"--inventory: {folder} has several inventories ({', '.join(record.clusters)}); leave it out")
     entries = record.clusters or single
     read = {
-        name: cluster_of(part_of(part_of(part_of(document, "clusters"), name) if name else document, "cluster"))
+        name: cluster_from_document(
+            part_of(part_of(part_of(document, "clusters"), name) if name else document, "cluster")
+        )
         for name in entries
     }
     known = {node.id for cluster in read.values() for node in cluster.value.nodes}

@@ -36,7 +36,7 @@ from campaign.results.energy_account import NOT_MEASURED, Idle, account
 from campaign.results.hdr_log import LATENCY_LOG, write_latency_log
 from campaign.results.live_file import DRAINING, LiveFile
 from campaign.results.revision_cost import COST_WINDOW_S, with_costs
-from campaign.results.run_metrics import in_order, measure, verification, verified
+from campaign.results.run_metrics import measure, source_positions, verification, verified
 from campaign.results.suspect_runs import (
     checked_timeline,
     doubts_from_events,
@@ -44,8 +44,8 @@ from campaign.results.suspect_runs import (
     why_incomplete,
     why_unfinished,
 )
-from campaign.runner.background import measure_idle, measuring_other_load
-from campaign.runner.run_environment import Conditions, RunEnvironment, RunInputs
+from campaign.runner.background import measure_baselines, measuring_other_load
+from campaign.runner.run_environment import CampaignConditions, RunEnvironment, RunInputs
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.event_log import EventLog
@@ -69,7 +69,7 @@ EPOCH = 1
 """First epoch of a run; every run has agents of its own."""
 
 
-class Interval(NamedTuple):
+class MeasuredInterval(NamedTuple):
     """Start of the sources, and the measured interval, on the controller's monotonic clock."""
 
     source_start_ns: int
@@ -83,7 +83,7 @@ class RunAttempt:
     def __init__(
         self,
         job: RunInputs,
-        conditions: Conditions,
+        conditions: CampaignConditions,
         folder: Path,
         work: Path,
         live_file: LiveFile,
@@ -109,7 +109,7 @@ class RunAttempt:
         self._copies = FolderReplicas(work / "copies", self._transports)
         self._stages: dict[str, float] = {}
         self._times = Times(created_utc=utc_stamp(), stages_s=self._stages)
-        self._interval = Interval(0, 0, 0)
+        self._interval = MeasuredInterval(0, 0, 0)
         self._stage, self._stage_since = "", time.monotonic()
         self._nodes: dict[str, NodeRecord] = {}
         here = {node for node, member in job.members.items() if member.shared}
@@ -163,7 +163,7 @@ class RunAttempt:
         parts = [(part.table, self._copies.path(part.name)) for part in coordinator.answer]
         answer = collect_answer(parts, self._folder / "answer", self._job.application.tables)
         topology = resized(self._job.application.topology, sizes_of(coordinator.positions))
-        positions = in_order(topology, coordinator.positions)
+        positions = source_positions(topology, coordinator.positions)
         workload, inputs = self._job.application.workload, self._job.inputs
         self._verdict = await asyncio.to_thread(verified, workload, answer, positions, inputs)
 
@@ -319,7 +319,7 @@ class RunAttempt:
         if entry is None or not entry.measure_s:
             return {}
         self._enter("metering without workers", entry.settle_s + entry.measure_s)
-        return await measure_idle(agents, self._machines, entry, lost)
+        return await measure_baselines(agents, self._machines, entry, lost)
 
     async def _stream_tuples(self, coordinator: Coordinator) -> None:
         """Start the workers, warm up, measure and drain."""
@@ -338,7 +338,7 @@ class RunAttempt:
             await coordinator.wait_until(begun + round(self._conditions.duration_s * NS))
             ended = await coordinator.mark("measure_end")
         # If the input ended in the warm-up, the measured interval is empty, although the marks differ by milliseconds.
-        self._interval = Interval(source_start, begun, begun if over else ended)
+        self._interval = MeasuredInterval(source_start, begun, begun if over else ended)
         self._times = replace(self._times, measure_end_ns=self._interval.end_ns)
         if self._conditions.profile:
             await coordinator.sample_stacks(on=False)

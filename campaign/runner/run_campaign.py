@@ -9,12 +9,12 @@ from pathlib import Path
 
 from agents.arrow_import import skip_pandas_import
 from campaign.agenda.campaign_plan import CampaignPlan, Inputs, keep_measured, prepare_inputs
-from campaign.agenda.run_order import Run
+from campaign.agenda.run_order import PlannedRun
 from campaign.display.progress import view_for
 from campaign.display.terminal import Settings, progress_bar, show
 from campaign.results.live_file import PREPARING
 from campaign.results.result_store import ResultStore
-from campaign.runner.campaign_loop import Campaign
+from campaign.runner.campaign_loop import CampaignLoop
 from campaign.runner.clean import clean
 from campaign.runner.clusters import Clusters, first_inventory
 from campaign.runner.open_campaign import EMULATED, Opened
@@ -36,9 +36,9 @@ INPUTS = "inputs"
 """Folder of prepared inputs while a campaign works; and of its measured inputs, in the campaign's folder."""
 
 
-def run_all(
+def execute_runs(
     opened: Opened,
-    runs: Sequence[Run],
+    runs: Sequence[PlannedRun],
     backends: Mapping[str, Backend],
     settings: Settings,
     profile: bool,
@@ -54,7 +54,7 @@ def run_all(
         backends: inventory -> access to its nodes. Those of the first cluster are reserved from before the first write,
             those of the others from before their first run; all to the end of their last run.
         settings: global options of the command line.
-        profile, accept_shortfall: see `Campaign`.
+        profile, accept_shortfall: see `CampaignLoop`.
         last_stage: stage in `live.json` after the last run.
         wait: whether to wait for clusters that other campaigns use.
 
@@ -87,8 +87,8 @@ def run_all(
                 keep_measured(inputs, work / INPUTS, opened.folder / INPUTS)
         view = view_for(settings.quiet, settings.color)
 
-        def execute(plan: CampaignPlan, runs: Sequence[Run], store: ResultStore, last_stage: str) -> Ending:
-            campaign = Campaign(plan, runs, inputs, store, state, clusters, work, view, profile, accept_shortfall)
+        def execute(plan: CampaignPlan, runs: Sequence[PlannedRun], store: ResultStore, last_stage: str) -> Ending:
+            campaign = CampaignLoop(plan, runs, inputs, store, state, clusters, work, view, profile, accept_shortfall)
             return campaign.run_all(last_stage)
 
         if pending := opened.unprofiled(runs):
@@ -123,7 +123,7 @@ def _show_wait(reason: str) -> None:
     show(f"waiting: {reason}", error=True)
 
 
-def check_engines(plan: CampaignPlan, runs: Sequence[Run], backends: Mapping[str, Backend]) -> None:
+def check_engines(plan: CampaignPlan, runs: Sequence[PlannedRun], backends: Mapping[str, Backend]) -> None:
     """Check that the engines of these runs are installed, and can use their clusters.
 
     Raises:
@@ -145,7 +145,7 @@ def check_engines(plan: CampaignPlan, runs: Sequence[Run], backends: Mapping[str
             check_memory(plan, run)
 
 
-def check_memory(plan: CampaignPlan, run: Run) -> None:
+def check_memory(plan: CampaignPlan, run: PlannedRun) -> None:
     """Check that the memory limits of the nodes of a run on another engine leave it what it is known to need.
 
     Raises:
@@ -164,7 +164,7 @@ def check_memory(plan: CampaignPlan, run: Run) -> None:
             )
 
 
-def prepared(opened: Opened, runs: Sequence[Run], folder: Path, settings: Settings) -> Inputs:
+def prepared(opened: Opened, runs: Sequence[PlannedRun], folder: Path, settings: Settings) -> Inputs:
     """Prepare the inputs of these runs, and of their profiling runs, below `folder`.
 
     Raises:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from agents.protocol import Move, Slot
+from agents.protocol import MoveToPlace, Slot
 from agents.trace import TraceWriter
 from analysis.records.conditions import LoadRecord
 from analysis.records.file_types import SKIPPED, RunRecord
@@ -14,8 +14,8 @@ from campaign.agenda.agenda import Agenda, IdleEntry
 from campaign.agenda.application import Application
 from campaign.agenda.cpu import ByNode
 from campaign.agenda.online import OnlineRun
-from campaign.agenda.plan import Placed, Plan
-from campaign.agenda.run_order import Run
+from campaign.agenda.plan import CombinationPlan, PlacedWorkload
+from campaign.agenda.run_order import PlannedRun
 from campaign.agenda.windows import Window, windows_of
 from campaign.results.live_file import LiveFile
 from campaign.runner.cpu_settings import RunCpus
@@ -26,7 +26,7 @@ from controller.coordinator.interfaces import Assignment, Environment, RestartRu
 from controller.coordinator.online_loop import OnlineSettings
 from controller.coordinator.reports import HERE
 from controller.coordinator.timeline import ScriptedEvent
-from controller.nodes.agents import Agents, ClockSync, Member
+from controller.nodes.agents import Agents, ClockSync, RunNode
 from controller.nodes.backend import Backend
 from controller.nodes.transport import FolderReplicas
 from inventory.errors import InputError, RunError
@@ -47,7 +47,7 @@ SCHEDULER_LOG = "scheduler.log"
 
 
 @dataclass(frozen=True)
-class Conditions:
+class CampaignConditions:
     """Conditions that all runs of a campaign share.
 
     `idle` is None without the sensor `power`. `tier` and `processes` are those of
@@ -71,7 +71,7 @@ class Conditions:
     doubts: Sequence[str] = ()
 
     @classmethod
-    def of(cls, agenda: Agenda, backend: Backend, profile: bool, accepts_shortfall: bool) -> "Conditions":
+    def of(cls, agenda: Agenda, backend: Backend, profile: bool, accepts_shortfall: bool) -> "CampaignConditions":
         """Return the conditions of an agenda's runs on the nodes of a backend."""
         return cls(
             agenda.name,
@@ -124,18 +124,18 @@ class RunInputs:
         load: the offered load, of which `application` has the rate; None if the rate is no load.
     """
 
-    run: Run
+    run: PlannedRun
     application: Application
-    placed: Placed
+    placed: PlacedWorkload
     scheduler: str
     online: OnlineRun | None
     inputs: Sequence[PreparedInput]
-    members: Mapping[str, Member]
+    members: Mapping[str, RunNode]
     attempt: int
     moves: Sequence[MovePlan]
     events: Sequence[ScriptedEvent]
     cpus: ByNode
-    place_without: Callable[[Set[str], Mapping[str, Slot], Traffic | None], Placed]
+    place_without: Callable[[Set[str], Mapping[str, Slot], Traffic | None], PlacedWorkload]
     problem: Problem
     load: LoadRecord | None = None
 
@@ -148,7 +148,7 @@ class Ending:
     failed: Mapping[str, str]
 
 
-def unplaced_record(run: Run, plan: Plan, tier: int) -> RunRecord:
+def unplaced_record(run: PlannedRun, plan: CombinationPlan, tier: int) -> RunRecord:
     """Return the record of a run that cannot be placed."""
     return RunRecord(
         status=SKIPPED,
@@ -236,7 +236,7 @@ class RunEnvironment:
             return None
         return RestartRules(rules.wait_s, rules.processes == "new")
 
-    def online(self, conditions: Conditions, folder: Path) -> OnlineSettings | None:
+    def online(self, conditions: CampaignConditions, folder: Path) -> OnlineSettings | None:
         """Return the settings of the run's online scheduler; None for a static run.
 
         Args:
@@ -260,13 +260,13 @@ class RunEnvironment:
             self._job.application.fixed,
         )
 
-    def _clocks_of(self, placed: Placed) -> dict[str, int]:
+    def _clocks_of(self, placed: PlacedWorkload) -> dict[str, int]:
         """Return node -> clock in Hz of a placement."""
         return {node: hz for node, hz in placed.answer.frequencies_hz.items() if node in self._job.members}
 
-    def _drain(self, places: Mapping[str, Slot], nodes: Set[str]) -> Sequence[Move]:
+    def _drain(self, places: Mapping[str, Slot], nodes: Set[str]) -> Sequence[MoveToPlace]:
         moves = moves_off(self._job.problem, places, nodes)
-        return [Move(move.executor.name, move.target) for move in moves]
+        return [MoveToPlace(move.executor.name, move.target) for move in moves]
 
     async def _supply(self, node: str) -> None:
         """Copy the prepared inputs to a node unless they are there; they are lost only with its agent."""

@@ -13,19 +13,19 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from agents.protocol import Abandon, Cut, Grow, Move, Moved, Precopy, Prepare, Ready, RunSpec, Slot
+from agents.protocol import Abandon, Cut, Grow, Moved, MoveToPlace, Precopy, Prepare, Ready, RunSpec, Slot
 from controller.coordinator.epoch_workers import (
     START_S,
+    CheckpointSnapshots,
     EpochWorkers,
-    Snapshots,
+    executor_name,
     join_names,
-    name_of,
     sources_in,
     worker_name,
 )
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Environment
-from controller.host.condition import run_all
+from controller.host.condition import run_together
 from inventory.errors import RunError
 from inventory.times import NS
 
@@ -48,7 +48,7 @@ async def run_barrier(
     barrier: int,
     complete: int,
     store: bool = False,
-    moves: tuple[Move, ...] = (),
+    moves: tuple[MoveToPlace, ...] = (),
     halt_s: float | None = None,
     scaled: RunSpec | None = None,
     aligned: bool = False,
@@ -112,10 +112,10 @@ def arriving_in(after: RunSpec, before: RunSpec) -> set[str]:
     """Return the executors that have another slot or number behind a barrier."""
     placed = set(zip(before.numbered, before.executors, strict=True))
     now = zip(after.numbered, after.executors, strict=True)
-    return {name_of(executor) for number, executor in now if (number, executor) not in placed}
+    return {executor_name(executor) for number, executor in now if (number, executor) not in placed}
 
 
-async def wait_until_stored(epoch_workers: EpochWorkers) -> Snapshots:
+async def wait_until_stored(epoch_workers: EpochWorkers) -> CheckpointSnapshots:
     """Return the snapshots of the last checkpoint once all executors have stored theirs.
 
     Raises:
@@ -186,7 +186,7 @@ def chosen_slot(node: str, workers: Set[Slot]) -> int:
     return min((place.index for place in workers if place.node == node), default=0)
 
 
-def moves_of(plan: MovePlan, epoch_workers: EpochWorkers, lost: Set[str]) -> tuple[Move, ...]:
+def moves_of(plan: MovePlan, epoch_workers: EpochWorkers, lost: Set[str]) -> tuple[MoveToPlace, ...]:
     """Return the moves that fulfil a plan, without those of executors that are at their target already.
 
     Raises:
@@ -199,12 +199,12 @@ def moves_of(plan: MovePlan, epoch_workers: EpochWorkers, lost: Set[str]) -> tup
             raise AbandonedError(f"there is no executor {request.executor} now")
         if not request.is_met_by(places[request.executor]):
             slot = chosen_slot(request.node, workers) if request.slot is None else request.slot
-            moves.append(Move(request.executor, Slot(request.node, slot)))
+            moves.append(MoveToPlace(request.executor, Slot(request.node, slot)))
     check_reachable([move.to for move in moves], lost)
     return tuple(moves)
 
 
-def check_moves(moves: Iterable[Move], executors: Collection[str], lost: Set[str]) -> None:
+def check_move_targets(moves: Iterable[MoveToPlace], executors: Collection[str], lost: Set[str]) -> None:
     """Check that these executors exist, and that no target is on a lost node.
 
     Raises:
@@ -228,7 +228,7 @@ def check_reachable(slots: Iterable[Slot], lost: Set[str]) -> None:
 
 
 async def run_moves(
-    moves: tuple[Move, ...],
+    moves: tuple[MoveToPlace, ...],
     epoch_workers: EpochWorkers,
     barrier: int,
     complete: int,
@@ -280,7 +280,7 @@ async def prepare_slots(epoch_workers: EpochWorkers, slots: Set[Slot], start_ns:
 
 
 def log_moves(
-    moves: Iterable[Move],
+    moves: Iterable[MoveToPlace],
     before: Mapping[str, Slot],
     moved: Mapping[str, tuple[str, Moved]],
     predicted: Mapping[str, int | None],
@@ -338,7 +338,7 @@ async def copy_ahead(
     epoch_workers: EpochWorkers,
     barrier: int,
     stop_requested: Callable[[], bool],
-    moves: tuple[Move, ...] = (),
+    moves: tuple[MoveToPlace, ...] = (),
     scaled: RunSpec | None = None,
 ) -> Mapping[str, int | None]:
     """Copy state ahead of a barrier to the executors that arrive there, while those that have it work.
@@ -367,7 +367,7 @@ async def copy_ahead(
 async def _grow(epoch_workers: EpochWorkers, places: list[Slot], start_ns: int, environment: Environment) -> None:
     """Start workers at `places`, which have none yet."""
     nodes = sorted({place.node for place in places})
-    await run_all(environment.supply(node) for node in nodes)
+    await run_together(environment.supply(node) for node in nodes)
     epoch_workers.add_workers(places)
 
     def message(node: str) -> Grow:

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agents.protocol import AGENT, Gates, Move, RunSpec
+from agents.protocol import AGENT, Gates, MoveToPlace, RunSpec
 from agents.trace import CONTROLLER
 from controller.coordinator.barrier import (
     AbandonedError,
     MovePlan,
-    check_moves,
+    check_move_targets,
     check_reachable,
     moves_of,
     run_barrier,
@@ -19,14 +19,14 @@ from controller.coordinator.barrier import (
     wait_until_stored,
 )
 from controller.coordinator.checkpoint_store import CheckpointStore
-from controller.coordinator.epoch_workers import EpochWorkers, places_of
+from controller.coordinator.epoch_workers import EpochWorkers, executor_places
 from controller.coordinator.event_log import ENDED, EventLog
 from controller.coordinator.failures import Failure, RunFailedError
 from controller.coordinator.interfaces import UNSCALED, Carried, Environment, RestartRules, RunListener, Scaling, Waves
 from controller.coordinator.node_membership import NodeMembership
 from controller.coordinator.reports import ReportedWork
 from controller.coordinator.scaling import HaltedError, rescaled, rescaled_live, run_scaling
-from controller.coordinator.schedule_change import change_schedule, gates_around, gates_with, steps_of
+from controller.coordinator.schedule_change import change_schedule, change_steps, gates_around, gates_with
 from controller.coordinator.timeline import RETRY_S, ScriptedEvent
 from controller.host.condition import Condition
 from inventory.errors import RunError
@@ -217,7 +217,7 @@ class CheckpointLoop:
 
     async def _run_moves(
         self,
-        moves: tuple[Move, ...],
+        moves: tuple[MoveToPlace, ...],
         number: int,
         epoch_workers: EpochWorkers,
         start_ns: int,
@@ -260,7 +260,7 @@ class CheckpointLoop:
 
     async def _carry_out(self, request: _Waves, epoch_workers: EpochWorkers, start_ns: int) -> Carried:
         try:
-            steps = steps_of(request.waves, request.schedule, epoch_workers.spec.gates, epoch_workers.places)
+            steps = change_steps(request.waves, request.schedule, epoch_workers.spec.gates, epoch_workers.places)
         except AbandonedError as why:
             return Carried("abandoned", str(why))
         for at, step in enumerate(steps):
@@ -269,7 +269,7 @@ class CheckpointLoop:
                 continue
             number = self._next_barrier()
             try:
-                check_moves(step, epoch_workers.places, self._membership.lost)
+                check_move_targets(step, epoch_workers.places, self._membership.lost)
                 await self._run_moves(step, number, epoch_workers, start_ns, request.revision)
             except AbandonedError as why:
                 self._event_log.abandoned(number, str(why))
@@ -286,7 +286,7 @@ class CheckpointLoop:
         number, first = self._next_barrier(), None
         try:
             moves = self._all_moves(request, epoch_workers)
-            after = places_of(rescaled_live(epoch_workers.spec, request.scaling, moves))
+            after = executor_places(rescaled_live(epoch_workers.spec, request.scaling, moves))
             first, last = gates_around(request.schedule, epoch_workers.spec.gates, epoch_workers.places, after)
             await self._follow(epoch_workers, first)
             await self._include_returned(epoch_workers)
@@ -308,14 +308,14 @@ class CheckpointLoop:
         await self._follow(epoch_workers, last)
         return Carried("done")
 
-    def _all_moves(self, request: _Waves, epoch_workers: EpochWorkers) -> tuple[Move, ...]:
+    def _all_moves(self, request: _Waves, epoch_workers: EpochWorkers) -> tuple[MoveToPlace, ...]:
         """Return the moves of all waves.
 
         Raises:
             AbandonedError: they or the executors that are added cannot be where they are to be.
         """
         moves = tuple(move for wave in request.waves for move in wave)
-        check_moves(moves, epoch_workers.places, self._membership.lost)
+        check_move_targets(moves, epoch_workers.places, self._membership.lost)
         check_reachable(request.scaling.added.values(), self._membership.lost)
         return moves
 

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agents.protocol import Division, Drained, RunSpec, Slot, Stored, sources
+from agents.protocol import Division, Drained, RunSpec, Slot, Stored, snapshot_sources
 from agents.protocol.node_folders import file_name
 from controller.coordinator.interfaces import ReplicaStore
-from controller.host.condition import run_all
+from controller.host.condition import run_together
 from inventory.errors import RunError
-from workloads.key_groups import owners_of, rebalanced, runs_of
+from workloads.key_groups import owner_runs, owners_from_runs, rebalanced
 
 CHECKPOINTS, ANSWERS = "checkpoints", "answers"
 
@@ -69,7 +69,7 @@ class CheckpointStore:
                 parts.append(part)
 
         try:
-            await run_all(copy(executor, node, report) for executor, (node, report) in sorted(stored.items()))
+            await run_together(copy(executor, node, report) for executor, (node, report) in sorted(stored.items()))
         except RunError:
             await self.discard(barrier)
             raise
@@ -100,7 +100,7 @@ class CheckpointStore:
         because `spec` has another number of executors.
         """
         owners = {
-            component: runs_of(rebalanced(owners_of(before.owners), spec.divisions[component].parallelism))
+            component: owner_runs(rebalanced(owners_from_runs(before.owners), spec.divisions[component].parallelism))
             for component, before in self.divisions.items()
             if before.owners
         }
@@ -125,8 +125,8 @@ class CheckpointStore:
             )
             self._holders[executor].add(node)
 
-        wanted = {(source, place.node) for name, place in places.items() for source in sources(name, stored)}
-        await run_all(
+        wanted = {(source, place.node) for name, place in places.items() for source in snapshot_sources(name, stored)}
+        await run_together(
             put(executor, node)
             for executor, node in sorted(wanted)
             if executor in self._files and node not in self._holders[executor]
@@ -150,7 +150,7 @@ class CheckpointStore:
                 await self._replicas.replicate(place.node, file, part.name)
                 last.append(part)
 
-        await run_all(copy(place, report) for place, report in drained.items())
+        await run_together(copy(place, report) for place, report in drained.items())
         return [*self.parts, *sorted(last)]
 
 

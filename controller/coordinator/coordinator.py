@@ -34,15 +34,15 @@ from agents.protocol import (
 )
 from controller.coordinator.checkpoint_loop import CheckpointLoop, ControlSettings
 from controller.coordinator.checkpoint_store import CheckpointStore, Part
-from controller.coordinator.epoch_workers import EpochWorkers, WorkerProfiles, links_of, name_of
+from controller.coordinator.epoch_workers import EpochWorkers, WorkerProfiles, executor_name, links_of
 from controller.coordinator.event_log import EventLog
-from controller.coordinator.failures import BrokenError, Failure, Failures, RecoveryBackoff
+from controller.coordinator.failures import EpochBrokenError, Failure, Failures, RecoveryBackoff
 from controller.coordinator.interfaces import Assignment, Environment, RunListener
 from controller.coordinator.live_metrics import LiveMetrics
 from controller.coordinator.node_membership import NodeMembership
 from controller.coordinator.online_loop import OnlineLoop, OnlineSettings
 from controller.coordinator.reports import ReportedWork
-from controller.coordinator.scaling import HaltedError, undo
+from controller.coordinator.scaling import HaltedError, undo_scaling
 from controller.coordinator.time_slot_clock import SlotClock
 from controller.coordinator.timeline import Timeline
 from controller.host.condition import Condition, run_watched
@@ -101,7 +101,7 @@ class Coordinator:
             self._checkpoint_loop.carry,
             drains=online is None,
         )
-        self._broken: BrokenError | None = None
+        self._broken: EpochBrokenError | None = None
         self._restart: HaltedError | None = None
         self._backoff = RecoveryBackoff()
         self._start_ns: int | None = None
@@ -272,14 +272,14 @@ class Coordinator:
         while not self._over:
             try:
                 await self._failures.run(self._run_epoch())
-            except BrokenError as broken:
+            except EpochBrokenError as broken:
                 await self._break(broken)
             except HaltedError as restart:
                 self._restart = restart
                 restart.apply(self._epoch_workers, self._reported)
                 self._begin_next_epoch()
 
-    async def _break(self, broken: BrokenError) -> None:
+    async def _break(self, broken: EpochBrokenError) -> None:
         """Wait until the next epoch may start, and prepare its specification.
 
         Raises:
@@ -304,7 +304,7 @@ class Coordinator:
             until.update(*(stopped.positions for stopped in self._epoch_workers.stopped.values()))
         spec = self._checkpoint_loop.recoverable(self._epoch_workers.spec)
         if spec is not self._epoch_workers.spec:
-            undo(spec, self._epoch_workers.spec, self._reported)
+            undo_scaling(spec, self._epoch_workers.spec, self._reported)
             until = set(self._reported.sources.positions) if until else until
         reached = self._reported.sources.positions
         self._spec = replace(
@@ -364,9 +364,9 @@ class Coordinator:
             self._checkpoint_loop.unfinished = 0
         await self._membership.restart()
         spec = self._spec
-        before = {name_of(executor): executor.place for executor in spec.executors}
+        before = {executor_name(executor): executor.place for executor in spec.executors}
         places, gates = await self._membership.reassign(Assignment(before, spec.gates), await self._listener.traffic())
-        executors = tuple(replace(executor, place=places[name_of(executor)]) for executor in spec.executors)
+        executors = tuple(replace(executor, place=places[executor_name(executor)]) for executor in spec.executors)
         await self._checkpoint_store.distribute(places, spec.stored)
         self._reported.hold(spec.epoch - 1)
         self._spec = replace(

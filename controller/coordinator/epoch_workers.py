@@ -23,8 +23,8 @@ from agents.protocol import (
     Go,
     Listening,
     Message,
-    Move,
     Moved,
+    MoveToPlace,
     Passed,
     Precopied,
     Profile,
@@ -42,7 +42,7 @@ from agents.protocol import (
 )
 from controller.coordinator.interfaces import Environment
 from controller.coordinator.reports import ReportedWork, check_answers, check_positions, check_stored, check_worker
-from controller.host.condition import Condition, run_all
+from controller.host.condition import Condition, run_together
 from inventory.errors import RunError
 from inventory.times import NS
 from workloads.scaling import shared_anew
@@ -69,14 +69,14 @@ def worker_name(place: Slot) -> str:
     return f"{place.node}/{place.index}"
 
 
-def name_of(executor: ExecutorSpec) -> str:
+def executor_name(executor: ExecutorSpec) -> str:
     """Return `component[index]`."""
     return f"{executor.component}[{executor.index}]"
 
 
-def places_of(spec: RunSpec) -> dict[str, Slot]:
+def executor_places(spec: RunSpec) -> dict[str, Slot]:
     """Return the slot of every executor, by name."""
-    return {name_of(executor): executor.place for executor in spec.executors}
+    return {executor_name(executor): executor.place for executor in spec.executors}
 
 
 def links_of(spec: RunSpec) -> list[tuple[str, str]]:
@@ -89,11 +89,11 @@ def sources_in(spec: RunSpec) -> dict[str, int]:
     """Return the number of every executor of a spout, by name."""
     kinds = {component["id"]: component["kind"] for component in spec.topology["components"]}
     numbered = zip(spec.executors, spec.numbered, strict=True)
-    return {name_of(executor): number for executor, number in numbered if kinds[executor.component] == "spout"}
+    return {executor_name(executor): number for executor, number in numbered if kinds[executor.component] == "spout"}
 
 
 @dataclass
-class Snapshots:
+class CheckpointSnapshots:
     """Snapshots of one checkpoint.
 
     Attributes:
@@ -155,7 +155,7 @@ class EpochWorkers:
         self.slots: dict[Slot, SlotDone] = {}
         self.first_slot = 0
         self.next_gates: Gates | None = None
-        self.snapshots = Snapshots(0, {})
+        self.snapshots = CheckpointSnapshots(0, {})
         self.forget_barrier(0)
 
     @property
@@ -166,7 +166,7 @@ class EpochWorkers:
     @property
     def places(self) -> dict[str, Slot]:
         """The worker of each executor, by name."""
-        return places_of(self.spec)
+        return executor_places(self.spec)
 
     @property
     def sources(self) -> set[Slot]:
@@ -228,7 +228,7 @@ class EpochWorkers:
         """
         self._barrier = number
         if store:
-            self.snapshots = Snapshots(number, self.places, self.spec.divisions)
+            self.snapshots = CheckpointSnapshots(number, self.places, self.spec.divisions)
         self.ready: dict[Slot, Ready] = {}
         self.passed: set[Slot] = set()
         self.precopied: dict[str, Precopied] = {}
@@ -243,10 +243,10 @@ class EpochWorkers:
         self.spec = replace(self.spec, workers=(*self.spec.workers, *places))
         self._known = frozenset(self.spec.workers)
 
-    def apply_moves(self, moves: Iterable[Move]) -> None:
+    def apply_moves(self, moves: Iterable[MoveToPlace]) -> None:
         """Record the new slots of moved executors."""
         to = {move.executor: move.to for move in moves}
-        executors = tuple(replace(e, place=to.get(name_of(e), e.place)) for e in self.spec.executors)
+        executors = tuple(replace(e, place=to.get(executor_name(e), e.place)) for e in self.spec.executors)
         self.spec = replace(self.spec, executors=executors)
 
     def apply_scaling(self, after: RunSpec) -> None:
@@ -277,7 +277,7 @@ class EpochWorkers:
         Raises:
             RunError: inputs cannot be copied to a node, or a timeout.
         """
-        await run_all(self._environment.supply(node) for node in sorted({place.node for place in self.workers}))
+        await run_together(self._environment.supply(node) for node in sorted({place.node for place in self.workers}))
         await self.join(nodes, sensors, fresh)
         await self.wait_for_all(lambda: self.ports.keys(), self.workers, START_S, "the workers did not all start")
 
@@ -355,7 +355,7 @@ class EpochWorkers:
             except RunError as fault:
                 self._on_gone(node, str(fault))
 
-        await run_all(send(node) for node in sorted(self.nodes & set(usable)))
+        await run_together(send(node) for node in sorted(self.nodes & set(usable)))
 
     async def wait_for_all(
         self, done: Callable[[], Collection[T]], wanted: Collection[T], seconds: float, otherwise: str

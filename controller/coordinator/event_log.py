@@ -7,13 +7,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agents.protocol import Gates, Move, Slot
+from agents.protocol import Gates, MoveToPlace, Slot
 from agents.sensors.interference import Event
 from analysis.records.accounts import ComponentScaling
 from analysis.records.file_types import ExecutorMove, Measured, Recovery, RevisionRecord, TimelineRecord
-from controller.coordinator.epoch_workers import Snapshots, worker_name
+from controller.coordinator.epoch_workers import CheckpointSnapshots, worker_name
 from controller.coordinator.interfaces import NoteEvent, Scaling
-from controller.coordinator.rescheduling import Mode, Note
+from controller.coordinator.rescheduling import DecisionNote, Mode
 from inventory.foreign import printable
 from inventory.times import NS
 from scheduler.online.observation import KeyFigures, Observation
@@ -255,7 +255,12 @@ class EventLog:
         self._note("move", executor, detail, pause_s)
 
     def restarted(
-        self, moves: Iterable[Move], snapshots: Snapshots, at_s: float, pause_s: float, revision: int | None
+        self,
+        moves: Iterable[MoveToPlace],
+        snapshots: CheckpointSnapshots,
+        at_s: float,
+        pause_s: float,
+        revision: int | None,
     ) -> None:
         """Record executors that changed their slots by a restart, which took `pause_s` from the halt of the sources."""
         for move in moves:
@@ -364,7 +369,7 @@ class EventLog:
         """Record that a revision begins to be carried out."""
         self._note("revision", str(number), "begin", None)
 
-    def revision(self, note: Note, how: Mode = "live") -> None:
+    def revision(self, note: DecisionNote, how: Mode = "live") -> None:
         """Record what became of a decision; `how` is how revisions of the run are carried out."""
         revision = note.revision or Revision()
         record = RevisionRecord(

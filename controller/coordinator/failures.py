@@ -71,7 +71,7 @@ class RunFailedError(RunError):
         self.failure = failure
 
 
-class BrokenError(Exception):
+class EpochBrokenError(Exception):
     """An epoch cannot continue, but a recovery is possible.
 
     Attributes:
@@ -127,7 +127,7 @@ class Failures:
             pass
         cause = min(self._all, key=lambda failure: get_args(Kind).index(failure.kind))
         if self._recovers and cause.recoverable:
-            raise BrokenError(cause, self._first_s)
+            raise EpochBrokenError(cause, self._first_s)
         raise RunFailedError(cause, sum(failure.kind != "step" for failure in self._all if failure is not cause))
 
     async def run(self, steps: Awaitable[None]) -> None:

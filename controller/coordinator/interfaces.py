@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
-from agents.protocol import Gates, Message, Move, Report, RunSpec, Slot
+from agents.protocol import Gates, Message, MoveToPlace, Report, RunSpec, Slot
 from inventory.errors import RunError
 from scheduler.online.observation import Happening
 from scheduler.problem import CommunicationSchedule
@@ -59,7 +59,7 @@ class RestartRules(NamedTuple):
     fresh: bool = False
 
 
-Waves = Sequence[tuple[Move, ...]]
+Waves = Sequence[tuple[MoveToPlace, ...]]
 """Moves of executors, with a barrier for each wave."""
 
 
@@ -183,7 +183,7 @@ class Environment:
     note: NoteEvent
     set_clocks: Callable[[Mapping[str, int | None]], Awaitable[Mapping[str, str]]] = _no_clocks
     set_cpus: Callable[[str, Mapping[str, Any]], Awaitable[None]] = _no_cpus
-    drain: Callable[[Mapping[str, Slot], Set[str]], Sequence[Move]] = lambda _places, _nodes: ()
+    drain: Callable[[Mapping[str, Slot], Set[str]], Sequence[MoveToPlace]] = lambda _places, _nodes: ()
     enlarge: Enlarge = lambda _places, _nodes, _sizes: {}
     schedule: Callable[[Mapping[str, Slot], Set[str]], Awaitable[CommunicationSchedule | None]] = _no_schedule
     note_slot: Callable[[SlotRecord], None] = lambda _: None

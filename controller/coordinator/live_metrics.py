@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from agents.protocol import Progress, Report, Slot, Vitals, Work
-from analysis.measure.backlog import Stage, rows_left
+from analysis.measure.backlog import BacklogStage, rows_left
 from analysis.records.interval_metrics import Draining
 from inventory.foreign import printable
 from inventory.times import NS
@@ -24,7 +24,7 @@ SHORTEST_NS = NS // 2
 """Shortest interval for a rate; a mark causes an extra report, which may follow the last one at once."""
 
 
-class Sample(NamedTuple):
+class LiveSample(NamedTuple):
     """Tuples per second into the sinks, and their median latency."""
 
     tuples_per_s: float | None
@@ -125,7 +125,7 @@ class LiveMetrics:
         works: dict[str, Work] = {}
         for worker in sorted(self._workers.values(), key=lambda worker: worker.received_s):
             works |= worker.last.executors
-        stages: dict[str, Stage] = {}
+        stages: dict[str, BacklogStage] = {}
         emitted: Counter[str] = Counter()
         sources = [work for work in works.values() if work.processed is None]
         at = sum(work.position or 0 for work in sources)
@@ -134,8 +134,8 @@ class LiveMetrics:
             component = Executor.named(name).component
             is_spout = work.processed is None
             done, waiting = (work.position, work.behind) if is_spout else (work.processed, work.queued)
-            before = stages.get(component, Stage(0, 0))
-            stages[component] = Stage(before.done + (done or 0), before.waiting + (waiting or 0))
+            before = stages.get(component, BacklogStage(0, 0))
+            stages[component] = BacklogStage(before.done + (done or 0), before.waiting + (waiting or 0))
             emitted[component] += (work.position or 0) if is_spout else work.emitted
         flows = {(sender, receiver): float(emitted[sender]) for sender, receiver in self._links}
         rows = round(rows_left(stages, flows))
@@ -151,7 +151,7 @@ class LiveMetrics:
             due_records=at + sum(behind) if behind else None,
         )
 
-    def sample(self, now: float) -> Sample:
+    def sample(self, now: float) -> LiveSample:
         """Return the current rate and latency at the sinks."""
         rates: list[float] = []
         latencies: list[int] = []
@@ -161,7 +161,7 @@ class LiveMetrics:
                 if worker.last.latency_p50_ns is not None:
                     latencies.append(worker.last.latency_p50_ns)
         latencies.sort()
-        return Sample(sum(rates) if rates else None, latencies[len(latencies) // 2] / 1e6 if latencies else None)
+        return LiveSample(sum(rates) if rates else None, latencies[len(latencies) // 2] / 1e6 if latencies else None)
 
     def document(self, now: float) -> FlowDocument:
         """Return all current figures, rounded for display."""

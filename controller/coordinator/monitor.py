@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from agents.protocol import Gates, Progress, RunSpec, Slot, Vitals, sample_s
 from analysis.measure.live_rates import Heartbeats, Samples
 from analysis.measure.observations import LatencyReport
-from controller.coordinator.epoch_workers import name_of
-from controller.coordinator.observing import Window, WorkerReports
+from controller.coordinator.epoch_workers import executor_name
+from controller.coordinator.observing import ObservedWindow, WorkerReports
 from inventory.cluster import Cluster
 from scheduler.online.observation import WITHOUT_EFFECT, Change, Happening, Observation, PastRevision
 from scheduler.online.revision import Rhythm
@@ -74,7 +74,7 @@ class Monitor:
         self._workers.clear()
         self._pairs = 0
         self._schedule = spec.gates
-        self._place({name_of(executor): executor.place for executor in spec.executors}, at_s)
+        self._place({executor_name(executor): executor.place for executor in spec.executors}, at_s)
 
     def record(self, node: str, report: Progress | Vitals, at_s: float) -> None:
         """Record a report of the current epoch; others are ignored.
@@ -114,7 +114,7 @@ class Monitor:
     def scaled(self, spec: RunSpec, at_s: float) -> None:
         """Note that components have other numbers of executors; totals of executors with new numbers start at 0."""
         self._names = _names_of(spec)
-        self._place({name_of(executor): executor.place for executor in spec.executors}, at_s)
+        self._place({executor_name(executor): executor.place for executor in spec.executors}, at_s)
 
     def scheduled(self, gates: Gates, at_s: float) -> None:
         """Note that all nodes follow another communication schedule: the window begins anew."""
@@ -201,11 +201,11 @@ class Monitor:
         kept = 1 - self._rhythm.newest
         return 1 if kept <= 0 else min(MOST_SMOOTHED, math.ceil(math.log(NEGLIGIBLE) / math.log(kept)))
 
-    def window(self, at_s: float) -> Window:
+    def window(self, at_s: float) -> ObservedWindow:
         """Return what is known of the window that ends at `at_s`."""
         sample, most = self._sample_s, self._most
         self._forget_latencies(at_s - most * sample)
-        return Window(
+        return ObservedWindow(
             at_s=at_s,
             cut_s=self._cut_s,
             begin_s=self._begin_s,
@@ -249,4 +249,4 @@ class Monitor:
 
 
 def _names_of(spec: RunSpec) -> Mapping[int, str]:
-    return dict(zip(spec.numbered, map(name_of, spec.executors), strict=True))
+    return dict(zip(spec.numbered, map(executor_name, spec.executors), strict=True))

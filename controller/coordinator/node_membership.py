@@ -5,7 +5,7 @@ from collections.abc import Callable, Set
 
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Assignment, Environment
-from controller.host.condition import Condition, run_all
+from controller.host.condition import Condition, run_together
 from inventory.errors import MillraceError, RunError
 from scheduler.online.observation import Happening
 from workloads.traffic import Traffic
@@ -72,7 +72,7 @@ class NodeMembership:
                 self._on_change("node_lost", node)
             del self.gone[node]
 
-        await run_all(restart(node, why) for node, why in list(self.gone.items()))
+        await run_together(restart(node, why) for node, why in list(self.gone.items()))
         return up
 
     async def _restart(self, node: str) -> None:

@@ -60,7 +60,7 @@ class WorkerReports(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class ObservedWindow:
     """What is known of a window at its end; nothing of it changes later.
 
     Attributes:

@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NoReturn, Protocol
 
-from agents.protocol import Gates, Move, Progress, Pulse, Report, RunSpec, Slot, Vitals
+from agents.protocol import Gates, MoveToPlace, Progress, Pulse, Report, RunSpec, Slot, Vitals
 from controller.coordinator.decider import Answer
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Carried, CarryWaves, Environment, RunListener, Scaling, Waves
 from controller.coordinator.monitor import Monitor
 from controller.coordinator.rescheduling import (
     Answered,
-    Ask,
+    AskForRevision,
     Broke,
     Carry,
     Changed,
+    DecisionNote,
     Effect,
     Event,
     Fail,
-    Finished,
-    Note,
     Rescheduling,
+    RevisionFinished,
     RevisionSettings,
     Sampled,
     Stopping,
@@ -229,13 +229,13 @@ class OnlineLoop(RunListener):
         match effect:
             case Wait(until_s=until_s):
                 self._until_s = until_s
-            case Ask(number=number, observation=observation):
+            case AskForRevision(number=number, observation=observation):
                 self._event_log.asked(self._now_s)
                 self._start_task(self._ask(number, observation))
             case Carry():
                 self._event_log.revision_begun(effect.number)
                 self._carrying = self._start_task(self._carry_out(effect))
-            case Note():
+            case DecisionNote():
                 self._event_log.revision(effect, self._settings.revision.how)
                 if effect.past is not None:
                     self._monitor.remember(effect.past)
@@ -292,12 +292,14 @@ class OnlineLoop(RunListener):
                 await asyncio.sleep(self._settings.revision.settle_s)
             unset |= await self._set_clocks(falling)
         if carried.outcome == "done" and unset:
-            return Finished(self._now_s, "unset", "; ".join(f"{node}: {why}" for node, why in sorted(unset.items())))
+            return RevisionFinished(
+                self._now_s, "unset", "; ".join(f"{node}: {why}" for node, why in sorted(unset.items()))
+            )
         if carried.outcome == "broken":
             # `Broke` ends the revision, and this step.
             await asyncio.Event().wait()
             raise asyncio.CancelledError
-        return Finished(self._now_s, carried.outcome, carried.why)
+        return RevisionFinished(self._now_s, carried.outcome, carried.why)
 
     async def _waves(self, revision: Revision, most: int) -> Waves:
         if not revision.moves:
@@ -310,7 +312,7 @@ class OnlineLoop(RunListener):
             {node.id: node.cpu_points for node in nodes},
             {node.id: node.max_load for node in nodes if node.max_load is not None},
         )
-        moves = [Move(move.executor.name, move.target) for move in revision.moves]
+        moves = [MoveToPlace(move.executor.name, move.target) for move in revision.moves]
         return await asyncio.to_thread(waves_of, moves, now.places, loads, most)
 
     def _rises(self, node: str, hz: int | None) -> bool:

@@ -82,7 +82,7 @@ class Answered(NamedTuple):
     fault: str = ""
 
 
-class Finished(NamedTuple):
+class RevisionFinished(NamedTuple):
     """A revision has been carried out, as far as the outcome says."""
 
     at_s: float
@@ -110,10 +110,10 @@ class Stopping(NamedTuple):
     at_s: float
 
 
-Event = Sampled | Answered | Finished | Changed | Broke | Stopping
+Event = Sampled | Answered | RevisionFinished | Changed | Broke | Stopping
 
 
-class Ask(NamedTuple):
+class AskForRevision(NamedTuple):
     """Ask the scheduler."""
 
     number: int
@@ -129,7 +129,7 @@ class Carry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Note:
+class DecisionNote:
     """A decision and what became of it.
 
     Attributes:
@@ -191,7 +191,7 @@ class Fail(NamedTuple):
     reason: str
 
 
-Effect = Ask | Carry | Note | Wait | Fail
+Effect = AskForRevision | Carry | DecisionNote | Wait | Fail
 
 
 class Rescheduling:
@@ -214,8 +214,8 @@ class Rescheduling:
         self._last_begin_s = ends_s - settings.settle_s
         self._next_s = inf if rhythm.first_s is None else rhythm.first_s
         self._number = self._moved = 0
-        self._question: Ask | None = None
-        self._carried: Note | None = None
+        self._question: AskForRevision | None = None
+        self._carried: DecisionNote | None = None
         self._urgent = self._asked_urgently = False  # because of a change
         self._drain_s = inf  # when the runtime itself empties nodes; infinite if none has to be emptied
         self._settled_s = self._sample_s = self._cool_s = -inf
@@ -244,9 +244,9 @@ class Rescheduling:
                 effects = self._sampled(event.observation)
             case Answered():
                 effects = self._answered(event)
-            case Finished() if self._carried is None:
+            case RevisionFinished() if self._carried is None:
                 effects = []  # it broke meanwhile
-            case Finished():
+            case RevisionFinished():
                 effects = self._end(event.outcome, event.message)
                 self._settled_s = event.at_s + self._settings.settle_s
                 if event.outcome != "abandoned":
@@ -300,7 +300,7 @@ class Rescheduling:
             every_s = inf if self._rhythm.ask_s is None else self._rhythm.ask_s
             self._next_s = (self._next_s if punctual else self._now_s) + every_s
         self._asked_urgently, self._urgent = self._urgent, False
-        self._question = Ask(self._new_number(), observation)
+        self._question = AskForRevision(self._new_number(), observation)
         return [self._question]
 
     def _answered(self, answer: Answered) -> list[Effect]:
@@ -311,7 +311,7 @@ class Rescheduling:
         if answer.fault:
             return [Fail(answer.fault)]
         observation, revision = question.observation, answer.revision
-        note = Note(
+        note = DecisionNote(
             question.number, self._now_s, observation, revision, answer.decided_s, answer.cpu_s, "late", answer.late
         )
         if answer.late:
@@ -357,7 +357,7 @@ class Rescheduling:
             return f"{count} moves of {node}, at most {most_of_node} are allowed"
         return ""
 
-    def _carry(self, note: Note, revision: Revision) -> list[Effect]:
+    def _carry(self, note: DecisionNote, revision: Revision) -> list[Effect]:
         limits = [limit for limit in (revision.wave, self._settings.wave) if limit]
         self._carried = replace(note, begun_s=self._now_s)
         return [Carry(note.number, revision, min(limits, default=0))]
@@ -382,7 +382,9 @@ class Rescheduling:
         if revision is None:
             self._drain_s = self._now_s + DRAINED_S
             return []
-        return self._carry(Note(self._new_number(), self._now_s, observation, revision, 0.0, None, "done"), revision)
+        return self._carry(
+            DecisionNote(self._new_number(), self._now_s, observation, revision, 0.0, None, "done"), revision
+        )
 
     def _new_number(self) -> int:
         self._number += 1

@@ -9,14 +9,14 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from agents.protocol import ExecutorSpec, Move, RunSpec
+from agents.protocol import ExecutorSpec, MoveToPlace, RunSpec
 from controller.coordinator.barrier import AbandonedError, copy_ahead, log_moves, pause_of, prepare_slots, run_barrier
-from controller.coordinator.epoch_workers import EpochWorkers, Snapshots, name_of, sources_in
+from controller.coordinator.epoch_workers import CheckpointSnapshots, EpochWorkers, executor_name, sources_in
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Environment, Scaling
 from controller.coordinator.reports import ReportedWork
 from inventory.times import NS
-from workloads.key_groups import owners_of, rebalanced, runs_of
+from workloads.key_groups import owner_runs, owners_from_runs, rebalanced
 from workloads.topology import Executor
 
 
@@ -34,9 +34,9 @@ class HaltedError(Exception):
 
     def __init__(
         self,
-        moves: tuple[Move, ...],
+        moves: tuple[MoveToPlace, ...],
         fresh: bool,
-        snapshots: Snapshots,
+        snapshots: CheckpointSnapshots,
         halted_s: float,
         revision: int | None,
         scaling: Scaling,
@@ -77,7 +77,7 @@ def rescaled(spec: RunSpec, scaling: Scaling) -> RunSpec:
         {**entry, "parallelism": scaling.parallelism.get(entry["id"], entry.get("parallelism", 1))}
         for entry in spec.topology["components"]
     ]
-    places = {name_of(executor): executor.place for executor in spec.executors}
+    places = {executor_name(executor): executor.place for executor in spec.executors}
     names = [(entry["id"], index) for entry in components for index in range(entry["parallelism"])]
     added = {f"{component}[{index}]" for component, index in names} - places.keys()
     if added != scaling.added.keys():
@@ -89,7 +89,7 @@ def rescaled(spec: RunSpec, scaling: Scaling) -> RunSpec:
     return replace(spec, topology={**spec.topology, "components": components}, executors=executors, numbers=())
 
 
-def rescaled_live(spec: RunSpec, scaling: Scaling, moves: Iterable[Move] = ()) -> RunSpec:
+def rescaled_live(spec: RunSpec, scaling: Scaling, moves: Iterable[MoveToPlace] = ()) -> RunSpec:
     """Return the specification behind a barrier at which components are scaled and executors move, in the same epoch.
 
     All executors of the components get numbers that nobody had before, and the fewest key groups change their owners.
@@ -99,14 +99,14 @@ def rescaled_live(spec: RunSpec, scaling: Scaling, moves: Iterable[Move] = ()) -
     """
     after = rescaled(spec, scaling)
     targets = {move.executor: move.to for move in moves}
-    executors = tuple(replace(entry, place=targets.get(name_of(entry), entry.place)) for entry in after.executors)
-    before = {name_of(entry): number for entry, number in zip(spec.executors, spec.numbered, strict=True)}
+    executors = tuple(replace(entry, place=targets.get(executor_name(entry), entry.place)) for entry in after.executors)
+    before = {executor_name(entry): number for entry, number in zip(spec.executors, spec.numbered, strict=True)}
     fresh = count(max(spec.numbered) + 1)
     numbers = tuple(
-        next(fresh) if entry.component in scaling.parallelism else before[name_of(entry)] for entry in executors
+        next(fresh) if entry.component in scaling.parallelism else before[executor_name(entry)] for entry in executors
     )
     owners = {
-        component: runs_of(rebalanced(owners_of(runs), scaling.parallelism[component]))
+        component: owner_runs(rebalanced(owners_from_runs(runs), scaling.parallelism[component]))
         if component in scaling.parallelism
         else runs
         for component, runs in spec.owners.items()
@@ -117,7 +117,7 @@ def rescaled_live(spec: RunSpec, scaling: Scaling, moves: Iterable[Move] = ()) -
 
 async def run_scaling(
     scaling: Scaling,
-    moves: tuple[Move, ...],
+    moves: tuple[MoveToPlace, ...],
     epoch_workers: EpochWorkers,
     barrier: int,
     complete: int,
@@ -167,7 +167,7 @@ async def run_scaling(
     return record
 
 
-def undo(before: RunSpec, after: RunSpec, reported: ReportedWork) -> None:
+def undo_scaling(before: RunSpec, after: RunSpec, reported: ReportedWork) -> None:
     """Let the executors before a scaling of sources count as those that have worked, because a recovery starts them.
 
     Sources can only continue in another number where all of them have stopped behind the same record, which is so at
@@ -181,7 +181,7 @@ def undo(before: RunSpec, after: RunSpec, reported: ReportedWork) -> None:
     # Never released: positions in late reports are of others, so that their rows must not count, either.
     reported.hold(before.epoch)
     reported.share_anew((before.epoch + 1, 0), sources)
-    names, now = ({name_of(executor) for executor in spec.executors} - sources for spec in (before, after))
+    names, now = ({executor_name(executor) for executor in spec.executors} - sources for spec in (before, after))
     for component in {Executor.named(name).component for name in now - names - sources_in(after).keys()}:
         kept, added = (
             sorted(name for name in group if Executor.named(name).component == component)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from agents.protocol import Gates, Move, Slot
+from agents.protocol import Gates, MoveToPlace, Slot
 from controller.coordinator.barrier import AbandonedError
 from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.event_log import EventLog
@@ -22,9 +22,9 @@ def gates_with(gates: Gates, schedule: CommunicationSchedule) -> Gates:
     return replace(gates, nodes=schedule.nodes, steps=schedule.steps, stages=schedule.stages)
 
 
-def steps_of(
+def change_steps(
     waves: Waves, schedule: CommunicationSchedule | None, gates: Gates | None, places: Mapping[str, Slot]
-) -> Sequence[tuple[Move, ...] | Gates]:
+) -> Sequence[tuple[MoveToPlace, ...] | Gates]:
     """Return waves of moves and, if it changes, the new schedule before or after all of them.
 
     Moves to the slots where executors have arrived since they were requested are left out.

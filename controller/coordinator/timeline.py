@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from agents.protocol import Kill, RunSpec, Slot
-from controller.coordinator.epoch_workers import name_of, worker_name
+from controller.coordinator.epoch_workers import executor_name, worker_name
 from controller.coordinator.event_log import EventLog, TimelineEntry
 from controller.coordinator.interfaces import Carried, CarryWaves, Environment, RunListener, Scaling
 from controller.coordinator.node_membership import NodeMembership
@@ -264,7 +264,7 @@ class Timeline:
 
     @property
     def _places(self) -> dict[str, Slot]:
-        return {name_of(executor): executor.place for executor in self._spec().executors}
+        return {executor_name(executor): executor.place for executor in self._spec().executors}
 
     @property
     def _away(self) -> set[str]:

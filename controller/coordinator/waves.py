@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from agents.protocol import Move, Slot
+from agents.protocol import MoveToPlace, Slot
 
 MAX_LOAD = 0.85
 """Highest load between waves of a node without a `max_load` of its own, as a share of its `cpu`."""
@@ -45,12 +45,14 @@ class _Group:
         targets: nodes whose resulting load counts, one or two.
     """
 
-    moves: tuple[Move, ...]
+    moves: tuple[MoveToPlace, ...]
     added: Mapping[str, float]
     targets: tuple[str, ...]
 
 
-def waves_of(moves: Sequence[Move], places: Mapping[str, Slot], loads: WaveLoads, most: int) -> list[tuple[Move, ...]]:
+def waves_of(
+    moves: Sequence[MoveToPlace], places: Mapping[str, Slot], loads: WaveLoads, most: int
+) -> list[tuple[MoveToPlace, ...]]:
     """Return the moves in waves of at most `most` executors; 0: one wave with all.
 
     What leads to the lowest load of a target is next; of equal ones, the first in `moves`. An executor that leaves one
@@ -79,9 +81,9 @@ def waves_of(moves: Sequence[Move], places: Mapping[str, Slot], loads: WaveLoads
     return waves
 
 
-def _inseparable(moves: Sequence[Move], places: Mapping[str, Slot], loads: WaveLoads) -> list[_Group]:
+def _inseparable(moves: Sequence[MoveToPlace], places: Mapping[str, Slot], loads: WaveLoads) -> list[_Group]:
     """Return pairs of opposite moves, and all other moves alone, in the order of `moves`."""
-    found: list[tuple[Move, ...]] = []
+    found: list[tuple[MoveToPlace, ...]] = []
     waiting: dict[tuple[str, str], deque[int]] = {}
     for move in moves:
         source, target = places[move.executor].node, move.to.node

@@ -16,19 +16,26 @@ from typing import IO, cast
 
 import msgspec
 
-from controller.emulation.calibration import calibrate, shortfall_of
-from controller.emulation.cluster import ask, claim_of, cluster_of, start, unsupported_reason, use_running
+from controller.emulation.calibration import calibrate_cluster, shortfall_of
+from controller.emulation.cluster import (
+    ask,
+    claim_of,
+    emulation_unsupported_reason,
+    running_cluster,
+    start_cluster,
+    use_running,
+)
 from controller.emulation.description import Description, in_folder, nics_of, request_of
 from controller.emulation.network import NetworkPlan, new_prefix
 from controller.emulation.unprivileged import LinksReply, LinksRequest
 from controller.host.addresses import address_of
-from controller.host.cgroups import Group, find_hierarchy
-from controller.host.cluster_lock import Claim, cpus_of
+from controller.host.cgroups import ControlGroup, find_hierarchy
+from controller.host.cluster_lock import ClusterClaim, usable_cpus
 from controller.host.disk import writing
 from controller.host.namespaces import inside
 from controller.host.ownership import CleanupLog
-from controller.nodes.agents import Member
-from controller.nodes.backend import Calibration, LoopbackBackend, Operator
+from controller.nodes.agents import RunNode
+from controller.nodes.backend import Calibration, CommandLineCallbacks, LoopbackBackend
 from controller.nodes.local_nodes import LocalNode
 from controller.nodes.transport import LoopbackTransport
 from controller.ssh.backend import SshBackend
@@ -45,7 +52,7 @@ NOTICE = (
 class EmulatedBackend(SshBackend):
     """Nodes that are namespaces of this host; see `controller.nodes.backend.Backend`."""
 
-    def __init__(self, cluster: Cluster, hosts: Hosts, owner: str, operator: Operator) -> None:
+    def __init__(self, cluster: Cluster, hosts: Hosts, owner: str, operator: CommandLineCallbacks) -> None:
         """Prepare the backend as `SshBackend` does; `operator` provisions a cluster that is started here."""
         super().__init__(cluster, hosts, owner)
         self._operator = operator
@@ -53,7 +60,7 @@ class EmulatedBackend(SshBackend):
         self._refused = 0
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> ClusterClaim:
         """See `Backend.claim`."""
         return claim_of(self._inventory)
 
@@ -82,9 +89,9 @@ class EmulatedBackend(SshBackend):
 
     def check(self) -> None:
         """See `Backend.check`: host, user and inventory must allow an emulated cluster."""
-        if reason := unsupported_reason():
+        if reason := emulation_unsupported_reason():
             raise UnfitError(f"an emulated cluster: {reason}")
-        cluster_of(self._inventory)
+        running_cluster(self._inventory)
 
     @contextmanager
     def up(self, state: CleanupLog) -> Iterator[None]:
@@ -92,7 +99,7 @@ class EmulatedBackend(SshBackend):
         with ExitStack() as stack:
             description = use_running(self._inventory, self._operator.progress)
             if description is None:
-                cluster = start(self._inventory, self._operator.progress)
+                cluster = start_cluster(self._inventory, self._operator.progress)
                 stack.callback(cluster.down)
                 description = cluster.description
                 self._operator.provision(self._inventory)
@@ -107,7 +114,7 @@ class EmulatedBackend(SshBackend):
         """See `Backend.calibrate`: measures all nodes at once, then every link with a limit or a delay."""
         # Limits may still be lifted, by a campaign on another engine or a playbook that was killed.
         self._refused = len(ask(self._folder, "limit").refused)
-        found = await asyncio.to_thread(calibrate, self._up)
+        found = await asyncio.to_thread(calibrate_cluster, self._up)
         return Calibration(tuple(found), shortfall_of(found))
 
     async def check_since_calibration(self) -> None:
@@ -141,7 +148,7 @@ class EmulatedNodes:
         hierarchy, network = find_hierarchy(), self._description.network
         found = {}
         for name, member in self._description.members.items():
-            group, end = Group(hierarchy, member.group), network.endpoint(name)
+            group, end = ControlGroup(hierarchy, member.group), network.endpoint(name)
             found[name] = LocalNode(
                 end.address,
                 end.path,
@@ -183,17 +190,17 @@ class LinksBackend(LoopbackBackend):
 
     engine_obstacle = "on an emulated cluster only root can run other engines"
 
-    def __init__(self, cluster: Cluster, hosts: Hosts, operator: Operator) -> None:
+    def __init__(self, cluster: Cluster, hosts: Hosts, operator: CommandLineCallbacks) -> None:
         """Prepare the available nodes of a cluster that was made from `hosts`."""
         super().__init__(cluster)
         self._hosts, self._operator = hosts, operator
         self._daemon: subprocess.Popen[bytes] | None = None
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> ClusterClaim:
         """See `Backend.claim`: the CPUs of this process; its network is its own."""
         folder = request_of(self._hosts).folder
-        return Claim(f"{in_folder(folder)}, without root,", (folder,), cpus_of())
+        return ClusterClaim(f"{in_folder(folder)}, without root,", (folder,), usable_cpus())
 
     def check(self) -> None:
         """See `Backend.check`: the inventory must describe an emulated cluster."""
@@ -222,11 +229,11 @@ class LinksBackend(LoopbackBackend):
                 daemon.wait()
                 log.unlink(missing_ok=True)
 
-    def members(self, name: str, work: Path) -> Mapping[str, Member]:
+    def members(self, name: str, work: Path) -> Mapping[str, RunNode]:
         """See `Backend.members`; nodes have their folders in `work`."""
         with writing(work):
             return {
-                node.id: Member(
+                node.id: RunNode(
                     address_of(node), LoopbackTransport(work / node.id, self._command_prefix(node.id)), shared=True
                 )
                 for node in self._cluster.available

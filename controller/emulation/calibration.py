@@ -28,9 +28,9 @@ from analysis.records.conditions import Calibrated
 from controller.emulation.cluster import ask
 from controller.emulation.description import Description
 from controller.emulation.network import Endpoint, NetworkPlan
-from controller.host.cgroups import Group, find_hierarchy
+from controller.host.cgroups import ControlGroup, find_hierarchy
 from controller.host.namespaces import inside
-from inventory.emulation import FRAME, Link
+from inventory.emulation import FRAME, LinkSettings
 from inventory.errors import RunError
 
 LEAST = 0.95
@@ -76,7 +76,7 @@ _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _CHUNK = memoryview(bytes(1 << 20))
 
 
-def calibrate(description: Description) -> list[Calibrated]:
+def calibrate_cluster(description: Description) -> list[Calibrated]:
     """Apply the nodes' limits and measure all nodes, then the links.
 
     Raises:
@@ -106,7 +106,7 @@ def calibrate_cpu(description: Description) -> list[Calibrated]:
     reply = ask(Path(description.request.folder), "limit")
     if reply.faults:
         raise RunError("; ".join(reply.faults))
-    groups = groups_of(description)
+    groups = node_groups(description)
     best: list[Calibrated] = []
     for _ in range(_ATTEMPTS):
         got = measure_busy_cores(groups, reply.shares)
@@ -119,7 +119,7 @@ def calibrate_cpu(description: Description) -> list[Calibrated]:
 
 def calibrate_memory(description: Description) -> list[Calibrated]:
     """Return the MiB that every node may use: its limit, or less if this host has less memory than the limits' sum."""
-    groups = groups_of(description)
+    groups = node_groups(description)
     limits = {name: group.memory_limit() or 0 for name, group in groups.items()}
     open_bytes = {name: max(0, limits[name] - group.memory_used()) for name, group in groups.items()}
     part = min(1.0, psutil.virtual_memory().available / max(1, sum(open_bytes.values())))
@@ -136,13 +136,13 @@ def calibrate_memory(description: Description) -> list[Calibrated]:
     ]
 
 
-def groups_of(description: Description) -> dict[str, Group]:
+def node_groups(description: Description) -> dict[str, ControlGroup]:
     """Return the control groups of all nodes."""
     hierarchy = find_hierarchy()
-    return {name: Group(hierarchy, member.group) for name, member in description.members.items()}
+    return {name: ControlGroup(hierarchy, member.group) for name, member in description.members.items()}
 
 
-def measure_busy_cores(groups: Mapping[str, Group], shares: Mapping[str, float]) -> dict[str, float]:
+def measure_busy_cores(groups: Mapping[str, ControlGroup], shares: Mapping[str, float]) -> dict[str, float]:
     """Return the cores that each group gets while all are busy, from the CPU time accounted by the kernel.
 
     Args:
@@ -161,7 +161,7 @@ def measure_busy_cores(groups: Mapping[str, Group], shares: Mapping[str, float])
 
 
 @contextmanager
-def _busy(groups: Sequence[Group]) -> Iterator[None]:
+def _busy(groups: Sequence[ControlGroup]) -> Iterator[None]:
     """Run a busy loop in each group during the block."""
     loops = [
         subprocess.Popen(
@@ -226,11 +226,11 @@ def _calibrate_rates(plan: NetworkPlan) -> dict[tuple[str, str], Calibrated]:
     return found
 
 
-def measurable_together(links: Sequence[Link]) -> Iterator[Sequence[Link]]:
+def measurable_together(links: Sequence[LinkSettings]) -> Iterator[Sequence[LinkSettings]]:
     """Divide links into sets without a node in common, each with at most `TOGETHER_MBIT` or of one link."""
     left = list(links)
     while left:
-        taken, others, busy, mbit = list[Link](), list[Link](), set[str](), 0.0
+        taken, others, busy, mbit = list[LinkSettings](), list[LinkSettings](), set[str](), 0.0
         for link in left:
             ends, rate = {link.sender, link.receiver}, link.rate_mbit or 0.0
             if busy & ends or (taken and mbit + rate > TOGETHER_MBIT):
@@ -243,7 +243,7 @@ def measurable_together(links: Sequence[Link]) -> Iterator[Sequence[Link]]:
         left = others
 
 
-def trip_s(plan: NetworkPlan, link: Link) -> float:
+def trip_s(plan: NetworkPlan, link: LinkSettings) -> float:
     """Return the sum of the requested delays of a link and its reverse link, in seconds."""
     back = (other.delay_ms for other in plan.links if (other.receiver, other.sender) == (link.sender, link.receiver))
     return (link.delay_ms + next(back, 0.0)) / 1000
@@ -256,7 +256,7 @@ def _nearest(measure: Callable[[], Calibrated], *earlier: Calibrated) -> Calibra
     return min(found, key=lambda calibrated: abs(calibrated.error))
 
 
-def measure_rate(plan: NetworkPlan, link: Link, seconds: float = _LINK_WINDOW_S) -> Calibrated:
+def measure_rate(plan: NetworkPlan, link: LinkSettings, seconds: float = _LINK_WINDOW_S) -> Calibrated:
     """Measure the rate of one saturating TCP connection over a limited link, in wire bytes.
 
     It is measured over `seconds`, or longer if that is too short for the link's rate or delay.
@@ -321,7 +321,7 @@ def _arriving(sender: Endpoint, receiver: Endpoint) -> Iterator[None]:
         raise RunError(f"the link between {sender.name} and {receiver.name}: {why}") from None
 
 
-def measure_round_trip(plan: NetworkPlan, link: Link, count: int = _ROUND_TRIPS) -> Calibrated:
+def measure_round_trip(plan: NetworkPlan, link: LinkSettings, count: int = _ROUND_TRIPS) -> Calibrated:
     """Measure the median of `count` round trips of a small datagram over a link and back."""
     one, other = plan.endpoint(link.sender), plan.endpoint(link.receiver)
     with _arriving(one, other), ExitStack() as stack:

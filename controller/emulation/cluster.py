@@ -28,9 +28,9 @@ from controller.emulation.description import (
     request_of,
 )
 from controller.emulation.sysfs_effects import RefusedWrite
-from controller.host.cluster_lock import Claim, ClusterLock, cpus_of
+from controller.host.cluster_lock import ClusterClaim, ClusterLock, usable_cpus
 from controller.host.namespaces import inside
-from controller.host.process_identity import ProcessIdentity, end, identify
+from controller.host.process_identity import ProcessIdentity, end_processes, identify
 from inventory.ansible_hosts import Hosts
 from inventory.errors import InputError, RunError, UnfitError
 
@@ -111,7 +111,7 @@ class EmulatedCluster:
         self._daemon.wait()
 
 
-def unsupported_reason() -> str | None:
+def emulation_unsupported_reason() -> str | None:
     """Return the reason why this host or user cannot run an emulated cluster; None without one."""
     if os.geteuid() != 0:
         return (
@@ -132,7 +132,7 @@ def bring_up(request: ClusterRequest, on_started: Callable[[str], None]) -> Emul
         UnfitError: this host cannot run it, or the folder has a running cluster already.
         InputError: its nodes need more cores than this host has.
     """
-    if reason := unsupported_reason():
+    if reason := emulation_unsupported_reason():
         raise UnfitError(f"an emulated cluster: {reason}")
     _check_share(request)
     folder = Path(request.folder)
@@ -179,7 +179,7 @@ def take_down(daemon: ProcessIdentity) -> None:
         RunError: the daemon does not end.
     """
     # The daemon ends its nodes and cleans up; after SIGKILL, `millrace clean` would have to.
-    if end([daemon], patience_s=30.0):
+    if end_processes([daemon], patience_s=30.0):
         raise RunError(f"process {daemon.pid}, the daemon of the emulated cluster, does not end")
 
 
@@ -198,7 +198,7 @@ def is_emulated(hosts: Hosts) -> bool:
     return any(host.variables.get("millrace_tier") == TIER for host in hosts.by_name.values())
 
 
-def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
+def running_cluster(hosts: Hosts, as_asked: bool = True) -> Description | None:
     """Return the running cluster of an inventory, whichever process has started it; None without one.
 
     Args:
@@ -223,13 +223,13 @@ def cluster_of(hosts: Hosts, as_asked: bool = True) -> Description | None:
 
 def use_running(hosts: Hosts, progress: Callable[[str], None], as_asked: bool = True) -> Description | None:
     """Return `cluster_of`, and show its origin if another process has started it."""
-    found = cluster_of(hosts, as_asked)
+    found = running_cluster(hosts, as_asked)
     if found is not None and found.origin.process != identify(os.getpid()):
         progress(f"uses {found}")
     return found
 
 
-def start(hosts: Hosts, progress: Callable[[str], None]) -> EmulatedCluster:
+def start_cluster(hosts: Hosts, progress: Callable[[str], None]) -> EmulatedCluster:
     """Start the inventory's cluster.
 
     Raises:
@@ -262,7 +262,7 @@ def cluster_for_playbook(
         description = use_running(hosts, progress, as_asked=playbook != "restore")
         started = None
         if description is None and playbook == "provision":
-            started = start(hosts, progress)
+            started = start_cluster(hosts, progress)
             description = started.description
         if description is None:
             raise _not_up(hosts)
@@ -281,20 +281,20 @@ def cluster_for_playbook(
                 started.stay()
 
 
-def claim_of(hosts: Hosts) -> Claim:
+def claim_of(hosts: Hosts) -> ClusterClaim:
     """Return what a campaign on an inventory's cluster uses alone: the cluster, and the CPUs that its nodes run on.
 
     Raises:
         InputError: the inventory does not describe an emulated cluster.
     """
     folder = request_of(hosts).folder
-    running = cluster_of(hosts, as_asked=False)
-    return Claim(in_folder(folder), (folder,), cpus_of(running.daemon.pid) if running else cpus_of())
+    running = running_cluster(hosts, as_asked=False)
+    return ClusterClaim(in_folder(folder), (folder,), usable_cpus(running.daemon.pid) if running else usable_cpus())
 
 
 def lock_of(folder: str) -> ClusterLock:
     """Return the lock that keeps other playbooks, campaigns and `millrace clean` away from the cluster in a folder."""
-    return ClusterLock(Claim(in_folder(folder), (folder,)), Path(folder))
+    return ClusterLock(ClusterClaim(in_folder(folder), (folder,)), Path(folder))
 
 
 @contextmanager
@@ -309,7 +309,7 @@ def inside_network_of(hosts: Hosts) -> Iterator[None]:
     if not is_emulated(hosts):
         yield
         return
-    description = cluster_of(hosts, as_asked=False)
+    description = running_cluster(hosts, as_asked=False)
     if description is None:
         raise _not_up(hosts)
     with inside(description.network.controller.path):

@@ -28,12 +28,12 @@ from controller.emulation.description import (
     DAEMON_LOG,
     NODES,
     RELAY_LOG,
+    ClusterOrigin,
     ClusterRequest,
     Description,
-    Member,
-    Origin,
+    RunningNode,
     clear,
-    forget,
+    forget_cluster,
     forget_description,
     logs_in,
     nics_of,
@@ -44,8 +44,8 @@ from controller.emulation.network import EmulatedNetwork, NetworkPlan, new_prefi
 from controller.emulation.node_init import READY as NODE_READY
 from controller.emulation.node_init import NodePlan
 from controller.emulation.programs import write_programs
-from controller.emulation.sysfs_effects import RefusedWrite, SysfsEffects, Watch
-from controller.host.cgroups import Group, find_hierarchy
+from controller.emulation.sysfs_effects import FolderWatch, RefusedWrite, SysfsEffects
+from controller.host.cgroups import ControlGroup, find_hierarchy
 from controller.host.disk import state_folder
 from controller.host.ownership import CleanupLog, this_owner
 from controller.host.process_identity import identify
@@ -120,7 +120,7 @@ class EmulationDaemon:
         self._nodes: dict[str, EmulatedNode] = {}
         self._refused: list[RefusedWrite] = []
         self._faults: list[str] = []
-        self._watch = Watch()
+        self._watch = FolderWatch()
         self._server = self._stack.enter_context(socket.socket(socket.AF_UNIX))
 
     def __enter__(self) -> "EmulationDaemon":
@@ -133,7 +133,7 @@ class EmulationDaemon:
     def _clean_folder(self, states: Path) -> None:
         clear(self.folder, Path(self.request.key))
         if not any(log.stat().st_size for log in logs_in(self.folder)):
-            forget(self.folder, states)
+            forget_cluster(self.folder, states)
 
     def up(self) -> None:
         """Start the cluster.
@@ -149,8 +149,8 @@ class EmulationDaemon:
         machines = self.request.machines
         plan = NetworkPlan(new_prefix(), tuple(machines), self.request.links, nics_of(machines))
         hierarchy = find_hierarchy()
-        groups = {name: Group(hierarchy, f"{plan.prefix}/{name}") for name in plan.nodes}
-        self._all_nodes = Group(hierarchy, plan.prefix)
+        groups = {name: ControlGroup(hierarchy, f"{plan.prefix}/{name}") for name in plan.nodes}
+        self._all_nodes = ControlGroup(hierarchy, plan.prefix)
         for folder in self._all_nodes.folders:
             state.group(folder)
         for group in groups.values():
@@ -190,7 +190,7 @@ class EmulationDaemon:
         members = {}
         for name, running in self._nodes.items():
             pid = running.wait()
-            members[name] = Member(pid, groups[name].name, self.request.machines[name])
+            members[name] = RunningNode(pid, groups[name].name, self.request.machines[name])
             machine, root = self.request.machines[name], members[name].files
             self._effects[name] = SysfsEffects(name, machine, root, groups[name], self._refused.append)
             self._watch.add(name, self._effects[name].folders)
@@ -198,7 +198,7 @@ class EmulationDaemon:
         self._server.bind(str(self.folder / SOCKET))
         self._server.listen()
         me = this_owner(self.folder)
-        origin = Origin(identify(os.getppid()) or me.process, str(Path(__file__).parents[2]), me.since)
+        origin = ClusterOrigin(identify(os.getppid()) or me.process, str(Path(__file__).parents[2]), me.since)
         Description(self.request, origin, plan, shaping, me.process, members).write()
 
     def serve(self, must_end: Callable[[], bool]) -> None:

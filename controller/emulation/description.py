@@ -20,9 +20,9 @@ from controller.emulation.node_init import SSH_PORT
 from controller.emulation.programs import FILES, KNOWN_HOSTS
 from controller.host.cgroups import SMALLEST_SHARE
 from controller.host.process_identity import ProcessIdentity
-from inventory.ansible_hosts import Host, Hosts
+from inventory.ansible_hosts import Hosts, InventoryHost
 from inventory.atomic_files import replace_file
-from inventory.emulation import Link, Machine, requested_links
+from inventory.emulation import EmulatedMachine, LinkSettings, requested_links
 from inventory.errors import UnfitError
 from inventory.reading import read_hosts
 from inventory.values import EnergyModel
@@ -86,7 +86,7 @@ def logs_in(folder: Path) -> list[Path]:
     return [path for path in (folder / name for name in LOGS) if path.is_file()]
 
 
-def forget(folder: Path, states: Path) -> None:
+def forget_cluster(folder: Path, states: Path) -> None:
     """Remove the logs of a stopped cluster, the link to its folder, and the folder if it is empty."""
     for path in logs_in(folder):
         path.unlink()
@@ -111,11 +111,11 @@ class ClusterRequest(Struct, frozen=True):
 
     folder: str
     key: str
-    machines: dict[str, Machine]
-    links: tuple[Link, ...]
+    machines: dict[str, EmulatedMachine]
+    links: tuple[LinkSettings, ...]
 
 
-class Member(Struct, frozen=True):
+class RunningNode(Struct, frozen=True):
     """A running node.
 
     Attributes:
@@ -126,7 +126,7 @@ class Member(Struct, frozen=True):
 
     pid: int
     group: str
-    machine: Machine
+    machine: EmulatedMachine
 
     @property
     def files(self) -> Path:
@@ -134,7 +134,7 @@ class Member(Struct, frozen=True):
         return Path("/proc") / str(self.pid) / "root"
 
 
-class Origin(Struct, frozen=True):
+class ClusterOrigin(Struct, frozen=True):
     """Origin of a cluster: the process that started it, that process's Millrace folder, and the time (UTC)."""
 
     process: ProcessIdentity
@@ -158,11 +158,11 @@ class Description(Struct, frozen=True):
     """
 
     request: ClusterRequest
-    origin: Origin
+    origin: ClusterOrigin
     network: NetworkPlan
     shaping: str
     daemon: ProcessIdentity
-    members: dict[str, Member]
+    members: dict[str, RunningNode]
 
     def __str__(self) -> str:
         return f"{in_folder(self.request.folder)} ({self.origin})"
@@ -201,7 +201,7 @@ def description_in(folder: Path) -> Description | None:
         ) from None
 
 
-def described(folder: Path) -> str | None:
+def cluster_text(folder: Path) -> str | None:
     """Return a text that describes the running cluster of a folder, of any version of Millrace; None without one."""
     try:
         found = description_in(folder)
@@ -233,7 +233,7 @@ def request_of(hosts: Hosts) -> ClusterRequest:
     if first.ssh_key is None or not first.ssh_key.is_absolute():
         raise (hosts.origin / first.name / KEY).error("must be an absolute path; the key is made when the cluster is")
     folder = first.ssh_key.parent
-    machines: dict[str, Machine] = {}
+    machines: dict[str, EmulatedMachine] = {}
     for host in hosts.workers:
         _check_way(hosts, host, first)
         machines[host.name] = _machine(hosts, host)
@@ -259,12 +259,12 @@ def cluster_folder(name_or_path: str) -> Path:
     return Path(request_of(read_hosts(name_or_path)).folder)
 
 
-def nics_of(machines: Mapping[str, Machine]) -> dict[str, float]:
+def nics_of(machines: Mapping[str, EmulatedMachine]) -> dict[str, float]:
     """Return node -> Mbit/s of its interface, for limited interfaces."""
     return {name: machine.nic_mbit for name, machine in machines.items() if machine.nic_mbit is not None}
 
 
-def _check_way(hosts: Hosts, host: Host, first: Host) -> None:
+def _check_way(hosts: Hosts, host: InventoryHost, first: InventoryHost) -> None:
     """Check that a node is reached with the common key and known_hosts file, at the usual port."""
     if host.ssh_key != first.ssh_key:
         raise (hosts.origin / host.name / KEY).error(f"{host.ssh_key}: {first.name} has another, {first.ssh_key}")
@@ -276,11 +276,11 @@ def _check_way(hosts: Hosts, host: Host, first: Host) -> None:
         raise (hosts.origin / host.name / ARGUMENTS).error(f"{given}: must hold -o {known}")
 
 
-def _machine(hosts: Hosts, host: Host) -> Machine:
+def _machine(hosts: Hosts, host: InventoryHost) -> EmulatedMachine:
     origin = hosts.origin / host.name / MACHINE
     if MACHINE not in host.variables:
         raise origin.error("is missing; it describes the machine that the node emulates")
-    machine = origin.convert(Machine)
+    machine = origin.convert(EmulatedMachine)
     if machine.cores % machine.sockets:
         message = f"{machine.cores} cores cannot be spread evenly over {machine.sockets} sockets"
         raise (origin / "cores").error(message)

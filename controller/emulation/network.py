@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from controller.emulation.relay import LinkShape, NicShape, RelayPlan, Tap, start_relay
 from controller.host.namespaces import NAMESPACES, ip, remove_namespace, tc
-from inventory.emulation import FRAME, Link
+from inventory.emulation import FRAME, LinkSettings
 from inventory.errors import InputError, RunError
 
 Shaping = Literal["none", "htb", "netem", "relay"]
@@ -59,7 +59,7 @@ def probe_kernel() -> Kernel:
     )
 
 
-def choose_shaping(links: Iterable[Link], ask: Callable[[], Kernel] = probe_kernel) -> Shaping:
+def choose_shaping(links: Iterable[LinkSettings], ask: Callable[[], Kernel] = probe_kernel) -> Shaping:
     """Return how to shape `links`; `ask` returns what the kernel supports, and is only called if there are links."""
     links = list(links)
     if not links:
@@ -73,7 +73,7 @@ def choose_shaping(links: Iterable[Link], ask: Callable[[], Kernel] = probe_kern
 
 
 def kernel_commands(
-    interface: str, links: Sequence[Link], addresses: Mapping[str, str], nic_mbit: float | None = None
+    interface: str, links: Sequence[LinkSettings], addresses: Mapping[str, str], nic_mbit: float | None = None
 ) -> list[str]:
     """Return the `tc` commands that shape the links of one sender on its interface.
 
@@ -110,7 +110,7 @@ def kernel_commands(
     return commands
 
 
-def short_sends(interface: str, links: Iterable[Link]) -> str:
+def short_sends(interface: str, links: Iterable[LinkSettings]) -> str:
     """Return the `ip` command that limits the size of offloaded TCP segments (GSO) of a sender of `links`.
 
     Segmentation offload passes up to 64 KiB at once to the interface, which is much cheaper than single frames. But
@@ -180,10 +180,10 @@ class NetworkPlan(Struct, frozen=True):
 
     prefix: str
     nodes: tuple[str, ...]
-    links: tuple[Link, ...] = ()
+    links: tuple[LinkSettings, ...] = ()
     nics: Mapping[str, float] = {}
 
-    def shaped_from(self, sender: str) -> list[Link]:
+    def shaped_from(self, sender: str) -> list[LinkSettings]:
         """Return the links of a node that are shaped.
 
         These are its links of the plan and, if its interface is limited, those to all nodes, none of them faster than
@@ -194,7 +194,7 @@ class NetworkPlan(Struct, frozen=True):
         if nic_mbit is None:
             return own
         linked = {sender, *(link.receiver for link in own)}
-        others = [Link(sender, name) for name in self.nodes if name not in linked]
+        others = [LinkSettings(sender, name) for name in self.nodes if name not in linked]
         return [replace(link, rate_mbit=min(link.rate_mbit or nic_mbit, nic_mbit)) for link in (*own, *others)]
 
     def endpoint(self, name: str) -> Endpoint:
@@ -323,7 +323,7 @@ class EmulatedNetwork:
     def _ends(self) -> list[Endpoint]:
         return [*self.nodes.values(), self.controller]
 
-    def _links_from(self, end: Endpoint) -> list[Link]:
+    def _links_from(self, end: Endpoint) -> list[LinkSettings]:
         return [] if end == self.controller else self.plan.shaped_from(end.name)
 
     def _bridge(self) -> None:
@@ -363,7 +363,7 @@ class EmulatedNetwork:
                 s_per_byte=1 / (nic.bytes_per_s or math.inf),
                 queue_s=nic.queue_bytes / (nic.bytes_per_s or math.inf),
             )
-            for name, nic in ((name, Link(name, "", rate_mbit)) for name, rate_mbit in self.plan.nics.items())
+            for name, nic in ((name, LinkSettings(name, "", rate_mbit)) for name, rate_mbit in self.plan.nics.items())
         )
         taps = tuple(Tap(end.number, str(end.path), end.interface) for end in self._ends)
         self._process = start_relay(RelayPlan(str(NAMESPACES / self.plan.switch), taps, shapes, nics), self._log)

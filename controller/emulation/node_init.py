@@ -39,7 +39,7 @@ from controller.host.namespaces import (
     mount,
     unshare,
 )
-from inventory.emulation import Machine
+from inventory.emulation import EmulatedMachine
 
 READY = "ready"
 SSH_PORT = 22
@@ -82,7 +82,7 @@ class NodePlan(Struct, frozen=True):
     """
 
     name: str
-    machine: Machine
+    machine: EmulatedMachine
     namespace: str
     address: str
     entrances: Sequence[str]

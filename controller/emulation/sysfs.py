@@ -1,4 +1,4 @@
-"""Files of `/sys` that describe a `Machine`, as a kernel with the driver acpi-cpufreq and RAPL shows them.
+"""Files of `/sys` that describe a `EmulatedMachine`, as a kernel with the driver acpi-cpufreq and RAPL shows them.
 
 They hide the host's files in the folders `COVERED`; all others below `/sys` stay the host's. The effects of a node's
 writes are emulated from outside (`controller.emulation.sysfs_effects`).
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agents.cpu.topology import as_list
 from agents.power.rapl import MODELLED
-from inventory.emulation import Machine
+from inventory.emulation import EmulatedMachine
 
 GOVERNORS = ("conservative", "ondemand", "userspace", "powersave", "performance", "schedutil")
 DRIVER = "acpi-cpufreq"
@@ -53,7 +53,7 @@ def energy_of(socket: int) -> str:
     return f"{zone(socket)}/energy_uj"
 
 
-def topology_files(machine: Machine, cpu: int, online: Iterable[int]) -> dict[str, str]:
+def topology_files(machine: EmulatedMachine, cpu: int, online: Iterable[int]) -> dict[str, str]:
     """Return the topology files of an online CPU: the CPUs that share its core, die and socket."""
     socket = machine.socket_of(cpu)
     together = [other for other in online if machine.socket_of(other) == socket]
@@ -68,7 +68,7 @@ _OF_A_CORE = ("core_cpus", "thread_siblings")
 _OF_A_SOCKET = ("package_cpus", "core_siblings", "die_cpus")
 
 
-def policy_files(machine: Machine, cpu: int) -> dict[str, str]:
+def policy_files(machine: EmulatedMachine, cpu: int) -> dict[str, str]:
     """Return the files of a policy with the driver's defaults, as for a CPU that has just come online."""
     folder, top = policy(cpu), machine.top_khz
     highest = machine.turbo_khz or top
@@ -92,7 +92,7 @@ def policy_files(machine: Machine, cpu: int) -> dict[str, str]:
     return {f"{folder}/{name}": text for name, text in files.items()}
 
 
-def files_of(machine: Machine) -> dict[str, str]:
+def sysfs_files(machine: EmulatedMachine) -> dict[str, str]:
     """Return path below `/sys` -> text without the final newline, for a machine that has just booted."""
     everything = range(machine.cores)
     files = {
@@ -126,7 +126,7 @@ def files_of(machine: Machine) -> dict[str, str]:
     return files
 
 
-def links_of(machine: Machine) -> dict[str, str]:
+def sysfs_links(machine: EmulatedMachine) -> dict[str, str]:
     """Return path below `/sys` -> target of the symbolic link there."""
     links = {f"{CPU}/cpu{cpu}/cpufreq": f"../cpufreq/policy{cpu}" for cpu in range(machine.cores)}
     links |= {f"{_MEMORY_NODES}/node0/cpu{cpu}": f"../../cpu/cpu{cpu}" for cpu in range(machine.cores)}
@@ -135,7 +135,7 @@ def links_of(machine: Machine) -> dict[str, str]:
     return links
 
 
-def write_tree(machine: Machine, root: Path) -> None:
+def write_tree(machine: EmulatedMachine, root: Path) -> None:
     """Write the files below `root`, the upper layer of an overlay over the host's `/sys`.
 
     Raises:
@@ -144,9 +144,9 @@ def write_tree(machine: Machine, root: Path) -> None:
     for folder in COVERED:
         (root / folder).mkdir(parents=True)
         os.setxattr(root / folder, "trusted.overlay.opaque", b"y")
-    for path, text in files_of(machine).items():
+    for path, text in sysfs_files(machine).items():
         write_file(root / path, text)
-    for path, target in links_of(machine).items():
+    for path, target in sysfs_links(machine).items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).symlink_to(target)
 
@@ -168,7 +168,7 @@ def overwrite(path: Path, text: str) -> None:
         os.close(file)
 
 
-def cpuinfo(machine: Machine, khz: Mapping[int, int], host: str) -> str:
+def cpuinfo(machine: EmulatedMachine, khz: Mapping[int, int], host: str) -> str:
     """Return `/proc/cpuinfo` of a machine.
 
     Args:
@@ -196,7 +196,7 @@ def cpuinfo(machine: Machine, khz: Mapping[int, int], host: str) -> str:
     return "\n\n".join(parts) + "\n\n"
 
 
-def meminfo(machine: Machine, used: int) -> str:
+def meminfo(machine: EmulatedMachine, used: int) -> str:
     """Return `/proc/meminfo` of a machine with `used` bytes of memory in use."""
     total = machine.memory_mb << 10
     free = max(0, total - (used >> 10))

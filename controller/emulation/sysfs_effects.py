@@ -33,8 +33,8 @@ from controller.emulation.sysfs import (
     topology_files,
     write_file,
 )
-from controller.host.cgroups import Group
-from inventory.emulation import Machine
+from controller.host.cgroups import ControlGroup
+from inventory.emulation import EmulatedMachine
 from inventory.errors import nearest
 
 _WRITTEN, _MOVED_IN, _ONLY_FOLDERS = 0x8, 0x80, 0x01000000
@@ -54,7 +54,7 @@ _MEMORY_S = 1.0
 """Interval of updates of `/proc/meminfo`."""
 
 
-class Watch:
+class FolderWatch:
     """Watch on folders, each with an owner; reports the owners whose files were written or replaced."""
 
     def __init__(self) -> None:
@@ -126,10 +126,10 @@ class RefusedWrite(Struct, frozen=True):
         return f"node {self.node}: {self.path}: {self.value!r} was written; {self.expected} was expected"
 
 
-class Core:
+class CoreSettings:
     """Last valid settings of one core."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: EmulatedMachine) -> None:
         self.online = True
         self.governor = "performance"
         self.lowest, self.highest = machine.khz[-1], machine.turbo_khz or machine.top_khz
@@ -149,7 +149,12 @@ class SysfsEffects:
     """Emulation of the kernel behind the files of one node."""
 
     def __init__(
-        self, node: str, machine: Machine, root: Path, group: Group, refuse: Callable[[RefusedWrite], None]
+        self,
+        node: str,
+        machine: EmulatedMachine,
+        root: Path,
+        group: ControlGroup,
+        refuse: Callable[[RefusedWrite], None],
     ) -> None:
         """Start with a node that has just booted.
 
@@ -161,7 +166,7 @@ class SysfsEffects:
             refuse: called with refused values.
         """
         self.node, self._machine, self._root, self._group, self._refuse = node, machine, root, group, refuse
-        self._cores = [Core(machine) for _ in range(machine.cores)]
+        self._cores = [CoreSettings(machine) for _ in range(machine.cores)]
         self._boost = True
         self._limited = False
         self._quota: float | None = None
@@ -262,7 +267,7 @@ class SysfsEffects:
     def _hard_limit(self) -> int:
         return (self._boost and self._machine.turbo_khz) or self._machine.top_khz
 
-    def _read_policy(self, cpu: int, core: Core) -> None:
+    def _read_policy(self, cpu: int, core: CoreSettings) -> None:
         path = f"{policy(cpu)}/scaling_governor"
         text = self._read(path)
         if text is not None and text not in GOVERNORS:
@@ -306,7 +311,7 @@ class SysfsEffects:
         clocks = {cpu: self._cores[cpu].shown for cpu in online}
         self._write_in_place("proc/cpuinfo", cpuinfo(self._machine, clocks, self._host_cpuinfo))
 
-    def _write_clock(self, cpu: int, core: Core, load: float) -> None:
+    def _write_clock(self, cpu: int, core: CoreSettings, load: float) -> None:
         clock = core.clock()
         if core.governor in DYNAMIC:
             steps = [

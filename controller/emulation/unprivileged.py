@@ -69,7 +69,7 @@ def become_own_root() -> None:
         raise UnfitError(f"this host has no user namespaces for users that are not root: {reason}") from None
 
 
-def serve(lines: int, answers: int) -> int:
+def serve_requests(lines: int, answers: int) -> int:
     """Serve requests on the descriptors `lines` and `answers`; return the exit status."""
 
     def send(reply: LinksReply) -> None:
@@ -103,4 +103,4 @@ if __name__ == "__main__":
     leave_on_sigterm()
     # `tc` is often in a folder that users do not have in their path.
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-    sys.exit(serve(0, 1))
+    sys.exit(serve_requests(0, 1))

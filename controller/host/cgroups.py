@@ -64,7 +64,7 @@ def find_hierarchy(root: Path = Path("/")) -> Hierarchy:
     return Hierarchy(1, split["cpu"], split["cpuacct"], split["memory"])
 
 
-class Group:
+class ControlGroup:
     """A group with the same name in every hierarchy.
 
     >>> group = Group(find_hierarchy(), "mr0123abcd/n1")  # doctest: +SKIP

@@ -1,9 +1,9 @@
 """Lock of a cluster: one campaign at a time uses its nodes, and the CPUs of this host on which its workers run.
 
-A campaign has a lock file in the user's state folder, which says what it uses (`Claim`). It holds a `flock` on the
-file; the kernel releases it with the last descriptor, so that a killed campaign does not block others. A new campaign
-compares its claim with those of all files that are held. A lock of an owner from an earlier boot, which a file server
-may have kept, is ignored. Campaigns that wait have files, too: the first one that waits is the first to get the
+A campaign has a lock file in the user's state folder, which says what it uses (`ClusterClaim`). It holds a `flock` on
+the file; the kernel releases it with the last descriptor, so that a killed campaign does not block others. A new
+campaign compares its claim with those of all files that are held. A lock of an owner from an earlier boot, which a file
+server may have kept, is ignored. Campaigns that wait have files, too: the first one that waits is the first to get the
 cluster.
 """
 
@@ -39,7 +39,7 @@ class InUseError(UnfitError):
     """Another campaign uses the cluster, or CPUs of this host that it needs."""
 
 
-class Claim(Struct, frozen=True, forbid_unknown_fields=True):
+class ClusterClaim(Struct, frozen=True, forbid_unknown_fields=True):
     """What a campaign uses alone.
 
     Attributes:
@@ -53,7 +53,7 @@ class Claim(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: tuple[str, ...]
     cpus: tuple[int, ...] = ()
 
-    def conflict(self, other: "Claim", user: object) -> str:
+    def conflict(self, other: "ClusterClaim", user: object) -> str:
         """Return why it cannot be met beside another one, which `user` holds; empty if it can."""
         if nodes := sorted({*self.nodes} & {*other.nodes}):
             if self.nodes == other.nodes:
@@ -68,17 +68,17 @@ class Claim(Struct, frozen=True, forbid_unknown_fields=True):
         return ""
 
 
-def merged(claims: Iterable[Claim]) -> Claim:
+def merged(claims: Iterable[ClusterClaim]) -> ClusterClaim:
     """Return the claim of a campaign on several clusters, of which one is up at a time."""
     found = list(dict.fromkeys(claims))
-    return Claim(
+    return ClusterClaim(
         " and ".join(dict.fromkeys(claim.cluster for claim in found)),
         tuple(dict.fromkeys(node for claim in found for node in claim.nodes)),
         tuple(sorted({cpu for claim in found for cpu in claim.cpus})),
     )
 
 
-def cpus_of(process: int = 0) -> tuple[int, ...]:
+def usable_cpus(process: int = 0) -> tuple[int, ...]:
     """Return the CPUs that a process may use, which its children inherit; by default those of this one."""
     return tuple(sorted(os.sched_getaffinity(process)))
 
@@ -87,10 +87,10 @@ class Holder(Struct, frozen=True, forbid_unknown_fields=True):
     """Content of a lock file."""
 
     owner: Owner
-    claim: Claim
+    claim: ClusterClaim
 
 
-def lock_path(claim: Claim) -> Path:
+def lock_path(claim: ClusterClaim) -> Path:
     """Return the lock file of a claim."""
     # The hash distinguishes names that differ only in characters that file names cannot have.
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", claim.cluster)[:60]
@@ -109,7 +109,7 @@ class ClusterLock:
         UnfitError: the lock file cannot be written.
     """
 
-    def __init__(self, claim: Claim, campaign: Path, on_wait: Callable[[str], None] | None = None) -> None:
+    def __init__(self, claim: ClusterClaim, campaign: Path, on_wait: Callable[[str], None] | None = None) -> None:
         """Prepare the lock.
 
         Args:

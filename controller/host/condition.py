@@ -47,7 +47,7 @@ async def run_watched(step: Awaitable[object], watch: Awaitable[None]) -> None:
         await asyncio.gather(doing, watching, return_exceptions=True)
 
 
-async def run_all(steps: Iterable[Awaitable[None]]) -> None:
+async def run_together(steps: Iterable[Awaitable[None]]) -> None:
     """Run all steps concurrently; after all have ended, raise the first error."""
     for outcome in await asyncio.gather(*steps, return_exceptions=True):
         if isinstance(outcome, BaseException):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from controller.host.process_identity import ProcessIdentity, end, identify
+from controller.host.process_identity import ProcessIdentity, end_processes, identify
 from inventory.errors import RunError, UnfitError
 
 NEW_MOUNTS, NEW_CGROUPS, NEW_HOSTNAME, NEW_IPC, NEW_PIDS = 0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x20000000
@@ -134,7 +134,7 @@ def remove_namespace(namespace: str) -> bool:
     survivors: set[ProcessIdentity] = set()
     # Processes may start others while they are ended: repeat until none is found.
     while found := [process for process in members(namespace) if process not in survivors]:
-        survivors.update(end(found))
+        survivors.update(end_processes(found))
     if survivors:
         raise RunError(f"{namespace}: process {min(p.pid for p in survivors)} cannot be ended")
     if not has_namespace(namespace):

@@ -30,7 +30,7 @@ from msgspec import Struct
 from controller.host.cgroups import remove_group
 from controller.host.disk import state_folder, user_name
 from controller.host.namespaces import has_namespace, remove_namespace
-from controller.host.process_identity import ProcessIdentity, boot_id, end, identify, marked, this_process
+from controller.host.process_identity import ProcessIdentity, boot_id, end_processes, identify, marked, this_process
 from inventory.errors import MillraceError, RunError, UnfitError
 from inventory.times import utc_in_words
 
@@ -185,7 +185,7 @@ class CleanupLog:
         with exclusive(self.path.parent):
             record = read_state(self.path)
             if record is not None:
-                undo(record)
+                undo_campaign(record)
 
     def started(self, pid: int, what: str) -> None:
         """Record a process of the campaign, unless it has ended already."""
@@ -237,7 +237,7 @@ def read_state(path: Path) -> Record | None:
     return Record(path, header, tuple(entries))
 
 
-def undo(record: Record) -> tuple[list[str], list[str]]:
+def undo_campaign(record: Record) -> tuple[list[str], list[str]]:
     """End the processes of a campaign, remove its groups, namespaces and incomplete folders, then its state file.
 
     Call it inside `exclusive`. Returns descriptions of what succeeded and of what failed; the file is kept if anything
@@ -248,7 +248,7 @@ def undo(record: Record) -> tuple[list[str], list[str]]:
     survivors: set[ProcessIdentity] = set()
     # Processes may start others while they are ended: repeat until none is found.
     while found := {p: what for p, what in record.processes().items() if p not in survivors}:
-        survivors.update(end(found))
+        survivors.update(end_processes(found))
         for process, what in found.items():
             (failed if process in survivors else done).append(_described(process, what))
     for entry in record.made_in_kernel():

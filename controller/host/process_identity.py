@@ -87,7 +87,7 @@ def marked(marker: bytes) -> list[ProcessIdentity]:
     return sorted(found, key=lambda p: p.start)
 
 
-def end(processes: Iterable[ProcessIdentity], patience_s: float | None = None) -> list[ProcessIdentity]:
+def end_processes(processes: Iterable[ProcessIdentity], patience_s: float | None = None) -> list[ProcessIdentity]:
     """End processes: SIGTERM, then SIGKILL after `patience_s` (`PATIENCE_S`); return those still alive.
 
     Signals are sent through a pidfd, and the start time is checked after opening it, so that no other process that has

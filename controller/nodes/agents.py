@@ -22,7 +22,7 @@ from agents.protocol import CpusSet, Failed, IdleBaseline, Idled, Message, Meter
 from agents.trace import AGENT, TraceWriter
 from analysis.records.file_types import ClockDifference
 from controller.coordinator.interfaces import Offset
-from controller.host.condition import run_all, run_to_end
+from controller.host.condition import run_to_end, run_together
 from controller.nodes.agent_channel import AgentChannel, AgentKilledError
 from controller.nodes.transport import Transport
 from inventory.errors import RunError
@@ -46,7 +46,7 @@ CLOCKS_EVERY_S = 2.0
 
 
 @dataclass(frozen=True)
-class Member:
+class RunNode:
     """A node of the run.
 
     Attributes:
@@ -82,7 +82,7 @@ class Agents:
     losses go to the listener; before there is one, they are queued.
     """
 
-    def __init__(self, members: Mapping[str, Member], campaign: str, on_start: Callable[[str, int], None]) -> None:
+    def __init__(self, members: Mapping[str, RunNode], campaign: str, on_start: Callable[[str, int], None]) -> None:
         """Prepare the agents.
 
         Args:
@@ -102,7 +102,7 @@ class Agents:
 
     async def __aenter__(self) -> Self:
         try:
-            await run_all(self._start(node, self._open) for node in self.members)
+            await run_together(self._start(node, self._open) for node in self.members)
         except BaseException:
             await self._close()
             raise

@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol, Self
 
 from analysis.records.conditions import Calibrated
 from controller.host.addresses import address_of, check_addresses
-from controller.host.cluster_lock import Claim, cpus_of
+from controller.host.cluster_lock import ClusterClaim, usable_cpus
 from controller.host.disk import writing
 from controller.host.ownership import CleanupLog
-from controller.nodes.agents import Member
+from controller.nodes.agents import RunNode
 from controller.nodes.local_nodes import LocalNodes
 from controller.nodes.transport import LoopbackTransport
 from inventory.ansible_hosts import Hosts
@@ -31,7 +31,7 @@ class Calibration(NamedTuple):
     shortfall: str = ""
 
 
-class Operator(NamedTuple):
+class CommandLineCallbacks(NamedTuple):
     """Callbacks of backends to the command line.
 
     Attributes:
@@ -57,7 +57,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> ClusterClaim:
         """What a campaign on these nodes uses alone; valid after `check`."""
         ...
 
@@ -118,7 +118,7 @@ class Backend(Protocol):
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def members(self, name: str, work: Path) -> Mapping[str, Member]:
+    def members(self, name: str, work: Path) -> Mapping[str, RunNode]:
         """Return all available nodes by id, each with a new folder for one attempt.
 
         Args:
@@ -174,10 +174,10 @@ class LoopbackBackend:
         self._cluster = cluster
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> ClusterClaim:
         """See `Backend.claim`: the addresses, and the CPUs of this process, which its children inherit."""
         addresses = tuple(address_of(node) for node in self._cluster.available)
-        return Claim(f"the loopback cluster {addresses[0]} to {addresses[-1]}", addresses, cpus_of())
+        return ClusterClaim(f"the loopback cluster {addresses[0]} to {addresses[-1]}", addresses, usable_cpus())
 
     @property
     def processes(self) -> Sequence[int]:
@@ -200,13 +200,13 @@ class LoopbackBackend:
     ) -> None:
         return None
 
-    def members(self, name: str, work: Path) -> Mapping[str, Member]:
+    def members(self, name: str, work: Path) -> Mapping[str, RunNode]:
         """See `Backend.members`; nodes have their folders in `work`."""
         # All nodes share this host's meter, so the lag measured at any node applies to all.
         lag = next((node.meter_lag for node in self._cluster.available if node.meter_lag), None)
         with writing(work):
             return {
-                node.id: Member(address_of(node), LoopbackTransport(work / node.id), meter_lag=lag)
+                node.id: RunNode(address_of(node), LoopbackTransport(work / node.id), meter_lag=lag)
                 for node in self._cluster.available
             }
 

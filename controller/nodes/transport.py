@@ -23,7 +23,7 @@ from agents.collected_traces import UnreportedRows, collect
 from agents.protocol import MAX_LINE, Profile
 from agents.protocol.node_folders import below, component, regular_files
 from agents.trace import FILES
-from agents.worker.process.answer_files import Fields, read_rows
+from agents.worker.process.answer_files import Fields, read_answer_rows
 from analysis.records.conditions import ProfileRecord
 from controller.coordinator.reports import HERE
 from inventory.atomic_files import sync_file
@@ -292,7 +292,7 @@ def collect_answer(
     rows: dict[str, list[Row]] = {table: [] for table in tables}
     written: dict[str, int] = {}
     for table, path in parts:
-        found = read_rows(path, tables[table])
+        found = read_answer_rows(path, tables[table])
         number = written.get(table, 0)
         written[table] = number + 1
         folder = target / table

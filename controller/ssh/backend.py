@@ -17,10 +17,10 @@ import psutil
 from paramiko import Channel
 
 from controller.host.addresses import address_of
-from controller.host.cluster_lock import Claim, InUseError
+from controller.host.cluster_lock import ClusterClaim, InUseError
 from controller.host.condition import run_to_end
 from controller.host.ownership import CleanupLog
-from controller.nodes.agents import Member
+from controller.nodes.agents import RunNode
 from controller.nodes.backend import Calibration
 from controller.nodes.local_nodes import LocalNodes
 from controller.nodes.transport import STDERR_LOG, OnProgress, Remote, ignore_progress
@@ -29,8 +29,8 @@ from controller.ssh.files import RemoteFiles
 from controller.ssh.node_lease import NodeLease
 from controller.ssh.node_lease_daemon import WORK
 from controller.ssh.program import RemoteProgram, open_command
-from controller.ssh.settings import SshSettings, settings_of
-from inventory.ansible_hosts import ClosedNetwork, Host, Hosts
+from controller.ssh.settings import SshSettings, ssh_settings
+from inventory.ansible_hosts import ClosedNetwork, Hosts, InventoryHost
 from inventory.cluster import Cluster
 from inventory.errors import MillraceError, UnfitError
 from inventory.foreign import printable
@@ -132,7 +132,7 @@ class _NodeAccess:
     """Connection, lease and files of one node."""
 
     def __init__(
-        self, host: Host, settings: SshSettings, threads: ThreadPoolExecutor, campaign: str, owner: str
+        self, host: InventoryHost, settings: SshSettings, threads: ThreadPoolExecutor, campaign: str, owner: str
     ) -> None:
         self.connection = Connection(host, threads, settings)
         self.lease = NodeLease(self.connection, campaign, owner)
@@ -164,11 +164,11 @@ class SshBackend:
         self._nodes: dict[str, _NodeAccess] = {}
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> ClusterClaim:
         """See `Backend.claim`: the machines; those that are addresses of this host use its CPUs, too."""
         machines = tuple(f"{host.ssh_host}:{host.ssh_port or SSH_PORT}" for host in self._hosts)
         cpus = tuple(range(os.cpu_count() or 1)) if self.tier else ()
-        return Claim(f"the cluster of {self._inventory.path}", machines, cpus)
+        return ClusterClaim(f"the cluster of {self._inventory.path}", machines, cpus)
 
     @property
     def engine_obstacle(self) -> str:
@@ -209,7 +209,7 @@ class SshBackend:
     def check(self) -> None:
         """See `Backend.check`: the SSH configuration."""
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            self._settings = dict(zip(self._addresses, threads.map(settings_of, self._hosts), strict=True))
+            self._settings = dict(zip(self._addresses, threads.map(ssh_settings, self._hosts), strict=True))
 
     @contextmanager
     def up(self, state: CleanupLog) -> Iterator[None]:
@@ -241,10 +241,10 @@ class SshBackend:
     ) -> None:
         await self._close()
 
-    def members(self, name: str, work: Path) -> Mapping[str, Member]:
+    def members(self, name: str, work: Path) -> Mapping[str, RunNode]:
         """See `Backend.members`; fetched files are stored in `work`."""
         return {
-            node: Member(
+            node: RunNode(
                 self._addresses[node], SshTransport(access.lease, access.files, name, work / node), *self._known[node]
             )
             for node, access in self._nodes.items()

@@ -19,7 +19,7 @@ import paramiko
 from paramiko.ssh_exception import NoValidConnectionsError
 
 from controller.ssh.settings import HostSettings, SshSettings, arguments_of, file_of
-from inventory.ansible_hosts import Host
+from inventory.ansible_hosts import InventoryHost
 from inventory.errors import RunError, UnfitError
 
 CONNECT_S = 8.0
@@ -46,7 +46,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 class Connection:
     """SSH connection to one node."""
 
-    def __init__(self, host: Host, threads: Executor, settings: SshSettings) -> None:
+    def __init__(self, host: InventoryHost, threads: Executor, settings: SshSettings) -> None:
         """Prepare the connection; nothing is opened yet.
 
         Args:

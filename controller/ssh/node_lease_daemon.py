@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.protocol import SILENCE_S
-from controller.host.process_identity import end, marked
+from controller.host.process_identity import end_processes, marked
 
 WORK = "MILLRACE_WORK"
 """Environment variable of every process that a controller starts on a node: the node's work folder."""
@@ -149,7 +149,7 @@ class NodeLeaseDaemon:
         """End the processes with this entry in their environment, and processes that they start meanwhile."""
         ended: list[int] = []
         while found := [p for p in marked(mark.encode()) if p.pid not in ended]:
-            end(found)
+            end_processes(found)
             ended += [process.pid for process in found]
         return ended
 
@@ -204,7 +204,7 @@ def _send(reply: Reply) -> None:
     sys.stdout.flush()
 
 
-def serve(daemon: NodeLeaseDaemon) -> bool:
+def serve_lease(daemon: NodeLeaseDaemon) -> bool:
     """Handle requests until the controller leaves or is gone; return whether it sent `leave`."""
     waiting = b""
     while select.select([0], [], [], SILENCE_S)[0]:
@@ -235,7 +235,7 @@ def main(work: str, campaign: str, owner: str) -> int:
     left = False
     with suppress(BrokenPipeError):
         _send({"version": version("millrace"), "free_bytes": daemon.free_bytes})
-        left = serve(daemon)
+        left = serve_lease(daemon)
     lock.announce_release()
     daemon.end_all()
     if not left:

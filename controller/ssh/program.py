@@ -16,8 +16,8 @@ import paramiko
 
 from agents.protocol import MAX_LINE
 from controller.ssh.connection import Connection
-from controller.ssh.settings import settings_of
-from inventory.ansible_hosts import Host
+from controller.ssh.settings import ssh_settings
+from inventory.ansible_hosts import InventoryHost
 from inventory.errors import RunError
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ class RemoteProgram:
         return await asyncio.get_running_loop().run_in_executor(thread, work, *arguments)
 
 
-async def execute(host: Host, command: Sequence[str]) -> int:
+async def execute(host: InventoryHost, command: Sequence[str]) -> int:
     """Run a command on a host; return its exit status, or 128 plus the signal's number if a signal ended it.
 
     Args:
@@ -169,7 +169,7 @@ async def execute(host: Host, command: Sequence[str]) -> int:
         MillraceError: the host cannot be reached, or the connection broke.
     """
     with ThreadPoolExecutor() as threads:
-        connection = Connection(host, threads, settings_of(host))
+        connection = Connection(host, threads, ssh_settings(host))
         try:
             # The shell waits and turns a signal into an exit status, because paramiko ignores sshd's signal message.
             channel = await open_command(connection, shlex.join(["exec", "sh", "-c", '"$@"; exit $?', "sh", *command]))

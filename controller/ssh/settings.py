@@ -12,7 +12,7 @@ from pathlib import Path
 from fabric import Config
 from paramiko import SSHConfig
 
-from inventory.ansible_hosts import Host
+from inventory.ansible_hosts import InventoryHost
 from inventory.errors import InputError, UnfitError
 
 _MOST_HOPS = 10
@@ -51,7 +51,7 @@ class SshSettings:
     hosts: Mapping[str, HostSettings]
 
 
-def arguments_of(host: Host) -> list[str]:
+def arguments_of(host: InventoryHost) -> list[str]:
     """Return the arguments of an `ssh` command that reaches the host as its inventory specifies, with the host."""
     given = list(host.ssh_args)
     for option, value in (("-p", host.ssh_port), ("-l", host.ssh_user), ("-i", host.ssh_key)):
@@ -60,7 +60,7 @@ def arguments_of(host: Host) -> list[str]:
     return [*given, host.ssh_host]
 
 
-def settings_of(host: Host) -> SshSettings:
+def ssh_settings(host: InventoryHost) -> SshSettings:
     """Return OpenSSH's settings for a host.
 
     Raises:

@@ -88,7 +88,7 @@ OPTIONS: Mapping[str, Any] = {
 """Settings of a job that an agenda may change -> type; as with Storm, none that is a command, a class or a path."""
 
 
-def check_topology(topology: Topology) -> None:
+def check_flink_topology(topology: Topology) -> None:
     """Check that Flink can run a topology by our adapter.
 
     Raises:
@@ -225,7 +225,7 @@ def yaml_of(values: Values) -> str:
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
 
 
-def difference(topology: Topology, asked: Mapping[str, Slot], found: Mapping[str, Slot]) -> str:
+def placement_difference(topology: Topology, asked: Mapping[str, Slot], found: Mapping[str, Slot]) -> str:
     """Return how the numbers of executors per component and worker differ from the placement; empty if they do not."""
     for worker in sorted(set(asked.values()) | set(found.values())):
         for component in topology.component:

@@ -11,9 +11,9 @@ from engines.flink.configuration import (
     REST,
     TaskManager,
     Values,
-    difference,
     job_manager_values,
     memory_of,
+    placement_difference,
     resources,
     task_manager_values,
     task_managers,
@@ -118,7 +118,7 @@ class FlinkProcesses(PlacedProcesses):
         """Return executor -> worker, as Flink's REST interface has it."""
         workers = {manager.id: manager.worker for manager in self._managers}
         found = {f"{component}[{index}]": workers[manager] for component, index, manager in rows}
-        different = difference(self._job.topology, self._job.places, found)
+        different = placement_difference(self._job.topology, self._job.places, found)
         if different:
             raise RunError(f"Flink did not follow the placement: {different}")
         return found

@@ -62,7 +62,7 @@ _WORKER_LOG = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-def check_topology(topology: Topology) -> None:
+def check_storm_topology(topology: Topology) -> None:
     """Check that Storm can run a topology by our adapter.
 
     Raises:

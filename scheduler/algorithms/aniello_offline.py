@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from scheduler.algorithms.aniello.packing import between, most_executors
+from scheduler.algorithms.aniello.packing import interpolate, most_executors
 from scheduler.algorithms.aniello.planning import deal_leftovers
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot
 from scheduler.toolkit.exact import decimal
@@ -82,7 +82,7 @@ class AnielloOffline:
         groups = group_by_streams(topology, order, todo, workers, most, self._params.epsilon)
         if groups is None:
             return [], {"fallback": f"a worker takes at most {most} executors: no room", "workers": []}
-        slots = spread(workers, state.free, self._params.beta)
+        slots = slots_round_robin(workers, state.free, self._params.beta)
         for slot, group in zip(slots, groups, strict=True):
             if group:
                 state.start(topology.id, slot, group)
@@ -254,7 +254,7 @@ class _Turns:
         return at
 
 
-def spread(workers: int, free: FreeSlots, beta: float) -> list[Slot]:
+def slots_round_robin(workers: int, free: FreeSlots, beta: float) -> list[Slot]:
     """Return a free slot per worker, round robin over the nodes with most free slots. No slot is taken.
 
     Args:
@@ -267,7 +267,7 @@ def spread(workers: int, free: FreeSlots, beta: float) -> list[Slot]:
     while slots < workers:
         slots += free.count(nodes[fewest])
         fewest += 1
-    columns = [free.of(node) for node in nodes[: between(fewest, min(len(nodes), workers), beta)]]
+    columns = [free.of(node) for node in nodes[: interpolate(fewest, min(len(nodes), workers), beta)]]
     dealt: list[Slot] = []
     while len(dealt) < workers:
         for column in columns:

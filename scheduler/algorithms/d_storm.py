@@ -18,7 +18,7 @@ from msgspec import Meta
 from scheduler.online.observation import WITHOUT_EFFECT, Observation
 from scheduler.online.replanner import ReplanRules, Urgent, by_plan, last_applied_s, overloaded
 from scheduler.online.revision import Revision, Rhythm
-from scheduler.online.round_state import Demand, NodeState
+from scheduler.online.round_state import NodeState, ObservedDemand
 from scheduler.problem import Needs, Plan, Problem
 from scheduler.toolkit.exact import as_float, decimal
 from scheduler.toolkit.node_assignment import Part, assemble
@@ -77,7 +77,7 @@ class DStorm:
 
     def place(self, problem: Problem) -> Plan:
         """Place topologies in order, each as a whole or not at all. A topology that fails keeps its running workers."""
-        demand = Demand(problem)
+        demand = ObservedDemand(problem)
         node_state = NodeState(problem, demand)
         index = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
         parts: dict[str, dict[Executor, Part]] = {}
@@ -136,7 +136,7 @@ Entry = tuple[int, int, int]
 """Negative priority, rank of the kind's first executor, and the kind."""
 
 
-def _failure(topology: Topology, demand: Demand, waiting: Sequence[int]) -> str:
+def _failure(topology: Topology, demand: ObservedDemand, waiting: Sequence[int]) -> str:
     executor = demand.executors[waiting[0]]
     load = as_float(Fraction(demand.load[waiting[0]], demand.load_scale))
     memory = topology.component[executor.component].memory
@@ -155,7 +155,13 @@ class _Packing:
     """
 
     def __init__(
-        self, problem: Problem, demand: Demand, node_state: NodeState, params: DStormParams, number: int, mine: range
+        self,
+        problem: Problem,
+        demand: ObservedDemand,
+        node_state: NodeState,
+        params: DStormParams,
+        number: int,
+        mine: range,
     ) -> None:
         self._demand = demand
         self._ground = node_state
@@ -281,7 +287,7 @@ def _share(part: int, whole: int) -> Fraction:
     return Fraction(part, whole) if whole else Fraction(0)
 
 
-def _memory_used(problem: Problem, demand: Demand, node_state: NodeState) -> dict[str, int]:
+def _memory_used(problem: Problem, demand: ObservedDemand, node_state: NodeState) -> dict[str, int]:
     """Return node -> memory in use.
 
     Executors of topologies outside the round count with a component's default.

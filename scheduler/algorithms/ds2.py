@@ -18,7 +18,7 @@ from scheduler.online.revision import Reason, Revision, Rhythm
 from scheduler.online.true_rates import MARGIN, Requirement, requirements
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
 from scheduler.toolkit.core_packing import CorePacking
-from scheduler.toolkit.slots import assigned, running, started, waiting
+from scheduler.toolkit.slots import assigned, new_workers, running, waiting
 from workloads.scaling import resized, sizes_of
 from workloads.topology import DEFAULT_CPU_POINTS, Executor, Topology
 
@@ -73,7 +73,7 @@ class Ds2:
             placements[topology.id] = concluded(topology, assigned(workers[topology.id]) | slots, message)
             over += [first + topology.number_of[executor] for executor in beyond]
             first += len(topology.executors)
-        return Plan(placements, details={**started(problem, placements, ()), "over_capacity": over})
+        return Plan(placements, details={**new_workers(problem, placements, ()), "over_capacity": over})
 
     def revise(self, problem: Problem, observation: Observation) -> Revision | None:
         """Give components the executors, and executors the slots, that the rate of the sources needs."""

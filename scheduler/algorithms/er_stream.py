@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from scheduler.online.clocks import Clocks, utilisations
+from scheduler.online.clocks import ClockControl, utilisations
 from scheduler.online.observation import WITHOUT_EFFECT, Expected, Observation, clamped
 from scheduler.online.overload import Relief, relieve, vacate
 from scheduler.online.predicted_loads import PredictedLoads
-from scheduler.online.rescheduling import Rescheduling, cut_of, not_asked, reschedule
+from scheduler.online.rescheduling import RescheduleDecision, node_cut, not_asked, reschedule
 from scheduler.online.revision import Reason, Revision, Rhythm
 from scheduler.problem import Move, Needs, Placement, Plan, Problem, concluded
 from scheduler.toolkit.communication import classes_of
 from scheduler.toolkit.cost import pairs_together
 from scheduler.toolkit.genetic import CHROMOSOME_WORK, GENE_WORK, GeneticSettings, evolve
-from scheduler.toolkit.local_traffic import LocalTraffic, Rates, inside_of, observed
-from scheduler.toolkit.node_assignment import NodeAssignment, NodeUsage
+from scheduler.toolkit.local_traffic import LocalTraffic, Rates, inside_of, observed_rates
+from scheduler.toolkit.node_assignment import NodeAssignment, TopologyUsage
 from workloads.topology import Executor, Topology
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class ErStream:
 
     def __init__(self, params: ErStreamParams) -> None:
         self._params = params
-        self._clocks = None if params.save == "off" else Clocks(params.p_min, params.tol, params.save)
+        self._clocks = None if params.save == "off" else ClockControl(params.p_min, params.tol, params.save)
         self._moved: dict[Executor, float] = {}  # executor -> end of the window after which it was moved
         self._period = 0  # number of the last period with a new partition
 
@@ -112,7 +112,7 @@ class ErStream:
             placements[usage.topology.id] = concluded(usage.topology, usage.assignments, message)
         return Plan(placements, details=_details(problem, placements))
 
-    def _partition(self, problem: Problem, assignment: NodeAssignment, usage: NodeUsage, places: list[int]) -> str:
+    def _partition(self, problem: Problem, assignment: NodeAssignment, usage: TopologyUsage, places: list[int]) -> str:
         """Choose nodes for the waiting executors of one topology. Return a message, or an empty text."""
         waiting = usage.waiting
         if not waiting:
@@ -127,7 +127,12 @@ class ErStream:
         return message
 
     def _search(
-        self, problem: Problem, assignment: NodeAssignment, usage: NodeUsage, used: Sequence[int], places: Sequence[int]
+        self,
+        problem: Problem,
+        assignment: NodeAssignment,
+        usage: TopologyUsage,
+        used: Sequence[int],
+        places: Sequence[int],
     ) -> tuple[list[int], str]:
         """Return waiting executor -> node, and a message."""
         import numpy as np
@@ -135,7 +140,7 @@ class ErStream:
         topology = usage.topology
         many = len(usage.waiting)
         sizes = [min(places[node], many) for node in used]
-        inside = inside_of(topology, observed(topology, problem.traffic), len(used))
+        inside = inside_of(topology, observed_rates(topology, problem.traffic), len(used))
         number = {assignment.nodes[node]: at for at, node in enumerate(used)}
         nodes = np.zeros(len(topology.executors), dtype=np.int64)
         for executor, slot in usage.assignments.items():
@@ -154,7 +159,7 @@ class ErStream:
             return Revision(text="executors wait, which are placed without it")
         ratios = self._clocks.ratios(problem.cluster, observation) if self._clocks else {}
         loads = PredictedLoads(problem, observation, self._params.B, ratios)
-        rates = observed(topology, observation.as_traffic) or {}
+        rates = observed_rates(topology, observation.as_traffic) or {}
         gone = {node for node in loads.place.values() if not _stays(node, problem, observation)}
         if gone:
             left = vacate(topology, loads, rates, gone) if observation.complete else []
@@ -169,7 +174,7 @@ class ErStream:
         moves = _moves(topology, observation, loads)
         if moves:
             return self._revision(problem, observation, loads, rates, "overload", moves, relieved)
-        exchange: Rescheduling | str = "not due"
+        exchange: RescheduleDecision | str = "not due"
         period = int((observation.at_s + 1e-6) // self._params.period_s)
         if period > self._period:
             self._period = period
@@ -187,7 +192,7 @@ class ErStream:
 
     def _exchange(
         self, topology: Topology, loads: PredictedLoads, rates: Rates, held: set[Executor]
-    ) -> Rescheduling | str:
+    ) -> RescheduleDecision | str:
         """Partition the nodes in use again, and decide about the changes; or return why there is no partition."""
         import numpy as np
 
@@ -219,7 +224,7 @@ class ErStream:
         reason: Reason,
         moves: Sequence[Move],
         relieved: Sequence[Relief],
-        exchange: Rescheduling | str = "executors leave nodes first",
+        exchange: RescheduleDecision | str = "executors leave nodes first",
     ) -> Revision:
         """Add clocks, predictions and the account."""
         (topology,) = problem.topologies
@@ -228,7 +233,7 @@ class ErStream:
         clocks = self._clocks and self._clocks.answer(problem.cluster, topology, observation, loads, targets)
         frequencies = clocks.frequencies if clocks else {}
         expects = Expected(
-            cut_of(topology, loads.place, rates) if rates else None,
+            node_cut(topology, loads.place, rates) if rates else None,
             clamped(utilisations(problem.cluster, loads, frequencies)),
             clocks.watts if clocks else None,
         )
@@ -237,11 +242,11 @@ class ErStream:
                 node: {"load": round(load, 6), "bound": loads.bound[node]} for node, load in loads.observed.items()
             },
             "overload": [relief.account for relief in relieved],
-            "reschedule": exchange.account if isinstance(exchange, Rescheduling) else not_asked(exchange),
+            "reschedule": exchange.account if isinstance(exchange, RescheduleDecision) else not_asked(exchange),
             **(clocks.details if clocks else {"clocks": {}}),
         }
         words = [relief.text for relief in relieved[:MOST_WORDS]]
-        if isinstance(exchange, Rescheduling):
+        if isinstance(exchange, RescheduleDecision):
             words.append(exchange.text)
         words += [f"{node} to {hz / 1e9:g} GHz" for node, hz in list(frequencies.items())[:MOST_WORDS]]
         return Revision(
@@ -319,7 +324,7 @@ def _places(problem: Problem, assignment: NodeAssignment) -> list[int]:
     return [max(0, (node.slots if node.capacity is None else int(node.capacity)) - running[node.id]) for node in nodes]
 
 
-def _fewest_nodes(assignment: NodeAssignment, usage: NodeUsage, places: Sequence[int]) -> tuple[list[int], int]:
+def _fewest_nodes(assignment: NodeAssignment, usage: TopologyUsage, places: Sequence[int]) -> tuple[list[int], int]:
     """Return the fewest nodes with places for all waiting executors, and their number of places (Eq. 20).
 
     Nodes with most places come first, after the nodes on which the topology already runs, which are always used.
@@ -343,7 +348,7 @@ def _details(problem: Problem, placements: Mapping[str, Placement]) -> dict[str,
     cut: list[float] = []
     for topology in problem.topologies:
         node_of = {executor: slot.node for executor, slot in placements[topology.id].assignments.items()}
-        rates = observed(topology, problem.traffic)
+        rates = observed_rates(topology, problem.traffic)
         if rates is None:
             classes = classes_of(topology)
             nodes = [node_of.get(executor) for executor in topology.executors]

@@ -25,9 +25,9 @@ from scheduler.toolkit.slots import (
     assigned,
     fewer_workers,
     interleaved,
+    new_workers,
     port_order,
     running,
-    started,
     waiting,
     why_waiting,
 )
@@ -84,7 +84,7 @@ class Even:
             for worker in freed
             for name in worker.executors
         ]
-        return Plan(placements, freed=freed, migrations=migrations, details=started(problem, placements, freed))
+        return Plan(placements, freed=freed, migrations=migrations, details=new_workers(problem, placements, freed))
 
 
 def _slot(worker: ExistingWorker) -> Slot:

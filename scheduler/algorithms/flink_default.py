@@ -80,7 +80,7 @@ def node_by_node(_: Cluster, free: FreeSlots, count: int) -> list[Slot]:
     return list(islice((slot for node in free.nodes() for slot in free.of(node)), count))
 
 
-def in_order(slots: list[Slot], _: list[SharedSlot]) -> list[Slot]:
+def slots_in_order(slots: list[Slot], _: list[SharedSlot]) -> list[Slot]:
     """Return the slots as they are: the first one for the first shared slot, and so on."""
     return slots
 
@@ -89,7 +89,7 @@ def place_jobs(
     problem: Problem,
     share: Callable[[Topology], list[SharedSlot]],
     allocate: Callable[[Cluster, FreeSlots, int], list[Slot]],
-    match: Callable[[list[Slot], list[SharedSlot]], list[Slot]] = in_order,
+    match: Callable[[list[Slot], list[SharedSlot]], list[Slot]] = slots_in_order,
 ) -> Plan:
     """Place every topology of which an executor waits, as a whole or not at all; its running workers stop first.
 

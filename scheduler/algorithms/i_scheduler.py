@@ -23,11 +23,11 @@ from scheduler.partitioning.admission import why_not
 from scheduler.partitioning.fusing import Assigned, Fusing
 from scheduler.partitioning.instance import Instance, instance_of
 from scheduler.partitioning.objectives import Aimed, AimedSolution
-from scheduler.partitioning.parts import workers_of
+from scheduler.partitioning.parts import worker_numbers
 from scheduler.partitioning.solving import Solution, looks_for, solve
 from scheduler.partitioning.tabu import Effort
 from scheduler.problem import Aim, Hops, Needs, Objective, Plan, Problem
-from scheduler.toolkit.node_assignment import Part, assemble, parts_of
+from scheduler.toolkit.node_assignment import Part, assemble, topology_parts
 from scheduler.toolkit.objective import check_aim
 from workloads.topology import Executor, Topology
 
@@ -167,8 +167,8 @@ class IScheduler:
         self, problem: Problem, topology: Topology, instance: Instance, node_of: Sequence[int]
     ) -> dict[Executor, Part]:
         """Return executor -> node and worker; the workers of a node are ordered by their lowest executor."""
-        workers = workers_of(instance, node_of, self._params.T, self._params.partitioner, self._params.seed)
-        return parts_of(problem, [topology], node_of, workers)[topology.id]
+        workers = worker_numbers(instance, node_of, self._params.T, self._params.partitioner, self._params.seed)
+        return topology_parts(problem, [topology], node_of, workers)[topology.id]
 
 
 def _with_workers(problem: Problem, topology: str, parts: Mapping[Executor, Part]) -> Problem:

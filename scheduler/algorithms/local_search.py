@@ -15,15 +15,15 @@ from msgspec import Meta
 
 from scheduler.partitioning.admission import placeable
 from scheduler.partitioning.instance import Instance
-from scheduler.partitioning.jit_cache import compiled
+from scheduler.partitioning.jit_cache import compiled_kernels
 from scheduler.partitioning.large_neighbourhood import BEST, FAST
 from scheduler.partitioning.objectives import Aimed
-from scheduler.partitioning.parts import cut_between_workers, workers_of
+from scheduler.partitioning.parts import cut_between_workers, worker_numbers
 from scheduler.partitioning.solving import SMALL, find, looks_for
 from scheduler.partitioning.tabu import Effort, lowest_cost
 from scheduler.problem import Aim, Hops, Needs, Objective, Plan, Problem
 from scheduler.toolkit.exact import decimal
-from scheduler.toolkit.node_assignment import assemble, parts_of
+from scheduler.toolkit.node_assignment import assemble, topology_parts
 from scheduler.toolkit.objective import BETWEEN_WORKERS, check_aim
 from workloads.topology import Topology
 
@@ -80,7 +80,7 @@ class LocalSearch:
         params = self._params
         large = sum(len(topology.executors) for topology in problem.topologies) > SMALL
         if large or params.objective in ("cost", "busiest-link"):
-            compiled()  # compilation on first use does not count as search time
+            compiled_kernels()  # compilation on first use does not count as search time
         end = perf_counter() + SHARE * params.time_limit_s
         efforts: list[Effort] = []
         aim = Aim(params.objective, params.hops)
@@ -113,7 +113,7 @@ class LocalSearch:
                 workers = None
                 cost = aimed.value(nodes) * instance.rate_scale + weight * len(set(nodes))
                 if params.executors_per_worker is not None:
-                    workers = workers_of(instance, nodes, params.executors_per_worker, seed=seed)
+                    workers = worker_numbers(instance, nodes, params.executors_per_worker, seed=seed)
                     cost += worker_weight * cut_between_workers(instance, nodes, workers)
                 if found is None or cost < found.cost:
                     found = _Found(nodes, workers, cost)
@@ -121,7 +121,7 @@ class LocalSearch:
 
         topologies, failures, found = placeable(problem, attempt, params.memory)
         details: dict[str, Any] = {"limit_hit": any(effort.cut_short for effort in efforts)}
-        parts = parts_of(problem, topologies, found.node_of, found.worker_of) if found is not None else {}
+        parts = topology_parts(problem, topologies, found.node_of, found.worker_of) if found is not None else {}
         plan = assemble(problem, parts, failures, details)
         bound = least.get(frozenset(topology.id for topology in topologies))
         return replace(plan, aim=aim, lower_bound=bound)

@@ -16,7 +16,7 @@ from msgspec import Meta
 from scheduler.online.observation import Observation
 from scheduler.online.replanner import by_placing_waiting, stranded, trigger
 from scheduler.online.revision import Revision, Rhythm
-from scheduler.online.round_state import Demand, NodeState, assign_slots
+from scheduler.online.round_state import NodeState, ObservedDemand, assign_slots
 from scheduler.problem import Needs, Plan, Problem
 from scheduler.toolkit.exact import as_float, decimal
 
@@ -58,7 +58,7 @@ class Matrix:
 
     def place(self, problem: Problem) -> Plan:
         """Place waiting tasks, then level loads; all topologies together."""
-        demand = Demand(problem)
+        demand = ObservedDemand(problem)
         node_state = NodeState(problem, demand)
         tolerance = (
             Fraction(max(demand.load, default=0))
@@ -86,7 +86,7 @@ class Matrix:
 class _Matrices:
     """L (rates), X (node of each task) and S (hops: 0 on the node, 1 in the rack, 2 beyond) of one round."""
 
-    def __init__(self, problem: Problem, demand: Demand, node_state: NodeState, tolerance: Fraction) -> None:
+    def __init__(self, problem: Problem, demand: ObservedDemand, node_state: NodeState, tolerance: Fraction) -> None:
         self._demand = demand
         self._ground = node_state
         self._rack = {node: problem.cluster.by_id[node].rack for node in node_state.nodes}

@@ -19,7 +19,7 @@ from scheduler.partitioning.objectives import Aimed, AimedSolution
 from scheduler.partitioning.solving import solve
 from scheduler.problem import Aim, Hops, Needs, Objective, Plan, Problem
 from scheduler.toolkit.cost import cost
-from scheduler.toolkit.node_assignment import assemble, parts_of
+from scheduler.toolkit.node_assignment import assemble, topology_parts
 from scheduler.toolkit.objective import check_aim, objective_value
 from workloads.topology import Topology
 
@@ -69,7 +69,7 @@ class Optimal:
         )
         if solution is None:
             return assemble(problem, {}, failures, {"proven": False, "lower_bound": 0, "gap": None, "limit_hit": False})
-        plan = assemble(problem, parts_of(problem, topologies, solution.node_of), failures, {})
+        plan = assemble(problem, topology_parts(problem, topologies, solution.node_of), failures, {})
         w = _rate_between_nodes(replace(problem, topologies=tuple(topologies)), plan)
         bound = w if solution.proven else min(w, solution.least_rate)
         details: dict[str, Any] = {
@@ -93,7 +93,7 @@ class Optimal:
         if solution is None:
             details = {"proven": False, "lower_bound": 0, "gap": None, "limit_hit": False}
             return replace(assemble(problem, {}, failures, details), aim=aim)
-        plan = assemble(problem, parts_of(problem, topologies, solution.node_of), failures, {})
+        plan = assemble(problem, topology_parts(problem, topologies, solution.node_of), failures, {})
         value = objective_value(replace(problem, topologies=tuple(topologies)), plan.placements, aim)
         bound = value if solution.proven else min(value, float(solution.lower_bound))
         details = {

@@ -23,7 +23,7 @@ from msgspec import Meta
 from scheduler.online.observation import Observation
 from scheduler.online.replanner import ReplanRules, by_plan
 from scheduler.online.revision import Revision, Rhythm
-from scheduler.online.round_state import Demand, NodeState
+from scheduler.online.round_state import NodeState, ObservedDemand
 from scheduler.problem import Needs, Plan, Problem
 from scheduler.toolkit.communication import RateAffinity
 from scheduler.toolkit.exact import as_float, decimal
@@ -69,7 +69,7 @@ class PScheduler:
 
         A topology for which no slot exists keeps its running workers.
         """
-        demand = Demand(problem)
+        demand = ObservedDemand(problem)
         node_state = NodeState(problem, demand)
         index = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
         parts: dict[str, dict[Executor, Part]] = {}
@@ -86,7 +86,7 @@ class PScheduler:
                 failures[topology.id] = f"no free slot: {len(mine)} executors wait"
                 account[topology.id] = {"nodes": [], "cut": 0}
                 continue
-            on_node = partition(graph.load, graph.near, len(homes))
+            on_node = partition_graph(graph.load, graph.near, len(homes))
             seats = _by_load(graph, on_node, homes)
             workers = _workers(topology, graph, on_node, [node_state.free[node] for node in seats])
             started = Counter(part for part, _ in set(zip(on_node, workers, strict=True)))
@@ -97,7 +97,7 @@ class PScheduler:
             parts[topology.id] = {demand.executors[e]: (seats[on_node[at]], workers[at]) for at, e in enumerate(mine)}
             account[topology.id] = {
                 "nodes": [index[node] for node in seats],
-                "cut": as_float(Fraction(cut(graph.near, on_node), demand.rate_scale)),
+                "cut": as_float(Fraction(cut_between_parts(graph.near, on_node), demand.rate_scale)),
             }
         return assemble(problem, parts, failures, {"topologies": account})
 
@@ -106,7 +106,7 @@ class PScheduler:
         rules = ReplanRules(self._params.min_gain_percent, self._params.every_s, first=True)
         return by_plan(problem, observation, self.place, rules)
 
-    def _nodes_for(self, demand: Demand, node_state: NodeState, graph: "_Graph") -> list[str]:
+    def _nodes_for(self, demand: ObservedDemand, node_state: NodeState, graph: "_Graph") -> list[str]:
         """Return the fewest nodes that carry the load at the target utilisation, most free capacity first."""
         target = decimal(self._params.target_utilisation)
         room = {n: target * demand.capacity[n] - node_state.load[n] for n in node_state.nodes if node_state.free[n] > 0}
@@ -129,7 +129,7 @@ class _Graph:
         near: executor -> {executor: rate}.
     """
 
-    def __init__(self, demand: Demand, mine: Sequence[int]) -> None:
+    def __init__(self, demand: ObservedDemand, mine: Sequence[int]) -> None:
         place = {executor: at for at, executor in enumerate(mine)}
         self.load = [demand.load[executor] for executor in mine]
         self.near = [{place[other]: rate for other, rate in demand.near[executor].items()} for executor in mine]
@@ -159,7 +159,7 @@ def _workers(topology: Topology, graph: _Graph, part: Sequence[int], free: Seque
     for members, slots in zip(members_of, free, strict=True):
         place = {at: number for number, at in enumerate(members)}
         near = [{place[u]: rate for u, rate in graph.near[at].items() if u in place} for at in members]
-        split = partition([graph.load[at] for at in members], near, min(wanted, slots, len(members)))
+        split = partition_graph([graph.load[at] for at in members], near, min(wanted, slots, len(members)))
         for at, own in zip(members, split, strict=True):
             worker[at] = own
     return worker
@@ -171,7 +171,7 @@ MOST_IDLE = 100
 """A pass ends after this many consecutive moves without a smaller cut."""
 
 
-def partition(weight: Sequence[int], near: Sequence[Mapping[int, int]], parts: int) -> list[int]:
+def partition_graph(weight: Sequence[int], near: Sequence[Mapping[int, int]], parts: int) -> list[int]:
     """Return vertex -> part. No part is empty.
 
     Args:
@@ -189,10 +189,13 @@ def partition(weight: Sequence[int], near: Sequence[Mapping[int, int]], parts: i
     grown = _grown(weight, near, parts, limit)
     if max(_loads(weight, grown, parts)) <= limit:
         starts.insert(0, grown)
-    return min((_Refinement(weight, near, parts, limit, start).run() for start in starts), key=lambda p: cut(near, p))
+    return min(
+        (_Refinement(weight, near, parts, limit, start).run() for start in starts),
+        key=lambda p: cut_between_parts(near, p),
+    )
 
 
-def cut(near: Sequence[Mapping[int, int]], part: Sequence[int]) -> int:
+def cut_between_parts(near: Sequence[Mapping[int, int]], part: Sequence[int]) -> int:
     """Return the rate between different parts."""
     return sum(rate for v, others in enumerate(near) for u, rate in others.items() if u < v and part[u] != part[v])
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 from scheduler.online.observation import Observation
 from scheduler.online.replanner import ReplanRules, by_plan
 from scheduler.online.revision import Revision, Rhythm
-from scheduler.pipeline.refinement import Distribution, Swap, refine, relabelled
-from scheduler.pipeline.timeline import Flow, flow_of, timeline
+from scheduler.pipeline.refinement import Distribution, Swap, refine_layer, relabelled
+from scheduler.pipeline.timeline import Flow, flow_of, round_timeline
 from scheduler.problem import CommunicationSchedule, Needs, Placement, Plan, Problem, concluded
-from scheduler.toolkit.node_assignment import NodeAssignment, NodeUsage, check_nodes
+from scheduler.toolkit.node_assignment import NodeAssignment, TopologyUsage, check_nodes
 from workloads.topology import Executor, Topology
 
 MOST_CELLS = 4_000_000
@@ -68,7 +68,7 @@ class PipelineLinear:
             "G": grid.block if grid else None,
             **_matrices(grid, layers),
             "schedule": schedule,
-            "timeline": timeline(flow, assignment.counts, schedule) if grid else [],
+            "timeline": round_timeline(flow, assignment.counts, schedule) if grid else [],
             "node_loads": assignment.loads,
         }
         communication = CommunicationSchedule(assignment.nodes, tuple(schedule), flow.stages) if grid else None
@@ -92,7 +92,7 @@ class PipelineLinear:
                 layer, local = divmod(source, grid.nodes)
                 if destination // grid.nodes == layer:
                     edges[layer].append((local, destination % grid.nodes))
-        return [refine(grid, inside) for inside in edges]
+        return [refine_layer(grid, inside) for inside in edges]
 
 
 def _links(topologies: Sequence[Topology]) -> list[tuple[int, int]]:
@@ -122,7 +122,7 @@ def _matrices(grid: Distribution | None, layers: Sequence[tuple[list[int], list[
     }
 
 
-def _place_waiting(usage: NodeUsage, grid: Distribution | None, origins: Sequence[Sequence[int]]) -> Placement:
+def _place_waiting(usage: TopologyUsage, grid: Distribution | None, origins: Sequence[Sequence[int]]) -> Placement:
     """Place the waiting executors on the nodes of their cells.
 
     Args:

@@ -15,9 +15,9 @@ from msgspec.structs import replace as replaced
 from scheduler.online.elastic import BusyRule, revision_to, wanted_sizes
 from scheduler.online.observation import Observation
 from scheduler.online.revision import Reason, Revision, Rhythm
-from scheduler.pipeline.modular import Change, Step, estimated_cost, finish_times, step_cost
+from scheduler.pipeline.modular import LayoutChange, Step, estimated_cost, finish_times, step_cost
 from scheduler.problem import CommunicationSchedule, Needs, Overlap, Placement, Plan, Problem, concluded
-from scheduler.toolkit.node_assignment import MOST_NODES, NodeAssignment, NodeUsage, check_nodes
+from scheduler.toolkit.node_assignment import MOST_NODES, NodeAssignment, TopologyUsage, check_nodes
 from workloads.scaling import resized, sizes_of
 from workloads.topology import MOST_EXECUTORS, Executor
 
@@ -103,7 +103,7 @@ class Pmod:
         unchanged = Revision(text="nothing is to be changed", details={**numbers, **account})
         if not revision.changes and not follows:
             return unchanged
-        change = Change(len(before), old_tasks, len(assignment.nodes), tasks)
+        change = LayoutChange(len(before), old_tasks, len(assignment.nodes), tasks)
         schedule, details = _steps(assignment.nodes, change, self._params)
         if not revision.changes and schedule == present:
             self._followed = (schedule, tasks)
@@ -155,7 +155,7 @@ def _largest(problem: Problem) -> int:
     return max((c.parallelism for topology in problem.topologies for c in topology.components), default=1)
 
 
-def _change(problem: Problem, nodes: int, params: PmodParams) -> Change:
+def _change(problem: Problem, nodes: int, params: PmodParams) -> LayoutChange:
     """Return the change from what runs, or from what the parameters say, to `nodes` nodes."""
     ids = {topology.id for topology in problem.topologies}
     running = [worker for worker in problem.existing if worker.topology in ids and worker.executors]
@@ -170,25 +170,27 @@ def _change(problem: Problem, nodes: int, params: PmodParams) -> Change:
                 key = (worker.topology, Executor.named(name).component)
                 sizes[key] = sizes.get(key, 0) + 1
         old_tasks = max(sizes.values(), default=tasks)
-    return Change(old_nodes, old_tasks, nodes, tasks)
+    return LayoutChange(old_nodes, old_tasks, nodes, tasks)
 
 
-def _steps(nodes: tuple[str, ...], change: Change, params: PmodParams) -> tuple[CommunicationSchedule, dict[str, Any]]:
+def _steps(
+    nodes: tuple[str, ...], change: LayoutChange, params: PmodParams
+) -> tuple[CommunicationSchedule, dict[str, Any]]:
     """Return the schedule after the change, and the details of the change."""
     matrix = change.steps()
     details = _details(change, matrix, params)
     if change.old_nodes != change.nodes:
-        matrix = Change(change.nodes, change.old_tasks, change.nodes, change.tasks).steps()
+        matrix = LayoutChange(change.nodes, change.old_tasks, change.nodes, change.tasks).steps()
     return CommunicationSchedule(nodes, tuple(map(tuple, matrix)), 1), details
 
 
-def _place_waiting(usage: NodeUsage) -> Placement:
+def _place_waiting(usage: TopologyUsage) -> Placement:
     """Place waiting executors, component by component, on the nodes with fewest executors of the component."""
     message = "" if usage.assign_nodes(usage.waiting) else f"no free slot: {len(usage.waiting)} executors wait"
     return concluded(usage.topology, usage.assignments, message)
 
 
-def _details(change: Change, matrix: list[Step], params: PmodParams) -> dict[str, Any]:
+def _details(change: LayoutChange, matrix: list[Step], params: PmodParams) -> dict[str, Any]:
     costs = [step_cost(step) for step in matrix]
     table = sim = None
     if change.classes + change.old_nodes * change.nodes <= MOST_CELLS:

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
-from scheduler.ras.attempt import Attempt, Kind, Rules, never_fits
+from scheduler.ras.attempt import Attempt, ExecutorKind, Rules, never_fits
 from scheduler.ras.executor_order import is_system
 from scheduler.ras.ledger import ResourceLedger, ratio
 from scheduler.toolkit.slots import assigned, waiting
@@ -156,7 +156,7 @@ class _Walk:
                 self._reference = node
         return None
 
-    def _nearest(self, kind: Kind) -> tuple[int, int] | None:
+    def _nearest(self, kind: ExecutorKind) -> tuple[int, int] | None:
         """Return the nearest node that accepts the executor, and the place there."""
         if kind.number not in self._open:
             self._open[kind.number] = _Open(self._attempt, self._rack, _squared(self._params.wn * self._other_rack))
@@ -184,7 +184,7 @@ class _Walk:
                 return node, place
             candidates.close(node)
 
-    def _misfit(self, kind: Kind, node: int) -> float:
+    def _misfit(self, kind: ExecutorKind, node: int) -> float:
         """Return the squared difference between the demand and the node's remaining resources."""
         points = self._difference(kind.demand.cpu, max(self._attempt.cpu[node], 0), self._point)
         mb = self._difference(kind.demand.memory, self._attempt.memory[node], self._mb)

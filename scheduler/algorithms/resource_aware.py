@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from inventory.errors import ParameterError, nearest
 from scheduler.problem import Needs, Plan, Problem, concluded
-from scheduler.ras.ledger import Amount, ResourceLedger
+from scheduler.ras.ledger import ResourceAmount, ResourceLedger
 from scheduler.ras.rounds import RoundOfUsers, schedule_in_order, scheduling_order
 from scheduler.ras.strategies import Engine, Recipe, StrategyName
 from scheduler.toolkit.slots import assigned
@@ -137,7 +137,7 @@ class ResourceAware:
             problem, params.worker_min_cpu, [p.cpu for p in pools.values()], [p.memory_mb for p in pools.values()]
         )
         guarantees = {
-            user: Amount(ledger.cpu_unit.count(pool.cpu), ledger.mb_unit.count(pool.memory_mb))
+            user: ResourceAmount(ledger.cpu_unit.count(pool.cpu), ledger.mb_unit.count(pool.memory_mb))
             for user, pool in pools.items()
         }
         if params.engine == "1.1":

@@ -20,7 +20,7 @@ from scheduler.algorithms.even import storm_order
 from scheduler.online.observation import Observation
 from scheduler.online.replanner import ReplanRules, by_plan, overloaded, stranded, trigger
 from scheduler.online.revision import Revision, Rhythm
-from scheduler.online.round_state import Demand, NodeState
+from scheduler.online.round_state import NodeState, ObservedDemand
 from scheduler.problem import Needs, Placement, Plan, Problem, concluded
 from scheduler.toolkit.exact import decimal
 from scheduler.toolkit.node_assignment import Part, assemble
@@ -79,7 +79,7 @@ class TStorm:
         return by_plan(problem, observation, self.place, ReplanRules(None, 0), {"overload": hot})
 
     def _reassign(self, problem: Problem) -> Plan:
-        demand = Demand(problem)
+        demand = ObservedDemand(problem)
         node_state = NodeState(problem, demand)
         for number in range(len(problem.topologies)):
             node_state.vacate(number)
@@ -107,7 +107,7 @@ class _Nodes:
     """Nodes that executors of one topology may go to: those of their partners, and the least loaded ones."""
 
     def __init__(
-        self, topology: int, demand: Demand, node_state: NodeState, hosted: Mapping[str, int], limit: int
+        self, topology: int, demand: ObservedDemand, node_state: NodeState, hosted: Mapping[str, int], limit: int
     ) -> None:
         self._topology = topology
         self._demand = demand
@@ -200,7 +200,7 @@ def _fullness(load: int, capacity: int) -> tuple[bool, Fraction]:
 
 
 def _outcome(
-    problem: Problem, demand: Demand, node_state: NodeState
+    problem: Problem, demand: ObservedDemand, node_state: NodeState
 ) -> tuple[dict[str, dict[Executor, Part]], dict[str, str]]:
     """Return topology -> executor -> part, and topology -> why executors wait."""
     parts: dict[str, dict[Executor, Part]] = {topology.id: {} for topology in problem.topologies}

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from inventory.power_index import ALPHA, Source, power_index
 from scheduler.problem import Needs, Placement, Plan, Problem, Slot, concluded
-from scheduler.toolkit.communication import Affinity, ClassAffinity, RateAffinity, classes_of
+from scheduler.toolkit.communication import ClassAffinity, GroupAffinity, RateAffinity, classes_of
 from scheduler.toolkit.slots import FreeSlots, Workers, assigned, fewer_workers, running, why_waiting
 from workloads.topology import Topology
 from workloads.traffic import Traffic
@@ -85,7 +85,7 @@ class TopStorm:
         left = set(todo)
         if cap >= 2:
             rates = _rates(topology, traffic)
-            affinity: Affinity = (
+            affinity: GroupAffinity = (
                 ClassAffinity(classes_of(topology), todo) if rates is None else RateAffinity(rates, todo)
             )
             self._fill(groups, cap, topology, left, affinity)
@@ -93,7 +93,7 @@ class TopStorm:
         return [group for group in groups if group]
 
     def _fill(
-        self, groups: Sequence[list[int]], cap: int, topology: Topology, left: set[int], affinity: Affinity
+        self, groups: Sequence[list[int]], cap: int, topology: Topology, left: set[int], affinity: GroupAffinity
     ) -> None:
         """Seed one group after the other with a pair and grow it to `cap`; remove placed executors from `left`."""
         pairs = _free_pairs(topology, left)
@@ -111,7 +111,7 @@ class TopStorm:
                     affinity.attract(strongest)
 
 
-def _join(executor: int, group: list[int], left: set[int], affinity: Affinity) -> None:
+def _join(executor: int, group: list[int], left: set[int], affinity: GroupAffinity) -> None:
     group.append(executor)
     left.remove(executor)
     affinity.remove(executor)

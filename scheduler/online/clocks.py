@@ -159,7 +159,7 @@ class ClockAnswer:
     details: Mapping[str, Any]
 
 
-class Clocks:
+class ClockControl:
     """Clocks window by window: raised at once, lowered after three equal answers."""
 
     def __init__(self, p_min: float, tolerance: float, view: View) -> None:

@@ -149,7 +149,7 @@ def by_plan(
         details |= trigger("every_s", observation.at_s - last, rules.every_s)
         return Revision(text=f"the last revision was {observation.at_s - last:.0f} s ago", details=details)
     found = replan(problem, observation, place)
-    details |= account(found)
+    details |= replan_details(found)
     if pressing:
         details |= next(trigger(reason, each.value, each.threshold) for reason, each in pressing.items())
     elif rules.first and last is None:
@@ -163,7 +163,9 @@ def by_plan(
             return Revision(text="the plan is what runs", details=details)
         text = "the plan has another communication schedule for what runs"
         return Revision("schedule", text, schedule=found.schedule, details=details)
-    revision = partial(Revision, moves=found.moves, schedule=found.schedule, expects=expected(found), details=details)
+    revision = partial(
+        Revision, moves=found.moves, schedule=found.schedule, expects=expected_of_plan(found), details=details
+    )
     for reason, (subjects, _, _, words) in pressing.items():
         text = f"{', '.join(subjects[:3])}{', ...' if len(subjects) > 3 else ''}: {words or WORDS[reason]}"
         return revision(reason, text)
@@ -221,7 +223,7 @@ WORDS: Mapping[Reason, str] = {
 }
 
 
-def account(found: Replanned) -> dict[str, Any]:
+def replan_details(found: Replanned) -> dict[str, Any]:
     """Return what a plan would do, for the details of a decision."""
     return {
         "cut": {"now": found.cut_now, "plan": found.cut_plan},
@@ -235,7 +237,7 @@ def trigger(name: str, value: float | None, threshold: float | None) -> dict[str
     return {"trigger": {"name": name, "value": value, "threshold": threshold}}
 
 
-def expected(found: Replanned) -> Expected:
+def expected_of_plan(found: Replanned) -> Expected:
     """Return the prediction of a plan."""
     return Expected(found.cut_plan, clamped(found.load_plan))
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace as replaced
 from inventory.cluster import Node
 from scheduler.online.observation import Observation
 from scheduler.problem import CommunicationSchedule, Move, Plan, Problem, Slot
-from scheduler.toolkit.local_traffic import observed
+from scheduler.toolkit.local_traffic import observed_rates
 from workloads.topology import Executor, Topology
 
 R = TypeVar("R", bound=Hashable)
@@ -119,7 +119,7 @@ def _replan(problem: Problem, observation: Observation, place: Callable[[Problem
     if placement.status != "placed":
         return Replanned((), 0, cut_now, cut_now, {}, message=placement.message)
     state = {topology.executor_named[name]: found.state_bytes for name, found in observation.executors.items()}
-    target = renamed(problem, now, placement.assignments, state)
+    target = renamed_slots(problem, now, placement.assignments, state)
     moves = tuple(
         Move(topology.id, executor, now[executor], target[executor])
         for executor in topology.executors
@@ -153,7 +153,7 @@ def _renamed_schedule(
 def cut_of(problem: Problem, topology: Topology, slots: Mapping[Executor, Slot]) -> float:
     """Return the observed tuples/s between executors on different nodes."""
     node_of = [slots[executor].node for executor in topology.executors]
-    rates = observed(topology, problem.traffic) or {}
+    rates = observed_rates(topology, problem.traffic) or {}
     return fsum(rate for (one, other), rate in rates.items() if node_of[one] != node_of[other])
 
 
@@ -169,7 +169,7 @@ def loads_after(problem: Problem, observation: Observation, slots: Mapping[Execu
     }
 
 
-def renamed(
+def renamed_slots(
     problem: Problem,
     now: Mapping[Executor, Slot],
     plan: Mapping[Executor, Slot],

@@ -22,7 +22,7 @@ Change = tuple[Executor, str, str]
 
 
 @dataclass(frozen=True)
-class Group:
+class JointChanges:
     """Changes that are accepted together or not at all.
 
     Attributes:
@@ -41,7 +41,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Rescheduling:
+class RescheduleDecision:
     """Decision about a new partition.
 
     Attributes:
@@ -58,7 +58,7 @@ class Rescheduling:
     cut_accepted: float
     alpha: float
     named: int
-    groups: Sequence[Group]
+    groups: Sequence[JointChanges]
     accepted: Sequence[Change]
     text: str
 
@@ -91,13 +91,13 @@ def is_worth_it(now: float, plan: float, alpha: float) -> bool:
     return plan < now and (plan == 0 or now / plan > alpha)
 
 
-def cut_of(topology: Topology, place: Mapping[Executor, str], rates: Rates) -> float:
+def node_cut(topology: Topology, place: Mapping[Executor, str], rates: Rates) -> float:
     """Return the tuples/s between executors on different nodes."""
     nodes = [place[executor] for executor in topology.executors]
     return fsum(rate for (one, other), rate in rates.items() if nodes[one] != nodes[other])
 
 
-def renamed(
+def renamed_nodes(
     now: Mapping[Executor, str], plan: Mapping[Executor, str], places: Mapping[str, int]
 ) -> dict[Executor, str]:
     """Return the plan with groups renamed among nodes with equally many places, so that the fewest executors move.
@@ -131,7 +131,7 @@ def reschedule(
     rates: Rates,
     alpha: float,
     held: Collection[Executor] = (),
-) -> Rescheduling:
+) -> RescheduleDecision:
     """Decide about a partition. `loads` is updated with the accepted changes.
 
     Args:
@@ -144,22 +144,22 @@ def reschedule(
     """
     now = dict(loads.place)
     places = {node: loads.places(node) for node in dict.fromkeys((*now.values(), *plan.values()))}
-    target = renamed(now, plan, places)
+    target = renamed_nodes(now, plan, places)
     named = sum(now[executor] != plan[executor] for executor in plan)
-    cut_now, cut_plan = cut_of(topology, now, rates), cut_of(topology, target, rates)
+    cut_now, cut_plan = node_cut(topology, now, rates), node_cut(topology, target, rates)
     if not is_worth_it(cut_now, cut_plan, alpha):
         text = "the plan is not better" if cut_plan >= cut_now else "the plan saves too little"
-        return Rescheduling(cut_now, cut_plan, cut_now, alpha, named, (), (), text)
+        return RescheduleDecision(cut_now, cut_plan, cut_now, alpha, named, (), (), text)
     groups = [_judged(changes, loads, held) for changes in grouped(now, target)]
     accepted = [change for group in groups if not group.refusal for change in group.changes]
-    cut_accepted = cut_of(topology, loads.place, rates)
+    cut_accepted = node_cut(topology, loads.place, rates)
     if accepted and not is_worth_it(cut_now, cut_accepted, alpha):
         for executor, source, _ in accepted:
             loads.move(executor, source)
         text = "what was accepted of the plan saves too little"
-        return Rescheduling(cut_now, cut_plan, cut_now, alpha, named, groups, (), text)
+        return RescheduleDecision(cut_now, cut_plan, cut_now, alpha, named, groups, (), text)
     text = f"{cut_now:.6g} -> {cut_accepted:.6g} tuples/s between nodes" if accepted else "no change is accepted"
-    return Rescheduling(cut_now, cut_plan, cut_accepted, alpha, named, groups, accepted, text)
+    return RescheduleDecision(cut_now, cut_plan, cut_accepted, alpha, named, groups, accepted, text)
 
 
 def grouped(now: Mapping[Executor, str], target: Mapping[Executor, str]) -> list[list[Change]]:
@@ -181,16 +181,16 @@ def grouped(now: Mapping[Executor, str], target: Mapping[Executor, str]) -> list
     return [*pairs, rest] if rest else pairs
 
 
-def _judged(changes: Sequence[Change], loads: PredictedLoads, held: Collection[Executor]) -> Group:
+def _judged(changes: Sequence[Change], loads: PredictedLoads, held: Collection[Executor]) -> JointChanges:
     """Apply the changes to `loads` if every node that receives an executor ends below its bound."""
     cooling = [executor.name for executor, _, _ in changes if executor in held]
     if cooling:
-        return Group(changes, f"moved a short time ago: {', '.join(cooling[:MOST_SHOWN])}")
+        return JointChanges(changes, f"moved a short time ago: {', '.join(cooling[:MOST_SHOWN])}")
     for executor, _, target in changes:
         loads.move(executor, target)
     for node in dict.fromkeys(target for _, _, target in changes):
         if not loads.is_below(node, loads.load.get(node, inf)):
             for executor, source, _ in changes:
                 loads.move(executor, source)
-            return Group(changes, f"the load of {node} would reach its bound")
-    return Group(changes, "")
+            return JointChanges(changes, f"the load of {node} would reach its bound")
+    return JointChanges(changes, "")

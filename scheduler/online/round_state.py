@@ -26,7 +26,7 @@ from workloads.topology import Executor, Topology
 from workloads.traffic import Traffic
 
 
-class Demand:
+class ObservedDemand:
     """Loads, memory and rates of executors.
 
     Attributes:
@@ -114,7 +114,7 @@ class Demand:
 class KindLocations:
     """Number of executors of each kind on each node, updated by the caller."""
 
-    def __init__(self, demand: Demand) -> None:
+    def __init__(self, demand: ObservedDemand) -> None:
         self._demand = demand
         self._count: list[dict[str, int]] = [{} for _ in demand.members]
 
@@ -168,7 +168,7 @@ class NodeState:
         free: node -> slots without a worker.
     """
 
-    def __init__(self, problem: Problem, demand: Demand) -> None:
+    def __init__(self, problem: Problem, demand: ObservedDemand) -> None:
         """Begin with the running workers in place; see `vacate`."""
         usable = {node.id: node for node in problem.cluster.available if node.slots}
         self._demand = demand
@@ -259,7 +259,7 @@ class NodeState:
             self.at.take(executor, node)
 
 
-def assign_slots(problem: Problem, demand: Demand, node_state: NodeState, details: Mapping[str, Any]) -> Plan:
+def assign_slots(problem: Problem, demand: ObservedDemand, node_state: NodeState, details: Mapping[str, Any]) -> Plan:
     """Return the plan for executors on the nodes chosen in `node_state`."""
     free = FreeSlots(problem)
     ran = running(problem)

@@ -20,8 +20,8 @@ from scheduler.toolkit.plan_faults import (
     is_index,
     json_faults,
     kind_of,
-    name_of,
     schedule_faults,
+    shown_name,
     slot_faults,
     slot_in_words,
 )
@@ -144,7 +144,7 @@ def _move_faults(problem: Problem, observation: Observation, revision: Revision)
         if not isinstance(move, Move):
             yield f"moves: {move!r} is {kind_of(move)}, a Move was expected"
             continue
-        what = f"moves: {name_of(move.executor)}"
+        what = f"moves: {shown_name(move.executor)}"
         if move.topology not in topologies:
             yield f"{what}: unknown topology {move.topology!r}{nearest(move.topology, topologies)}"
             continue
@@ -153,7 +153,7 @@ def _move_faults(problem: Problem, observation: Observation, revision: Revision)
             continue
         fault = executor_fault(topologies[move.topology], move.executor)
         if fault:
-            yield f"moves: unknown executor {name_of(move.executor)}: {fault}"
+            yield f"moves: unknown executor {shown_name(move.executor)}: {fault}"
             continue
         times[move.topology, move.executor] += 1
         ran = places.get(move.executor.name)
@@ -193,7 +193,7 @@ def _scaling_faults(problem: Problem, revision: Revision) -> Iterator[str]:
     yield from (f"added: {executor.name} has no slot" for executor in wanted if executor not in given)
     owner = {Slot(worker.node, worker.slot): worker.topology for worker in problem.existing}
     for executor, slot in given.items():
-        what = f"added: {name_of(executor)}"
+        what = f"added: {shown_name(executor)}"
         if executor not in wanted:
             yield f"{what} is no executor that `parallelism` adds"
             continue

@@ -141,7 +141,7 @@ def grow(instance: Instance, nodes: Sequence[int], from_the_edge: bool) -> Count
     return counts
 
 
-def in_order(instance: Instance, nodes: Sequence[int]) -> Counts:
+def fill_in_order(instance: Instance, nodes: Sequence[int]) -> Counts:
     """Fill `nodes` in order with executors in order; an executor that does not fit goes to a later node."""
     counts = Counts(instance)
     waiting = [instance.class_of[executor] for executor in range(instance.executors)]

@@ -43,7 +43,7 @@ class HopProof:
     limit_hit: bool
 
 
-def search_hops(
+def search_by_hops(
     instance: Instance, table: HopTable, levels: Sequence[Level], known: int, over: Callable[[], bool]
 ) -> HopProof:
     """Search for the placement of the lowest cost, if it is below `known`.

@@ -12,11 +12,11 @@ from scheduler.partitioning.counts import counts_of
 from scheduler.partitioning.hop_levels import levels_of
 from scheduler.partitioning.hops import HopTable
 from scheduler.partitioning.instance import Instance
-from scheduler.partitioning.jit_cache import compiled
+from scheduler.partitioning.jit_cache import compiled_kernels
 from scheduler.partitioning.kernels_annealing import STAGES
 from scheduler.partitioning.large_neighbourhood import BEST, Preset, annealing_tables
-from scheduler.partitioning.parts import contracted, induced
-from scheduler.partitioning.rows import blank, ints, listed
+from scheduler.partitioning.parts import contracted, induced_problem
+from scheduler.partitioning.rows import blank, ints, listed_pairs
 from scheduler.partitioning.solving import MOST_PAIRS, SMALL, find, looks_for
 from scheduler.partitioning.tabu import Effort, settled
 
@@ -126,7 +126,7 @@ def _starts(instance: Instance, table: HopTable, effort: Effort, seed: int, pres
             executors = [executor for executor, where in enumerate(divided or ()) if where == at]
             if not executors:
                 continue
-            inner = induced(instance, executors, instance.load, [instance.capacity[node] for node in mine])
+            inner = induced_problem(instance, executors, instance.load, [instance.capacity[node] for node in mine])
             placed = _found(inner, effort, seed, preset)
             for executor, node in zip(executors, placed or (), strict=False):
                 nodes[executor] = mine[node]
@@ -181,7 +181,7 @@ def _annealed(
     instance: Instance, table: HopTable, links: bool, random: Random, start: Sequence[int], heat: float
 ) -> list[int]:
     """Return the best placement of one annealing, which may break limits that only `fits` knows."""
-    graph = listed(instance)
+    graph = listed_pairs(instance)
     usable = [node for node, slots in enumerate(instance.slots) if slots]
     place = {node: at for at, node in enumerate(usable)}
     n, k = len(graph), len(usable)
@@ -197,7 +197,7 @@ def _annealed(
         hot, unit = heat, float(max(1, busiest_of(instance, table)(start)[0] >> shift))
     part, best = ints(place[node] for node in start), blank(n)
     steps = max(FEWEST_STEPS, STEPS * n)
-    compiled().anneal_hops(
+    compiled_kernels().anneal_hops(
         int(links),
         n,
         k,

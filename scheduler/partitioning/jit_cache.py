@@ -76,7 +76,7 @@ TYPES: dict[Any, Any] = {int: c_int64, float: c_double, Ints: c_void_p, Floats: 
 
 
 @cache
-def compiled() -> SimpleNamespace:
+def compiled_kernels() -> SimpleNamespace:
     """Return the kernels as machine code, which take arrays as `array`; compile them first if no file exists.
 
     Compiling takes some seconds.

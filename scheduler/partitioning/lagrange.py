@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from scheduler.partitioning.instance import Instance
-from scheduler.partitioning.jit_cache import compiled
+from scheduler.partitioning.jit_cache import compiled_kernels
 from scheduler.partitioning.rows import Ints, blank, ints
 
 PARTS = 64
@@ -33,7 +33,7 @@ class Pricing:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        self._do = compiled()
+        self._do = compiled_kernels()
         self._n = len(instance.members)
         xadj, adj, wgt = ints([0]), ints([]), ints([])
         for near in instance.near:

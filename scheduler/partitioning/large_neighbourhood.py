@@ -13,11 +13,11 @@ from math import log, sqrt
 from random import Random
 
 from scheduler.partitioning.instance import Instance
-from scheduler.partitioning.jit_cache import compiled
+from scheduler.partitioning.jit_cache import compiled_kernels
 from scheduler.partitioning.kernels_annealing import DRAWS, STAGES
 from scheduler.partitioning.multilevel import Multilevel
-from scheduler.partitioning.packing import components, induced, packed
-from scheduler.partitioning.rows import Floats, Graph, Ints, blank, floats, ints, listed, ones
+from scheduler.partitioning.packing import connected_components, induced_graph, packed
+from scheduler.partitioning.rows import Floats, Graph, Ints, blank, floats, ints, listed_pairs, ones
 from scheduler.partitioning.tabu import Effort
 
 SPARSE = 4
@@ -125,8 +125,8 @@ class _Large:
         self._start = start
         self._effort = effort
         self._preset = preset
-        self._do = compiled()
-        self._graph = listed(instance)
+        self._do = compiled_kernels()
+        self._graph = listed_pairs(instance)
         self._huge = len(self._graph) > HUGE
         self._moves = (1, SHORT) if self._huge else (preset.rounds, preset.patience)
         usable = [node for node, slots in enumerate(instance.slots) if slots]
@@ -142,7 +142,7 @@ class _Large:
         random = Random(seed)  # noqa: S311 - no secret
         self._state = ints([1 + random.randrange(2**32 - 1)])
         self._levels = Multilevel(self._graph, self._cap, self._room, self._state)
-        self._pieces = components(self._graph)
+        self._pieces = connected_components(self._graph)
         self._least = 2 * self._least_cut()
         self._scratch = _scratch(len(self._graph), len(self._order), len(self._graph.adj))
         space = min(len(self._graph) * len(self._order), 8 * len(self._graph) + TABLE)
@@ -276,7 +276,7 @@ class _Large:
             free = [limit - used for limit, used in zip(self._cap, load, strict=True)]
             room = [limit - used for limit, used in zip(self._room, memory, strict=True)]
             parts = sorted((p for p in range(len(free)) if free[p] > 0), key=lambda p: (-free[p], p)) or [0]
-            rest = induced(self._graph, left)
+            rest = induced_graph(self._graph, left)
             levels = Multilevel(rest, ints(free[p] for p in parts), ints(room[p] for p in parts), self._state)
             for v, p in zip(left, levels.bisected(len(parts), self._preset.tries), strict=True):
                 part[v] = parts[p]

@@ -7,7 +7,7 @@ refines the placement on every graph on the way back (Walshaw, 2004: iterated mu
 
 from collections.abc import Callable
 
-from scheduler.partitioning.jit_cache import compiled
+from scheduler.partitioning.jit_cache import compiled_kernels
 from scheduler.partitioning.rows import Graph, Ints, blank, ints
 
 COARSEST = 15
@@ -35,7 +35,7 @@ class Multilevel:
 
     def __init__(self, graph: Graph, cap: Ints, room: Ints, state: Ints) -> None:
         self.graph, self.cap, self.room, self.state = graph, cap, room, state
-        self._do = compiled()
+        self._do = compiled_kernels()
         n, k = len(graph), len(cap)
         self._vertices = [blank(n) for _ in range(7)]
         self._parts = [blank(k) for _ in range(3)]

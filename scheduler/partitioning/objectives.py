@@ -16,7 +16,7 @@ from scheduler.partitioning.busiest import (
     pack_below,
     prove_link,
 )
-from scheduler.partitioning.exact_by_hops import search_hops as search_exactly
+from scheduler.partitioning.exact_by_hops import search_by_hops as search_exactly
 from scheduler.partitioning.exact_by_rack import rack_cost
 from scheduler.partitioning.hop_levels import least_cost, levels_of
 from scheduler.partitioning.hop_search import busiest_of, improve_hops, search_hops

@@ -2,14 +2,14 @@
 
 from bisect import bisect_left, insort
 
-from scheduler.partitioning.jit_cache import compiled
+from scheduler.partitioning.jit_cache import compiled_kernels
 from scheduler.partitioning.rows import Graph, Ints, blank, ints
 
 
-def components(graph: Graph) -> list[list[int]]:
+def connected_components(graph: Graph) -> list[list[int]]:
     """Return the vertices of every connected component, ascending, the component with the first vertex first."""
     label = blank(len(graph))
-    count = compiled().reach(len(graph), graph.xadj, graph.adj, label, blank(len(graph)))
+    count = compiled_kernels().reach(len(graph), graph.xadj, graph.adj, label, blank(len(graph)))
     found: list[list[int]] = [[] for _ in range(count)]
     for v, piece in enumerate(label):
         found[piece].append(v)
@@ -49,7 +49,7 @@ def packed(graph: Graph, pieces: list[list[int]], cap: Ints, room: Ints, tight: 
     return part
 
 
-def induced(graph: Graph, vertices: list[int]) -> Graph:
+def induced_graph(graph: Graph, vertices: list[int]) -> Graph:
     """Return the graph of `vertices`, in that order; rates to others are left out."""
     number = {v: at for at, v in enumerate(vertices)}
     xadj, adj, wgt = ints([0]), ints([]), ints([])

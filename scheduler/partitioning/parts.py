@@ -23,7 +23,9 @@ FEWEST_LOOKS = 3_000
 """Minimum number of moves evaluated."""
 
 
-def induced(instance: Instance, executors: Sequence[int], load: Sequence[int], limits: Sequence[int]) -> Instance:
+def induced_problem(
+    instance: Instance, executors: Sequence[int], load: Sequence[int], limits: Sequence[int]
+) -> Instance:
     """Return the problem of assigning `executors` to parts.
 
     Args:
@@ -142,7 +144,7 @@ def _dealt(
     limits: Sequence[int],
     seed: int,
 ) -> list[list[int]] | None:
-    smaller = induced(instance, executors, load, limits)
+    smaller = induced_problem(instance, executors, load, limits)
     looks = LOOKS * len(executors) * min(len(limits), MOST_PARTS) // 2
     nodes = find(smaller, Effort(max(FEWEST_LOOKS, looks), lambda: False), seed)
     if nodes is None:
@@ -153,7 +155,7 @@ def _dealt(
     return parts
 
 
-def workers_of(
+def worker_numbers(
     instance: Instance, node_of: Sequence[int], most: int, partitioner: Partitioner = "recursive", seed: int = 0
 ) -> list[int]:
     """Return executor -> number of its worker on its node.

@@ -56,7 +56,7 @@ class Graph:
         return self.xadj, self.adj, self.wgt, self.vw, self.vm
 
 
-def listed(instance: Instance) -> Graph:
+def listed_pairs(instance: Instance) -> Graph:
     """Return all pairs of `instance`, in both directions."""
     rates = instance.near
     if isinstance(rates, RateRows):

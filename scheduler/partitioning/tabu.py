@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from scheduler.partitioning.bounds import Density
-from scheduler.partitioning.counts import Counts, by_capacity, counts_of, grow, in_order, tightest
+from scheduler.partitioning.counts import Counts, by_capacity, counts_of, fill_in_order, grow, tightest
 from scheduler.partitioning.instance import Instance
 
 TENURE = 6
@@ -255,7 +255,7 @@ def _starts(instance: Instance, random: Random) -> Iterator[Counts]:
     starts: tuple[Callable[[], Counts], ...] = (
         lambda: grow(instance, nodes, True),
         lambda: grow(instance, nodes, False),
-        lambda: in_order(instance, nodes),
+        lambda: fill_in_order(instance, nodes),
     )
     for start in starts:  # each is made only if the effort lasts so long
         counts = start()
@@ -270,7 +270,7 @@ def _starts(instance: Instance, random: Random) -> Iterator[Counts]:
             yield counts
             return
         random.shuffle(nodes)
-        counts = in_order(instance, nodes)
+        counts = fill_in_order(instance, nodes)
 
 
 def _completed(counts: Counts) -> bool:

@@ -23,7 +23,7 @@ Step = list[int | None]
 
 
 @dataclass(frozen=True)
-class Change:
+class LayoutChange:
     """Change from an old layout to a new one; all four numbers are at least 1.
 
     Attributes:

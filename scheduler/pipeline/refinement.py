@@ -88,7 +88,7 @@ class Swap(NamedTuple):
     target: int
 
 
-def refine(distribution: Distribution, edges: Iterable[tuple[int, int]]) -> tuple[list[int], list[Swap]]:
+def refine_layer(distribution: Distribution, edges: Iterable[tuple[int, int]]) -> tuple[list[int], list[Swap]]:
     """Exchange labels of one layer.
 
     Args:

@@ -47,7 +47,7 @@ def flow_of(components: int, links: Iterable[tuple[int, int]]) -> Flow:
     return Flow(edges, tuple(level), 1 + max((level[source] for source, _ in edges), default=-1))
 
 
-def timeline(
+def round_timeline(
     flow: Flow, counts: Sequence[Mapping[int, int]], schedule: Sequence[Sequence[int]]
 ) -> list[dict[str, Any]] | None:
     """Return one round of all stages: per slot its start, the step in every stage, and the stall, in units of h.

@@ -13,7 +13,7 @@ from itertools import islice
 
 from scheduler.problem import Slot
 from scheduler.ras.executor_order import is_system
-from scheduler.ras.ledger import Demand, ResourceLedger
+from scheduler.ras.ledger import ResourceDemand, ResourceLedger
 from workloads.topology import ACKER, Executor, Topology
 
 
@@ -46,7 +46,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ExecutorKind:
     """Executors with the same set of possible places.
 
     Attributes:
@@ -58,7 +58,7 @@ class Kind:
 
     number: int
     component: str
-    demand: Demand
+    demand: ResourceDemand
     heap: int
 
 
@@ -107,22 +107,22 @@ class Attempt:
         )
         self._cpu_adds_up = not ledger.min_cpu and not rules.soft_cpu
 
-    def _kinds(self) -> dict[str, Kind]:
-        kinds: dict[str, Kind] = {}
-        seen: dict[tuple[Demand, str], Kind] = {}
+    def _kinds(self) -> dict[str, ExecutorKind]:
+        kinds: dict[str, ExecutorKind] = {}
+        seen: dict[tuple[ResourceDemand, str], ExecutorKind] = {}
         for component in self.topology.components:
             demand = self.ledger.demand(self.topology.id, component.id)
             alike = (demand, component.id if self.rules.components_matter else "")
             if alike not in seen:
                 heap = demand.memory if self.rules.offheap_counts else demand.onheap
-                seen[alike] = Kind(len(seen), component.id, demand, heap)
+                seen[alike] = ExecutorKind(len(seen), component.id, demand, heap)
             kinds[component.id] = seen[alike]
         return kinds
 
     def _refused_at_first(self, node: int) -> int:
         return self.rules.heap_limit + 1 if self._places[node] else 0
 
-    def may_take(self, kind: Kind, nodes: Iterable[int]) -> list[int]:
+    def may_take(self, kind: ExecutorKind, nodes: Iterable[int]) -> list[int]:
         """Return those of `nodes` that may have room for `kind`, without examining their workers."""
         memory, refused, heap = self.memory, self._refused_heap, kind.heap
         least = kind.demand.memory
@@ -139,7 +139,7 @@ class Attempt:
         """Return whether the node had a free slot at the start of the attempt."""
         return self._places[node] > 0
 
-    def first_fit(self, node: int, kind: Kind, start: int = 0) -> int | None:
+    def first_fit(self, node: int, kind: ExecutorKind, start: int = 0) -> int | None:
         """Return the first place on `node`, from `start` on, with room for one executor of `kind`, or None."""
         demand = kind.demand
         if demand.memory > self.memory[node]:
@@ -168,7 +168,7 @@ class Attempt:
             self._refused_heap[node] = kind.heap
         return None
 
-    def takes(self, node: int, place: int, kind: Kind) -> bool:
+    def takes(self, node: int, place: int, kind: ExecutorKind) -> bool:
         """Return whether the worker in `place` has room for one more executor of `kind`."""
         worker = self._workers[node][place]
         most = self.rules.most_per_node.get(kind.component)
@@ -179,13 +179,13 @@ class Attempt:
             and self._fits(node, worker, kind)
         )
 
-    def _fits_empty(self, node: int, kind: Kind) -> bool:
+    def _fits_empty(self, node: int, kind: ExecutorKind) -> bool:
         rules = self.rules
         return kind.heap <= rules.heap_limit and (
             rules.soft_cpu or max(kind.demand.cpu, self.ledger.min_cpu) <= self.cpu[node]
         )
 
-    def _fits(self, node: int, worker: _Worker, kind: Kind) -> bool:
+    def _fits(self, node: int, worker: _Worker, kind: ExecutorKind) -> bool:
         rules, floor = self.rules, self.ledger.min_cpu
         if worker.heap + kind.heap > rules.heap_limit:
             return False
@@ -199,7 +199,7 @@ class Attempt:
         barred = rules.incompatible.get(kind.component)
         return barred is None or barred.isdisjoint(worker.components)
 
-    def put(self, node: int, place: int, kind: Kind, executor: Executor) -> bool:
+    def put(self, node: int, place: int, kind: ExecutorKind, executor: Executor) -> bool:
         """Put `executor` into `place`. Return whether that opened a worker."""
         workers = self._workers[node]
         workers.extend([None] * (place + 1 - len(workers)))
@@ -221,7 +221,7 @@ class Attempt:
         self._on_node[node, executor.component] += 1
         return opened
 
-    def take_back(self, node: int, place: int, kind: Kind) -> None:
+    def take_back(self, node: int, place: int, kind: ExecutorKind) -> None:
         """Remove the executor that was put into `place` last."""
         worker = self._workers[node][place]
         if worker is None:
@@ -299,13 +299,13 @@ class Ackers:
         self.first = len(order) - len(self._waiting)
         self.bound = 0
         self._each = 0 if _alone(attempt.rules) else ackers_per_worker(attempt)
-        self._kind: Kind | None = attempt.kinds.get(ACKER)
+        self._kind: ExecutorKind | None = attempt.kinds.get(ACKER)
 
     def is_bound(self, position: int) -> bool:
         """Return whether the executor at `position` of the order is an acker bound to a worker."""
         return self.first <= position < self.first + self.bound
 
-    def bind(self, node: int, place: int, kind: Kind, component: str) -> int:
+    def bind(self, node: int, place: int, kind: ExecutorKind, component: str) -> int:
         """Put ackers into the worker that `component` just opened, as far as they fit. Return how many."""
         acker, attempt = self._kind, self._attempt
         if acker is None or component == ACKER:

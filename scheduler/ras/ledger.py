@@ -48,7 +48,7 @@ def ratio(count: int, of: int) -> float:
         return sys.float_info.max if count > 0 else -sys.float_info.max
 
 
-class Demand(NamedTuple):
+class ResourceDemand(NamedTuple):
     """Demand of an executor, in the ledger's units."""
 
     cpu: int
@@ -56,19 +56,19 @@ class Demand(NamedTuple):
     memory: int
 
 
-class Amount(NamedTuple):
+class ResourceAmount(NamedTuple):
     """CPU and memory, in the ledger's units."""
 
     cpu: int
     memory: int
 
-    def covers(self, other: "Amount") -> bool:
+    def covers(self, other: "ResourceAmount") -> bool:
         """Return whether both amounts are at least those of `other`."""
         return self.cpu >= other.cpu and self.memory >= other.memory
 
-    def plus(self, other: "Amount") -> "Amount":
+    def plus(self, other: "ResourceAmount") -> "ResourceAmount":
         """Return both together."""
-        return Amount(self.cpu + other.cpu, self.memory + other.memory)
+        return ResourceAmount(self.cpu + other.cpu, self.memory + other.memory)
 
 
 class ResourceLedger:
@@ -107,8 +107,10 @@ class ResourceLedger:
         self.host = [node.machine for node in nodes]
         self.number = {node: at for at, node in enumerate(self.ids)}
         self.min_cpu = self.cpu_unit.count(min_cpu)
-        self._capacity = [Amount(self.cpu_unit.count(n.demand_points), self.mb_unit.count(n.memory_mb)) for n in nodes]
-        self._used = [Amount(0, 0)] * len(nodes)
+        self._capacity = [
+            ResourceAmount(self.cpu_unit.count(n.demand_points), self.mb_unit.count(n.memory_mb)) for n in nodes
+        ]
+        self._used = [ResourceAmount(0, 0)] * len(nodes)
         self._demands = {topology.id: self._demands_of(topology) for topology in problem.topologies}
         default = Component("any", "bolt", cpu=DEFAULT_CPU_POINTS, onheap_mb=DEFAULT_ONHEAP_MB)
         self._default = self._demand_of(default)
@@ -125,44 +127,46 @@ class ResourceLedger:
         return max((amount.memory for amount in self._capacity), default=0)
 
     @property
-    def total(self) -> Amount:
+    def total(self) -> ResourceAmount:
         """Capacity of all nodes together."""
-        return Amount(sum(amount.cpu for amount in self._capacity), sum(amount.memory for amount in self._capacity))
+        return ResourceAmount(
+            sum(amount.cpu for amount in self._capacity), sum(amount.memory for amount in self._capacity)
+        )
 
-    def left(self, node: int) -> Amount:
+    def left(self, node: int) -> ResourceAmount:
         """Return the remaining resources of node number `node`; never below 0."""
         capacity, used = self._capacity[node], self._used[node]
-        return Amount(max(capacity.cpu - used.cpu, 0), max(capacity.memory - used.memory, 0))
+        return ResourceAmount(max(capacity.cpu - used.cpu, 0), max(capacity.memory - used.memory, 0))
 
     def running_on(self, node: int) -> set[str]:
         """Return the topologies with a worker on node number `node`."""
         return {topology for topology, workers in self._running_on[node].items() if workers}
 
-    def demand(self, topology: str, component: str) -> Demand:
+    def demand(self, topology: str, component: str) -> ResourceDemand:
         """Return the demand of one executor of `component`."""
         return self._demands[topology][component] if topology in self._demands else self._default
 
-    def demanded(self, topology: str, executors: Iterable[Executor]) -> Amount:
+    def demanded(self, topology: str, executors: Iterable[Executor]) -> ResourceAmount:
         """Return the total demand of `executors`, without the minimum per worker."""
         cpu = memory = 0
         for executor in executors:
             demand = self.demand(topology, executor.component)
             cpu += demand.cpu
             memory += demand.memory
-        return Amount(cpu, memory)
+        return ResourceAmount(cpu, memory)
 
-    def requested(self, topology: Topology) -> Amount:
+    def requested(self, topology: Topology) -> ResourceAmount:
         """Return the total demand of all executors of `topology`."""
         demands = self._demands[topology.id]
-        return Amount(
+        return ResourceAmount(
             sum(demands[c.id].cpu * c.parallelism for c in topology.components),
             sum(demands[c.id].memory * c.parallelism for c in topology.components),
         )
 
-    def worker_cost(self, topology: str, executors: Sequence[Executor]) -> Amount:
+    def worker_cost(self, topology: str, executors: Sequence[Executor]) -> ResourceAmount:
         """Return the cost of a worker with `executors`."""
         amount = self.demanded(topology, executors)
-        return Amount(max(amount.cpu, self.min_cpu), amount.memory) if executors else amount
+        return ResourceAmount(max(amount.cpu, self.min_cpu), amount.memory) if executors else amount
 
     def start(self, topology: str, slot: Slot, executors: Sequence[Executor]) -> None:
         """Start a worker in a free slot."""
@@ -182,13 +186,13 @@ class ResourceLedger:
         self._running_on[node][topology] += sign
         cost = self.worker_cost(topology, executors)
         before = self.left(node)
-        self._used[node] = self._used[node].plus(Amount(sign * cost.cpu, sign * cost.memory))
+        self._used[node] = self._used[node].plus(ResourceAmount(sign * cost.cpu, sign * cost.memory))
         after = self.left(node)
-        self.available = self.available.plus(Amount(after.cpu - before.cpu, after.memory - before.memory))
+        self.available = self.available.plus(ResourceAmount(after.cpu - before.cpu, after.memory - before.memory))
 
-    def _demands_of(self, topology: Topology) -> dict[str, Demand]:
+    def _demands_of(self, topology: Topology) -> dict[str, ResourceDemand]:
         return {component.id: self._demand_of(component) for component in topology.components}
 
-    def _demand_of(self, component: Component) -> Demand:
+    def _demand_of(self, component: Component) -> ResourceDemand:
         onheap, offheap = self.mb_unit.count(component.onheap), self.mb_unit.count(component.offheap)
-        return Demand(self.cpu_unit.count(component.cpu_points), onheap, onheap + offheap)
+        return ResourceDemand(self.cpu_unit.count(component.cpu_points), onheap, onheap + offheap)

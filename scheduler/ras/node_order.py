@@ -17,8 +17,8 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
-from scheduler.ras.attempt import Attempt, Kind
-from scheduler.ras.ledger import Amount, ResourceLedger
+from scheduler.ras.attempt import Attempt, ExecutorKind
+from scheduler.ras.ledger import ResourceAmount, ResourceLedger
 
 Key = tuple[int, int]
 Left = tuple[int, int]
@@ -30,7 +30,7 @@ Full = Callable[[Sequence[int]], set[int]]
 
 
 @dataclass(frozen=True)
-class Ranking:
+class NodeRanking:
     """Comparison of members of a group with equally many executors of the topology.
 
     Attributes:
@@ -46,11 +46,11 @@ class Ranking:
     equal_at_zero: bool = False
     hosts: bool = True
 
-    def key(self, left: Left, total: Amount) -> Key:
+    def key(self, left: Left, total: ResourceAmount) -> Key:
         """Return the ascending sort key of a member with `left`, in a group with `total` left."""
         return self.keys([left], total)[0]
 
-    def keys(self, members: Iterable[Left], total: Amount) -> list[Key]:
+    def keys(self, members: Iterable[Left], total: ResourceAmount) -> list[Key]:
         """Return the sort keys of several members of one group."""
         by_cpu, by_memory = total.memory or 1, total.cpu or 1
         shares = [(cpu * by_cpu, memory * by_memory) for cpu, memory in members]
@@ -102,7 +102,7 @@ class NodeOrder:
     def __init__(
         self,
         attempt: Attempt,
-        ranking: Ranking,
+        ranking: NodeRanking,
         favored: Sequence[int] = (),
         unfavored: Sequence[int] = (),
     ) -> None:
@@ -141,7 +141,7 @@ class NodeOrder:
             _Level([number_of_rack[rack] for rack, _ in hosts], len(self._racks)),
             _Level([number_of_host[host] for host in zip(ledger.rack, own_host, strict=True)], len(hosts)),
         )
-        self._total = Amount(0, 0)
+        self._total = ResourceAmount(0, 0)
 
     def _add(self, node: int, count: int, cpu: int, memory: int) -> None:
         racks, hosts, nodes = self._levels
@@ -149,7 +149,7 @@ class NodeOrder:
         nodes.add(node, count, cpu, memory)
         hosts.add(host, count, cpu, memory)
         racks.add(hosts.parent[host], count, cpu, memory)
-        self._total = Amount(self._total.cpu + cpu, self._total.memory + memory)
+        self._total = ResourceAmount(self._total.cpu + cpu, self._total.memory + memory)
 
     def changed(self, node: int, taken_back: bool = False) -> None:
         """Record that an executor was placed on `node`, or taken back from it."""
@@ -160,7 +160,7 @@ class NodeOrder:
         """Set the order to the current state."""
         self._sorted_at = len(self._log)
 
-    def first_fit(self, kind: Kind) -> tuple[int, int] | None:
+    def first_fit(self, kind: ExecutorKind) -> tuple[int, int] | None:
         """Return the first node with room for an executor of `kind`, and the place there, or None."""
         sorted_at, node = self._answers.get(kind.number, (-1, None))
         if sorted_at == self._sorted_at:
@@ -174,7 +174,7 @@ class NodeOrder:
         self._answers[kind.number] = (self._sorted_at, None if found is None else found[0])
         return found
 
-    def _among(self, kind: Kind, nodes: Sequence[int]) -> tuple[int, int] | None:
+    def _among(self, kind: ExecutorKind, nodes: Sequence[int]) -> tuple[int, int] | None:
         for node in nodes:
             if (kind.number, node) not in self._closed_apart:
                 place = self._attempt.first_fit(node, kind)
@@ -216,8 +216,8 @@ class NodeOrder:
         )
         return [self._racks[rack] for rack in ranked]
 
-    def _total_of(self, level: int, group: int) -> Amount:
-        return self._total if level == 0 else Amount(*self._levels[level - 1].left[group])
+    def _total_of(self, level: int, group: int) -> ResourceAmount:
+        return self._total if level == 0 else ResourceAmount(*self._levels[level - 1].left[group])
 
     def _apply(self) -> None:
         """Update counts and sums to the time of the last `sort`."""
@@ -241,7 +241,7 @@ class NodeOrder:
             if reopened and node in self._apart:
                 self._closed_apart -= {(kind, node) for kind, _ in self._closed_apart}
 
-    def _descend(self, kind: Kind) -> tuple[int, int] | None:
+    def _descend(self, kind: ExecutorKind) -> tuple[int, int] | None:
         top = self._view(kind, 0, 0)
         while (rack := top.first(self._applied, self._total)) is not None:
             in_rack = self._view(kind, 1, rack)
@@ -254,7 +254,7 @@ class NodeOrder:
             top.close(rack)
         return None
 
-    def _in_host(self, kind: Kind, host: int) -> tuple[int, int] | None:
+    def _in_host(self, kind: ExecutorKind, host: int) -> tuple[int, int] | None:
         members = self._levels[2].members[host]
         if len(members) == 1:
             place = None if members[0] in self._apart else self._attempt.first_fit(members[0], kind)
@@ -268,19 +268,19 @@ class NodeOrder:
             view.close(node)
         return None
 
-    def _view(self, kind: Kind, level: int, group: int) -> "_View":
+    def _view(self, kind: ExecutorKind, level: int, group: int) -> "_View":
         key = (kind.number, level, group)
         if key not in self._views:
             full: Full = (_none, partial(self._full_hosts, kind), partial(self._full_nodes, kind))[level]
             self._views[key] = _View(self._levels[level], group, self._ranking, full, self._applied)
         return self._views[key]
 
-    def _full_hosts(self, kind: Kind, hosts: Sequence[int]) -> set[int]:
+    def _full_hosts(self, kind: ExecutorKind, hosts: Sequence[int]) -> set[int]:
         _, _, nodes = self._levels
         of_hosts = [node for host in hosts for node in nodes.members[host]]
         return {*hosts}.difference([nodes.parent[node] for node in self._attempt.may_take(kind, of_hosts)])
 
-    def _full_nodes(self, kind: Kind, nodes: Sequence[int]) -> set[int]:
+    def _full_nodes(self, kind: ExecutorKind, nodes: Sequence[int]) -> set[int]:
         return {*nodes}.difference(self._attempt.may_take(kind, nodes)) | self._apart.intersection(nodes)
 
 
@@ -296,7 +296,7 @@ class _View:
     dropped when they come up.
     """
 
-    def __init__(self, level: _Level, group: int, ranking: Ranking, full: Full, moment: int) -> None:
+    def __init__(self, level: _Level, group: int, ranking: NodeRanking, full: Full, moment: int) -> None:
         self._level = level
         self._group = group
         self._ranking = ranking
@@ -312,7 +312,7 @@ class _View:
         """Exclude `member`."""
         self._closed.add(member)
 
-    def first(self, moment: int, total: Amount) -> int | None:
+    def first(self, moment: int, total: ResourceAmount) -> int | None:
         """Return the first member that is not closed, in the order of `moment`."""
         if moment != self._moment:
             self._catch_up()

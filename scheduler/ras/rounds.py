@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from scheduler.problem import Slot
-from scheduler.ras.ledger import Amount, ResourceLedger, ratio
-from scheduler.ras.strategies import Outcome, Recipe, in_words
+from scheduler.ras.ledger import ResourceAmount, ResourceLedger, ratio
+from scheduler.ras.strategies import AttemptOutcome, Recipe, amount_text
 from scheduler.toolkit.slots import waiting
 from workloads.topology import Executor, Topology
 
@@ -34,7 +34,7 @@ def by_importance(topology: Topology) -> tuple[int, float, str]:
 
 
 def scheduling_order(
-    ledger: ResourceLedger, topologies: Sequence[Topology], guarantees: Mapping[str, Amount], fifo: bool = False
+    ledger: ResourceLedger, topologies: Sequence[Topology], guarantees: Mapping[str, ResourceAmount], fifo: bool = False
 ) -> list[Topology]:
     """Return all topologies, running ones included, in scheduling order.
 
@@ -49,11 +49,11 @@ def scheduling_order(
     for topology in sorted(topologies, key=by_importance, reverse=True):
         queues.setdefault(topology.user, []).append(topology)
     users = sorted(queues)
-    assigned = dict.fromkeys(users, Amount(0, 0))
+    assigned = dict.fromkeys(users, ResourceAmount(0, 0))
     left = ledger.total
     order: list[Topology] = []
     scores = {
-        user: _score(ledger, queues[user], assigned[user], guarantees.get(user, Amount(0, 0)), left, fifo)
+        user: _score(ledger, queues[user], assigned[user], guarantees.get(user, ResourceAmount(0, 0)), left, fifo)
         for user in users
     }
     while len(order) < len(topologies):
@@ -63,15 +63,20 @@ def scheduling_order(
         order.append(topology)
         request = ledger.requested(topology)
         assigned[user] = assigned[user].plus(request)
-        left = Amount(left.cpu - request.cpu, left.memory - request.memory)
+        left = ResourceAmount(left.cpu - request.cpu, left.memory - request.memory)
         for user in users:
-            guarantee = guarantees.get(user, Amount(0, 0))
+            guarantee = guarantees.get(user, ResourceAmount(0, 0))
             scores[user] = _score(ledger, queues[user], assigned[user], guarantee, left, fifo)
     return order
 
 
 def _score(
-    ledger: ResourceLedger, queue: list[Topology], assigned: Amount, guarantee: Amount, left: Amount, fifo: bool
+    ledger: ResourceLedger,
+    queue: list[Topology],
+    assigned: ResourceAmount,
+    guarantee: ResourceAmount,
+    left: ResourceAmount,
+    fifo: bool,
 ) -> Score:
     """Return how far the user's next topology would exceed the guarantee, as a share of the remaining resources.
 
@@ -115,7 +120,7 @@ class RoundResult:
         self.messages: dict[str, str] = {}
         self.limit_hit = False
 
-    def note(self, topology: str, outcome: Outcome, message: str) -> None:
+    def note(self, topology: str, outcome: AttemptOutcome, message: str) -> None:
         """Record the outcome of `topology`."""
         self.messages[topology] = message
         self.limit_hit |= outcome.limit_hit
@@ -142,12 +147,12 @@ def schedule_in_order(ledger: ResourceLedger, recipe: Recipe, order: Sequence[To
 
 def _schedule(
     ledger: ResourceLedger, recipe: Recipe, topology: Topology, less_deserving: Sequence[Topology]
-) -> tuple[Outcome, str, list[str]]:
+) -> tuple[AttemptOutcome, str, list[str]]:
     """Try to place one topology; the lowest priority is first in `less_deserving`."""
     stopped: Stopped = []
-    outcome = Outcome("short", "")
+    outcome = AttemptOutcome("short", "")
     reason = f"after evicting, within {ATTEMPTS} attempts"
-    unplaced: Amount | None = None
+    unplaced: ResourceAmount | None = None
     for _ in range(ATTEMPTS):
         outcome = attempted(ledger, recipe, topology, unplaced=unplaced)
         unplaced = outcome.unplaced
@@ -159,7 +164,7 @@ def _schedule(
         if not _make_room(ledger, unplaced, less_deserving, stopped):
             reason = ""
             break
-    restore(ledger, stopped)
+    restart_evicted(ledger, stopped)
     if outcome.result == "impossible":
         return outcome, f"Failed to schedule: {outcome.message}", []
     return outcome, not_enough(ledger, topology, reason, outcome), []
@@ -170,8 +175,8 @@ def attempted(
     recipe: Recipe,
     topology: Topology,
     nodes: Sequence[int] | None = None,
-    unplaced: Amount | None = None,
-) -> Outcome:
+    unplaced: ResourceAmount | None = None,
+) -> AttemptOutcome:
     """Return the strategy's outcome, without running it when the total resources are too small.
 
     Args:
@@ -185,20 +190,22 @@ def attempted(
     todo = waiting(topology, ledger.state.workers[topology.id])
     # Storm refuses such a topology when it is submitted (STORM-3667).
     if reason := recipe.never_fits(ledger, topology, todo):
-        return Outcome("never", reason)
+        return AttemptOutcome("never", reason)
     missing = ledger.demanded(topology.id, todo)
     if not ledger.available.covers(missing if unplaced is None else unplaced):
-        return Outcome(
+        return AttemptOutcome(
             "short",
-            f"{in_words(ledger, missing)} are missing, {in_words(ledger, ledger.available)} available",
+            f"{amount_text(ledger, missing)} are missing, {amount_text(ledger, ledger.available)} available",
             unplaced=missing,
         )
     return recipe.place(ledger, topology, todo, nodes)
 
 
-def _make_room(ledger: ResourceLedger, missing: Amount, candidates: Sequence[Topology], stopped: Stopped) -> bool:
+def _make_room(
+    ledger: ResourceLedger, missing: ResourceAmount, candidates: Sequence[Topology], stopped: Stopped
+) -> bool:
     """Evict until what is available, and what was evicted, cover `missing`. Return whether anything was evicted."""
-    gone = Amount(0, 0)
+    gone = ResourceAmount(0, 0)
     before = len(stopped)
     for candidate in candidates:
         if ledger.state.workers[candidate.id]:
@@ -211,14 +218,14 @@ def _make_room(ledger: ResourceLedger, missing: Amount, candidates: Sequence[Top
     return len(stopped) > before
 
 
-def restore(ledger: ResourceLedger, stopped: Stopped) -> None:
+def restart_evicted(ledger: ResourceLedger, stopped: Stopped) -> None:
     """Restart evicted workers."""
     for topology, workers in stopped:
         for slot, executors in workers:
             ledger.start(topology, slot, executors)
 
 
-def not_enough(ledger: ResourceLedger, topology: Topology, reason: str, outcome: Outcome) -> str:
+def not_enough(ledger: ResourceLedger, topology: Topology, reason: str, outcome: AttemptOutcome) -> str:
     """Return Storm's message for a topology without enough resources, and the reason."""
     waits = len(waiting(topology, ledger.state.workers[topology.id]))
     total = len(topology.executors)
@@ -234,7 +241,9 @@ TIE = 0.0001
 class _User:
     """Guarantee and topologies of a user."""
 
-    def __init__(self, name: str, guarantee: Amount, ledger: ResourceLedger, topologies: Sequence[Topology]) -> None:
+    def __init__(
+        self, name: str, guarantee: ResourceAmount, ledger: ResourceLedger, topologies: Sequence[Topology]
+    ) -> None:
         self.name = name
         self.guarantee = guarantee
         self._ledger = ledger
@@ -262,7 +271,7 @@ class _User:
         cpu, memory = self.used
         return cpu / 2 + memory / 2
 
-    def share(self, total: Amount) -> float:
+    def share(self, total: ResourceAmount) -> float:
         """Return the guarantee as a share of the cluster, CPU and memory averaged."""
         cpu = ratio(self.guarantee.cpu, total.cpu) if total.cpu else 0.0
         memory = ratio(self.guarantee.memory, total.memory) if total.memory else 0.0
@@ -281,7 +290,7 @@ class _User:
         self.pending.sort(key=by_importance)
 
 
-def _comes_before(user: _User, other: _User, total: Amount) -> bool:
+def _comes_before(user: _User, other: _User, total: ResourceAmount) -> bool:
     if user.average < other.average:
         return True
     return user.average - other.average < TIE and user.share(total) > other.share(total)
@@ -291,12 +300,16 @@ class RoundOfUsers:
     """A round in which users alternate."""
 
     def __init__(
-        self, ledger: ResourceLedger, recipe: Recipe, topologies: Sequence[Topology], guarantees: Mapping[str, Amount]
+        self,
+        ledger: ResourceLedger,
+        recipe: Recipe,
+        topologies: Sequence[Topology],
+        guarantees: Mapping[str, ResourceAmount],
     ) -> None:
         self._ledger = ledger
         self._recipe = recipe
         self._users = [
-            _User(name, guarantees.get(name, Amount(0, 0)), ledger, [t for t in topologies if t.user == name])
+            _User(name, guarantees.get(name, ResourceAmount(0, 0)), ledger, [t for t in topologies if t.user == name])
             for name in sorted({topology.user for topology in topologies})
         ]
         self._owner = {
@@ -354,7 +367,7 @@ class RoundOfUsers:
             victims.append(victim)
             stopped.append((victim.id, self._ledger.evict(victim.id)))
             self._owner[victim.id].stop(victim)
-        restore(self._ledger, stopped)
+        restart_evicted(self._ledger, stopped)
         for gone in victims:
             self._owner[gone.id].start(gone)
         user.pending.remove(topology)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scheduler.ras.attempt import Ackers, Attempt, Kind, Rules, never_fits
+from scheduler.ras.attempt import Ackers, Attempt, ExecutorKind, Rules, never_fits
 from scheduler.ras.executor_order import ackers_last, by_connections, by_proximity, by_severity
-from scheduler.ras.ledger import Amount, ResourceLedger
-from scheduler.ras.node_order import NodeOrder, Ranking
+from scheduler.ras.ledger import ResourceAmount, ResourceLedger
+from scheduler.ras.node_order import NodeOrder, NodeRanking
 from scheduler.ras.search import Limits, Search, SortAgain
 from workloads.topology import Executor, Topology
 
@@ -63,7 +63,7 @@ class RoundRobin:
             cursor = at + 1
         return True
 
-    def _next_open(self, start: int, kind: Kind) -> tuple[int, int | None]:
+    def _next_open(self, start: int, kind: ExecutorKind) -> tuple[int, int | None]:
         """Return the first position from `start` on whose node has room for `kind`, and the place, or None."""
         if kind.number not in self._open:
             self._open[kind.number] = list(range(len(self._nodes) + 1))
@@ -99,11 +99,11 @@ STATES = 10_000
 """Storm's limit on places tried per topology."""
 
 
-NOTHING = Amount(0, 0)
+NOTHING = ResourceAmount(0, 0)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttemptOutcome:
     """Result of an attempt.
 
     Attributes:
@@ -116,7 +116,7 @@ class Outcome:
     result: Literal["placed", "short", "never", "impossible"]
     message: str
     limit_hit: bool = False
-    unplaced: Amount = NOTHING
+    unplaced: ResourceAmount = NOTHING
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Recipe:
         topology: Topology,
         waiting: Sequence[Executor],
         ranked: Sequence[int] | None = None,
-    ) -> Outcome:
+    ) -> AttemptOutcome:
         """Place the waiting executors of `topology`; `ledger` changes only if all of them are placed.
 
         Args:
@@ -171,16 +171,16 @@ class Recipe:
             hopeless = shortage(attempt, order)
             if hopeless is not None:
                 everything = ledger.demanded(topology.id, waiting)
-                return Outcome("short", f"Cannot schedule by {self.words}: {hopeless}", unplaced=everything)
+                return AttemptOutcome("short", f"Cannot schedule by {self.words}: {hopeless}", unplaced=everything)
             limits = Limits(self._states(topology), self.time_limit_s, self._sort_again())
             search = Search(attempt, nodes, order, limits)
             placed, limit_hit = search.run(), search.limit_hit
             account = f" ({search.states} states traversed, backtracked {search.backtracks} times)"
         if not placed:
             left = ledger.demanded(topology.id, attempt.unplaced(waiting))
-            return Outcome("short", f"Cannot schedule by {self.words}{account}", limit_hit, left)
+            return AttemptOutcome("short", f"Cannot schedule by {self.words}{account}", limit_hit, left)
         attempt.commit()
-        return Outcome("placed", f"Fully Scheduled by {self.words}{account}", limit_hit)
+        return AttemptOutcome("placed", f"Fully Scheduled by {self.words}{account}", limit_hit)
 
     def ranked_nodes(self, ledger: ResourceLedger, topology: Topology) -> list[int]:
         """Return nodes in the order in which `topology` would try them now."""
@@ -189,7 +189,9 @@ class Recipe:
     def nodes(self, attempt: Attempt) -> NodeOrder:
         """Return the order of nodes for an attempt."""
         old = self.engine == "1.1"
-        ranking = Ranking(smaller_share_first=old or self.strategy == "default-old", equal_at_zero=old, hosts=not old)
+        ranking = NodeRanking(
+            smaller_share_first=old or self.strategy == "default-old", equal_at_zero=old, hosts=not old
+        )
         number = attempt.ledger.number
         return NodeOrder(
             attempt,
@@ -211,15 +213,17 @@ class Recipe:
         """Return why one of the waiting executors fits into no worker or on no node, however empty; else nothing."""
         return never_fits(ledger, topology, self._rules(ledger, topology), waiting) if ledger.ids else ""
 
-    def _refusal(self, ledger: ResourceLedger, topology: Topology, waiting: Sequence[Executor]) -> Outcome | None:
+    def _refusal(
+        self, ledger: ResourceLedger, topology: Topology, waiting: Sequence[Executor]
+    ) -> AttemptOutcome | None:
         if not ledger.ids:
-            return Outcome("short", "No available nodes")
+            return AttemptOutcome("short", "No available nodes")
         if not any(component.kind == "spout" for component in topology.components):
-            return Outcome("impossible", "Cannot find a spout")
+            return AttemptOutcome("impossible", "Cannot find a spout")
         if self.engine == "1.1":
             return None
         if len(waiting) >= self._states(topology):
-            return Outcome(
+            return AttemptOutcome(
                 "impossible", f"{len(waiting)} executors cannot be placed within {self._states(topology)} states"
             )
         constraints = topology.constraints
@@ -227,7 +231,7 @@ class Recipe:
             for name, most in sorted(constraints.max_per_node.items()):
                 wanted = topology.component[name].parallelism
                 if wanted > most * len(ledger.ids):
-                    return Outcome(
+                    return AttemptOutcome(
                         "impossible",
                         f"{wanted} executors of {name!r} cannot lie on {len(ledger.ids)} nodes, at most {most} on each",
                     )
@@ -272,7 +276,7 @@ def _only(ledger: ResourceLedger, node: int, topology: str) -> bool:
     return ledger.running_on(node) <= {topology}
 
 
-def in_words(ledger: ResourceLedger, amount: Amount) -> str:
+def amount_text(ledger: ResourceLedger, amount: ResourceAmount) -> str:
     """Return CPU and memory as text for a message."""
     return f"{ledger.cpu_unit.written(amount.cpu)} CPU points and {ledger.mb_unit.written(amount.memory)} MB"
 
@@ -324,7 +328,7 @@ def shortage(attempt: Attempt, executors: Iterable[Executor]) -> str | None:
     return None
 
 
-def _room(attempt: Attempt, node: Node, kind: Kind) -> int:
+def _room(attempt: Attempt, node: Node, kind: ExecutorKind) -> int:
     """Return how many executors of `kind` an otherwise empty node has room for, at most those waiting."""
     places, cpu, memory = node
     rules, demand = attempt.rules, kind.demand

@@ -53,7 +53,7 @@ def classes_of(topology: Topology) -> Classes:
     return Classes(tuple(members), tuple(of), tuple(tuple(sorted(others)) for others in linked))
 
 
-class Affinity(Protocol):
+class GroupAffinity(Protocol):
     """Affinity of waiting executors, by number, to a group; the waiting ones are given at the start.
 
     `ClassAffinity` counts communicating pairs (rate 1 each) without listing them, `RateAffinity` adds observed rates.

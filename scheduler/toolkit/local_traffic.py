@@ -44,7 +44,7 @@ Rates = Mapping[tuple[int, int], float]
 """(executor, executor of a higher number) -> tuples/s, both directions added."""
 
 
-def observed(topology: Topology, traffic: Traffic | None) -> Rates | None:
+def observed_rates(topology: Topology, traffic: Traffic | None) -> Rates | None:
     """Return the observed rates between executors of `topology`, or None without observations."""
     if traffic is None:
         return None

@@ -39,14 +39,14 @@ class NodeAssignment:
         self.nodes = tuple(n.id for n in problem.cluster.available if n.id in busy or self.free.count(n.id))
         self.counts: list[dict[int, int]] = []
         self.loads = [0] * len(self.nodes)
-        self.usages: list[NodeUsage] = []
+        self.usages: list[TopologyUsage] = []
         self._number = {node: at for at, node in enumerate(self.nodes)}
         for topology in problem.topologies:
             mine = workers[topology.id]
             joined: dict[int, Slot] = {}
             for slot in sorted(mine, key=lambda slot: port_order(problem.cluster, slot)):
                 joined.setdefault(self._number[slot.node], slot)
-            self.usages.append(NodeUsage(self, topology, mine, joined, len(self.counts)))
+            self.usages.append(TopologyUsage(self, topology, mine, joined, len(self.counts)))
             self.counts.extend({} for _ in topology.components)
             for executor, slot in self.usages[-1].assignments.items():
                 self.count(self.usages[-1].number[executor.component], self._number[slot.node])
@@ -57,7 +57,7 @@ class NodeAssignment:
         self.loads[node] += 1
 
 
-class NodeUsage:
+class TopologyUsage:
     """One topology on the nodes of a round.
 
     Attributes:
@@ -98,7 +98,7 @@ class NodeUsage:
 
     def assign_nodes(self, executors: Sequence[Executor]) -> bool:
         """Assign nodes to `executors`, which are ordered by component. Return False when a node is missing."""
-        spread = Spread(self._assignment.loads, filter(self.has_room, range(len(self._assignment.nodes))))
+        spread = NodeSpread(self._assignment.loads, filter(self.has_room, range(len(self._assignment.nodes))))
         if executors and not spread:
             return False
         for component, group in groupby(executors, key=lambda executor: executor.component):
@@ -109,7 +109,7 @@ class NodeUsage:
         return True
 
 
-class Spread:
+class NodeSpread:
     """Nodes by number of executors."""
 
     def __init__(self, loads: Sequence[int], nodes: Iterable[int]) -> None:
@@ -246,7 +246,7 @@ def _freed(problem: Problem, kept: Mapping[str, Mapping[Part, Slot]]) -> list[Ex
     ]
 
 
-def parts_of(
+def topology_parts(
     problem: Problem, topologies: Sequence[Topology], node_of: Sequence[int], part_of: Sequence[int] | None = None
 ) -> dict[str, dict[Executor, Part]]:
     """Return topology -> executor -> part, from nodes (and parts on them) by executor number; -1 means no node."""

@@ -215,8 +215,8 @@ def _move_faults(problem: Problem, plan: Plan) -> Iterator[str]:
         if not isinstance(move, Move):
             yield f"migrations: {move!r} is {kind_of(move)}, a Move was expected"
             continue
-        what = f"migrations: {name_of(move.executor)} of {move.topology!r}"
-        if ran.get((move.topology, name_of(move.executor))) != move.source:
+        what = f"migrations: {shown_name(move.executor)} of {move.topology!r}"
+        if ran.get((move.topology, shown_name(move.executor))) != move.source:
             yield f"{what} did not run in {slot_in_words(move.source)}"
         placement = plan.placements.get(move.topology) if isinstance(plan.placements, Mapping) else None
         if not isinstance(placement, Placement) or not isinstance(placement.assignments, Mapping):
@@ -313,7 +313,7 @@ def is_index(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def name_of(executor: object) -> str:
+def shown_name(executor: object) -> str:
     """Return the executor's name, or what was given instead."""
     return executor.name if isinstance(executor, Executor) else repr(executor)
 

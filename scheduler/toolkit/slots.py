@@ -215,7 +215,7 @@ class RunningWorkers:
     def plan(self, placements: Mapping[str, Placement], details: Mapping[str, Any] | None = None) -> Plan:
         """Return the plan with released workers and moves. The default `details` list the workers started."""
         freed = released(self._problem, self.workers)
-        details = started(self._problem, placements, freed) if details is None else details
+        details = new_workers(self._problem, placements, freed) if details is None else details
         return Plan(placements, freed=freed, migrations=moves(freed, placements), details=details)
 
 
@@ -250,7 +250,7 @@ def moves(freed: Iterable[ExistingWorker], placements: Mapping[str, Placement]) 
     return found
 
 
-def started(
+def new_workers(
     problem: Problem, placements: Mapping[str, Placement], freed: Iterable[ExistingWorker]
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the new workers, topology by topology, in the order in which slots were taken.

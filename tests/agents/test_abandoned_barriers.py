@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from random_topologies import random_topology
 from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
 
-from agents.protocol import Abandon, Cut, Drained, Move, Moved, Passed, Prepare, Ready, Slot, Stop
+from agents.protocol import Abandon, Cut, Drained, Moved, MoveToPlace, Passed, Prepare, Ready, Slot, Stop
 from workloads.operators import Context, Operator
 from workloads.topology import Component, Input, Topology
 
@@ -71,11 +71,11 @@ def connections_of(run: ScriptedRun) -> Iterator[object]:
             yield (len(bolt.inputs._joining), len(bolt.inputs._leaving))
 
 
-def random_moves(random: Random, topology: Topology, places: Sequence[Slot]) -> tuple[Move, ...]:
+def random_moves(random: Random, topology: Topology, places: Sequence[Slot]) -> tuple[MoveToPlace, ...]:
     """Return random moves of some executors to other workers."""
     chosen = random.sample(list(zip(topology.executors, places, strict=True)), random.randint(1, len(places)))
     targets = {executor.name: random.choice([slot for slot in SLOTS if slot != place]) for executor, place in chosen}
-    return tuple(Move(name, place) for name, place in targets.items())
+    return tuple(MoveToPlace(name, place) for name, place in targets.items())
 
 
 def take_ready_reports(run: ScriptedRun) -> dict[Slot, Ready]:
@@ -126,7 +126,7 @@ def test_a_worker_on_which_an_operator_cannot_be_opened_refuses_and_is_as_it_was
         before, open_before = list(connections_of(run)), oracle.open
         oracle.broken = "c[1]"
         targets = {"b[0]": SLOTS[0], "c[0]": SLOTS[0], "c[1]": SLOTS[0]}
-        moves = tuple(Move(name, place) for name, place in targets.items())
+        moves = tuple(MoveToPlace(name, place) for name, place in targets.items())
         for place in SLOTS:
             run.command(place, Prepare(epoch=1, barrier=1, moves=moves, workers=tuple(SLOTS)))
         refused = {place: ready.refused for place, ready in take_ready_reports(run).items()}
@@ -160,11 +160,13 @@ def test_a_worker_whose_executors_are_all_idle_takes_part_in_barriers_until_the_
 @pytest.mark.parametrize(
     ("moves", "why"),
     [
-        ((Move("nobody[0]", SLOTS[1]),), r"there is no executor nobody[0]"),
-        ((Move("b[0]", Slot("n9", 0)),), "none of its workers"),
+        ((MoveToPlace("nobody[0]", SLOTS[1]),), r"there is no executor nobody[0]"),
+        ((MoveToPlace("b[0]", Slot("n9", 0)),), "none of its workers"),
     ],
 )
-def test_moves_of_unknown_executors_or_to_unknown_workers_are_refused_by_all(moves: tuple[Move, ...], why: str) -> None:
+def test_moves_of_unknown_executors_or_to_unknown_workers_are_refused_by_all(
+    moves: tuple[MoveToPlace, ...], why: str
+) -> None:
     oracle = line(20)
     with scripted_run(run_spec(LINE, oracle.places), oracle.operator) as run:
         for place in SLOTS:
@@ -196,11 +198,13 @@ def test_where_an_executor_has_ended_moves_are_refused_and_barriers_that_store_a
     with scripted_run(run_spec(LINE, oracle.places), oracle.operator) as run:
         while not any(spout.ending for spout in run.spouts):
             run.sweep(Random(1))  # noqa: S311 - it must be repeatable
-        run.command(SLOTS[0], Prepare(epoch=1, barrier=1, moves=(Move("b[1]", SLOTS[1]),), workers=tuple(SLOTS)))
+        run.command(SLOTS[0], Prepare(epoch=1, barrier=1, moves=(MoveToPlace("b[1]", SLOTS[1]),), workers=tuple(SLOTS)))
         ended = [place for place, worker in run.workers.items() if any(s.ending for s in worker.registry.spouts)]
         for place in ended:
             if place != SLOTS[0]:
-                run.command(place, Prepare(epoch=1, barrier=1, moves=(Move("b[1]", SLOTS[1]),), workers=tuple(SLOTS)))
+                run.command(
+                    place, Prepare(epoch=1, barrier=1, moves=(MoveToPlace("b[1]", SLOTS[1]),), workers=tuple(SLOTS))
+                )
             (ready,) = [report for report in run.workers[place].reports if isinstance(report, Ready)]
             assert "has ended" in ready.refused
             run.command(place, Prepare(epoch=1, barrier=2, store=True))
@@ -214,7 +218,7 @@ def test_where_an_executor_has_ended_moves_are_refused_and_barriers_that_store_a
 def test_an_executor_without_inputs_neither_prevents_moves_nor_stays_behind() -> None:
     oracle = line(60)
     with scripted_run(run_spec(LINE, oracle.places), oracle.operator) as run:
-        moves = (Move("__acker[0]", SLOTS[2]), Move("b[0]", SLOTS[0]))
+        moves = (MoveToPlace("__acker[0]", SLOTS[2]), MoveToPlace("b[0]", SLOTS[0]))
         for place in SLOTS:
             run.command(place, Prepare(epoch=1, barrier=1, moves=moves, workers=tuple(SLOTS)))
         ready = take_ready_reports(run)
@@ -236,7 +240,7 @@ def test_an_arriving_operator_is_created_beside_the_running_one_and_closed_with_
     oracle = line(20)
     with scripted_run(run_spec(LINE, oracle.places), oracle.operator) as run:
         before = oracle.open
-        run.command(SLOTS[0], Prepare(epoch=1, barrier=1, moves=(Move("b[0]", SLOTS[0]),), workers=tuple(SLOTS)))
+        run.command(SLOTS[0], Prepare(epoch=1, barrier=1, moves=(MoveToPlace("b[0]", SLOTS[0]),), workers=tuple(SLOTS)))
         assert oracle.open == before + 1
         assert "b[0]" not in {running.executor.name for running in run.workers[SLOTS[0]].registry.executors}
         for worker in run.workers.values():

@@ -14,7 +14,7 @@ from scripted_run import Limits, run_spec, scripted_run
 from agents.protocol import Slot
 from agents.worker.executors.acks import Acker
 from agents.worker.executors.bolt import BoltExecutor
-from workloads.acks import ACK, ACKED, INIT, sources, tracked, tracked_places, untracked_places
+from workloads.acks import ACK, ACKED, INIT, source_executors, tracked, tracked_places, untracked_places
 from workloads.operators import Batch, Row
 from workloads.topology import ACKER, Component, Executor, Topology, ackers
 
@@ -51,7 +51,7 @@ def test_each_source_is_notified_once_of_each_of_its_records_and_nothing_else_ch
             emitted[running.executor.component] += running.meter.emitted
             if isinstance(acker := running.bolt, Acker):
                 assert msgspec.msgpack.decode(acker.snapshot()) == {}
-        for at, source in enumerate(sources(topology)):
+        for at, source in enumerate(source_executors(topology)):
             assert run.executors[f"{ACKED}[{at}]"].meter.processed == run.executors[source.name].meter.emitted
     oracle.check()
     received = {component.id: oracle.received(component.id).total() for component in topology.components}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from trees.processors import acpi_shared
 
-from agents.cpu.node_cpus import Affinity, format_cpus
+from agents.cpu.node_cpus import CpuAffinity, format_cpus
 from agents.power.reader import ROOT_VARIABLE
 from agents.protocol import CpusSet, RestoreCpus, SetCpus
 
@@ -40,7 +40,7 @@ def tasks(process: int) -> list[int]:
 
 
 def test_every_thread_gets_its_missing_cpus_back_and_only_changes_are_reported(child: int) -> None:
-    affinity = Affinity()
+    affinity = CpuAffinity()
     assert affinity.restore_all([child]) == []
     assert len(tasks(child)) == 2
     for task in tasks(child):
@@ -55,7 +55,7 @@ def test_every_thread_gets_its_missing_cpus_back_and_only_changes_are_reported(c
 def test_additional_cpus_of_a_process_are_kept(child: int) -> None:
     try:
         os.sched_setaffinity(0, {min(CPUS)})
-        affinity = Affinity()
+        affinity = CpuAffinity()
     finally:
         os.sched_setaffinity(0, CPUS)
     assert affinity.restore_all([child]) == []
@@ -63,7 +63,7 @@ def test_additional_cpus_of_a_process_are_kept(child: int) -> None:
 
 
 def test_a_process_that_has_ended_is_ignored() -> None:
-    assert Affinity().restore_all([2**22 + 1]) == []
+    assert CpuAffinity().restore_all([2**22 + 1]) == []
 
 
 @pytest.mark.loopback

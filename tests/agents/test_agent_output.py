@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents import protocol
 from agents.protocol import Exhausted, Progress, Work, lines
-from agents.protocol.lines import Lines, Output
+from agents.protocol.lines import LineSplitter, Output
 from inventory.errors import RunError
 
 
@@ -65,7 +65,7 @@ def test_a_reader_that_is_gone_is_noticed_once_and_nothing_is_raised():
 def test_any_split_of_a_stream_gives_the_same_lines(lines, data):
     stream = b"".join(line + b"\n" for line in lines) + b"unfinished"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
-    splitter = Lines()
+    splitter = LineSplitter()
     got = []
     for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         got += splitter.feed(stream[begin:end])
@@ -74,7 +74,7 @@ def test_any_split_of_a_stream_gives_the_same_lines(lines, data):
 
 @pytest.mark.parametrize("pieces", [[b"x" * 11], [b"x" * 6, b"x" * 5], [b"ok\n" + b"x" * 11 + b"\n"]])
 def test_a_line_longer_than_allowed_is_refused(pieces):
-    lines = Lines(longest=10)
+    lines = LineSplitter(longest=10)
     *first, last = pieces
     for piece in first:
         assert lines.feed(piece) == []
@@ -83,4 +83,4 @@ def test_a_line_longer_than_allowed_is_refused(pieces):
 
 
 def test_a_line_of_just_the_allowed_length_passes():
-    assert Lines(longest=10).feed(b"x" * 10 + b"\n") == [b"x" * 10]
+    assert LineSplitter(longest=10).feed(b"x" * 10 + b"\n") == [b"x" * 10]

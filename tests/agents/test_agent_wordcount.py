@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from agents.protocol import Bye, Mark
-from agents.worker.process.answer_files import read_rows
+from agents.worker.process.answer_files import read_answer_rows
 
 pytestmark = pytest.mark.loopback
 
@@ -18,7 +18,7 @@ def _answers(run, drained):
             for paths in report.answers.values():
                 for path in paths:
                     if (agent.folder / path).exists():
-                        table = read_rows(agent.folder / path, {"word": "str", "count": "int"})
+                        table = read_answer_rows(agent.folder / path, {"word": "str", "count": "int"})
                         rows += list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     return {"counts": rows}
 

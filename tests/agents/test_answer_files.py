@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.worker.process.answer_files import read_rows, write_rows
+from agents.worker.process.answer_files import read_answer_rows, write_answer_rows
 from workloads.columns import Columns
 
 FIELDS = {"word": "str", "count": "int"}
@@ -21,7 +21,7 @@ ANSWER_VALUES = {
 
 
 def rows_of(path: Path, fields: Mapping[str, str] = FIELDS) -> list[tuple[object, ...]]:
-    table = read_rows(path, fields)
+    table = read_answer_rows(path, fields)
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
@@ -29,12 +29,12 @@ def rows_of(path: Path, fields: Mapping[str, str] = FIELDS) -> list[tuple[object
 def test_rows_of_an_answer_are_read_back_with_their_nulls(tmp_path_factory, rows) -> None:
     path = tmp_path_factory.mktemp("answer") / "x.part"
     fields = {kind: kind for kind in ANSWER_VALUES}
-    write_rows(path, "sink[0]", fields, rows)
+    write_answer_rows(path, "sink[0]", fields, rows)
     assert rows_of(path, fields) == rows
 
 
 def test_columns_of_an_answer_are_read_back_as_rows_are(tmp_path: Path) -> None:
     rows = [("a", 1), ("b", 2)]
     for name, written in (("rows", rows), ("columns", Columns.of_rows(FIELDS, rows))):
-        write_rows(tmp_path / name, "sink[0]", FIELDS, written)
+        write_answer_rows(tmp_path / name, "sink[0]", FIELDS, written)
         assert rows_of(tmp_path / name) == rows

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from scripted_run import Pipe
 
 from agents.worker.channels import channel
-from agents.worker.channels.channel import FLUSH_AGE_NS, Barrier, ChannelId, Delivery, End, FlushTimer, Tick, Window
+from agents.worker.channels.channel import (
+    FLUSH_AGE_NS,
+    Barrier,
+    ChannelId,
+    CreditWindow,
+    Delivery,
+    End,
+    FlushTimer,
+    Tick,
+)
 from agents.worker.channels.ends import RemoteIncoming, local_channel
 from agents.worker.wire import frame
 from agents.worker.wire.frame import Codec, CodecError, FrameError
@@ -231,7 +240,7 @@ def test_a_buffer_of_another_size_has_room_for_as_many_rows_in_proportion(channe
 
 def test_ages_of_many_channels_are_kept_apart() -> None:
     flush_timer, queue = FlushTimer(), deque[Delivery]()
-    pairs = [local_channel(ChannelId(at, 0, 0), 0, NAMES, queue, Window(99, 99), flush_timer) for at in range(3)]
+    pairs = [local_channel(ChannelId(at, 0, 0), 0, NAMES, queue, CreditWindow(99, 99), flush_timer) for at in range(3)]
     ends = [outgoing for outgoing, _ in pairs]
     for at, outgoing in enumerate(ends):
         flush_timer.now_ns = at * 1_000

@@ -10,7 +10,7 @@ from column_rows import CUTS, ENCODED, Encoders, Stream, exact_values, in_chunks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.channels.channel import DECODED_BYTES, Barrier, ChannelId, FlushTimer, Window
+from agents.worker.channels.channel import DECODED_BYTES, Barrier, ChannelId, CreditWindow, FlushTimer
 from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, local_channel, mark_of
 from agents.worker.wire import frame
 from agents.worker.wire.columns import ALIGNMENT, ColumnCodec
@@ -200,7 +200,7 @@ def test_columns_with_stamps_cross_a_channel_between_workers(
 ) -> None:
     schema, rows = stream
     forward, backward, queue = RecordedLink(), RecordedLink(), []
-    size = Window(100, 1 << 20)
+    size = CreditWindow(100, 1 << 20)
     outgoing = RemoteOutgoing(KEY, 1, size, FlushTimer(), Codec(schema), 2, forward)
     incoming = RemoteIncoming(KEY, ("a", "s"), queue, size, Codec(schema), 2, backward)
     stamps = [(at, 100 + at) for at in sorted(sampled) if at < len(rows)]
@@ -218,7 +218,7 @@ def test_columns_with_stamps_cross_a_channel_between_workers(
 
 def test_rows_and_columns_on_one_channel_keep_their_order() -> None:
     schema, queue, forward = {"n": "int"}, [], RecordedLink()
-    size = Window(100, 1 << 20)
+    size = CreditWindow(100, 1 << 20)
     outgoing = RemoteOutgoing(KEY, 1, size, FlushTimer(), Codec(schema), 2, forward)
     incoming = RemoteIncoming(KEY, ("a", "s"), queue, size, Codec(schema), 2, RecordedLink())
     outgoing.add([(0,)], [(0, 5)])
@@ -239,7 +239,7 @@ class Channel:
 
     def __init__(self, schema: dict[str, str], window_bytes: int = 1 << 20, batches: int = 8) -> None:
         self.forward, self.queue = RecordedLink(), []
-        size = Window(1 << 20, window_bytes)
+        size = CreditWindow(1 << 20, window_bytes)
         self.outgoing = RemoteOutgoing(KEY, 1, size, FlushTimer(), Codec(schema), 2, self.forward, batches)
         self.incoming = RemoteIncoming(KEY, ("a", "s"), self.queue, size, Codec(schema), 2, RecordedLink())
         self._reader = FrameReader(2)
@@ -375,7 +375,7 @@ def test_rows_that_repeat_a_long_text_are_sent_in_batches_that_fit_without_dicti
     columns = Columns(schema, pa.RecordBatch.from_arrays([column], names=["word"]))
     if local:
         queue: list = []
-        outgoing, _ = local_channel(KEY, 0, ("a", "s"), queue, Window(1 << 20, 8 << 20), FlushTimer(), batches=8)
+        outgoing, _ = local_channel(KEY, 0, ("a", "s"), queue, CreditWindow(1 << 20, 8 << 20), FlushTimer(), batches=8)
         outgoing.add(columns)
         outgoing.flush()
     else:

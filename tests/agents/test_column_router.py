@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.worker.channels import column_groupings
-from agents.worker.channels.channel import BATCH_ROWS, ChannelId, FlushTimer, Mark, Outgoing, Window
+from agents.worker.channels.channel import BATCH_ROWS, ChannelId, CreditWindow, FlushTimer, Mark, Outgoing
 from agents.worker.channels.ends import local_channel
 from agents.worker.channels.gated import GatedLocal, Pool
 from agents.worker.channels.groupings import Grouping, grouping_of
@@ -33,7 +33,7 @@ class Sent(Outgoing):
     """A channel that records the rows and stamps added to it."""
 
     def __init__(self, receiver: int) -> None:
-        super().__init__(ChannelId(0, receiver, 0), 1, Window(1, 1 << 20), FlushTimer())
+        super().__init__(ChannelId(0, receiver, 0), 1, CreditWindow(1, 1 << 20), FlushTimer())
         self.rows: list[Row] = []
         self.stamps: list[int | None] = []
 
@@ -230,7 +230,7 @@ def test_columns_are_combined_before_they_are_dealt_and_sampled_rows_are_not(
 
 def test_a_batch_of_columns_takes_its_exact_bytes_of_the_window_and_is_cut_to_the_credit() -> None:
     queue: list = []
-    window = Window(BATCH_ROWS, 1 << 20)
+    window = CreditWindow(BATCH_ROWS, 1 << 20)
     outgoing, incoming = local_channel(ChannelId(0, 1, 0), 0, ("a", "s"), queue, window, FlushTimer(), batches=8)
     columns = Columns.of_rows({"n": "int"}, [(at,) for at in range(3 * BATCH_ROWS)])
     outgoing.add(columns)
@@ -247,7 +247,9 @@ def test_a_batch_of_columns_takes_its_exact_bytes_of_the_window_and_is_cut_to_th
 def test_columns_wait_for_their_gate_like_rows() -> None:
     queue: list = []
     ends = [
-        local_channel(ChannelId(0, at, 0), 0, ("a", "s"), queue, Window(100, 1 << 20), FlushTimer(), GatedLocal)[0]
+        local_channel(ChannelId(0, at, 0), 0, ("a", "s"), queue, CreditWindow(100, 1 << 20), FlushTimer(), GatedLocal)[
+            0
+        ]
         for at in range(2)
     ]
     for end in ends:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from trees.processors import CPU, acpi_shared, hybrid, intel_active, intel_passive, virtual, write
 
 from agents.cpu import frequency
-from agents.cpu.apply import Clock, busy_clocks, verify
+from agents.cpu.apply import CpuClock, busy_clocks, verify
 from agents.cpu.control import CpuControl
 from agents.cpu.feature import SettingChange, write_change
 from agents.cpu.request import CpuRequest
-from agents.cpu.topology import Policy, switch
+from agents.cpu.topology import Policy, online_file
 from agents.host_files import HostFiles
 
 
@@ -68,7 +68,7 @@ def test_a_policy_that_another_program_takes_offline_with_its_cpu_is_skipped_and
     with controlled(root) as control:
         assert control.set_frequency(1_800_000_000).ok
         other = FakeKernel(root)
-        other.write(switch(7), "0")
+        other.write(online_file(7), "0")
         assert not other.exists(f"{CPU}/cpufreq/policy7")
         answer = control.set_frequency(1_200_000_000)
         assert answer.ok
@@ -82,7 +82,7 @@ def test_a_policy_that_vanishes_between_the_check_and_the_write_is_reported(tmp_
     step = SettingChange(
         "upper clock limit of policy7", f"{CPU}/cpufreq/policy7/scaling_max_freq", "4000000", "1200000", "1200000"
     )
-    FakeKernel(kernel.root).write(switch(7), "0")
+    FakeKernel(kernel.root).write(online_file(7), "0")
     setting = write_change(step, kernel)
     assert (setting.got, setting.ok) == (None, False)
     assert setting.reason
@@ -146,11 +146,11 @@ def test_the_clock_of_busy_cores_is_compared_with_what_was_set(tmp_path: Path, m
     with controlled(root) as control:
         control.set_frequency(1_200_000_000)
         clocks = {
-            0: Clock(1.19e9, "perf cycles"),
-            1: Clock(2.4e9, "perf cycles"),
-            2: Clock(None, "no cycle was counted"),
+            0: CpuClock(1.19e9, "perf cycles"),
+            1: CpuClock(2.4e9, "perf cycles"),
+            2: CpuClock(None, "no cycle was counted"),
         }
-        clocks[3] = Clock(1.2e9, "scaling_cur_freq")
+        clocks[3] = CpuClock(1.2e9, "scaling_cur_freq")
         monkeypatch.setattr("agents.cpu.apply.busy_clocks", lambda host, cpus, is_real: clocks)
         report = verify(CpuRequest(max_ghz=1.2), FakeKernel(root))
     by_cpu = {check["what"]: check for check in report["checks"] if "under load" in check["what"]}
@@ -164,7 +164,7 @@ def test_the_clock_of_busy_cores_is_compared_with_the_request_where_a_setting_wa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = acpi_shared().build(tmp_path)
-    clocks = {0: Clock(2.4e9, "perf cycles"), 1: Clock(1.2e9, "perf cycles")}
+    clocks = {0: CpuClock(2.4e9, "perf cycles"), 1: CpuClock(1.2e9, "perf cycles")}
     monkeypatch.setattr("agents.cpu.apply.busy_clocks", lambda host, cpus, is_real: clocks)
     report = verify(CpuRequest(max_ghz=1.2), FakeKernel(root))
     busy = [check for check in report["checks"] if "under load" in check["what"]]
@@ -176,7 +176,7 @@ def test_busy_clocks_of_a_node_with_files_of_its_own(tmp_path: Path, monkeypatch
     monkeypatch.setattr("agents.cpu.apply.SPIN_S", 0.05)
     write(tmp_path, f"{CPU}/cpu0/cpufreq/scaling_cur_freq", "1500000")
     clocks = busy_clocks(HostFiles(tmp_path), [0, 1], is_real=False)
-    assert clocks[0] == Clock(1.5e9, "scaling_cur_freq")
+    assert clocks[0] == CpuClock(1.5e9, "scaling_cur_freq")
     assert clocks[1].hz is None
     assert clocks[1].source
 

@@ -31,7 +31,7 @@ from agents.cpu.apply import SavedSettings, apply
 from agents.cpu.cores import cores_to_keep
 from agents.cpu.plan import facts, plan, take_snapshot
 from agents.cpu.request import CpuRequest
-from agents.cpu.topology import Core, Topology, parse_list, read_topology
+from agents.cpu.topology import Core, CpuTopology, parse_list, read_topology
 from agents.host_files import HostFiles
 
 Make = Callable[[], Machine]
@@ -355,7 +355,7 @@ def test_kept_cores_match_the_request_and_are_evenly_distributed_where_possible(
         for _ in range(size):
             cores.append(Core(socket, tuple(range(cpu, cpu + threads))))
             cpu += threads
-    topology = Topology(tuple(range(cpu)), frozenset(range(cpu)), frozenset(fixed), tuple(cores))
+    topology = CpuTopology(tuple(range(cpu)), frozenset(range(cpu)), frozenset(fixed), tuple(cores))
     kept = cores_to_keep(topology, number)
     remaining = {socket: sum(core.socket == socket for core in kept) for socket in range(len(sizes))}
     fixed_cores = {core for core in cores if fixed.intersection(core.cpus)}

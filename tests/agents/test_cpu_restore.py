@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis_examples import one_in
 from trees.processors import CPU, MACHINES, Machine, acpi_shared, amd_epp, core_off, intel_active, smt_off, write
 
-from agents.cpu.apply import SavedSettings, apply, differences, restore
-from agents.cpu.journal import CpuJournal, Snapshot, journal_path, read_journal, write_journal
+from agents.cpu.apply import SavedSettings, apply, differences, restore_settings
+from agents.cpu.journal import CpuJournal, CpuSnapshot, journal_path, read_journal, write_journal
 from agents.cpu.plan import take_snapshot
 from agents.cpu.request import CpuRequest
 from inventory.errors import InputError, UnfitError
@@ -75,7 +75,7 @@ def run(root: Path, asked: list[CpuRequest], before_write: Callable[[int, str], 
 def restore_from_journal(root: Path, before_write: Callable[[int, str], None] = lambda number, path: None) -> None:
     journal = read_journal(root)
     assert journal is not None
-    answer = restore(journal.before, FakeKernel(root, before_write))
+    answer = restore_settings(journal.before, FakeKernel(root, before_write))
     assert answer.ok, [setting for setting in answer.settings if not setting.ok]
 
 
@@ -109,7 +109,7 @@ def test_restore_is_the_identity_from_every_crash_point(
         journal = read_journal(root)
         assert journal is not None
         assert not differences(journal.before, FakeKernel(root)).changed
-        assert not restore(journal.before, FakeKernel(root)).changed
+        assert not restore_settings(journal.before, FakeKernel(root)).changed
         assert files(root) == before
 
 
@@ -177,7 +177,7 @@ def test_settings_that_cannot_be_restored_are_listed_and_the_rest_is_restored(tm
     apply(CpuRequest(governor="performance", turbo=False, cores=3), kernel, SavedSettings(before))
     stuck = f"{CPU}/cpufreq/policy1/scaling_governor"
     kernel.ignore(stuck)
-    answer = restore(before, kernel)
+    answer = restore_settings(before, kernel)
     assert not answer.ok
     failed = {setting.path: setting for setting in answer.settings if not setting.ok}
     # The governor locks the preference, which therefore stays, too.
@@ -186,7 +186,7 @@ def test_settings_that_cannot_be_restored_are_listed_and_the_rest_is_restored(tm
     assert kernel.read(f"{CPU}/intel_pstate/no_turbo") == "0"
     assert kernel.read(f"{CPU}/cpu3/online") == "1"
     kernel.ignore()
-    assert restore(before, kernel).ok
+    assert restore_settings(before, kernel).ok
 
 
 def test_a_write_that_fails_while_restoring_stops_nothing_else(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_write_that_fails_while_restoring_stops_nothing_else(tmp_path: Path) -
         if path.endswith("no_turbo"):
             raise OSError(5, "Input/output error", path)
 
-    answer = restore(before, FakeKernel(root, broken))
+    answer = restore_settings(before, FakeKernel(root, broken))
     (failed,) = [setting for setting in answer.settings if not setting.ok]
     assert failed.path.endswith("no_turbo")
     assert "Input/output error" in failed.reason
@@ -211,7 +211,7 @@ def test_after_a_reboot_nothing_is_restored(tmp_path: Path) -> None:
     apply(CpuRequest(turbo=False), FakeKernel(root), SavedSettings(before))
     write(root, "proc/sys/kernel/random/boot_id", "99999999-2222-3333-4444-555555555555")
     kernel = FakeKernel(root)
-    assert restore(before, kernel).settings == ()
+    assert restore_settings(before, kernel).settings == ()
     assert kernel.writes == []
 
 
@@ -223,7 +223,7 @@ def test_a_clock_set_on_a_core_that_was_offline_is_restored_there_too(tmp_path: 
     assert apply(CpuRequest(cores=4, min_ghz=1.2, max_ghz=1.2), kernel, saved).ok
     assert kernel.read(f"{CPU}/cpufreq/policy3/scaling_max_freq") == "1200000"
     assert apply(CpuRequest(cores=3), kernel, saved).ok
-    assert restore(saved.before, kernel).ok
+    assert restore_settings(saved.before, kernel).ok
     assert kernel.read(f"{CPU}/cpu3/online") == "0"
     kernel.write(f"{CPU}/cpu3/online", "1")
     assert kernel.read(f"{CPU}/cpufreq/policy3/scaling_max_freq") == "4000000"
@@ -239,7 +239,7 @@ def test_a_clock_set_by_the_operator_is_restored_with_its_governor(asked: CpuReq
     saved = SavedSettings(take_snapshot(kernel))
     assert apply(asked, kernel, saved).ok
     assert all_files(tmp_path) != before
-    assert restore(saved.before, kernel).ok
+    assert restore_settings(saved.before, kernel).ok
     assert all_files(tmp_path) == before
 
 
@@ -250,7 +250,7 @@ def test_a_preference_that_a_governor_locks_is_restored_on_siblings_that_were_of
     before = all_files(root)
     saved = SavedSettings(take_snapshot(kernel))
     assert apply(CpuRequest(smt=True, governor="performance", epp="performance"), kernel, saved).ok
-    assert restore(saved.before, kernel).ok
+    assert restore_settings(saved.before, kernel).ok
     assert all_files(root) == before
 
 
@@ -261,7 +261,7 @@ def test_settings_of_the_former_driver_mode_are_restored_with_it(tmp_path: Path)
     before = all_files(root)
     saved = SavedSettings(take_snapshot(kernel))
     assert apply(CpuRequest(driver_mode="passive", governor="ondemand"), kernel, saved).ok
-    assert restore(saved.before, kernel).ok
+    assert restore_settings(saved.before, kernel).ok
     assert all_files(root) == before
 
 
@@ -269,7 +269,7 @@ def test_a_snapshot_survives_json(tmp_path: Path) -> None:
     snapshot = take_snapshot(FakeKernel(core_off().build(tmp_path))).with_later(
         {f"{CPU}/cpufreq/policy3/scaling_max_freq": "1"}
     )
-    assert Snapshot.from_document(json.loads(json.dumps(snapshot.to_document()))) == snapshot
+    assert CpuSnapshot.from_document(json.loads(json.dumps(snapshot.to_document()))) == snapshot
 
 
 @pytest.mark.parametrize("path", ["etc/passwd", f"{CPU}/../../../etc/passwd", "/etc/passwd", f"{CPU}"])
@@ -277,7 +277,7 @@ def test_a_journal_that_names_other_files_is_refused(path: str, tmp_path: Path) 
     document = take_snapshot(FakeKernel(core_off().build(tmp_path))).to_document()
     document["values"][path] = "x"
     with pytest.raises(InputError, match="is not a file below"):
-        Snapshot.from_document(document)
+        CpuSnapshot.from_document(document)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"owner": "x"}', '{"owner": "x", "before": {"version": 2}}'])

@@ -10,7 +10,7 @@ from scripted_run import Limits, run_spec, scripted_run
 
 from agents.protocol import Slot
 from agents.worker.executors.bolt import BoltExecutor
-from agents.worker.executors.executor import Sampler, mix
+from agents.worker.executors.executor import LatencySampler, mix
 from workloads.topology import Component, Input, Topology
 
 PLACES = [Slot("n1", 0), Slot("n1", 1), Slot("n2", 0), Slot("n3", 2)]
@@ -107,7 +107,7 @@ def test_latencies_are_recorded_for_exactly_the_rows_that_sampled_records_cause(
         for number, executor in enumerate(oracle.topology.executors):
             component = oracle.topology.component[executor.component]
             if component.kind == "spout":
-                own = Sampler(mix(seed ^ mix(number))).sampled(0, oracle.records)
+                own = LatencySampler(mix(seed ^ mix(number))).sampled(0, oracle.records)
                 sampled |= {(record * component.parallelism + executor.index, component.id) for record in own}
     for sink in oracle.sinks:
         expected = sum(

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from agents.protocol import Worked
 from agents.worker.executors.executor import Snapshot
-from agents.worker.process.answer_files import read_rows
+from agents.worker.process.answer_files import read_answer_rows
 from agents.worker.process.state_store import StateStore, StoredSnapshot
 from agents.worker.task_graph.interfaces import AnswerRows
 from inventory.errors import RunError
@@ -55,7 +55,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def rows_of(path: Path) -> list[tuple[object, ...]]:
-    table = read_rows(path, FIELDS)
+    table = read_answer_rows(path, FIELDS)
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 

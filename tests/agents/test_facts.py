@@ -12,7 +12,7 @@ from fake_kernel import FakeKernel
 from trees.processors import acpi_shared, two_sockets, virtual
 
 from agents.host import facts
-from agents.host.facts import gather, index_facts, measure
+from agents.host.facts import gather, index_facts, time_loops
 from agents.host_files import HostFiles
 from inventory.ansible_hosts import Gathered
 from inventory.cluster import Facts
@@ -60,7 +60,7 @@ def test_facts_that_the_kernel_does_not_report_are_none(monkeypatch: pytest.Monk
 def test_flops_per_cycle_are_measured_and_not_more_than_the_units_can_do(flags: list[str]) -> None:
     if not set(flags) <= set(FLAGS):
         pytest.skip("this processor has no such units")
-    found = measure("x86_64", flags)
+    found = time_loops("x86_64", flags)
     peak = isa_flops(flags)
     assert found.flops_per_cycle is not None
     assert peak is not None
@@ -82,14 +82,14 @@ def test_the_error_of_a_measurement_is_that_of_its_worst_part(monkeypatch: pytes
     monkeypatch.setattr(facts, "ROUNDS", 1)
     calls = iter([1.0, 1.0])  # a trial of either loop, which finds the number of iterations
     monkeypatch.setattr(facts, "_timed", lambda _loop, _count: next(calls, None) or next(times))
-    found = measure("x86_64", ["fma", "avx2"])
+    found = time_loops("x86_64", ["fma", "avx2"])
     assert found.flops_error == pytest.approx(0.5)
     assert found.ghz_error == CLOCK_ERROR
 
 
 @pytest.mark.parametrize(("architecture", "flags"), [("aarch64", ["asimd"]), ("x86_64", ["sse2"])])
 def test_flops_that_cannot_be_measured_are_none_with_a_reason(architecture: str, flags: list[str]) -> None:
-    found = measure(architecture, flags)
+    found = time_loops(architecture, flags)
     assert (found.flops_per_cycle, found.ghz) == (None, None)
     assert found.reason
 

@@ -10,7 +10,7 @@ import pytest
 
 from agents.power.reader import MeteredHost
 from agents.sensors import host_load
-from agents.sensors.host_load import HostLoad, Usage, all_processes, sees_all_processes, used_by_others
+from agents.sensors.host_load import HostLoad, ProcessUsage, all_processes, sees_all_processes, used_by_others
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
@@ -61,7 +61,7 @@ def test_processes_of_the_run_and_what_ended_before_do_not_count(tmp_path: Path)
     process(tmp_path, 3, 1)
     process(tmp_path, 4, 9)
     begin = all_processes(tmp_path / "proc")
-    assert begin[1, 7] == Usage(50 * 10**9, 4 * 10**9)
+    assert begin[1, 7] == ProcessUsage(50 * 10**9, 4 * 10**9)
     for pid in (2, 4):
         (tmp_path / f"proc/{pid}/stat").unlink()
     process(tmp_path, 1, 50.5, 8)  # waited for 2, which had used one second more, but nobody for 4

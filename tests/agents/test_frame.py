@@ -65,7 +65,7 @@ def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
     if kind == frame.PULL:
         number = draw(U32)
         return frame.pull(EPOCH, sender, number, receiver), (kind, 0, sender, receiver, number)
-    return frame.end(stream, EPOCH, sender, receiver), (kind, stream, sender, receiver)
+    return frame.end_frame(stream, EPOCH, sender, receiver), (kind, stream, sender, receiver)
 
 
 def decoded(received: frame.Frame) -> tuple:
@@ -260,7 +260,7 @@ def test_a_wrong_stamp_table_is_refused(table: bytes, why: str) -> None:
 
 def test_a_payload_of_the_largest_size_arrives_in_pieces() -> None:
     rows = bytes(range(256)) * (frame.MAX_PAYLOAD // 256)
-    stream = b"".join(frame.data(1, EPOCH, 2, 3, 9, [rows])) + frame.end(1, EPOCH, 2, 3)
+    stream = b"".join(frame.data(1, EPOCH, 2, 3, 9, [rows])) + frame.end_frame(1, EPOCH, 2, 3)
     reader = FrameReader(EPOCH)
     got = [
         decoded(received) for piece in pieces(stream, [10, 24, 1_000_003, 9_999_999]) for received in reader.feed(piece)

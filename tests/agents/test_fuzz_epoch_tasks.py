@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_run import ScriptedRun, run_spec, scripted_run
 
-from agents.protocol import Abandon, Cut, Move, Prepare, Slot
+from agents.protocol import Abandon, Cut, MoveToPlace, Prepare, Slot
 from agents.worker.wire import frame
 from agents.worker.wire.frame import Codec, FrameError, FrameReader
 from inventory.errors import MillraceError, RunError
@@ -120,7 +120,9 @@ def test_whatever_a_peer_sends_the_worker_continues_or_fails_with_a_message(sent
 @given(st.booleans(), st.lists(st.tuples(st.integers(0, 8), senseless() | likely()), max_size=3), st.integers(0, 2**32))
 def test_a_worker_continues_or_fails_with_a_message_while_executors_move(cut: bool, sent: list, seed: int) -> None:
     random = Random(seed)  # noqa: S311 - it must be repeatable
-    prepare = Prepare(epoch=1, barrier=BARRIER, moves=(Move("b[0]", C), Move("s[1]", A)), workers=SPEC.workers)
+    prepare = Prepare(
+        epoch=1, barrier=BARRIER, moves=(MoveToPlace("b[0]", C), MoveToPlace("s[1]", A)), workers=SPEC.workers
+    )
     with scripted_run(SPEC, operator) as run:
         try:
             for place in SPEC.workers:
@@ -145,7 +147,7 @@ def test_a_worker_continues_or_fails_with_a_message_while_executors_move(cut: bo
         (frame.barrier(1, 1, 2, 4, 1), "barrier 1, which has not been prepared"),
         (frame.tick(1, 1, 2, 4, 1, 0, 0) + frame.tick(1, 1, 2, 4, 1, 0, 0), "tick 1 behind 1"),
         (frame.tick(1, 1, 2, 4, 5, 0, 0) + frame.tick(1, 1, 2, 4, 4, 0, 0), "tick 4 behind 5"),
-        (frame.end(1, 1, 2, 4) + frame.end(1, 1, 2, 4), "after the end"),
+        (frame.end_frame(1, 1, 2, 4) + frame.end_frame(1, 1, 2, 4), "after the end"),
         (frame.tick(0, 1, 4, 0, 1, 0, 0), "does not come this way"),
         (b"".join(frame.state(1, 2, b"x")), "does not move here"),
         (b"".join(frame.copy(1, 2, 1, b"x", False)), "is not copied here"),
@@ -169,7 +171,7 @@ def test_a_second_barrier_on_one_channel_and_one_of_another_number_are_refused()
 
 
 def test_state_is_accepted_only_from_the_former_worker_and_only_complete() -> None:
-    prepare = Prepare(epoch=1, barrier=1, moves=(Move("b[0]", C),), workers=SPEC.workers)
+    prepare = Prepare(epoch=1, barrier=1, moves=(MoveToPlace("b[0]", C),), workers=SPEC.workers)
     for peer, data, why in (
         (1, b"x" * 60, "does not move here"),
         (0, b"x" * 3, "in 3 bytes"),

@@ -113,7 +113,7 @@ def test_a_stream_of_frames_with_other_bytes_gives_frames_within_limits_or_an_er
             frame.barrier(1, EPOCH, 2, 3, 4),
             *frame.state(EPOCH, 2, b"s" * 90),
             frame.credit(1, EPOCH, 3, 2, 9, 99),
-            frame.end(1, EPOCH, 2, 3),
+            frame.end_frame(1, EPOCH, 2, 3),
         ]
     )
     data, reader = mutated(sent, changes), FrameReader(EPOCH)

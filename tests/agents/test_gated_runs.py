@@ -16,7 +16,7 @@ from problems import nodes_of
 from random_topologies import random_topology
 from scripted_run import Limits, run_spec
 
-from agents.protocol import Gates, Move, Slot
+from agents.protocol import Gates, MoveToPlace, Slot
 from agents.worker.task_graph.plan import RunPlan
 from controller.coordinator.interfaces import RestartRules
 from inventory.errors import RunError
@@ -136,7 +136,7 @@ def test_an_executor_on_a_node_without_a_part_in_the_schedule_is_refused() -> No
     gates = Gates(nodes=("n0", "n1"), steps=((0, 1), (1, 0)), stages=1, part_tuples=1)
     plan = RunPlan(replace(spec, gates=gates))
     with pytest.raises(RunError, match=r"^node n2 has no part in the run's communication schedule$"):
-        plan.moved([Move("c1[0]", Slot("n2", 0))], (*spec.workers, Slot("n2", 0)))
+        plan.moved([MoveToPlace("c1[0]", Slot("n2", 0))], (*spec.workers, Slot("n2", 0)))
 
 
 # --- the worked example of pipeline-linear: N = 8, t = 4 ------------------------------------------------------------

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.worker.channels.channel import FLUSH_AGE_NS, Barrier, ChannelId, Delivery, End, FlushTimer, Outgoing, Window
+from agents.worker.channels.channel import (
+    FLUSH_AGE_NS,
+    Barrier,
+    ChannelId,
+    CreditWindow,
+    Delivery,
+    End,
+    FlushTimer,
+    Outgoing,
+)
 from agents.worker.channels.ends import local_channel
 from agents.worker.channels.gated import OUTBOX_PARTS, GatedLocal, GatedRouter, Pool, estimated_bytes
 from agents.worker.channels.groupings import Global
@@ -23,7 +32,7 @@ class GatedChannel:
     def __init__(self, number: int = 1, window: int = 100) -> None:
         self.flush_timer = FlushTimer()
         self.queue: deque[Delivery] = deque()
-        size = Window(window, 1000)
+        size = CreditWindow(window, 1000)
         both = local_channel(
             ChannelId(0, number, 0), 0, ("a", "default"), self.queue, size, self.flush_timer, GatedLocal
         )

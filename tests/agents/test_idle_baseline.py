@@ -7,7 +7,7 @@ from recorded_host import RecordedHost, Script, constant_power, rapl_counter, sq
 from trees import meters
 
 from agents.agent.idle_baseline import StoppedError, measure_idle
-from agents.power.settings import settings_of
+from agents.power.settings import meter_settings
 from agents.protocol import IdleBaseline
 
 PACKAGE = f"{meters.POWERCAP}/intel-rapl:0/energy_uj"
@@ -18,7 +18,7 @@ FILES = {**meters.zone("intel-rapl:0", "package-0"), **meters.zone("intel-rapl:0
 def baseline(root: Path, package: Script, memory: Script | None = None, **files: str) -> IdleBaseline:
     memory = memory or rapl_counter(constant_power(3.0), meters.UNIT_15, 5)
     host = RecordedHost(meters.plant(root, {**FILES, **files}), {PACKAGE: package, MEMORY: memory})
-    return measure_idle(host, settings_of(host), 10.0, 30.0)
+    return measure_idle(host, meter_settings(host), 10.0, 30.0)
 
 
 def test_an_idle_node_is_measured_once(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_without_a_measured_source_there_is_no_wait(tmp_path: Path, files: dict[
             MEMORY: rapl_counter(constant_power(3.0), meters.UNIT_15, 5),
         },
     )
-    found = measure_idle(host, settings_of(host), 10.0, 30.0)
+    found = measure_idle(host, meter_settings(host), 10.0, 30.0)
     assert found.watts is None
     assert reason in found.reason
     assert host.seconds < 5
@@ -82,4 +82,4 @@ def test_without_a_measured_source_there_is_no_wait(tmp_path: Path, files: dict[
 def test_the_measurement_ends_when_it_is_stopped(tmp_path: Path) -> None:
     host = RecordedHost(meters.plant(tmp_path, FILES), {PACKAGE: rapl_counter(constant_power(20.0), meters.UNIT_61, 5)})
     with pytest.raises(StoppedError):
-        measure_idle(host, settings_of(host), 10.0, 30.0, lambda: True)
+        measure_idle(host, meter_settings(host), 10.0, 30.0, lambda: True)

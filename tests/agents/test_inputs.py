@@ -10,7 +10,7 @@ from executor_harness import input_channel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.channels.channel import Barrier, ChannelId, Delivery, End, FlushTimer, Mark, Tick, Window
+from agents.worker.channels.channel import Barrier, ChannelId, CreditWindow, Delivery, End, FlushTimer, Mark, Tick
 from agents.worker.channels.ends import LocalIncoming, local_channel
 from agents.worker.channels.input_gate import InputGate
 from inventory.errors import RunError
@@ -20,7 +20,7 @@ Entry = Mark | str
 
 def unjoined(inputs: InputGate, source: str) -> LocalIncoming:
     """The receiver's end of a channel that has not joined."""
-    return local_channel(ChannelId(7, 0, 0), 0, (source, "default"), inputs, Window(99, 99), FlushTimer())[1]
+    return local_channel(ChannelId(7, 0, 0), 0, (source, "default"), inputs, CreditWindow(99, 99), FlushTimer())[1]
 
 
 def replace(inputs: InputGate, old: LocalIncoming, new: LocalIncoming) -> None:

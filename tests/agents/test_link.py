@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from agents.worker.wire import frame
 from agents.worker.wire.frame import STATE_BYTES, FrameError
-from agents.worker.wire.mesh import _MAX_RECEIVED_AT_ONCE, Link, LinkError
+from agents.worker.wire.mesh import _MAX_RECEIVED_AT_ONCE, LinkError, PeerLink
 
 EPOCH = 3
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Link, Link]]:
+def pair() -> Iterator[tuple[PeerLink, PeerLink]]:
     ends = socket.socketpair()
-    links = Link(1, EPOCH), Link(0, EPOCH)
+    links = PeerLink(1, EPOCH), PeerLink(0, EPOCH)
     for link, sock in zip(links, ends, strict=True):
         sock.setblocking(False)
         # Small, so that few frames fill it.
@@ -28,7 +28,7 @@ def pair() -> Iterator[tuple[Link, Link]]:
         link.close()
 
 
-def frames_from(link: Link) -> list[tuple[int, bytes]]:
+def frames_from(link: PeerLink) -> list[tuple[int, bytes]]:
     return [(received.receiver, bytes(received.payload)) for received in link.receive()]
 
 
@@ -54,8 +54,8 @@ def test_frames_arrive_in_order_through_a_narrow_socket(pair: tuple, sizes: list
 
 
 def test_frames_that_are_written_before_the_connection_wait_for_it() -> None:
-    link = Link(1, EPOCH)
-    link.write([frame.end(0, EPOCH, 1, 2)])
+    link = PeerLink(1, EPOCH)
+    link.write([frame.end_frame(0, EPOCH, 1, 2)])
     assert link.backlog
     with pytest.raises(LinkError, match="worker 1: not connected"):
         link.flush()
@@ -63,7 +63,7 @@ def test_frames_that_are_written_before_the_connection_wait_for_it() -> None:
     with theirs:
         link.attach(ours, b"")
         link.flush()
-        assert theirs.recv(99) == frame.end(0, EPOCH, 1, 2)
+        assert theirs.recv(99) == frame.end_frame(0, EPOCH, 1, 2)
         link.close()
 
 
@@ -79,7 +79,7 @@ def test_bytes_that_came_with_the_handshake_are_the_first_of_the_stream(pair: tu
 
 def test_frames_that_arrived_before_the_peer_closed_are_still_delivered(pair: tuple) -> None:
     writer, reader = pair
-    writer.write([frame.end(0, EPOCH, 1, 9)])
+    writer.write([frame.end_frame(0, EPOCH, 1, 9)])
     writer.flush()
     writer.close()
     assert frames_from(reader) == [(9, b"")]
@@ -97,7 +97,7 @@ def test_writing_to_a_closed_peer_is_an_error_that_names_it(pair: tuple) -> None
 
 def test_a_peer_of_another_epoch_is_refused(pair: tuple) -> None:
     writer, reader = pair
-    writer.write([frame.end(0, EPOCH - 1, 1, 9)])
+    writer.write([frame.end_frame(0, EPOCH - 1, 1, 9)])
     writer.flush()
     with pytest.raises(FrameError, match="epoch"):
         frames_from(reader)
@@ -107,7 +107,7 @@ def test_one_call_reads_a_bounded_amount(pair: tuple) -> None:
     writer, reader = pair
     for end in (writer, reader):
         end.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
-    writer.write([frame.end(0, EPOCH, 1, 9)] * 50_000)
+    writer.write([frame.end_frame(0, EPOCH, 1, 9)] * 50_000)
     writer.flush()
     before = reader.received_bytes
     frames_from(reader)
@@ -130,16 +130,16 @@ class Trickle:
 
 def test_a_frame_of_state_that_trickles_in_is_received_by_one_call() -> None:
     state = bytes(range(256)) * (STATE_BYTES // 256)
-    after = frame.end(0, EPOCH, 1, 9)
-    link = Link(1, EPOCH)
+    after = frame.end_frame(0, EPOCH, 1, 9)
+    link = PeerLink(1, EPOCH)
     link.attach(Trickle(b"".join(frame.state(EPOCH, 5, state)) + after, 50_000), b"")  # type: ignore[arg-type]
     assert frames_from(link) == [(5, state), (9, b"")]
 
 
 def test_a_short_read_of_small_frames_ends_a_call() -> None:
-    small = frame.end(0, EPOCH, 1, 9)
+    small = frame.end_frame(0, EPOCH, 1, 9)
     trickle = Trickle(small * 3, len(small))
-    link = Link(1, EPOCH)
+    link = PeerLink(1, EPOCH)
     link.attach(trickle, b"")  # type: ignore[arg-type]
     assert frames_from(link) == [(9, b"")]
     assert len(trickle.left) == 2 * len(small)

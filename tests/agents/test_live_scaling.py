@@ -20,7 +20,7 @@ from agents.worker.task_graph.redistribution import state_sources
 from controller.coordinator.interfaces import Scaling
 from controller.coordinator.scaling import rescaled_live
 from workloads.data.text import LineSpout
-from workloads.key_groups import KEY_GROUPS, first_owners, rebalanced, runs_of
+from workloads.key_groups import KEY_GROUPS, first_owners, owner_runs, rebalanced
 from workloads.operators import Spout
 from workloads.workload import load_workload
 
@@ -122,7 +122,7 @@ def test_a_spout_without_seek_cannot_be_scaled(tmp_path: Path) -> None:
 def test_every_group_comes_from_its_last_owner_and_nothing_is_lost(first: int, before: int, after: int) -> None:
     old = rebalanced(first_owners(first), before)
     new = rebalanced(old, after)
-    keyed = state_sources(Division(before, runs_of(old)), Division(after, runs_of(new)), is_keyed=True)
+    keyed = state_sources(Division(before, owner_runs(old)), Division(after, owner_runs(new)), is_keyed=True)
     assert {(old[group], new[group]) for group in range(KEY_GROUPS)} == {
         (source, at) for at, sources in enumerate(keyed) for source in sources
     }

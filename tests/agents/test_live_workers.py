@@ -25,7 +25,7 @@ from agents.worker.task_graph.plan import RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.wire import frame
 from agents.worker.wire.frame import FrameError
-from agents.worker.wire.mesh import Link, LinkError, Mesh
+from agents.worker.wire.mesh import LinkError, Mesh, PeerLink
 from inventory.errors import RunError
 from workloads.topology import Component, Input, Topology
 
@@ -64,7 +64,7 @@ class LiveWorker:
         return self.tasks.registry
 
     @property
-    def links(self) -> dict[int, Link]:
+    def links(self) -> dict[int, PeerLink]:
         return self.by_peer.by_peer
 
     @property
@@ -212,7 +212,7 @@ def test_continuous_foreign_connections_change_nothing_but_a_count(closing: Exit
     closing.enter_context(Limits(16, 4_000, 64, 20_000, turn_rows=16).applied())
     oracle = DeliveryOracle(TOPOLOGY, 2_000, spread())
     run = live(closing, oracle)
-    openings = [b"", b"GET / HTTP/1.0\r\n\r\n", b"MLRC" + bytes(60), b"MLRC", frame.end(0, 1, 0, 2) * 40]
+    openings = [b"", b"GET / HTTP/1.0\r\n\r\n", b"MLRC" + bytes(60), b"MLRC", frame.end_frame(0, 1, 0, 2) * 40]
     attempts = 0
 
     def connect_foreign() -> None:
@@ -312,10 +312,10 @@ def test_an_authenticated_peer_that_breaks_the_protocol_ends_the_epoch(closing: 
         case "rubbish":
             data = bytes(100)
         case "foreign channel":
-            data = frame.end(9, 1, 77, 78)
+            data = frame.end_frame(9, 1, 77, 78)
         case "third worker's channel":
             sender, receiver, stream = some_channel(run, 2, 0)
-            data = frame.end(stream, 1, sender, receiver)
+            data = frame.end_frame(stream, 1, sender, receiver)
         case "local channel":
             sender, receiver, stream = some_channel(run, 0, 0)
             data = frame.credit(stream, 1, sender, receiver, 1, 0)

@@ -24,7 +24,7 @@ from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.wire import frame
 from agents.worker.wire.frame import Codec
-from agents.worker.wire.mesh import Link, LinkError
+from agents.worker.wire.mesh import LinkError, PeerLink
 from workloads.topology import Component, Input, Topology
 
 HERE = Slot("n1", 0)
@@ -59,10 +59,10 @@ class Alone:
 
     complete = True
 
-    def __init__(self, link: Link | None = None) -> None:
+    def __init__(self, link: PeerLink | None = None) -> None:
         self._link = link
 
-    def wire(self, peer: int) -> Link:
+    def wire(self, peer: int) -> PeerLink:
         assert self._link is not None, "nobody else"
         return self._link
 
@@ -230,7 +230,7 @@ class Linked:
         self.clock = clock
         ours, self.far = socket.socketpair()
         ours.setblocking(False)
-        self.link = Link(1, 1)
+        self.link = PeerLink(1, 1)
         self.link.attach(ours, first_bytes)
         flush_timer = FlushTimer()
         self.tasks = tasks_of(line(1), [THERE, HERE], 100, clock, flush_timer, Alone(self.link), None)

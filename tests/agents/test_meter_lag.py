@@ -13,7 +13,7 @@ from trees import meters
 from agents.power.energy import Curve
 from agents.power.external import LATEST, PULSES, External, find_lag, pulses
 from agents.power.reader import MeteredHost
-from agents.power.settings import PowerSettings, Program, completed, settings_of
+from agents.power.settings import MeterProgram, PowerSettings, completed_settings, meter_settings
 from inventory.values import EnergyModel, MeterLag
 
 LOAD = load_curve(NS)
@@ -97,7 +97,7 @@ def test_a_lag_shifts_readings_back_and_adds_its_margin_to_their_bound() -> None
     line = json.dumps({"t": time.time(), "watts": 100.0}) + "\n"
     readings = []
     for each in (None, lag):
-        program = Program(("sh", "-c", f"echo '{line.strip()}'; sleep 600"), lag=each)
+        program = MeterProgram(("sh", "-c", f"echo '{line.strip()}'; sleep 600"), lag=each)
         reader = External(MeteredHost(), PowerSettings(external=program))
         assert ("lag 3.00 s" in reader.probe().reason) is (each is not None)
         reader.open()
@@ -118,13 +118,13 @@ def test_a_lag_shifts_readings_back_and_adds_its_margin_to_their_bound() -> None
 def test_a_nodes_settings_file_takes_precedence_over_its_calibration(tmp_path: Path) -> None:
     host = MeteredHost(meters.plant(tmp_path, {"etc/millrace/power.yaml": "external: {command: [meter]}"}))
     model, lag = EnergyModel(1, 2), MeterLag(2.0)
-    known = completed(settings_of(host), model, lag)
+    known = completed_settings(meter_settings(host), model, lag)
     assert known.model == model
-    assert known.external == Program(("meter",), lag=lag)
+    assert known.external == MeterProgram(("meter",), lag=lag)
     assert known.external.patience_s == 12.0
     (tmp_path / "etc/millrace/power.yaml").write_text("external: {command: [meter], lag: {lag_s: -1}}")
-    external = completed(settings_of(host), model, lag).external
+    external = completed_settings(meter_settings(host), model, lag).external
     assert external is not None
     assert external.lag == MeterLag(-1.0)
     assert external.patience_s == 10.0
-    assert completed(PowerSettings(), None, lag).external is None
+    assert completed_settings(PowerSettings(), None, lag).external is None

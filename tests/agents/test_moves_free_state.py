@@ -13,7 +13,7 @@ from delivery_oracle import SCHEMA, SIDE
 from exactly_once_oracle import ExactlyOnceOracle
 from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
 
-from agents.protocol import Abandon, Cut, Move, Passed, Precopy, Prepare, Ready, Slot
+from agents.protocol import Abandon, Cut, MoveToPlace, Passed, Precopy, Prepare, Ready, Slot
 from agents.worker.channels.channel import FLUSH_AGE_NS
 from agents.worker.task_graph import registry
 from agents.worker.task_graph.plan import RunPlan
@@ -45,15 +45,15 @@ def without_collector() -> Iterator[None]:
         gc.enable()
 
 
-def next_move(run: ScriptedRun, at: int) -> Move:
+def next_move(run: ScriptedRun, at: int) -> MoveToPlace:
     """Return the next move: one executor after the other, each to the next slot."""
     executors = LINE.executors
     executor = executors[at % len(executors)]
     place = run.plan.place[executors.index(executor)]
-    return Move(executor.name, SLOTS[(SLOTS.index(place) + 1) % len(SLOTS)])
+    return MoveToPlace(executor.name, SLOTS[(SLOTS.index(place) + 1) % len(SLOTS)])
 
 
-def prepare(run: ScriptedRun, barrier: int, moves: Sequence[Move]) -> int:
+def prepare(run: ScriptedRun, barrier: int, moves: Sequence[MoveToPlace]) -> int:
     """Copy state and prepare a barrier on all workers; return the tick of the cut."""
     for place in SLOTS:
         run.command(place, Precopy(epoch=1, barrier=barrier, moves=tuple(moves), workers=tuple(SLOTS), ports={}))
@@ -118,7 +118,7 @@ def test_plans_after_many_moves_take_no_more_memory_than_the_first() -> None:
         for at in range(2 * PLANS):
             if at == PLANS:  # by then the interpreter's free lists are full
                 before = sys.getallocatedblocks()
-            plan = plan.moved([Move("b[0]", SLOTS[at % len(SLOTS)])], tuple(SLOTS))
+            plan = plan.moved([MoveToPlace("b[0]", SLOTS[at % len(SLOTS)])], tuple(SLOTS))
             assert plan.channels
             assert plan.streams
             assert plan.worker

@@ -9,19 +9,19 @@ from trees import meters
 from agents.cpu.topology import FOLDER
 from agents.host_files import HostFiles
 from agents.sensors import Host
-from agents.sensors.kernel import NOWHERE, CpuSensor, PackagePlace, Packages
+from agents.sensors.kernel import NOWHERE, CpuSensor, HostPackages, PackagePlace
 
 CPUS = sorted(os.sched_getaffinity(0))
 
 needs_two = pytest.mark.skipif(len(CPUS) < 2, reason="one CPU is on one package")
 
 
-def packages(tmp_path: Path, *numbers: str) -> Packages:
+def packages(tmp_path: Path, *numbers: str) -> HostPackages:
     """Return the packages of a host where the CPUs of this process have these package numbers in turn."""
     files = {
         f"{FOLDER}/cpu{cpu}/topology/physical_package_id": numbers[at % len(numbers)] for at, cpu in enumerate(CPUS)
     }
-    return Packages(HostFiles(meters.plant(tmp_path, files)))
+    return HostPackages(HostFiles(meters.plant(tmp_path, files)))
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_the_sensor_reports_packages_of_cores_and_workers() -> None:
     sensor = CpuSensor(Host("n1", "127.0.0.2", True, os.getpid(), lambda: {0: os.getpid()}))
     assert sensor.probe() is None
     rows = [sensor.read(second * 1_000_000_000) for second in (1, 2)][1]
-    here = Packages(HostFiles())
+    here = HostPackages(HostFiles())
     by_scope: dict[str, list[tuple]] = {}
     for row in rows:
         by_scope.setdefault(row.values[0], []).append(row.values)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_run import Limits, Pipe, run_spec, scripted_run
 
-from agents.protocol import ExecutorSpec, Move, RunSpec, Slot
+from agents.protocol import ExecutorSpec, MoveToPlace, RunSpec, Slot
 from agents.worker.channels.channel import FlushTimer, window
 from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing
 from agents.worker.task_graph.builder import GraphBuilder, build_registry
@@ -164,7 +164,7 @@ def test_workers_are_numbered_as_they_are_listed_and_later_ones_change_no_number
 def test_after_moves_the_plan_has_the_new_slots() -> None:
     plan = RunPlan(spec())
     new_slot = Slot("z", 0)
-    moved = plan.moved([Move("left[1]", new_slot), Move("s[0]", B0)], (*plan.places, new_slot))
+    moved = plan.moved([MoveToPlace("left[1]", new_slot), MoveToPlace("s[0]", B0)], (*plan.places, new_slot))
     expected = list(PLACED)
     expected[3], expected[0] = new_slot, B0
     assert list(moved.place.values()) == expected
@@ -176,12 +176,12 @@ def test_after_moves_the_plan_has_the_new_slots() -> None:
 @pytest.mark.parametrize(
     ("move", "why"),
     [
-        (Move("left[2]", A0), r"no executor left\[2\]"),
-        (Move("left", A0), "no executor left"),
-        (Move("left[0]", Slot("z", 0)), "none of its workers"),
+        (MoveToPlace("left[2]", A0), r"no executor left\[2\]"),
+        (MoveToPlace("left", A0), "no executor left"),
+        (MoveToPlace("left[0]", Slot("z", 0)), "none of its workers"),
     ],
 )
-def test_a_move_of_an_unknown_executor_or_to_an_unknown_worker_is_refused(move: Move, why: str) -> None:
+def test_a_move_of_an_unknown_executor_or_to_an_unknown_worker_is_refused(move: MoveToPlace, why: str) -> None:
     plan = RunPlan(spec())
     with pytest.raises(RunError, match=why):
         plan.moved([move], plan.places)

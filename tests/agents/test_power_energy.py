@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from recorded_host import square_wave
 
-from agents.power.energy import Parts, Work, attribute, energy, spread
+from agents.power.energy import Parts, WorkerCpu, attribute, energy, split_by_package
 from agents.power.meter import Deadlines
 from agents.power.reader import Domain, Reading
 from agents.power.series import Sample, Series
@@ -19,7 +19,7 @@ from agents.power.series import Sample, Series
 PACKAGE = Domain("package-0", "package", "rapl", "x", True, 1e-6, 262143328850, 61.035, 400.0)
 
 amounts = st.floats(0, 1e12)
-works = st.builds(Work, amounts, st.dictionaries(st.sampled_from(["a[0]", "a[1]", "b[0]"]), amounts))
+works = st.builds(WorkerCpu, amounts, st.dictionaries(st.sampled_from(["a[0]", "a[1]", "b[0]"]), amounts))
 
 
 def samples(joules, times_s, lost=()) -> list[Sample]:
@@ -99,7 +99,9 @@ def all_parts(parts: Parts) -> list[float]:
 
 
 @given(st.floats(0, 1e9), st.floats(0, 1e9), amounts, st.lists(works, max_size=6))
-def test_parts_add_up_to_the_measured_energy(joules: float, idle: float, cpu_ns: float, workers: list[Work]) -> None:
+def test_parts_add_up_to_the_measured_energy(
+    joules: float, idle: float, cpu_ns: float, workers: list[WorkerCpu]
+) -> None:
     parts = attribute(joules, idle, cpu_ns, workers)
     assert sum(all_parts(parts)) == pytest.approx(joules, rel=1e-9, abs=1e-12)
     assert min(all_parts(parts)) >= 0
@@ -108,7 +110,7 @@ def test_parts_add_up_to_the_measured_energy(joules: float, idle: float, cpu_ns:
 
 
 def test_energy_above_idle_follows_cpu_time_and_the_rest_is_separate() -> None:
-    parts = attribute(100.0, 20.0, 8e9, [Work(4e9, {"a[0]": 1e9, "a[1]": 2e9}), Work(2e9, {})])
+    parts = attribute(100.0, 20.0, 8e9, [WorkerCpu(4e9, {"a[0]": 1e9, "a[1]": 2e9}), WorkerCpu(2e9, {})])
     assert parts.idle == 20.0
     assert [share.joules for share in parts.workers] == pytest.approx([40.0, 20.0])
     assert parts.workers[0].executors == pytest.approx({"a[0]": 10.0, "a[1]": 20.0})
@@ -119,21 +121,21 @@ def test_energy_above_idle_follows_cpu_time_and_the_rest_is_separate() -> None:
 
 @given(st.floats(1, 1e6), st.floats(1, 1e10), st.floats(1, 1e10))
 def test_two_equal_workers_get_equal_energy_whatever_else_runs(joules: float, cpu_ns: float, others_ns: float) -> None:
-    first, second = attribute(joules, joules / 3, 2 * cpu_ns + others_ns, [Work(cpu_ns, {})] * 2).workers
+    first, second = attribute(joules, joules / 3, 2 * cpu_ns + others_ns, [WorkerCpu(cpu_ns, {})] * 2).workers
     assert first == second
 
 
 @given(st.floats(30, 1e6), st.floats(0, 1e10))
 def test_idle_energy_does_not_shrink_with_load(joules: float, cpu_ns: float) -> None:
-    assert attribute(joules, 30.0, 1e10, [Work(cpu_ns, {})]).idle == 30.0
+    assert attribute(joules, 30.0, 1e10, [WorkerCpu(cpu_ns, {})]).idle == 30.0
 
 
 @pytest.mark.parametrize(
     ("joules", "cpu_ns", "work"),
-    [(10.0, 1e9, Work(1e9, {})), (30.0, 1e9, Work(2e9, {})), (30.0, 1e9, Work(5e8, {"a[0]": 6e8}))],
+    [(10.0, 1e9, WorkerCpu(1e9, {})), (30.0, 1e9, WorkerCpu(2e9, {})), (30.0, 1e9, WorkerCpu(5e8, {"a[0]": 6e8}))],
     ids=["less than idle", "more than all CPU time", "executors above their worker"],
 )
-def test_clamped_parts_are_flagged(joules: float, cpu_ns: float, work: Work) -> None:
+def test_clamped_parts_are_flagged(joules: float, cpu_ns: float, work: WorkerCpu) -> None:
     parts = attribute(joules, 20.0, cpu_ns, [work])
     assert parts.clamped
     assert sum(all_parts(parts)) == pytest.approx(joules)
@@ -146,7 +148,7 @@ places = st.lists(st.dictionaries(st.sampled_from([0, 1, 2, None]), st.floats(0,
 def test_all_cpu_time_of_a_worker_has_a_package_and_known_packages_keep_theirs(
     workers: list[dict[int | None, float]], packages: dict[int, float]
 ) -> None:
-    for given_ns, found in zip(workers, spread(workers, packages), strict=True):
+    for given_ns, found in zip(workers, split_by_package(workers, packages), strict=True):
         assert sum(found.values()) == pytest.approx(sum(given_ns.values()), rel=1e-9, abs=1e-6)
         assert all(found[package] >= given_ns.get(package, 0.0) for package in packages)
 
@@ -160,8 +162,8 @@ def test_all_cpu_time_of_a_worker_has_a_package_and_known_packages_keep_theirs(
 def test_energy_of_every_package_is_divided_without_loss(
     workers: list[dict[int | None, float]], joules: list[float], cpu_ns: list[float]
 ) -> None:
-    works = [Work(sum(where.values()), {"a[0]": sum(where.values()) / 2}) for where in workers]
-    spreads = spread(workers, dict(enumerate(cpu_ns)))
+    works = [WorkerCpu(sum(where.values()), {"a[0]": sum(where.values()) / 2}) for where in workers]
+    spreads = split_by_package(workers, dict(enumerate(cpu_ns)))
     for package in range(3):
         here = [work.part(where[package]) for work, where in zip(works, spreads, strict=True)]
         parts = attribute(joules[package], 30.0, cpu_ns[package], here)
@@ -171,6 +173,6 @@ def test_energy_of_every_package_is_divided_without_loss(
 
 def test_cpu_time_without_a_package_follows_the_unassigned_time_of_packages() -> None:
     # Package 0 was busy for 6 s, 4 of them with a worker that is known to be there; package 1 for 2 s.
-    bound, free = spread([{0: 4.0}, {None: 2.0}], {0: 6.0, 1: 2.0})
+    bound, free = split_by_package([{0: 4.0}, {None: 2.0}], {0: 6.0, 1: 2.0})
     assert bound == {0: 4.0, 1: 0.0}
     assert free == pytest.approx({0: 1.0, 1: 1.0})

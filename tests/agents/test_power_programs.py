@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agents.power.powertop import PowerTop, estimates
+from agents.power.powertop import PowerTop, powertop_estimates
 from agents.power.programs.ipmi_dcmi import watts_in
 from agents.power.reader import MeteredHost
 from agents.power.settings import PowerSettings
@@ -154,7 +154,7 @@ Process;Device
 
 
 def test_powertops_estimates_are_read_with_their_units() -> None:
-    assert dict(estimates(POWERTOP)) == {
+    assert dict(powertop_estimates(POWERTOP)) == {
         "discharge": 8.67,
         "baseline": 0.55,
         "Display backlight": 4.12,
@@ -174,7 +174,7 @@ Usage;Device Name
 
 @pytest.mark.parametrize("report", [UNTRAINED, "", "Cannot create temp file"])
 def test_a_powertop_that_was_never_trained_estimates_nothing(report: str) -> None:
-    assert dict(estimates(report)) == {}
+    assert dict(powertop_estimates(report)) == {}
 
 
 def test_powertop_runs_beside_a_source_and_is_no_part_of_the_total(tool, tmp_path: Path) -> None:

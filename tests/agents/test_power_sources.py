@@ -12,11 +12,11 @@ from trees import meters
 from trees.meters import POWERCAP, UNIT_61
 
 from agents.power.energy import energy
-from agents.power.meter import History, PowerSampler, account
+from agents.power.meter import History, PowerSampler, metered_energy
 from agents.power.metering import Metering, find_primary, probe_all
 from agents.power.rapl import Rapl
 from agents.power.reader import MeteredHost
-from agents.power.settings import PowerSettings, Program
+from agents.power.settings import MeterProgram, PowerSettings
 from inventory.values import EnergyModel
 
 
@@ -60,7 +60,7 @@ def test_perf_comes_first_and_rapl_checks_it_for_a_minute(tmp_path: Path) -> Non
         history.add(metering.sample())
         host.wait(0.1)
     notes = [note for note in metering.notes() if note.kind == "power_cross_check"]
-    result = account(history, metering, 1_000_000_000, 61_000_000_000)
+    result = metered_energy(history, metering, 1_000_000_000, 61_000_000_000)
     assert result.total.source == "perf"
     assert result.total.joules == pytest.approx(156 * 60, abs=result.total.bound_joules)
     assert {d.source for d in result.domains if d.in_total} == {"perf"}
@@ -132,7 +132,7 @@ def test_a_reader_without_the_nodes_total_leaves_it_to_the_next(name: str, hidde
 
 def test_an_operators_program_is_the_source_beside_the_sensor_of_a_card(tmp_path: Path) -> None:
     line = 'import json, time; print(json.dumps({"t": time.time(), "watts": 50}), flush=True); time.sleep(60)'
-    program = Program((sys.executable, "-c", line))
+    program = MeterProgram((sys.executable, "-c", line))
     host = MeteredHost(meters.plant(tmp_path, CARD))
     settings = PowerSettings(external=program)
     assert find_primary(host, settings, probe_all(host, settings)) == "external"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from random_topologies import random_topology
 from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
 
-from agents.protocol import Abandon, Cut, Message, Move, Moved, Passed, Precopied, Precopy, Prepare, Ready, Slot
+from agents.protocol import Abandon, Cut, Message, Moved, MoveToPlace, Passed, Precopied, Precopy, Prepare, Ready, Slot
 from agents.worker.channels.channel import FLUSH_AGE_NS
 from agents.worker.executors.executor import OperatorError
 from agents.worker.task_graph import state_copies
@@ -81,11 +81,12 @@ def command_all(run: ScriptedRun, random: Random, command: Message) -> None:
             run.act(random.randint(0, 5_000))
 
 
-def some_moves(run: ScriptedRun, random: Random) -> tuple[Move, ...]:
+def some_moves(run: ScriptedRun, random: Random) -> tuple[MoveToPlace, ...]:
     placed = list(zip(run.plan.executors.values(), run.plan.place.values(), strict=True))
     chosen = random.sample(placed, random.randint(1, len(placed)))
     return tuple(
-        Move(executor.name, random.choice([slot for slot in SLOTS if slot != place])) for executor, place in chosen
+        MoveToPlace(executor.name, random.choice([slot for slot in SLOTS if slot != place]))
+        for executor, place in chosen
     )
 
 

@@ -11,19 +11,19 @@ from agents.worker.channels.channel import (
     BATCH_ROWS,
     Barrier,
     ChannelId,
+    CreditWindow,
     Delivery,
     End,
     FlushTimer,
     Mark,
     Outgoing,
     Tick,
-    Window,
 )
 from agents.worker.channels.ends import LocalOutgoing, local_channel
 from agents.worker.channels.groupings import Global, Grouping, Router, grouping_of
 from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError
-from workloads.key_groups import first_owners, key_group, owners_of
+from workloads.key_groups import first_owners, key_group, owners_from_runs
 from workloads.operators import Row
 from workloads.topology import Input
 
@@ -34,7 +34,7 @@ class Sent(Outgoing):
     """A channel that records the rows that are added to it."""
 
     def __init__(self, receiver: int) -> None:
-        super().__init__(ChannelId(0, receiver, 0), 1, Window(1, 1), FlushTimer())
+        super().__init__(ChannelId(0, receiver, 0), 1, CreditWindow(1, 1), FlushTimer())
         self.rows: list[Row] = []
         self.stamps: list[int | None] = []
 
@@ -53,7 +53,7 @@ class Sent(Outgoing):
 def local_ends(count: int, window: int) -> tuple[list[LocalOutgoing], deque[Delivery]]:
     """Channels within this worker, and the queue that all of them lead to."""
     queue: deque[Delivery] = deque()
-    size = Window(window, 100)
+    size = CreditWindow(window, 100)
     return [
         local_channel(ChannelId(0, at, 0), 0, ("a", "s"), queue, size, FlushTimer())[0] for at in range(count)
     ], queue
@@ -119,7 +119,7 @@ def test_a_key_goes_where_its_key_group_says_in_order(batches: list, count: int,
 
 def test_the_table_of_owners_decides_and_not_the_number_of_executors() -> None:
     group = key_group(("whale",))
-    owners = owners_of([(0, group), (2, 1), (1, 1023 - group)])
+    owners = owners_from_runs([(0, group), (2, 1), (1, 1023 - group)])
     sent = channels(3)
     grouping_of(Input("a", "fields", ("word",)), SCHEMA, sent, 0, owners).deal([("whale", 0, b""), ("ship", 1, b"")])
     assert [[row[0] for row in channel.rows] for channel in sent][2] == ["whale"]

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis_examples import one_in
 
-from agents.worker.executors.executor import FIRST_STRIDE, SAMPLES_PER_S, Histogram, Sampler, bucket, mix, percentile
+from agents.worker.executors.executor import (
+    FIRST_STRIDE,
+    SAMPLES_PER_S,
+    Histogram,
+    LatencySampler,
+    bucket,
+    mix,
+    percentile,
+)
 
 NS = st.one_of(
     st.integers(0, 2**62), st.integers(0, 5_000), st.sampled_from([2**k + d for k in range(62) for d in (-1, 0)])
@@ -32,7 +40,7 @@ def bound(freedom: int) -> float:
 @pytest.mark.parametrize("seed", [0, 1, 7, 2**63, mix(3)])
 def test_every_place_in_a_block_is_equally_likely(seed: int) -> None:
     blocks = 20_000
-    chosen = Sampler(seed).sampled(0, blocks * FIRST_STRIDE)
+    chosen = LatencySampler(seed).sampled(0, blocks * FIRST_STRIDE)
     places = Counter(record % FIRST_STRIDE for record in chosen)
     assert chi_square([places[at] for at in range(FIRST_STRIDE)]) < bound(FIRST_STRIDE - 1)
     assert len(chosen) == blocks
@@ -41,13 +49,13 @@ def test_every_place_in_a_block_is_equally_likely(seed: int) -> None:
 @pytest.mark.parametrize("period", [2, 3, 5, 10, 64, 100, 128, 256])
 def test_a_pattern_in_the_input_is_neither_preferred_nor_missed(period: int) -> None:
     # Round-robin keys, batches of 256 rows, a file read in a loop: none may correlate with the choice.
-    chosen = Sampler(11).sampled(0, 20_000 * FIRST_STRIDE)
+    chosen = LatencySampler(11).sampled(0, 20_000 * FIRST_STRIDE)
     residues = Counter(record % period for record in chosen)
     assert chi_square([residues[at] for at in range(period)]) < bound(max(1, period - 1))
 
 
 def test_neighbouring_blocks_and_executors_choose_independently() -> None:
-    ours, theirs = (Sampler(mix(5 ^ mix(number))).sampled(0, 20_000 * FIRST_STRIDE) for number in (0, 1))
+    ours, theirs = (LatencySampler(mix(5 ^ mix(number))).sampled(0, 20_000 * FIRST_STRIDE) for number in (0, 1))
     pairs = Counter((a % 8, b % 8) for a, b in zip(ours, theirs, strict=True))
     assert chi_square([pairs[a, b] for a in range(8) for b in range(8)]) < bound(63)
     pairs = Counter((a % 8, b % 8) for a, b in pairwise(ours))
@@ -59,7 +67,7 @@ def test_neighbouring_blocks_and_executors_choose_independently() -> None:
 def test_after_a_recovery_every_block_has_one_sample_whatever_was_before(
     seed: int, first: int, sizes: list[int]
 ) -> None:
-    samplers = [Sampler(seed), Sampler(seed)]
+    samplers = [LatencySampler(seed), LatencySampler(seed)]
     position = 0
     for size in sizes:
         samplers[0].sampled(position, size)
@@ -72,7 +80,7 @@ def test_after_a_recovery_every_block_has_one_sample_whatever_was_before(
 
 
 def test_wherever_a_recovery_begins_every_place_of_its_first_block_is_equally_likely() -> None:
-    sampler, places = Sampler(9), Counter[int]()
+    sampler, places = LatencySampler(9), Counter[int]()
     for first in range(20_000):
         sampler.skip(first)
         places[sampler.sampled(first, FIRST_STRIDE)[0] - first] += 1
@@ -82,18 +90,18 @@ def test_wherever_a_recovery_begins_every_place_of_its_first_block_is_equally_li
 @settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, 400), max_size=20))
 def test_the_choice_depends_on_the_seed_and_the_record_and_not_on_the_batches(seed: int, sizes: list[int]) -> None:
-    sampler, first, in_batches = Sampler(seed), 0, []
+    sampler, first, in_batches = LatencySampler(seed), 0, []
     for size in sizes:
         in_batches += sampler.sampled(first, size)
         first += size
-    assert in_batches == Sampler(seed).sampled(0, first)
+    assert in_batches == LatencySampler(seed).sampled(0, first)
     assert all(at * FIRST_STRIDE <= record < (at + 1) * FIRST_STRIDE for at, record in enumerate(in_batches))
 
 
 @settings(deadline=None, max_examples=one_in(2))
 @given(st.integers(0, 2**32), st.lists(st.floats(0, 3e6), min_size=1, max_size=6))
 def test_samples_keep_to_their_limit_per_second_at_any_rate(seed: int, rates: list[float]) -> None:
-    sampler, first = Sampler(seed), 0
+    sampler, first = LatencySampler(seed), 0
     for rate in rates:
         sampler.adapt(rate)
         # The current block keeps its size.
@@ -106,7 +114,7 @@ def test_samples_keep_to_their_limit_per_second_at_any_rate(seed: int, rates: li
 
 
 def test_at_low_rates_every_record_is_sampled() -> None:
-    sampler = Sampler(1)
+    sampler = LatencySampler(1)
     sampler.adapt(10.0)
     sampler.sampled(0, FIRST_STRIDE)
     assert sampler.sampled(FIRST_STRIDE, 50) == list(range(FIRST_STRIDE, FIRST_STRIDE + 50))
@@ -185,7 +193,7 @@ def test_the_number_of_buckets_is_bounded() -> None:
 
 
 def test_with_a_known_peak_rate_slow_times_have_no_more_than_their_share_of_samples() -> None:
-    sampler = Sampler(3, peak_per_s=2_000.0)
+    sampler = LatencySampler(3, peak_per_s=2_000.0)
     first, chosen = 0, []
     for second in range(40):
         rate = 100 if second < 20 else 2_000

@@ -11,10 +11,20 @@ from executor_harness import Downstream, EchoBolt, input_channel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.worker.channels.channel import Barrier, ChannelId, Delivery, End, FlushTimer, Mark, Tick, Ticks, Window
+from agents.worker.channels.channel import (
+    Barrier,
+    ChannelId,
+    CreditWindow,
+    Delivery,
+    End,
+    FlushTimer,
+    Mark,
+    Tick,
+    Ticks,
+)
 from agents.worker.channels.ends import LocalIncoming, LocalOutgoing, local_channel
 from agents.worker.channels.groupings import Fields, Global, Router
-from agents.worker.channels.input_gate import InputGate, parts_of
+from agents.worker.channels.input_gate import InputGate, batch_parts
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.columns import ColumnBoltExecutor, ColumnSpoutExecutor
 from inventory.errors import RunError
@@ -31,7 +41,7 @@ SCHEMA = {"n": "int"}
 RECEIVED, EMITTED = {("a", "default"): SCHEMA}, {"default": SCHEMA}
 
 
-def channel(inputs: InputGate, window: Window, timer: FlushTimer) -> tuple[LocalOutgoing, LocalIncoming]:
+def channel(inputs: InputGate, window: CreditWindow, timer: FlushTimer) -> tuple[LocalOutgoing, LocalIncoming]:
     both = local_channel(ChannelId(0, 1, 0), 0, ("a", "default"), inputs, window, timer, batches=2)
     inputs.join(both[1])
     return both
@@ -43,7 +53,7 @@ def taken(inputs: InputGate, with_ticks: bool) -> list[Any]:
     if not isinstance(entry, Delivery):
         return [] if entry is None else [entry]
     entry.channel.consumed(len(entry.rows), entry.nbytes)
-    parts = parts_of(entry, entry.mark) if isinstance(entry.mark, Ticks) else [entry]
+    parts = batch_parts(entry, entry.mark) if isinstance(entry.mark, Ticks) else [entry]
     assert sum(part.nbytes for part in parts) == entry.nbytes
     found: list[Any] = []
     for part in parts:
@@ -60,7 +70,7 @@ def taken(inputs: InputGate, with_ticks: bool) -> list[Any]:
 )
 def test_rows_stamps_and_markers_arrive_in_order_with_any_credit(events: list[str], rows: int, random: Random) -> None:
     inputs, sent, arrived, number = InputGate(), [], [], 0
-    outgoing, _ = channel(inputs, Window(rows, 1 << 20), FlushTimer())
+    outgoing, _ = channel(inputs, CreditWindow(rows, 1 << 20), FlushTimer())
     for event in [*events, *["flush", "take"] * 60]:
         if event in ("rows", "columns", "inside", "tick", "barrier") and outgoing.blocked:
             continue
@@ -92,7 +102,7 @@ def test_with_several_channels_a_tick_waits_for_the_rows_before_it_on_all(
     gaps: list[list[int]], first: bool, seed: int
 ) -> None:
     inputs, timer, random = InputGate(), FlushTimer(), Random(seed)  # noqa: S311 - it must be repeatable
-    senders = [channel(inputs, Window(1 << 20, 1 << 30), timer)[0] for _ in gaps]
+    senders = [channel(inputs, CreditWindow(1 << 20, 1 << 30), timer)[0] for _ in gaps]
     length = min(map(len, gaps))
     for number in range(length):
         for sender, counts in list(zip(senders, gaps, strict=True))[:: 1 if first else -1]:
@@ -196,7 +206,7 @@ def flat(downstream: Downstream) -> list[Any]:
     found: list[Any] = []
     while downstream.queue:
         entry = downstream.queue.popleft()
-        for part in parts_of(entry, entry.mark) if isinstance(entry.mark, Ticks) else [entry]:
+        for part in batch_parts(entry, entry.mark) if isinstance(entry.mark, Ticks) else [entry]:
             stamps = dict(part.stamps)
             found += [(row, stamps.get(at)) for at, row in enumerate(part.rows)] if part.mark is None else [part.mark]
         downstream.incoming.consumed(len(entry.rows), entry.nbytes)

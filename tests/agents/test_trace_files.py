@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents import collected_traces
-from agents.collected_traces import TABLES, UnreportedRows, collect, read_rows
+from agents.collected_traces import TABLES, UnreportedRows, collect, read_trace_rows
 from agents.trace import TraceWriter
 from inventory.errors import RunError
 
@@ -79,7 +79,7 @@ def test_a_truncated_file_has_its_first_whole_batches(tmp_path_factory, data):
     whole = path.read_bytes()
     cut = data.draw(st.integers(0, len(whole)))
     path.write_bytes(whole[:cut])
-    readable = [len(rows) for _, rows in read_rows(path)]
+    readable = [len(rows) for _, rows in read_trace_rows(path)]
     assert readable == sizes[: sum(end <= cut for end in ends)]
 
 
@@ -102,7 +102,7 @@ def test_a_file_whose_tail_is_zeros_after_a_power_cut_has_the_records_before(tmp
     whole, more = path.read_bytes(), data.draw(st.integers(0, 40))
     torn = whole[: data.draw(st.integers(0, len(whole)))].ljust(len(whole) + more, b"\0")
     path.write_bytes(torn)
-    read = [[row[-1] for row in rows] for _, rows in read_rows(path)]
+    read = [[row[-1] for row in rows] for _, rows in read_trace_rows(path)]
     # A record whose last bytes were zeros is whole although they were lost.
     assert read == batches[: sum(torn[:end] == whole[:end] for end in ends)]
 
@@ -119,7 +119,7 @@ def test_a_record_that_is_damaged_is_an_error_and_not_the_end_of_its_file(tmp_pa
     content[where(content, b"e[0]")] ^= 1
     path.write_bytes(content)
     with pytest.raises(RunError, match="damaged: a record does not have its checksum"):
-        list(read_rows(path))
+        list(read_trace_rows(path))
 
 
 def test_rows_added_by_threads_while_another_flushes_are_written_once(tmp_path: Path):

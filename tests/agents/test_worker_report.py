@@ -10,7 +10,7 @@ from executor_harness import CountingSpout, EchoBolt
 from scripted_run import Limits, run_spec, scripted_run
 
 from agents.collected_traces import collect
-from agents.protocol import Connect, Cut, Go, Mark, Move, PairSent, Prepare, Slot, Worked, encode
+from agents.protocol import Connect, Cut, Go, Mark, MoveToPlace, PairSent, Prepare, Slot, Worked, encode
 from agents.trace import TraceWriter
 from agents.worker.channels.ends import RemoteOutgoing
 from agents.worker.process.metrics_reporter import MetricsReporter, PairTotals
@@ -124,7 +124,7 @@ def test_tuples_to_a_new_worker_are_counted_for_it_while_the_old_one_still_has_t
         run.add(grown, NEW)
         run.command(NEW, Connect(epoch=1, ports={}))
         run.command(NEW, Go(epoch=1, at_ns=0))
-        move = Prepare(epoch=1, barrier=1, moves=(Move("b[0]", NEW),), workers=(HERE, THERE, NEW))
+        move = Prepare(epoch=1, barrier=1, moves=(MoveToPlace("b[0]", NEW),), workers=(HERE, THERE, NEW))
         for place in run.workers:
             run.command(place, move)
         run.command(HERE, Cut(epoch=1, barrier=1, tick=0))

@@ -21,14 +21,14 @@ from analysis.claims.verdicts import (
     PENDING,
     REFUTED,
     Claim,
-    Conditions,
+    ClaimConditions,
     Evidence,
     evidence,
     exact_verdict,
     verdict,
 )
 from analysis.records.campaign import load_campaign
-from analysis.statistics.intervals import Interval
+from analysis.statistics.intervals import ConfidenceInterval
 
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 
@@ -39,7 +39,7 @@ def claim(ratio: float | None = 1.4, **keys: Any) -> Claim:
 
 
 def evidence_of(low: float, high: float, **keys: Any) -> Evidence:
-    interval = Interval(10, (low + high) / 2, low, high)
+    interval = ConfidenceInterval(10, (low + high) / 2, low, high)
     fields: dict[str, Any] = {"nodes": (2.0, 2.0), "load": 1.0, "suspect": 0} | keys
     return Evidence("somewhere", 10, interval, interval.estimate, **fields)
 
@@ -86,7 +86,7 @@ def test_only_met_conditions_allow_a_refutation_and_every_interval_has_one_verdi
 ) -> None:
     low, high = sorted((a, b))
     unconditional, _ = verdict(claim(ratio), evidence_of(low, high, load=load))
-    conditional, reason = verdict(claim(ratio, conditions=Conditions(load=0.8)), evidence_of(low, high, load=load))
+    conditional, reason = verdict(claim(ratio, conditions=ClaimConditions(load=0.8)), evidence_of(low, high, load=load))
     if unconditional != REFUTED:
         assert conditional == unconditional
     elif load is not None and load >= 0.8:
@@ -101,7 +101,7 @@ def test_only_met_conditions_allow_a_refutation_and_every_interval_has_one_verdi
 
 
 def test_with_the_condition_of_equal_nodes_different_numbers_of_nodes_do_not_refute() -> None:
-    equal = claim(conditions=Conditions(equal_nodes=True))
+    equal = claim(conditions=ClaimConditions(equal_nodes=True))
     assert verdict(equal, evidence_of(0.5, 0.9))[0] == REFUTED
     assert verdict(equal, evidence_of(0.5, 0.9, nodes=(1.0, 5.0)))[0] == NOT_VISIBLE
 

@@ -20,7 +20,7 @@ from analysis.statistics.comparison import (
     smallest_effect,
     walsh_averages,
 )
-from analysis.statistics.intervals import Interval
+from analysis.statistics.intervals import ConfidenceInterval
 
 VALUES = st.lists(st.integers(-1000, 1000), min_size=FEWEST_PAIRS, max_size=12, unique=True)
 quick = settings(max_examples=40, deadline=None)
@@ -113,7 +113,9 @@ def test_intervals_leave_out_as_many_averages_as_tables_say(n: int, cut: int) ->
     # One more than the critical values of the signed-rank sum at 2.5 % on each side: 0, 2, 3, 5, 8, 25, 52.
     values = np.array([2.0**k for k in range(n)])
     averages = walsh_averages(values)
-    assert hodges_lehmann_interval(values) == Interval(n, np.median(averages), averages[cut - 1], averages[-cut])
+    assert hodges_lehmann_interval(values) == ConfidenceInterval(
+        n, np.median(averages), averages[cut - 1], averages[-cut]
+    )
 
 
 @quick
@@ -133,7 +135,7 @@ def test_a_comparison_agrees_with_a_worked_example() -> None:
     assert found is not None
     assert (found.n, found.median, found.baseline_median) == (6, 7.0, 3.5)
     assert (found.median_difference, found.ratio_estimate) == (3.5, pytest.approx(2.0))
-    assert found.difference == Interval(6, 3.5, 1.0, 6.0)
+    assert found.difference == ConfidenceInterval(6, 3.5, 1.0, 6.0)
     assert found.ratio is not None
     assert (found.ratio.estimate, found.ratio.low, found.ratio.high) == pytest.approx((2, 2, 2))
     assert (found.p_value, found.exact) == (2 / 64, True)
@@ -194,8 +196,8 @@ def test_a_value_that_is_not_positive_has_no_ratio(value: float) -> None:
 def test_values_that_agree_to_nine_digits_do_not_differ() -> None:
     found = compare(numbered([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), numbered([x * (1 + 1e-12) for x in (1, 2, 3, 4, 5, 6)]))
     assert found is not None
-    assert found.difference == Interval(6, 0, 0, 0)
-    assert found.ratio == Interval(6, 1, 1, 1)
+    assert found.difference == ConfidenceInterval(6, 0, 0, 0)
+    assert found.ratio == ConfidenceInterval(6, 1, 1, 1)
     assert found.p_value == 1
     assert found.smallest_effect == 0
 

@@ -25,7 +25,7 @@ from analysis.page.factor_view import (
     ratio_rows,
 )
 from analysis.records.campaign import Campaign, load_campaign
-from analysis.records.factors import text_of, value_text
+from analysis.records.factors import factors_text, value_text
 from analysis.statistics.metrics import Row, Rows
 from analysis.statistics.pairs import pair_rows
 from analysis.statistics.ranking import HEADINGS, SHOWN
@@ -141,7 +141,7 @@ def test_the_axis_is_a_rate_or_else_a_number_or_else_the_factor_with_most_values
 
 def family_of(factors: dict[str, list[Any]]) -> Family:
     combinations = [dict(zip(factors, values, strict=True)) for values in itertools.product(*factors.values())]
-    return Family("w", {f"w ({text_of(each)})": each for each in combinations})
+    return Family("w", {f"w ({factors_text(each)})": each for each in combinations})
 
 
 def ranking_of(family: Family, value: Callable[[str], float]) -> Rows:

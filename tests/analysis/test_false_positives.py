@@ -9,10 +9,10 @@ from scipy import stats
 
 from analysis.records.aa_rate import AA_FILE, FalsePositives, read_false_positives
 from analysis.records.accounts import Energy
-from analysis.records.campaign import Agenda, Campaign, Run
+from analysis.records.campaign import Campaign, ResolvedAgenda, Run
 from analysis.records.file_types import CampaignRecord, Measured, RunRecord
 from analysis.records.interval_metrics import Latency
-from analysis.statistics.false_positives import differences_of, rate_of, write_false_positives
+from analysis.statistics.false_positives import differences_of, significant_share, write_false_positives
 
 PAIRS = [("even", "even-again")]
 
@@ -24,7 +24,9 @@ def measured_run(scheduler: str, repetition: int, p50: float | None, throughput:
 
 
 def campaign_of(folder: Path, runs: list[Run]) -> Campaign:
-    return Campaign(folder, CampaignRecord(agenda={}, started_utc="2026-11-23T12:00:00Z"), Agenda(), tuple(runs))
+    return Campaign(
+        folder, CampaignRecord(agenda={}, started_utc="2026-11-23T12:00:00Z"), ResolvedAgenda(), tuple(runs)
+    )
 
 
 def test_metrics_that_have_values_and_differ_are_compared(tmp_path: Path) -> None:
@@ -45,7 +47,7 @@ def test_the_rate_is_the_share_of_comparisons_that_differ() -> None:
     differences = generator.normal(size=(12, 8))
     differences[:, :2] += 5
     expected = (stats.ttest_1samp(differences, 0).pvalue < 0.05).mean()
-    rate, low, high = rate_of(differences)
+    rate, low, high = significant_share(differences)
     assert rate == expected == 0.25
     assert low is not None
     assert high is not None
@@ -54,7 +56,7 @@ def test_the_rate_is_the_share_of_comparisons_that_differ() -> None:
 
 def test_perfectly_correlated_metrics_count_as_one() -> None:
     column = np.random.default_rng(2).normal(size=(20, 1))
-    single, copies = rate_of(column), rate_of(np.repeat(column, 12, axis=1))
+    single, copies = significant_share(column), significant_share(np.repeat(column, 12, axis=1))
     assert copies == pytest.approx(single)
     # Without a false positive in one comparison, the interval is wide.
     assert copies == pytest.approx((0.0, 0.0, 0.975))
@@ -63,14 +65,14 @@ def test_perfectly_correlated_metrics_count_as_one() -> None:
 def test_more_comparisons_narrow_the_interval() -> None:
     generator = np.random.default_rng(3)
     differences = generator.normal(size=(12, 80))
-    few, many = rate_of(differences[:, :8]), rate_of(differences)
+    few, many = significant_share(differences[:, :8]), significant_share(differences)
     assert None not in (*few, *many)
     assert many[2] - many[1] < few[2] - few[1]  # type: ignore[operator]
     assert many[1] <= 0.05 <= many[2]  # type: ignore[operator]
 
 
 def test_without_comparisons_there_is_no_rate(tmp_path: Path) -> None:
-    assert rate_of(np.empty((20, 0))) == (None, None, None)
+    assert significant_share(np.empty((20, 0))) == (None, None, None)
     found = write_false_positives(campaign_of(tmp_path, []), PAIRS)
     assert (found.rate, found.comparisons, found.repetitions) == (None, 0, 0)
     assert found.in_words == "unknown, 0 comparisons over 0 repetitions, 2026-11-23"

@@ -14,8 +14,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from analysis.figures.data import Band, Line, NodeUsage, WorkloadData, quantity
-from analysis.figures.lines import latency, log_ticks
+from analysis.figures.data import Band, NodeUsage, RunLine, WorkloadData, quantity
+from analysis.figures.lines import latency_figure, log_ticks
 from analysis.figures.palette import GROUND, INK, MUTED, PALETTE, SERIES
 from analysis.figures.report_figures import KINDS, draw_all
 from analysis.figures.theme import SETTINGS, look, write_pdf
@@ -81,7 +81,7 @@ def test_schedulers_differ_without_colours() -> None:
 def test_lines_of_a_figure_and_their_legend_differ_by_dash_or_mark() -> None:
     data = workload(1, schedulers=[f"s-{at}" for at in range(9)])
     with mpl.rc_context(SETTINGS):
-        (axes,) = latency(data).axes
+        (axes,) = latency_figure(data).axes
         of_lines = [(line.get_linestyle(), line._unscaled_dash_pattern, line.get_marker()) for line in axes.lines]
         legend = axes.get_legend()
         assert legend is not None
@@ -107,7 +107,7 @@ def test_the_latency_figure_labels_its_axis_for_any_latencies(times: float) -> N
     data = workload(1)
     lines = [replace(line, points=[(q, ms * times) for q, ms in line.points]) for line in data.latency]
     with mpl.rc_context(SETTINGS):
-        figure = latency(replace(data, latency=lines))
+        figure = latency_figure(replace(data, latency=lines))
         figure.canvas.draw()
         labels = [label.get_text() for label in figure.axes[0].get_yticklabels(which="both")]
     assert len([label for label in labels if label]) >= 3
@@ -122,12 +122,12 @@ def workload(repetitions: int, schedulers: Sequence[str] = ("even", "top-storm")
         for col, m in enumerate(METRICS)
     }
     lines = [
-        Line(s, k, [(float(x), 1000.0 + 10 * at + k + x) for x in range(-2, 20)])
+        RunLine(s, k, [(float(x), 1000.0 + 10 * at + k + x) for x in range(-2, 20)])
         for at, s in enumerate(schedulers)
         for k in rounds
     ]
     shares = [q / 1000 for q in range(10, 1000, 10)] + [0.999, 0.9999, 1.0]
-    tails = [Line(line.scheduler, line.repetition, [(q, 1.0 + 9 * q**8) for q in shares]) for line in lines]
+    tails = [RunLine(line.scheduler, line.repetition, [(q, 1.0 + 9 * q**8) for q in shares]) for line in lines]
     names = [f"n{k}" for k in range(1, nodes + 1)]
     slots = {(node, 0): [f"split[{at}]", f"count[{at}]"] for at, node in enumerate(names[: max(2, nodes // 2)])}
     return WorkloadData(
@@ -219,8 +219,8 @@ def test_a_scheduler_keeps_its_colour_in_all_figures() -> None:
 def test_suspect_runs_are_hollow_and_recoveries_are_dotted_lines(repetitions: int) -> None:
     plain = workload(repetitions)
 
-    def with_suspects(lines: Sequence[Line]) -> list[Line]:
-        return [Line(line.scheduler, line.repetition, line.points, at < 2) for at, line in enumerate(lines)]
+    def with_suspects(lines: Sequence[RunLine]) -> list[RunLine]:
+        return [RunLine(line.scheduler, line.repetition, line.points, at < 2) for at, line in enumerate(lines)]
 
     suspect_data: dict[str, Any] = {
         "throughput": with_suspects(plain.throughput),
@@ -314,9 +314,9 @@ def test_figures_are_self_contained_files(tmp_path: Path) -> None:
 def test_figures_without_values_are_marked() -> None:
     data = workload(1)
     empty = {
-        "throughput": [Line(s, 1, []) for s in data.looks],
-        "latency": [Line(s, 1, []) for s in data.looks],
-        "latency_over_time": [Line(s, 1, [(0.0, 0.0)]) for s in data.looks],
+        "throughput": [RunLine(s, 1, []) for s in data.looks],
+        "latency": [RunLine(s, 1, []) for s in data.looks],
+        "latency_over_time": [RunLine(s, 1, [(0.0, 0.0)]) for s in data.looks],
         "samples": {(s, 1): 0 for s in data.looks},
         "values": {m: dict.fromkeys(data.looks, ()) for m in data.values},
         "spreads": {m: dict.fromkeys(data.looks) for m in data.spreads},

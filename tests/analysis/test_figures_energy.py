@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import pytest
 
-from analysis.figures.data import DotPlots, Line, MeterData, Moment, Panel, Point, PowerData
+from analysis.figures.data import DotPlots, MeterData, Moment, Panel, Point, PowerData, RunLine
 from analysis.figures.dot_plots import front
 from analysis.figures.palette import PALETTE
 from analysis.figures.report_figures import draw_energy, draw_power
@@ -50,7 +50,7 @@ def meter(repetitions: int = 3, modelled: bool = False, schedulers: Sequence[str
 def panel(domain: str, *gaps: int, modelled: bool = False, repetitions: int = 2) -> Panel:
     """Twenty seconds of two schedulers; power is not known at seconds of `gaps`."""
     points = [(second + 0.5, math.nan if second in gaps else 40.0 + second) for second in range(-2, 18)]
-    lines = [Line(s, k, points) for s in ("even", "top-storm") for k in range(1, repetitions + 1)]
+    lines = [RunLine(s, k, points) for s in ("even", "top-storm") for k in range(1, repetitions + 1)]
     return Panel("n1", domain, "model" if modelled else "rapl", modelled, domain != "psys", lines)
 
 

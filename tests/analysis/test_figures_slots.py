@@ -13,7 +13,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from analysis.figures.data import Band, Line, SlotData
+from analysis.figures.data import Band, RunLine, SlotData
 from analysis.figures.lines import slot_buffers, slot_stages
 from analysis.figures.palette import PALETTE
 from analysis.figures.report_figures import SLOT_KINDS, draw_slots
@@ -33,19 +33,19 @@ def slots(repetitions: int = 2, schedulers: Sequence[str] = ("pmod", "pipeline-l
     """Return data of twenty seconds, the third of which has no slots; the first run is suspect."""
     runs = [(s, k) for s in schedulers for k in range(repetitions)]
 
-    def lines_of(column: int) -> list[Line]:
+    def lines_of(column: int) -> list[RunLine]:
         def value(second: int) -> float:
             return math.nan if second == 2 else 1.0 + column + second % 3
 
         return [
-            Line(s, k, [(second + 0.5, value(second) + k / 10) for second in range(20)], at == 0)
+            RunLine(s, k, [(second + 0.5, value(second) + k / 10) for second in range(20)], at == 0)
             for at, (s, k) in enumerate(runs)
         ]
 
     return SlotData(
         looks={s: look(at) for at, s in enumerate(schedulers)},
         over_time={column: lines_of(at) for at, column in enumerate(COLUMNS)},
-        stalls=[Line(s, k, [(2.0, 1.5), (4.0, 4.5 + k)], at == 0) for at, (s, k) in enumerate(runs)],
+        stalls=[RunLine(s, k, [(2.0, 1.5), (4.0, 4.5 + k)], at == 0) for at, (s, k) in enumerate(runs)],
         stalled_slots=dict.fromkeys(schedulers, 7),
     )
 

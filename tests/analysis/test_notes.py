@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from analysis.page.notes import clock_notes, measuring_notes, notes_of, observed, without_withheld
+from analysis.page.notes import clock_notes, measuring_notes, notes_of, observed_events, without_withheld
 from analysis.records.campaign import Campaign, load_campaign
 from analysis.statistics.metrics import Row
 from analysis.tables.summary import run_rows
@@ -162,7 +162,7 @@ def test_events_of_sensors_and_workers_are_added_up_over_runs() -> None:
         event("measure_start"),
         event("samples_skipped", "sampler", None, 3.0),
     ]
-    connections, samples = observed(rows)
+    connections, samples = observed_events(rows)
     # The value of a row is a number of connections.
     assert (connections["subject"], connections["times"], connections["details"]) == ("", 16, {"bad key", "timeout"})
     assert (samples["kind"], samples["values"]) == ("samples_skipped", [3.0])

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.page.html import executor_ranges, number, ranges, signed, size, span
 from analysis.records.descriptions import FIDELITY, fidelity_of
-from analysis.statistics.intervals import Interval
+from analysis.statistics.intervals import ConfidenceInterval
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def cases() -> Iterator[tuple[str, str]]:
     yield span([3.0, 1.0, 2.0], 1), f"1.0{thin}{dash}{thin}3.0"
     yield span([1.001, 1.002], 1), "1.0"
     yield span([]), dash
-    yield signed(Interval(12, -3.2, -4.0, 0.04), 1), f"{minus}3.2 [{minus}4.0, 0.0]"
+    yield signed(ConfidenceInterval(12, -3.2, -4.0, 0.04), 1), f"{minus}3.2 [{minus}4.0, 0.0]"
     yield signed(None), dash
     yield size(999), "999 bytes"
     yield size(2_500_000), "2.5 MB"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.tables.submit import Classes, kept_classes
+from analysis.tables.submit import ClassArchive, kept_classes
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {name: str(tmp_path / folder) for name, folder in places.items()}
 
 
-def archive_of(classes: Classes) -> Path:
+def archive_of(classes: ClassArchive) -> Path:
     return Path(classes.options[-1].partition("=")[2])
 
 
@@ -33,7 +33,7 @@ def write_archive(environment: dict[str, str]) -> None:
 
 def test_a_long_job_writes_the_archive_and_later_ones_use_it(environment: dict[str, str]) -> None:
     with kept_classes(environment, make=False) as classes:
-        assert classes == Classes()
+        assert classes == ClassArchive()
     write_archive(environment)
     for long in (False, True):
         with kept_classes(environment, make=long) as classes:
@@ -46,7 +46,7 @@ def test_an_archive_of_another_spark_is_not_used_and_is_replaced(environment: di
     write_archive(environment)
     (Path(environment["SPARK_HOME"]) / "jars" / "spark-core.jar").write_bytes(b"22")
     with kept_classes(environment, make=False) as classes:
-        assert classes == Classes()
+        assert classes == ClassArchive()
     write_archive(environment)
     with kept_classes(environment, make=False) as classes:
         assert archive_of(classes).is_file()
@@ -100,13 +100,13 @@ def test_a_java_that_wrote_no_archive_is_not_tried_again(environment: dict[str, 
     with kept_classes(environment, make=True) as classes:
         assert classes.made
     with kept_classes(environment, make=True) as classes:
-        assert classes == Classes()
+        assert classes == ClassArchive()
 
 
 def test_jobs_have_no_archive_if_the_cache_cannot_be_written(environment: dict[str, str]) -> None:
     Path(environment["XDG_CACHE_HOME"]).write_text("no folder")
     with kept_classes(environment, make=True) as classes:
-        assert classes == Classes()
+        assert classes == ClassArchive()
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["SPARK_CONF_DIR", "conf of Spark's home"])
@@ -118,6 +118,6 @@ def test_no_archive_is_written_if_the_class_path_has_a_folder_with_files(
     environment |= {"SPARK_CONF_DIR": str(settings)} if own else {}
     (settings / "spark-defaults.conf").write_text("spark.ui.port 4050\n")
     with kept_classes(environment, make=True) as classes:
-        assert classes == Classes()
+        assert classes == ClassArchive()
     (settings / "spark-defaults.conf").unlink()
     write_archive(environment)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.statistics.intervals import ENOUGH, Interval, median_interval, paired_difference, spread
+from analysis.statistics.intervals import ENOUGH, ConfidenceInterval, median_interval, paired_difference, spread
 
 VALUES = st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)), min_size=ENOUGH, max_size=30)
 quick = settings(max_examples=40, deadline=None)
@@ -78,7 +78,7 @@ def test_only_repetitions_that_both_have_are_paired() -> None:
     values = dict.fromkeys(range(1, 16), 2.0)
     baseline = dict.fromkeys(range(4, 20), 1.0)
     found = paired_difference(values, baseline)
-    assert found == Interval(12, 1.0, 1.0, 1.0)
+    assert found == ConfidenceInterval(12, 1.0, 1.0, 1.0)
 
 
 def test_the_seed_of_an_interval_depends_on_its_name_only() -> None:

@@ -8,7 +8,7 @@ import yaml
 from ansible_modules import ANSIBLE, run_module
 
 from agents.power.reader import MeteredHost
-from agents.power.settings import PATH, PowerSettings, Program, settings_of
+from agents.power.settings import PATH, MeterProgram, PowerSettings, meter_settings
 
 SETTINGS = {"prefer": ["external", "hwmon"], "external": {"command": ["meter", "--fast"], "silence_s": 20}}
 
@@ -37,9 +37,9 @@ def test_agents_read_the_written_settings_and_restoring_leaves_nothing(host):
     assert answer["changed"]
     assert answer["diff"] == planned["diff"]
     assert (answer["diff"]["before"], answer["diff"]["after"]) == ("", (host / PATH).read_text())
-    found = settings_of(MeteredHost(host))
+    found = meter_settings(MeteredHost(host))
     assert found.prefer == ("external", "hwmon")
-    assert found.external == Program(("meter", "--fast"), silence_s=20)
+    assert found.external == MeterProgram(("meter", "--fast"), silence_s=20)
     assert (host / PATH).stat().st_mode & 0o777 == 0o644
     assert not meters(host, SETTINGS)["changed"]
     assert not meters(host, SETTINGS, check=True)["changed"]

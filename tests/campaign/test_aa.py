@@ -11,7 +11,7 @@ from campaign.commands.run import run_campaign
 from campaign.display.terminal import Settings
 from campaign.runner.open_campaign import Opened, new, resumed
 from campaign.runner.run_environment import Ending
-from inventory.documents import parse
+from inventory.documents import parse_document
 from inventory.errors import InputError
 
 AGENDA = """\
@@ -29,13 +29,13 @@ RATE = {"rate": 0.04, "low": 0.01, "high": 0.1, "comparisons": 50, "repetitions"
 
 
 def test_every_scheduler_has_a_second_label_with_the_same_parameters() -> None:
-    agenda = agenda_of(with_second_labels(parse(AGENDA))).value
+    agenda = agenda_of(with_second_labels(parse_document(AGENDA))).value
     assert agenda.scheduler_labels == ["even", "top", "even-again", "top-again"]
     assert agenda.scheduler_named["top-again"] == "top-storm"
     assert agenda.order == "interleaved"
     assert agenda.baseline == "even"
     assert second_labels(agenda) == [("even", "even-again"), ("top", "top-again")]
-    assert second_labels(agenda_of(parse(AGENDA)).value) == []
+    assert second_labels(agenda_of(parse_document(AGENDA)).value) == []
 
 
 def test_both_labels_get_the_same_placement_and_seeds(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_both_labels_get_the_same_placement_and_seeds(tmp_path: Path) -> None:
 )
 def test_impossible_aa_campaigns_are_refused(old: str, fresh: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        agenda_of(with_second_labels(parse(AGENDA.replace(old, fresh, 1), "a.yaml")))
+        agenda_of(with_second_labels(parse_document(AGENDA.replace(old, fresh, 1), "a.yaml")))
 
 
 def test_faults_have_the_lines_of_the_file(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_finished_aa_campaign_has_a_rate(
         opened.store()
         return Ending(False, {})
 
-    monkeypatch.setattr("campaign.runner.run_campaign.run_all", without_runs)
+    monkeypatch.setattr("campaign.runner.run_campaign.execute_runs", without_runs)
     (tmp_path / "a.yaml").write_text(AGENDA)
     status, folder = run_campaign(
         Settings(), str(tmp_path / "a.yaml"), None, tmp_path / "out", None, None, False, None, False, aa=aa

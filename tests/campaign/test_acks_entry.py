@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from campaign.agenda.agenda import agenda_of
-from campaign.agenda.plan import Plan, plan_of
-from inventory.cluster import cluster_of
+from campaign.agenda.plan import CombinationPlan, plan_of
+from inventory.cluster import cluster_from_document
 from inventory.documents import read
 from inventory.errors import InputError
 from workloads.acks import ACKED
@@ -37,9 +37,9 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def plan(workspace: Path, text: str) -> Plan:
+def plan(workspace: Path, text: str) -> CombinationPlan:
     (workspace / "a.yaml").write_text(text)
-    return plan_of(agenda_of(read(workspace / "a.yaml")), cluster_of(read(workspace / "three.yaml")))
+    return plan_of(agenda_of(read(workspace / "a.yaml")), cluster_from_document(read(workspace / "three.yaml")))
 
 
 def test_only_the_running_topology_has_acknowledgements_not_that_of_schedulers(workspace: Path) -> None:

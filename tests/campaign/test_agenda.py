@@ -6,12 +6,12 @@ import pytest
 
 from campaign.agenda.agenda import Agenda, agenda_of, find_agenda
 from campaign.agenda.campaign_plan import campaign_plan, prepare_inputs, select_runs
-from campaign.agenda.plan import Plan, plan_of
+from campaign.agenda.plan import CombinationPlan, plan_of
 from campaign.runner.open_campaign import new
 from controller.host.addresses import check_addresses, find_beside, with_addresses
 from inventory.ansible_hosts import ClusterOfHosts, load_hosts
-from inventory.cluster import cluster_of
-from inventory.documents import Document, dump_json, parse, read, to_plain
+from inventory.cluster import cluster_from_document
+from inventory.documents import Document, dump_json, parse_document, read, to_plain
 from inventory.errors import InputError, UnfitError
 from inventory.reading import read_cluster
 
@@ -28,13 +28,13 @@ schedulers:
 """
 
 
-def plan(text: str, cluster: str = "loopback") -> Plan:
-    document = parse(text, "a.yaml")
+def plan(text: str, cluster: str = "loopback") -> CombinationPlan:
+    document = parse_document(text, "a.yaml")
     return plan_of(agenda_of(document), read_cluster(cluster))
 
 
 def test_omitted_keys_have_their_defaults() -> None:
-    agenda = agenda_of(parse(GOOD)).value
+    agenda = agenda_of(parse_document(GOOD)).value
     assert agenda.inventory == "loopback"
     assert agenda.order == "interleaved"
     assert agenda.on_failure.retry == 0
@@ -146,7 +146,7 @@ def test_a_node_that_a_scheduler_cannot_rank_is_named_with_its_line(tmp_path: Pa
 
 
 def test_a_text_that_cannot_be_used_is_refused_with_its_place(tmp_path: Path) -> None:
-    document = parse(GOOD.replace("workers: 2", f"text: {tmp_path / 'nowhere.txt'}"), "a.yaml")
+    document = parse_document(GOOD.replace("workers: 2", f"text: {tmp_path / 'nowhere.txt'}"), "a.yaml")
     found = campaign_plan(agenda_of(document), read_cluster("loopback"))
     usable = prepare_inputs(found, select_runs(found, "workload=wordcount"), tmp_path / "inputs", tmp_path / "kept")
     assert len(usable["", "wordcount"]) == 1
@@ -168,7 +168,7 @@ def test_a_missing_inventory_is_reported_with_its_line_in_the_agenda(tmp_path: P
 
 
 def test_nodes_without_an_address_get_one_of_their_own() -> None:
-    cluster = with_addresses(cluster_of(Document("c", {"nodes": [{"id": f"n{k}"} for k in range(1, 301)]})))
+    cluster = with_addresses(cluster_from_document(Document("c", {"nodes": [{"id": f"n{k}"} for k in range(1, 301)]})))
     addresses = [node.address for node in cluster.nodes]
     assert addresses[:2] == ["127.0.0.2", "127.0.0.3"]
     assert len(set(addresses)) == 300
@@ -177,7 +177,9 @@ def test_nodes_without_an_address_get_one_of_their_own() -> None:
 @pytest.mark.parametrize("address", ["n1.lab", "0.0.0.0", "127.0.0.300"])  # noqa: S104 - must be refused
 def test_an_address_that_is_not_of_one_node_is_refused(address: str) -> None:
     with pytest.raises(InputError, match=rf"c\.yaml:2: nodes\[1\]\.address: '{address}'"):
-        with_addresses(cluster_of(parse(f"nodes: [{{id: n0}},\n {{id: n1, address: {address}}}]", "c.yaml")))
+        with_addresses(
+            cluster_from_document(parse_document(f"nodes: [{{id: n0}},\n {{id: n1, address: {address}}}]", "c.yaml"))
+        )
 
 
 def test_a_host_with_a_name_for_an_address_gets_a_hint(tmp_path: Path) -> None:
@@ -185,22 +187,24 @@ def test_a_host_with_a_name_for_an_address_gets_a_hint(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"lab\.yml:1: host n1\.lab: .*'n1\.lab' is not an IP address; .*millrace_address"
     ):
-        with_addresses(cluster_of(ClusterOfHosts(load_hosts(tmp_path / "lab.yml"))))
+        with_addresses(cluster_from_document(ClusterOfHosts(load_hosts(tmp_path / "lab.yml"))))
 
 
 def test_an_address_that_was_given_to_a_node_without_one_is_refused() -> None:
     with pytest.raises(InputError, match=r"c\.yaml:2: nodes\[1\]\.address: .*127\.0\.0\.2.*'n1'"):
-        with_addresses(cluster_of(parse("nodes: [{id: n1},\n {id: n2, address: 127.0.0.2}]", "c.yaml")))
+        with_addresses(
+            cluster_from_document(parse_document("nodes: [{id: n1},\n {id: n2, address: 127.0.0.2}]", "c.yaml"))
+        )
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "two words"])
 def test_a_node_whose_id_cannot_be_a_folder_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=r"c\.yaml:1: nodes\[0\]\.id: .*cannot be a file name"):
-        with_addresses(cluster_of(parse(f"nodes: [{{id: '{name}'}}]", "c.yaml")))
+        with_addresses(cluster_from_document(parse_document(f"nodes: [{{id: '{name}'}}]", "c.yaml")))
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    cluster = with_addresses(cluster_of(Document("c", {"nodes": [{"id": "n1", "address": "192.0.2.7"}]})))
+    cluster = with_addresses(cluster_from_document(Document("c", {"nodes": [{"id": "n1", "address": "192.0.2.7"}]})))
     with pytest.raises(UnfitError, match=r"node n1: its address 192\.0\.2\.7 cannot be bound on this host"):
         check_addresses(cluster)
 

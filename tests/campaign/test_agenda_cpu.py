@@ -4,9 +4,9 @@ import pytest
 
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import select_runs
-from campaign.agenda.plan import Plan, plan_of
-from inventory.cluster import cluster_of
-from inventory.documents import dump_json, parse
+from campaign.agenda.plan import CombinationPlan, plan_of
+from inventory.cluster import cluster_from_document
+from inventory.documents import dump_json, parse_document
 from inventory.errors import InputError, UnfitError
 
 CLUSTER = """\
@@ -30,9 +30,9 @@ cpu:
 """
 
 
-def planned(cpu: str, cluster: str = CLUSTER) -> Plan:
-    document = parse(AGENDA + cpu, "clocks.yaml")
-    return plan_of(agenda_of(document), cluster_of(parse(cluster, "cluster.yaml")))
+def planned(cpu: str, cluster: str = CLUSTER) -> CombinationPlan:
+    document = parse_document(AGENDA + cpu, "clocks.yaml")
+    return plan_of(agenda_of(document), cluster_from_document(parse_document(cluster, "cluster.yaml")))
 
 
 def test_without_the_key_nothing_is_set_and_run_names_do_not_change() -> None:
@@ -70,7 +70,7 @@ def test_labels_are_a_factor_beside_workloads_and_schedulers() -> None:
 def test_the_resolved_agenda_reads_back_unchanged() -> None:
     for cpu in (LABELLED, "cpu: {small: {turbo: false}}\n", ""):
         agenda = planned(cpu).agenda
-        assert agenda_of(parse(dump_json(agenda))).value == agenda
+        assert agenda_of(parse_document(dump_json(agenda))).value == agenda
 
 
 WRONG = [

@@ -9,10 +9,10 @@ from msgspec.structs import fields
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import select_runs
 from campaign.agenda.online import OnlineEntry, OnlineRun, RevisionEntry, RevisionRules
-from campaign.agenda.plan import Plan, plan_of
+from campaign.agenda.plan import CombinationPlan, plan_of
 from campaign.commands.main import run
-from inventory.cluster import cluster_of
-from inventory.documents import dump_json, parse, to_plain
+from inventory.cluster import cluster_from_document
+from inventory.documents import dump_json, parse_document, to_plain
 from inventory.errors import InputError
 from inventory.reading import read_cluster
 from scheduler.online.replanner import Replan
@@ -27,8 +27,8 @@ schedulers:
 """
 
 
-def plan(*schedulers: str, text: str = AGENDA) -> Plan:
-    document = parse(text + "".join(f"  - {entry}\n" for entry in schedulers), "a.yaml")
+def plan(*schedulers: str, text: str = AGENDA) -> CombinationPlan:
+    document = parse_document(text + "".join(f"  - {entry}\n" for entry in schedulers), "a.yaml")
     return plan_of(agenda_of(document), read_cluster("loopback"))
 
 
@@ -71,8 +71,8 @@ def test_a_static_scheduler_makes_the_first_placement_and_an_online_one_uses_its
 
 
 def test_input_that_an_online_run_observes_is_not_missing() -> None:
-    document = parse(AGENDA + "  - er-stream\n  - {name: er-stream, label: watching, online: {}}\n")
-    found = plan_of(agenda_of(document), cluster_of(parse("nodes: [{id: n1, slots: 12}]")))
+    document = parse_document(AGENDA + "  - er-stream\n  - {name: er-stream, label: watching, online: {}}\n")
+    found = plan_of(agenda_of(document), cluster_from_document(parse_document("nodes: [{id: n1, slots: 12}]")))
     lacking = {label: placed.not_given for (_, label), placed in found.placed.items()}
     assert lacking == {"er-stream": ("traffic", "load", "hardware"), "watching": ("hardware",)}
 
@@ -219,7 +219,7 @@ def test_a_resolved_agenda_with_online_runs_reads_back_to_the_same_plan() -> Non
         "{name: p-scheduler, label: p, online: {window_s: 30, revision: {most_moves: {node: 1}}}}",
         "{name: even, online: {replan: {every_s: 60}}}",
     )
-    again = plan_of(agenda_of(parse(dump_json(first.agenda), "campaign.json")), read_cluster("loopback"))
+    again = plan_of(agenda_of(parse_document(dump_json(first.agenda), "campaign.json")), read_cluster("loopback"))
     assert to_plain(again.agenda) == to_plain(first.agenda)
     assert again.online == first.online
     assert again.runs == first.runs

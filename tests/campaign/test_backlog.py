@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agents.collected_traces import collect
 from agents.trace import TraceWriter
-from analysis.measure.backlog import Stage, passed, rows_left
+from analysis.measure.backlog import BacklogStage, passed, rows_left
 from campaign.results.run_metrics import measure
 from inventory.documents import to_plain
 from inventory.times import NS
@@ -110,13 +110,13 @@ def test_what_waits_along_a_chain_is_what_is_left_of_the_records(
 ) -> None:
     """Each bolt has rows of some records waiting, and makes some rows of one."""
     records = through + sum(waiting for waiting, _ in bolts)
-    stages, flows = {"c0": Stage(records, 0)}, {}
+    stages, flows = {"c0": BacklogStage(records, 0)}, {}
     out, rows, expected = records, 1, 0
     for at, (waiting, factor) in enumerate(bolts, 1):
         rows *= factor
         flows[f"c{at - 1}", f"c{at}"] = float(out * rows)
         out -= waiting
-        stages[f"c{at}"] = Stage(out * rows, waiting * rows)
+        stages[f"c{at}"] = BacklogStage(out * rows, waiting * rows)
         expected += (records - out) * rows
     assert passed(stages, flows)[f"c{len(bolts)}"] == pytest.approx(through / records)
     assert rows_left(stages, flows) == pytest.approx(expected)

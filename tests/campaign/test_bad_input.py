@@ -25,10 +25,10 @@ from campaign.agenda.search import (
 from campaign.commands.main import run
 from campaign.results.bundle import write_bundle
 from campaign.results.result_store import ResultStore
-from campaign.runner.loads import Loads
+from campaign.runner.loads import SustainableRates
 from campaign.runner.rate_search import RateSearch, Trials
 from controller.host.ownership import PARTIAL
-from inventory.documents import dump_json, parse
+from inventory.documents import dump_json, parse_document
 from inventory.errors import RunError
 from inventory.reading import read_cluster
 from tests.support.synthetic_campaign import write_campaign
@@ -157,12 +157,14 @@ def calibrated(holds: bool) -> Act:
 
     def act() -> None:
         text = AGENDA.replace("tuples_per_s: 100", "load: 0.8")
-        plan = campaign_plan(agenda_of(parse(text, "a.yaml")), read_cluster("loopback"))
+        plan = campaign_plan(agenda_of(parse_document(text, "a.yaml")), read_cluster("loopback"))
         results = Path("results")
         name = next(iter(plan.calibrations.values())).name
         trials = ResultStore(results, f"searches/{name}")
         store_trials(CALIBRATION, CALIBRATION_FIRST_PER_S, trials, holds)
-        asyncio.run(Loads(plan, ResultStore(results)).calibrate(plan.runs, lambda _run: trials_without_runs(), print))
+        asyncio.run(
+            SustainableRates(plan, ResultStore(results)).calibrate(plan.runs, lambda _run: trials_without_runs(), print)
+        )
 
     return act
 

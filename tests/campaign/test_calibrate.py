@@ -17,7 +17,7 @@ from modelled_machine import HIGH_KHZ, LOW_KHZ, ModelledMachine, PowerModelParam
 from sshd import lab
 
 from agents.host.calibration import LOADS, CalibrationStep
-from agents.power.model import power
+from agents.power.model import model_watts
 from agents.power.reader import ROOT_VARIABLE
 from campaign.admin.calibrate_node import fit
 from campaign.commands.main import run
@@ -48,7 +48,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def steps_of(truth: EnergyModel, hz: list[float], error: float = 0.0) -> list[CalibrationStep]:
     return [
-        CalibrationStep(load, clock, load, clock, power(truth, load, clock / 3e9) * (1 + error * (-1) ** number), 0.1)
+        CalibrationStep(
+            load, clock, load, clock, model_watts(truth, load, clock / 3e9) * (1 + error * (-1) ** number), 0.1
+        )
         for number, (clock, load) in enumerate((clock, load) for clock in hz for load in LOADS)
     ]
 
@@ -103,7 +105,9 @@ def test_calibration_finds_the_parameters_of_a_machine_and_the_cluster_has_them(
     model = answer["power"]
     # On a busy machine no step is near idle: the model is only valid in the range of the steps.
     for step in answer["steps"]:
-        fitted, true = (power(m, step["busy"], step["hz"] / 3e9) for m in (EnergyModel(**model), EnergyModel(*TRUTH)))
+        fitted, true = (
+            model_watts(m, step["busy"], step["hz"] / 3e9) for m in (EnergyModel(**model), EnergyModel(*TRUTH))
+        )
         assert fitted == pytest.approx(true, rel=0.25)
     kept = json.loads(Path(answer["file"]).read_text())
     assert kept["power"] == model

@@ -6,8 +6,8 @@ import pytest
 
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import CampaignPlan, campaign_plan
-from inventory.cluster import Cluster, cluster_of
-from inventory.documents import dump_json, parse
+from inventory.cluster import Cluster, cluster_from_document
+from inventory.documents import dump_json, parse_document
 from inventory.errors import InputError
 from inventory.reading import read_cluster
 from scheduler.problem import Problem
@@ -22,8 +22,8 @@ CLUSTER = {"nodes": [{"id": f"n{k}", "cores": 1, "memory_mb": 1024} for k in (1,
 def planned(workload: dict[str, Any], cluster: Any = CLUSTER, **keys: Any) -> CampaignPlan:
     entry = {"name": "wordcount", "params": PARAMS, "rate": {"kind": "constant", "tuples_per_s": 10}, **workload}
     agenda = {"name": "a", "workloads": [entry], "schedulers": ["resource-aware"], **keys}
-    nodes = cluster_of(parse(dump_json(cluster), "c.yaml"))
-    return campaign_plan(agenda_of(parse(dump_json(agenda), "a.yaml")), nodes)
+    nodes = cluster_from_document(parse_document(dump_json(cluster), "c.yaml"))
+    return campaign_plan(agenda_of(parse_document(dump_json(agenda), "a.yaml")), nodes)
 
 
 def places(plan: CampaignPlan) -> dict[str, tuple[str, int]]:
@@ -40,7 +40,10 @@ def test_demands_of_an_agenda_replace_those_of_the_workload() -> None:
     assert found == {"spout": (10, 128, 0), "split": (60, 300, 50), "count": (10, 200, 0)}
     assert topology.worker_max_heap_mb == 900
     # A resumed campaign has the same topology.
-    again = campaign_plan(agenda_of(parse(dump_json(plan.agenda), "b.json")), cluster_of(parse(dump_json(CLUSTER))))
+    again = campaign_plan(
+        agenda_of(parse_document(dump_json(plan.agenda), "b.json")),
+        cluster_from_document(parse_document(dump_json(CLUSTER))),
+    )
     assert again.plans[""].applications["wordcount"].topology == topology
 
 
@@ -82,7 +85,7 @@ def test_wordcount_is_placed_on_the_emulated_inventory_as_on_machines_with_as_ma
 
 def test_demands_are_compared_with_the_presented_capacity_and_observed_loads_with_the_real_one() -> None:
     node = {"id": "n1", "cores": 4, "cpu": 50, "supervisor_cpu": 400}
-    cluster: Cluster = cluster_of(parse(dump_json({"nodes": [node]}))).value
+    cluster: Cluster = cluster_from_document(parse_document(dump_json({"nodes": [node]}))).value
     topology = planned({}).plans[""].applications["wordcount"].topology
     unobserved = Loads(Problem(cluster, (topology,)))
     observed = Loads(Problem(cluster, (topology,), Traffic(load={"split[0]": 3.0})))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from campaign.admin.checks.restores import divided, merged
+from campaign.admin.checks.restores import divided, merged_operator
 from inventory.times import NS
 from workloads.apps.exclamation import LastExclaim
 from workloads.apps.top_n import Rank, RollingCount
@@ -16,7 +16,7 @@ from workloads.apps.wordcount import Count, CountCombined
 from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Bolt, Emitted, Row
 from workloads.smart_home.application import SmartHomeParams
-from workloads.smart_home.loads import HouseLoads, Loads, Sink
+from workloads.smart_home.loads import HouseLoads, LoadPredictor, PredictionSink
 from workloads.taxi import rides, routes
 from workloads.topology import Component, Input
 
@@ -84,18 +84,18 @@ KEYED: Mapping[str, tuple[Callable[[], Bolt], Rows]] = {
     "wordcount, combined": (CountCombined, counted),
     "top-n count": (lambda: RollingCount(3, 3), words),
     "top-n rank": (lambda: Rank(3), ranked),
-    "plugs": (lambda: Loads(SmartHomeParams(slices=(60, 300), day_s=900)), loads),
-    "plugs with work": (lambda: Loads(FILLED), readings),
+    "plugs": (lambda: LoadPredictor(SmartHomeParams(slices=(60, 300), day_s=900)), loads),
+    "plugs with work": (lambda: LoadPredictor(FILLED), readings),
     "houses": (lambda: HouseLoads(FILLED), readings),
-    "routes": (routes.Count, trips),
-    "ranked routes": (routes.Rank, listed),
+    "routes": (routes.CountRoutes, trips),
+    "ranked routes": (routes.RankRoutes, listed),
     "profits": (rides.Profit, paid),
-    "taxis": (rides.Taxi, paid),
+    "taxis": (rides.TaxiPositions, paid),
     "areas": (rides.Value, areas),
 }
 MERGING: Mapping[str, tuple[Callable[[], Bolt], Rows]] = {
     "digest": (LastExclaim, words),
-    "predictions": (Sink, predictions),
+    "predictions": (PredictionSink, predictions),
 }
 
 
@@ -147,6 +147,6 @@ def test_states_of_any_executors_merge_into_that_of_one(name: str, seed: int, co
         source, row = rows(random, number)
         for bolt in (whole, random.choice(parts)):
             bolt.process(Batch(source, "default", [row]))
-    again = merged([OperatorState(part).snapshot() for part in parts], make)
+    again = merged_operator([OperatorState(part).snapshot() for part in parts], make)
     assert isinstance(again, Bolt)
     assert answers(again) == answers(whole)

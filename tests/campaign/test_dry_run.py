@@ -20,7 +20,7 @@ from campaign.results.estimate import (
     report_s,
 )
 from campaign.results.live_file import OVERHEAD_S
-from inventory.documents import parse
+from inventory.documents import parse_document
 from inventory.reading import read_cluster
 
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"
@@ -139,7 +139,7 @@ def test_earlier_runs_of_the_campaign_take_the_place_of_assumptions() -> None:
     text = (
         "{name: n, warmup_s: 1, duration_s: 7, workloads: [{name: wordcount, rate: {kind: max}}], schedulers: [even]}"
     )
-    plan = campaign_plan(agenda_of(parse(text)), read_cluster("loopback"))
+    plan = campaign_plan(agenda_of(parse_document(text)), read_cluster("loopback"))
     found = estimate(plan, plan.runs, KEPT)
     folders = [path.parent for path in KEPT.glob("runs/*/run.json") if json.loads(path.read_text())["status"] == "ok"]
     stages = [json.loads((path / "run.json").read_text())["times"]["stages_s"] for path in folders]

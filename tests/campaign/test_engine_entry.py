@@ -16,7 +16,7 @@ from campaign.runner.run_campaign import check_engines
 from controller.emulation.backend import LinksBackend
 from controller.ssh.backend import SshBackend
 from engines.replay import EXAMPLE
-from inventory.cluster import cluster_of
+from inventory.cluster import cluster_from_document
 from inventory.documents import read, to_plain
 from inventory.errors import InputError, UnfitError
 
@@ -34,7 +34,7 @@ schedulers:
 def plan(folder: Path, text: str, cluster: str = CLUSTER) -> CampaignPlan:
     (folder / "three.yaml").write_text(cluster)
     (folder / "a.yaml").write_text(text)
-    return campaign_plan(agenda_of(read(folder / "a.yaml")), cluster_of(read(folder / "three.yaml")))
+    return campaign_plan(agenda_of(read(folder / "a.yaml")), cluster_from_document(read(folder / "three.yaml")))
 
 
 def test_a_factor_runs_the_same_placement_on_both_engines(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import analysis.records.factors
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import CampaignPlan, campaign_plan, select_runs
 from campaign.agenda.factors import combinations_of, rules_of
-from campaign.agenda.run_order import Order, runs_of
-from inventory.cluster import cluster_of
-from inventory.documents import dump_json, dump_yaml, parse
+from campaign.agenda.run_order import Order, ordered_runs
+from inventory.cluster import cluster_from_document
+from inventory.documents import dump_json, dump_yaml, parse_document
 from inventory.errors import InputError
 from workloads.rates import Constant
 
@@ -34,7 +34,9 @@ ALPHA = "schedulers.top-storm.params.alpha"
 
 
 def planned(factors: str, agenda: str = AGENDA, cluster: str = NODES) -> CampaignPlan:
-    return campaign_plan(agenda_of(parse(agenda + factors, "a.yaml")), cluster_of(parse(cluster, "c.yaml")))
+    return campaign_plan(
+        agenda_of(parse_document(agenda + factors, "a.yaml")), cluster_from_document(parse_document(cluster, "c.yaml"))
+    )
 
 
 def given_factors(**factors: list[Any]) -> str:
@@ -53,7 +55,7 @@ def products(draw: st.DrawFn) -> dict[str, list[Any]]:
 
 @given(products())
 def test_a_product_has_every_combination_once_in_the_order_of_its_lists(factors: dict[str, list[Any]]) -> None:
-    found = combinations_of(agenda_of(parse(AGENDA + dump_yaml({"factors": factors}))))
+    found = combinations_of(agenda_of(parse_document(AGENDA + dump_yaml({"factors": factors}))))
     assert [list(each.items()) for each in found] == [
         list(zip(factors, row, strict=True)) for row in itertools.product(*factors.values())
     ]
@@ -63,7 +65,7 @@ def test_a_product_has_every_combination_once_in_the_order_of_its_lists(factors:
 def test_a_zip_has_the_values_at_each_position_together(names: list[str], rows: list[tuple[Any, ...]]) -> None:
     cut = list({dump_json(row[: len(names)]): row[: len(names)] for row in rows}.values())
     factors = dict(zip(names, map(list, zip(*cut, strict=True)), strict=True))
-    found = combinations_of(agenda_of(parse(AGENDA + dump_yaml({"factors": factors, "combine": "zip"}))))
+    found = combinations_of(agenda_of(parse_document(AGENDA + dump_yaml({"factors": factors, "combine": "zip"}))))
     assert [tuple(each.values()) for each in found] == cut
 
 
@@ -71,9 +73,9 @@ def test_a_zip_has_the_values_at_each_position_together(names: list[str], rows: 
 def test_runs_are_at_every_combination_once_per_repetition_with_names_and_seeds_in_order(
     factors: dict[str, list[Any]], repetitions: int, order: Order, seed: int
 ) -> None:
-    combinations = combinations_of(agenda_of(parse(AGENDA + dump_yaml({"factors": factors}))))
+    combinations = combinations_of(agenda_of(parse_document(AGENDA + dump_yaml({"factors": factors}))))
     labels = (["w", "v"], ["even", "s"])
-    runs = runs_of(*labels, repetitions, order, seed, factors=combinations)
+    runs = ordered_runs(*labels, repetitions, order, seed, factors=combinations)
     expected = itertools.product(*labels, [dump_json(c) for c in combinations], range(1, repetitions + 1))
     assert Counter((r.workload, r.scheduler, dump_json(dict(r.factors)), r.repetition) for r in runs) == Counter(
         expected
@@ -81,7 +83,7 @@ def test_runs_are_at_every_combination_once_per_repetition_with_names_and_seeds_
     assert [run.number for run in runs] == list(range(1, len(runs) + 1))
     assert len({run.name for run in runs}) == len(runs)
     assert all(set(run.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789._+-") for run in runs)
-    alone = runs_of(*labels, repetitions, order, seed)
+    alone = ordered_runs(*labels, repetitions, order, seed)
     assert {(r.workload, r.repetition, r.seed) for r in runs} == {(r.workload, r.repetition, r.seed) for r in alone}
 
 
@@ -102,8 +104,8 @@ def test_runs_are_those_of_any_only_rule_and_of_no_except_rule(only: list[Any], 
         "only": [{key: choices[key][at] for key, at in rule.items()} for rule in only],
         "except": [{key: choices[key][at] for key, at in rule.items()} for rule in excepted],
     }
-    located = agenda_of(parse(dump_json(agenda)))
-    runs = runs_of(
+    located = agenda_of(parse_document(dump_json(agenda)))
+    runs = ordered_runs(
         *(choices["workload"], choices["scheduler"], 2, "interleaved", 0),
         factors=combinations_of(located),
         keeps=rules_of(located),
@@ -129,7 +131,7 @@ def test_excluded_combinations_are_not_planned() -> None:
         "nodes=3, slots=4": [("wordcount", "even"), ("wordcount", "top-storm")],
     }
     assert len(plan.runs) == 5
-    assert agenda_of(parse(dump_json(plan.agenda))).value == plan.agenda
+    assert agenda_of(parse_document(dump_json(plan.agenda))).value == plan.agenda
 
 
 def test_rules_need_no_factors() -> None:
@@ -244,7 +246,8 @@ def test_the_resolved_agenda_gives_the_same_runs_and_plans_again() -> None:
     timeline = "timeline: [{at_s: 5, do: rate, tuples_per_s: 99}]\n"
     first = planned(timeline + given_factors(**{COUNT: [3, 5], RATE: [10, 20], "nodes": [2, 4]}))
     again = campaign_plan(
-        agenda_of(parse(dump_json(first.agenda), "campaign.json")), cluster_of(parse(dump_json(first.cluster)))
+        agenda_of(parse_document(dump_json(first.agenda), "campaign.json")),
+        cluster_from_document(parse_document(dump_json(first.cluster))),
     )
     assert again.agenda == first.agenda
     assert again.runs == first.runs

@@ -17,13 +17,13 @@ from agents.protocol import CpusSet, Failed, Hello, IdleBaseline, Idled, Lost, P
 from agents.protocol import decode_report as decoded
 from agents.protocol import encode as encoded
 from campaign.commands.main import run
-from campaign.display.progress import Display, Lines
+from campaign.display.progress import Display, LineProgress
 from campaign.display.terminal import plain_console
 from campaign.display.top_view import snapshot
 from campaign.results.live_file import CampaignCondition, LiveFile, Watched
 from controller.coordinator.event_log import LiveDecision
 from controller.coordinator.live_metrics import LiveMetrics
-from inventory.documents import parse
+from inventory.documents import parse_document
 from inventory.errors import InputError, RunError
 from inventory.foreign import MOST, printable
 
@@ -43,7 +43,7 @@ def test_a_line_of_progress_is_one_line(kind: str, capsys: pytest.CaptureFixture
     out = io.StringIO()
     console = plain_console(color=False)
     console.file = out
-    (Lines() if kind == "lines" else Display(console)).print_line(f"run 1/2 x failed: {HOSTILE}", "red")
+    (LineProgress() if kind == "lines" else Display(console)).print_line(f"run 1/2 x failed: {HOSTILE}", "red")
     shown = out.getvalue() or capsys.readouterr().err
     assert "x failed: [/]=\\x1b]0;title" in check(shown)
 
@@ -98,7 +98,7 @@ def test_unknown_keys_values_and_paths_are_printable_in_messages() -> None:
 
     for text in (json.dumps({HOSTILE: 1}), json.dumps({"code": HOSTILE * 1000}), json.dumps({HOSTILE * 1000: 1})):
         with pytest.raises(InputError) as caught:
-            parse(text, HOSTILE).convert(Shelf)
+            parse_document(text, HOSTILE).convert(Shelf)
         assert len(str(caught.value)) <= MOST
         assert "\n" not in check(str(caught.value))
 

@@ -7,10 +7,10 @@ import pytest
 
 from agents.protocol import Gates
 from campaign.agenda.agenda import agenda_of
-from campaign.agenda.plan import Plan, plan_of
-from campaign.agenda.run_order import Run
-from inventory.cluster import cluster_of
-from inventory.documents import dump_json, parse, read, to_plain
+from campaign.agenda.plan import CombinationPlan, plan_of
+from campaign.agenda.run_order import PlannedRun
+from inventory.cluster import cluster_from_document
+from inventory.documents import dump_json, parse_document, read, to_plain
 from inventory.errors import InputError
 
 CLUSTER = "nodes: [{id: n1}, {id: n2}, {id: n3}]"
@@ -41,13 +41,13 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def plan(workspace: Path, text: str) -> Plan:
+def plan(workspace: Path, text: str) -> CombinationPlan:
     (workspace / "a.yaml").write_text(text)
     document = read(workspace / "a.yaml")
-    return plan_of(agenda_of(document), cluster_of(read(workspace / "three.yaml")))
+    return plan_of(agenda_of(document), cluster_from_document(read(workspace / "three.yaml")))
 
 
-def gates(found: Plan, scheduler: str) -> Gates | None:
+def gates(found: CombinationPlan, scheduler: str) -> Gates | None:
     return found.placed["wordcount", scheduler].gates
 
 
@@ -93,7 +93,7 @@ def test_a_resolved_agenda_holds_the_schedule_itself_and_is_planned_without_the_
 def test_a_placement_without_a_lost_node_has_its_own_schedule(workspace: Path) -> None:
     found = plan(workspace, AGENDA)
     run = next(run for run in found.runs if run.scheduler == "pipeline-linear")
-    assert isinstance(run, Run)
+    assert isinstance(run, PlannedRun)
     again = found.place_without(run, {"n2"}, {}).gates
     assert again is not None
     assert (again.nodes, len(again.steps)) == (("n1", "n3"), 2)
@@ -170,4 +170,4 @@ def test_a_move_to_a_node_outside_the_schedule_is_refused(workspace: Path) -> No
     text += 'timeline:\n  - {at_s: 1, do: move, executor: "count[0]", to: n4}\n'
     with pytest.raises(InputError, match=r"a\.yaml:8: timeline\[0\]\.to: the communication schedule under even has no"):
         plan(workspace, text)
-    assert parse(text)
+    assert parse_document(text)

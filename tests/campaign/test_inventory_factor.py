@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import controller.host.signals
-from analysis.records.campaign import Agenda, Run
 from analysis.records.campaign import Campaign as CampaignResults
+from analysis.records.campaign import ResolvedAgenda, Run
 from analysis.records.file_types import CampaignRecord, RunRecord
-from campaign.agenda.run_order import Order, runs_of
+from campaign.agenda.run_order import Order, ordered_runs
 from campaign.commands.run import run_campaign
 from campaign.display.progress import Silence
 from campaign.display.terminal import Settings
 from campaign.results.finished_run import SelectedRun
-from campaign.runner.campaign_loop import Campaign
+from campaign.runner.campaign_loop import CampaignLoop
 from campaign.runner.clusters import Clusters
 from campaign.runner.open_campaign import Opened, new, resumed
 from controller.host.ownership import CleanupLog
@@ -79,12 +79,12 @@ def test_every_run_is_planned_on_the_cluster_of_its_inventory(folder: Path) -> N
 def test_runs_on_one_inventory_follow_each_other_in_the_order_they_have_without_the_others(
     factors: list[dict[str, Any]], repetitions: int, order: Order, seed: int
 ) -> None:
-    runs = runs_of(["w"], ["s", "t"], repetitions, order, seed, factors=factors)
+    runs = ordered_runs(["w"], ["s", "t"], repetitions, order, seed, factors=factors)
     groups = [(name, [*group]) for name, group in groupby(runs, lambda run: run.inventory)]
     assert [name for name, _ in groups] == list(dict.fromkeys(each["inventory"] for each in factors))
     for name, group in groups:
         alone = [each for each in factors if each["inventory"] == name]
-        expected = runs_of(["w"], ["s", "t"], repetitions, order, seed, factors=alone)
+        expected = ordered_runs(["w"], ["s", "t"], repetitions, order, seed, factors=alone)
         assert [(r.scheduler, r.repetition, r.factors) for r in group] == [
             (r.scheduler, r.repetition, r.factors) for r in expected
         ]
@@ -112,7 +112,7 @@ def test_the_cluster_of_a_run_is_that_of_its_inventory() -> None:
     file = msgspec.convert(document, CampaignRecord)
     record = RunRecord(status="ok", workload="w", scheduler="s", repetition=1, factors={"inventory": "b"})
     run = Run("r", Path("r"), record, {})
-    campaign = CampaignResults(Path("c"), file, Agenda(), (run,))
+    campaign = CampaignResults(Path("c"), file, ResolvedAgenda(), (run,))
     assert [node.id for node in SelectedRun(campaign, "r", False).cluster.nodes] == ["b"]
 
 
@@ -238,6 +238,8 @@ def test_a_campaign_that_is_interrupted_between_clusters_has_that_stage(folder: 
 
     prepared = opened(folder)
     store, clusters, state = prepared.store(), cast("Clusters", Interrupted()), cast("CleanupLog", None)
-    campaign = Campaign(prepared.plan, prepared.plan.runs, {}, store, state, clusters, folder, Silence(), False, False)
+    campaign = CampaignLoop(
+        prepared.plan, prepared.plan.runs, {}, store, state, clusters, folder, Silence(), False, False
+    )
     assert campaign.run_all("finished").interrupted
     assert json.loads((store.folder / "live.json").read_text())["stage"] == "interrupted"

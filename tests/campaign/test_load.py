@@ -14,10 +14,10 @@ from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import CampaignPlan, campaign_plan
 from campaign.results.result_store import ResultStore
 from campaign.runner import rate_search
-from campaign.runner.loads import Loads
+from campaign.runner.loads import SustainableRates
 from campaign.runner.rate_search import Trials
 from controller.host.ownership import PARTIAL
-from inventory.documents import parse
+from inventory.documents import parse_document
 from inventory.errors import InputError, RunError
 from inventory.reading import read_cluster
 
@@ -32,7 +32,7 @@ baseline: even
 
 
 def planned(extra: str = "", agenda: str = AGENDA) -> CampaignPlan:
-    return campaign_plan(agenda_of(parse(agenda + extra, "a.yaml")), read_cluster("loopback"))
+    return campaign_plan(agenda_of(parse_document(agenda + extra, "a.yaml")), read_cluster("loopback"))
 
 
 def test_runs_share_a_calibration_unless_cluster_workload_or_baseline_differ() -> None:
@@ -119,10 +119,10 @@ def store(tmp_path: Path) -> ResultStore:
 
 def calibrated(
     plan: CampaignPlan, script: Scripted, store: ResultStore, monkeypatch: pytest.MonkeyPatch
-) -> Loads | None:
+) -> SustainableRates | None:
     """Calibrate the loads of all runs; return None if it was interrupted."""
     monkeypatch.setattr(rate_search, "verdict_of", script.verdict)
-    loads = Loads(plan, store)
+    loads = SustainableRates(plan, store)
     return loads if asyncio.run(loads.calibrate(plan.runs, script.trials, script.lines.append)) else None
 
 

@@ -17,7 +17,7 @@ from analysis.records.file_types import RevisionRecord
 from campaign.results.finished_run import FinishedRun, select_run
 from campaign.results.observed import observe_run, traffic_of_run
 from inventory.cluster import Cluster, Node
-from inventory.documents import parse
+from inventory.documents import parse_document
 from inventory.errors import InputError
 from scheduler.online.observation import (
     KeyFigures,
@@ -272,7 +272,7 @@ def test_traces_show_what_the_online_scheduler_was_given(tmp_path: Path) -> None
 
 def test_an_observation_is_valid_input_of_revise(tmp_path: Path) -> None:
     window = observe(finished(RUN, tmp_path), 12, 6)
-    located = observation_of(parse(observation_json(window)))
+    located = observation_of(parse_document(observation_json(window)))
     assert located.value == window
     check_observed(located, Problem(RUN.cluster, (chain(),)))
 

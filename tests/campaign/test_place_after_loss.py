@@ -14,11 +14,11 @@ from scripted_run import Limits, run_spec
 from scripted_workload import STEP_S, answer_tables, with_inputs
 
 from campaign.agenda.agenda import agenda_of
-from campaign.agenda.plan import Plan, plan_of
+from campaign.agenda.plan import CombinationPlan, plan_of
 from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
-from inventory.cluster import cluster_of
-from inventory.documents import parse
+from inventory.cluster import cluster_from_document
+from inventory.documents import parse_document
 from inventory.values import Slot
 from workloads.traffic import Edge, Traffic
 
@@ -26,7 +26,7 @@ KEEPING_SCHEDULERS = ("even", "pmod", "er-stream", "r-storm")
 """Schedulers that do not move running executors."""
 
 
-def plan(scheduler: str, nodes: int = 3, slots: int = 12, parallelism: int = 3) -> Plan:
+def plan(scheduler: str, nodes: int = 3, slots: int = 12, parallelism: int = 3) -> CombinationPlan:
     listed = ", ".join(f"{{id: n{k}, slots: {slots}}}" for k in range(1, nodes + 1))
     each = f"{{spout: {parallelism}, split: {parallelism}, count: {parallelism}}}"
     text = f"""
@@ -34,7 +34,9 @@ name: a
 workloads: [{{name: wordcount, params: {{workers: 3, ackers: 0, parallelism: {each}}}, rate: {{kind: max}}}}]
 schedulers: [{scheduler}]
 """
-    return plan_of(agenda_of(parse(text, "a.yaml")), cluster_of(parse(f"nodes: [{listed}]", "c.yaml")))
+    return plan_of(
+        agenda_of(parse_document(text, "a.yaml")), cluster_from_document(parse_document(f"nodes: [{listed}]", "c.yaml"))
+    )
 
 
 def survivors(places: Mapping[str, Slot], lost: Set[str]) -> dict[str, Slot]:

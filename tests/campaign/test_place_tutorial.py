@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from campaign.commands.main import run
-from inventory.documents import parse
+from inventory.documents import parse_document
 from workloads.topology import topology_of
 from workloads.workload import load_workload
 
@@ -56,4 +56,4 @@ def test_the_explanation_is_the_output_of_the_command(capsys: pytest.CaptureFixt
 
 def test_the_topology_of_the_demo_has_the_executors_of_the_run() -> None:
     text = TUTORIAL.split("## Place by what was measured\n")[1].split("```yaml\n")[1].split("```")[0]
-    assert topology_of(parse(text)).value.executors == load_workload("wordcount", {}).topology().executors
+    assert topology_of(parse_document(text)).value.executors == load_workload("wordcount", {}).topology().executors

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis.records.factors import text_of
+from analysis.records.factors import factors_text
 from campaign.agenda.profiling import profiling_plan
 from campaign.commands.main import run
 from campaign.results.live_file import FAILING, LiveFile, read_live, write_live
@@ -150,7 +150,7 @@ def test_combinations_share_a_profiling_run_unless_workload_cluster_or_its_sched
         profile={"scheduler": scheduler},
         factors={factor: values},
     )
-    both = tuple(text_of({factor: value}) for value in values)
+    both = tuple(factors_text({factor: value}) for value in values)
     assert [each.combinations for each in campaign.profiling] == ([both] if share else [(one,) for one in both])
     for one in campaign.plan.runs:
         served = sum(each.serves(one) for each in campaign.profiling)

@@ -12,14 +12,14 @@ from rich.console import Console
 
 from agents.protocol import Progress, Work
 from analysis.records.file_types import FAILED, OK
-from campaign.agenda.run_order import runs_of
-from campaign.display.progress import Display, Lines, Silence, decision_in_words, flow_in_words, view_for
-from campaign.results.live_file import LiveFile, in_words, ms_in_words, write_live
+from campaign.agenda.run_order import ordered_runs
+from campaign.display.progress import Display, LineProgress, Silence, decision_in_words, flow_in_words, view_for
+from campaign.results.live_file import LiveFile, duration_text, ms_in_words, write_live
 from controller.coordinator.event_log import EventLog, LiveDecision
 from controller.coordinator.live_metrics import LiveMetrics
-from controller.coordinator.rescheduling import Note
+from controller.coordinator.rescheduling import DecisionNote
 
-RUNS = runs_of(["wordcount"], ["even"], 4, "sequential", 0)
+RUNS = ordered_runs(["wordcount"], ["even"], 4, "sequential", 0)
 
 
 def live_file(done: int = 1) -> LiveFile:
@@ -47,7 +47,7 @@ def test_draining_is_told_in_rows_left_and_their_rate(capsys: pytest.CaptureFixt
     state.stage("draining", None, flow)
     live = state.record()
     assert live.time_left_s == 30.0
-    view = Lines()
+    view = LineProgress()
     view.open()
     view._next = 0.0
     view.draw(live)
@@ -101,7 +101,7 @@ def test_a_live_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
 def test_plain_lines_have_run_stage_flow_and_time_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state, view = live_file(), Lines()
+    state, view = live_file(), LineProgress()
     view.open()
     state.start(RUNS[1], 1, 2)
     state.stage("measuring", 60, flowing())
@@ -172,7 +172,7 @@ def test_the_live_display_shows_run_stage_flow_time_left_and_failures() -> None:
 def test_quiet_shows_nothing_and_a_pipe_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""  # standard error is pytest's now, and no terminal
     assert isinstance(view_for(quiet=True, color=True), Silence)
-    assert isinstance(view_for(quiet=False, color=True), Lines)
+    assert isinstance(view_for(quiet=False, color=True), LineProgress)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_quiet_shows_nothing_and_a_pipe_gets_lines(capsys: pytest.CaptureFixture
     ],
 )
 def test_durations_are_formatted_in_two_units(seconds: float, words: Any) -> None:
-    assert in_words(seconds) == words
+    assert duration_text(seconds) == words
 
 
 def test_decisions_are_in_live_json_until_the_run_ends_and_taken_once(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_decisions_are_in_live_json_until_the_run_ends_and_taken_once(tmp_path: 
     state.follow(log)
     log.decided(1, None, 60, 0.125)
     assert state.take_decisions() == []  # without an outcome
-    log.revision(Note(1, 60.2, observed(60, cluster=nodes()), None, 0.125, 0.1, "no"))
+    log.revision(DecisionNote(1, 60.2, observed(60, cluster=nodes()), None, 0.125, 0.1, "no"))
     write_live(state.record(), tmp_path)
     (entry,) = json.loads((tmp_path / "live.json").read_text())["decisions"]
     assert entry == {

@@ -13,7 +13,7 @@ from observed_rounds import nodes, observed, past_revision, round_at
 from simulated_cluster import SimulatedCluster, chain_topology, rates_of
 
 from campaign.commands.main import run
-from campaign.place.revise import Replay
+from campaign.place.revise import DecisionReplay
 from controller.coordinator.decider import Answer, Decider
 from scheduler.deciding import SchedulerInFile, encode_answer
 from scheduler.online.observation import Observation, problem_at
@@ -86,7 +86,7 @@ def test_a_replay_gives_the_same_bytes(case: str, tmp_path: Path, capsys: pytest
     assert not any(answer.late or answer.fault for answer in answers)
     assert any(answer.revision and answer.revision.changes for answer in answers[: len(half)])
     kept = [msgspec.json.decode(line, type=dict[str, msgspec.Raw]) for line in path.read_bytes().splitlines()[1:]]
-    again = [encode_answer(decision.answer) for decision in Replay(str(path)).decide()]
+    again = [encode_answer(decision.answer) for decision in DecisionReplay(str(path)).decide()]
     assert again == [bytes(line["answer"]) for line in kept if "answer" in line]
     assert len(again) == 2 * len(half)
     assert again[: len(half)] == again[len(half) :]  # the reset has emptied its memory

@@ -12,7 +12,7 @@ from analysis.records.accounts import PayBack
 from analysis.records.file_types import ExecutorMove, RevisionRecord
 from campaign.results.revision_cost import (
     dip_and_surplus,
-    expected,
+    expected_tuples,
     latency_excess,
     pay_back,
     pay_backs,
@@ -20,14 +20,14 @@ from campaign.results.revision_cost import (
     spans_of,
     sum_error,
 )
-from campaign.results.run_series import Bins
+from campaign.results.run_series import SecondBins
 
 
 def bins(
     tuples: Sequence[float], latency_s: Sequence[float] | float = 0.02, due: float | None = 1000, watts: float = 0
-) -> Bins:
+) -> SecondBins:
     count = len(tuples)
-    return Bins(
+    return SecondBins(
         tuples=np.array(tuples, float),
         due=None if due is None else np.full(count, float(due)),
         latency_s=np.array(latency_s, float) if isinstance(latency_s, Sequence) else np.full(count, latency_s),
@@ -119,8 +119,8 @@ def test_the_error_of_a_cost_is_that_of_its_bins_and_of_the_mean_before() -> Non
 
 
 def test_expected_tuples_follow_tuples_due() -> None:
-    assert expected(bins([0.0] * 2, due=2000), bins([3000.0] * 5)).tolist() == [6000, 6000]
-    assert expected(bins([0.0] * 2, due=None), bins([3000.0, 5000.0], due=None)).tolist() == [4000, 4000]
+    assert expected_tuples(bins([0.0] * 2, due=2000), bins([3000.0] * 5)).tolist() == [6000, 6000]
+    assert expected_tuples(bins([0.0] * 2, due=None), bins([3000.0, 5000.0], due=None)).tolist() == [4000, 4000]
 
 
 def test_tuples_of_bins_without_samples_count_as_late_as_the_others() -> None:

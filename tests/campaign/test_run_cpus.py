@@ -15,7 +15,7 @@ from agents.sensors.sampler import FAILED
 from agents.trace import AGENT, CONTROLLER, TraceWriter
 from campaign.results.suspect_runs import doubts_from_events
 from campaign.runner.cpu_settings import DECLARED, RunCpus
-from controller.nodes.agents import Agents, Member
+from controller.nodes.agents import Agents, RunNode
 from controller.nodes.transport import LoopbackTransport
 from inventory.errors import RunError
 
@@ -31,7 +31,7 @@ def test_a_scheduler_fixes_the_clock_of_a_machine_and_declares_that_of_a_shared_
     impossible = RunCpus({"n1": {"governor": "fast"}}, {}, [])
 
     async def run() -> None:
-        members = {"n1": Member("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
+        members = {"n1": RunNode("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
         async with Agents(members, "clocks", lambda _node, _pid: None) as agents:
             with pytest.raises(RunError, match="CPU settings are refused by n1: governor: fast"):
                 await impossible.set(agents)
@@ -67,7 +67,7 @@ def test_surviving_nodes_get_the_clocks_of_a_new_placement_or_those_of_the_agend
         limits.append((_read(policy / "scaling_min_freq"), _read(policy / "scaling_max_freq")))
 
     async def run() -> None:
-        members = {"n1": Member("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
+        members = {"n1": RunNode("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
         async with Agents(members, "clocks", lambda _node, _pid: None) as agents:
             await cpus.set(agents)
             record_limits()
@@ -99,7 +99,7 @@ def test_clocks_of_an_online_scheduler_give_no_doubt_and_none_restores_that_of_t
     limits: list[str] = []
 
     async def run() -> None:
-        members = {"n1": Member("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
+        members = {"n1": RunNode("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
         async with Agents(members, "clocks", lambda _node, _pid: None) as agents:
             await cpus.set(agents)
             for hz in (1_600_000_000, None, 1_200_000_000):
@@ -125,7 +125,7 @@ def test_a_clamped_clock_and_a_dead_agent_are_reported_and_the_run_continues(
     found: list[Mapping[str, str]] = []
 
     async def run() -> None:
-        members = {node: Member("127.0.0.2", LoopbackTransport(tmp_path / node)) for node in ("n1", "n2")}
+        members = {node: RunNode("127.0.0.2", LoopbackTransport(tmp_path / node)) for node in ("n1", "n2")}
         async with Agents(members, "clocks", lambda _node, _pid: None) as agents:
             await agents._channels["n2"].close()
             found.append(await cpus.change_clocks(agents, {"n1": 9_000_000_000, "n2": 1_200_000_000}))
@@ -146,7 +146,7 @@ def test_a_node_that_dies_while_its_clock_is_changed_is_recorded_and_the_run_con
     cpus = RunCpus({}, {"n1": 1_200_000_000}, [])
 
     async def run() -> None:
-        members = {"n1": Member("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
+        members = {"n1": RunNode("127.0.0.2", LoopbackTransport(tmp_path / "n1"))}
         async with Agents(members, "clocks", lambda _node, _pid: None) as agents:
             await agents._channels["n1"].close()
             await cpus.set_clocks(agents, {"n1": 1_600_000_000}, set())

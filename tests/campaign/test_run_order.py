@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.agenda.run_order import Order, continued, runs_of
+from campaign.agenda.run_order import Order, continued, ordered_runs
 
 names = st.lists(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
 rounds = st.integers(1, 6)
@@ -16,7 +16,7 @@ seeds = st.integers(0, 2**32)
 def test_every_combination_comes_exactly_once_and_in_number_order(
     workloads: list[str], schedulers: list[str], repetitions: int, order: Order, seed: int
 ) -> None:
-    runs = runs_of(workloads, schedulers, repetitions, order, seed)
+    runs = ordered_runs(workloads, schedulers, repetitions, order, seed)
     expected = Counter((w, s, k) for w in workloads for s in schedulers for k in range(1, repetitions + 1))
     assert Counter((r.workload, r.scheduler, r.repetition) for r in runs) == expected
     assert [r.number for r in runs] == list(range(1, len(runs) + 1))
@@ -28,11 +28,11 @@ def test_every_combination_comes_exactly_once_and_in_number_order(
 def test_cpu_settings_are_a_third_factor_that_does_not_change_seeds(
     workloads: list[str], schedulers: list[str], cpus: list[str], repetitions: int, order: Order, seed: int
 ) -> None:
-    runs = runs_of(workloads, schedulers, repetitions, order, seed, cpus)
+    runs = ordered_runs(workloads, schedulers, repetitions, order, seed, cpus)
     expected = {(w, s, c, k) for w in workloads for s in schedulers for c in cpus for k in range(1, repetitions + 1)}
     assert Counter((r.workload, r.scheduler, r.cpu, r.repetition) for r in runs) == Counter(expected)
     assert len({r.name for r in runs}) == len(runs)
-    alone = runs_of(workloads, schedulers, repetitions, order, seed)
+    alone = ordered_runs(workloads, schedulers, repetitions, order, seed)
     assert {(r.workload, r.repetition, r.seed) for r in runs} == {(r.workload, r.repetition, r.seed) for r in alone}
 
 
@@ -40,13 +40,13 @@ def test_cpu_settings_are_a_third_factor_that_does_not_change_seeds(
 def test_interleaving_finishes_a_repetition_before_the_next_begins(
     workloads: list[str], schedulers: list[str], repetitions: int, seed: int
 ) -> None:
-    runs = runs_of(workloads, schedulers, repetitions, "interleaved", seed)
+    runs = ordered_runs(workloads, schedulers, repetitions, "interleaved", seed)
     assert [r.repetition for r in runs] == sorted(r.repetition for r in runs)
 
 
 @given(names, names, rounds, seeds)
 def test_sequential_runs_do_not_depend_on_the_seed(w: list[str], s: list[str], repetitions: int, seed: int) -> None:
-    runs, others = (runs_of(w, s, repetitions, "sequential", number) for number in (seed, 0))
+    runs, others = (ordered_runs(w, s, repetitions, "sequential", number) for number in (seed, 0))
     assert [r.name for r in runs] == [r.name for r in others]
 
 
@@ -55,14 +55,14 @@ def test_schedulers_get_the_same_seed_within_a_repetition(
     workloads: list[str], schedulers: list[str], repetitions: int, seed: int
 ) -> None:
     by_case: dict[tuple[str, int], set[int]] = {}
-    for run in runs_of(workloads, schedulers, repetitions, "interleaved", seed):
+    for run in ordered_runs(workloads, schedulers, repetitions, "interleaved", seed):
         by_case.setdefault((run.workload, run.repetition), set()).add(run.seed)
     assert all(len(found) == 1 for found in by_case.values())
     assert all(0 <= value < 2**32 for found in by_case.values() for value in found)
 
 
 def test_the_order_is_the_same_on_every_machine_and_every_version() -> None:
-    runs = runs_of(["wordcount", "exclamation"], ["even", "top-storm"], 2, "interleaved", 7)
+    runs = ordered_runs(["wordcount", "exclamation"], ["even", "top-storm"], 2, "interleaved", 7)
     assert [r.name for r in runs] == [
         "001-wordcount-top-storm-r1",
         "002-exclamation-top-storm-r1",
@@ -80,7 +80,7 @@ def test_different_seeds_and_different_repetitions_shuffle_differently() -> None
     labels = [f"w{k}" for k in range(6)]
 
     def orders(seed: int) -> list[tuple[str, ...]]:
-        runs = runs_of(labels, ["even"], 8, "interleaved", seed)
+        runs = ordered_runs(labels, ["even"], 8, "interleaved", seed)
         return [tuple(r.workload for r in runs if r.repetition == k) for k in range(1, 9)]
 
     assert len(set(orders(1))) > 1
@@ -88,7 +88,7 @@ def test_different_seeds_and_different_repetitions_shuffle_differently() -> None
 
 
 def test_run_names_hold_number_label_scheduler_and_repetition() -> None:
-    runs = runs_of(["stepped"], ["top-storm"], 1200, "sequential", 0)
+    runs = ordered_runs(["stepped"], ["top-storm"], 1200, "sequential", 0)
     assert runs[0].name == "0001-stepped-top-storm-r1"
     assert runs[-1].name == "1200-stepped-top-storm-r1200"
 
@@ -97,8 +97,8 @@ def test_run_names_hold_number_label_scheduler_and_repetition() -> None:
 def test_added_repetitions_come_behind_the_runs_that_exist_and_are_those_of_a_longer_campaign(
     workloads: list[str], schedulers: list[str], cpus: list[str], before: int, added: int, order: Order, seed: int
 ) -> None:
-    runs = runs_of(workloads, schedulers, before, order, seed, cpus)
-    longer = runs_of(workloads, schedulers, before + added, order, seed, cpus)
+    runs = ordered_runs(workloads, schedulers, before, order, seed, cpus)
+    longer = ordered_runs(workloads, schedulers, before + added, order, seed, cpus)
     found = continued(longer, [r.name for r in runs])
     assert found[: len(runs)] == runs
     assert [r.number for r in found] == list(range(1, len(longer) + 1))
@@ -113,9 +113,9 @@ def test_added_repetitions_come_behind_the_runs_that_exist_and_are_those_of_a_lo
 
 def test_labels_that_make_names_equal_but_for_the_number_are_kept_apart() -> None:
     workloads, schedulers = ["a", "a-b"], ["b-c", "c"]
-    runs = runs_of(workloads, schedulers, 1, "sequential", 0)
+    runs = ordered_runs(workloads, schedulers, 1, "sequential", 0)
     assert [r.name for r in runs] == ["001-a-b-c-r1", "002-a-c-r1", "003-a-b-b-c-r1", "004-a-b-c-r1"]
-    found = continued(runs_of(workloads, schedulers, 2, "sequential", 0), [r.name for r in runs])
+    found = continued(ordered_runs(workloads, schedulers, 2, "sequential", 0), [r.name for r in runs])
     assert found[:4] == runs
     assert [(r.name, r.workload) for r in found[4:]] == [
         ("005-a-b-c-r2", "a"),
@@ -126,8 +126,8 @@ def test_labels_that_make_names_equal_but_for_the_number_are_kept_apart() -> Non
 
 
 def test_names_keep_their_digits_when_a_campaign_grows_beyond_them() -> None:
-    runs = runs_of(["w"], ["even"], 999, "interleaved", 0)
-    found = continued(runs_of(["w"], ["even"], 1001, "interleaved", 0), [r.name for r in runs])
+    runs = ordered_runs(["w"], ["even"], 999, "interleaved", 0)
+    found = continued(ordered_runs(["w"], ["even"], 1001, "interleaved", 0), [r.name for r in runs])
     assert [found[0].name, found[998].name, found[999].name] == [
         "001-w-even-r1",
         "999-w-even-r999",

@@ -16,7 +16,7 @@ from campaign.commands.main import millrace, run
 from campaign.commands.schemas import TYPES, make_schema, schema_text
 from campaign.results.live_file import LiveFile, write_live
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument, HopFlow, NodeFlow
-from inventory.documents import parse, read, to_plain
+from inventory.documents import parse_document, read, to_plain
 from inventory.errors import InputError
 from inventory.reading import shipped_inventories
 from workloads.example_topologies import diamond, smart_home
@@ -28,7 +28,9 @@ FILES = (ROOT / "docs" / "reference" / "files.md").read_text()
 
 def example(section: str) -> Any:
     """Return the example of a section of docs/reference/files.md."""
-    return parse(re.split(rf"^## {section}$", FILES, flags=re.MULTILINE)[1].split("```yaml\n")[1].split("```")[0]).data
+    return parse_document(
+        re.split(rf"^## {section}$", FILES, flags=re.MULTILINE)[1].split("```yaml\n")[1].split("```")[0]
+    ).data
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -123,7 +125,7 @@ def test_agendas_that_millrace_refuses_are_invalid(changes: dict[str, Any]) -> N
     assert schema_errors("agenda", AGENDA) == []
     assert schema_errors("agenda", broken)
     with pytest.raises(InputError):
-        agenda_of(parse(json.dumps(broken)))
+        agenda_of(parse_document(json.dumps(broken)))
 
 
 @pytest.mark.parametrize(

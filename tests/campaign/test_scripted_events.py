@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.agenda.agenda import agenda_of
-from campaign.agenda.plan import Plan, plan_of
+from campaign.agenda.plan import CombinationPlan, plan_of
 from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.timeline import (
     AskScheduler,
@@ -18,8 +18,8 @@ from controller.coordinator.timeline import (
     SetCpu,
     withheld_nodes,
 )
-from inventory.cluster import cluster_of
-from inventory.documents import Located, dump_json, parse
+from inventory.cluster import cluster_from_document
+from inventory.documents import Located, dump_json, parse_document
 from inventory.errors import InputError, UnfitError
 from inventory.values import Slot
 from workloads.rates import Constant, Max, Steps
@@ -48,13 +48,13 @@ CONSTANT = "{kind: constant, tuples_per_s: 10}"
 STEPS = "{kind: steps, steps: [[0, 10], [8, 20], [16, 30]]}"
 
 
-def plan(*entries: str, rate: str = CONSTANT, text: str = AGENDA, cluster: str = CLUSTER) -> Plan:
+def plan(*entries: str, rate: str = CONSTANT, text: str = AGENDA, cluster: str = CLUSTER) -> CombinationPlan:
     timeline = "".join(f"  - {entry}\n" for entry in entries) or "  []\n"
-    document = parse(text.replace("RATE", rate) + timeline, "a.yaml")
-    return plan_of(agenda_of(document), cluster_of(parse(cluster, "c.yaml")))
+    document = parse_document(text.replace("RATE", rate) + timeline, "a.yaml")
+    return plan_of(agenda_of(document), cluster_from_document(parse_document(cluster, "c.yaml")))
 
 
-def events(found: Plan, workload: str = "wordcount", scheduler: str = "even") -> tuple[ScriptedEvent, ...]:
+def events(found: CombinationPlan, workload: str = "wordcount", scheduler: str = "even") -> tuple[ScriptedEvent, ...]:
     return found.events[workload, scheduler]
 
 
@@ -141,8 +141,8 @@ def test_the_rate_of_another_workload_may_be_of_any_kind() -> None:
 def test_a_resolved_agenda_has_the_rates_as_steps_and_reads_back_to_the_same_plan() -> None:
     first = plan("{at_s: 4, do: rate, tuples_per_s: 5}", "{at_s: 6, do: kill, worker: n1/3}")
     assert [entry.rate for entry in first.agenda.workloads] == [Steps(((0, 10), (4, 5))), Steps(((0, 9), (4, 5)))]
-    cluster = Located(first.cluster, parse("{}").origin)
-    again = plan_of(agenda_of(parse(dump_json(first.agenda), "campaign.json")), cluster)
+    cluster = Located(first.cluster, parse_document("{}").origin)
+    again = plan_of(agenda_of(parse_document(dump_json(first.agenda), "campaign.json")), cluster)
     assert again.agenda == first.agenda
     assert again.events == first.events
 

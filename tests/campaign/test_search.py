@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from analysis.records.conditions import TrialRecord
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import campaign_plan
-from campaign.agenda.search import MOST_DOUBLINGS, Progress, SearchEntry, progress_of
+from campaign.agenda.search import MOST_DOUBLINGS, SearchEntry, SearchProgress, progress_of
 from campaign.commands.main import run
-from inventory.documents import parse
+from inventory.documents import parse_document
 from inventory.errors import InputError
 from inventory.reading import read_cluster
 
 
-def searched(entry: SearchEntry, first: float, sustains: Any) -> tuple[list[TrialRecord], Progress]:
+def searched(entry: SearchEntry, first: float, sustains: Any) -> tuple[list[TrialRecord], SearchProgress]:
     """Return the trials of a whole search, and its end; `sustains` decides about a trial by rate and number."""
     trials: list[TrialRecord] = []
     while (progress := progress_of(entry, first, trials)).next_rate is not None:
@@ -109,7 +109,7 @@ search: {kind: sustainable, slo: {p99_ms: 100}}
 def test_agendas_that_cannot_be_searched_are_refused(old: str, new: str, message: str) -> None:
     assert old in AGENDA
     with pytest.raises(InputError, match=message):
-        campaign_plan(agenda_of(parse(AGENDA.replace(old, new, 1), "a.yaml")), read_cluster("loopback"))
+        campaign_plan(agenda_of(parse_document(AGENDA.replace(old, new, 1), "a.yaml")), read_cluster("loopback"))
 
 
 def test_a_dry_run_has_the_longest_time_of_all_searches(

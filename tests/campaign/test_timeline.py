@@ -3,10 +3,10 @@
 import pytest
 
 from campaign.agenda.agenda import agenda_of
-from campaign.agenda.plan import Plan, plan_of
+from campaign.agenda.plan import CombinationPlan, plan_of
 from controller.coordinator.barrier import MovePlan, MoveRequest
-from inventory.cluster import cluster_of
-from inventory.documents import parse
+from inventory.cluster import cluster_from_document
+from inventory.documents import parse_document
 from inventory.errors import InputError
 
 CLUSTER = """
@@ -29,9 +29,9 @@ timeline:
 """
 
 
-def plan(*entries: str) -> Plan:
-    document = parse(AGENDA + "".join(f"  - {entry}\n" for entry in entries), "a.yaml")
-    return plan_of(agenda_of(document), cluster_of(parse(CLUSTER, "c.yaml")))
+def plan(*entries: str) -> CombinationPlan:
+    document = parse_document(AGENDA + "".join(f"  - {entry}\n" for entry in entries), "a.yaml")
+    return plan_of(agenda_of(document), cluster_from_document(parse_document(CLUSTER, "c.yaml")))
 
 
 def test_a_timeline_becomes_plans_of_moves_for_each_workload_in_order_of_time() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from analysis.records.file_types import TimelineRecord
 from campaign.agenda.windows import Window
 from campaign.results.suspect_runs import checked_timeline
-from campaign.runner.run_environment import Conditions
+from campaign.runner.run_environment import CampaignConditions
 from workloads.rates import Constant, Rate, Steps
 
 WINDOWS = [Window(name="before", from_s=0, to_s=10), Window(name="after", from_s=20, to_s=30)]
@@ -20,7 +20,7 @@ TEN = Constant(10)
 
 def edges_s(rate: Rate = TEN, stopped_s: float = 35.02, windows: list[Window] = WINDOWS) -> set[float]:
     """Return the edges of a run with a warm-up of 5 s and 30 s measured."""
-    conditions = Conditions("c", 5.0, 30.0, 30.0, (), None, 0.0, False, 1, False, None, windows, 0)
+    conditions = CampaignConditions("c", 5.0, 30.0, 30.0, (), None, 0.0, False, 1, False, None, windows, 0)
     return conditions.edges_s(rate, stopped_s)
 
 

@@ -14,7 +14,7 @@ from agents.trace import TraceWriter
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.windows import SHORTEST_S, Window, windows_of
 from campaign.results.run_metrics import measure
-from inventory.documents import parse, to_plain
+from inventory.documents import parse_document, to_plain
 from inventory.errors import InputError
 from inventory.times import NS
 from workloads.rates import Constant, Steps
@@ -45,13 +45,13 @@ WRONG = [
 @pytest.mark.parametrize(("entry", "message"), WRONG)
 def test_wrong_windows_are_refused_with_file_and_line(entry: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
-        agenda_of(parse(AGENDA + entry + "\n", "a.yaml"))
+        agenda_of(parse_document(AGENDA + entry + "\n", "a.yaml"))
     assert str(raised.value).startswith("a.yaml:7: ")
     assert message in str(raised.value)
 
 
 def test_windows_may_overlap_and_fill_the_interval() -> None:
-    agenda = agenda_of(parse(AGENDA + "{name: steps, from_s: 2, to_s: 3}\n")).value
+    agenda = agenda_of(parse_document(AGENDA + "{name: steps, from_s: 2, to_s: 3}\n")).value
     assert [(w.name, w.from_s, w.to_s) for w in agenda.windows] == [("calm", 0, 30), ("steps", 2, 3)]
 
 

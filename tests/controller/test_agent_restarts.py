@@ -11,7 +11,7 @@ import pytest
 
 from agents.protocol import Report
 from controller.coordinator.node_membership import RESTART_S
-from controller.nodes.agents import STARTS, Agents, Member
+from controller.nodes.agents import STARTS, Agents, RunNode
 from controller.nodes.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
 
@@ -79,7 +79,7 @@ def test_an_agent_killed_before_its_hello_is_restarted(tmp_path: Path, after_s: 
 
     async def live() -> None:
         transport.to_kill = 2
-        async with Agents({"n1": Member("127.0.0.2", transport)}, "c", lambda _node, _pid: None) as agents:
+        async with Agents({"n1": RunNode("127.0.0.2", transport)}, "c", lambda _node, _pid: None) as agents:
             agents.listen(listener)
             assert transport.started == 3
             transport.to_kill = 1
@@ -95,7 +95,7 @@ def test_an_agent_killed_during_its_restart_is_restarted_again(tmp_path: Path) -
     transport = KillingTransport(tmp_path / "n1", None)
 
     async def live() -> None:
-        async with Agents({"n1": Member("127.0.0.2", transport)}, "c", lambda _node, _pid: None) as agents:
+        async with Agents({"n1": RunNode("127.0.0.2", transport)}, "c", lambda _node, _pid: None) as agents:
             agents.listen(Listener())
             transport.to_kill = 1
             async with asyncio.timeout(RESTART_S):
@@ -111,7 +111,7 @@ def test_an_agent_that_is_killed_repeatedly_is_given_up(tmp_path: Path) -> None:
 
     async def live() -> None:
         with pytest.raises(RunError, match="the agent of n1 was killed by SIGKILL"):
-            async with Agents({"n1": Member("127.0.0.2", transport)}, "c", lambda _node, _pid: None):
+            async with Agents({"n1": RunNode("127.0.0.2", transport)}, "c", lambda _node, _pid: None):
                 pass
 
     run(live())

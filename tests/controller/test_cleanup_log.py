@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from campaign.runner.clean import clean
-from controller.host.cluster_lock import Claim, ClusterLock, lock_path
+from controller.host.cluster_lock import ClusterClaim, ClusterLock, lock_path
 from controller.host.disk import state_folder
 from controller.host.ownership import MARKER, CleanupLog, read_state
-from controller.host.process_identity import ProcessIdentity, end, identify
+from controller.host.process_identity import ProcessIdentity, end_processes, identify
 from inventory.errors import UnfitError
 
 CAMPAIGN = """
@@ -62,7 +62,7 @@ def _campaign(final: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str],
         finally:
             controller.kill()
             controller.wait()
-            end([agent] if agent else [])
+            end_processes([agent] if agent else [])
             clean()
 
 
@@ -184,12 +184,15 @@ def test_an_unreadable_first_line_is_removed(tmp_path: Path) -> None:
 def test_a_second_campaign_is_refused_with_the_owner_of_the_cluster(tmp_path: Path) -> None:
     final = tmp_path / "campaign" / "001"
     with _campaign(final) as (controller, _):
-        with pytest.raises(UnfitError) as refusal, ClusterLock(Claim("five nodes", ("five",)), tmp_path / "second"):
+        with (
+            pytest.raises(UnfitError) as refusal,
+            ClusterLock(ClusterClaim("five nodes", ("five",)), tmp_path / "second"),
+        ):
             pass
         assert f"pid {controller.pid} of " in str(refusal.value)
         assert f"campaign {final.parent}, since 2" in str(refusal.value)
         assert refusal.value.exit_status == 3
-        with ClusterLock(Claim("another cluster", ("another",)), tmp_path / "second"):
+        with ClusterLock(ClusterClaim("another cluster", ("another",)), tmp_path / "second"):
             pass
 
 
@@ -199,6 +202,6 @@ def test_any_death_releases_the_cluster_even_if_children_survive(tmp_path: Path,
         controller.send_signal(number)
         controller.wait()
         assert agent.is_alive()
-        with ClusterLock(Claim("five nodes", ("five",)), tmp_path / "second") as lock:
+        with ClusterLock(ClusterClaim("five nodes", ("five",)), tmp_path / "second") as lock:
             assert f'"pid":{os.getpid()}' in lock.path.read_text()
-        assert not lock_path(Claim("five nodes", ("five",))).exists()
+        assert not lock_path(ClusterClaim("five nodes", ("five",))).exists()

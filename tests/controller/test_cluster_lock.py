@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.host.cluster_lock import LOCKS, Claim, ClusterLock, InUseError, merged
+from controller.host.cluster_lock import LOCKS, ClusterClaim, ClusterLock, InUseError, merged
 from controller.host.disk import state_folder
 
-FIVE = Claim("the loopback cluster 127.0.0.2 to 127.0.0.3", ("127.0.0.2", "127.0.0.3"), (0, 1, 2, 3))
+FIVE = ClusterClaim("the loopback cluster 127.0.0.2 to 127.0.0.3", ("127.0.0.2", "127.0.0.3"), (0, 1, 2, 3))
 
 HOLDER = """
 import sys
@@ -34,7 +34,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def campaign(claim: Claim, name: str) -> Iterator[subprocess.Popen[str]]:
+def campaign(claim: ClusterClaim, name: str) -> Iterator[subprocess.Popen[str]]:
     """Start a process that locks what it claims until it gets a line; the block has its output."""
     import msgspec
 
@@ -55,7 +55,7 @@ def end(process: subprocess.Popen[str]) -> None:
     process.communicate("\n", timeout=30)
 
 
-def refusal(claim: Claim) -> str:
+def refusal(claim: ClusterClaim) -> str:
     try:
         with ClusterLock(claim, Path("/results/mine")):
             return ""
@@ -69,7 +69,7 @@ def test_the_message_names_the_cluster_its_campaign_and_what_both_need() -> None
         user = f"in use by pid {night.pid} of "
         assert refusal(FIVE).startswith(f"the loopback cluster 127.0.0.2 to 127.0.0.3 is {user}")
         assert ", campaign /results/night, since 2" in refusal(FIVE)
-        overlapping = Claim("the loopback cluster 127.0.0.3 to 127.0.0.4", ("127.0.0.3", "127.0.0.4"), (7,))
+        overlapping = ClusterClaim("the loopback cluster 127.0.0.3 to 127.0.0.4", ("127.0.0.3", "127.0.0.4"), (7,))
         assert refusal(overlapping).startswith(
             "the loopback cluster 127.0.0.3 to 127.0.0.4 has 127.0.0.3 in common with the loopback cluster 127.0.0.2 "
             f"to 127.0.0.3, which is {user}"
@@ -79,7 +79,7 @@ def test_the_message_names_the_cluster_its_campaign_and_what_both_need() -> None
 def test_clusters_on_other_addresses_exclude_each_other_only_for_cpus_that_their_workers_would_share() -> None:
     with campaign(FIVE, "night") as night:
         assert line_of(night) == "held"
-        others = Claim("the loopback cluster 127.0.1.2 to 127.0.1.3", ("127.0.1.2", "127.0.1.3"), (2, 3, 4, 6))
+        others = ClusterClaim("the loopback cluster 127.0.1.2 to 127.0.1.3", ("127.0.1.2", "127.0.1.3"), (2, 3, 4, 6))
         said = refusal(others)
         assert said.startswith(
             "the loopback cluster 127.0.1.2 to 127.0.1.3 is free, but its workers would share CPU 2-3"
@@ -87,16 +87,16 @@ def test_clusters_on_other_addresses_exclude_each_other_only_for_cpus_that_their
         assert "of this host with those of the loopback cluster 127.0.0.2 to 127.0.0.3, which is in use by pid" in said
         assert "taskset -c" in said
         for free in ((4, 5), ()):
-            assert refusal(Claim(others.cluster, others.nodes, free)) == ""
+            assert refusal(ClusterClaim(others.cluster, others.nodes, free)) == ""
 
 
 def test_names_that_differ_only_in_punctuation_are_of_separate_clusters(tmp_path: Path) -> None:
-    with ClusterLock(Claim("a", ("a/b",)), tmp_path), ClusterLock(Claim("a", ("a-b",)), tmp_path):
+    with ClusterLock(ClusterClaim("a", ("a/b",)), tmp_path), ClusterLock(ClusterClaim("a", ("a-b",)), tmp_path):
         assert len(list(state_folder().glob(LOCKS))) == 2
 
 
 def test_a_campaign_on_several_clusters_does_not_exclude_itself(tmp_path: Path) -> None:
-    claim = merged([FIVE, Claim("the emulated cluster in /run/x", ("/run/x",), (2, 3)), FIVE])
+    claim = merged([FIVE, ClusterClaim("the emulated cluster in /run/x", ("/run/x",), (2, 3)), FIVE])
     assert claim.nodes == ("127.0.0.2", "127.0.0.3", "/run/x")
     assert claim.cpus == (0, 1, 2, 3)
     with ClusterLock(claim, tmp_path):

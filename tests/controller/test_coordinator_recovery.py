@@ -14,7 +14,7 @@ from agents.protocol import (
     Go,
     Grow,
     Lost,
-    Move,
+    MoveToPlace,
     Prepare,
     Progress,
     Slot,
@@ -287,7 +287,7 @@ def test_all_moves_of_a_plan_happen_at_one_barrier_after_new_workers_are_ready()
     assert at.index(Grow) < at.index(Prepare)
     assert grow.spec.workers == prepare.workers == (*spec_of(PLACES).workers, Slot("n3", 1))
     assert grow.at_ns == nodes.messages(Go, "n3")[0].at_ns
-    assert prepare.moves == (Move("mid[0]", Slot("n3", 1)), Move("sink[0]", Slot("n1", 0)))
+    assert prepare.moves == (MoveToPlace("mid[0]", Slot("n3", 1)), MoveToPlace("sink[0]", Slot("n1", 0)))
     assert prepare.ports.keys() == {"n1/0", "n1/1", "n2/0", "n3/1"}
     first, second = nodes.coordinator.event_log.moves
     assert (first.executor, first.source, first.target) == ("mid[0]", "n1/1", "n3/1")

@@ -15,8 +15,8 @@ from controller.emulation.network import EmulatedNetwork, NetworkPlan, kernel_co
 from controller.emulation.relay import HEADER, LinkModel, LinkShape, NicShape
 from controller.emulation.unprivileged import NoLedger
 from controller.host.namespaces import inside
-from inventory.documents import parse
-from inventory.emulation import FRAME, Link, Machine
+from inventory.documents import parse_document
+from inventory.emulation import FRAME, EmulatedMachine, LinkSettings
 from inventory.errors import InputError
 
 NODES = ("n1", "n2", "n3")
@@ -24,14 +24,14 @@ ADDRESSES = {"n2": "10.77.0.2", "n3": "10.77.0.3"}
 
 
 def test_a_limited_interface_shapes_all_links_of_its_node_and_none_is_faster() -> None:
-    plan = NetworkPlan("mr", NODES, (Link("n1", "n2", 500, 1), Link("n2", "n1", 500)), {"n1": 80.0})
-    assert plan.shaped_from("n1") == [Link("n1", "n2", 80, 1), Link("n1", "n3", 80)]
-    assert plan.shaped_from("n2") == [Link("n2", "n1", 500)]
+    plan = NetworkPlan("mr", NODES, (LinkSettings("n1", "n2", 500, 1), LinkSettings("n2", "n1", 500)), {"n1": 80.0})
+    assert plan.shaped_from("n1") == [LinkSettings("n1", "n2", 80, 1), LinkSettings("n1", "n3", 80)]
+    assert plan.shaped_from("n2") == [LinkSettings("n2", "n1", 500)]
     assert plan.shaped_from("n3") == []
 
 
 def test_the_classes_of_links_share_the_class_of_the_interface() -> None:
-    commands = kernel_commands("eth0", [Link("n1", "n2", 100), Link("n1", "n3", 10)], ADDRESSES, 100)
+    commands = kernel_commands("eth0", [LinkSettings("n1", "n2", 100), LinkSettings("n1", "n3", 10)], ADDRESSES, 100)
     classes = [command for command in commands if command.startswith("class")]
     large, small = (f"burst {size} cburst {size} quantum {FRAME}" for size in (12500, 2 * FRAME))
     assert classes == [
@@ -72,8 +72,10 @@ def test_frames_that_wait_too_long_for_the_interface_are_dropped() -> None:
 
 
 def test_limits_of_interfaces_come_from_the_machines_of_the_inventory() -> None:
-    def machine(more: str) -> Machine:
-        return parse(f"{{cores: 1, ghz: 1, share_per_core: 0.1, memory_mb: 64{more}}}").convert(Machine)
+    def machine(more: str) -> EmulatedMachine:
+        return parse_document(f"{{cores: 1, ghz: 1, share_per_core: 0.1, memory_mb: 64{more}}}").convert(
+            EmulatedMachine
+        )
 
     assert nics_of({"n1": machine(", nic_mbit: 25"), "n2": machine("")}) == {"n1": 25}
     with pytest.raises(InputError, match="nic_mbit: got 0"):
@@ -115,7 +117,7 @@ def flood(network: EmulatedNetwork, sender: str, receivers: Sequence[str]) -> li
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("delay_ms", [0.0, 0.5], ids=["kernel", "delayed"])
 def test_all_links_of_a_node_together_have_the_rate_of_its_interface(tmp_path: Path, delay_ms: float) -> None:
-    links = (Link("n1", "n2", 1000, delay_ms), Link("n2", "n1", 1000, delay_ms))
+    links = (LinkSettings("n1", "n2", 1000, delay_ms), LinkSettings("n2", "n1", 1000, delay_ms))
     plan = NetworkPlan(new_prefix(), NODES, links, {"n1": NIC_MBIT})
     with EmulatedNetwork(plan, NoLedger(), tmp_path / "relay.log") as network:
         rows = {(row.node, row.to, row.what): row for row in calibrate_links(plan)}

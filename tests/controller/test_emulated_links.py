@@ -11,7 +11,7 @@ from controller.emulation import relay
 from controller.emulation.network import Kernel, choose_shaping, kernel_commands, short_sends
 from controller.emulation.relay import HEADER, LinkModel, LinkShape, wire_bytes
 from inventory.documents import Document
-from inventory.emulation import FRAME, Link, requested_links
+from inventory.emulation import FRAME, LinkSettings, requested_links
 from inventory.errors import InputError
 
 NO_NETEM = Kernel(htb=True, netem=False)
@@ -20,7 +20,7 @@ NODES = (1, 2, 3, 254)
 BROADCAST = b"\xff" * 6
 
 
-def links_of(links: dict[str, Any]) -> tuple[Link, ...]:
+def links_of(links: dict[str, Any]) -> tuple[LinkSettings, ...]:
     """Return the links of an inventory whose hosts have these `millrace_links`."""
     document = Document("lab.yml", {host: {"millrace_links": entries} for host, entries in links.items()}, {})
     return requested_links(document.origin, list(links))
@@ -33,9 +33,9 @@ def test_an_entry_for_one_host_goes_before_the_entry_for_all() -> None:
         "n3": [{"to": "n1", "rate_mbit": 10, "delay_ms": 0.5}],
     }
     assert links_of(entries) == (
-        Link("n1", "n2", 100, 0),
-        Link("n1", "n3", None, 2),
-        Link("n3", "n1", 10, 0.5),
+        LinkSettings("n1", "n2", 100, 0),
+        LinkSettings("n1", "n3", None, 2),
+        LinkSettings("n3", "n1", 10, 0.5),
     )
 
 
@@ -105,7 +105,7 @@ def test_a_pair_given_twice_is_refused() -> None:
 
 
 def test_the_kernel_shapes_what_it_can_and_the_relay_the_rest() -> None:
-    rate, delay = [Link("n1", "n2", 100)], [Link("n1", "n2", 100, 1)]
+    rate, delay = [LinkSettings("n1", "n2", 100)], [LinkSettings("n1", "n2", 100, 1)]
     assert choose_shaping(rate, lambda: NO_NETEM) == "htb"
     assert choose_shaping(delay, lambda: NO_NETEM) == "relay"
     assert choose_shaping(delay, lambda: Kernel(htb=True, netem=True)) == "netem"
@@ -120,7 +120,7 @@ def test_the_kernel_is_not_probed_when_there_is_nothing_to_shape() -> None:
 
 
 def test_the_kernel_gets_a_class_a_queue_and_a_filter_for_every_link() -> None:
-    links = [Link("n1", "n2", 100), Link("n1", "n3", 10, 5), Link("n1", "n4", None, 1)]
+    links = [LinkSettings("n1", "n2", 100), LinkSettings("n1", "n3", 10, 5), LinkSettings("n1", "n4", None, 1)]
     addresses = {"n2": "10.77.0.2", "n3": "10.77.0.3", "n4": "10.77.0.4"}
     assert kernel_commands("eth0", links, addresses) == [
         "qdisc add dev eth0 root handle 1: htb default 0",
@@ -140,15 +140,15 @@ def test_the_kernel_gets_a_class_a_queue_and_a_filter_for_every_link() -> None:
     ("rates", "frames"), [([10, 1000], 1), ([100], 4), ([1000], 41), ([100_000], 43), ([None], 43), ([None, 10], 1)]
 )
 def test_a_piece_occupies_the_slowest_link_for_half_a_millisecond_at_most(rates: list[float], frames: int) -> None:
-    links = [Link("n1", f"n{number}", rate, 1) for number, rate in enumerate(rates, 2)]
+    links = [LinkSettings("n1", f"n{number}", rate, 1) for number, rate in enumerate(rates, 2)]
     assert short_sends("eth0", links).endswith(f"gso_max_segs {frames} gso_max_size {frames * FRAME}")
 
 
 def test_a_queue_holds_ten_milliseconds_or_64_kib_and_a_round_trip() -> None:
-    assert Link("a", "b", 1000).queue_bytes == 1_250_000
-    assert Link("a", "b", 10).queue_bytes == 65_536
-    assert Link("a", "b", 1000, 2).queue_bytes == 1_250_000 + 500_000
-    assert Link("a", "b", None, 2).queue_bytes == 0
+    assert LinkSettings("a", "b", 1000).queue_bytes == 1_250_000
+    assert LinkSettings("a", "b", 10).queue_bytes == 65_536
+    assert LinkSettings("a", "b", 1000, 2).queue_bytes == 1_250_000 + 500_000
+    assert LinkSettings("a", "b", None, 2).queue_bytes == 0
 
 
 def mac(number: int) -> bytes:

@@ -20,13 +20,13 @@ from analysis.records.conditions import Calibrated
 from controller.emulation.calibration import calibrate_links
 from controller.emulation.network import EmulatedNetwork, Endpoint, NetworkPlan, new_prefix, probe_kernel
 from controller.host.namespaces import NAMESPACES, inside, members
-from inventory.emulation import FRAME, Link
+from inventory.emulation import FRAME, LinkSettings
 from inventory.errors import RunError, UnfitError
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
-DELAYED = (Link("n1", "n2", 500, 0.5), Link("n2", "n1", 50, 1.5), Link("n1", "n3", None, 2))
-LIMITED = (Link("n1", "n2", 200), Link("n2", "n1", 20))
+DELAYED = (LinkSettings("n1", "n2", 500, 0.5), LinkSettings("n2", "n1", 50, 1.5), LinkSettings("n1", "n3", None, 2))
+LIMITED = (LinkSettings("n1", "n2", 200), LinkSettings("n2", "n1", 20))
 
 
 class Names:
@@ -44,7 +44,7 @@ def namespaces_of(plan: NetworkPlan) -> list[str]:
     return [path.name for path in NAMESPACES.glob(f"{plan.prefix}-*")]
 
 
-def running_network(folder: Path, links: tuple[Link, ...]) -> Iterator[EmulatedNetwork]:
+def running_network(folder: Path, links: tuple[LinkSettings, ...]) -> Iterator[EmulatedNetwork]:
     ledger = Names()
     plan = NetworkPlan(new_prefix(), ("n1", "n2", "n3"), links)
     with EmulatedNetwork(plan, ledger, folder / "relay.log") as network:
@@ -116,7 +116,9 @@ def test_data_arrives_complete_and_not_before_its_time(
     kind: str, one: str, other: str, request: pytest.FixtureRequest
 ) -> None:
     network: EmulatedNetwork = request.getfixturevalue(kind)
-    link = next((link for link in network.plan.links if (link.sender, link.receiver) == (one, other)), Link(one, other))
+    link = next(
+        (link for link in network.plan.links if (link.sender, link.receiver) == (one, other)), LinkSettings(one, other)
+    )
     size = 100_000 if link.rate_mbit is None else round(link.rate_mbit * 1e6 / 8 * 0.15)
     data = os.urandom(size)
     got, seconds = transfer(network.nodes[one], network.nodes[other], data)

@@ -28,9 +28,9 @@ from agents.sensors.kernel import group_cpu_ns
 from campaign.runner.clean import clean_all
 from controller.emulation.backend import EmulatedNodes
 from controller.emulation.calibration import calibrate_cpu, calibrate_memory, shortfall_of
-from controller.emulation.cluster import ask, unsupported_reason, use_running
+from controller.emulation.cluster import ask, emulation_unsupported_reason, use_running
 from controller.emulation.description import Description, description_in, request_of
-from controller.host.cgroups import Group, find_hierarchy
+from controller.host.cgroups import ControlGroup, find_hierarchy
 from controller.host.disk import state_folder
 from controller.host.process_identity import identify
 from inventory.ansible_hosts import load_hosts
@@ -71,8 +71,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Description]:
     assert host_state() == before
 
 
-def group_of(cluster: Description, node: str) -> Group:
-    return Group(find_hierarchy(), cluster.members[node].group)
+def group_of(cluster: Description, node: str) -> ControlGroup:
+    return ControlGroup(find_hierarchy(), cluster.members[node].group)
 
 
 def shares(cluster: Description) -> dict[str, float]:
@@ -336,7 +336,7 @@ def test_a_cluster_of_another_version_is_not_replaced(tmp_path: Path) -> None:
 
 def test_a_cluster_of_more_cores_than_there_are_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     machine = {"cores": 64, "ghz": 3, "share_per_core": 1, "memory_mb": 128}
-    assert unsupported_reason() is None
+    assert emulation_unsupported_reason() is None
     with pytest.raises(InputError, match=r"need 256 cores of this host"):
         start_cluster(load_hosts(write_inventory(tmp_path, [machine] * 4)))
     assert not (tmp_path / "cluster").exists()

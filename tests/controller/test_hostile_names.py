@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from sshd import lab
 
 from agents.protocol import Drained, Profile, Stored
-from agents.worker.process.answer_files import write_rows
+from agents.worker.process.answer_files import write_answer_rows
 from controller.coordinator.checkpoint_store import CheckpointStore
 from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.interfaces import Environment
@@ -35,7 +35,7 @@ from controller.ssh.backend import SshTransport
 from controller.ssh.connection import Connection
 from controller.ssh.files import RemoteFiles
 from controller.ssh.node_lease import NodeLease
-from controller.ssh.settings import settings_of
+from controller.ssh.settings import ssh_settings
 from inventory.errors import MillraceError, RunError
 from workloads.columns import Columns
 
@@ -74,7 +74,7 @@ class Loopback:
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(target)
         (nodes / NODE / "r/checkpoints/1" / EXECUTOR).write_bytes(b"state")
-        write_rows(nodes / NODE / "r/answer/x.arrow", EXECUTOR, TABLES["counts"], [("a", 1)])
+        write_answer_rows(nodes / NODE / "r/answer/x.arrow", EXECUTOR, TABLES["counts"], [("a", 1)])
 
     def epoch_workers(self) -> EpochWorkers:
         """Return workers without reports, at barrier 1."""
@@ -221,7 +221,7 @@ def test_links_and_folders_are_not_collected(loopback: Loopback, tmp_path: Path)
 
 def test_an_answer_of_other_columns_or_none_at_all_is_refused(loopback: Loopback) -> None:
     folder = loopback.sandbox.inside / "nodes" / NODE / "r/answer"
-    write_rows(folder / "wrong.arrow", EXECUTOR, {"word": "str", "count": "str"}, [("a", "1")])
+    write_answer_rows(folder / "wrong.arrow", EXECUTOR, {"word": "str", "count": "str"}, [("a", "1")])
     (folder / "torn.arrow").write_bytes((folder / "x.arrow").read_bytes()[:-50])
     for name, complaint in (("wrong", "has columns"), ("torn", "cannot be read")):
         with pytest.raises(RunError, match=complaint):
@@ -230,7 +230,7 @@ def test_an_answer_of_other_columns_or_none_at_all_is_refused(loopback: Loopback
 
 def test_rows_that_point_outside_their_buffers_are_refused_before_they_are_read(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
-    write_rows(path, EXECUTOR, TABLES["counts"], Columns.of_rows(TABLES["counts"], [("a" * 12345, 1)]))
+    write_answer_rows(path, EXECUTOR, TABLES["counts"], Columns.of_rows(TABLES["counts"], [("a" * 12345, 1)]))
     length, beyond = (12345).to_bytes(4, "little"), (10**9).to_bytes(4, "little")
     path.write_bytes(path.read_bytes().replace(length, beyond))
     with pytest.raises(RunError, match="cannot be read"):
@@ -298,7 +298,7 @@ class Ssh:
         daemon.write_text(LEASE_DAEMON)
         (nodes.nodes["n1"].home / "venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} {daemon} "$@"\n')
         self._threads = ThreadPoolExecutor()
-        self._connection = Connection(nodes.host("n1"), self._threads, settings_of(nodes.host("n1")))
+        self._connection = Connection(nodes.host("n1"), self._threads, ssh_settings(nodes.host("n1")))
         self._lease = NodeLease(self._connection, "campaign-" + "a" * 32, "owner")
         return self
 

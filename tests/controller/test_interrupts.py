@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.host.condition import run_to_end
-from controller.nodes.agents import Agents, Member
+from controller.nodes.agents import Agents, RunNode
 from controller.nodes.transport import LoopbackTransport
 
 PROGRAM = """
@@ -76,7 +76,7 @@ def test_a_step_returns_its_result_or_raises_its_error() -> None:
 def test_agents_have_ended_when_the_cancellation_of_their_closing_is_raised(tmp_path: Path) -> None:
     async def run() -> None:
         pids: list[int] = []
-        members = {name: Member("127.0.0.2", LoopbackTransport(tmp_path / name)) for name in ("n1", "n2")}
+        members = {name: RunNode("127.0.0.2", LoopbackTransport(tmp_path / name)) for name in ("n1", "n2")}
         agents = Agents(members, "campaign", lambda _, pid: pids.append(pid))
         await agents.__aenter__()
         closing = asyncio.create_task(agents.__aexit__(None, None, None))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.emulation.calibration import TOGETHER_MBIT, calibrate_links, measurable_together
 from controller.emulation.network import EmulatedNetwork, NetworkPlan, new_prefix
 from controller.emulation.unprivileged import NoLedger
-from inventory.emulation import Link
+from inventory.emulation import LinkSettings
 
 NODES = ("n1", "n2", "n3", "n4")
 RATES = st.sampled_from([1.0, 10.0, 100.0, 499.0, 1000.0])
@@ -20,7 +20,7 @@ RATES = st.sampled_from([1.0, 10.0, 100.0, 499.0, 1000.0])
 def test_links_that_are_measured_together_share_no_node_and_do_not_overload_the_host(
     rates: dict[tuple[str, str], float],
 ) -> None:
-    links = [Link(*ends, rate) for ends, rate in rates.items()]
+    links = [LinkSettings(*ends, rate) for ends, rate in rates.items()]
     sets = list(measurable_together(links))
     assert sorted(link.sender + link.receiver for each in sets for link in each) == sorted(map("".join, rates))
     for each in sets:
@@ -30,7 +30,7 @@ def test_links_that_are_measured_together_share_no_node_and_do_not_overload_the_
 
 
 def test_a_mesh_of_equal_links_takes_twice_as_many_sets_as_a_node_has_links() -> None:
-    mesh = [Link(*ends, 100) for ends in permutations("abcdefgh", 2)]
+    mesh = [LinkSettings(*ends, 100) for ends in permutations("abcdefgh", 2)]
     assert 14 <= len(list(measurable_together(mesh))) <= 2 * 14
 
 
@@ -38,7 +38,7 @@ def test_a_mesh_of_equal_links_takes_twice_as_many_sets_as_a_node_has_links() ->
 @pytest.mark.timeout(120)
 def test_links_that_are_measured_together_have_the_requested_rates(tmp_path: Path) -> None:
     requested = {ends: 50.0 + 10 * at for at, ends in enumerate(permutations(NODES, 2))}
-    plan = NetworkPlan(new_prefix(), NODES, tuple(Link(*ends, rate) for ends, rate in requested.items()))
+    plan = NetworkPlan(new_prefix(), NODES, tuple(LinkSettings(*ends, rate) for ends, rate in requested.items()))
     with EmulatedNetwork(plan, NoLedger(), tmp_path / "relay.log"):
         found = list(calibrate_links(plan))
     assert {(row.node, row.to): row.asked for row in found} == requested

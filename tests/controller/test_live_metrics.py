@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import Progress, Sent, Slot, Vitals, Work
-from controller.coordinator.live_metrics import SILENT_S, ExecutorFlow, HopFlow, LiveMetrics, NodeFlow, Sample
+from controller.coordinator.live_metrics import SILENT_S, ExecutorFlow, HopFlow, LiveMetrics, LiveSample, NodeFlow
 
 HERE, THERE = Slot("n1", 0), Slot("n2", 0)
 S = 10**9
@@ -29,9 +29,9 @@ def executors(flow: LiveMetrics, now: float) -> dict[str, ExecutorFlow]:
 
 def test_rates_are_unknown_before_the_second_report() -> None:
     flow = LiveMetrics()
-    assert flow.sample(0) == Sample(None, None)
+    assert flow.sample(0) == LiveSample(None, None)
     flow.record("n1", report(10, {"a[0]": bolt(500, queued=7)}, sunk=500, latency_p50_ns=1000), 0)
-    assert flow.sample(0) == Sample(None, None)
+    assert flow.sample(0) == LiveSample(None, None)
     (first,) = flow.document(0).executors
     assert first == ExecutorFlow("a[0]", "n1", 0, None, None, 7, None, None, None)
 
@@ -65,7 +65,7 @@ def test_rates_of_a_worker_that_stops_reporting_are_unknown() -> None:
             flow.record(place.node, report(at_s, {f"a[{place.node}]": work}, sunk=at_s * 10, sent=sent), at_s)
         flow.record(place.node, Vitals(epoch=1, cores=0.5, workers={0: 0.25}), 11)
     later = 11 + SILENT_S + 1
-    assert flow.sample(later) == Sample(None, None)
+    assert flow.sample(later) == LiveSample(None, None)
     flow.record("n2", report(20, {"a[n2]": bolt(20)}, sunk=200), later)
     found = executors(flow, later)
     assert found["a[n1]"] == ExecutorFlow("a[n1]", "n1", 0, None, None, None, None, None, None)

@@ -10,14 +10,14 @@ from coordinator_runs import MID, SINK, run_coordinator
 from fake_nodes import PAUSE_NS, PLACES, FakeNodes
 from scripted_run import run_spec
 
-from agents.protocol import Abandon, Cut, Division, ExecutorSpec, Move, Precopy, Prepare, RunSpec, Slot, Start
+from agents.protocol import Abandon, Cut, Division, ExecutorSpec, MoveToPlace, Precopy, Prepare, RunSpec, Slot, Start
 from controller.coordinator import barrier
 from controller.coordinator.barrier import arriving_in
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import Carried, Scaling
 from controller.coordinator.scaling import rescaled_live
 from controller.coordinator.timeline import ScaleComponents
-from workloads.key_groups import first_ownership, owners_of
+from workloads.key_groups import first_ownership, owners_from_runs
 from workloads.topology import Component, Input, Topology
 
 AT_S = 3.0
@@ -138,7 +138,7 @@ def test_moves_of_the_same_revision_share_the_barrier() -> None:
 
     async def request(nodes: FakeNodes) -> None:
         await asyncio.sleep(2)
-        moves = (Move("mid[0]", Slot("n3", 0)), Move("sink[0]", Slot("n3", 1)))
+        moves = (MoveToPlace("mid[0]", Slot("n3", 0)), MoveToPlace("sink[0]", Slot("n3", 1)))
         scaling = Scaling({"mid": 2}, {"mid[1]": NEW})
         results.append(await nodes.coordinator._checkpoint_loop.carry(7, [moves], None, scaling))
 
@@ -163,11 +163,14 @@ def test_the_fewest_key_groups_change_their_owners_and_others_keep_their_numbers
     spec = run_spec(topology, [SINK] * 5)
     more = rescaled_live(spec, Scaling({"count": 5}, {"count[4]": NEW}))
     assert more.numbers == (0, 5, 6, 7, 8, 9)
-    assert sum(a != b for a, b in zip(*(owners_of(s.owners["count"]) for s in (spec, more)), strict=True)) == 204
+    assert sum(a != b for a, b in zip(*(owners_from_runs(s.owners["count"]) for s in (spec, more)), strict=True)) == 204
     fewer = rescaled_live(more, Scaling({"count": 4}))
     assert fewer.numbers == (0, 10, 11, 12, 13)
     assert fewer.owners == first_ownership({"count": 4})
     assert arriving_in(more, spec) == {f"count[{at}]" for at in range(5)}
     assert arriving_in(spec, spec) == set()
     moved = (ExecutorSpec("s", 0, NEW), *spec.executors[1:])
-    assert rescaled_live(spec, Scaling({"count": 5}, {"count[4]": NEW}), [Move("s[0]", NEW)]).executors[0] == moved[0]
+    assert (
+        rescaled_live(spec, Scaling({"count": 5}, {"count[4]": NEW}), [MoveToPlace("s[0]", NEW)]).executors[0]
+        == moved[0]
+    )

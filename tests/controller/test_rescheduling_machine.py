@@ -10,15 +10,15 @@ from observed_rounds import SPREAD_PLACEMENT, chain, nodes, observed
 
 from controller.coordinator.rescheduling import (
     Answered,
-    Ask,
+    AskForRevision,
     Broke,
     Carry,
     Changed,
+    DecisionNote,
     Effect,
     Fail,
-    Finished,
-    Note,
     Rescheduling,
+    RevisionFinished,
     RevisionSettings,
     Sampled,
     Stopping,
@@ -65,13 +65,13 @@ class Loop:
     def revise(self, at_s: float = 20, revision: Revision = SWAP) -> list[Effect]:
         """Let the machine ask, and answer with a revision a second later."""
         (ask, _) = self.sampled(at_s)
-        assert isinstance(ask, Ask)
+        assert isinstance(ask, AskForRevision)
         return self.answered(at_s + 1, ask.number, revision)
 
 
 def outcome(effects: list[Effect]) -> tuple[str, str]:
     note = effects[0]
-    assert isinstance(note, Note)
+    assert isinstance(note, DecisionNote)
     return note.outcome, note.message
 
 
@@ -81,12 +81,12 @@ def test_questions_come_with_complete_windows_at_the_scheduler_s_rhythm() -> Non
     assert loop.sampled(20, complete=False) == [Wait(21)]
     assert loop.sampled(20.5) == [Wait(21)]
     ask, wait = loop.sampled(21)
-    assert (ask, wait) == (Ask(1, loop.window(21)), Wait(inf))
+    assert (ask, wait) == (AskForRevision(1, loop.window(21)), Wait(inf))
     assert loop.machine.state == "asking"
     assert outcome(loop.answered(22, 1)) == ("no", "")
     assert loop.machine.state == "idle"
     assert loop.sampled(30.5) == [Wait(31)]  # ten seconds after the question that had to wait
-    assert loop.sampled(31.2)[0] == Ask(2, loop.window(31.2))
+    assert loop.sampled(31.2)[0] == AskForRevision(2, loop.window(31.2))
     loop.answered(31.3, 2)
     assert loop.sampled(40.9) == [Wait(41)]  # from the time when it was due
 
@@ -94,12 +94,12 @@ def test_questions_come_with_complete_windows_at_the_scheduler_s_rhythm() -> Non
 def test_a_revision_is_carried_out_and_recorded_with_all_figures() -> None:
     loop = Loop(wave=3, settle_s=2)
     ask, _ = loop.sampled(20)
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, AskForRevision)
     effects = loop.answered(20.4, 1, SWAP, decided_s=0.4, cpu_s=0.3)
     assert effects == [Carry(1, SWAP, 3), Wait(inf)]
     assert loop.machine.state == "carrying"
-    note, wait = loop.machine.step(Finished(23, "done"))
-    assert note == Note(1, 23, ask.observation, SWAP, 0.4, 0.3, "done", begun_s=20.4)
+    note, wait = loop.machine.step(RevisionFinished(23, "done"))
+    assert note == DecisionNote(1, 23, ask.observation, SWAP, 0.4, 0.3, "done", begun_s=20.4)
     assert (wait, loop.machine.state) == (Wait(30), "settling")
     past = note.past
     assert past is not None
@@ -142,7 +142,7 @@ def test_all_moves_of_a_run_count_but_those_of_abandoned_revisions() -> None:
     loop = Loop(most_moves_run=4)
     for number, (at_s, end) in enumerate(((20, "done"), (40, "abandoned"), (60, "partial")), 1):
         assert loop.revise(at_s)[0] == Carry(number, SWAP, 0)
-        loop.machine.step(Finished(at_s + 2, end))  # type: ignore[arg-type]
+        loop.machine.step(RevisionFinished(at_s + 2, end))  # type: ignore[arg-type]
     assert outcome(loop.revise(80)) == ("too_large", "2 moves after 4, at most 4 are allowed in a run")
 
 
@@ -150,14 +150,14 @@ def test_a_decision_to_change_nothing_has_a_reason_and_is_not_in_the_history() -
     loop = Loop()
     loop.sampled(20)
     note = loop.answered(20.1, 1, Revision(text="no node is above 0.9", details={"load": 0.5}))[0]
-    assert isinstance(note, Note)
+    assert isinstance(note, DecisionNote)
     assert (note.outcome, note.message, note.past) == ("no", "no node is above 0.9", None)
 
 
 def test_the_third_late_answer_fails_the_run() -> None:
     loop = Loop()
     for number, at_s in enumerate((20, 60, 100), 1):
-        assert isinstance(loop.sampled(at_s)[0], Ask)
+        assert isinstance(loop.sampled(at_s)[0], AskForRevision)
         note, *failed, _ = loop.answered(at_s + 30, number, late="no answer in 30 s")
         assert outcome([note]) == ("late", "no answer in 30 s")
         assert failed == ([] if number < 3 else [Fail("the scheduler was late 3 times: no answer in 30 s")])
@@ -168,9 +168,9 @@ def test_a_change_that_got_no_answer_is_asked_about_again() -> None:
     loop.machine.step(Changed(30, "node_up"))
     loop.sampled(30)
     assert loop.answered(60, 1, late="it died")[1] == Wait(60)
-    assert isinstance(loop.sampled(60)[0], Ask)
+    assert isinstance(loop.sampled(60)[0], AskForRevision)
     assert outcome(loop.answered(81, 2, SWAP))[0] == "stale"
-    assert isinstance(loop.sampled(81)[0], Ask)
+    assert isinstance(loop.sampled(81)[0], AskForRevision)
     assert loop.answered(82, 3)[1] == Wait(inf)
 
 
@@ -187,7 +187,7 @@ def test_a_failure_breaks_a_revision_and_nothing_begins_before_the_recovery() ->
     assert (outcome([note]), wait) == (("broken", "n1/0 was killed"), Wait(inf))
     assert loop.sampled(60) == [Wait(inf)]
     assert loop.machine.step(Changed(70, "recovered")) == [Wait(72)]
-    assert isinstance(loop.sampled(72, complete=False)[0], Ask)  # asked at once, since something changed
+    assert isinstance(loop.sampled(72, complete=False)[0], AskForRevision)  # asked at once, since something changed
 
 
 def test_an_answer_from_before_a_recovery_is_stale() -> None:
@@ -202,7 +202,7 @@ def test_changes_are_answered_at_once_as_soon_as_there_is_a_sample() -> None:
     assert loop.sampled(500) == [Wait(inf)]
     assert loop.machine.step(Changed(501, "node_up")) == [Wait(501)]
     assert loop.sampled(501, complete=False, samples=0) == [Wait(502)]
-    assert isinstance(loop.sampled(502, complete=False, samples=1)[0], Ask)
+    assert isinstance(loop.sampled(502, complete=False, samples=1)[0], AskForRevision)
     loop.answered(503, 1)
     assert loop.machine.step(Changed(600, "revise")) == [Wait(600)]
 
@@ -210,7 +210,7 @@ def test_changes_are_answered_at_once_as_soon_as_there_is_a_sample() -> None:
 def test_nothing_is_asked_while_the_topology_settles_and_cools_down() -> None:
     loop = Loop(settle_s=3, cooldown_s=40)
     loop.revise()
-    assert loop.machine.step(Finished(25, "done"))[1] == Wait(65)
+    assert loop.machine.step(RevisionFinished(25, "done"))[1] == Wait(65)
     assert loop.sampled(64) == [Wait(65)]
     assert loop.machine.step(Changed(64.5, "node_up")) == [Wait(64.5)]  # changes do not wait for it
 
@@ -218,13 +218,13 @@ def test_nothing_is_asked_while_the_topology_settles_and_cools_down() -> None:
 def test_an_abandoned_revision_needs_no_cool_down() -> None:
     loop = Loop(settle_s=3, cooldown_s=40)
     loop.revise()
-    note, wait = loop.machine.step(Finished(27, "abandoned", "the barrier was refused"))
+    note, wait = loop.machine.step(RevisionFinished(27, "abandoned", "the barrier was refused"))
     assert (outcome([note]), wait) == (("abandoned", "the barrier was refused"), Wait(30))
 
 
 def test_nothing_begins_in_the_last_seconds() -> None:
     loop = Loop(ends_s=52, settle_s=2)
-    assert isinstance(loop.sampled(49)[0], Ask)
+    assert isinstance(loop.sampled(49)[0], AskForRevision)
     assert outcome(loop.answered(50, 1, SWAP)) == ("abandoned", "the sources end")
     assert loop.sampled(51) == [Wait(inf)]
     other = Loop()
@@ -237,7 +237,7 @@ def test_nothing_begins_in_the_last_seconds() -> None:
 def test_the_runtime_begins_nothing_in_the_last_seconds_either() -> None:
     loop = Loop(ends_s=52, settle_s=2)
     drain(loop, 48)
-    assert isinstance(loop.sampled(49)[0], Ask)
+    assert isinstance(loop.sampled(49)[0], AskForRevision)
     no, *rest = loop.answered(50.5, 1)
     assert outcome([no]) == ("no", "")
     assert rest == [Wait(inf)]
@@ -245,7 +245,7 @@ def test_the_runtime_begins_nothing_in_the_last_seconds_either() -> None:
 
 def test_shadow_revisions_are_noted_and_never_carried_out() -> None:
     note, wait = Loop(how="shadow").revise()
-    assert isinstance(note, Note)
+    assert isinstance(note, DecisionNote)
     assert (note.outcome, note.revision, note.past, note.begun_s, wait) == ("shadow", SWAP, None, None, Wait(30))
 
 
@@ -258,7 +258,7 @@ def drain(loop: Loop, at_s: float = 12) -> None:
 def test_the_runtime_empties_a_node_when_the_scheduler_says_no() -> None:
     loop = Loop()
     drain(loop)
-    assert isinstance(loop.sampled(13)[0], Ask)
+    assert isinstance(loop.sampled(13)[0], AskForRevision)
     no, carry, wait = loop.answered(14, 1)
     assert outcome([no]) == ("no", "")
     assert isinstance(carry, Carry)
@@ -281,11 +281,11 @@ def test_the_runtime_empties_a_node_after_a_minute_of_silence_and_the_answer_is_
 def test_an_answer_is_stale_while_the_topology_settles_after_the_runtime_failed_to_empty_a_node() -> None:
     loop = Loop(deadline_s=300)
     drain(loop)
-    assert isinstance(loop.sampled(13)[0], Ask)
+    assert isinstance(loop.sampled(13)[0], AskForRevision)
     loop.answered(14, 1, late="it died")
-    assert isinstance(loop.sampled(65)[0], Ask)
+    assert isinstance(loop.sampled(65)[0], AskForRevision)
     assert isinstance(loop.sampled(72)[0], Carry)
-    loop.machine.step(Finished(72.5, "abandoned"))
+    loop.machine.step(RevisionFinished(72.5, "abandoned"))
     assert outcome(loop.answered(73, 2, SWAP)) == ("stale", "the topology changed meanwhile")
     assert loop.machine.state == "settling"
 
@@ -295,7 +295,7 @@ def test_a_scheduler_that_empties_the_node_itself_is_not_asked_again_for_it() ->
     drain(loop)
     assert isinstance(loop.revise(13)[0], Carry)
     loop.places = dict.fromkeys(loop.places, "n1/0")
-    assert loop.machine.step(Finished(15, "done"))[1] == Wait(17)
+    assert loop.machine.step(RevisionFinished(15, "done"))[1] == Wait(17)
     assert loop.sampled(17) == [Wait(20)]
 
 
@@ -303,8 +303,8 @@ def test_a_node_that_is_still_not_empty_is_asked_about_again() -> None:
     loop = Loop()
     drain(loop)
     loop.revise(13)
-    loop.machine.step(Finished(15, "partial", "the second wave was refused"))
-    assert isinstance(loop.sampled(17)[0], Ask)
+    loop.machine.step(RevisionFinished(15, "partial", "the second wave was refused"))
+    assert isinstance(loop.sampled(17)[0], AskForRevision)
 
 
 def test_an_answer_without_a_question_is_an_error_and_a_late_end_is_ignored() -> None:
@@ -313,4 +313,4 @@ def test_an_answer_without_a_question_is_an_error_and_a_late_end_is_ignored() ->
         loop.answered(5, 1)
     loop.revise()
     loop.machine.step(Broke(22, "n1/0 was killed"))
-    assert loop.machine.step(Finished(22, "done")) == [Wait(inf)]
+    assert loop.machine.step(RevisionFinished(22, "done")) == [Wait(inf)]

@@ -11,16 +11,16 @@ from observed_rounds import SPREAD_PLACEMENT, chain, nodes, observed
 from controller.coordinator.rescheduling import (
     DRAINED_S,
     Answered,
-    Ask,
+    AskForRevision,
     Broke,
     Carry,
     Changed,
+    DecisionNote,
     Event,
     Fail,
-    Finished,
     Mode,
-    Note,
     Rescheduling,
+    RevisionFinished,
     RevisionSettings,
     Sampled,
     Stopping,
@@ -55,7 +55,7 @@ class Loops(RuleBasedStateMachine):
         self.version = self.epoch = 0
         self.places = dict(SPREAD_PLACEMENT)
         self.draining: dict[str, float] = {}
-        self.question: Ask | None = None
+        self.question: AskForRevision | None = None
         self.carried: Carry | None = None
         self.settled_s = -inf
         self.broken = self.stopped = self.failed = False
@@ -67,14 +67,14 @@ class Loops(RuleBasedStateMachine):
         states = {n: replaced(node, available=n not in self.draining) for n, node in found.nodes.items()}
         return replaced(found, nodes=states, version=self.version, epoch=self.epoch, complete=complete, samples=samples)
 
-    def step(self, event: Event, answered: Ask | None = None) -> None:
+    def step(self, event: Event, answered: AskForRevision | None = None) -> None:
         *effects, wait = self.machine.step(event)
         assert isinstance(wait, Wait)
         assert wait.until_s >= self.now_s
         self.wait_s = wait.until_s
         for effect in effects:
             match effect:
-                case Ask():
+                case AskForRevision():
                     assert self.question is None
                     assert self.carried is None
                     self.check_begins()
@@ -86,7 +86,7 @@ class Loops(RuleBasedStateMachine):
                     assert self.settings.how != "shadow"
                     self.check_fresh(effect, answered)
                     self.carried = effect
-                case Note():
+                case DecisionNote():
                     assert effect.number not in self.noted
                     self.noted.append(effect.number)
                 case Fail():
@@ -98,7 +98,7 @@ class Loops(RuleBasedStateMachine):
         assert not self.stopped
         assert self.settled_s <= self.now_s < self.ends_s - self.settings.settle_s
 
-    def check_fresh(self, carry: Carry, answered: Ask | None) -> None:
+    def check_fresh(self, carry: Carry, answered: AskForRevision | None) -> None:
         ran = {move.executor.name: f"{move.source.node}/{move.source.index}" for move in carry.revision.moves}
         assert ran.items() <= self.places.items()
         if answered is not None and carry.number == answered.number:
@@ -136,7 +136,7 @@ class Loops(RuleBasedStateMachine):
         assert (question.number in self.noted) is not is_carried
 
     @staticmethod
-    def revision(question: Ask, kind: str) -> Revision:
+    def revision(question: AskForRevision, kind: str) -> Revision:
         places = question.observation.places
         names = ["b[0]"] if kind == "move" else ["b[0]", "k[1]"]
         return Revision(
@@ -152,7 +152,7 @@ class Loops(RuleBasedStateMachine):
         self.move(self.carried, moves)
         self.settled_s = self.now_s + self.settings.settle_s
         self.carried = None
-        self.step(Finished(self.now_s, outcome))  # type: ignore[arg-type]
+        self.step(RevisionFinished(self.now_s, outcome))  # type: ignore[arg-type]
 
     def move(self, carry: Carry, most: int | None) -> None:
         applied = list(carry.revision.moves)[:most]

@@ -13,7 +13,7 @@ from observed_rounds import chain, nodes
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Carried
 from controller.coordinator.online_loop import OnlineLoop, OnlineSettings
-from controller.coordinator.rescheduling import Carry, Finished, RevisionSettings
+from controller.coordinator.rescheduling import Carry, RevisionFinished, RevisionSettings
 from controller.coordinator.timeline import SetCpu, Timeline
 from inventory.errors import RunError
 from scheduler.online.revision import Revision, Rhythm
@@ -53,15 +53,15 @@ class ClockLoop:
     def _note(self, what: Any) -> None:
         self.actions.append((asyncio.get_running_loop().time() - self._start_s, what))
 
-    def carry_out(self, *revisions: Revision) -> list[Finished]:
+    def carry_out(self, *revisions: Revision) -> list[RevisionFinished]:
         """Carry out one revision after the other."""
 
-        async def carry_all() -> list[Finished]:
+        async def carry_all() -> list[RevisionFinished]:
             found = []
             for number, revision in enumerate(revisions, 1):
                 self._start_s = asyncio.get_running_loop().time()
                 found.append(await self.loop._carry_out(Carry(number, revision, 0)))
-            return [each for each in found if isinstance(each, Finished)]
+            return [each for each in found if isinstance(each, RevisionFinished)]
 
         return virtual_time.run(carry_all())
 

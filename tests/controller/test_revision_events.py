@@ -5,7 +5,7 @@ from observed_rounds import chain, nodes, observed
 
 from analysis.records.file_types import Measured, RevisionRecord
 from controller.coordinator.event_log import LIVE_DECISIONS, EventLog, LiveDecision
-from controller.coordinator.rescheduling import Note
+from controller.coordinator.rescheduling import DecisionNote
 from inventory.documents import to_plain
 from scheduler.online.observation import Expected, KeyFigures
 from scheduler.online.revision import Revision
@@ -24,9 +24,9 @@ def test_a_revision_is_two_events_and_a_decision_one_before_them() -> None:
     log.clock("n2", 1_200_000_000, 1_300_000_000)
     log.clock("n3", None, None)
     observation = observed(60, cluster=nodes())
-    log.revision(Note(7, 63.25, observation, REVISION, 0.25, 0.2, "unset", "n2: 1.3 GHz", begun_s=60.5))
+    log.revision(DecisionNote(7, 63.25, observation, REVISION, 0.25, 0.2, "unset", "n2: 1.3 GHz", begun_s=60.5))
     log.decided(8, Revision(text="no node is above 0.9"), 70, 0.1)
-    log.revision(Note(8, 70.1, observation, Revision(text="no node is above 0.9"), 0.1, 0.1, "no"))
+    log.revision(DecisionNote(8, 70.1, observation, Revision(text="no node is above 0.9"), 0.1, 0.1, "no"))
     log.decided(9, None, 80, 0.1)
     assert events == [
         ("decision", "7", "cut", 0.25),
@@ -77,16 +77,16 @@ def test_a_decision_is_shown_before_its_outcome_is_known_and_the_newest_first() 
     assert log.decisions == ()
     log.decided(1, None, 60, 0.1)
     assert log.decisions == (LiveDecision(number=1, at_s=60, decided_s=0.1),)
-    log.revision(Note(1, 60.1, observation, None, 0.1, 0.1, "no"))
+    log.revision(DecisionNote(1, 60.1, observation, None, 0.1, 0.1, "no"))
     log.decided(2, REVISION, 60, 0.25)
     open_one, first = log.decisions
     assert (open_one.number, open_one.reason, open_one.moves, open_one.outcome) == (2, "cut", 1, None)
     assert (first.number, first.reason, first.outcome, first.took_s) == (1, "", "no", None)
     # A revision of the runtime leaves the open decision open.
-    log.revision(Note(3, 60.5, observation, REVISION, 0.0, None, "abandoned", "\x1b[2J"))
+    log.revision(DecisionNote(3, 60.5, observation, REVISION, 0.0, None, "abandoned", "\x1b[2J"))
     assert [(found.number, found.outcome) for found in log.decisions] == [(2, None), (3, "abandoned"), (1, "no")]
     assert log.decisions[1].message == r"\x1b[2J"
-    log.revision(Note(2, 61.25, observation, REVISION, 0.25, 0.2, "done", begun_s=60.5))
+    log.revision(DecisionNote(2, 61.25, observation, REVISION, 0.25, 0.2, "done", begun_s=60.5))
     assert [(found.number, found.outcome) for found in log.decisions] == [(2, "done"), (3, "abandoned"), (1, "no")]
     assert log.decisions[0].took_s == 0.75
 
@@ -96,6 +96,6 @@ def test_only_the_last_decisions_are_shown() -> None:
     for number in range(1, 2 * LIVE_DECISIONS):
         log.decided(number, None, 60, 0.1)
         assert len(log.decisions) == min(number, LIVE_DECISIONS)
-        log.revision(Note(number, 60.1, observation, None, 0.1, 0.1, "no"))
+        log.revision(DecisionNote(number, 60.1, observation, None, 0.1, 0.1, "no"))
     assert [found.number for found in log.decisions] == list(range(2 * LIVE_DECISIONS - 1, LIVE_DECISIONS - 1, -1))
     assert len(log.revisions) == 2 * LIVE_DECISIONS - 1

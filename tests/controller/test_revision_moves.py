@@ -7,15 +7,15 @@ import pytest
 from coordinator_runs import MID, run_coordinator
 from fake_nodes import PLACES, FakeNodes
 
-from agents.protocol import Cut, Grow, Kill, Move, Prepare, Slot, Start
+from agents.protocol import Cut, Grow, Kill, MoveToPlace, Prepare, Slot, Start
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import Carried, RestartRules
 
-FIRST, SECOND = (Move("mid[0]", Slot("n3", 0)),), (Move("sink[0]", Slot("n3", 1)),)
+FIRST, SECOND = (MoveToPlace("mid[0]", Slot("n3", 0)),), (MoveToPlace("sink[0]", Slot("n3", 1)),)
 
 
 def carry(
-    waves: Sequence[tuple[Move, ...]], at_s: float = 3.0, checkpoint_s: float = 2.0, seconds: float = 12.0
+    waves: Sequence[tuple[MoveToPlace, ...]], at_s: float = 3.0, checkpoint_s: float = 2.0, seconds: float = 12.0
 ) -> tuple[FakeNodes, Carried]:
     """Run with these waves requested at `at_s`; return the nodes and the result."""
     results: list[Carried] = []
@@ -62,11 +62,11 @@ def test_a_node_that_returns_during_a_revision_joins_the_epoch_before_the_next_o
         nodes.lose_node("n2")
         await asyncio.sleep(10)
         nodes.held = True
-        first = asyncio.create_task(carry(1, [(Move("mid[0]", Slot("n3", 1)),)]))
+        first = asyncio.create_task(carry(1, [(MoveToPlace("mid[0]", Slot("n3", 1)),)]))
         nodes.unreachable.clear()
         while not nodes.events_of("node_returned"):
             await asyncio.sleep(0.1)
-        second = asyncio.create_task(carry(2, [(Move("sink[0]", Slot("n2", 0)),)]))
+        second = asyncio.create_task(carry(2, [(MoveToPlace("sink[0]", Slot("n2", 0)),)]))
         await asyncio.sleep(0.1)
         nodes.held = False
         results.extend([await first, await second])

@@ -11,7 +11,7 @@ from coordinator_runs import MID, SINK, run_coordinator
 from fake_nodes import PLACES, FakeNodes
 from scripted_workload import run_with_faults
 
-from agents.protocol import Connect, Cut, Division, Move, Prepare, Progress, RunSpec, Slot, Start, Work, Worked
+from agents.protocol import Connect, Cut, Division, MoveToPlace, Prepare, Progress, RunSpec, Slot, Start, Work, Worked
 from controller.coordinator.barrier import AbandonedError, MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import Carried, RestartRules, Scaling
@@ -156,7 +156,7 @@ def test_other_changes_that_wait_behind_a_scaling_are_abandoned() -> None:
         loop = nodes.coordinator._checkpoint_loop
         scaling = Scaling({"mid": 2}, {"mid[1]": NEW})
         found = await asyncio.gather(
-            loop.carry(None, [], None, scaling), loop.carry(1, [(Move("mid[0]", Slot("n3", 0)),)])
+            loop.carry(None, [], None, scaling), loop.carry(1, [(MoveToPlace("mid[0]", Slot("n3", 0)),)])
         )
         results.extend(found)
 

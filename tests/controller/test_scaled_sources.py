@@ -14,10 +14,10 @@ from scripted_workload import run_with_faults
 from agents.collected_traces import UnreportedRows
 from agents.protocol import Cut, Go, Prepare, Progress, Start, Stored, Work, Worked
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.epoch_workers import name_of
+from controller.coordinator.epoch_workers import executor_name
 from controller.coordinator.interfaces import RestartRules, Scaling
 from controller.coordinator.reports import ReportedWork, SourcePositions
-from controller.coordinator.scaling import rescaled_live, undo
+from controller.coordinator.scaling import rescaled_live, undo_scaling
 from controller.coordinator.timeline import RETRY_S, ScaleComponents
 from inventory.errors import RunError
 from workloads.workload import load_workload
@@ -109,7 +109,7 @@ def test_a_scaling_of_sources_that_no_checkpoint_follows_is_undone_by_a_recovery
 
     nodes = run_coordinator(lambda: FakeNodes(settings(3)), 14, kill)
     second = nodes.messages(Start, "n1")[1].spec
-    assert [name_of(executor) for executor in second.executors] == ["src[0]", "mid[0]", "sink[0]"]
+    assert [executor_name(executor) for executor in second.executors] == ["src[0]", "mid[0]", "sink[0]"]
     assert (second.restore, dict(second.stored), second.numbers) == (scaled_at(nodes).barrier - 1, {}, ())
     # The three executors share the 100 records of the checkpoint; one of them has emitted 7 more than its share.
     assert nodes.messages(Go, "n1")[-1].seen == {"src[0]": 107}
@@ -124,7 +124,7 @@ def test_work_of_executors_removed_by_a_recovery_is_repeated_by_others() -> None
     reported = ReportedWork()
     works = {f"mid[{at}]": Work(20 * at, 10 * at, 0, 0, 0) for at in (1, 2)}
     reported.record("n1", Progress(epoch=1, slot=0, at_ns=0, emitted=0, sunk=0, executors=works))
-    undo(before, after, reported)
+    undo_scaling(before, after, reported)
     assert reported.bolts.worked == {"mid[0]": Worked(20, 10), "mid[1]": Worked(40, 20)}
     assert reported.sources.positions == {"src[0]": 0}
 
@@ -135,7 +135,7 @@ def test_rows_after_the_last_report_before_a_scaling_is_undone_do_not_count() ->
     reported = ReportedWork()
     reported.share_anew((1, min(after.numbers)), ["src[0]", "src[1]"])
     reported.record("n1", replace(report(1, 41, min(after.numbers)), at_ns=5))
-    undo(before, after, reported)
+    undo_scaling(before, after, reported)
     reported.record("n1", replace(report(1, 70, min(after.numbers)), at_ns=9))
     reported.times.start_epoch(2, [], {"n1": 100})
     assert reported.counted.positions == reported.sources.positions == {"src[0]": 41}

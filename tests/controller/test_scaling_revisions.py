@@ -12,7 +12,7 @@ from controller.coordinator.decider import Answer
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import UNSCALED, Carried, Scaling
 from controller.coordinator.online_loop import OnlineLoop, OnlineSettings
-from controller.coordinator.rescheduling import Answered, Carry, Finished, RevisionSettings
+from controller.coordinator.rescheduling import Answered, Carry, RevisionFinished, RevisionSettings
 from scheduler.online.observation import problem_at
 from scheduler.online.revision import Revision, Rhythm, in_file, revision_of
 from scheduler.problem import Problem
@@ -48,7 +48,7 @@ class LoopWithOneAnswer:
 def test_numbers_of_executors_and_their_slots_are_carried_out_together(revision: Revision, scaling: Scaling) -> None:
     recorder = LoopWithOneAnswer(None, {})
     finished = virtual_time.run(recorder.loop._carry_out(Carry(7, revision, 0)))
-    assert isinstance(finished, Finished)
+    assert isinstance(finished, RevisionFinished)
     assert finished.outcome == "done"
     assert recorder.requests == ([(7, (), None, scaling)] if scaling.parallelism else [])
 

@@ -10,13 +10,13 @@ import virtual_time
 from fake_nodes import PLACES, spec_of
 from msgspec.structs import replace
 
-from agents.protocol import Gates, Grow, Message, Move, Schedule, Slot, SlotDone, TimeSlot
+from agents.protocol import Gates, Grow, Message, MoveToPlace, Schedule, Slot, SlotDone, TimeSlot
 from controller.coordinator.barrier import AbandonedError, _grow
 from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Carried, Offset, RunListener, SlotRecord
 from controller.coordinator.reports import ReportedWork
-from controller.coordinator.schedule_change import change_schedule, gates_around, gates_with, steps_of
+from controller.coordinator.schedule_change import change_schedule, change_steps, gates_around, gates_with
 from controller.coordinator.time_slot_clock import SlotClock
 from controller.coordinator.timeline import NodeDown, NodeUp, Timeline
 from controller.host.condition import Condition
@@ -25,7 +25,7 @@ from scheduler.problem import CommunicationSchedule
 ONE, TWO, THREE = Slot("n1", 0), Slot("n2", 0), Slot("n3", 0)
 GATES = Gates(nodes=("n1", "n2"), steps=((0, 1), (1, 0), (None, None)), stages=2, part_tuples=8)
 ASSIGNMENT = {"a[0]": ONE, "b[0]": TWO}
-TO_N1, TO_N3 = Move("b[0]", ONE), Move("b[0]", THREE)
+TO_N1, TO_N3 = MoveToPlace("b[0]", ONE), MoveToPlace("b[0]", THREE)
 
 
 def schedule(*nodes: str) -> CommunicationSchedule:
@@ -36,8 +36,8 @@ def schedule(*nodes: str) -> CommunicationSchedule:
 
 def test_a_node_joins_before_executors_come_and_leaves_after_they_have_gone() -> None:
     joined, left = schedule("n1", "n2", "n3"), schedule("n1")
-    assert steps_of([(TO_N3,)], joined, GATES, ASSIGNMENT) == [gates_with(GATES, joined), (TO_N3,)]
-    assert steps_of([(TO_N1,)], left, GATES, ASSIGNMENT) == [(TO_N1,), gates_with(GATES, left)]
+    assert change_steps([(TO_N3,)], joined, GATES, ASSIGNMENT) == [gates_with(GATES, joined), (TO_N3,)]
+    assert change_steps([(TO_N1,)], left, GATES, ASSIGNMENT) == [(TO_N1,), gates_with(GATES, left)]
     assert gates_with(GATES, left) == Gates(nodes=("n1",), steps=((0,),), stages=1, part_tuples=8)
 
 
@@ -52,15 +52,15 @@ def test_other_numbers_of_executors_come_between_a_node_that_joins_and_one_that_
 
 def test_nodes_that_join_and_leave_at_once_are_refused() -> None:
     with pytest.raises(AbandonedError, match=r"at once: n3 joins, n2 leaves$"):
-        steps_of([(TO_N3,)], schedule("n1", "n3"), GATES, ASSIGNMENT)
+        change_steps([(TO_N3,)], schedule("n1", "n3"), GATES, ASSIGNMENT)
     with pytest.raises(AbandonedError, match=r"^the communication schedule has no node n2$"):
-        steps_of([], schedule("n1"), GATES, ASSIGNMENT)
+        change_steps([], schedule("n1"), GATES, ASSIGNMENT)
 
 
 def test_steps_that_change_nothing_are_left_out() -> None:
     present = CommunicationSchedule(GATES.nodes, GATES.steps, GATES.stages)
-    assert steps_of([(TO_N1,), (Move("a[0]", ONE),)], present, GATES, ASSIGNMENT) == [(TO_N1,)]
-    assert steps_of([(TO_N1,)], schedule("n1"), None, ASSIGNMENT) == [(TO_N1,)]
+    assert change_steps([(TO_N1,), (MoveToPlace("a[0]", ONE),)], present, GATES, ASSIGNMENT) == [(TO_N1,)]
+    assert change_steps([(TO_N1,)], schedule("n1"), None, ASSIGNMENT) == [(TO_N1,)]
 
 
 class ClockHarness:

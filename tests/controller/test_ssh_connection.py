@@ -23,8 +23,8 @@ from controller.ssh import backend
 from controller.ssh import connection as module
 from controller.ssh.connection import Connection
 from controller.ssh.program import open_command
-from controller.ssh.settings import settings_of
-from inventory.ansible_hosts import Host
+from controller.ssh.settings import ssh_settings
+from inventory.ansible_hosts import InventoryHost
 from inventory.errors import InputError, RunError, UnfitError
 
 pytestmark = pytest.mark.sshd
@@ -47,10 +47,10 @@ def known_hosts(nodes: Lab) -> Iterator[Path]:
     nodes.known_hosts.write_text(before)
 
 
-def connected(host: Host, use: Callable[[Connection], Awaitable[T]]) -> T:
+def connected(host: InventoryHost, use: Callable[[Connection], Awaitable[T]]) -> T:
     async def live() -> T:
         with ThreadPoolExecutor() as threads:
-            connection = Connection(host, threads, settings_of(host))
+            connection = Connection(host, threads, ssh_settings(host))
             try:
                 return await asyncio.wait_for(use(connection), TIMEOUT_S)
             finally:
@@ -74,7 +74,7 @@ async def hello(connection: Connection) -> bytes:
     return (await run_command(connection, "echo hello"))[1]
 
 
-def with_config(host: Host, config: Path) -> Host:
+def with_config(host: InventoryHost, config: Path) -> InventoryHost:
     return replace(
         host,
         ssh_host="node",

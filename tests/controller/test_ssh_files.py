@@ -23,8 +23,8 @@ from controller.ssh.connection import Connection
 from controller.ssh.files import CACHE, PARTIAL, RemoteFiles
 from controller.ssh.node_lease import NodeLease
 from controller.ssh.node_lease_daemon import WORK
-from controller.ssh.settings import settings_of
-from inventory.cluster import cluster_of
+from controller.ssh.settings import ssh_settings
+from inventory.cluster import cluster_from_document
 from inventory.errors import RunError, UnfitError
 
 pytestmark = pytest.mark.sshd
@@ -50,7 +50,7 @@ def with_lease(nodes: Lab, use: Callable[[NodeLease], Awaitable[T]], campaign: s
 
     async def live() -> T:
         with ThreadPoolExecutor() as threads:
-            connection = Connection(nodes.host("n1"), threads, settings_of(nodes.host("n1")))
+            connection = Connection(nodes.host("n1"), threads, ssh_settings(nodes.host("n1")))
             lease = NodeLease(connection, campaign, f"owner of {campaign}")
             try:
                 return await asyncio.wait_for(use(lease), TIMEOUT_S)
@@ -247,7 +247,7 @@ def test_disk_space_on_every_node_is_checked_before_a_run(
     nodes: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    ssh_backend = SshBackend(with_addresses(cluster_of(nodes.hosts.cluster_document)), nodes.hosts, "me")
+    ssh_backend = SshBackend(with_addresses(cluster_from_document(nodes.hosts.cluster_document)), nodes.hosts, "me")
     ssh_backend.check()
 
     async def check_twice() -> None:

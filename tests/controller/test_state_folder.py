@@ -11,7 +11,7 @@ import pytest
 from unprivileged_user import UnprivilegedUser, unprivileged_user
 
 from campaign.runner.clean import clean
-from controller.host.cluster_lock import Claim, ClusterLock, lock_path
+from controller.host.cluster_lock import ClusterClaim, ClusterLock, lock_path
 from controller.host.disk import find_state_folder, state_folder
 from controller.host.ownership import CleanupLog, read_state
 from controller.host.process_identity import boot_id
@@ -154,10 +154,10 @@ def test_a_folder_that_others_could_write_to_is_refused(home: Path, spoil: Calla
 
 @pytest.mark.usefixtures("home")
 def test_a_lock_of_another_boot_is_free_although_a_file_server_keeps_it(tmp_path: Path) -> None:
-    with ClusterLock(Claim("five nodes", ("five",)), tmp_path) as lock:
+    with ClusterLock(ClusterClaim("five nodes", ("five",)), tmp_path) as lock:
         text = lock.path.read_text()
     assert f'"boot":"{boot_id()}"' in text
-    path = lock_path(Claim("five nodes", ("five",)))
+    path = lock_path(ClusterClaim("five nodes", ("five",)))
     for boot, refused in ((boot_id(), True), ("0" * len(boot_id()), False)):
         path.write_text(text.replace(boot_id(), boot))
         with path.open() as held:
@@ -165,11 +165,11 @@ def test_a_lock_of_another_boot_is_free_although_a_file_server_keeps_it(tmp_path
             if refused:
                 with (
                     pytest.raises(UnfitError, match="is in use by"),
-                    ClusterLock(Claim("five nodes", ("five",)), tmp_path),
+                    ClusterLock(ClusterClaim("five nodes", ("five",)), tmp_path),
                 ):
                     pass
             else:
-                with ClusterLock(Claim("five nodes", ("five",)), tmp_path):
+                with ClusterLock(ClusterClaim("five nodes", ("five",)), tmp_path):
                     assert f'"boot":"{boot_id()}"' in path.read_text()
 
 

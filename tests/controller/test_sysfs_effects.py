@@ -15,19 +15,19 @@ from controller.emulation.sysfs import (
     GOVERNORS,
     as_mask,
     cpuinfo,
-    files_of,
-    links_of,
     meminfo,
     overwrite,
+    sysfs_files,
+    sysfs_links,
     write_file,
 )
 from controller.emulation.sysfs_effects import RefusedWrite, SysfsEffects
-from controller.host.cgroups import Group, Hierarchy, quota_of
-from inventory.emulation import Machine
+from controller.host.cgroups import ControlGroup, Hierarchy, quota_of
+from inventory.emulation import EmulatedMachine
 from inventory.errors import RunError
 from inventory.values import EnergyModel
 
-MACHINE = Machine(
+MACHINE = EmulatedMachine(
     cores=4,
     sockets=2,
     ghz=2.0,
@@ -41,12 +41,12 @@ MACHINE = Machine(
 class Box:
     """Files of a machine in a folder, a control group made of files, and a scripted clock."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine = MACHINE) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, machine: EmulatedMachine = MACHINE) -> None:
         self.root = folder / "root"
         (self.root / "proc").mkdir(parents=True)
-        for path, text in files_of(machine).items():
+        for path, text in sysfs_files(machine).items():
             write_file(self.root / "sys" / path, text)
-        for path, target in links_of(machine).items():
+        for path, target in sysfs_links(machine).items():
             (self.root / "sys" / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / "sys" / path).symlink_to(target)
         self.group_folder = folder / "groups" / "n1"
@@ -58,7 +58,7 @@ class Box:
         self.use(0)
         mounted = str(folder / "groups")
         self.refused: list[RefusedWrite] = []
-        group = Group(Hierarchy(2, mounted, mounted, mounted), "n1")
+        group = ControlGroup(Hierarchy(2, mounted, mounted, mounted), "n1")
         self.effects = SysfsEffects("n1", machine, self.root, group, self.refused.append)
 
     def use(self, seconds: float) -> None:

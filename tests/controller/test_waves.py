@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.protocol import Move, Slot
+from agents.protocol import MoveToPlace, Slot
 from controller.coordinator.waves import MAX_LOAD, WaveLoads, waves_of
 
 NODES = ("n1", "n2", "n3")
@@ -19,32 +19,32 @@ def loads(executors: dict[str, float], nodes: dict[str, float], highest: dict[st
     return WaveLoads(executors, nodes, dict.fromkeys(NODES, 100.0), highest or {})
 
 
-def names(waves: Sequence[tuple[Move, ...]]) -> list[list[str]]:
+def names(waves: Sequence[tuple[MoveToPlace, ...]]) -> list[list[str]]:
     return [[move.executor for move in wave] for wave in waves]
 
 
 def test_without_a_limit_all_moves_are_one_wave() -> None:
-    moves = [Move("a", Slot("n2", 0)), Move("b", Slot("n3", 0))]
+    moves = [MoveToPlace("a", Slot("n2", 0)), MoveToPlace("b", Slot("n3", 0))]
     places = {"a": Slot("n1", 0), "b": Slot("n1", 0)}
     assert names(waves_of(moves, places, loads({}, {}), 0)) == [["a", "b"]]
 
 
 def test_the_lowest_resulting_load_goes_first() -> None:
-    moves = [Move("a", Slot("n2", 0)), Move("b", Slot("n3", 0))]
+    moves = [MoveToPlace("a", Slot("n2", 0)), MoveToPlace("b", Slot("n3", 0))]
     places = {"a": Slot("n1", 0), "b": Slot("n1", 0)}
     given_loads = loads({"a": 20, "b": 20}, {"n1": 0.8, "n2": 0.5, "n3": 0.1})
     assert names(waves_of(moves, places, given_loads, 1)) == [["b"], ["a"]]
 
 
 def test_opposite_moves_go_together_even_beyond_the_limit() -> None:
-    moves = [Move("a", Slot("n2", 0)), Move("b", Slot("n1", 0)), Move("c", Slot("n3", 0))]
+    moves = [MoveToPlace("a", Slot("n2", 0)), MoveToPlace("b", Slot("n1", 0)), MoveToPlace("c", Slot("n3", 0))]
     places = {"a": Slot("n1", 0), "b": Slot("n2", 0), "c": Slot("n1", 0)}
     given_loads = loads({"a": 40, "b": 40, "c": 5}, {"n1": 0.8, "n2": 0.8, "n3": 0.9})
     assert names(waves_of(moves, places, given_loads, 1)) == [["a", "b"], ["c"]]
 
 
 def test_a_node_is_emptied_before_it_is_filled() -> None:
-    moves = [Move("a", Slot("n2", 0)), Move("b", Slot("n3", 0))]
+    moves = [MoveToPlace("a", Slot("n2", 0)), MoveToPlace("b", Slot("n3", 0))]
     places = {"a": Slot("n1", 0), "b": Slot("n2", 0)}
     # n2 would have 1.2 if a came first, although n3 ends higher than n2.
     given_loads = loads({"a": 40, "b": 50}, {"n1": 0.5, "n2": 0.8, "n3": 0.3})
@@ -52,21 +52,21 @@ def test_a_node_is_emptied_before_it_is_filled() -> None:
 
 
 def test_a_cycle_among_full_nodes_is_one_wave() -> None:
-    moves = [Move("a", Slot("n2", 0)), Move("b", Slot("n3", 0)), Move("c", Slot("n1", 0))]
+    moves = [MoveToPlace("a", Slot("n2", 0)), MoveToPlace("b", Slot("n3", 0)), MoveToPlace("c", Slot("n1", 0))]
     places = {"a": Slot("n1", 0), "b": Slot("n2", 0), "c": Slot("n3", 0)}
     given_loads = loads(dict.fromkeys("abc", 60.0), dict.fromkeys(NODES, 0.8))
     assert names(waves_of(moves, places, given_loads, 1)) == [["a", "b", "c"]]
 
 
 def test_a_node_with_its_own_limit_does_not_exceed_it() -> None:
-    moves = [Move("a", Slot("n2", 0)), Move("b", Slot("n3", 0))]
+    moves = [MoveToPlace("a", Slot("n2", 0)), MoveToPlace("b", Slot("n3", 0))]
     places = {"a": Slot("n1", 0), "b": Slot("n2", 0)}
     given_loads = loads({"a": 10, "b": 20}, {"n1": 0.5, "n2": 0.4, "n3": 0.45}, {"n2": 0.45})
     assert names(waves_of(moves, places, given_loads, 1)) == [["b"], ["a"]]
 
 
 def test_opposite_moves_wait_until_the_less_loaded_of_their_nodes_has_room() -> None:
-    moves = [Move("b", Slot("n1", 0)), Move("a", Slot("n2", 0)), Move("c", Slot("n3", 0))]
+    moves = [MoveToPlace("b", Slot("n1", 0)), MoveToPlace("a", Slot("n2", 0)), MoveToPlace("c", Slot("n3", 0))]
     places = {"a": Slot("n1", 0), "b": Slot("n2", 0), "c": Slot("n2", 0)}
     # a and b would leave n1 the higher load, 0.8, and take n2 to 0.4, above its limit.
     given_loads = loads({"a": 20, "b": 10, "c": 20}, {"n1": 0.9, "n2": 0.3, "n3": 0.75}, {"n2": 0.3})
@@ -79,7 +79,7 @@ def test_every_move_is_made_once_and_loads_stay_within_their_bounds(data: st.Dat
     most = data.draw(st.integers(0, 4))
     executors = {f"e{at}": data.draw(st.integers(0, 60)) for at in range(count)}
     places = {name: Slot(data.draw(st.sampled_from(NODES)), 0) for name in executors}
-    moves = [Move(name, Slot(data.draw(st.sampled_from(NODES)), 1)) for name in executors]
+    moves = [MoveToPlace(name, Slot(data.draw(st.sampled_from(NODES)), 1)) for name in executors]
     before = {node: sum(executors[e] for e in executors if places[e].node == node) / 100 for node in NODES}
     waves = waves_of(moves, places, loads(executors, before), most)
     assert sorted(move.executor for wave in waves for move in wave) == sorted(executors)
@@ -97,10 +97,10 @@ def test_every_move_is_made_once_and_loads_stay_within_their_bounds(data: st.Dat
 
 
 def brute_force_waves(
-    moves: Sequence[Move], places: Mapping[str, Slot], given_loads: WaveLoads, most: int
-) -> list[tuple[Move, ...]]:
+    moves: Sequence[MoveToPlace], places: Mapping[str, Slot], given_loads: WaveLoads, most: int
+) -> list[tuple[MoveToPlace, ...]]:
     """Return the waves by exhaustive search: every remaining group is tried before each choice."""
-    groups: list[list[Move]] = []
+    groups: list[list[MoveToPlace]] = []
     for move in moves:
         source, target = places[move.executor].node, move.to.node
         for group in groups:
@@ -112,7 +112,7 @@ def brute_force_waves(
         else:
             groups.append([move])
 
-    def applied(now: Mapping[str, float], group: Sequence[Move]) -> dict[str, float]:
+    def applied(now: Mapping[str, float], group: Sequence[MoveToPlace]) -> dict[str, float]:
         result = dict(now)
         for move in group:
             load = given_loads.executors.get(move.executor, 0.0)
@@ -127,7 +127,7 @@ def brute_force_waves(
     }
     now, waves = before, []
     while groups:
-        wave: list[list[Move]] = []
+        wave: list[list[MoveToPlace]] = []
         while True:
             size = sum(map(len, wave))
             fitting = []
@@ -155,7 +155,7 @@ def test_waves_equal_those_of_an_exhaustive_search(random: Random, count: int, n
     executors = {f"e{at}": float(random.choice(sizes)) for at in range(count)}
     points = {node: float(random.choice([512, 1024])) for node in nodes}
     places = {name: Slot(random.choice(nodes), 0) for name in executors}
-    moves = [Move(name, Slot(random.choice(nodes), 1)) for name in executors]
+    moves = [MoveToPlace(name, Slot(random.choice(nodes), 1)) for name in executors]
     random.shuffle(moves)
     before = {node: random.randrange(1024) / 1024 for node in nodes if random.random() < 0.9}
     highest = {node: random.randrange(1024) / 1024 for node in nodes if random.random() < 0.3}
@@ -170,7 +170,7 @@ def test_ten_thousand_moves_are_examined_a_few_times_each(monkeypatch: pytest.Mo
     nodes = [f"n{at}" for at in range(100)]
     executors = {f"e{at}": random.uniform(0.5, 1.0) for at in range(10_000)}
     places = {name: Slot(random.choice(nodes), 0) for name in executors}
-    moves = [Move(name, Slot(random.choice(nodes), 1)) for name in executors]
+    moves = [MoveToPlace(name, Slot(random.choice(nodes), 1)) for name in executors]
     pushes: Counter[str] = Counter()
 
     def counting_push(heap: list[object], entry: object) -> None:

@@ -13,8 +13,8 @@ import pyarrow.parquet
 import pytest
 from emulated_lab import EmulatedLab, command, wait_for
 
-from controller.host.cgroups import Group, find_hierarchy
-from engines.installation import unsupported_reason
+from controller.host.cgroups import ControlGroup, find_hierarchy
+from engines.installation import engines_unsupported_reason
 from engines.selection import ENGINES, install_engine
 from inventory.errors import UnfitError
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.timeout(9
 
 @pytest.fixture(scope="module", autouse=True)
 def _engines() -> None:
-    reason = unsupported_reason()
+    reason = engines_unsupported_reason()
     try:
         if reason is None:
             for name in ENGINES:
@@ -37,8 +37,8 @@ def _engines() -> None:
         pytest.skip(reason)
 
 
-def group_of(lab: EmulatedLab, node: str) -> Group:
-    return Group(find_hierarchy(), lab.description.members[node].group)
+def group_of(lab: EmulatedLab, node: str) -> ControlGroup:
+    return ControlGroup(find_hierarchy(), lab.description.members[node].group)
 
 
 def java_pids(lab: EmulatedLab, node: str) -> list[int]:

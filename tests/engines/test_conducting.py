@@ -14,7 +14,7 @@ import pytest
 from agents.protocol import Slot
 from controller.coordinator.interfaces import Offset
 from engines import conducting
-from engines.conducting import MOST_DUE, Outcome, conduct, write_due
+from engines.conducting import MOST_DUE, DrainedRun, conduct, write_due
 from engines.job import CONTROL, FINISH, REPORTS, EngineJob, write_go
 from engines.limits import RunLimits
 from engines.reports import Reports
@@ -116,7 +116,7 @@ class ScriptedEngine:
             self._write(name, "finished\t3")
 
 
-def outcome_of(folder: Path, drain_s: float = 60.0, **how: object) -> tuple[Outcome, list[str]]:
+def outcome_of(folder: Path, drain_s: float = 60.0, **how: object) -> tuple[DrainedRun, list[str]]:
     stages: list[str] = []
 
     @asynccontextmanager
@@ -125,7 +125,7 @@ def outcome_of(folder: Path, drain_s: float = 60.0, **how: object) -> tuple[Outc
         yield
         stages.append("ended")
 
-    async def run() -> Outcome:
+    async def run() -> DrainedRun:
         job = EngineJob("run", "replay", TOPOLOGY, PLACES, {"n1": "127.0.0.1", "n2": "127.0.0.2"}, folder)
         job.write_properties()
         reports = Reports(folder / REPORTS, "run", TOPOLOGY)

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from agents.protocol import Slot
 from engines.flink.configuration import (
-    check_topology,
-    difference,
+    check_flink_topology,
     job_manager_values,
     memory_of,
+    placement_difference,
     resources,
     task_manager_values,
     task_managers,
@@ -73,19 +73,19 @@ def test_memory_grows_with_the_topology_only() -> None:
 def test_executors_of_a_component_may_be_exchanged_and_nothing_else(
     places: dict[str, Slot], others: dict[str, Slot]
 ) -> None:
-    assert difference(WORDCOUNT, places, places) == ""
+    assert placement_difference(WORDCOUNT, places, places) == ""
     exchanged = {**places, "split[0]": places["split[2]"], "split[2]": places["split[0]"]}
-    assert difference(WORDCOUNT, places, exchanged) == ""
+    assert placement_difference(WORDCOUNT, places, exchanged) == ""
 
     def counts(assignment: dict[str, Slot]) -> list[tuple[str, Slot]]:
         return sorted((name.partition("[")[0], slot) for name, slot in assignment.items())
 
-    assert bool(difference(WORDCOUNT, places, others)) == (counts(places) != counts(others))
+    assert bool(placement_difference(WORDCOUNT, places, others)) == (counts(places) != counts(others))
 
 
 def test_a_difference_is_named() -> None:
     places = dict.fromkeys(EXECUTORS, SLOTS[0])
-    message = difference(WORDCOUNT, places, {**places, "count[1]": SLOTS[2]})
+    message = placement_difference(WORDCOUNT, places, {**places, "count[1]": SLOTS[2]})
     assert message == "n1, slot 0 has 1 executors of count, the placement 2"
 
 
@@ -105,17 +105,17 @@ def test_an_executor_without_a_place_and_a_node_without_an_address_are_errors() 
 
 @pytest.mark.parametrize("grouping", ["direct", "local-or-shuffle"])
 def test_groupings_that_flink_does_not_have_are_refused(grouping: str) -> None:
-    check_topology(WORDCOUNT)
+    check_flink_topology(WORDCOUNT)
     spout = Component("spout", "spout", 1, outputs=STREAM)
     bolt = Component("count", "bolt", 1, inputs=(Input("spout", grouping),))  # type: ignore[arg-type] # parametrized
     with pytest.raises(InputError, match=f"'count': the grouping '{grouping}' is not supported with engine: flink"):
-        check_topology(Topology(id="t", components=(spout, bolt)))
+        check_flink_topology(Topology(id="t", components=(spout, bolt)))
 
 
 def test_a_spout_of_several_streams_is_refused() -> None:
     spout = Component("spout", "spout", 1, outputs={**STREAM, "late": {"word": "str"}})
     with pytest.raises(InputError, match="'spout': with engine: flink, a spout can have one stream only"):
-        check_topology(Topology(id="t", components=(spout,)))
+        check_flink_topology(Topology(id="t", components=(spout,)))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from engines.installation import install
 from engines.job import REPORTS, EngineJob
 from engines.limits import RunLimits
 from engines.load import ComponentLoad, LoadDocument, StreamLoad, replay_settings, replayed
-from engines.programs import compiled
+from engines.programs import engine_jar
 from engines.reports import Reports
 from inventory.errors import UnfitError
 from workloads.rates import Constant
@@ -73,7 +73,7 @@ def test_every_row_arrives_where_its_grouping_sends_it(tmp_path: Path) -> None:
     reports = Reports(tmp_path / REPORTS, "run", topology)
 
     async def run() -> None:
-        async with FlinkProcesses(job, engine, compiled(engine, print)) as processes:
+        async with FlinkProcesses(job, engine, engine_jar(engine, print)) as processes:
             limits, seconds = RunLimits(None, []), (0.5, SECONDS - 0.5)
             await conduct(job, processes, reports, limits, nullcontext(), *seconds, lambda stage, left_s: None)
 

@@ -10,12 +10,12 @@ from engines.load import (
     ComponentTotals,
     checked_load,
     load_document,
-    load_of,
     replay_settings,
     replayed,
+    run_load_document,
     streams_read,
 )
-from engines.replay import EXAMPLE, Replay, ReplayParams
+from engines.replay import EXAMPLE, ReplayParams, ReplayWorkload
 from inventory.documents import Document, to_plain
 from inventory.errors import InputError
 from workloads.topology import Component, Input, Topology
@@ -87,7 +87,7 @@ def test_figures_of_a_run_are_ratios_of_its_totals(rows: float, sent: float, cpu
         "every": ComponentTotals(rows, cpu_ns),
         "keyed": ComponentTotals(rows, cpu_ns),
     }
-    load = checked_load(load_of("a run", TOPOLOGY, totals, 10.0, 2.0), "a run")
+    load = checked_load(run_load_document("a run", TOPOLOGY, totals, 10.0, 2.0), "a run")
     middle = load.components["middle"]
     assert middle.operations == pytest.approx(cpu_ns / rows / 2.0, abs=0.06)
     assert middle.outputs["default"].selectivity == pytest.approx(sent / rows, abs=1e-4)
@@ -100,7 +100,7 @@ def test_figures_of_a_run_are_ratios_of_its_totals(rows: float, sent: float, cpu
 
 def test_a_component_that_has_processed_nothing_has_no_load() -> None:
     with pytest.raises(InputError, match="'middle' has processed nothing"):
-        load_of("a run", TOPOLOGY, {"source": ComponentTotals(1.0, 1.0, {"default": 1.0})}, 1.0, 1.0)
+        run_load_document("a run", TOPOLOGY, {"source": ComponentTotals(1.0, 1.0, {"default": 1.0})}, 1.0, 1.0)
 
 
 def test_a_replayed_topology_has_the_graph_of_the_document_and_rows_of_key_and_payload() -> None:
@@ -112,7 +112,7 @@ def test_a_replayed_topology_has_the_graph_of_the_document_and_rows_of_key_and_p
 
 
 def test_on_agents_a_replay_has_the_graph_and_the_cpu_time_of_the_document() -> None:
-    workload = Replay(ReplayParams())
+    workload = ReplayWorkload(ReplayParams())
     split = workload._synthetic.params.components["split"]
     assert [(c.id, c.parallelism) for c in workload.topology().components] == [("spout", 2), ("split", 4), ("count", 4)]
     assert split.cost_us == pytest.approx(EXAMPLE.components["split"].operations * EXAMPLE.operation_ns / 1e3)

@@ -8,7 +8,7 @@ import pytest
 
 from controller.ssh.settings import arguments_of
 from inventory.ansible_hosts import Hosts, load_hosts
-from inventory.ansible_listing import Listing, listing
+from inventory.ansible_listing import Listing, ansible_inventory
 from inventory.cluster import NetworkLink, Node
 from inventory.emulation import requested_links
 from inventory.errors import InputError
@@ -69,7 +69,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def listed(lab: Path) -> Listing:
-    return listing(lab)
+    return ansible_inventory(lab)
 
 
 def changed(listed: Listing, host: str, **variables: object) -> Listing:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.cluster import Cluster, ExistingWorker, Facts, Network, Node, cluster_of
-from inventory.documents import dump_json, dump_yaml, parse, read
+from inventory.cluster import Cluster, ExistingWorker, Facts, Network, Node, cluster_from_document
+from inventory.documents import dump_json, dump_yaml, parse_document, read
 from inventory.errors import InputError
 from inventory.reading import find_inventory
 from inventory.values import EnergyModel
@@ -41,7 +41,7 @@ existing:
 
 
 def test_every_documented_key_is_read() -> None:
-    cluster = cluster_of(parse(EVERY_KEY)).value
+    cluster = cluster_from_document(parse_document(EVERY_KEY)).value
     assert cluster.nodes == (
         Node(
             id="n1",
@@ -65,17 +65,17 @@ def test_every_documented_key_is_read() -> None:
 
 
 def test_defaults_are_the_documented_ones() -> None:
-    (node,) = cluster_of(parse("nodes: [{id: n1, sockets: 2}]")).value.nodes
+    (node,) = cluster_from_document(parse_document("nodes: [{id: n1, sockets: 2}]")).value.nodes
     assert (node.machine, node.slots, node.cores, node.cpu_points) == ("n1", 4, 4, 800)
     assert (node.memory_mb, node.ram, node.sockets, node.available) == (4096, 4, 2, True)
     assert (node.capacity, node.ghz, node.flops_per_cycle) == (None, None, None)
-    assert cluster_of(parse("nodes: [{id: n1}]")).value.network == Network(1.0, 2.0)
+    assert cluster_from_document(parse_document("nodes: [{id: n1}]")).value.network == Network(1.0, 2.0)
 
 
 def test_ports_name_slots_and_give_their_number() -> None:
-    (node,) = cluster_of(parse("nodes: [{id: n1, ports: [6703, 6700]}]")).value.nodes
+    (node,) = cluster_from_document(parse_document("nodes: [{id: n1, ports: [6703, 6700]}]")).value.nodes
     assert (node.slots, list(node.slot_order)) == (2, [1, 0])
-    (node,) = cluster_of(parse("nodes: [{id: n1, slots: 2}]")).value.nodes
+    (node,) = cluster_from_document(parse_document("nodes: [{id: n1, slots: 2}]")).value.nodes
     assert list(node.slot_order) == [0, 1]
 
 
@@ -136,7 +136,7 @@ def test_ports_name_slots_and_give_their_number() -> None:
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(text: str, message: str) -> None:
     with pytest.raises(InputError, match="^" + message) as caught:
-        cluster_of(parse(text, "c.yml"))
+        cluster_from_document(parse_document(text, "c.yml"))
     assert caught.value.exit_status == 2
 
 
@@ -154,7 +154,7 @@ def test_an_inventory_is_found_by_name_or_path(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     assert find_inventory("loopback").name == "loopback.yml"
     (tmp_path / "loopback").write_text("nodes: [{id: mine}]")
-    assert cluster_of(read(find_inventory("loopback"))).value.nodes[0].id == "mine"
+    assert cluster_from_document(read(find_inventory("loopback"))).value.nodes[0].id == "mine"
     with pytest.raises(InputError, match=r"lopback: there is no such file.*did you mean 'loopback'"):
         find_inventory("lopback")
     assert find_inventory(str(tmp_path)) == tmp_path
@@ -213,6 +213,6 @@ def whole_clusters(draw: st.DrawFn) -> Cluster:
 def test_round_trips_exactly(cluster: Cluster) -> None:
     for dump in (dump_yaml, dump_json):
         text = dump(cluster)
-        again = cluster_of(parse(text)).value
+        again = cluster_from_document(parse_document(text)).value
         assert again == cluster
         assert dump(again) == text

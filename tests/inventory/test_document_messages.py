@@ -5,7 +5,7 @@ from typing import Annotated
 import pytest
 from msgspec import Meta, Struct
 
-from inventory.documents import parse
+from inventory.documents import parse_document
 from inventory.errors import InputError, nearest
 
 Code = Annotated[str, Meta(pattern=r"^[a-z]+\Z", description="small letters")]
@@ -32,7 +32,7 @@ class Shelf(Struct, frozen=True, forbid_unknown_fields=True):
 )
 def test_messages_describe_the_expected_value(text: str, message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}$"):
-        parse(text, "d.yaml").convert(Shelf)
+        parse_document(text, "d.yaml").convert(Shelf)
 
 
 def test_the_nearest_name_may_differ_in_case_only() -> None:
@@ -68,4 +68,4 @@ class Drawing(Struct, frozen=True, forbid_unknown_fields=True):
 )
 def test_an_error_inside_a_union_names_the_nearest_choice(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse(text, "d.yaml").convert(Drawing)
+        parse_document(text, "d.yaml").convert(Drawing)

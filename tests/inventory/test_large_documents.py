@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from inventory.documents import Document, parse, read
+from inventory.documents import Document, parse_document, read
 from inventory.errors import InputError
 from inventory.parsing import MOST_DEEP, MOST_YAML, json_line, yaml_data
 
@@ -46,8 +46,8 @@ def test_ten_megabytes_of_yaml_are_refused_at_once(tmp_path: Path, text: str) ->
 def test_the_limit_of_yaml_is_reported_with_the_way_out() -> None:
     message = "t.yaml: 1.2 MB of YAML, of which at most 1 MB are read; write so much as JSON, which is read many times"
     with pytest.raises(InputError, match=re.escape(message)):
-        parse("- 1\n" * 300_000, "t.yaml")
-    assert len(parse("- 12345678\n" * (MOST_YAML // 11)).data) == MOST_YAML // 11
+        parse_document("- 1\n" * 300_000, "t.yaml")
+    assert len(parse_document("- 12345678\n" * (MOST_YAML // 11)).data) == MOST_YAML // 11
 
 
 def test_memory_for_ten_megabytes_of_traffic_is_a_small_multiple_of_their_size(tmp_path: Path) -> None:
@@ -80,25 +80,25 @@ def test_memory_for_ten_megabytes_of_traffic_is_a_small_multiple_of_their_size(t
 def test_a_mistake_in_ten_megabytes_of_json_is_named_at_once(broken: Any, complaint: str) -> None:
     start_s = time.process_time()
     with pytest.raises(InputError, match=complaint):
-        parse(broken(traffic()), "t.json")
+        parse_document(broken(traffic()), "t.json")
     assert time.process_time() - start_s < 5 * LIMIT_S
 
 
 def test_a_wrong_value_in_ten_megabytes_of_json_is_named_with_its_line() -> None:
-    from workloads.traffic import traffic_of
+    from workloads.traffic import traffic_from_document
 
     text = traffic().replace(f"{EDGES // 2}.5", '"many"', 1)
     message = f't.json:{EDGES // 2 + 2}: edges[{EDGES // 2}].tuples_per_s: got "many": '
     with pytest.raises(InputError, match=re.escape(message)):
-        traffic_of(parse(text, "t.json"))
+        traffic_from_document(parse_document(text, "t.json"))
 
 
 def test_nesting_is_bounded_in_json_as_in_yaml() -> None:
     for deep in (MOST_DEEP + 2, 5_000):
         for text in ("[" * deep + "]" * deep, '{"a":' * deep + "1" + "}" * deep, "- " * deep + "1"):
             with pytest.raises(InputError, match="nested too deep"):
-                parse(text)
-    assert parse("[" * MOST_DEEP + "]" * MOST_DEEP).data
+                parse_document(text)
+    assert parse_document("[" * MOST_DEEP + "]" * MOST_DEEP).data
 
 
 VALUES = st.recursive(
@@ -146,5 +146,5 @@ def test_json_is_converted_from_its_text_as_from_its_data(value: Any) -> None:
             return str(fault).partition(": ")[2]
 
     text = json.dumps(value)
-    assert outcome(parse(text)) == outcome(Document("x", json.loads(text)))
-    assert msgspec.json.decode(text) == parse(text).data
+    assert outcome(parse_document(text)) == outcome(Document("x", json.loads(text)))
+    assert msgspec.json.decode(text) == parse_document(text).data

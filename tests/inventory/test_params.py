@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 import pytest
 from msgspec import Meta
 
-from inventory.documents import parse
+from inventory.documents import parse_document
 from inventory.errors import InputError
-from inventory.plugins import as_plain, described, given, parameters
+from inventory.plugins import as_plain, given, parameter_rows, parameters
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Params:
 
 def test_defaults_are_used_where_nothing_is_given() -> None:
     assert parameters(Params) == Params()
-    assert parameters(Params, parse("").origin, given([])) == Params()
+    assert parameters(Params, parse_document("").origin, given([])) == Params()
 
 
 def test_values_of_the_command_line_are_read_like_yaml() -> None:
@@ -47,12 +47,14 @@ def test_on_and_off_are_a_switch_only_where_one_is_expected() -> None:
 
 
 def test_later_sources_win_key_by_key() -> None:
-    file = parse("{alpha: 0.1, count: 1}", "p.yml")
+    file = parse_document("{alpha: 0.1, count: 1}", "p.yml")
     assert parameters(Params, file.origin, given(["count=2"])) == Params(alpha=0.1, count=2)
 
 
 def test_parameters_may_be_nested_in_a_document() -> None:
-    agenda = parse("schedulers:\n- {name: x, params: {alpha: 0.3}}\n- name: y\n  params:\n    alhpa: 1", "a.yml")
+    agenda = parse_document(
+        "schedulers:\n- {name: x, params: {alpha: 0.3}}\n- name: y\n  params:\n    alhpa: 1", "a.yml"
+    )
     assert parameters(Params, agenda.origin / "schedulers" / 0 / "params").alpha == 0.3
     with pytest.raises(InputError, match=r"a.yml:5: schedulers\[1\].params.alhpa: unknown.*did you mean 'alpha'"):
         parameters(Params, agenda.origin / "schedulers" / 1 / "params")
@@ -86,12 +88,12 @@ def test_a_key_given_twice_is_refused() -> None:
 
 def test_values_that_exclude_each_other_are_refused_with_their_file() -> None:
     with pytest.raises(InputError, match=r"p.yml:1: count and switch"):
-        parameters(Params, parse("{count: 101, switch: true}", "p.yml").origin, given([]))
+        parameters(Params, parse_document("{count: 101, switch: true}", "p.yml").origin, given([]))
 
 
 def test_a_list_instead_of_a_mapping_is_refused() -> None:
     with pytest.raises(InputError, match=r"p.yml:1: a mapping of parameters was expected"):
-        parameters(Params, parse("[alpha]", "p.yml").origin)
+        parameters(Params, parse_document("[alpha]", "p.yml").origin)
 
 
 def test_all_values_are_shown_in_order() -> None:
@@ -107,11 +109,11 @@ def test_all_values_are_shown_in_order() -> None:
 
 
 def test_descriptions_name_type_and_default() -> None:
-    assert described(Params)[:5] == [
+    assert parameter_rows(Params)[:5] == [
         {"name": "alpha", "type": "number >= 0 <= 1", "default": 0.8},
         {"name": "count", "type": "whole number", "default": 3},
         {"name": "switch", "type": "true | false", "default": False},
         {"name": "word", "type": "text", "default": "w"},
         {"name": "kind", "type": "group | seed", "default": None},
     ]
-    assert described(Params)[5]["type"] == "mapping"
+    assert parameter_rows(Params)[5]["type"] == "mapping"

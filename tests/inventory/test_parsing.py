@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.cluster import cluster_of
-from inventory.documents import Document, dump_json, dump_yaml, parse
+from inventory.cluster import cluster_from_document
+from inventory.documents import Document, dump_json, dump_yaml, parse_document
 from inventory.errors import InputError
 from workloads.topology import topology_of
-from workloads.traffic import traffic_of
+from workloads.traffic import traffic_from_document
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 trees = st.recursive(
@@ -23,7 +23,7 @@ trees = st.recursive(
 def test_written_documents_are_read_back(tree: object) -> None:
     for text in (dump_json(tree), dump_yaml(tree), json.dumps(tree), json.dumps(tree, ensure_ascii=False, indent=1)):
         if isinstance(tree, dict | list) or text in (dump_json(tree), dump_yaml(tree)):
-            assert parse(text).data == tree
+            assert parse_document(text).data == tree
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_written_documents_are_read_back(tree: object) -> None:
     ],
 )
 def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
-    found = parse(f"key: {text}").data["key"]
+    found = parse_document(f"key: {text}").data["key"]
     assert found == value
     assert type(found) is type(value)
 
@@ -76,7 +76,7 @@ def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
 )
 def test_a_text_that_cannot_be_used_is_refused_with_its_line(text: str, message: str) -> None:
     with pytest.raises(InputError, match="^" + message):
-        parse(text, "d.yml")
+        parse_document(text, "d.yml")
 
 
 def test_aliases_cannot_expand_a_document_without_bound() -> None:
@@ -84,26 +84,26 @@ def test_aliases_cannot_expand_a_document_without_bound() -> None:
     for before, own in zip("abcdefgh", "bcdefghi", strict=True):
         lines.append(f"{own}: &{own} [{', '.join([f'*{before}'] * 9)}]")
     with pytest.raises(InputError, match="aliases blow the document up"):
-        parse("\n".join(lines))
-    assert parse("a: &a [1, 2]\nb: *a").data == {"a": [1, 2], "b": [1, 2]}
+        parse_document("\n".join(lines))
+    assert parse_document("a: &a [1, 2]\nb: *a").data == {"a": [1, 2], "b": [1, 2]}
 
 
 def test_json_is_read_fast_and_keeps_its_lines() -> None:
-    document = parse('{\n "nodes": [\n  {"id": "a"},\n  {"id": "b", "slots": "x"}\n ]\n}', "c.json")
+    document = parse_document('{\n "nodes": [\n  {"id": "a"},\n  {"id": "b", "slots": "x"}\n ]\n}', "c.json")
     assert document.where(("nodes", 1, "slots")) == "c.json:4"
     with pytest.raises(InputError, match=r'c.json:4: nodes\[1\].slots: got "x": expected a whole number, got text'):
-        cluster_of(document)
+        cluster_from_document(document)
 
 
 def test_characters_beyond_the_first_plane_survive_json() -> None:
-    assert parse(json.dumps({"id": "🦆"})).data == {"id": "🦆"}
-    assert parse('{"a": "\\/"}').data == {"a": "/"}
+    assert parse_document(json.dumps({"id": "🦆"})).data == {"id": "🦆"}
+    assert parse_document('{"a": "\\/"}').data == {"a": "/"}
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        parse(text)
+        parse_document(text)
     except InputError:
         return
 
@@ -120,7 +120,7 @@ wild = st.recursive(
 
 def error_message(kind: Callable[[Document], object], text: str) -> str:
     try:
-        kind(parse(text, "d.yml"))
+        kind(parse_document(text, "d.yml"))
     except InputError as refused:
         return str(refused)
     return ""
@@ -128,6 +128,6 @@ def error_message(kind: Callable[[Document], object], text: str) -> str:
 
 @given(st.dictionaries(keys, wild, max_size=5))
 def test_any_document_is_accepted_or_refused_alike_in_json_and_yaml(tree: object) -> None:
-    for kind in (cluster_of, topology_of, traffic_of):
+    for kind in (cluster_from_document, topology_of, traffic_from_document):
         messages = {error_message(kind, dump(tree)).partition(": ")[2] for dump in (dump_json, dump_yaml)}
         assert len(messages) == 1  # the same fault in JSON as in YAML

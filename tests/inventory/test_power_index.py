@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inventory.cluster import Facts, Node, cluster_of
+from inventory.cluster import Facts, Node, cluster_from_document
 from inventory.documents import read
 from inventory.errors import InputError
 from inventory.power_index import power_index
@@ -148,7 +148,7 @@ def test_a_node_that_is_not_available_may_lack_everything() -> None:
 
 
 def test_the_shipped_loopback_cluster_is_the_papers_hardware() -> None:
-    cluster = cluster_of(read(find_inventory("loopback"))).value
+    cluster = cluster_from_document(read(find_inventory("loopback"))).value
     assert [node.id for node in cluster.nodes] == ["n1", "n2", "n3", "n4", "n5"]
     assert [node.address for node in cluster.nodes] == [f"127.0.0.{i}" for i in range(2, 7)]
     assert {node.slots for node in cluster.nodes} == {4}

@@ -17,7 +17,7 @@ from unprivileged_user import UnprivilegedUser, unprivileged_user
 from controller.emulation.network import NetworkPlan, new_prefix, probe_kernel
 from controller.emulation.unprivileged import LinksReply, LinksRequest
 from controller.host.process_identity import marked
-from inventory.emulation import Link
+from inventory.emulation import LinkSettings
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
@@ -119,7 +119,7 @@ def test_a_killed_campaign_leaves_no_process(user: UnprivilegedUser) -> None:
     wait(lambda: not left(user), "the end of all processes")
 
 
-def start_links(user: UnprivilegedUser, *links: Link, before: Sequence[str] = ()) -> Any:
+def start_links(user: UnprivilegedUser, *links: LinkSettings, before: Sequence[str] = ()) -> Any:
     child = user.start([*before, sys.executable, "-P", "-m", "controller.emulation.unprivileged"])
     request = LinksRequest(NetworkPlan(new_prefix(), ("n1", "n2"), links), str(user.folder / "relay.log"))
     assert child.stdin is not None
@@ -130,7 +130,7 @@ def start_links(user: UnprivilegedUser, *links: Link, before: Sequence[str] = ()
 
 def test_delays_need_netem_or_a_tun_device_and_are_never_dropped_silently(user: UnprivilegedUser) -> None:
     has_tun = Path("/dev/net/tun").exists() and Path("/dev/net/tun").stat().st_mode & 0o006 == 0o006
-    with start_links(user, Link("n1", "n2", 100, 1)) as child:
+    with start_links(user, LinkSettings("n1", "n2", 100, 1)) as child:
         reply = msgspec.json.decode(child.stdout.readline(), type=LinksReply)
         child.stdin.close()
     if probe_kernel().netem or has_tun:

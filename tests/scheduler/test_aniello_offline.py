@@ -9,7 +9,7 @@ from problems import chain, nodes_of, problems
 from scheduling_rounds import Rounds, place_rounds, round_histories
 
 from inventory.cluster import Cluster, ExistingWorker
-from scheduler.algorithms.aniello.packing import between, most_executors, most_workers, nodes_wanted
+from scheduler.algorithms.aniello.packing import interpolate, most_executors, most_workers, nodes_wanted
 from scheduler.algorithms.aniello_offline import (
     AnielloOffline,
     AnielloOfflineParams,
@@ -37,7 +37,7 @@ def test_limits_are_those_of_the_formulas() -> None:
     assert [most_executors(10, 3, alfa) for alfa in (0, 0.1, 0.5, 1)] == [4, 5, 6, 8]
     # 0.1 of 30 is 3, although the float product is a little more.
     assert most_executors(33, 2, 0.0) == 17
-    assert between(0, 30, 0.1) == 3
+    assert interpolate(0, 30, 0.1) == 3
     assert nodes_wanted(4, 8, 0.0) == 1
     assert nodes_wanted(4, 8, 1.0) == 4
     assert nodes_wanted(10, 2, 0.5) == 2

@@ -16,7 +16,7 @@ from scheduler.problem import Plan, Problem, Slot
 from scheduler.registry import Checked
 from scheduler.toolkit.communication import classes_of
 from scheduler.toolkit.cost import cost
-from scheduler.toolkit.local_traffic import ClassTraffic, PairTraffic, inside_of, observed
+from scheduler.toolkit.local_traffic import ClassTraffic, PairTraffic, inside_of, observed_rates
 from workloads.topology import Component, Executor, Input, Topology
 from workloads.traffic import Edge, Traffic
 
@@ -180,7 +180,7 @@ def test_details_have_the_traffic_of_the_placement(problem: Problem, seed: int) 
     for topology in problem.topologies:
         placed = plan.placements[topology.id].assignments
         nodes = [placed[e].node if e in placed else None for e in topology.executors]
-        rates = observed(topology, problem.traffic)
+        rates = observed_rates(topology, problem.traffic)
         if rates is None:
             number = topology.number_of
             rates = {(min(p), max(p)): 1.0 for u, v in topology.pairs() if len(p := {number[u], number[v]}) == 2}
@@ -192,7 +192,7 @@ def test_details_have_the_traffic_of_the_placement(problem: Problem, seed: int) 
     assert plan.details["fitness"] == (inside / len(used) if used else None)
     slots = chained.from_iterable(p.assignments.values() for p in plan.placements.values())
     assert {problem.cluster.nodes[at].id for at in used} == {slot.node for slot in slots}
-    if all(observed(topology, problem.traffic) is None for topology in problem.topologies):
+    if all(observed_rates(topology, problem.traffic) is None for topology in problem.topologies):
         assert plan.details["cut"] == cost(problem, plan.placements).inter_node_edges
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from campaign.place.place import Round, place
-from inventory.cluster import cluster_of
+from inventory.cluster import cluster_from_document
 from inventory.documents import Document
 from inventory.errors import InputError
 from inventory.values import MOST
 from scheduler.placement_file import to_json
 from scheduler.registry import computing_schedulers, make_scheduler
 from workloads.topology import topology_of
-from workloads.traffic import load_traffic, traffic_of
+from workloads.traffic import load_traffic, traffic_from_document
 
 PAIRS = [{"from": f"a[{i}]", "to": f"b[{j}]", "tuples_per_s": MOST} for i in range(3) for j in range(3)]
 TOPOLOGY = {
@@ -36,9 +36,9 @@ def cluster(least: float) -> dict[str, Any]:
 @pytest.mark.parametrize("least", [5e-324, MOST])
 def test_largest_loads_and_rates_are_placed_evaluated_and_explained(name: str, least: float) -> None:
     files = Round(
-        cluster_of(Document("cluster", cluster(least))),
+        cluster_from_document(Document("cluster", cluster(least))),
         [topology_of(Document("topology", TOPOLOGY))],
-        traffic_of(Document("traffic", {"edges": PAIRS, "load": dict.fromkeys(["a[0]", "b[0]"], MOST)})),
+        traffic_from_document(Document("traffic", {"edges": PAIRS, "load": dict.fromkeys(["a[0]", "b[0]"], MOST)})),
         explain=True,
     )
     answer = place(make_scheduler(name), files).answer

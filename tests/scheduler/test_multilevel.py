@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scheduler.partitioning import jit_cache, large_neighbourhood, multilevel
 from scheduler.partitioning.kernels_annealing import DRAWS, STAGES
 from scheduler.partitioning.multilevel import Multilevel
-from scheduler.partitioning.packing import components, induced, packed
+from scheduler.partitioning.packing import connected_components, induced_graph, packed
 from scheduler.partitioning.rows import Graph, Ints, blank, floats, ints
 
 INTERPRETED = SimpleNamespace(**{kernel.__name__: kernel for kernel in jit_cache.ENTRIES})
@@ -113,7 +113,7 @@ def test_annealing_lowers_the_cut_by_what_it_returns_and_exceeds_no_limit(case: 
     before = levels.cut(graph, part)
     cooling, draws = floats(0.95**stage for stage in range(STAGES)), floats([1.0] * DRAWS)
     n, space = len(graph), len(graph) * k
-    gained = jit_cache.compiled().rework(
+    gained = jit_cache.compiled_kernels().rework(
         *(n, k, *graph.fields, part, cap, levels.room, cooling, draws, levels.state, 30, 3, 4.0, 100, 20_000),
         *(*large_neighbourhood._scratch(n, k, len(graph.adj)), space, blank(space)),
     )
@@ -168,7 +168,7 @@ def test_parts_are_filled_one_after_the_other_along_paths(
     case: tuple[Graph, int, int], kernels: SimpleNamespace | None
 ) -> None:
     graph, k, seed = case
-    functions, n = kernels or jit_cache.compiled(), len(graph)
+    functions, n = kernels or jit_cache.compiled_kernels(), len(graph)
     levels = levels_of(graph, k, seed, spare=seed % 4)
     order, part = blank(n), ints([-1] * n)
     functions.walk(n, *graph.fields[:3], blank(n + 1), blank(n), blank(n), blank(len(graph.adj)), order)
@@ -179,7 +179,7 @@ def test_parts_are_filled_one_after_the_other_along_paths(
     assert [part[v] for v in placed] == sorted(part[v] for v in placed)
     load, memory = blank(k), blank(k)
     assert functions.total(n, graph.vw, graph.vm, part, load, memory) == len(placed)
-    assert list(load) == loads(induced(graph, placed), ints(part[v] for v in placed), k)
+    assert list(load) == loads(induced_graph(graph, placed), ints(part[v] for v in placed), k)
     assert all(used <= limit for used, limit in zip(load, levels.cap, strict=True))
     assert bool(fits) == (len(placed) == n)
 
@@ -212,14 +212,14 @@ def test_components_are_packed_whole_within_limits(case: tuple[Graph, int, int],
     graph, k, seed = case
     levels = levels_of(graph, k, seed)
     cap = ints(sorted(levels.cap, reverse=True))
-    pieces = components(graph)
+    pieces = connected_components(graph)
     assert sorted(v for piece in pieces for v in piece) == list(range(len(graph)))
     part = packed(graph, pieces, cap, levels.room, tight)
     for piece in pieces:
         assert len({part[v] for v in piece}) == 1
         assert all(graph.adj[e] in piece for v in piece for e in range(graph.xadj[v], graph.xadj[v + 1]))
     whole = [v for v in range(len(graph)) if part[v] >= 0]
-    load = loads(induced(graph, whole), ints(part[v] for v in whole), k)
+    load = loads(induced_graph(graph, whole), ints(part[v] for v in whole), k)
     assert all(used <= limit for used, limit in zip(load, cap, strict=True))
     for piece in pieces:
         if part[piece[0]] < 0:

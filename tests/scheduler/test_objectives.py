@@ -17,7 +17,7 @@ from inventory.power_index import LackingNodeError
 from scheduler.algorithms.i_scheduler import IScheduler, ISchedulerParams
 from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
 from scheduler.algorithms.optimal import Optimal, OptimalParams
-from scheduler.partitioning.exact_by_hops import search_hops as search_exactly
+from scheduler.partitioning.exact_by_hops import search_by_hops as search_exactly
 from scheduler.partitioning.exact_by_rack import rack_cost
 from scheduler.partitioning.hop_levels import levels_of
 from scheduler.partitioning.hops import hop_table

@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.algorithms.p_scheduler import cut, partition
+from scheduler.algorithms.p_scheduler import cut_between_parts, partition_graph
 
 Graph = tuple[list[int], list[dict[int, int]]]
 
@@ -30,26 +30,26 @@ def cliques(count: int, size: int) -> Graph:
 def test_cliques_stay_together() -> None:
     for count in (2, 3, 4):
         weight, neighbours = cliques(count, 6)
-        part = partition(weight, neighbours, count)
-        assert cut(neighbours, part) == (1 if count == 2 else count)
+        part = partition_graph(weight, neighbours, count)
+        assert cut_between_parts(neighbours, part) == (1 if count == 2 else count)
         assert all(part[v] == part[v % count] for v in range(len(weight)))
 
 
 def test_a_path_is_cut_once() -> None:
     weight, neighbours = graph_of([1] * 40, {(v, v + 1): 3 for v in range(39)})
-    assert cut(neighbours, partition(weight, neighbours, 2)) == 3
+    assert cut_between_parts(neighbours, partition_graph(weight, neighbours, 2)) == 3
 
 
 def test_vertices_are_exchanged_where_no_part_has_room_for_one_more() -> None:
     # Four equal vertices in two parts: any single move breaks the balance.
     weight, neighbours = graph_of([1] * 4, {(0, 3): 5, (1, 2): 5, (0, 1): 1, (2, 3): 1})
-    part = partition(weight, neighbours, 2)
-    assert cut(neighbours, part) == 2
+    part = partition_graph(weight, neighbours, 2)
+    assert cut_between_parts(neighbours, part) == 2
     assert part[0] == part[3]
 
 
 def test_vertices_without_weight_are_counted() -> None:
-    part = partition([0] * 6, [{} for _ in range(6)], 3)
+    part = partition_graph([0] * 6, [{} for _ in range(6)], 3)
     assert sorted(part.count(p) for p in range(3)) == [2, 2, 2]
 
 
@@ -70,7 +70,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 def test_parts_are_balanced_and_never_empty(graph: Graph, parts: int) -> None:
     weight, neighbours = graph
     parts = min(parts, len(weight))
-    part = partition(weight, neighbours, parts)
+    part = partition_graph(weight, neighbours, parts)
     assert set(part) == set(range(parts))
     counted = weight if any(weight) else [1] * len(weight)
     heaviest = max(sum(w for w, p in zip(counted, part, strict=True) if p == q) for q in range(parts))
@@ -87,7 +87,7 @@ def test_no_move_and_no_exchange_lowers_the_cut_within_the_balance_that_was_reac
     weight, neighbours = graph
     if len(weight) < 2:
         return
-    part = partition(weight, neighbours, 2)
+    part = partition_graph(weight, neighbours, 2)
     counted = weight if any(weight) else [1] * len(weight)
 
     def heaviest(other: tuple[int, ...] | list[int]) -> int:
@@ -97,4 +97,4 @@ def test_no_move_and_no_exchange_lowers_the_cut_within_the_balance_that_was_reac
         other = list(part)
         other[v], other[u] = (part[u], part[v]) if v != u else (1 - part[v], 1 - part[v])
         if len(set(other)) == 2 and heaviest(other) <= heaviest(part):
-            assert cut(neighbours, other) >= cut(neighbours, part)
+            assert cut_between_parts(neighbours, other) >= cut_between_parts(neighbours, part)

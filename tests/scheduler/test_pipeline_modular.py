@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.pipeline.modular import Change, Step, estimated_cost, finish_times, step_cost
+from scheduler.pipeline.modular import LayoutChange, Step, estimated_cost, finish_times, step_cost
 
-EXAMPLE = Change(6, 4, 6, 5)
-CHANGES = st.builds(Change, st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
+EXAMPLE = LayoutChange(6, 4, 6, 5)
+CHANGES = st.builds(LayoutChange, st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
 TIMES = st.integers(0, 12).map(lambda quarters: quarters / 4)
 
 
@@ -76,7 +76,7 @@ def test_every_step_has_its_finish_time() -> None:
 
 
 @given(CHANGES)
-def test_classes_partition_the_pairs_into_equal_parts(change: Change) -> None:
+def test_classes_partition_the_pairs_into_equal_parts(change: LayoutChange) -> None:
     table = change.pairs()
     n, q, e, g = change.old_nodes, change.nodes, change.spacing, change.classes
     assert sorted(pair for pairs in table for pair in pairs) == [(s, r) for s in range(n) for r in range(q)]
@@ -86,7 +86,7 @@ def test_classes_partition_the_pairs_into_equal_parts(change: Change) -> None:
 
 
 @given(CHANGES)
-def test_common_tasks_are_those_that_both_layouts_give_a_pair(change: Change) -> None:
+def test_common_tasks_are_those_that_both_layouts_give_a_pair(change: LayoutChange) -> None:
     n, t, q, s = change.old_nodes, change.old_tasks, change.nodes, change.tasks
     period = lcm(n * t, q * s)
     shared = [[0] * q for _ in range(n)]
@@ -104,7 +104,7 @@ def test_common_tasks_are_those_that_both_layouts_give_a_pair(change: Change) ->
 
 
 @given(CHANGES)
-def test_cells_have_one_receiver_exactly_under_the_assumptions_of_the_paper(change: Change) -> None:
+def test_cells_have_one_receiver_exactly_under_the_assumptions_of_the_paper(change: LayoutChange) -> None:
     e, g = change.spacing, change.classes
     rows = [change.receivers(pairs) for pairs in change.pairs() if pairs]
     is_assumed = g == change.nodes * e and lcm(change.tasks // e, g // e) == change.tasks // e * (g // e)
@@ -113,7 +113,7 @@ def test_cells_have_one_receiver_exactly_under_the_assumptions_of_the_paper(chan
 
 
 @given(CHANGES)
-def test_steps_serve_every_pair_once_and_no_receiver_twice(change: Change) -> None:
+def test_steps_serve_every_pair_once_and_no_receiver_twice(change: LayoutChange) -> None:
     steps = change.steps()
     n, q = change.old_nodes, change.nodes
     assert len(steps) == max(n, q)
@@ -126,7 +126,7 @@ def test_steps_serve_every_pair_once_and_no_receiver_twice(change: Change) -> No
 
 
 @given(CHANGES)
-def test_a_step_is_made_of_one_groups_classes(change: Change) -> None:
+def test_a_step_is_made_of_one_groups_classes(change: LayoutChange) -> None:
     groups = change.groups().tolist()
     numbers = [k * change.spacing for group in groups for k in group]
     assert sorted(numbers) == [k for k, pairs in enumerate(change.pairs()) if pairs]
@@ -138,14 +138,14 @@ def test_a_step_is_made_of_one_groups_classes(change: Change) -> None:
 
 
 @given(CHANGES)
-def test_groups_take_the_classes_with_most_common_tasks_first(change: Change) -> None:
+def test_groups_take_the_classes_with_most_common_tasks_first(change: LayoutChange) -> None:
     common = change.common(change.spacing).tolist()
     for column in change.groups().T.tolist():
         assert column == sorted(column, key=lambda k: (-common[k], k))
         assert len({k % len(change.groups()[0]) for k in column}) == 1
 
 
-def segment_steps(change: Change) -> list[Step]:
+def segment_steps(change: LayoutChange) -> list[Step]:
     """The paper's scheduling matrix where cells have one receiver: segments of SIM rows, from class to class."""
     rows = {k: [cell[0] for cell in change.receivers(pairs)] for k, pairs in enumerate(change.pairs()) if pairs}
     steps: list[Step] = []
@@ -160,8 +160,10 @@ def segment_steps(change: Change) -> list[Step]:
     return steps
 
 
-@pytest.mark.parametrize("change", [EXAMPLE, Change(4, 2, 4, 3), Change(9, 3, 9, 4), Change(12, 6, 12, 7)])
-def test_steps_are_the_papers_segments_where_its_assumptions_hold(change: Change) -> None:
+@pytest.mark.parametrize(
+    "change", [EXAMPLE, LayoutChange(4, 2, 4, 3), LayoutChange(9, 3, 9, 4), LayoutChange(12, 6, 12, 7)]
+)
+def test_steps_are_the_papers_segments_where_its_assumptions_hold(change: LayoutChange) -> None:
     assert change.steps() == segment_steps(change)
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.pipeline.refinement import Distribution, refine, relabelled
-from scheduler.pipeline.timeline import flow_of, timeline
-from scheduler.toolkit.node_assignment import Spread
+from scheduler.pipeline.refinement import Distribution, refine_layer, relabelled
+from scheduler.pipeline.timeline import flow_of, round_timeline
+from scheduler.toolkit.node_assignment import NodeSpread
 
 Matrix = list[list[int]]
 Edges = list[tuple[int, int]]
@@ -98,7 +98,7 @@ def test_matrices_of_the_worked_example() -> None:
 
 
 def test_exchanges_of_the_worked_example() -> None:
-    labels, swaps = refine(Distribution(8, 4), [(0, 1), (1, 2), (2, 3)])
+    labels, swaps = refine_layer(Distribution(8, 4), [(0, 1), (1, 2), (2, 3)])
     assert swaps == [(6, 1), (4, 3)]
     assert labels == [0, 6, 2, 4, 3, 5, 1, 7]
     assert relabelled(Distribution(8, 4).rows(4), labels) == [
@@ -111,7 +111,7 @@ def test_exchanges_of_the_worked_example() -> None:
 
 def test_a_label_that_joined_a_family_can_cause_further_exchanges() -> None:
     """No edge leads from the first family to the third before 1 has joined the first."""
-    labels, swaps = refine(Distribution(12, 4), [(6, 1), (1, 2)])
+    labels, swaps = refine_layer(Distribution(12, 4), [(6, 1), (1, 2)])
     assert swaps == [(9, 1), (3, 2)]
     assert (labels, [list(swap) for swap in swaps]) == printed_exchanges(Distribution(12, 4), [(6, 1), (1, 2)])
 
@@ -160,14 +160,14 @@ LARGE_BLOCKS = st.sampled_from([Distribution(12, 4), Distribution(9, 3), Distrib
 @given((GRIDS | LARGE_BLOCKS).flatmap(lambda grid: st.tuples(st.just(grid), graphs(min(grid.nodes, 16)))))
 def test_refinement_equals_the_printed_algorithm(case: tuple[Distribution, Edges]) -> None:
     grid, edges = case
-    labels, swaps = refine(grid, edges)
+    labels, swaps = refine_layer(grid, edges)
     assert (labels, [list(swap) for swap in swaps]) == printed_exchanges(grid, edges)
 
 
 @given(GRIDS.flatmap(lambda grid: st.tuples(st.just(grid), graphs(grid.nodes))))
 def test_every_exchange_brings_at_least_one_communicating_pair_together(case: tuple[Distribution, Edges]) -> None:
     grid, edges = case
-    labels, swaps = refine(grid, edges)
+    labels, swaps = refine_layer(grid, edges)
     assert sorted(labels) == list(range(grid.nodes))
     assert len(swaps) <= (grid.families - 1) * (grid.block // 2)
 
@@ -192,26 +192,28 @@ def test_stages_are_levels_of_the_source_on_the_longest_path() -> None:
 def test_the_stall_of_a_slot_is_its_largest_not_the_sum(from_one: int, from_other: int, stall: int) -> None:
     """Three parts for one task and two for another stall by 2h; two for one and nothing worse by h."""
     counts = [{0: from_one} if from_one else {}, {0: from_other} if from_other else {}, {0: 1}, {0: 1}]
-    table = timeline(flow_of(4, [(0, 2), (1, 3)]), counts, [[0]])
+    table = round_timeline(flow_of(4, [(0, 2), (1, 3)]), counts, [[0]])
     assert table == [{"slot": 0, "start": 0, "steps": [0], "stall": stall}]
 
 
 def test_a_stall_delays_the_slots_after_it() -> None:
     counts = [{0: 3}, {1: 1}]
-    table = timeline(flow_of(2, [(0, 1)]), counts, [[0, 1, 2], [1, 2, 0], [2, 0, 1]])
+    table = round_timeline(flow_of(2, [(0, 1)]), counts, [[0, 1, 2], [1, 2, 0], [2, 0, 1]])
     assert table is not None
     assert [(row["start"], row["stall"]) for row in table] == [(0, 0), (1, 2), (4, 0)]
 
 
 def test_components_that_feed_the_same_one_add_up() -> None:
     counts = [{0: 2}, {0: 3}, {0: 1}]
-    assert timeline(flow_of(3, [(0, 2), (1, 2)]), counts, [[0]]) == [{"slot": 0, "start": 0, "steps": [0], "stall": 4}]
+    assert round_timeline(flow_of(3, [(0, 2), (1, 2)]), counts, [[0]]) == [
+        {"slot": 0, "start": 0, "steps": [0], "stall": 4}
+    ]
 
 
 def test_a_table_that_would_be_too_large_is_not_made() -> None:
     components = 1500
     flow = flow_of(components, [(at, at + 1) for at in range(components - 1)])
-    assert timeline(flow, [{0: 1}] * components, [[0]]) is None
+    assert round_timeline(flow, [{0: 1}] * components, [[0]]) is None
 
 
 @st.composite
@@ -228,7 +230,7 @@ def test_stalls_are_those_of_counting_every_part(case: tuple[Edges, list[dict[in
     edges, counts, schedule = case
     flow = flow_of(len(counts), edges)
     period = len(schedule)
-    table = timeline(flow, counts, schedule)
+    table = round_timeline(flow, counts, schedule)
     assert table is not None
     assert len(table) == (period + flow.stages - 1 if edges else 0)
     start = 0
@@ -253,7 +255,7 @@ def test_executors_go_where_their_component_is_rarest_then_to_the_emptiest_node(
     nodes: list[tuple[int, int]], groups: list[int]
 ) -> None:
     loads = [own + others for own, others in nodes]
-    spread = Spread(loads, range(len(nodes)))
+    spread = NodeSpread(loads, range(len(nodes)))
     first = {node: own for node, (own, _) in enumerate(nodes) if own}
     for number, executors in enumerate(groups):
         counts = dict(first) if number == 0 else {}

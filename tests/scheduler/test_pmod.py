@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
 
-from inventory.cluster import Cluster, ExistingWorker, Node, cluster_of
-from inventory.documents import parse
+from inventory.cluster import Cluster, ExistingWorker, Node, cluster_from_document
+from inventory.documents import parse_document
 from inventory.errors import InputError
 from scheduler.algorithms import pmod
 from scheduler.algorithms.even import Even
@@ -107,7 +107,9 @@ TOPOLOGY = "{id: t, components: [{id: a, kind: spout, parallelism: 2}]}"
 
 
 def test_removed_tasks_are_dropped() -> None:
-    problem = load_problem(Pmod.needs, cluster_of(parse(CLUSTER)), [topology_of(parse(TOPOLOGY))])
+    problem = load_problem(
+        Pmod.needs, cluster_from_document(parse_document(CLUSTER)), [topology_of(parse_document(TOPOLOGY))]
+    )
     plan = place(problem)
     assert plan.placements["t"].assignments == {Executor("a", 0): Slot("x", 1), Executor("a", 1): Slot("y", 0)}
     assert [(worker.node, worker.slot) for worker in plan.freed] == [("x", 1)]
@@ -116,9 +118,15 @@ def test_removed_tasks_are_dropped() -> None:
 
 def test_running_executors_beyond_the_parallelism_are_refused_unless_the_scheduler_defines_them() -> None:
     with pytest.raises(InputError, match=r"has no executor 'a\[2\]'"):
-        load_problem(Even.needs, cluster_of(parse(CLUSTER)), [topology_of(parse(TOPOLOGY))])
+        load_problem(
+            Even.needs, cluster_from_document(parse_document(CLUSTER)), [topology_of(parse_document(TOPOLOGY))]
+        )
     with pytest.raises(InputError, match=r"has no executor 'b\[2\]'"):
-        load_problem(Pmod.needs, cluster_of(parse(CLUSTER.replace("a[2]", "b[2]"))), [topology_of(parse(TOPOLOGY))])
+        load_problem(
+            Pmod.needs,
+            cluster_from_document(parse_document(CLUSTER.replace("a[2]", "b[2]"))),
+            [topology_of(parse_document(TOPOLOGY))],
+        )
 
 
 def test_parameters_override_the_running_topology() -> None:

@@ -11,7 +11,7 @@ from partitioning_problems import cluster
 from scheduler.partitioning import instance as instance_module
 from scheduler.partitioning.instance import Instance, instance_of
 from scheduler.partitioning.rate_rows import RateRows
-from scheduler.partitioning.rows import listed
+from scheduler.partitioning.rows import listed_pairs
 from scheduler.problem import Problem
 from workloads.example_topologies import layered
 from workloads.traffic import Edge, Traffic
@@ -46,7 +46,7 @@ def test_rows_hold_the_same_rates(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(as_rows.near, RateRows)
         assert not isinstance(as_dicts.near, RateRows)
         assert as_rows.rate_scale == as_dicts.rate_scale
-        one, other = listed(as_rows), listed(as_dicts)
+        one, other = listed_pairs(as_rows), listed_pairs(as_dicts)
         assert list(one.xadj) == list(other.xadj)
         for begin, end in zip(one.xadj, one.xadj[1:], strict=False):
             neighbours = sorted(zip(one.adj[begin:end], one.wgt[begin:end], strict=True))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems, topologies
 
-from inventory.cluster import Cluster, ExistingWorker, Node, cluster_of
+from inventory.cluster import Cluster, ExistingWorker, Node, cluster_from_document
 from inventory.documents import read
 from inventory.errors import InputError
 from inventory.power_index import power_index
@@ -58,7 +58,7 @@ def test_the_papers_configurations_use_the_most_powerful_nodes(slots: int, requi
 
 
 def test_on_the_shipped_loopback_cluster_d_fills_before_e() -> None:
-    cluster = cluster_of(read(find_inventory("loopback"))).value
+    cluster = cluster_from_document(read(find_inventory("loopback"))).value
     plan = place(Problem(cluster, (Topology(id="wc", components=WORD_COUNT.components, workers=5),)))
     sizes = [len(group) for group in plan.details["groups"]]
     assert sizes == [6, 6, 6, 5, 5]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from workloads.arrays import batch_of, rows_of
+from workloads.arrays import batch_of, batch_rows
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, ColumnSpout, Derived
 from workloads.operators import Batch, Bolt, Operator, Row, Spout
 
@@ -27,7 +27,7 @@ def as_columns(operator: Operator, outputs: Outputs, mode: str) -> Operator:
         return batch_of(outputs[stream], rows, f"{kind.__name__}, {stream}")
 
     def process_columns(self: Bolt, batch: ColumnBatch) -> ColumnsEmitted:
-        rows = rows_of(batch.columns)
+        rows = batch_rows(batch.columns)
         if mode != "derived":
             emitted = inner(self, Batch(batch.source, batch.stream, rows))
             return {stream: columns_of(stream, list(found)) for stream, found in emitted.items()}

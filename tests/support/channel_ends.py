@@ -13,6 +13,7 @@ from agents.worker.channels import channel
 from agents.worker.channels.channel import (
     Barrier,
     ChannelId,
+    CreditWindow,
     Delivery,
     End,
     FlushTimer,
@@ -20,7 +21,6 @@ from agents.worker.channels.channel import (
     Mark,
     Outgoing,
     Tick,
-    Window,
 )
 from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, local_channel, mark_of
 from agents.worker.wire import frame
@@ -46,7 +46,7 @@ class ChannelEnds:
     incoming: Incoming
     flush_timer: FlushTimer
     queue: deque[Delivery]
-    window: Window
+    window: CreditWindow
     forward: Pipe = field(default_factory=lambda: Pipe(EPOCH))
     backward: Pipe = field(default_factory=lambda: Pipe(EPOCH))
     sent_rows: list[tuple[tuple, int | None]] = field(default_factory=list)
@@ -139,7 +139,7 @@ class ChannelEnds:
 
 
 def remote(rows: int, nbytes: int) -> ChannelEnds:
-    flush_timer, queue, window = FlushTimer(), deque[Delivery](), Window(rows, nbytes)
+    flush_timer, queue, window = FlushTimer(), deque[Delivery](), CreditWindow(rows, nbytes)
     forward, backward = Pipe(EPOCH), Pipe(EPOCH)
     codec = Codec(SCHEMA)
     outgoing = RemoteOutgoing(KEY, 1, window, flush_timer, codec, EPOCH, forward)
@@ -148,7 +148,7 @@ def remote(rows: int, nbytes: int) -> ChannelEnds:
 
 
 def local(rows: int, nbytes: int) -> ChannelEnds:
-    flush_timer, queue, window = FlushTimer(), deque[Delivery](), Window(rows, nbytes)
+    flush_timer, queue, window = FlushTimer(), deque[Delivery](), CreditWindow(rows, nbytes)
     return ChannelEnds(*local_channel(KEY, 0, NAMES, queue, window, flush_timer), flush_timer, queue, window)
 
 

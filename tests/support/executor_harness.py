@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 
-from agents.worker.channels.channel import ChannelId, Delivery, FlushTimer, Mark, Window
+from agents.worker.channels.channel import ChannelId, CreditWindow, Delivery, FlushTimer, Mark
 from agents.worker.channels.ends import LocalIncoming, local_channel
 from agents.worker.channels.groupings import Global, Router
 from agents.worker.channels.input_gate import InputGate
@@ -54,7 +54,7 @@ class Downstream:
     def __init__(self, window: int = 1 << 20, name: str = "b[1]") -> None:
         self.queue: deque[Delivery] = deque()
         self.flush_timer = FlushTimer()
-        size = Window(window, 1 << 30)
+        size = CreditWindow(window, 1 << 30)
         self.outgoing, self.incoming = local_channel(
             ChannelId(0, 1, 0), 0, ("b", "default"), self.queue, size, self.flush_timer
         )
@@ -88,7 +88,7 @@ class Downstream:
 def input_channel(inputs: InputGate, source: str = "a", number: int = 9) -> LocalIncoming:
     """Add a channel to a bolt's inputs; return its receiving end."""
     _, incoming = local_channel(
-        ChannelId(number, 0, 0), 0, (source, "default"), inputs, Window(1 << 20, 1 << 30), FlushTimer()
+        ChannelId(number, 0, 0), 0, (source, "default"), inputs, CreditWindow(1 << 20, 1 << 30), FlushTimer()
     )
     inputs.join(incoming)
     return incoming

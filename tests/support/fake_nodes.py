@@ -21,8 +21,8 @@ from agents.protocol import (
     Listening,
     Lost,
     Message,
-    Move,
     Moved,
+    MoveToPlace,
     Passed,
     Precopied,
     Precopy,
@@ -35,12 +35,12 @@ from agents.protocol import (
     Stopped,
     Stored,
     Vitals,
-    sources,
+    snapshot_sources,
     workers_of,
 )
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
-from controller.coordinator.epoch_workers import name_of
+from controller.coordinator.epoch_workers import executor_name
 from controller.coordinator.interfaces import Assignment, Environment, Offset
 from inventory.errors import RunError
 
@@ -209,9 +209,9 @@ class FakeNodes:
         return Assignment({name: Slot(left[at % 2], 0) for at, name in enumerate(places)})
 
     @staticmethod
-    def _moves_off(places: Mapping[str, Slot], away: Set[str]) -> list[Move]:
+    def _moves_off(places: Mapping[str, Slot], away: Set[str]) -> list[MoveToPlace]:
         left = [node for node in NODES if node not in away]
-        return [Move(name, Slot(left[0], 2)) for name, at in places.items() if left and at.node in away]
+        return [MoveToPlace(name, Slot(left[0], 2)) for name, at in places.items() if left and at.node in away]
 
     @staticmethod
     def _slots_of_added(places: Mapping[str, Slot], away: Set[str], sizes: Mapping[str, int]) -> Mapping[str, Slot]:
@@ -236,7 +236,7 @@ class FakeNodes:
         self._epochs[node], self._specs[node] = start.epoch, start.spec
         self._barrier, self._cut_nodes = None, set()
         for executor in start.spec.executors if start.spec.restore else ():
-            for source in sources(name_of(executor), start.spec.stored):
+            for source in snapshot_sources(executor_name(executor), start.spec.stored):
                 file = f"r/checkpoints/{start.spec.restore}/{source}"
                 if executor.place.node == node and self.disks[node].get(file) != f"{start.spec.restore}":
                     self.violations.append(f"{node}: {file} is missing")
@@ -264,7 +264,7 @@ class FakeNodes:
         elif isinstance(message, Finish):
             self._report(node, Finished(epoch=message.epoch))
         elif isinstance(message, Precopy):
-            after_barrier = [Move(name_of(e), e.place) for e in getattr(message.scaled, "executors", ())]
+            after_barrier = [MoveToPlace(executor_name(e), e.place) for e in getattr(message.scaled, "executors", ())]
             copied = partial(Precopied, epoch=message.epoch, barrier=message.barrier, predicted_ns=PREDICTED_NS)
             for move in (*message.moves, *after_barrier):
                 if move.to.node == node:
@@ -299,13 +299,13 @@ class FakeNodes:
         self._cut_nodes.add(node)
         spec = self._specs[node]
         moving = {move.executor: move.to for move in prepare.moves}
-        before = {name_of(e): e.place for e in spec.executors}
+        before = {executor_name(e): e.place for e in spec.executors}
         after = before | moving
-        executors = tuple(ExecutorSpec(e.component, e.index, after[name_of(e)]) for e in spec.executors)
+        executors = tuple(ExecutorSpec(e.component, e.index, after[executor_name(e)]) for e in spec.executors)
         after_barrier = prepare.scaled or replace(spec, executors=executors, workers=prepare.workers or spec.workers)
         known = dict(zip(spec.numbered, spec.executors, strict=True))
         moving |= {
-            name_of(e): e.place
+            executor_name(e): e.place
             for number, e in zip(after_barrier.numbered, after_barrier.executors, strict=True)
             if number not in known or known[number].place != e.place
         }
@@ -357,7 +357,7 @@ class FakeNodes:
 
     def _reply_for_worker(self, place: Slot, message: Any) -> None:
         spec = self._specs[place.node]
-        here = [name_of(executor) for executor in spec.executors if executor.place == place]
+        here = [executor_name(executor) for executor in spec.executors if executor.place == place]
         sources = [name for name in here if name.startswith("src")]
         if isinstance(message, Connect):
             missing = {f"{worker.node}/{worker.index}" for worker in spec.workers} - message.ports.keys()

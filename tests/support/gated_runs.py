@@ -18,7 +18,7 @@ from random_topologies import describe_run, random_topology
 from scripted_cluster import ScriptedCluster
 from scripted_run import Limits, run_spec
 
-from agents.protocol import Gates, Move, Schedule, Slot, TimeSlot
+from agents.protocol import Gates, MoveToPlace, Schedule, Slot, TimeSlot
 from agents.worker.channels.channel import Incoming, Outgoing
 from agents.worker.channels.ends import LocalOutgoing, RemoteOutgoing
 from agents.worker.channels.gated import Gated
@@ -246,7 +246,7 @@ class GatedRun:
             if random.random() < 0.5:
                 nodes = sorted({*nodes, *present})
             moves = tuple(
-                Move(name, Slot(random.choice(nodes), random.randint(0, 1)))
+                MoveToPlace(name, Slot(random.choice(nodes), random.randint(0, 1)))
                 for name, place in workers.places.items()
                 if place.node not in nodes or random.random() < 0.2
             )

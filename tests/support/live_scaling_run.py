@@ -11,7 +11,7 @@ from scripted_workload import answer_tables
 
 from agents.protocol import Abandon, Cut, Moved, Passed, Precopied, Precopy, Prepare, Ready, RunSpec, Slot, Stop
 from agents.worker.task_graph.interfaces import AnswerRows
-from controller.coordinator.epoch_workers import name_of
+from controller.coordinator.epoch_workers import executor_name
 from controller.coordinator.interfaces import Scaling
 from controller.coordinator.scaling import rescaled_live
 from workloads.workload import Verdict, Workload, load_workload
@@ -100,7 +100,9 @@ class LiveScalingRun:
     def copy(self, run: ScriptedRun, barrier: int, after: RunSpec, sweeps: int) -> None:
         self.command(run, Precopy(epoch=1, barrier=barrier, moves=(), workers=after.workers, ports={}, scaled=after))
         names = {
-            name_of(e) for at, e in zip(after.numbered, after.executors, strict=True) if at not in self.spec.numbered
+            executor_name(e)
+            for at, e in zip(after.numbered, after.executors, strict=True)
+            if at not in self.spec.numbered
         }
         for _ in range(sweeps):
             reports = [report for worker in run.workers.values() for report in worker.reports]

@@ -28,10 +28,10 @@ from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.interfaces import Assignment, Environment
 from controller.coordinator.online_loop import OnlineSettings
 from controller.host.process_identity import ProcessIdentity, identify
-from controller.nodes.agents import Agents, Member
+from controller.nodes.agents import Agents, RunNode
 from controller.nodes.transport import HERE, FolderReplicas, LoopbackTransport, collect_answer
 from inventory.cluster import Cluster, Node
-from inventory.documents import parse, to_plain
+from inventory.documents import parse_document, to_plain
 from inventory.errors import RunError
 from scheduler.online.replanner import slots_of_added
 from scheduler.problem import Problem
@@ -92,7 +92,7 @@ class ControlledRun:
         self.folder = agents.folder / "runs" / spec.run
         self._replicas = FolderReplicas(self.folder / "copies", {n: m.transport for n, m in agents.members.items()})
         self.event_writer = TraceWriter(self.folder / "traces", spec.run, CONTROLLER, AGENT)
-        self._tables = Application("", "", workload, {}, workload.topology(), Max(), parse("{}").origin).tables
+        self._tables = Application("", "", workload, {}, workload.topology(), Max(), parse_document("{}").origin).tables
         cluster = Cluster(tuple(Node(id=name, slots=SLOTS, ghz=1.0, flops_per_cycle=4) for name in agents.members))
         environment = Environment(
             nodes=tuple(agents.members),
@@ -247,7 +247,7 @@ def kill(process: ProcessIdentity | None) -> None:
 async def loopback_agents(folder: Path, nodes: Sequence[str] = ("n1", "n2")) -> AsyncIterator[LoopbackAgents]:
     """Start an agent per node; all end with the block."""
     members = {
-        node: Member(f"127.0.0.{at + 2}", LoopbackTransport(folder / "nodes" / node)) for at, node in enumerate(nodes)
+        node: RunNode(f"127.0.0.{at + 2}", LoopbackTransport(folder / "nodes" / node)) for at, node in enumerate(nodes)
     }
     processes: dict[str, ProcessIdentity | None] = {}
 

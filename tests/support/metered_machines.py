@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from recorded_host import RecordedHost, Script, constant_power, rapl_counter
 from trees.meters import POWERCAP, UNIT_15, UNIT_61
 
-from agents.power.meter import History, Metered, account
+from agents.power.meter import History, Metered, metered_energy
 from agents.power.metering import Metering
-from agents.power.settings import PowerSettings, settings_of
+from agents.power.settings import PowerSettings, meter_settings
 
 
 def zones(watts: Mapping[str, float], units: Mapping[str, float] | None = None) -> dict[str, Script]:
@@ -22,7 +22,7 @@ def zones(watts: Mapping[str, float], units: Mapping[str, float] | None = None) 
 
 def metered(host: RecordedHost, seconds: float = 10.0, settings: PowerSettings | None = None) -> Metered:
     """Meter a host for some seconds of its own clock, with ten samples a second."""
-    metering, history = Metering(host, settings or settings_of(host)), History()
+    metering, history = Metering(host, settings or meter_settings(host)), History()
     history.add(metering.sample())
     start_ns = host.monotonic_ns()
     while (left_ns := start_ns + round(seconds * 1e9) - host.monotonic_ns()) > 0:
@@ -30,7 +30,7 @@ def metered(host: RecordedHost, seconds: float = 10.0, settings: PowerSettings |
         history.add(metering.sample())
     end_ns = start_ns + round(seconds * 1e9)
     metering.close()
-    return account(history, metering, start_ns, end_ns)
+    return metered_energy(history, metering, start_ns, end_ns)
 
 
 SERVER = zones(

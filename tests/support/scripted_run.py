@@ -17,7 +17,7 @@ from scripted_disk import Disk, ScriptedStore
 
 from agents.protocol import Connect, Connected, ExecutorSpec, Go, Mark, Message, RunSpec, Slot, workers_of
 from agents.worker.channels import channel
-from agents.worker.channels.channel import FLUSH_AGE_NS, ChannelId, FlushTimer, Incoming, Outgoing, Window
+from agents.worker.channels.channel import FLUSH_AGE_NS, ChannelId, CreditWindow, FlushTimer, Incoming, Outgoing
 from agents.worker.executors import executor
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor
@@ -87,7 +87,7 @@ class Limits:
         with ExitStack() as stack:
             for target, values in (
                 (channel, {"BATCH_ROWS": self.batch_rows, "BATCH_BYTES": self.batch_bytes}),
-                (builder, {"window": lambda *_asked: Window(self.window_rows, self.window_bytes)}),
+                (builder, {"window": lambda *_asked: CreditWindow(self.window_rows, self.window_bytes)}),
                 (SpoutExecutor, {"MAX_ROWS": self.turn_rows}),
                 (executor, {"FIRST_STRIDE": self.stride}),
                 (state_copies, self._of_copies),

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from analysis.tables.java import spark_environment
 from workloads.pipelines import run_pipeline
-from workloads.pipelines.run_pipeline import SETTINGS, Asked, run
+from workloads.pipelines.run_pipeline import SETTINGS, Asked, execute_pipeline
 
 Row = tuple[str | None, ...]
 
@@ -52,7 +52,7 @@ class Pipelines:
             yield self._spark
 
         with patch.object(run_pipeline, "session", here):
-            run(Asked(name, str(source), output, params, kind, stream))
+            execute_pipeline(Asked(name, str(source), output, params, kind, stream))
         return output
 
 

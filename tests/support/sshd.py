@@ -19,7 +19,7 @@ import yaml
 
 from controller.host.process_identity import marked
 from controller.ssh.node_lease_daemon import WORK
-from inventory.ansible_hosts import Host, Hosts, load_hosts
+from inventory.ansible_hosts import Hosts, InventoryHost, load_hosts
 
 PROGRAM = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
 
@@ -169,7 +169,7 @@ class Lab:
         """The inventory, loaded once, because Ansible is slow."""
         return load_hosts(self.inventory)
 
-    def host(self, name: str) -> Host:
+    def host(self, name: str) -> InventoryHost:
         """Return a node of the inventory."""
         return self.hosts.by_name[name]
 

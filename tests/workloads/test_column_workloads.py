@@ -19,7 +19,7 @@ from inventory.errors import InputError
 from workloads import columns as column_operators
 from workloads.apps.top_n import ColumnRollingCount, RollingCount
 from workloads.apps.wordcount_columns import ColumnCount, ColumnCountCombined
-from workloads.arrays import batch_of, rows_of
+from workloads.arrays import batch_of, batch_rows
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnSpout
 from workloads.data.text import MOST_CHARACTERS, MOST_EMITTED, ColumnLineSpout, LineSpout
 from workloads.data.words import words_of
@@ -208,7 +208,7 @@ def test_long_lines_come_a_few_at_a_time_and_take_little_memory(tmp_path: Path) 
         columns = spouts[1].next_columns(4096)
         assert columns.num_rows > 0
         assert columns.nbytes <= MOST_EMITTED
-        assert rows_of(columns) == list(spouts[0].next_batch(columns.num_rows))
+        assert batch_rows(columns) == list(spouts[0].next_batch(columns.num_rows))
     assert spouts[0].snapshot() == spouts[1].snapshot()
 
 
@@ -227,7 +227,7 @@ def test_the_column_generator_emits_the_records_of_the_row_generator(start: int,
     for limit in limits:
         columns = spouts[1].next_columns(limit)
         assert columns.num_rows == min(limit, max(1, MOST_BYTES // max(1, size)))
-        assert rows_of(columns) == list(spouts[0].next_batch(columns.num_rows))
+        assert batch_rows(columns) == list(spouts[0].next_batch(columns.num_rows))
     assert spouts[0].snapshot() == spouts[1].snapshot()
 
 
@@ -246,7 +246,7 @@ def test_a_column_stage_emits_the_rows_of_a_row_stage(
         stage._turns_per_row = 0.0
     expected = stages[0].process(Batch("source", "default", rows))["default"]
     found: Any = stages[1].process_columns(ColumnBatch("source", "default", batch_of(ROW, rows)))["default"]
-    assert rows_of(found.columns) == expected
+    assert batch_rows(found.columns) == expected
     parents = range(len(rows)) if found.parents is None else found.parents().tolist()
     assert [rows[at][0] for at in parents] == [row[0] for row in expected]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inventory.errors import RunError
 from workloads import dictionaries
-from workloads.arrays import checked, concatenated, decoded, nbytes_of, rows_within, schema_of
+from workloads.arrays import checked_batch, concatenated, decoded, nbytes_of, rows_within, stream_schema
 from workloads.data.words import WordEncoder, words_of
 from workloads.dictionaries import Dictionary, DictionaryEncoder, EntryNumbers, Tally, dictionary_of
 
@@ -181,7 +181,7 @@ def test_indices_beyond_a_dictionary_are_refused(indices: list[int]) -> None:
     dictionary.append(pa.array(["a", "b"]))
     wrong = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), dictionary.values, safe=False)
     with pytest.raises(RunError, match=r"b\[0\] emitted indices beyond the dictionary of the column 'word'"):
-        checked(batch(wrong), schema_of(WORDS), "b[0]")
+        checked_batch(batch(wrong), stream_schema(WORDS), "b[0]")
 
 
 def test_bytes_of_a_batch_exclude_the_dictionary_but_limits_count_the_decoded_rows() -> None:

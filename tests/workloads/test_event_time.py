@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scripted_workload import run_with_faults
 
 from inventory.times import NS
-from workloads.apps.top_n import Steps
+from workloads.apps.top_n import WordTimes
 from workloads.key_groups import KEY_GROUPS
 from workloads.keyed_state import KeyedState
 from workloads.operator_state import OperatorState
@@ -203,7 +203,7 @@ class Scattered(Spout):
 
     def open(self, context: Context) -> None:
         self._index, self._of, self._position = context.index, context.parallelism, 0
-        self.times = Steps(context.index, context.parallelism, STEP_NS)
+        self.times = WordTimes(context.index, context.parallelism, STEP_NS)
 
     def next_batch(self, limit: int) -> Sequence[Row]:
         first, end = self._position, min(self._position + limit, 600)

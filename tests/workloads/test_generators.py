@@ -8,7 +8,7 @@ import data_statistics
 import numpy as np
 import pytest
 
-from workloads.generate.draws import Draws, between, spread
+from workloads.generate.draws import Draws, quantile_values, stratified
 from workloads.generate.smart_plugs import Plugs
 from workloads.generate.writing import KINDS, write_rows
 from workloads.recordings.schema import DEBS2014, DEBS2015
@@ -156,6 +156,6 @@ def test_draws_follow_their_shares_and_quantiles() -> None:
     assert shares == pytest.approx([0.25, 0, 0.75], abs=0.01)
     values = draws.by_quantiles(numbers, (0, 100, 1000))
     assert np.quantile(values, [0.25, 0.5, 0.75]) == pytest.approx([50, 100, 550], rel=0.05)
-    assert between(np.array([0, (1 << 32) - 1], np.uint64), (5, 7, 90)).tolist() == [5, 89]
-    assert sorted(spread(draws, 5, (0, 500)).tolist()) == pytest.approx([50, 150, 250, 350, 450], abs=50)
+    assert quantile_values(np.array([0, (1 << 32) - 1], np.uint64), (5, 7, 90)).tolist() == [5, 89]
+    assert sorted(stratified(draws, 5, (0, 500)).tolist()) == pytest.approx([50, 150, 250, 350, 450], abs=50)
     assert not set(draws.bits(numbers).tolist()) & set(Draws(9, "other").bits(numbers).tolist())

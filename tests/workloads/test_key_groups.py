@@ -20,10 +20,10 @@ from workloads.key_groups import (
     first_owners,
     groups_of,
     key_group,
-    owners_of,
+    owned_groups,
+    owner_runs,
+    owners_from_runs,
     rebalanced,
-    runs_of,
-    share_of,
 )
 
 FIELD = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary()
@@ -79,20 +79,20 @@ def test_executors_own_equal_runs_of_groups(parallelism):
 @settings(max_examples=10)
 @given(st.lists(st.integers(0, 40), min_size=KEY_GROUPS, max_size=KEY_GROUPS).map(tuple))
 def test_owners_survive_run_length_encoding(owners):
-    runs = runs_of(owners)
-    assert owners_of(runs) == owners
+    runs = owner_runs(owners)
+    assert owners_from_runs(runs) == owners
     assert all(first != second for (first, _), (second, _) in pairwise(runs))
 
 
 def test_five_executors_own_groups_in_a_row():
-    assert runs_of(first_owners(5)) == ((0, 205), (1, 205), (2, 205), (3, 205), (4, 204))
-    assert runs_of(first_owners(1024)) == tuple((executor, 1) for executor in range(1024))
+    assert owner_runs(first_owners(5)) == ((0, 205), (1, 205), (2, 205), (3, 205), (4, 204))
+    assert owner_runs(first_owners(1024)) == tuple((executor, 1) for executor in range(1024))
 
 
 def test_a_fifth_executor_gets_the_highest_groups_of_the_others_and_gives_them_back():
     five = rebalanced(first_owners(4), 5)
     runs = [(0, 205), (4, 51), (1, 205), (4, 51), (2, 205), (4, 51), (3, 205), (4, 51)]
-    assert runs_of(five) == tuple(runs)
+    assert owner_runs(five) == tuple(runs)
     assert [group for group in range(KEY_GROUPS) if five[group] == 4] == [
         *range(205, 256),
         *range(461, 512),
@@ -120,11 +120,11 @@ def test_after_any_changes_every_group_has_one_owner_and_as_few_as_possible_move
         assert len(owners) == KEY_GROUPS
         sizes, old_sizes = Counter(owners), Counter(before)
         assert [sizes[executor] for executor in range(number)] == [
-            share_of(executor, number) for executor in range(number)
+            owned_groups(executor, number) for executor in range(number)
         ]
         # Only executors with too many groups, or that are removed, lose groups.
         assert _moved(before, owners) == sum(
-            count - min(count, share_of(executor, number) if executor < number else 0)
+            count - min(count, owned_groups(executor, number) if executor < number else 0)
             for executor, count in old_sizes.items()
         )
         assert rebalanced(owners, number) == owners

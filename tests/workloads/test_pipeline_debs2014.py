@@ -64,10 +64,10 @@ def rows_of(table: Any) -> list[tuple[Any, ...]]:
 
 def batch_tables(spark: Any, query: QueryParams, readings: Sequence[brute_force.Reading]) -> dict[str, list[Any]]:
     """Return the tables of a batch run over accepted rows."""
-    from workloads.pipelines.debs2014_loads import Loads
+    from workloads.pipelines.debs2014_loads import LoadsPipeline
     from workloads.pipelines.pipeline import Known, Piece
 
-    loads = Loads(query)
+    loads = LoadsPipeline(query)
     piece = Piece(frame(spark, loads, readings), readings[0].ts, readings[-1].ts, over=True)
     return {name: rows_of(table) for name, table in loads.advanced(Known(), piece).tables.items()}
 

@@ -31,9 +31,9 @@ AcceptedRows = tuple[list[tuple[Any, ...]], Mapping[str, int], int]
 def accepted_rows(spark: Any, source: Path, schema: Schema, grid: Grid | None, folder: Path) -> AcceptedRows:
     """Return the accepted rows in order, counts of the others by class, and the number of all rows."""
     from workloads.pipelines.input_splits import stretches_of
-    from workloads.pipelines.lines import parts_of
+    from workloads.pipelines.lines import input_files
     from workloads.pipelines.pipeline import Query
-    from workloads.pipelines.reading import Reading, kept
+    from workloads.pipelines.reading import OpenInput, kept
 
     class Everything(Query):
         def __init__(self) -> None:
@@ -42,8 +42,8 @@ def accepted_rows(spark: Any, source: Path, schema: Schema, grid: Grid | None, f
         def advanced(self, known: Any, piece: Any) -> Any:
             raise NotImplementedError
 
-    parts = dict(enumerate(parts_of(source, schema, grid)))
-    reading = Reading(spark, source, folder, folder.with_name("rows"), parts)
+    parts = dict(enumerate(input_files(source, schema, grid)))
+    reading = OpenInput(spark, source, folder, folder.with_name("rows"), parts)
     query = Everything()  # type: ignore[abstract]
     found = kept(query, reading, stretches_of(parts)).orderBy(SEQ)
     columns = found.select(SEQ, *schema.columns).toArrow().to_pydict()
@@ -162,7 +162,7 @@ def test_an_invalid_input_is_refused_and_leaves_no_output(
 def test_a_folder_that_is_no_output_of_a_pipeline_or_holds_the_input_is_not_replaced(
     pipelines: Any, tmp_path: Path
 ) -> None:
-    from workloads.pipelines.run_pipeline import Asked, run
+    from workloads.pipelines.run_pipeline import Asked, execute_pipeline
 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "part").write_bytes(b"\n".join(trips(100, 1)))
@@ -172,8 +172,8 @@ def test_a_folder_that_is_no_output_of_a_pipeline_or_holds_the_input_is_not_repl
         (tmp_path / "in" / "part", "holds the input"),
     ):
         with pytest.raises(InputError, match=complaint):
-            run(Asked("debs2015-q1", str(tmp_path / "in" / "part"), output))
+            execute_pipeline(Asked("debs2015-q1", str(tmp_path / "in" / "part"), output))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years")
     with pytest.raises(InputError, match="no output of a pipeline"):
-        run(Asked("debs2015-q1", str(tmp_path / "in"), tmp_path / "mine"))
+        execute_pipeline(Asked("debs2015-q1", str(tmp_path / "in"), tmp_path / "mine"))

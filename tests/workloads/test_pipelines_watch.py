@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from workloads.pipelines import spark_session
-from workloads.pipelines.spark_session import Watch
+from workloads.pipelines.spark_session import SparkWatch
 
 TIMEOUT_S = 60
 
@@ -42,7 +42,7 @@ def test_progress_is_printed_while_spark_starts_plans_and_runs_stages(monkeypatc
     monkeypatch.setattr(spark_session, "EVERY_S", 0.01)
     lines: Queue[str] = Queue()
     spark: Any = Spark()
-    with Watch(lines.put) as watch:
+    with SparkWatch(lines.put) as watch:
         assert has_line(lines, "Spark is starting")
         watch.follow(spark)
         assert has_line(lines, "between two stages")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from inventory.errors import RunError
 from inventory.times import NS
-from workloads.arrays import rows_of
+from workloads.arrays import batch_rows
 from workloads.operators import Context
 from workloads.rates import Max, Replay
 from workloads.recordings.prepare import prepare
@@ -166,7 +166,7 @@ def test_a_spout_that_prepares_columns_ahead_emits_the_records_of_its_position(
     for event, number in events:
         match event:
             case "columns" | "rows":
-                found = rows_of(spout.next_columns(number)) if event == "columns" else spout.next_batch(number)
+                found = batch_rows(spout.next_columns(number)) if event == "columns" else spout.next_batch(number)
                 assert found == own[position : position + number]
                 position += len(found)
             case "seek":

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.data import row_digest
-from workloads.data.row_digest import EMPTY, SCHEMA, RowMultiset, digest_of, merged
+from workloads.data.row_digest import EMPTY, SCHEMA, RowMultiset, digest_of, merged_digest
 
 ROWS = st.lists(st.tuples(st.text(max_size=3) | st.integers(0, 5), st.text("ab", max_size=2)), max_size=60)
 
@@ -49,7 +49,7 @@ def test_a_digest_is_the_count_and_the_sum_of_hashes():
 @given(ROWS, st.integers(0, 60))
 def test_parts_add_up_to_the_whole(rows, cut):
     parts = [multiset_of(rows[:cut]), multiset_of(rows[cut:]), RowMultiset()]
-    assert merged([part.digest.row for part in parts]) == multiset_of(rows).digest
+    assert merged_digest([part.digest.row for part in parts]) == multiset_of(rows).digest
     assert len(multiset_of(rows).digest.row) == len(SCHEMA)
 
 
@@ -73,5 +73,5 @@ def test_memory_is_bounded_and_the_digest_the_same(monkeypatch):
 
 
 def test_an_empty_multiset_has_the_empty_digest():
-    assert RowMultiset().digest == EMPTY == merged([])
+    assert RowMultiset().digest == EMPTY == merged_digest([])
     assert RowMultiset().digest.row == (0, "0" * 32)

@@ -26,7 +26,7 @@ from workloads import columns as column_operators
 from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Context, Operator
 from workloads.smart_home.application import SmartHome
-from workloads.smart_home.loads import Loads, Past
+from workloads.smart_home.loads import LoadPredictor, Past
 from workloads.smart_home.query import QueryParams
 from workloads.workload import load_workload
 
@@ -181,7 +181,7 @@ def test_history_costs_8_bytes_per_slice() -> None:
 def test_a_snapshot_has_the_whole_state_of_a_bolt() -> None:
     query = QueryParams(slices=(60, 90), day_s=540, fill="work")
     random = Random(7)  # noqa: S311 - it must be repeatable
-    whole, moved, rows = Loads(query), Loads(query), 0
+    whole, moved, rows = LoadPredictor(query), LoadPredictor(query), 0
     for tick in range(1, 60):
         readings = [
             (0, 0, random.randrange(3), random.randrange(2), random.random(), B + 30 * tick - 1, rows + at)
@@ -190,7 +190,7 @@ def test_a_snapshot_has_the_whole_state_of_a_bolt() -> None:
         rows += len(readings)
         for bolt in (whole, moved):
             bolt.process(Batch("source", "default", readings))
-        restored = Loads(query)
+        restored = LoadPredictor(query)
         OperatorState(restored).restore(OperatorState(moved).snapshot())
         moved = restored
         answers = [bolt.on_tick((B + 30 * tick) * NS) for bolt in (whole, moved)]

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from inventory.times import NS
 from workloads import columns as column_operators
-from workloads.arrays import batch_of, rows_of
+from workloads.arrays import batch_of, batch_rows
 from workloads.columns import ColumnBatch
 from workloads.key_groups import KEY_GROUPS
 from workloads.operator_state import OperatorState
 from workloads.operators import Batch
-from workloads.smart_home.columns import ColumnHouseLoads, ColumnLoads, ColumnSink
-from workloads.smart_home.loads import READING, TABLES, WORK_READING, HouseLoads, Loads, Sink
+from workloads.smart_home.columns import ColumnHouseLoads, ColumnLoads, ColumnPredictionSink
+from workloads.smart_home.loads import READING, TABLES, WORK_READING, HouseLoads, LoadPredictor, PredictionSink
 from workloads.smart_home.query import QueryParams
 
 B = 1377986400
@@ -62,7 +62,7 @@ def test_column_loads_are_those_of_rows_to_the_last_bit(
     events: list[Any], fill: str, houses: bool, rows_below: int
 ) -> None:
     query = QueryParams(slices=(60, 90), day_s=540, fill=fill)
-    kinds = (HouseLoads, ColumnHouseLoads) if houses else (Loads, ColumnLoads)
+    kinds = (HouseLoads, ColumnHouseLoads) if houses else (LoadPredictor, ColumnLoads)
     rows, columns = (kind(query) for kind in kinds)
     schema = WORK_READING if fill == "work" else READING
     now, seq = B, 0
@@ -71,7 +71,7 @@ def test_column_loads_are_those_of_rows_to_the_last_bit(
             now += 30
             with mock.patch.object(column_operators, "rows_below", return_value=rows_below):
                 emitted: Any = columns.on_tick(now * NS)["default"]
-            assert rows.on_tick(now * NS)["default"] == (emitted if isinstance(emitted, list) else rows_of(emitted))
+            assert rows.on_tick(now * NS)["default"] == (emitted if isinstance(emitted, list) else batch_rows(emitted))
         elif event == "groups":
             rows, columns = (regrouped(each, kind(query)) for each, kind in zip((rows, columns), kinds, strict=True))
         elif event == "snapshot":
@@ -88,7 +88,7 @@ def test_column_loads_are_those_of_rows_to_the_last_bit(
     combined = columns.combine_columns(
         batch_of(schema, [(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)])
     )
-    assert rows_of(combined) == rows.combine([(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)])
+    assert batch_rows(combined) == rows.combine([(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)])
 
 
 @settings(deadline=None, max_examples=40)
@@ -102,7 +102,7 @@ def test_column_loads_are_those_of_rows_to_the_last_bit(
     )
 )
 def test_a_column_sink_keeps_every_prediction_once_as_a_row_sink_does(events: list[Any]) -> None:
-    rows, columns, expected = Sink(), ColumnSink(), list[Any]()
+    rows, columns, expected = PredictionSink(), ColumnPredictionSink(), list[Any]()
     for at, event in enumerate(events):
         if event == "settled":
             found = [[*map(list, (table.settled() for table in sink.tables()))] for sink in (rows, columns)]
@@ -110,7 +110,7 @@ def test_a_column_sink_keeps_every_prediction_once_as_a_row_sink_does(events: li
             expected = []
         elif event == "snapshot":
             state = OperatorState(columns).snapshot()
-            columns = ColumnSink()
+            columns = ColumnPredictionSink()
             OperatorState(columns).restore(state)
         else:
             table, count, as_columns = event

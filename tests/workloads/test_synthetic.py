@@ -13,7 +13,7 @@ from agents.protocol import Slot
 from inventory.errors import InputError
 from workloads.operators import Batch, Context
 from workloads.synthetic import operators
-from workloads.synthetic.operators import KEYS, Calibration, Generator, calibrate, dealing, key_of, work
+from workloads.synthetic.operators import KEYS, Generator, LoopSpeed, dealing, key_of, measure_loop_speed, work
 from workloads.workload import check_runnable, load_workload
 
 SMALL = {
@@ -109,7 +109,7 @@ def test_sources_divide_the_records_and_continue_from_snapshots(
 
 def calibration(folder: Path, turns_per_us: float) -> Path:
     path = folder / "calibration.json"
-    path.write_bytes(msgspec.json.encode(Calibration(turns_per_us)))
+    path.write_bytes(msgspec.json.encode(LoopSpeed(turns_per_us)))
     return path
 
 
@@ -129,7 +129,7 @@ def test_the_work_for_a_row_is_the_cost_in_turns_with_no_fraction_lost(
 
 def test_work_is_repeatable_and_its_speed_is_measured() -> None:
     assert work(5) == work(5) != work(6)
-    assert calibrate().turns_per_us > 0
+    assert measure_loop_speed().turns_per_us > 0
 
 
 @pytest.mark.parametrize("name", SMALL)

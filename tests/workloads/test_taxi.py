@@ -20,8 +20,8 @@ from workloads.operators import Batch
 from workloads.recordings.schema import CELLS_500_M
 from workloads.taxi.layout import CELL, ROUTE
 from workloads.taxi.queries import Taxi
-from workloads.taxi.routes import Count, Log
-from workloads.taxi.trips import cells
+from workloads.taxi.routes import CountRoutes, RouteLog
+from workloads.taxi.trips import grid_cells
 from workloads.taxi.window import RouteWindow
 from workloads.workload import load_workload
 
@@ -129,7 +129,7 @@ def test_bad_rows_are_counted_by_class_and_do_not_advance_time(tmp_path):
     ],
 )
 def test_a_point_on_a_border_belongs_to_the_eastern_and_southern_cell(longitude, latitude, cell):
-    assert cells(CELLS_500_M, [longitude], [latitude]) == [cell[0] * CELL + cell[1]]
+    assert grid_cells(CELLS_500_M, [longitude], [latitude]) == [cell[0] * CELL + cell[1]]
     assert (CELLS_500_M.x(longitude), CELLS_500_M.y(latitude)) == cell
 
 
@@ -257,7 +257,7 @@ def test_the_window_lists_the_routes_of_a_full_count_at_any_time(gaps, random):
 
 
 def test_a_state_does_not_grow_with_the_input():
-    count, log, sizes = Count(), Log(), []
+    count, log, sizes = CountRoutes(), RouteLog(), []
     for tick in range(1, 400):
         trips = [(tick * 50 + at, at % 7 * ROUTE + at % 3, tick * 60, 0, 0) for at in range(50)]
         for bolt in (count, log):

@@ -15,8 +15,8 @@ from workloads.operator_state import OperatorState
 from workloads.operators import Batch
 from workloads.taxi import route_arrays
 from workloads.taxi.layout import ROUTE
-from workloads.taxi.route_columns import ColumnCount, ColumnLog, ColumnMerge
-from workloads.taxi.routes import Count, Log, Merge, Route
+from workloads.taxi.route_columns import ColumnCountRoutes, ColumnLog, ColumnMerge
+from workloads.taxi.routes import CountRoutes, MergeRoutes, Route, RouteLog
 
 START = 1356998520
 
@@ -41,9 +41,9 @@ def _route(drawn: int) -> int:
 
 
 @settings(deadline=None, max_examples=150)
-@given(EVENTS, st.sampled_from([Count, Log]), st.integers(0, 2), SIZES)
+@given(EVENTS, st.sampled_from([CountRoutes, RouteLog]), st.integers(0, 2), SIZES)
 def test_column_routes_are_those_of_rows(events: list[Any], kind: Any, mixed: int, sizes: dict[str, int]) -> None:
-    by_columns: Any = ColumnCount if kind is Count else ColumnLog
+    by_columns: Any = ColumnCountRoutes if kind is CountRoutes else ColumnLog
     with ExitStack() as stack:
         for name, size in sizes.items():
             stack.enter_context(mock.patch.object(route_arrays, name, size))
@@ -58,9 +58,9 @@ def test_column_routes_are_those_of_rows(events: list[Any], kind: Any, mixed: in
                 assert OperatorState(rows).snapshot() == OperatorState(columns).snapshot()
                 columns = by_columns()
                 OperatorState(columns).restore(OperatorState(rows).snapshot())
-            elif event == "groups" and kind is Count:
+            elif event == "groups" and kind is CountRoutes:
                 state = OperatorState(columns).snapshot()
-                rows, columns = Count(), ColumnCount()
+                rows, columns = CountRoutes(), ColumnCountRoutes()
                 for bolt in (rows, columns):
                     for first in range(3):
                         OperatorState(bolt).put_groups(state, range(first, KEY_GROUPS, 3), 1)
@@ -91,7 +91,7 @@ LISTINGS = st.lists(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 99), st
 def test_column_listings_are_those_of_rows_whether_complete_or_not(
     listings: list[list[tuple[int, int, int]]], remainder: int
 ) -> None:
-    rows, columns = Merge(), ColumnMerge()
+    rows, columns = MergeRoutes(), ColumnMerge()
     for number, candidates in enumerate(listings):
         for bolt in (rows, columns):
             bolt.process(Batch("rank", "default", [(count, seq, _route(drawn)) for count, seq, drawn in candidates]))

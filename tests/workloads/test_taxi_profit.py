@@ -14,7 +14,7 @@ from scripted_workload import run_with_faults, run_workload
 from taxi_rows import at, raw, row, write_rows
 
 from workloads import columns as column_operators
-from workloads.taxi.areas import best, shown
+from workloads.taxi.areas import best_areas, shown
 from workloads.workload import load_workload
 
 FEW = {"parse": 2, "amount": 2, "profit": 3, "taxi": 3, "value": 2}
@@ -131,7 +131,7 @@ def test_any_printed_field_makes_a_change_and_nothing_else_does(tmp_path):
 
 def test_values_are_compared_exactly_and_shown_to_the_nearest_millionth(tmp_path):
     close = [(1, 3, 10**18, 1), (2, 3, 10**18 + 1, 0)]
-    assert best(close) == [close[1], close[0]]
+    assert best_areas(close) == [close[1], close[0]]
     assert shown((5, 16, 10_000_000, 0)) == (5, 16, 0.005, 0.000313)
     assert shown((5, 16, -10_000_000, 0)) == (5, 16, -0.005, -0.000313)
     assert shown((5, 1, 1000, 0))[2] == 0.000001
@@ -221,7 +221,7 @@ AREAS = st.lists(
 @given(AREAS)
 def test_the_listing_is_the_first_ten_by_exact_value(areas):
     expected = sorted(areas, key=lambda area: (Fraction(area[2], area[1]), area[3]), reverse=True)[:10]
-    assert best(areas) == expected
+    assert best_areas(areas) == expected
 
 
 # --- real trips -----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from scripted_run import Limits, run_spec, scripted_run
 
 from agents.protocol import Slot
 from inventory.errors import InputError
-from workloads.apps.top_n import TABLE, RollingCount, Steps
+from workloads.apps.top_n import TABLE, RollingCount, WordTimes
 from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Context
 from workloads.workload import check_runnable, load_workload
@@ -50,7 +50,7 @@ def test_a_worked_example(tmp_path: Path) -> None:
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(0, 300))
 def test_times_and_counts_are_inverse(of: int, step: int, at: int) -> None:
     for index in range(of):
-        times = Steps(index, of, step)
+        times = WordTimes(index, of, step)
         count = times.due_count(at)
         assert times.due_ns(count) > at
         assert count == 0 or times.due_ns(count - 1) <= at

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, topologies
 
-from inventory.documents import dump_json, dump_yaml, parse
+from inventory.documents import dump_json, dump_yaml, parse_document
 from inventory.errors import InputError
 from workloads.topology import Component, Constraints, Executor, Input, Topology, topology_of
 
@@ -34,7 +34,7 @@ components:
 
 
 def test_every_documented_key_is_read() -> None:
-    topology = topology_of(parse(EVERY_KEY)).value
+    topology = topology_of(parse_document(EVERY_KEY)).value
     assert (topology.id, topology.user, topology.priority, topology.uptime_s) == ("wordcount", "alice", 10, 5)
     assert (topology.workers, topology.worker_max_heap_mb, topology.isolated_nodes) == (5, 512, 2)
     assert topology.constraints == Constraints((("split", "count"),), {"count": 2})
@@ -47,7 +47,7 @@ def test_every_documented_key_is_read() -> None:
 
 
 def test_defaults_are_the_documented_ones() -> None:
-    topology = topology_of(parse("{id: t, components: [{id: a, kind: spout}]}")).value
+    topology = topology_of(parse_document("{id: t, components: [{id: a, kind: spout}]}")).value
     (component,) = topology.components
     assert (topology.workers, topology.priority, topology.worker_max_heap_mb) == (1, 29, 768)
     assert (component.parallelism, component.cpu_points, component.onheap, component.offheap) == (1, 10, 128, 0)
@@ -55,7 +55,7 @@ def test_defaults_are_the_documented_ones() -> None:
 
 def test_executors_are_ordered_by_component_then_index() -> None:
     topology = topology_of(
-        parse("{id: t, components: [{id: z, kind: spout, parallelism: 2}, {id: a, kind: bolt}]}")
+        parse_document("{id: t, components: [{id: z, kind: spout, parallelism: 2}, {id: a, kind: bolt}]}")
     ).value
     assert [executor.name for executor in topology.executors] == ["z[0]", "z[1]", "a[0]"]
     assert [topology.number_of[executor] for executor in topology.executors] == [0, 1, 2]
@@ -123,13 +123,13 @@ HEAD = "id: t\ncomponents:\n- {id: a, kind: spout, outputs: {default: {word: str
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(text: str, message: str) -> None:
     with pytest.raises(InputError, match="^" + message):
-        topology_of(parse(text, "t.yml"))
+        topology_of(parse_document(text, "t.yml"))
 
 
 def test_too_many_executors_in_all_are_refused_before_they_are_made() -> None:
     half = "{{id: {}, kind: spout, parallelism: 600000}}"
     with pytest.raises(InputError, match="1200000 executors in all, at most 1000000"):
-        topology_of(parse(f"id: t\ncomponents: [{half.format('a')}, {half.format('b')}]"))
+        topology_of(parse_document(f"id: t\ncomponents: [{half.format('a')}, {half.format('b')}]"))
 
 
 def test_a_cycle_is_named_in_the_direction_of_the_data() -> None:
@@ -214,6 +214,6 @@ def test_round_trips_exactly(
     )
     for dump in (dump_yaml, dump_json):
         text = dump(topology)
-        again = topology_of(parse(text)).value
+        again = topology_of(parse_document(text)).value
         assert again == topology
         assert dump(again) == text

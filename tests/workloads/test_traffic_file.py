@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain
 
-from inventory.documents import dump_json, dump_yaml, parse
+from inventory.documents import dump_json, dump_yaml, parse_document
 from inventory.errors import InputError
 from workloads.topology import Component, Topology
-from workloads.traffic import Edge, Traffic, check_executors, load_traffic, traffic_of
+from workloads.traffic import Edge, Traffic, check_executors, load_traffic, traffic_from_document
 
 TEXT = """
 edges:
@@ -52,26 +52,27 @@ def test_edges_given_twice_are_added() -> None:
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(text: str, message: str) -> None:
     with pytest.raises(InputError, match="^" + message):
-        check_executors(traffic_of(parse(text, "f.yml")), [chain(2, 2)])
+        check_executors(traffic_from_document(parse_document(text, "f.yml")), [chain(2, 2)])
 
 
 def test_an_executor_that_two_topologies_have_is_refused() -> None:
     twins = [chain(1, 1, name="one"), chain(1, 1, name="two")]
     with pytest.raises(InputError, match=r"f.yml:1: load.a.0.: the topologies 'one' and 'two' both have .*'a\[0\]'"):
-        check_executors(traffic_of(parse('load: {"a[0]": 1}', "f.yml")), twins)
+        check_executors(traffic_from_document(parse_document('load: {"a[0]": 1}', "f.yml")), twins)
 
 
 def test_an_edge_between_two_topologies_is_refused() -> None:
     other = Topology(id="other", components=(Component(id="z", kind="spout"),))
     with pytest.raises(InputError, match=r"edges.0..to: 'a\[0\]' is of topology 't' and 'z\[0\]' of 'other'"):
         check_executors(
-            traffic_of(parse('edges: [{from: "a[0]", to: "z[0]", tuples_per_s: 1}]', "f.yml")), [chain(1, 1), other]
+            traffic_from_document(parse_document('edges: [{from: "a[0]", to: "z[0]", tuples_per_s: 1}]', "f.yml")),
+            [chain(1, 1), other],
         )
 
 
 def test_executors_of_existing_workers_are_known() -> None:
     text = 'edges: [{from: "x[0]", to: "x[1]", tuples_per_s: 1}, {from: "a[0]", to: "x[0]", tuples_per_s: 1}]'
-    check_executors(traffic_of(parse(text)), [chain(1)], {"x[0]", "x[1]"})
+    check_executors(traffic_from_document(parse_document(text)), [chain(1)], {"x[0]", "x[1]"})
 
 
 names = st.text(min_size=1, max_size=6)
@@ -89,6 +90,6 @@ rates = st.floats(0, 1e12)
 def test_round_trips_exactly(traffic: Traffic) -> None:
     for dump in (dump_yaml, dump_json):
         text = dump(traffic)
-        again = traffic_of(parse(text)).value
+        again = traffic_from_document(parse_document(text)).value
         assert again == traffic
         assert dump(again) == text

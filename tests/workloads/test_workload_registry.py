@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from inventory.documents import parse
+from inventory.documents import parse_document
 from inventory.errors import InputError, UnfitError
 from inventory.plugins import as_plain, plugins
 from workloads.topology import Component, Executor, Input, Topology
@@ -72,7 +72,7 @@ def test_parameters_are_merged_over_the_defaults_and_survive_serialisation():
     ],
 )
 def test_wrong_parameters_are_explained_with_their_line(params, said):
-    document = parse(f"name: wordcount\nlabel: x\nparams: {params}\n", "agenda.yaml")
+    document = parse_document(f"name: wordcount\nlabel: x\nparams: {params}\n", "agenda.yaml")
     with pytest.raises(InputError, match=said):
         workload_of("wordcount", document.origin / "params")
 

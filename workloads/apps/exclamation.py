@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from workloads.columns import Api, ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
-from workloads.data.row_digest import SCHEMA, RowMultiset, added, digest_of, merged
+from workloads.data.row_digest import SCHEMA, RowMultiset, added, digest_of, merged_digest
 from workloads.data.text import ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records, times_emitted
 from workloads.keyed_state import KeyedState
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
@@ -148,7 +148,7 @@ class Exclamation:
 
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
         """Compare number of words and digest."""
-        got, expected = merged(answer.get(TABLE, ())), merged(reference[TABLE])
+        got, expected = merged_digest(answer.get(TABLE, ())), merged_digest(reference[TABLE])
         if got == expected:
             return Verdict(True, len(reference[TABLE]))
         what = f"{got.rows} words with digest {got.row[1]}, the reference has {expected.rows} with {expected.row[1]}"

@@ -83,7 +83,7 @@ class TopNParams(TextParams):
         return max(1, round(NS / self.words_per_s))
 
 
-class Steps:
+class WordTimes:
     """Stream times of one executor's share of evenly spaced words."""
 
     def __init__(self, index: int, of: int, step_ns: int) -> None:
@@ -108,7 +108,7 @@ class Read(LineSpout):
 
     def open(self, context: Context) -> None:
         super().open(context)
-        self.times = Steps(context.index, context.parallelism, self._step_ns)
+        self.times = WordTimes(context.index, context.parallelism, self._step_ns)
 
 
 class ColumnRead(Read, ColumnLineSpout):
@@ -140,7 +140,7 @@ class RollingCount(Bolt):
         self._slides.append(self._now)
         self._sum.update(self._now)
         self._now = Counter()
-        return {DEFAULT_STREAM: best(self._sum.items(), self._n)}
+        return {DEFAULT_STREAM: best_words(self._sum.items(), self._n)}
 
     def store_state(self) -> None:
         for age, counts in enumerate([self._now, *reversed(self._slides)]):
@@ -200,12 +200,12 @@ class Rank(Bolt):
         return NOTHING
 
     def on_tick(self, time_ns: int) -> Emitted:
-        ranked = best(self.counts.items(), self._n)
+        ranked = best_words(self.counts.items(), self._n)
         self.counts.clear()
         return {DEFAULT_STREAM: ranked}
 
 
-class Merge(Rank):
+class MergeWords(Rank):
     """The most frequent words overall; the answer has one row per tick and rank."""
 
     answer_table = TABLE
@@ -234,7 +234,7 @@ class Merge(Rank):
         self._answer = msgspec.msgpack.decode(state, type=list[tuple[int, int, str, int]])
 
 
-def best(counted: Iterable[Row], n: int) -> list[Row]:
+def best_words(counted: Iterable[Row], n: int) -> list[Row]:
     """Return the `n` most frequent of (word, count)."""
     return nsmallest(n, counted, key=lambda row: (-row[1], row[0]))
 
@@ -278,7 +278,7 @@ class TopN:
             case "rank":
                 return Rank(params.n)
             case _:
-                return Merge(params.n)
+                return MergeWords(params.n)
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """Prepare one record per word of the text."""

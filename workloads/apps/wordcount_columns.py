@@ -8,7 +8,7 @@ import pyarrow as pa
 from workloads.apps.wordcount import Count, CountCombined, Split, SplitCounted
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
 from workloads.data.words import WordEncoder
-from workloads.dictionaries import indices_of, sums_of
+from workloads.dictionaries import code_sums, indices_of
 from workloads.operators import NOTHING
 from workloads.topology import DEFAULT_STREAM
 
@@ -58,7 +58,7 @@ class ColumnCountCombined(CountCombined, ColumnCount):
         words = columns.column(0)
         encoded = words if isinstance(words, pa.DictionaryArray) else words.dictionary_encode()
         codes, values = indices_of(encoded), encoded.dictionary
-        used = np.flatnonzero(sums_of(codes, None, len(values)))
-        totals = sums_of(codes, columns.column(1).to_numpy(), len(values))[used]
+        used = np.flatnonzero(code_sums(codes, None, len(values)))
+        totals = code_sums(codes, columns.column(1).to_numpy(), len(values))[used]
         combined = pa.DictionaryArray.from_arrays(pa.array(used.astype(np.int32)), values, safe=False)
         return pa.RecordBatch.from_arrays([combined, pa.array(totals)], names=["word", "count"])

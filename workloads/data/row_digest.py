@@ -50,7 +50,7 @@ def digest_of(counted: Mapping[Row, int]) -> Digest:
     return Digest(sum(counted.values()), total % MODULUS)
 
 
-def merged(rows: Iterable[Row]) -> Digest:
+def merged_digest(rows: Iterable[Row]) -> Digest:
     """Return the digest of the whole from the answer rows of its parts.
 
     >>> merged([(2, "0" * 31 + "5"), (1, "f" * 32)]).row
@@ -64,7 +64,7 @@ def merged(rows: Iterable[Row]) -> Digest:
 
 def added(one: tuple[int, str], other: tuple[int, str]) -> tuple[int, str]:
     """Return the digest of two parts together, as rows; merges `KeyedState` of digests."""
-    return merged([one, other]).row
+    return merged_digest([one, other]).row
 
 
 class RowMultiset:
@@ -75,7 +75,7 @@ class RowMultiset:
 
     def __init__(self, digests: Iterable[Row] = ()) -> None:
         """Start with the rows that have these digests, rows as those of `Digest.row`."""
-        self._hashed = merged(digests)
+        self._hashed = merged_digest(digests)
         self._counted: Counter[Row] = Counter()
 
     def add(self, rows: Iterable[Row]) -> None:

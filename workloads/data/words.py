@@ -39,7 +39,7 @@ class WordPlaces(NamedTuple):
 
 def words_of(lines: pa.Array) -> Words:
     """Return the words of lines, those that `str.split` finds in each."""
-    found = places_of(lines)
+    found = word_places(lines)
     return _of_unicode(lines) if found is None else Words(_cut(found), found.lines)
 
 
@@ -51,7 +51,7 @@ class WordEncoder:
 
     def words_of(self, lines: pa.Array) -> Words:
         """Return the same words as `words_of`."""
-        found = places_of(lines)
+        found = word_places(lines)
         if found is None:
             words, numbers = _of_unicode(lines)
             encoded = self._encoder.encode(words)
@@ -67,7 +67,7 @@ def _cut(found: WordPlaces) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(found.sizes), [None, pa.py_buffer(offsets), contents])
 
 
-def places_of(lines: pa.Array) -> WordPlaces | None:
+def word_places(lines: pa.Array) -> WordPlaces | None:
     """Return where the words of lines are; None: there is other white space than that of ASCII, or no text."""
     offsets = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
     start, stop = int(offsets[0]), int(offsets[-1])

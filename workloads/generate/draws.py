@@ -51,10 +51,10 @@ class Draws:
 
         Between them, linear.
         """
-        return between(self.bits(numbers) >> _HALF, quantiles)
+        return quantile_values(self.bits(numbers) >> _HALF, quantiles)
 
 
-def between(shares: Bits, quantiles: Sequence[int]) -> Integers:
+def quantile_values(shares: Bits, quantiles: Sequence[int]) -> Integers:
     """Return the values at shares of 2^32 of a distribution, by its quantiles at equal distances."""
     table = np.asarray(quantiles, np.int64)
     place = shares * np.uint64(len(table) - 1)
@@ -64,9 +64,9 @@ def between(shares: Bits, quantiles: Sequence[int]) -> Integers:
     return values
 
 
-def spread(draws: Draws, count: int, quantiles: Sequence[int]) -> Integers:
+def stratified(draws: Draws, count: int, quantiles: Sequence[int]) -> Integers:
     """Return `count` values that keep to their quantiles as well as so few can, in random order."""
     numbers = np.arange(count)
     shares = ((numbers.astype(np.uint64) << _HALF) + (draws.bits(numbers) >> _HALF)) // np.uint64(count)
     order = np.argsort(draws.bits(numbers + count), kind="stable")
-    return between(shares, quantiles)[order]
+    return quantile_values(shares, quantiles)[order]

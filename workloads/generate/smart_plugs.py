@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from workloads.generate.draws import Draws, Integers, spread
+from workloads.generate.draws import Draws, Integers, stratified
 
 FIRST_SECOND = 1377986401
 HOUSES = 40
@@ -49,10 +49,10 @@ class Plugs:
         def drawn(kind: str) -> Draws:
             return Draws(seed, f"plugs {kind}")
 
-        households = spread(drawn("households"), HOUSES, HOUSEHOLDS_OF_A_HOUSE)
+        households = stratified(drawn("households"), HOUSES, HOUSEHOLDS_OF_A_HOUSE)
         house = np.repeat(np.arange(HOUSES), households)
         household = np.concatenate([np.arange(count) for count in households])
-        plugs = spread(drawn("plugs"), len(house), PLUGS_OF_A_HOUSEHOLD)
+        plugs = stratified(drawn("plugs"), len(house), PLUGS_OF_A_HOUSEHOLD)
         self.house, self.household = np.repeat(house, plugs), np.repeat(household, plugs)
         self.plug = np.concatenate([_some(drawn("ids"), at, count) for at, count in enumerate(plugs)])
         self.count = len(self.plug)

@@ -29,7 +29,7 @@ _DONE, _SUMS = "done", "sums"
 _LATEST = 1 << 62
 
 
-class Loads(Query):
+class LoadsPipeline(Query):
     """The query as a pipeline.
 
     The state consists of `done`, the last `at` that has been answered, `sums` on which later ticks depend (see

@@ -18,7 +18,17 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from workloads.operators import Bolt
 from workloads.pipelines.pipeline import Known, Piece, Query, Step
-from workloads.pipelines.taxi_tables import DONE, ENDS, Field, Ticks, TripParams, cell_name, cells, log_of, ticks_of
+from workloads.pipelines.taxi_tables import (
+    DONE,
+    ENDS,
+    Field,
+    PieceTicks,
+    TripParams,
+    cell_column,
+    cell_name_column,
+    log_of,
+    ticks_of,
+)
 from workloads.recordings.parse import Mask, Values
 from workloads.recordings.schema import CELLS_250_M, CELLS_500_M, DEBS2015, SEQ
 from workloads.taxi import rides, routes
@@ -151,7 +161,7 @@ class _TaxiQuery(Query):
         self._params = params
 
     @abstractmethod
-    def snapshots(self, trips: DataFrame, ticks: Ticks) -> DataFrame:
+    def snapshots(self, trips: DataFrame, ticks: PieceTicks) -> DataFrame:
         """Return the listings of all ticks.
 
         Args:
@@ -188,17 +198,17 @@ class FrequentRoutes(_TaxiQuery):
     windowed = (SEQ, "route", "dropoff_datetime")
     logged = (*windowed, "pickup_datetime")
     shown_s = kept_s = WINDOW_S
-    Log = routes.Log
+    Log = routes.RouteLog
 
     def reduced(self, rows: pa.Table) -> pa.Table:
-        routes = cells(rows, CELLS_500_M, "pickup") * ROUTE + cells(rows, CELLS_500_M, "dropoff")
+        routes = cell_column(rows, CELLS_500_M, "pickup") * ROUTE + cell_column(rows, CELLS_500_M, "dropoff")
         times = ("dropoff_datetime", *(("pickup_datetime",) if self._params.changes else ()))
         kept = rows.select([SEQ, *times]).append_column("route", pa.array(routes))
         if self._params.changes:
             return kept
         return kept.filter(pa.array(contenders(rows.column("dropoff_datetime").to_numpy(), routes, WINDOW_S, LISTED)))
 
-    def snapshots(self, trips: DataFrame, ticks: Ticks) -> DataFrame:
+    def snapshots(self, trips: DataFrame, ticks: PieceTicks) -> DataFrame:
         dropoff = F.col("dropoff_datetime")
         since, until = ticks.after(dropoff), ticks.after(dropoff + WINDOW_S)
         # Both uses of `seen` take the same columns (`SEQ` too) of the same rows, so that Spark partitions trips once.
@@ -248,8 +258,8 @@ def _at_tick(at: int) -> tuple[Column, Column]:
 
 
 _ROUTE_SHOWN: Mapping[str, Field] = {
-    "start": lambda one: cell_name(F.call_function("div", one.route, F.lit(ROUTE))),
-    "end": lambda one: cell_name(one.route % ROUTE),
+    "start": lambda one: cell_name_column(F.call_function("div", one.route, F.lit(ROUTE))),
+    "end": lambda one: cell_name_column(one.route % ROUTE),
     "count": lambda one: one.trips,
 }
 
@@ -266,16 +276,16 @@ class ProfitableAreas(_TaxiQuery):
     windowed = (SEQ, "medallion", "dropoff_datetime", "start", "finish", "amount")
     logged = (SEQ, "start", "dropoff_datetime", "amount", "finish", "medallion", "pickup_datetime")
     shown_s, kept_s = PROFIT_S, EMPTY_S
-    Log = rides.Log
+    Log = rides.AreaLog
 
     def reduced(self, rows: pa.Table) -> pa.Table:
         names = ("medallion", "dropoff_datetime", *(("pickup_datetime",) if self._params.changes else ()))
         kept = rows.select([SEQ, *names])
         for name, end in (("start", "pickup"), ("finish", "dropoff")):
-            kept = kept.append_column(name, pa.array(cells(rows, CELLS_250_M, end)))
+            kept = kept.append_column(name, pa.array(cell_column(rows, CELLS_250_M, end)))
         return kept.append_column("amount", pc.add(rows.column("fare_amount"), rows.column("tip_amount")))
 
-    def snapshots(self, trips: DataFrame, ticks: Ticks) -> DataFrame:
+    def snapshots(self, trips: DataFrame, ticks: PieceTicks) -> DataFrame:
         dropoff = F.col("dropoff_datetime")
         following = F.lead("dropoff_datetime").over(Window.partitionBy("medallion").orderBy(SEQ))
         gone = F.least(ticks.after(dropoff + EMPTY_S), ticks.after(following))
@@ -347,7 +357,7 @@ def _dollars(amount: Column, parts: Column | int) -> Column:
 
 
 _AREA_SHOWN: Mapping[str, Field] = {
-    "cell": lambda one: cell_name(one.cell),
+    "cell": lambda one: cell_name_column(one.cell),
     "empty": lambda one: one.empty,
     "profit": lambda one: _dollars(one.middle, 1),
     "value": lambda one: _dollars(one.middle, one.empty),

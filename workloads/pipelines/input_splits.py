@@ -19,7 +19,7 @@ from inventory.atomic_files import replacing_path
 from inventory.errors import InputError
 from workloads.pipelines.pipeline import Query
 from workloads.recordings.parse import arrow_schema
-from workloads.recordings.prepare import Gate, rows_of
+from workloads.recordings.prepare import Gate, part_rows
 from workloads.recordings.raw_files import is_gzip, is_parquet
 from workloads.recordings.schema import SEQ
 
@@ -205,7 +205,7 @@ class _Accepted:
         """
         stretch, schema = self._stretch, self._query.schema
         prepared = is_parquet(stretch.path)
-        for some in rows_of(stretch.path, schema, 0, stretch.begin, stretch.end):
+        for some in part_rows(stretch.path, schema, 0, stretch.begin, stretch.end):
             table = some.table
             if prepared:
                 # The numbers in the file have gaps.

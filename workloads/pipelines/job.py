@@ -19,7 +19,7 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 from inventory.errors import MillraceError  # noqa: E402
 from inventory.foreign import printable_lines  # noqa: E402
 from inventory.parent_death import end_with, leave_on_sigterm  # noqa: E402
-from workloads.pipelines.run_pipeline import Asked, run  # noqa: E402
+from workloads.pipelines.run_pipeline import Asked, execute_pipeline  # noqa: E402
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     leave_on_sigterm()
     end_with(os.getppid())()
     try:
-        run(Asked(asked.name, asked.input, asked.output, tuple(asked.param), asked.format, asked.stream))
+        execute_pipeline(Asked(asked.name, asked.input, asked.output, tuple(asked.param), asked.format, asked.stream))
     except MillraceError as fault:
         sys.stderr.write(f"{printable_lines(f'millrace: {fault}')}\n")
         return fault.exit_status

@@ -22,8 +22,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from inventory.errors import InputError
 from workloads.recordings.parse import MOST_DOLLARS
-from workloads.recordings.prepare import in_order
-from workloads.recordings.raw_files import blocks, files_of, is_gzip, is_parquet
+from workloads.recordings.prepare import parts_by_time
+from workloads.recordings.raw_files import blocks, is_gzip, is_parquet, recording_files
 from workloads.recordings.schema import DEBS2014, DEBS2015, NANO, SCHEMAS, Grid, Schema
 
 PLACE, TURN = "place", "turn"
@@ -41,26 +41,26 @@ _PIECE_BITS = 44
 _TYPES = {"int64": "bigint", "double": "double", "int8": "tinyint", "string": "string"}
 
 
-def parts_of(source: Path, schema: Schema, grid: Grid | None) -> list[Path]:
+def input_files(source: Path, schema: Schema, grid: Grid | None) -> list[Path]:
     """Return the files of an input in their order.
 
     Raises:
         InputError: they cannot be used; the message names the file.
     """
-    parts = in_order(files_of(source), schema, grid)
+    parts = parts_by_time(recording_files(source), schema, grid)
     kinds = {is_parquet(part): part for part in parts}
     if len(kinds) == 2:
         raise InputError(f"{source}: {kinds[True]} is Parquet, and {kinds[False]} is not; one kind at a time")
     return parts
 
 
-def schema_of(source: Path) -> Schema:
+def input_schema(source: Path) -> Schema:
     """Return the schema of an input, from the number of columns in its first line or from its Parquet columns.
 
     Raises:
         InputError: no known schema fits.
     """
-    for part in files_of(source):
+    for part in recording_files(source):
         if is_parquet(part):
             import pyarrow.parquet as pq
 
@@ -76,7 +76,7 @@ def schema_of(source: Path) -> Schema:
     raise InputError(f"{source}: no line has {known} columns")
 
 
-def link(part: Path, folder: Path, rank: int) -> None:
+def link_part(part: Path, folder: Path, rank: int) -> None:
     """Make part number `rank` readable for `raw_rows`."""
     kind = "parquet" if is_parquet(part) else "csv.gz" if is_gzip(part) else "csv"
     folder.mkdir(exist_ok=True)
@@ -92,7 +92,7 @@ def raw_rows(reader: DataFrameReader | DataStreamReader, folder: Path, schema: S
     return lines.select(F.col("value").alias(LINE), _FROM)
 
 
-def rows_of(raw: DataFrame, schema: Schema) -> DataFrame:
+def raw_columns(raw: DataFrame, schema: Schema) -> DataFrame:
     """Return `PLACE`, `TURN`, the recording's columns, `FAULT` and `LINE` of the result of `raw_rows`."""
     rank = F.shiftleft(F.left(F.col(f"{_FROM}.file_name"), F.lit(_RANK_DIGITS)).cast("bigint"), _PIECE_BITS)
     if LINE not in raw.columns:

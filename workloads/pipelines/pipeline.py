@@ -143,6 +143,6 @@ class Tables:
             shutil.rmtree(aside)
 
 
-def write_document(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON document."""
     path.write_text(dump_json(content), encoding="utf-8")

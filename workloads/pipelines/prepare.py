@@ -17,9 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from inventory.documents import dump_yaml
 from inventory.errors import InputError
 from workloads.key_groups import KeyRouter, first_owners
-from workloads.pipelines.lines import FAULT, LINE, PLACE, TURN, part_at, rows_of, schema_of
-from workloads.pipelines.pipeline import write_document
-from workloads.pipelines.reading import OUTLIER, Reading, jump_in, late_rows, numbered, where_is
+from workloads.pipelines.lines import FAULT, LINE, PLACE, TURN, input_schema, part_at, raw_columns
+from workloads.pipelines.pipeline import write_json
+from workloads.pipelines.reading import OUTLIER, OpenInput, jump_in, late_rows, number_rows, where_is
 from workloads.pipelines.spark_session import report
 from workloads.pipelines.taxi_tables import cell
 from workloads.recordings.prepare import no_valid_row
@@ -65,18 +65,18 @@ class Repair:
 
     def schema_of(self, source: Path) -> Schema:
         """Return the schema of the input."""
-        return schema_of(source) if self._params.schema == "detect" else SCHEMAS[self._params.schema]
+        return input_schema(source) if self._params.schema == "detect" else SCHEMAS[self._params.schema]
 
-    def tables(self, reading: Reading, schema: Schema, folder: Path) -> Mapping[str, DataFrame]:
+    def tables(self, reading: OpenInput, schema: Schema, folder: Path) -> Mapping[str, DataFrame]:
         """Return the tables; the profile and the traffic file are written to `folder`.
 
         Raises:
             InputError: the input is refused.
         """
         before, time = reading.before, schema.time
-        rows = rows_of(reading.raw(schema), schema)
+        rows = raw_columns(reading.raw(schema), schema)
         slim = rows.select(PLACE, TURN, FAULT, LINE, F.lit(False).alias(OUTLIER), *schema.columns)
-        found, places = numbered(reading.stored(slim), before)
+        found, places = number_rows(reading.stored(slim), before)
         good = found.where(f"{FAULT} is null").select(SEQ, *schema.columns)
         times = good.groupBy(time).agg(F.min(SEQ).alias("first"), F.max(SEQ).alias("last"), F.count(SEQ).alias("rows"))
         times = times.persist()
@@ -88,7 +88,7 @@ class Repair:
         if profile is None:
             raise no_valid_row(reading.source, reading.parts.values(), schema, before.quarantined)
         report("profile")
-        write_document(folder / PROFILE, profile)
+        write_json(folder / PROFILE, profile)
         if self._topology is not None:
             rate = profile["rows_per_s"] * self._params.speedup
             traffic = expected_traffic(self._topology, good.select(*_keys(schema)), rate)

@@ -117,7 +117,7 @@ def _limited(times: DataFrame, time: str) -> DataFrame:
     return times.withColumn("limit", F.min("first").over(later))
 
 
-def numbered(rows: DataFrame, before: Before) -> tuple[DataFrame, list[tuple[int, int]]]:
+def number_rows(rows: DataFrame, before: Before) -> tuple[DataFrame, list[tuple[int, int]]]:
     """Replace `PLACE` and `TURN` by `SEQ`, and count malformed rows and outliers.
 
     Returns:
@@ -150,7 +150,7 @@ COPY_BYTES_PER_PARTITION = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Reading:
+class OpenInput:
     """An input that is being read.
 
     Attributes:
@@ -193,7 +193,7 @@ class Reading:
             raise no_valid_row(self.source, self.parts.values(), query.schema, before.quarantined)
 
 
-def whole(query: Query, reading: Reading) -> Mapping[str, DataFrame]:
+def whole(query: Query, reading: OpenInput) -> Mapping[str, DataFrame]:
     """Return the answer of a query to an input that is read at once.
 
     Raises:
@@ -207,7 +207,7 @@ def whole(query: Query, reading: Reading) -> Mapping[str, DataFrame]:
     return query.advanced(Known(), Piece(rows, before.first, before.newest, over=True)).tables
 
 
-def kept(query: Query, reading: Reading, stretches: Sequence[Stretch]) -> DataFrame:
+def kept(query: Query, reading: OpenInput, stretches: Sequence[Stretch]) -> DataFrame:
     """Return the accepted rows of a piece as reduced by the query; update `reading.before`.
 
     They are kept on disk, so that lines are parsed once, and plans do not grow from step to step.
@@ -216,12 +216,12 @@ def kept(query: Query, reading: Reading, stretches: Sequence[Stretch]) -> DataFr
     found = copied(spark, query, dict(enumerate(stretches)), place)
     if again := overlapping(stretches, found, reading.before.newest):
         found |= copied(spark, query, again, place)
-    spread(spark, sum(file.stat().st_size for file in place.iterdir()), COPY_BYTES_PER_PARTITION)
+    set_partitions(spark, sum(file.stat().st_size for file in place.iterdir()), COPY_BYTES_PER_PARTITION)
     copy = spark.read.schema(copy_schema(query)).parquet(str(place))
     return accepted(copy, found, stretches, query.schema, reading.before)
 
 
-def spread(spark: SparkSession, size: int, each: int) -> None:
+def set_partitions(spark: SparkSession, size: int, each: int) -> None:
     """Set the number of partitions that tasks exchange, for `size` bytes of input and `each` bytes per partition."""
     partitions = max(2 * spark.sparkContext.defaultParallelism, -(-size // each))
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))

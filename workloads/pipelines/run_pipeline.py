@@ -29,7 +29,7 @@ from inventory.errors import InputError, UnfitError
 from inventory.plugins import given, parameters
 from workloads.pipelines import SOCKET, pipeline_named
 from workloads.pipelines.input_splits import Stretch, stretches_of
-from workloads.pipelines.lines import link, parts_of
+from workloads.pipelines.lines import input_files, link_part
 from workloads.pipelines.pipeline import (
     OUTPUT,
     SUMMARY,
@@ -39,11 +39,19 @@ from workloads.pipelines.pipeline import (
     Query,
     Tables,
     check_output,
-    write_document,
+    write_json,
 )
 from workloads.pipelines.prepare import Repair
-from workloads.pipelines.reading import RAW_BYTES_PER_PARTITION, Before, Reading, explained, kept, spread, whole
-from workloads.pipelines.spark_session import report, started
+from workloads.pipelines.reading import (
+    RAW_BYTES_PER_PARTITION,
+    Before,
+    OpenInput,
+    explained,
+    kept,
+    set_partitions,
+    whole,
+)
+from workloads.pipelines.spark_session import report, spark_started
 
 PIECE_S, PIECE_BYTES = 1.0, 64 * 1024 * 1024
 """Maximum time and size of a piece read from a socket."""
@@ -58,7 +66,7 @@ _PATIENCE_S = 10.0
 class Stream:
     """Writer of the answers of a query, piece by piece."""
 
-    def __init__(self, query: Query, reading: Reading, work: Path, tables: Tables) -> None:
+    def __init__(self, query: Query, reading: OpenInput, work: Path, tables: Tables) -> None:
         self._query, self._reading, self._work, self._tables = query, reading, work, tables
         self._known, self._pieces = Known(), 0
         self._kinds: StructType | None = None
@@ -121,10 +129,12 @@ def streamed(query: Query, spark: SparkSession, source: str, work: Path, tables:
     watched = work / "watched"
     watched.mkdir()
     parts: dict[int, Path] = {}
-    reading = Reading(spark, Path(source), watched, work / "rows", parts)
+    reading = OpenInput(spark, Path(source), watched, work / "rows", parts)
     stream = Stream(query, reading, work, tables)
     arriving = (
-        _pieces(source, work) if source.startswith(SOCKET) else iter(parts_of(Path(source), query.schema, query.grid))
+        _pieces(source, work)
+        if source.startswith(SOCKET)
+        else iter(input_files(Path(source), query.schema, query.grid))
     )
     running: StreamingQuery | None = None
     try:
@@ -153,7 +163,7 @@ def _announce(stretches: Sequence[Stretch], path: Path) -> None:
     replace_file(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
-def _started(reading: Reading, work: Path) -> StreamingQuery:
+def _started(reading: OpenInput, work: Path) -> StreamingQuery:
     announced = reading.spark.readStream.schema("part bigint, path string, begin bigint, `end` bigint")
     writer = announced.json(str(reading.folder)).writeStream.format("memory").queryName(ANNOUNCED)
     return writer.option("checkpointLocation", str(work / "checkpoint")).start()
@@ -228,7 +238,7 @@ class Asked:
     stream: bool = False
 
 
-def checked(asked: Asked) -> Query | Repair:
+def checked_pipeline(asked: Asked) -> Query | Repair:
     """Return the pipeline with its parameters, before anything is read.
 
     Raises:
@@ -245,19 +255,19 @@ def checked(asked: Asked) -> Query | Repair:
     return found
 
 
-def run(asked: Asked) -> None:
+def execute_pipeline(asked: Asked) -> None:
     """Run a pipeline; its output is written completely or not at all.
 
     Raises:
         InputError: the request or the input is wrong.
         UnfitError: Spark does not start, or the output cannot be written.
     """
-    pipeline = checked(asked)
+    pipeline = checked_pipeline(asked)
     with replacing_folder(asked.output, OUTPUT) as folder:
         work = folder / ".work"
         work.mkdir()
         before = _streamed(pipeline, asked, folder, work) if asked.stream else _whole(pipeline, asked, folder, work)
-        write_document(folder / SUMMARY, {"rows_read": before.rows, "quarantined": before.quarantined})
+        write_json(folder / SUMMARY, {"rows_read": before.rows, "quarantined": before.quarantined})
         shutil.rmtree(work)
     report(f"written to {asked.output}")
 
@@ -265,19 +275,19 @@ def run(asked: Asked) -> None:
 def _whole(pipeline: Query | Repair, asked: Asked, folder: Path, work: Path) -> Before:
     source = Path(asked.source)
     schema = pipeline.schema if isinstance(pipeline, Query) else pipeline.schema_of(source)
-    parts = parts_of(source, schema, pipeline.grid)
+    parts = input_files(source, schema, pipeline.grid)
     if isinstance(pipeline, Repair):
         for rank, part in enumerate(parts):
-            link(part, work / "parts", rank)
+            link_part(part, work / "parts", rank)
     with session(asked.name) as spark:
         size = sum(part.stat().st_size for part in parts)
         report(f"reading {len(parts)} part{'s'[: len(parts) != 1]}, {size:,} bytes")
-        reading = Reading(spark, source, work / "parts", work / "rows", dict(enumerate(parts)))
+        reading = OpenInput(spark, source, work / "parts", work / "rows", dict(enumerate(parts)))
         with explained(parts):
             if isinstance(pipeline, Query):
                 tables: Mapping[str, DataFrame] = whole(pipeline, reading)
             else:
-                spread(spark, size, RAW_BYTES_PER_PARTITION)
+                set_partitions(spark, size, RAW_BYTES_PER_PARTITION)
                 tables = pipeline.tables(reading, schema, folder)
             Tables(folder, asked.kind, pipeline.order).write(tables)
     return reading.before
@@ -300,5 +310,5 @@ def session(name: str) -> Iterator[SparkSession]:
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     report("starting Spark")
-    with started(builder, report) as spark:
+    with spark_started(builder, report) as spark:
         yield spark

@@ -28,7 +28,7 @@ def report(what: str) -> None:
     sys.stderr.flush()
 
 
-class Watch:
+class SparkWatch:
     """Report Spark's active stages and completed tasks inside the block.
 
     Args:
@@ -57,10 +57,10 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._over.wait(EVERY_S):
-            self._report("Spark is starting" if self._context is None else in_words(self._context))
+            self._report("Spark is starting" if self._context is None else activity_text(self._context))
 
 
-def in_words(context: SparkContext) -> str:
+def activity_text(context: SparkContext) -> str:
     """Return Spark's current activity; between stages Spark plans, or this program works."""
     tracker = context.statusTracker()
     found = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]
@@ -69,7 +69,7 @@ def in_words(context: SparkContext) -> str:
 
 
 @contextmanager
-def started(builder: SparkSession.Builder, report: Callable[[str], None]) -> Iterator[SparkSession]:
+def spark_started(builder: SparkSession.Builder, report: Callable[[str], None]) -> Iterator[SparkSession]:
     """Start Spark for the block, and stop it afterwards.
 
     Args:
@@ -80,7 +80,7 @@ def started(builder: SparkSession.Builder, report: Callable[[str], None]) -> Ite
         UnfitError: Spark does not start.
     """
     # The watch queries Spark, so it ends first.
-    with ExitStack() as stack, Watch(report) as watch:
+    with ExitStack() as stack, SparkWatch(report) as watch:
         spark = _get(builder)
         stack.callback(spark.stop)
         watch.follow(spark.sparkContext)

@@ -59,7 +59,7 @@ class TripParams:
 
 
 @dataclass(frozen=True)
-class Ticks:
+class PieceTicks:
     """Ticks of a piece by number: tick k is at `k * period_s` seconds.
 
     Neighbouring ticks form blocks, and a task processes chunks of neighbouring blocks.
@@ -116,11 +116,11 @@ class Ticks:
             fields: columns, each made of the struct of a listed one.
         """
         every = spark.range(self.first, self.last + 1).select(F.col("id").alias("tick"))
-        time = time_text(F.col("tick") * self.period_s).alias("ts")
-        return every.join(listings, "tick", "left").select(time, *numbered(fields))
+        time = time_text_column(F.col("tick") * self.period_s).alias("ts")
+        return every.join(listings, "tick", "left").select(time, *numbered_columns(fields))
 
 
-def ticks_of(known: Known, piece: Piece, period_s: int, window_s: int) -> Ticks:
+def ticks_of(known: Known, piece: Piece, period_s: int, window_s: int) -> PieceTicks:
     """Return the ticks that a piece completes.
 
     Args:
@@ -131,10 +131,10 @@ def ticks_of(known: Known, piece: Piece, period_s: int, window_s: int) -> Ticks:
     """
     first = known.numbers.get(DONE, -(-piece.first // period_s) - 1) + 1
     last = -(-piece.newest // period_s) if piece.over else (piece.newest - 1) // period_s
-    return Ticks(period_s, first, last, max(1, min(MOST_TICKS, window_s // (2 * period_s))))
+    return PieceTicks(period_s, first, last, max(1, min(MOST_TICKS, window_s // (2 * period_s))))
 
 
-def cells(rows: pa.Table, grid: Grid, end: str) -> Values:
+def cell_column(rows: pa.Table, grid: Grid, end: str) -> Values:
     """Return the cells of trips' `pickup` or `dropoff` as `CELL * x + y`."""
     longitude, latitude = (rows.column(f"{end}_{axis}").to_numpy() for axis in ("longitude", "latitude"))
     found: Values = grid.x(longitude) * CELL + grid.y(latitude)
@@ -149,12 +149,12 @@ def cell(grid: Grid, end: str) -> Column:
     return x * CELL + y
 
 
-def cell_name(number: Column) -> Column:
+def cell_name_column(number: Column) -> Column:
     """Return the cell as `x.y`."""
     return F.concat_ws(".", F.call_function("div", number, F.lit(CELL)).cast("string"), (number % CELL).cast("string"))
 
 
-def numbered(fields: Mapping[str, Field]) -> list[Column]:
+def numbered_columns(fields: Mapping[str, Field]) -> list[Column]:
     """Return columns `name_1` .. of the ten listed ones in the array `listed`; null if there are fewer."""
     listed = [(place, F.get("listed", F.lit(place - 1))) for place in range(1, LISTED + 1)]
     return [
@@ -164,7 +164,7 @@ def numbered(fields: Mapping[str, Field]) -> list[Column]:
     ]
 
 
-def time_text(seconds: Column) -> Column:
+def time_text_column(seconds: Column) -> Column:
     """Return seconds since 1970 as `YYYY-MM-DD hh:mm:ss`."""
     return F.date_format(F.timestamp_seconds(seconds), "yyyy-MM-dd HH:mm:ss")
 

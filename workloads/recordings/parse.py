@@ -171,7 +171,7 @@ class Rows:
         return self.lines - len(self.table)
 
 
-def parse(schema: Schema, block: bytes, first: int, read: int = 0) -> Rows:
+def parse_block(schema: Schema, block: bytes, first: int, read: int = 0) -> Rows:
     """Return the rows of `block`, whose first line is row number `first` of the input; `read` is returned with them."""
     # Several times as fast as `bytes.count`.
     lines = int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")))

@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from inventory.atomic_files import replace_file, replacing_file
 from inventory.errors import InputError, UnfitError
-from workloads.recordings.parse import Mask, Rows, Values, arrow_schema, first_is, has_columns, parse
-from workloads.recordings.raw_files import blocks, files_of, is_parquet
+from workloads.recordings.parse import Mask, Rows, Values, arrow_schema, first_is, has_columns, parse_block
+from workloads.recordings.raw_files import blocks, is_parquet, recording_files
 from workloads.recordings.recording import FORMAT_KEY, GROUP_ROWS
 from workloads.recordings.schema import SEQ, Grid, Schema
 from workloads.workload import PreparedInput, report_progress
@@ -34,7 +34,7 @@ MOST_OUT_OF_ORDER = 0.01
 
 
 @dataclass(frozen=True)
-class Passed:
+class PreparedRows:
     """Result for a set of rows.
 
     Attributes:
@@ -85,14 +85,14 @@ class Gate:
             self.first_late = self.first_late or f"{part}:{passed.first_late - offset + 1}"
         return passed.table
 
-    def passed(self, table: pa.Table) -> Passed:
+    def passed(self, table: pa.Table) -> PreparedRows:
         """Return the result for well-formed rows."""
         if self.grid is not None:
             inside = on_grid(table, self.grid)
             self.quarantined["outlier"] += len(table) - int(inside.sum())
             table = table.filter(pa.array(inside)) if not inside.all() else table
         if not len(table):
-            return Passed(table, None, ())
+            return PreparedRows(table, None, ())
         times: Values = table.column(self.schema.time).to_numpy()
         floor = times[0] if self.newest is None else self.newest
         newest = np.maximum.accumulate(np.concatenate(([floor], times)))
@@ -101,10 +101,10 @@ class Gate:
         jumps = [(table.column(SEQ)[int(at)].as_py(), int(newest[at]), int(newest[at + 1])) for at in far]
         self.newest = int(newest[-1])
         if in_order.all():
-            return Passed(table, None, jumps)
+            return PreparedRows(table, None, jumps)
         self.quarantined["out_of_order"] += len(times) - int(in_order.sum())
         first_late = table.column(SEQ)[int(np.argmin(in_order))].as_py()
-        return Passed(table.filter(pa.array(in_order)), first_late, jumps)
+        return PreparedRows(table.filter(pa.array(in_order)), first_late, jumps)
 
 
 def check_order(first_late: str, late: int, rows: int) -> None:
@@ -183,7 +183,7 @@ def prepare(
         InputError: the source cannot be used; the message names the file and, if possible, the line.
         UnfitError: the folder cannot be written.
     """
-    parts = files_of(source)
+    parts = recording_files(source)
     path = folder / f"{schema.name}-{_stamp(parts, schema, grid)}.parquet"
     summary = _kept(path)
     if summary is None:
@@ -203,13 +203,13 @@ def _write(source: Path, parts: list[Path], schema: Schema, grid: Grid | None, f
     gate = Gate(schema, grid)
     counts: Counter[str] = Counter()
     described = arrow_schema(schema).with_metadata({FORMAT_KEY: schema.name.encode()})
-    ordered = in_order(parts, schema, grid) if len(parts) > 1 else parts
+    ordered = parts_by_time(parts, schema, grid) if len(parts) > 1 else parts
     sizes = {part: part.stat().st_size for part in parts}
     total, done = sum(sizes.values()) or 1, 0
     with pq.ParquetWriter(file, described, compression="snappy", write_statistics=[schema.time]) as writer:
         for part in ordered:
             offset = counts["rows"]
-            for rows in rows_of(part, schema, offset):
+            for rows in part_rows(part, schema, offset):
                 counts["rows"] += rows.lines
                 counts["malformed"] += rows.malformed
                 accepted = gate.through(rows.table, part, offset)
@@ -236,7 +236,7 @@ def no_valid_row(source: Path, parts: Iterable[Path], schema: Schema, quarantine
     return InputError(f"{source}: empty")
 
 
-def rows_of(part: Path, schema: Schema, first: int, begin: int = 0, end: int | None = None) -> Iterator[Rows]:
+def part_rows(part: Path, schema: Schema, first: int, begin: int = 0, end: int | None = None) -> Iterator[Rows]:
     """Yield the rows of a part, or of some lines of it, the first of which is number `first` of the input.
 
     Args:
@@ -253,7 +253,7 @@ def rows_of(part: Path, schema: Schema, first: int, begin: int = 0, end: int | N
         return
     at, dated = first, begin > 0
     for block, read in blocks(part, begin, end):
-        rows = parse(schema, block, at, read)
+        rows = parse_block(schema, block, at, read)
         if (
             not begin
             and at == first
@@ -312,7 +312,7 @@ def _prepared_rows(part: Path, schema: Schema) -> Iterator[Rows]:
         raise InputError(f"{part}: not a whole Parquet file: {fault}") from None
 
 
-def in_order(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> list[Path]:
+def parts_by_time(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> list[Path]:
     """Return parts by the time of their first valid row, then by name; parts without one are last.
 
     Raises:
@@ -322,7 +322,7 @@ def in_order(parts: Iterable[Path], schema: Schema, grid: Grid | None) -> list[P
     for part in parts:
         gate = Gate(schema, grid)
         first = None
-        for rows in rows_of(part, schema, 0):
+        for rows in part_rows(part, schema, 0):
             accepted = gate.through(rows.table, part, 0)
             if len(accepted):
                 first = accepted.column(schema.time)[0].as_py()

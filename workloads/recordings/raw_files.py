@@ -23,7 +23,7 @@ _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 _DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
-def files_of(source: Path) -> list[Path]:
+def recording_files(source: Path) -> list[Path]:
     """Return the file itself, or the files below a folder by name, without hidden files and Spark's own.
 
     Raises:

@@ -19,7 +19,7 @@ from workloads.columns import Api
 from workloads.operators import Operator, Row
 from workloads.recordings.recording import RecordedSpout
 from workloads.recordings.schema import DEBS2014
-from workloads.smart_home.loads import READING, TABLES, WORK_READING, HouseLoads, Loads, Sink
+from workloads.smart_home.loads import READING, TABLES, WORK_READING, HouseLoads, LoadPredictor, PredictionSink
 from workloads.smart_home.query import TICK_S, QueryParams
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 from workloads.workload import Answer, PreparedInput, Verdict, filled, rows_differ
@@ -109,9 +109,9 @@ class SmartHome:
             case "house":
                 return HouseLoads(self.params)
             case "plug":
-                return Loads(self.params)
+                return LoadPredictor(self.params)
             case _:
-                return Sink()
+                return PredictionSink()
 
     def _column_operator(self, component: str) -> Operator:
         from workloads.smart_home import columns
@@ -124,7 +124,7 @@ class SmartHome:
             case "plug":
                 return columns.ColumnLoads(self.params)
             case _:
-                return columns.ColumnSink()
+                return columns.ColumnPredictionSink()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """Prepare one record per valid row, of load and of work."""

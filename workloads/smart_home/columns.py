@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from inventory.times import NS
 from workloads import columns as column_operators
-from workloads.arrays import CellTable, rows_of
+from workloads.arrays import CellTable, batch_rows
 from workloads.columns import ColumnBatch, ColumnBolt, Columns, ColumnsEmitted
 from workloads.dictionaries import Codes
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
@@ -21,9 +21,9 @@ from workloads.smart_home.loads import (
     TABLES,
     WORK_READING,
     HouseLoads,
-    Loads,
+    LoadPredictor,
     Name,
-    Sink,
+    PredictionSink,
     Slices,
 )
 from workloads.smart_home.query import BASE, QueryParams
@@ -181,7 +181,7 @@ class ColumnSlices(Slices):
         self._days[:] = -1
 
 
-class ColumnLoads(Loads, ColumnBolt):
+class ColumnLoads(LoadPredictor, ColumnBolt):
     """Predicts loads of plugs.
 
     It emits at ticks only. Readings since the last one are in arrays from the first columns on, before that in
@@ -210,7 +210,7 @@ class ColumnLoads(Loads, ColumnBolt):
         is_load = columns.column(3).to_numpy() != 0
         if not is_load.all():
             if self._fills:
-                for row in rows_of(columns.filter(pa.array(~is_load))):
+                for row in batch_rows(columns.filter(pa.array(~is_load))):
                     self._note_work(*row)
             columns = columns.filter(pa.array(is_load))
         if columns.num_rows:
@@ -322,14 +322,14 @@ class ColumnPredictions(Bolt):
 
     def all_rows(self) -> list[Row]:
         """Return all predictions as rows."""
-        return [*self.rows, *(row for columns in self._columns for row in rows_of(columns))]
+        return [*self.rows, *(row for columns in self._columns for row in batch_rows(columns))]
 
     def replace(self, rows: list[Row]) -> None:
         """Replace all predictions."""
         self.rows, self._columns = rows, []
 
 
-class ColumnSink(Sink, ColumnBolt):
+class ColumnPredictionSink(PredictionSink, ColumnBolt):
     """Keeps predictions in a table for each component that makes them, as they come."""
 
     def __init__(self) -> None:

@@ -64,14 +64,14 @@ PLUG: Mapping[str, FieldType] = {
 }
 
 
-class Work(msgspec.Struct, array_like=True):
+class WorkCounter(msgspec.Struct, array_like=True):
     """A plug's work counter between two ticks: its first and last reading, each with its number."""
 
     first: tuple[int, Counter]
     last: tuple[int, Counter]
 
 
-class Loads(Bolt):
+class LoadPredictor(Bolt):
     """Predicts loads of plugs.
 
     Its state is kept by plug, or by house, between ticks and in the current slices; `past` are loads of past slices.
@@ -79,7 +79,7 @@ class Loads(Bolt):
     """
 
     sums = KeyedState(tuple[float, int])
-    work = KeyedState(Work)
+    work = KeyedState(WorkCounter)
     counters = KeyedState(tuple[int, float])
     slice_sums = KeyedState(tuple[float, int])
     slice_work = KeyedState(tuple[Counter, Counter])
@@ -89,7 +89,7 @@ class Loads(Bolt):
         self._fills = query.fill == "work"
         self._slices = [Slices(length, query.day_s // length) for length in query.lengths]
         self._loads: dict[Name, list[float]] = {}
-        self._work: dict[Name, Work] = {}
+        self._work: dict[Name, WorkCounter] = {}
         self._counters: dict[Name, Counter] = {}
 
     def combine(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -133,7 +133,7 @@ class Loads(Bolt):
         self, house: int, household: int, plug: int, _property: int, value: float, timestamp: int, seq: int
     ) -> None:
         reading = seq, (timestamp, value)
-        work = self._work.setdefault((house, household, plug), Work(reading, reading))
+        work = self._work.setdefault((house, household, plug), WorkCounter(reading, reading))
         work.first, work.last = min(work.first, reading), max(work.last, reading)
 
     def store_state(self) -> None:
@@ -160,7 +160,7 @@ class Loads(Bolt):
         return self.slice_sums, self.slice_work, self.past
 
 
-class HouseLoads(Loads):
+class HouseLoads(LoadPredictor):
     """Predicts loads of houses: sums of their plugs' loads."""
 
     def grouped(self, loads: dict[Name, float]) -> Mapping[Name, float]:
@@ -187,7 +187,7 @@ class Slices:
         self._medians: dict[Name, tuple[float, int]] = {}
 
     def add(
-        self, loads: Mapping[Name, Sequence[float]], work: Mapping[Name, Work], counters: Mapping[Name, Counter]
+        self, loads: Mapping[Name, Sequence[float]], work: Mapping[Name, WorkCounter], counters: Mapping[Name, Counter]
     ) -> None:
         """Add the readings between two ticks.
 
@@ -294,7 +294,7 @@ class Predictions(Bolt):
         return self._rows.pop(self.answer_table, ())
 
 
-class Sink(Bolt):
+class PredictionSink(Bolt):
     """Keeps predictions in a table for each component that makes them."""
 
     rows = KeyedState(list[Row], merge=add)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, ColumnSpout, Derived
 from workloads.operators import NOTHING
-from workloads.synthetic.operators import KEY_BITS, KEY_FACTOR, KEY_SHIFT, ROW, Dealing, Generator, Sink, Stage
+from workloads.synthetic.operators import KEY_BITS, KEY_FACTOR, KEY_SHIFT, ROW, Dealing, DigestSink, Generator, Stage
 from workloads.topology import DEFAULT_STREAM
 
 MOST_BYTES = 1 << 20
@@ -34,7 +34,7 @@ class ColumnGenerator(Generator, ColumnSpout):
         begin = self._first + self._position * self._step
         self._position += count
         records = begin + self._step * np.arange(count)
-        columns = [pa.array(records), pa.array(keys_of(records)), self._payloads[:count]]
+        columns = [pa.array(records), pa.array(record_keys(records)), self._payloads[:count]]
         return pa.RecordBatch.from_arrays(columns, names=list(ROW))
 
 
@@ -60,7 +60,7 @@ class ColumnStage(Stage, ColumnBolt):
         return {DEFAULT_STREAM: Derived(columns.take(pa.array(parents)), lambda: parents)}
 
 
-class ColumnSink(Sink, ColumnBolt):
+class ColumnDigestSink(DigestSink, ColumnBolt):
     """Spends CPU time on every row and keeps a digest of all records."""
 
     def process_columns(self, batch: ColumnBatch) -> ColumnsEmitted:
@@ -70,7 +70,7 @@ class ColumnSink(Sink, ColumnBolt):
         return NOTHING
 
 
-def keys_of(records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def record_keys(records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the keys of records, see `key_of`."""
     mixed = records.view(np.uint64) * np.uint64(KEY_FACTOR) + np.uint64(KEY_SHIFT)
     below = (np.uint64(1) << (mixed >> np.uint64(48)) % np.uint64(KEY_BITS)) - np.uint64(1)

@@ -28,7 +28,7 @@ EXAMPLE = Topology(
 """What runs without a file: the graph of word count in the evaluation of Er-Stream (2022)."""
 
 
-class ComponentLoad(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class DeclaredLoad(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Load of one component; what is not given is that of the workload.
 
     Attributes:
@@ -52,7 +52,7 @@ class FromTopologyParams(LoadParams):
     """
 
     topology_file: Annotated[str, Meta(min_length=1)] | Topology = EXAMPLE
-    components: Mapping[str, ComponentLoad] = field(default_factory=dict)
+    components: Mapping[str, DeclaredLoad] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Read the file, because nodes get the content only; check that it fits generated rows.
@@ -109,9 +109,9 @@ class FromTopology(Synthetic):
         payload = self.params.payload if load.tuple_bytes is None else load.tuple_bytes
         return self._operator(component, cost, payload, load.tuple_bytes)
 
-    def _load(self, component: str) -> ComponentLoad:
-        loads: Mapping[str, ComponentLoad] = self.params.components
-        return loads.get(component, ComponentLoad())
+    def _load(self, component: str) -> DeclaredLoad:
+        loads: Mapping[str, DeclaredLoad] = self.params.components
+        return loads.get(component, DeclaredLoad())
 
 
 def _by_key(entry: Input) -> Input:
@@ -131,7 +131,7 @@ def _check_graph(topology: Topology) -> None:
                 raise ValueError(f"{who}: its input has the stream {entry.stream!r}, expected {DEFAULT_STREAM!r}")
 
 
-def _check_load(topology: Topology, component: Component, load: ComponentLoad) -> None:
+def _check_load(topology: Topology, component: Component, load: DeclaredLoad) -> None:
     who = f"components.{component.id}"
     is_read = any(entry.source == component.id for other in topology.components for entry in other.inputs)
     if component.id == ACKER:

@@ -66,7 +66,7 @@ _ROUNDS = 7
 _ROUND_S = 0.02
 
 
-class Calibration(Struct, frozen=True):
+class LoopSpeed(Struct, frozen=True):
     """Number of loop turns per microsecond of CPU time."""
 
     turns_per_us: float
@@ -80,7 +80,7 @@ def work(turns: int) -> int:
     return checksum
 
 
-def calibrate() -> Calibration:
+def measure_loop_speed() -> LoopSpeed:
     """Measure this CPU for a sixth of a second. Return the fastest, least disturbed of several rounds."""
     turns, best = 1_000, 0.0
     for _ in range(_ROUNDS):
@@ -89,12 +89,12 @@ def calibrate() -> Calibration:
             work(turns)
             done += turns
         best = max(best, done / taken / 1e6)
-    return Calibration(best)
+    return LoopSpeed(best)
 
 
-def read_calibration(path: Path) -> Calibration:
+def read_calibration(path: Path) -> LoopSpeed:
     """Return the measurement made when the input was prepared."""
-    return msgspec.json.decode(path.read_bytes(), type=Calibration)
+    return msgspec.json.decode(path.read_bytes(), type=LoopSpeed)
 
 
 CALIBRATION = "calibration"
@@ -179,7 +179,7 @@ class Stage(_Busy):
         return {DEFAULT_STREAM: rows}
 
 
-class Sink(_Busy):
+class DigestSink(_Busy):
     """Spends CPU time on every row and keeps a digest of all records."""
 
     answer_table = TABLE

@@ -19,10 +19,20 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from workloads.columns import Api
-from workloads.data.row_digest import EMPTY, digest_of, merged
+from workloads.data.row_digest import EMPTY, digest_of, merged_digest
 from workloads.example_topologies import layered
 from workloads.operators import Operator
-from workloads.synthetic.operators import CALIBRATION, ROW, TABLE, Dealing, Generator, Sink, Stage, calibrate, dealing
+from workloads.synthetic.operators import (
+    CALIBRATION,
+    ROW,
+    TABLE,
+    Dealing,
+    DigestSink,
+    Generator,
+    Stage,
+    dealing,
+    measure_loop_speed,
+)
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
 from workloads.workload import Answer, PreparedInput, Verdict, rows_differ
 
@@ -187,11 +197,11 @@ class Synthetic:
     def _operator(self, component: str, cost_us: float, payload: int, replaced: int | None) -> Operator:
         """Return a new operator of these costs; a source has `payload` bytes, a bolt `replaced` ones if not None."""
         generator: type[Generator]
-        generator, stage, sink = Generator, Stage, Sink
+        generator, stage, sink = Generator, Stage, DigestSink
         if self.params.api == "columns":
             from workloads.synthetic import columns
 
-            generator, sink = columns.ColumnGenerator, columns.ColumnSink
+            generator, sink = columns.ColumnGenerator, columns.ColumnDigestSink
             if replaced is None or replaced <= columns.MOST_REPLACED:
                 stage = columns.ColumnStage
         if component in self._sources:
@@ -205,7 +215,7 @@ class Synthetic:
         path = folder / "calibration.json"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(msgspec.json.encode(calibrate()))
+            path.write_bytes(msgspec.json.encode(measure_loop_speed()))
         digest = sha256(path.read_bytes()).hexdigest()
         return [PreparedInput(CALIBRATION, path, digest, 1, "generated", is_measured=True)]
 
@@ -230,7 +240,7 @@ class Synthetic:
         parts: dict[str, list[tuple[Any, ...]]] = {}
         for sink, *digest in answer.get(TABLE, ()):
             parts.setdefault(sink, []).append(tuple(digest))
-        got = [(sink, *merged(rows).row) for sink, rows in parts.items()]
+        got = [(sink, *merged_digest(rows).row) for sink, rows in parts.items()]
         differences = rows_differ(got, reference[TABLE], key_fields=1)
         return Verdict(not differences, len(reference[TABLE]), "; ".join(differences))
 

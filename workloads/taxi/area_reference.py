@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from workloads.operators import Row
 from workloads.recordings.schema import Grid
-from workloads.taxi.layout import LISTED, cell_name, listing, time_text
-from workloads.taxi.route_reference import Whole, cells_of, windows
+from workloads.taxi.layout import LISTED, cell_name, listing_fields, time_text
+from workloads.taxi.route_reference import Whole, end_cells, windows
 from workloads.taxi.trips import PaidTrips
 
 COLUMNS = PaidTrips.columns
@@ -39,14 +39,14 @@ def _columns(tables: Iterable[pa.Table], grid: Grid) -> Iterator[tuple[Whole, ..
         yield (
             table.column("dropoff_datetime").to_numpy(),
             table.column("seq").to_numpy(),
-            cells_of(table, "pickup", grid),
-            cells_of(table, "dropoff", grid),
+            end_cells(table, "pickup", grid),
+            end_cells(table, "dropoff", grid),
             table.column("fare_amount").to_numpy() + table.column("tip_amount").to_numpy(),
             known[encoded.indices.to_numpy()],
         )
 
 
-def snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: int) -> Iterator[Row]:
+def area_snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: int) -> Iterator[Row]:
     """Yield rows of the table `snapshots`."""
     for tick, window in windows(_columns(tables, grid), EMPTY_S, period_s, first_s):
         dropoffs, seqs, starts, ends, amounts, taxis = window
@@ -84,7 +84,7 @@ def _by_cell(cells: Whole, values: Whole, seqs: Whole) -> tuple[Whole, Whole, Wh
 def _listing(found: Iterable[tuple[Fraction, int, int, int]]) -> Row:
     """Return fields of the best of (value in nanodollars, newest trip, cell less than 0, empty taxis)."""
     ranked = sorted(found, reverse=True)[:LISTED]
-    return listing(
+    return listing_fields(
         [(cell_name(-cell), empty, _dollars(value * empty), _dollars(value)) for value, _, cell, empty in ranked], 4
     )
 
@@ -173,10 +173,10 @@ class _City:
         return _listing(found)
 
 
-def changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
+def area_changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
     """Yield rows of the table `changes`, without delays."""
     city = _City()
-    printed = listing([], 4)
+    printed = listing_fields([], 4)
     number = 0
     kept: list[pa.Table] = []
 

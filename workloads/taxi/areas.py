@@ -142,7 +142,7 @@ class Areas:
             values = self._values
             self._least = nlargest(LISTED, values.values())[-1] if len(values) >= LISTED else float("-inf")
             near = [self._area(cell) for cell, value in values.items() if value >= self._least]
-            self._listed = best(near)
+            self._listed = best_areas(near)
         return self._listed
 
     def _area(self, cell: int) -> Area:
@@ -164,7 +164,7 @@ class Areas:
         return areas
 
 
-def best(areas: Sequence[Area]) -> list[Area]:
+def best_areas(areas: Sequence[Area]) -> list[Area]:
     """Return the listing of `areas`: value descending, then newest first.
 
     One trip may be the newest of two, since it makes a profit where it starts and an empty taxi where it ends; if these

@@ -8,20 +8,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from workloads.arrays import decoded, schema_of
+from workloads.arrays import decoded, stream_schema
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
 from workloads.dictionaries import Codes
 from workloads.operators import Operator
 from workloads.recordings.recording import ColumnRecordedSpout
 from workloads.recordings.schema import Grid
 from workloads.taxi.layout import CELL, ROUTE
-from workloads.taxi.rides import Amount
-from workloads.taxi.route_columns import ROWS_BELOW, ColumnCount, ColumnLog, ColumnMerge
+from workloads.taxi.rides import TripAmounts
+from workloads.taxi.route_columns import ROWS_BELOW, ColumnCountRoutes, ColumnLog, ColumnMerge
 from workloads.taxi.routes import Route
 from workloads.taxi.trips import PaidTrips, Trips
 from workloads.topology import DEFAULT_STREAM
 
-_ROUTE, _AMOUNT = schema_of(Route.fields), schema_of(Amount.fields)
+_ROUTE, _AMOUNT = stream_schema(Route.fields), stream_schema(TripAmounts.fields)
 
 
 class ColumnTrips(Trips, ColumnRecordedSpout):
@@ -31,7 +31,7 @@ class ColumnTrips(Trips, ColumnRecordedSpout):
 
     def __init__(self, tick_ns: int, grid: Grid) -> None:
         super().__init__(tick_ns, grid)
-        self._schema = schema_of(self.fields)
+        self._schema = stream_schema(self.fields)
 
     def batch(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
         seq, pickup, dropoff, *ends = columns[:7]
@@ -71,7 +71,7 @@ class ColumnRoute(Route, ColumnBolt):
         return {DEFAULT_STREAM: Derived(pa.RecordBatch.from_arrays(columns, schema=_ROUTE))}
 
 
-class ColumnAmount(Amount, ColumnBolt):
+class ColumnAmount(TripAmounts, ColumnBolt):
     """Trips to amounts."""
 
     rows_below = ROWS_BELOW
@@ -85,7 +85,7 @@ class ColumnAmount(Amount, ColumnBolt):
 
 
 OPERATORS: Mapping[type[Trips], tuple[type[Trips], Mapping[str, type[Operator]]]] = {
-    Trips: (ColumnTrips, {"route": ColumnRoute, "count": ColumnCount, "merge": ColumnMerge, "log": ColumnLog}),
+    Trips: (ColumnTrips, {"route": ColumnRoute, "count": ColumnCountRoutes, "merge": ColumnMerge, "log": ColumnLog}),
     PaidTrips: (ColumnPaidTrips, {"amount": ColumnAmount}),
 }
 """By the spout of a workload by rows: the spout by columns, and the bolts."""

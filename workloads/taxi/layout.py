@@ -37,7 +37,7 @@ def _numbered(listed: Mapping[str, FieldType]) -> dict[str, FieldType]:
     return {f"{name}_{place}": kind for place in range(1, LISTED + 1) for name, kind in listed.items()}
 
 
-def listing(entries: Iterable[Sequence[Any]], width: int) -> Row:
+def listing_fields(entries: Iterable[Sequence[Any]], width: int) -> Row:
     """Return the fields of the listed routes or areas, `width` each, best first.
 
     Fields are None if fewer than ten are listed.

@@ -92,10 +92,10 @@ class Taxi(TaxiQuery):
     spout = Trips
     bolts: ClassVar = {
         "route": routes.Route,
-        "count": routes.Count,
-        "rank": routes.Rank,
-        "merge": routes.Merge,
-        "log": routes.Log,
+        "count": routes.CountRoutes,
+        "rank": routes.RankRoutes,
+        "merge": routes.MergeRoutes,
+        "log": routes.RouteLog,
     }
 
     def topology(self) -> Topology:
@@ -107,7 +107,7 @@ class Taxi(TaxiQuery):
             Component("route", "bolt", size["route"], outputs=named, inputs=(Input("parse", "shuffle"),)),
         ]
         if params.snapshots:
-            counted = {DEFAULT_STREAM: routes.Count.fields}
+            counted = {DEFAULT_STREAM: routes.CountRoutes.fields}
             by_route = [(Input(source, "fields", ("route",)),) for source in ("route", "count")]
             components += [
                 Component("count", "bolt", size["count"], outputs=counted, inputs=by_route[0]),
@@ -141,12 +141,12 @@ class TaxiProfit(TaxiQuery):
     plain = "workloads.taxi.area_reference"
     spout = PaidTrips
     bolts: ClassVar = {
-        "amount": rides.Amount,
+        "amount": rides.TripAmounts,
         "profit": rides.Profit,
-        "taxi": rides.Taxi,
+        "taxi": rides.TaxiPositions,
         "value": rides.Value,
-        "merge": rides.Merge,
-        "log": rides.Log,
+        "merge": rides.MergeAreas,
+        "log": rides.AreaLog,
     }
 
     def topology(self) -> Topology:

@@ -13,15 +13,15 @@ import msgspec
 from inventory.times import NS
 from workloads.keyed_state import KeyedState
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
-from workloads.taxi.areas import Area, Areas, Profits, Ride, Taxis, best, shown
-from workloads.taxi.layout import cell_name, change_columns, listing, snapshot_columns
-from workloads.taxi.window import DROPOFF, Changes, KeyedTrips, Snapshots
+from workloads.taxi.areas import Area, Areas, Profits, Ride, Taxis, best_areas, shown
+from workloads.taxi.layout import cell_name, change_columns, listing_fields, snapshot_columns
+from workloads.taxi.window import DROPOFF, ChangeWriter, KeyedTrips, SnapshotWriter
 from workloads.topology import DEFAULT_STREAM, FieldType
 
 _LISTED: Mapping[str, FieldType] = {"cell": "str", "empty": "int", "profit": "float", "value": "float"}
 
 
-class Amount(Bolt):
+class TripAmounts(Bolt):
     """Trips to amounts."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {
@@ -63,7 +63,7 @@ class Profit(KeyedTrips):
         self._profits = Profits(trips)
 
 
-class Taxi(KeyedTrips):
+class TaxiPositions(KeyedTrips):
     """Positions of a share of the taxis; emits arrivals and departures of empty taxis on a tick."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"cell": "int", "seq": "int", "taxis": "int"}
@@ -128,20 +128,20 @@ class Value(Bolt):
         self._areas = Areas.restored(dict(self.profits), self.empty)
 
 
-class Merge(Snapshots):
+class MergeAreas(SnapshotWriter):
     """The best ten of all areas, on every tick."""
 
     answer_schema = snapshot_columns(_LISTED)
     key = 0
 
     def best(self, candidates: list[Area]) -> list[Area]:
-        return best(candidates)
+        return best_areas(candidates)
 
     def fields(self, listed: Sequence[Area]) -> Row:
         return _fields(_numbers(listed))
 
 
-class Log(Changes):
+class AreaLog(ChangeWriter):
     """Every change of the listing, evaluated after each trip in the order of trip numbers."""
 
     answer_schema = change_columns(_LISTED)
@@ -191,4 +191,4 @@ def _numbers(areas: Sequence[Area]) -> list[float]:
 
 def _fields(numbers: Sequence[Any]) -> Row:
     """Return the same with the cells' names, and filled up."""
-    return listing([(cell_name(cell), *rest) for cell, *rest in zip(*[iter(numbers)] * 4, strict=True)], 4)
+    return listing_fields([(cell_name(cell), *rest) for cell, *rest in zip(*[iter(numbers)] * 4, strict=True)], 4)

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from inventory.times import NS
-from workloads.arrays import rows_of
+from workloads.arrays import batch_rows
 from workloads.columns import ColumnBatch, ColumnBolt, Columns, ColumnsEmitted
 from workloads.operators import NOTHING, Batch, Emitted, Row
-from workloads.taxi.layout import LISTED, listing, route_names
+from workloads.taxi.layout import LISTED, listing_fields, route_names
 from workloads.taxi.route_arrays import (
     BLOCK,
     DROPOFF,
@@ -24,8 +24,8 @@ from workloads.taxi.route_arrays import (
     rows_of_trips,
     trips_of_rows,
 )
-from workloads.taxi.routes import WINDOW_S, Count, Log, Merge, least_of, with_trip
-from workloads.taxi.window import Change, Changes, Ordered, Ranked, Table, Trip
+from workloads.taxi.routes import WINDOW_S, CountRoutes, MergeRoutes, RouteLog, least_of, with_trip
+from workloads.taxi.window import Change, ChangeWriter, ListingTable, Ordered, Ranked, Trip
 from workloads.topology import DEFAULT_STREAM
 
 ROWS_BELOW = 64
@@ -43,7 +43,7 @@ class ColumnOrdered(Ordered, ColumnBolt):
     @property
     def arrived(self) -> list[Trip]:
         """Trips since the last tick, in the order of their arrival."""
-        return [trip for part in self._parts for trip in (part if isinstance(part, list) else rows_of(part))]
+        return [trip for part in self._parts for trip in (part if isinstance(part, list) else batch_rows(part))]
 
     @arrived.setter
     def arrived(self, trips: list[Trip]) -> None:
@@ -74,7 +74,7 @@ class ColumnOrdered(Ordered, ColumnBolt):
         return trips if (seqs[1:] > seqs[:-1]).all() else trips[:, seqs.argsort(kind="stable")]
 
 
-class ColumnCount(ColumnOrdered, Count):
+class ColumnCountRoutes(ColumnOrdered, CountRoutes):
     """Counts of a share of the routes in the window; emits the ten most frequent on a tick.
 
     Until columns come, it counts by rows, which costs less for a few trips per tick.
@@ -138,7 +138,7 @@ class ColumnCount(ColumnOrdered, Count):
         super().continue_with(trips)
 
 
-class LateTable(Table):
+class LateTable(ListingTable):
     """A sink that makes text of its rows when they are final: the same names occur again and again."""
 
     def __init__(self) -> None:
@@ -172,14 +172,14 @@ class LateTable(Table):
         return super().snapshot()
 
 
-class ColumnLog(ColumnOrdered, LateTable, Changes):
+class ColumnLog(ColumnOrdered, LateTable, ChangeWriter):
     """Every change of the listing, evaluated after each trip in the order of trip numbers.
 
     Most trips are of routes that cannot be listed before the next tick, whatever comes and goes until then. These are
     counted in arrays, and the others are followed one by one.
     """
 
-    answer_schema = Log.answer_schema
+    answer_schema = RouteLog.answer_schema
     skips_ticks: ClassVar[bool] = True
 
     def __init__(self) -> None:
@@ -226,7 +226,7 @@ class ColumnLog(ColumnOrdered, LateTable, Changes):
         self.note([route for *_, route in listed], *trip[DROPOFF:].tolist())
 
     def fields(self, listed: Sequence[int]) -> Row:
-        return listing(map(route_names, listed), 2)
+        return listing_fields(map(route_names, listed), 2)
 
     def columns_of(self, entries: Sequence[Change]) -> list[pa.Array]:
         numbers, pickups, dropoffs, listings, delays = zip(*entries, strict=True)
@@ -241,7 +241,7 @@ class ColumnLog(ColumnOrdered, LateTable, Changes):
         self._listed = self._window.top()
 
 
-class ColumnMerge(LateTable, Merge):
+class ColumnMerge(LateTable, MergeRoutes):
     """The best ten of all routes, on every tick; it gets rows, which are few, and writes columns."""
 
     def columns_of(self, entries: Sequence[tuple[int, list[Ranked]]]) -> list[pa.Array]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from workloads.operators import Row
 from workloads.recordings.schema import CENTRE_LATITUDE, CENTRE_LONGITUDE, Grid
-from workloads.taxi.layout import CELL, LISTED, listing, route_names, time_text
+from workloads.taxi.layout import CELL, LISTED, listing_fields, route_names, time_text
 from workloads.taxi.trips import Trips
 
 Whole = npt.NDArray[np.int64]
@@ -22,7 +22,7 @@ COLUMNS = Trips.columns
 WINDOW_S = 1800
 
 
-def cells_of(table: pa.Table, end: str, grid: Grid) -> Whole:
+def end_cells(table: pa.Table, end: str, grid: Grid) -> Whole:
     """The cells of one end of trips: which centre of a cell is nearest, and the eastern or southern one of two."""
     east: Whole = table.column(f"{end}_longitude").to_numpy() - CENTRE_LONGITUDE
     south: Whole = CENTRE_LATITUDE - table.column(f"{end}_latitude").to_numpy()
@@ -63,13 +63,13 @@ def _part(columns: list[Whole], behind: int, until: int) -> list[Whole]:
     return [column[first:last] for column in columns]
 
 
-def snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: int) -> Iterator[Row]:
+def route_snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: int) -> Iterator[Row]:
     """Yield rows of the table `snapshots`."""
     columns = (
         (
             table.column("dropoff_datetime").to_numpy(),
             table.column("seq").to_numpy(),
-            cells_of(table, "pickup", grid) * CELL * CELL + cells_of(table, "dropoff", grid),
+            end_cells(table, "pickup", grid) * CELL * CELL + end_cells(table, "dropoff", grid),
         )
         for table in tables
     )
@@ -78,10 +78,10 @@ def snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: in
         found, last, counts = np.unique(routes[::-1], return_index=True, return_counts=True)
         best = np.lexsort((seqs[::-1][last], counts))[: -LISTED - 1 : -1]
         listed = [(*route_names(int(found[at])), int(counts[at])) for at in best]
-        yield time_text(tick), *listing(listed, 3)
+        yield time_text(tick), *listing_fields(listed, 3)
 
 
-def changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
+def route_changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
     """Yield rows of the table `changes`, without delays."""
     window: deque[tuple[int, int]] = deque()
     place: dict[int, tuple[int, int, int]] = {}
@@ -98,7 +98,7 @@ def changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
             insort(order, place[route])
 
     for table in tables:
-        routes = (cells_of(table, "pickup", grid) * CELL * CELL + cells_of(table, "dropoff", grid)).tolist()
+        routes = (end_cells(table, "pickup", grid) * CELL * CELL + end_cells(table, "dropoff", grid)).tolist()
         times = (table.column(name).to_pylist() for name in ("seq", "pickup_datetime", "dropoff_datetime"))
         for route, seq, pickup, dropoff in zip(routes, *times, strict=True):
             while window and window[0][0] <= dropoff - WINDOW_S:
@@ -107,5 +107,5 @@ def changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
             move(route, 1, seq)
             listed = [entry[2] for entry in order[: -LISTED - 1 : -1]]
             if listed != printed:
-                yield number, time_text(pickup), time_text(dropoff), *listing(map(route_names, listed), 2), None
+                yield number, time_text(pickup), time_text(dropoff), *listing_fields(map(route_names, listed), 2), None
                 printed, number = listed, number + 1

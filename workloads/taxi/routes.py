@@ -9,8 +9,17 @@ import msgspec
 
 from inventory.times import NS
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
-from workloads.taxi.layout import LISTED, ROUTE, change_columns, listing, route_names, snapshot_columns
-from workloads.taxi.window import DROPOFF, Candidates, Changes, KeyedTrips, Ranked, RouteWindow, Snapshots, Trip
+from workloads.taxi.layout import LISTED, ROUTE, change_columns, listing_fields, route_names, snapshot_columns
+from workloads.taxi.window import (
+    DROPOFF,
+    Candidates,
+    ChangeWriter,
+    KeyedTrips,
+    Ranked,
+    RouteWindow,
+    SnapshotWriter,
+    Trip,
+)
 from workloads.topology import DEFAULT_STREAM, FieldType
 
 WINDOW_S = 1800
@@ -33,7 +42,7 @@ class Route(Bolt):
         return {DEFAULT_STREAM: list(zip(seqs, routes, dropoffs, pickups, read_ns, strict=True))}
 
 
-class Count(KeyedTrips):
+class CountRoutes(KeyedTrips):
     """Counts of a share of the routes in the window; emits the ten most frequent on a tick."""
 
     fields: ClassVar[Mapping[str, FieldType]] = {"count": "int", "newest": "int", "route": "int"}
@@ -58,7 +67,7 @@ class Count(KeyedTrips):
         self._window = RouteWindow(trips)
 
 
-class Rank(Candidates):
+class RankRoutes(Candidates):
     """The best ten of the routes received for a tick."""
 
     key = 2
@@ -67,7 +76,7 @@ class Rank(Candidates):
         return {DEFAULT_STREAM: nlargest(LISTED, self.taken())}
 
 
-class Merge(Snapshots):
+class MergeRoutes(SnapshotWriter):
     """The best ten of all routes, on every tick."""
 
     answer_schema = snapshot_columns({"start": "str", "end": "str", "count": "int"})
@@ -77,10 +86,10 @@ class Merge(Snapshots):
         return nlargest(LISTED, candidates)
 
     def fields(self, listed: Sequence[Ranked]) -> Row:
-        return listing([(*route_names(route), count) for count, _, route in listed], 3)
+        return listing_fields([(*route_names(route), count) for count, _, route in listed], 3)
 
 
-class Log(Changes):
+class RouteLog(ChangeWriter):
     """Every change of the listing, evaluated after each trip in the order of trip numbers.
 
     A trip changes the listing only if its route's count is at least that of the last listed route. Trips that leave the
@@ -112,7 +121,7 @@ class Log(Changes):
         return NOTHING
 
     def fields(self, listed: Sequence[int]) -> Row:
-        return listing(map(route_names, listed), 2)
+        return listing_fields(map(route_names, listed), 2)
 
     def kept(self) -> object:
         return self._window.trips

@@ -82,7 +82,7 @@ def _generated(folder: Path) -> Path:
     return path
 
 
-def cells(grid: Grid, longitudes: Sequence[int], latitudes: Sequence[int]) -> list[int]:
+def grid_cells(grid: Grid, longitudes: Sequence[int], latitudes: Sequence[int]) -> list[int]:
     """Return the cells of points on the grid; `Grid.x` and `Grid.y` of all of them in one go."""
     west, north, east, south = grid.west_border, grid.north_border, grid.east, grid.south
     first = CELL + 1
@@ -122,7 +122,7 @@ class Trips(RecordedSpout):
 
     def rows(self, columns: Sequence[list[Any]]) -> Sequence[Row]:
         seq, pickup, dropoff, *ends = columns[:7]
-        start, end = cells(self._grid, *ends[:2]), cells(self._grid, *ends[2:])
+        start, end = grid_cells(self._grid, *ends[:2]), grid_cells(self._grid, *ends[2:])
         return list(zip(seq, pickup, dropoff, start, end, repeat(time.time_ns()), *columns[7:]))
 
 

@@ -204,7 +204,7 @@ class Candidates(Bolt):
         return candidates
 
 
-class Table(Bolt):
+class ListingTable(Bolt):
     """A sink whose rows are final when written."""
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class Table(Bolt):
         return self.rows
 
 
-class Snapshots(Candidates, Table):
+class SnapshotWriter(Candidates, ListingTable):
     """Writes the listing at every tick."""
 
     answer_table = SNAPSHOTS
@@ -255,7 +255,7 @@ class Snapshots(Candidates, Table):
         self.rows = msgspec.msgpack.decode(state, type=list[tuple[Any, ...]])
 
 
-class Changes(Ordered, Table):
+class ChangeWriter(Ordered, ListingTable):
     """Writes every change of the listing."""
 
     answer_table = CHANGES

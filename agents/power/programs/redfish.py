@@ -12,7 +12,7 @@ from typing import Any
 from agents.power.programs import TIMEOUT_S, parser, repeat
 
 
-def watts_in(resource: Any) -> float:
+def resource_watts(resource: Any) -> float:
     """Return the power in a `Power` or an `EnvironmentMetrics` resource.
 
     Raises:
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     context = ssl.create_default_context()
     if given.ca:
         context.load_verify_locations(given.ca)
-    repeat(given, lambda: watts_in(fetch(request, context)))
+    repeat(given, lambda: resource_watts(fetch(request, context)))
 
 
 if __name__ == "__main__":

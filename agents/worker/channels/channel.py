@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 from agents.worker.wire.frame import Stamps
-from workloads.columns import Columns, joined
+from workloads.columns import Columns, joined_rows
 from workloads.operators import Row
 
 BATCH_ROWS = 1024
@@ -74,7 +74,7 @@ class ChannelId(NamedTuple):
     stream: int
 
 
-class Window(NamedTuple):
+class CreditWindow(NamedTuple):
     """Most rows and bytes of one channel in flight or queued."""
 
     rows: int
@@ -140,7 +140,7 @@ class Outgoing(ABC):
     takes_ticks: ClassVar[bool] = False
 
     def __init__(
-        self, channel: ChannelId, peer: int, window: Window, flush_timer: FlushTimer, batches: int = 1
+        self, channel: ChannelId, peer: int, window: CreditWindow, flush_timer: FlushTimer, batches: int = 1
     ) -> None:
         """Create the end; a full batch has `batches` times `BATCH_ROWS` rows."""
         self.id, self.peer = channel, peer
@@ -181,7 +181,7 @@ class Outgoing(ABC):
             first = len(pending)
             self._stamps += [(first + row, stamp) for row, stamp in stamps] if first else stamps
         if isinstance(pending, Columns) or isinstance(rows, Columns):
-            self.pending = pending = joined(pending, rows)
+            self.pending = pending = joined_rows(pending, rows)
         else:
             pending += rows
         if len(pending) >= self._batch_rows:
@@ -287,7 +287,7 @@ class Inbox(Protocol):
 class Incoming(ABC):
     """The receiver's end; `source` and `stream` are names."""
 
-    def __init__(self, source: str, stream: str, inbox: Inbox, window: Window) -> None:
+    def __init__(self, source: str, stream: str, inbox: Inbox, window: CreditWindow) -> None:
         self.source, self.stream = source, stream
         self._inbox = inbox
         self._rows = self._bytes = 0
@@ -324,7 +324,7 @@ class Incoming(ABC):
         """Return credit to the sender."""
 
 
-def window(channels_of_receiver: int, buffer_bytes: int = QUEUE_BYTES) -> Window:
+def window(channels_of_receiver: int, buffer_bytes: int = QUEUE_BYTES) -> CreditWindow:
     """Return the window of each channel of an executor that has `channels_of_receiver` of them.
 
     Between two column operators it has `COLUMN_BATCHES` times the rows, and as many bytes.
@@ -334,4 +334,4 @@ def window(channels_of_receiver: int, buffer_bytes: int = QUEUE_BYTES) -> Window
         buffer_bytes: size of the queue; its rows are in the same proportion.
     """
     rows = QUEUE_ROWS * buffer_bytes // QUEUE_BYTES
-    return Window(max(16, rows // channels_of_receiver), max(64 * 1024, buffer_bytes // channels_of_receiver))
+    return CreditWindow(max(16, rows // channels_of_receiver), max(64 * 1024, buffer_bytes // channels_of_receiver))

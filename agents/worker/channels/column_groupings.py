@@ -15,8 +15,8 @@ import pyarrow as pa
 from agents.worker.channels.channel import Outgoing
 from agents.worker.channels.groupings import no_executor
 from agents.worker.wire.frame import Stamps
-from workloads.arrays import CellTable, decoded, keys_of, owners_of, parts_of
-from workloads.columns import Columns, joined
+from workloads.arrays import CellTable, decoded, keys_of, owners_of, rows_per_target
+from workloads.columns import Columns, joined_rows
 from workloads.dictionaries import (
     Codes,
     Dictionary,
@@ -24,7 +24,7 @@ from workloads.dictionaries import (
     EntryNumbers,
     dictionary_of,
     indices_of,
-    text_of,
+    text_buffers,
 )
 from workloads.operators import Combine, Row
 
@@ -65,7 +65,7 @@ class KeyedColumns:
             return
         batch, (targets, indices) = rows.batch(), found
         of_channel = _Stamps(stamps, targets)
-        for target, part in enumerate(parts_of(targets, len(self._channels))):
+        for target, part in enumerate(rows_per_target(targets, len(self._channels))):
             if not len(part):
                 continue
             taken = pa.array(part)
@@ -147,7 +147,7 @@ class _TextKeys:
         for target in np.unique(owners).tolist():
             mine = np.flatnonzero(owners == target)
             fresh, dictionary = values.take(pa.array(mine)), self._dictionaries[target]
-            if dictionary.nbytes + len(text_of(fresh)[1]) > self._channels[target].dictionary_bytes:
+            if dictionary.nbytes + len(text_buffers(fresh)[1]) > self._channels[target].dictionary_bytes:
                 return False
             places[mine] |= np.arange(len(dictionary), len(dictionary) + len(mine))
             dictionary.append(fresh)
@@ -158,7 +158,7 @@ class _TextKeys:
 def _deal(channels: Sequence[Outgoing], rows: Columns, stamps: Stamps, targets: Codes) -> None:
     """Add each row to the channel that is its target."""
     of_channel = _Stamps(stamps, targets)
-    for target, part in enumerate(parts_of(targets, len(channels))):
+    for target, part in enumerate(rows_per_target(targets, len(channels))):
         if len(part):
             channels[target].add(rows.take(part), of_channel.taken(part, target))
 
@@ -201,7 +201,7 @@ def deal_directly(channels: Sequence[Outgoing], rows: Columns, stamps: Stamps, p
 def combined_columns(combine: Combine, rows: Columns, stamps: Stamps) -> tuple[Sequence[Row], Stamps]:
     """Return the combined rows, followed by the rows that have stamps."""
     sampled = np.array([at for at, _ in stamps], np.intp)
-    merged = joined([], combine(rows.take(np.delete(np.arange(len(rows)), sampled))))
+    merged = joined_rows([], combine(rows.take(np.delete(np.arange(len(rows)), sampled))))
     first, apart = len(merged), rows.take(sampled)
-    merged = joined(merged, apart if isinstance(merged, Columns) else apart.to_rows())
+    merged = joined_rows(merged, apart if isinstance(merged, Columns) else apart.to_rows())
     return merged, [(first + at, stamp) for at, (_, stamp) in enumerate(stamps)]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from agents.worker.channels.channel import (
     Barrier,
     ChannelId,
+    CreditWindow,
     End,
     FlushTimer,
     Inbox,
@@ -22,7 +23,6 @@ from agents.worker.channels.channel import (
     Mark,
     Outgoing,
     Tick,
-    Window,
 )
 from agents.worker.wire import frame
 from agents.worker.wire.frame import Codec, CodecError, encoded_bytes
@@ -63,7 +63,7 @@ class LocalOutgoing(Outgoing):
         self,
         channel: ChannelId,
         peer: int,
-        window: Window,
+        window: CreditWindow,
         flush_timer: FlushTimer,
         receiver_end: LocalIncoming,
         batches: int = 1,
@@ -96,7 +96,7 @@ def local_channel(
     here: int,
     names: tuple[str, str],
     inbox: Inbox,
-    window: Window,
+    window: CreditWindow,
     flush_timer: FlushTimer,
     kind: type[LocalOutgoing] = LocalOutgoing,
     batches: int = 1,
@@ -132,7 +132,7 @@ class RemoteOutgoing(Outgoing):
         self,
         channel: ChannelId,
         peer: int,
-        window: Window,
+        window: CreditWindow,
         flush_timer: FlushTimer,
         codec: Codec,
         epoch: int,
@@ -191,7 +191,7 @@ class RemoteOutgoing(Outgoing):
             case Tick():
                 written = frame.tick(stream, self._epoch, sender, receiver, *mark)
             case End():
-                written = frame.end(stream, self._epoch, sender, receiver)
+                written = frame.end_frame(stream, self._epoch, sender, receiver)
         self._wire.write([written])
 
 
@@ -203,7 +203,7 @@ class RemoteIncoming(Incoming):
         channel: ChannelId,
         names: tuple[str, str],
         inbox: Inbox,
-        window: Window,
+        window: CreditWindow,
         codec: Codec,
         epoch: int,
         wire: Wire,
@@ -286,7 +286,7 @@ class RemoteIncoming(Incoming):
         self._wire.write([frame.credit(stream, self._epoch, sender, receiver, rows, nbytes)])
 
 
-def _column_codec(codec: Codec, window: Window) -> "ColumnCodec":
+def _column_codec(codec: Codec, window: CreditWindow) -> "ColumnCodec":
     # Arrow's computations are loaded with the first batch of columns.
     from agents.worker.wire.columns import ColumnCodec
 

@@ -15,7 +15,7 @@ from agents.worker.channels.channel import Delivery, Inbox, Mark, Outgoing
 from agents.worker.channels.ends import SAMPLED_ROWS, LocalOutgoing, RemoteOutgoing
 from agents.worker.channels.groupings import Grouping, Router, Shuffle
 from agents.worker.wire.frame import Stamps, encoded_bytes
-from workloads.columns import Columns, joined
+from workloads.columns import Columns, joined_rows
 from workloads.operators import Row
 
 OUTBOX_PARTS = 4
@@ -55,7 +55,7 @@ class Gated(Outgoing):
         del self.pending[most:]
         before = self.tuples
         super()._send(partial=True)
-        self.pending = joined(self.pending, kept)
+        self.pending = joined_rows(self.pending, kept)
         # Markers may be next.
         self.flush()
         return self.tuples - before
@@ -85,7 +85,7 @@ class Pool:
     def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
         first = len(self.rows)
         self._stamps += [(first + at, stamp) for at, stamp in stamps]
-        self.rows = joined(self.rows, rows)
+        self.rows = joined_rows(self.rows, rows)
 
     @property
     def full(self) -> bool:

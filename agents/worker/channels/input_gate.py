@@ -106,7 +106,7 @@ class InputGate:
                         self._check_tick(delivery.channel, tick)
                         self._last_tick = tick.number
                     return delivery
-                parts = parts_of(delivery, mark)
+                parts = batch_parts(delivery, mark)
                 queue.extendleft(reversed(parts))
                 self._parts_ahead = len(parts)
                 continue
@@ -181,7 +181,7 @@ class InputGate:
         self._queue.extendleft(reversed(free))
 
 
-def parts_of(delivery: Delivery, ticks: Ticks) -> list[Delivery]:
+def batch_parts(delivery: Delivery, ticks: Ticks) -> list[Delivery]:
     """Return a batch with ticks inside as one entry per part, and per tick."""
     channel, rows, stamps, nbytes, _ = delivery
     parts: list[Delivery] = []

@@ -17,7 +17,7 @@ from agents.worker.channels.groupings import Router
 from agents.worker.channels.input_gate import InputGate
 from agents.worker.executors.executor import Histogram, RunningExecutor, Snapshot, operator_error, replays
 from agents.worker.wire.frame import Stamps
-from workloads.columns import ColumnBolt, Columns, joined
+from workloads.columns import ColumnBolt, Columns, joined_rows
 from workloads.operators import Batch, Bolt, Emitted, Row
 from workloads.topology import Executor
 
@@ -137,7 +137,7 @@ class BoltExecutor(RunningExecutor):
                     first = len(so_far)
                     stamps[stream] += [(first + at, stamp) for at in range(len(rows))]
                 if isinstance(so_far, Columns) or isinstance(rows, Columns):
-                    emitted[stream] = joined(so_far, rows)
+                    emitted[stream] = joined_rows(so_far, rows)
                 else:
                     so_far += rows
         return self._emit(emitted, stamps)

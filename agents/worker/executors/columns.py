@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.worker.channels.channel import Delivery, Incoming, Tick, Ticks
 from agents.worker.channels.groupings import Router, undeclared
-from agents.worker.channels.input_gate import InputGate, parts_of
+from agents.worker.channels.input_gate import InputGate, batch_parts
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import FIRST_STRIDE
 from agents.worker.executors.spout import SpoutExecutor
@@ -66,7 +66,7 @@ class ColumnBoltExecutor(BoltExecutor):
 
     def _process_with_ticks(self, delivery: Delivery, ticks: Ticks) -> None:
         """Process a batch with ticks inside as what is before the last of them, and what is behind."""
-        before, _, *behind = parts_of(delivery, Ticks(ticks.places[-1:]))
+        before, _, *behind = batch_parts(delivery, Ticks(ticks.places[-1:]))
         if self._has_ticks:
             self._process_ticks(before, ticks.places)
         else:
@@ -229,7 +229,7 @@ def emitted_columns(schema: Schema, batch: "pa.RecordBatch", who: str, known: "S
     """
     from workloads import arrays
 
-    return Columns(schema, arrays.checked(batch, arrays.schema_of(schema), who, known))
+    return Columns(schema, arrays.checked_batch(batch, arrays.stream_schema(schema), who, known))
 
 
 def inherited(stamps: Stamps, derived: Derived, count: int, who: str) -> Iterator[tuple[int, int]]:

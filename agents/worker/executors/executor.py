@@ -40,7 +40,7 @@ def mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
-class Sampler:
+class LatencySampler:
     """Chooses one record in every block of `stride` records; a hash of seed and block determines which.
 
     Each record of a block is equally likely, independent of operators, batches and timing. So the sample is unbiased,
@@ -190,7 +190,7 @@ class OperatorError(RunError):
     """Failure of an operator; the message contains its executor and the line of its code."""
 
 
-class Meter:
+class ExecutorMeter:
     """Totals since the start, from which reports compute differences.
 
     Attributes:
@@ -240,7 +240,7 @@ class RunningExecutor(ABC):
         self.operator = operator
         self.state = OperatorState(operator)
         self.router = router
-        self.meter = Meter()
+        self.meter = ExecutorMeter()
         self.live = True
         self.ending = False
         self.on_barrier: Callable[[RunningExecutor, int], None] = _unprepared_barrier

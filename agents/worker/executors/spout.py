@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from agents.protocol import Worked
 from agents.worker.channels.channel import End, Tick
 from agents.worker.channels.groupings import Router
-from agents.worker.executors.executor import RunningExecutor, Sampler, Snapshot, operator_error, replays
+from agents.worker.executors.executor import LatencySampler, RunningExecutor, Snapshot, operator_error, replays
 from inventory.errors import RunError
 from inventory.times import NS
 from workloads.operators import Emitted, Row, Seekable, Spout
@@ -52,7 +52,7 @@ class SpoutExecutor(RunningExecutor):
         super().__init__(number, executor, spout, router)
         self._spout = spout
         self._clock = clock
-        self._sampler = Sampler(seed, peak_per_s, self.LEAST_STRIDE)
+        self._sampler = LatencySampler(seed, peak_per_s, self.LEAST_STRIDE)
         self._start_ns: int | None = None
         self._adapted = (0, 0)
         self._hold: int | None = None

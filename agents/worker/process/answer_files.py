@@ -33,7 +33,7 @@ _MAGIC = b"ARROW1"
 _decoder = msgspec.msgpack.Decoder(tuple[dict[str, str], list[tuple[Any, ...]]])
 
 
-def schema_of(fields: Fields) -> "pa.Schema":
+def answer_columns(fields: Fields) -> "pa.Schema":
     """Return the Arrow columns of an answer with these fields."""
     import pyarrow as pa
 
@@ -41,7 +41,7 @@ def schema_of(fields: Fields) -> "pa.Schema":
     return pa.schema([pa.field(name, arrow[kind]) for name, kind in fields.items()])
 
 
-def write_rows(path: Path, executor: str, fields: Fields, rows: Sequence[Row]) -> None:
+def write_answer_rows(path: Path, executor: str, fields: Fields, rows: Sequence[Row]) -> None:
     """Write rows, which may be `Columns`, atomically.
 
     Raises:
@@ -71,7 +71,7 @@ def _write_arrow(path: Path, executor: str, fields: Fields, rows: Sequence[Row])
     import pyarrow.ipc
 
     try:
-        schema = schema_of(fields)
+        schema = answer_columns(fields)
         if isinstance(rows, Columns):
             arrays = rows.plain().columns
         else:
@@ -89,7 +89,7 @@ def _write_arrow(path: Path, executor: str, fields: Fields, rows: Sequence[Row])
         writer.write_batch(pa.record_batch(arrays, schema=schema))
 
 
-def read_rows(path: Path, fields: Fields) -> "pa.Table":
+def read_answer_rows(path: Path, fields: Fields) -> "pa.Table":
     """Read a part of the answer.
 
     Raises:
@@ -98,7 +98,7 @@ def read_rows(path: Path, fields: Fields) -> "pa.Table":
     import pyarrow as pa
     import pyarrow.ipc
 
-    schema = schema_of(fields)
+    schema = answer_columns(fields)
     try:
         with path.open("rb") as source:
             is_arrow = source.read(len(_MAGIC)) == _MAGIC

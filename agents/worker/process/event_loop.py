@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from agents.worker.channels.channel import FlushTimer
 from agents.worker.task_graph.epoch import EpochTasks
-from agents.worker.wire.mesh import Link, LinkError
+from agents.worker.wire.mesh import LinkError, PeerLink
 from inventory.times import NS
 
 REPORT_NS = NS
@@ -30,7 +30,7 @@ class EventLoop:
         tasks: EpochTasks,
         flush_timer: FlushTimer,
         report: Callable[[int], None],
-        on_lost: Callable[[Link, LinkError], None],
+        on_lost: Callable[[PeerLink, LinkError], None],
         after_turns: Callable[[], None],
     ) -> None:
         """Create the loop; while `halted`, links are read, but executors get no turns and nothing is sent.
@@ -48,12 +48,12 @@ class EventLoop:
         self._report = report
         self._on_lost = on_lost
         self._after_turns = after_turns
-        self._links: list[Link] = []
+        self._links: list[PeerLink] = []
         self._tasks = tasks
         self._next_report_ns = time.monotonic_ns() + REPORT_NS
         self.stopped = self.halted = False
 
-    def add_link(self, link: Link) -> None:
+    def add_link(self, link: PeerLink) -> None:
         """Serve a link that is connected."""
         self._links.append(link)
         self._selector.register(link.sock, selectors.EVENT_READ, lambda mask: self._serve(link, mask))
@@ -100,7 +100,7 @@ class EventLoop:
             if link.backlog:
                 self._flush(link)
 
-    def _flush(self, link: Link) -> None:
+    def _flush(self, link: PeerLink) -> None:
         try:
             link.flush()
         except LinkError as fault:
@@ -117,20 +117,20 @@ class EventLoop:
             self._selector.unregister(link.sock)
         self._links.clear()
 
-    def _serve(self, link: Link, mask: int) -> None:
+    def _serve(self, link: PeerLink, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
             self._flush(link)
         if mask & selectors.EVENT_READ and link in self._links:
             self._take(link)
 
-    def _take(self, link: Link) -> None:
+    def _take(self, link: PeerLink) -> None:
         try:
             for received in link.receive():
                 self._tasks.take(received, link.peer)
         except LinkError as fault:
             self._lose(link, fault)
 
-    def _lose(self, link: Link, fault: LinkError) -> None:
+    def _lose(self, link: PeerLink, fault: LinkError) -> None:
         self._links.remove(link)
         self._selector.unregister(link.sock)
         self._on_lost(link, fault)

@@ -10,7 +10,7 @@ from agents.trace import TraceWriter
 from agents.worker.channels.channel import Outgoing
 from agents.worker.channels.ends import RemoteOutgoing
 from agents.worker.executors.bolt import BoltExecutor
-from agents.worker.executors.executor import Meter, percentile
+from agents.worker.executors.executor import ExecutorMeter, percentile
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.task_graph.plan import hop
@@ -41,8 +41,8 @@ class PairTotals:
         return tuple([PairSent(*pair, *total) for pair, total in self._totals.items()])
 
 
-class Totals(NamedTuple):
-    """Totals of an executor; see `agents.worker.executors.executor.Meter`."""
+class ExecutorTotals(NamedTuple):
+    """Totals of an executor; see `agents.worker.executors.executor.ExecutorMeter`."""
 
     emitted: int
     processed: int
@@ -50,9 +50,9 @@ class Totals(NamedTuple):
     blocked_ns: int
     replayed: int
 
-    def plus(self, meter: Meter) -> "Totals":
+    def plus(self, meter: ExecutorMeter) -> "ExecutorTotals":
         """Return these totals and those of a meter together."""
-        return Totals(
+        return ExecutorTotals(
             self.emitted + meter.emitted,
             self.processed + meter.processed,
             self.busy_ns + meter.busy_ns,
@@ -61,7 +61,7 @@ class Totals(NamedTuple):
         )
 
 
-NOTHING = Totals(0, 0, 0, 0, 0)
+NOTHING = ExecutorTotals(0, 0, 0, 0, 0)
 
 
 class MetricsReporter:
@@ -73,9 +73,9 @@ class MetricsReporter:
 
     def __init__(self, tasks: EpochTasks, traces: TraceWriter, slot: int) -> None:
         self._tasks, self._traces, self._slot = tasks, traces, slot
-        self._last: dict[str, Totals] = {}
+        self._last: dict[str, ExecutorTotals] = {}
         # Of executors of the same name that worked here before, and that another one has taken over from here.
-        self._earlier: dict[str, Totals] = {}
+        self._earlier: dict[str, ExecutorTotals] = {}
         # By channel end: after a move, the next end of the same channel starts at zero.
         self._last_channel: WeakKeyDictionary[Outgoing, tuple[int, int, int]] = WeakKeyDictionary()
         self._sent: dict[tuple[str, str], Sent] = {}

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from agents.protocol.node_folders import NodeFolder, file_name
 from agents.worker.executors.executor import Snapshot
-from agents.worker.process.answer_files import write_rows
+from agents.worker.process.answer_files import write_answer_rows
 from agents.worker.task_graph.interfaces import AnswerRows
 from inventory.atomic_files import replacing_path, sync
 from inventory.errors import RunError
@@ -168,7 +168,7 @@ class StateStore:
     def _write_rows(self, name: str, executor: str, answer: AnswerRows) -> Mapping[str, tuple[str, ...]]:
         path = self._run.answers / f"{file_name(name)}.part"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_rows(path, executor, answer.schema, answer.rows)
+        write_answer_rows(path, executor, answer.schema, answer.rows)
         return {answer.table: (self._below(path),)}
 
     def _below(self, path: Path) -> str:

@@ -43,7 +43,7 @@ from agents.worker.process.fork_server import LIBC
 from agents.worker.process.metrics_reporter import MetricsReporter
 from agents.worker.process.state_store import StateStore
 from agents.worker.task_graph.epoch import EpochTasks
-from agents.worker.wire.mesh import Link, LinkError, Mesh
+from agents.worker.wire.mesh import LinkError, Mesh, PeerLink
 from inventory.times import NS
 from workloads.workload import load_workload
 
@@ -63,12 +63,12 @@ class Links:
 
     def __init__(self, mesh: Mesh, epoch: int, addresses: Mapping[str, str]) -> None:
         self._mesh, self._epoch, self._addresses = mesh, epoch, addresses
-        self.by_peer: dict[int, Link] = {}
+        self.by_peer: dict[int, PeerLink] = {}
 
-    def wire(self, peer: int) -> Link:
+    def wire(self, peer: int) -> PeerLink:
         """See `interfaces.Network.wire`."""
         if peer not in self.by_peer:
-            self.by_peer[peer] = Link(peer, self._epoch)
+            self.by_peer[peer] = PeerLink(peer, self._epoch)
         return self.by_peer[peer]
 
     def connect(self, peers: set[int], places: Sequence[Slot], ports: Mapping[str, int]) -> None:
@@ -207,7 +207,7 @@ class Worker:
             self._report(self._flush_timer.now_ns)
             self._tasks.finish()
 
-    def _on_lost(self, link: Link, fault: LinkError) -> None:
+    def _on_lost(self, link: PeerLink, fault: LinkError) -> None:
         # Peers close their links after draining, which is no failure.
         if not self._tasks.drained:
             self._lost(link.peer, str(fault))

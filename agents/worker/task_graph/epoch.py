@@ -38,10 +38,10 @@ from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.builder import GraphBuilder, build_registry
 from agents.worker.task_graph.group_transfer import Ahead
-from agents.worker.task_graph.interfaces import AnswerRows, Clocks, Network, Store
+from agents.worker.task_graph.interfaces import AnswerRows, MoveClocks, Store, WorkerNetwork
 from agents.worker.task_graph.migration import PendingBarrier, change_to, check_possible
 from agents.worker.task_graph.plan import RunPlan
-from agents.worker.task_graph.restoring import restore
+from agents.worker.task_graph.restoring import restore_executor
 from agents.worker.task_graph.state_transfer import HandedOver, StateTransfer
 from agents.worker.task_graph.time_slots import TimeSlots
 from agents.worker.wire import frame
@@ -66,9 +66,9 @@ class EpochTasks:
         operator: Callable[[str], Operator],
         inputs: Mapping[str, str],
         flush_timer: FlushTimer,
-        network: Network,
+        network: WorkerNetwork,
         store: Store,
-        clocks: Clocks,
+        clocks: MoveClocks,
         send: Callable[[Message], None],
     ) -> None:
         """Create and open the executors at `place`, and restore them from a checkpoint if the spec has one.
@@ -89,7 +89,7 @@ class EpochTasks:
         for running in self.registry.executors:
             running.on_barrier = self._on_barrier
             if spec.restore:
-                restore(running, self.plan, store)
+                restore_executor(running, self.plan, store)
         self._transfer = StateTransfer(spec.epoch, place.index, self.registry, self._graph, network, clocks, send)
         self._pending: PendingBarrier | None = None
         self.started_ns: int | None = None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.task_graph.builder import GraphBuilder
-from agents.worker.task_graph.interfaces import Clocks, Network
+from agents.worker.task_graph.interfaces import MoveClocks, WorkerNetwork
 from agents.worker.task_graph.plan import RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.task_graph.state_copies import ArrivingState, DividedState
@@ -115,8 +115,8 @@ class GroupTransfer:
         epoch: int,
         registry: TaskRegistry,
         graph: GraphBuilder,
-        network: Network,
-        clocks: Clocks,
+        network: WorkerNetwork,
+        clocks: MoveClocks,
         report: Callable[[int, str], None],
     ) -> None:
         """Create it; `report` is called with the barrier and an executor here when its state has been copied."""

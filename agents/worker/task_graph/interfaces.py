@@ -7,11 +7,11 @@ from agents.protocol import Slot
 from agents.worker.channels.ends import Wire
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import Snapshot
-from workloads.columns import Columns, joined
+from workloads.columns import Columns, joined_rows
 from workloads.operators import Row
 
 
-class Network(Protocol):
+class WorkerNetwork(Protocol):
     """Links to other workers, by number."""
 
     def wire(self, peer: int) -> Wire:
@@ -64,7 +64,7 @@ class AnswerRows:
         found: list[AnswerRows] = []
         with bolt.guarded():
             for table in bolt.bolt.tables():
-                rows = joined(_rows(table.settled()), _rows(table.answer() if last else ()))
+                rows = joined_rows(_rows(table.settled()), _rows(table.answer() if last else ()))
                 if rows or last:
                     found.append(cls(table.answer_table, table.answer_schema, rows))
         return found
@@ -74,7 +74,7 @@ def _rows(rows: Iterable[Row]) -> Sequence[Row]:
     return rows if isinstance(rows, Columns) else list(rows)
 
 
-class Clocks(Protocol):
+class MoveClocks(Protocol):
     """The two clocks in reports about moves."""
 
     def now_ns(self) -> int:

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import structs
 
-from agents.protocol import ExecutorSpec, Move, RunSpec, Slot
+from agents.protocol import ExecutorSpec, MoveToPlace, RunSpec, Slot
 from agents.worker.channels.channel import ChannelId
 from inventory.errors import RunError
-from workloads.key_groups import KEY_GROUPS, owners_of
+from workloads.key_groups import KEY_GROUPS, owners_from_runs
 from workloads.topology import Component, Executor, Input, Topology
 
 Hop = Literal["intra_worker", "inter_worker", "inter_node"]
@@ -67,7 +67,7 @@ class RunPlan:
             raise RunError(f"run {spec.run}: {len(given)} executors have the numbers {numbers}")
         self.executors: Mapping[int, Executor] = dict(zip(numbers, self.topology.executors, strict=True))
         self.number_of: Mapping[Executor, int] = {executor: number for number, executor in self.executors.items()}
-        self.owners = {component: owners_of(runs) for component, runs in spec.owners.items()}
+        self.owners = {component: owners_from_runs(runs) for component, runs in spec.owners.items()}
         for component, parallelism in self.topology.keyed.items():
             owners = self.owners.get(component, ())
             if len(owners) != KEY_GROUPS or not set(owners) <= set(range(parallelism)):
@@ -179,7 +179,7 @@ class RunPlan:
                 found |= ends
         return found - {worker}
 
-    def moved(self, moves: Iterable[Move], workers: tuple[Slot, ...]) -> "RunPlan":
+    def moved(self, moves: Iterable[MoveToPlace], workers: tuple[Slot, ...]) -> "RunPlan":
         """Return the plan after a barrier at which executors move.
 
         Raises:

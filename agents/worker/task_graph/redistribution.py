@@ -23,7 +23,7 @@ from agents.worker.task_graph.restoring import restore_whole
 from agents.worker.task_graph.state_copies import TakenOver
 from agents.worker.wire import frame
 from inventory.errors import RunError
-from workloads.key_groups import owners_of
+from workloads.key_groups import owners_from_runs
 from workloads.operator_state import OperatorState
 from workloads.operators import Operator
 from workloads.scaling import all_records, is_divisible, spouts_of, why_fixed, works_alone
@@ -78,7 +78,7 @@ def state_sources(before: Division, after: Division, is_keyed: bool) -> Sequence
     """
     if is_keyed:
         givers: list[set[int]] = [set() for _ in range(after.parallelism)]
-        for earlier, now in zip(owners_of(before.owners), owners_of(after.owners), strict=True):
+        for earlier, now in zip(owners_from_runs(before.owners), owners_from_runs(after.owners), strict=True):
             givers[now].add(earlier)
         return [sorted(each) for each in givers]
     found = [[at if at < before.parallelism else 0] for at in range(after.parallelism)]

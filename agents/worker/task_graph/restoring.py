@@ -18,13 +18,13 @@ from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.interfaces import Store
 from agents.worker.task_graph.plan import RunPlan
 from inventory.errors import RunError
-from workloads.key_groups import owners_of
+from workloads.key_groups import owners_from_runs
 from workloads.operator_state import OperatorState
 from workloads.scaling import all_records, is_divisible, key_fields, spouts_of, why_fixed, works_alone
 from workloads.topology import Executor
 
 
-def restore(running: RunningExecutor, plan: RunPlan, store: Store) -> None:
+def restore_executor(running: RunningExecutor, plan: RunPlan, store: Store) -> None:
     """Restore an executor that has just been created from the checkpoint in the specification of `plan`.
 
     Raises:
@@ -63,7 +63,7 @@ def _restore_groups(running: BoltExecutor, before: Division, plan: RunPlan, stor
     owned: dict[int, set[int]] = {}
     first: dict[int, int] = {}
     held: dict[int, set[int]] = {}
-    for group, (earlier, now) in enumerate(zip(owners_of(before.owners), plan.owners[name], strict=True)):
+    for group, (earlier, now) in enumerate(zip(owners_from_runs(before.owners), plan.owners[name], strict=True)):
         held.setdefault(earlier, set()).add(group)
         first[earlier] = min(now, first.get(earlier, now))
         if now == index:

@@ -18,7 +18,7 @@ from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor, Snapshot
 from agents.worker.task_graph.builder import GraphBuilder
 from agents.worker.task_graph.group_transfer import GroupTransfer
-from agents.worker.task_graph.interfaces import Clocks, Network
+from agents.worker.task_graph.interfaces import MoveClocks, WorkerNetwork
 from agents.worker.task_graph.plan import RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.task_graph.state_copies import ArrivingState, LeavingState, TakenOver
@@ -76,8 +76,8 @@ class StateTransfer:
         slot: int,
         registry: TaskRegistry,
         graph: GraphBuilder,
-        network: Network,
-        clocks: Clocks,
+        network: WorkerNetwork,
+        clocks: MoveClocks,
         send: Callable[[Message], None],
     ) -> None:
         self._epoch, self._slot, self._registry, self._graph = epoch, slot, registry, graph

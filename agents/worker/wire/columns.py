@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from agents.worker.wire.frame import MAX_PAYLOAD, CodecError
-from workloads.arrays import decoded, distinct, rows_within, schema_of
+from workloads.arrays import decoded, distinct, rows_within, stream_schema
 from workloads.columns import Columns
 from workloads.dictionaries import MOST_BYTES, MOST_ENTRIES, Dictionary, dictionary_of
 
@@ -70,7 +70,7 @@ class ColumnCodec:
     def __init__(self, schema: Mapping[str, str], most_bytes: int = MOST_BYTES) -> None:
         """Create it; `most_bytes` is the size of a growing dictionary at which both sides must begin another one."""
         self.schema = schema
-        self._arrow = schema_of(schema)
+        self._arrow = stream_schema(schema)
         self._most_bytes = most_bytes
         self.forget()
 

@@ -125,7 +125,7 @@ def credit(stream: int, epoch: int, sender: int, receiver: int, rows: int, nbyte
     return HEADER.pack(CREDIT, 0, stream, epoch, sender, receiver, rows, nbytes)
 
 
-def end(stream: int, epoch: int, sender: int, receiver: int) -> bytes:
+def end_frame(stream: int, epoch: int, sender: int, receiver: int) -> bytes:
     """Return an END frame: nothing more follows on the channel sender -> receiver."""
     return HEADER.pack(END, 0, stream, epoch, sender, receiver, 0, 0)
 

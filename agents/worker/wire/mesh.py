@@ -44,7 +44,7 @@ class LinkError(RunError):
     """The other worker is gone."""
 
 
-class Link:
+class PeerLink:
     """The link to one peer; bytes written before the connection exists are buffered."""
 
     def __init__(self, peer: int, epoch: int) -> None:

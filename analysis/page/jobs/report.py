@@ -34,7 +34,7 @@ from inventory.atomic_files import replacing_folder  # noqa: E402
 from inventory.errors import MillraceError  # noqa: E402
 from inventory.foreign import printable, printable_lines  # noqa: E402
 from inventory.parent_death import end_with, leave_on_sigterm  # noqa: E402
-from workloads.pipelines.spark_session import started  # noqa: E402
+from workloads.pipelines.spark_session import spark_started  # noqa: E402
 
 AT_ONCE = 3
 """Tables computed at the same time: planning one overlaps with computing another."""
@@ -97,7 +97,7 @@ def _spark(campaign: Campaign, scratch: Path) -> Iterator[Traces]:
     builder = SparkSession.builder.appName("millrace report")
     # A separate job that lists files pays off only for many thousands of files.
     builder = builder.config("spark.sql.sources.parallelPartitionDiscovery.threshold", "10000")
-    with started(builder.config("spark.sql.shuffle.partitions", partitions), _report_progress) as spark:
+    with spark_started(builder.config("spark.sql.shuffle.partitions", partitions), _report_progress) as spark:
         yield Traces(spark, campaign.counted, scratch, campaign.agenda.buffer_mb or BUFFER_MB)
 
 

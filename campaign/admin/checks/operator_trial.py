@@ -41,7 +41,7 @@ GROUPS, MERGE, COPY = "division of the state", "merge of the state", "copy of th
 SEED = 20
 
 
-class BrokenError(Exception):
+class TrialBrokenError(Exception):
     """A fault that ends the trial; it has been reported."""
 
 
@@ -184,7 +184,7 @@ class OperatorTrial:
             BrokenError: always.
         """
         self.reporter.fault(check, message)
-        raise BrokenError(message)
+        raise TrialBrokenError(message)
 
     def run(self) -> None:
         """Process the input."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from campaign.admin.checks.operator_trial import ANSWER, INPUT, PURE, RESTORE, SNAPSHOT, BrokenError, OperatorTrial
+from campaign.admin.checks.operator_trial import ANSWER, INPUT, PURE, RESTORE, SNAPSHOT, OperatorTrial, TrialBrokenError
 from campaign.admin.checks.sought_records import check_seek
 from campaign.admin.checks.trial import TrialReporter
 from inventory.errors import InputError
@@ -31,7 +31,7 @@ def try_workload(name: str, folder: Path, reporter: TrialReporter) -> None:
         with _reported_call(workload, reporter, INPUT, "prepare"):
             inputs = workload.prepare(folder / "first")
             again = {entry.name: entry.sha256 for entry in workload.prepare(folder / "again")}
-    except BrokenError:
+    except TrialBrokenError:
         return
     for entry in inputs:
         if not entry.is_measured and entry.sha256 != again.get(entry.name):
@@ -42,7 +42,7 @@ def try_workload(name: str, folder: Path, reporter: TrialReporter) -> None:
     reporter.note(INPUT, records or "it needs no prepared input")
     try:
         _try(workload, inputs, reporter)
-    except BrokenError:
+    except TrialBrokenError:
         return
 
 
@@ -98,7 +98,7 @@ def _reported_call(workload: Workload, reporter: TrialReporter, check: str, what
         reporter.fault(check, f"{what} fails: {type(fault).__name__}: {fault} ({raised_at(fault, type(workload))})")
     else:
         return
-    raise BrokenError(what)
+    raise TrialBrokenError(what)
 
 
 def _downstream_of_free(trial: OperatorTrial) -> set[str]:

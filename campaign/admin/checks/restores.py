@@ -52,7 +52,7 @@ def divided(
     return again.operator
 
 
-def merged(states: Iterable[bytes], opened: Callable[[], Operator]) -> Operator:
+def merged_operator(states: Iterable[bytes], opened: Callable[[], Operator]) -> Operator:
     """Return a new operator into which the given states are merged."""
     again = OperatorState(opened())
     for state in states:
@@ -65,7 +65,7 @@ def merges_in_any_order(one: bytes, other: bytes, opened: Callable[[], Operator]
     """Return whether two states of a sink give the same answer, whichever of them is merged into the other."""
     answers = []
     for states in ((one, other), (other, one)):
-        operator = merged(states, opened)
+        operator = merged_operator(states, opened)
         tables = operator.tables() if isinstance(operator, Bolt) else ()
         rows = [(each.answer_table, row) for each in tables for row in (*each.settled(), *each.answer())]
         answers.append(sorted((table, codec_bytes(row)) for table, row in rows))

@@ -166,7 +166,9 @@ def try_scheduler(name: str, reporter: TrialReporter, only_answers: bool) -> Non
         for whom, other in (("the same instance", ready), ("a second instance", make_scheduler(name))):
             again = trial.answer(other, made())
             if again != first:
-                reporter.fault(PURE, f"{label}: {whom} answers differently the second time: {difference(first, again)}")
+                reporter.fault(
+                    PURE, f"{label}: {whom} answers differently the second time: {answer_difference(first, again)}"
+                )
         _try_needs(trial, needs, made, first)
     if not placed:
         reporter.fault(PLANS, f"it places nothing in any of {len(rounds)} rounds")
@@ -251,7 +253,7 @@ def _changed(problem: Problem, fresh: Problem) -> str:
     return ""
 
 
-def difference(one: str, other: str) -> str:
+def answer_difference(one: str, other: str) -> str:
     """Return a description of how two answers differ."""
     if one[0] != "{" or other[0] != "{":
         return f"{_short(one)}; then {_short(other)}"
@@ -340,7 +342,7 @@ def _apart(trials: list[Trial]) -> str:
     if found is None:
         return ""
     label, one, other = found
-    return f"{label}: another process with another hash seed answers differently: {difference(one, other)}"
+    return f"{label}: another process with another hash seed answers differently: {answer_difference(one, other)}"
 
 
 def _unless_overdue(name: str, fault: str, trials: list[Trial], holds: str = "") -> Check:

@@ -14,8 +14,8 @@ from campaign.display.terminal import Settings
 from campaign.results.live_file import FINISHED
 from campaign.results.result_store import ResultStore
 from campaign.runner.open_campaign import Opened, new, select_backend
-from campaign.runner.run_campaign import run_all
-from controller.nodes.backend import Operator
+from campaign.runner.run_campaign import execute_runs
+from controller.nodes.backend import CommandLineCallbacks
 from inventory.errors import RunError, UnfitError
 from inventory.plugins import load_plugin
 from workloads.topology import ACKER
@@ -26,7 +26,7 @@ HASH_SEEDS = (1, 2)
 HOLDS = {OPERATORS: "they emit what is declared"}
 
 
-def check_workload(name: str, settings: Settings, operator: Operator) -> Iterator[Check]:
+def check_workload(name: str, settings: Settings, operator: CommandLineCallbacks) -> Iterator[Check]:
     """Check the workload `name` with its default parameters.
 
     Args:
@@ -63,7 +63,11 @@ def check_workload(name: str, settings: Settings, operator: Operator) -> Iterato
         held = held and check.ok
         yield check
     # A run would only fail for the same reason.
-    yield check_moves(name, settings, operator) if held else Check(MOVES, False, "skipped because of the faults above")
+    yield (
+        check_with_moves(name, settings, operator)
+        if held
+        else Check(MOVES, False, "skipped because of the faults above")
+    )
 
 
 def _of_trials(trials: list[Trial]) -> Iterator[Check]:
@@ -98,7 +102,7 @@ FIRST_S, EVERY_S, MOST_MOVES = 0.5, 0.25, 16
 SCHEDULER = "even"
 
 
-def check_moves(name: str, settings: Settings, operator: Operator) -> Check:
+def check_with_moves(name: str, settings: Settings, operator: CommandLineCallbacks) -> Check:
     """Run the workload `name` with moves and compare its answer with its reference.
 
     Raises:
@@ -111,7 +115,7 @@ def check_moves(name: str, settings: Settings, operator: Operator) -> Check:
         opened = _opened(agenda, Path(folder))
         backend = select_backend(opened.plan.cluster, None, "millrace check", operator)
         backend.check()
-        ending = run_all(opened, opened.plan.runs, {"": backend}, settings, False, False, FINISHED)
+        ending = execute_runs(opened, opened.plan.runs, {"": backend}, settings, False, False, FINISHED)
         if ending.interrupted:
             raise KeyboardInterrupt
         (run,) = opened.plan.runs

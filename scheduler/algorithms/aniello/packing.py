@@ -22,7 +22,7 @@ def most_executors(executors: int, workers: int, alfa: float) -> int:
     return low + ceil(decimal(alfa) * (high - low))
 
 
-def between(fewest: int, most: int, share: float) -> int:
+def interpolate(fewest: int, most: int, share: float) -> int:
     """Return `fewest` at share 0, `most` at share 1, and the interpolated value, rounded up, in between."""
     return fewest + ceil(decimal(share) * (most - fewest))
 
@@ -34,12 +34,12 @@ def nodes_wanted(workers: int, nodes: int, beta: float) -> int:
     hence the clamp.
     """
     usable = min(nodes, workers)
-    return min(max(between(-(-workers // usable), usable, beta), 1), usable)
+    return min(max(interpolate(-(-workers // usable), usable, beta), 1), usable)
 
 
 def most_workers(workers: int, wanted: int, delta: float) -> int:
     """Return k, the maximum number of workers of a topology on a node when it uses `wanted` nodes."""
-    return between(-(-workers // wanted), workers - wanted + 1, delta)
+    return interpolate(-(-workers // wanted), workers - wanted + 1, delta)
 
 
 Pair = tuple[int, int, int]

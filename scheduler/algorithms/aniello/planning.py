@@ -114,7 +114,7 @@ class Knobs:
 
 
 @dataclass(frozen=True)
-class Worker:
+class PlannedWorker:
     """Worker of the plan: number of its topology among the planned ones, executors and load."""
 
     topology: int
@@ -133,7 +133,7 @@ class Planned:
         carried: node -> load as computed by the planner.
     """
 
-    workers: tuple[Worker, ...]
+    workers: tuple[PlannedWorker, ...]
     nodes: tuple[int, ...]
     cut_rate: int
     carried: tuple[int, ...]
@@ -155,7 +155,7 @@ def make_plan(
         NoRoomError: an executor or a worker found no room (only with `as_published`).
     """
     found = [
-        Worker(number, tuple(sorted(group)), sum(mine.load[executor] for executor in group))
+        PlannedWorker(number, tuple(sorted(group)), sum(mine.load[executor] for executor in group))
         for number, (mine, count) in enumerate(zip(stats, workers, strict=True))
         for group in executors_to_workers(mine, count, knobs)
         if group
@@ -209,7 +209,7 @@ class _NodePacking:
     def __init__(
         self,
         stats: Sequence[Stats],
-        workers: Sequence[Worker],
+        workers: Sequence[PlannedWorker],
         places: Sequence[int],
         capacity: Sequence[float],
         knobs: Knobs,
@@ -338,7 +338,7 @@ class _NodePacking:
         return min(able, key=lambda at: (bins.load[at], at), default=None)
 
 
-def _worker_pairs(stats: Sequence[Stats], workers: Sequence[Worker]) -> list[tuple[int, int, int]]:
+def _worker_pairs(stats: Sequence[Stats], workers: Sequence[PlannedWorker]) -> list[tuple[int, int, int]]:
     """Return (worker, worker, rate in both directions) for all pairs of workers that exchange tuples."""
     home = {(worker.topology, executor): at for at, worker in enumerate(workers) for executor in worker.executors}
     rates: dict[tuple[int, int], int] = {}

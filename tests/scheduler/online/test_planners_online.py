@@ -13,7 +13,7 @@ from observed_rounds import SPREAD_PLACEMENT, chain, nodes, observed, past_revis
 from inventory.cluster import Cluster, ExistingWorker
 from inventory.plugins import given as parameters
 from scheduler.online.observation import Change, Observation, Outcome, PastRevision
-from scheduler.online.replanning import cut_of, renamed, replan
+from scheduler.online.replanning import cut_of, renamed_slots, replan
 from scheduler.online.revision import Revision
 from scheduler.online.validation import CheckedOnline, make_online_scheduler
 from scheduler.problem import Placement, Plan, Problem, Slot
@@ -259,7 +259,7 @@ def test_renaming_keeps_the_cut_and_the_groups_and_never_moves_more_state(
     (topology,) = problem.topologies
     now = {topology.executor_named[name]: slot for name, slot in observation.places.items()}
     state = {topology.executor_named[name]: found.state_bytes for name, found in observation.executors.items()}
-    found = renamed(problem, now, plan, state)
+    found = renamed_slots(problem, now, plan, state)
     assert cut_of(problem, topology, found) == cut_of(problem, topology, plan)
     assert _groups(found) == _groups(plan)
     others = {Slot(w.node, w.slot) for w in problem.existing if w.topology != topology.id}

@@ -9,7 +9,7 @@ from simulated_cluster import SimulatedCluster, chain_topology, rates_of
 
 from inventory.cluster import Cluster, Node
 from scheduler.online.predicted_loads import PredictedLoads
-from scheduler.online.rescheduling import Rescheduling, cut_of, grouped, is_worth_it, renamed, reschedule
+from scheduler.online.rescheduling import RescheduleDecision, grouped, is_worth_it, node_cut, renamed_nodes, reschedule
 from workloads.topology import Executor
 
 
@@ -38,9 +38,9 @@ def test_a_plan_must_be_better_by_the_ratio(now: float, plan: float, alpha: floa
 def test_groups_that_differ_in_their_names_only_are_the_same() -> None:
     now = placed(n1="a b", n2="c d", n3="e")
     plan = placed(n1="c d", n2="a b", n3="e")
-    assert renamed(now, plan, {"n1": 2, "n2": 2, "n3": 1}) == now
-    assert renamed(now, plan, {"n1": 2, "n2": 3, "n3": 1}) == plan  # nodes of different sizes keep their groups
-    assert renamed(now, placed(n1="e", n2="a c", n3="b d"), dict.fromkeys(("n1", "n2", "n3"), 2)) in (
+    assert renamed_nodes(now, plan, {"n1": 2, "n2": 2, "n3": 1}) == now
+    assert renamed_nodes(now, plan, {"n1": 2, "n2": 3, "n3": 1}) == plan  # nodes of different sizes keep their groups
+    assert renamed_nodes(now, placed(n1="e", n2="a c", n3="b d"), dict.fromkeys(("n1", "n2", "n3"), 2)) in (
         placed(n3="e", n1="a c", n2="b d"),
         placed(n3="e", n2="a c", n1="b d"),
     )
@@ -72,7 +72,7 @@ BETTER_PLAN = placed(n1="a d", n2="c b")
 
 def decide(
     simulated: SimulatedCluster, plan: dict[Executor, str], alpha: float = 1.2, held: str = ""
-) -> tuple[Rescheduling, PredictedLoads]:
+) -> tuple[RescheduleDecision, PredictedLoads]:
     loads = simulated.predicted()
     found = reschedule(
         simulated.topology, loads, plan, simulated.by_number, alpha, {Executor(name, 0) for name in held.split()}
@@ -174,11 +174,11 @@ def test_renaming_keeps_the_cut_and_moves_the_fewest(
     drawn: tuple[dict[Executor, str], dict[Executor, str], dict[str, int]], rates: list[int]
 ) -> None:
     now, plan, places = drawn
-    found = renamed(now, plan, places)
+    found = renamed_nodes(now, plan, places)
     topology = chain_topology(("e", len(now)))
     pairs = [(one, other) for one in range(len(now)) for other in range(one + 1, len(now))]
     traffic = {pair: float(rate) for pair, rate in zip(pairs, rates, strict=False)}
-    assert cut_of(topology, found, traffic) == cut_of(topology, plan, traffic)
+    assert node_cut(topology, found, traffic) == node_cut(topology, plan, traffic)
     new_name = {plan[executor]: found[executor] for executor in plan}
     assert len(set(new_name.values())) == len(new_name)
     assert all(places[one] == places[other] for one, other in new_name.items())

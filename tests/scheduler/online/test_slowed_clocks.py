@@ -9,7 +9,7 @@ from simulated_cluster import SimulatedCluster, chain_topology
 
 from inventory.cluster import Cluster, Node
 from inventory.values import EnergyModel
-from scheduler.online.clocks import ClockAnswer, Clocks, View, cheapest_clock, choose_clock, watts
+from scheduler.online.clocks import ClockAnswer, ClockControl, View, cheapest_clock, choose_clock, watts
 from scheduler.online.predicted_loads import PredictedLoads
 
 GHZ = 1_000_000_000
@@ -133,7 +133,7 @@ class ClockLoop:
 
     def __init__(self, simulated: SimulatedCluster, view: View = "stream") -> None:
         self.simulated = simulated
-        self.clocks = Clocks(0.9, 0.05, view)
+        self.clocks = ClockControl(0.9, 0.05, view)
 
     def window(self, received: tuple[str, ...] = ()) -> ClockAnswer:
         simulated, observation = self.simulated, self.simulated.window()
