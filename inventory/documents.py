@@ -8,17 +8,27 @@ with its `Origin` where later checks may find an error.
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 import yaml
 
 from inventory.errors import InputError, nearest
-from inventory.explaining import choices_at, description_at, keys_at, path_steps, readable_reason, type_at
+from inventory.explaining import (
+    choices_at,
+    description_at,
+    keys_at,
+    path_steps,
+    readable_reason,
+    structs_in,
+    type_at,
+    unwrapped,
+)
 from inventory.foreign import printable
 from inventory.parsing import Steps as Steps
 from inventory.parsing import Yaml12Parser, is_json, json_line, lines_of, yaml_data
@@ -105,7 +115,8 @@ class Document:
         """Return the document, or its part at `under`, as `kind` (a Struct or any type supported by msgspec).
 
         Raises:
-            InputError: a key is unknown or missing, or a value has the wrong type or range.
+            InputError: keys are unknown or missing, or values have the wrong type or range; all are told, each on a
+                line.
         """
         if self._json is not None and not under:
             # Decode directly from the text: plain data would take several times the memory.
@@ -115,7 +126,39 @@ class Document:
         try:
             return msgspec.convert(part, kind)
         except msgspec.ValidationError as fault:
+            several = self._faults_of_keys(kind, part, under)
+            if len(several) > 1:
+                raise InputError("\n".join(map(str, several))) from None
             raise self._explained(fault, kind, part, under) from None
+
+    def _faults_of_keys(self, kind: Any, part: Any, under: Steps) -> list[InputError]:
+        """Return the faults of a mapping, key by key; empty for what is no Struct."""
+        if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(part, dict)):
+            return []
+        fields, config = {field.encode_name: field for field in msgspec.structs.fields(kind)}, kind.__struct_config__
+        found = []
+        for key, value in part.items():
+            if key in fields:
+                found += self._faults_of_value(fields[key].type, value, (*under, key))
+            elif config.forbid_unknown_fields and key != config.tag_field:
+                found.append(self.error((*under, key), f"unknown key {key!r}{nearest(key, keys_at(kind, (), part))}"))
+        lacking = [name for name, field in fields.items() if field.required and name not in part]
+        return found + [self.error(under, f"the key {name!r} is missing") for name in lacking]
+
+    def _faults_of_value(self, kind: Any, value: Any, under: Steps) -> list[InputError]:
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError as fault:
+            kind = unwrapped(kind)
+            entries = structs_in(kind)
+            inner = self._faults_of_keys(entries[0], value, under) if len(entries) == 1 else []
+            if isinstance(value, list) and get_origin(kind) in (list, tuple, Sequence):
+                of_each = get_args(kind)[0]
+                inner = [
+                    one for at, each in enumerate(value) for one in self._faults_of_value(of_each, each, (*under, at))
+                ]
+            return inner or [self._explained(fault, kind, value, under)]
+        return []
 
     def _explained(self, fault: msgspec.ValidationError, kind: Any, part: Any, under: Steps) -> InputError:
         text = str(fault)

@@ -90,8 +90,8 @@ def description_at(kind: Any, steps: Steps, data: Any) -> str | None:
 
 
 def _chosen(kind: Any, data: Any) -> Any:
-    kind = _unwrapped(kind)
-    structs = _structs(kind)
+    kind = unwrapped(kind)
+    structs = structs_in(kind)
     if not isinstance(data, dict) or not structs:
         return kind
     tagged = [s for s in structs if s.__struct_config__.tag_field is not None]
@@ -101,7 +101,7 @@ def _chosen(kind: Any, data: Any) -> Any:
     return kind if tagged else structs[0]
 
 
-def _structs(kind: Any) -> list[type[msgspec.Struct]]:
+def structs_in(kind: Any) -> list[type[msgspec.Struct]]:
     """Return the Structs of a union, or the one that `kind` is."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return [kind]
@@ -110,13 +110,13 @@ def _structs(kind: Any) -> list[type[msgspec.Struct]]:
     return [part for part in get_args(kind) if isinstance(part, type) and issubclass(part, msgspec.Struct)]
 
 
-def _unwrapped(kind: Any) -> Any:
+def unwrapped(kind: Any) -> Any:
     """Strip `Annotated` and `| None`."""
     if hasattr(kind, "__metadata__"):
-        return _unwrapped(kind.__origin__)
+        return unwrapped(kind.__origin__)
     parts = [p for p in get_args(kind) if p is not type(None)]
     if type(None) in get_args(kind) and len(parts) == 1:
-        return _unwrapped(parts[0])
+        return unwrapped(parts[0])
     return kind
 
 
@@ -138,5 +138,5 @@ def choices_at(kind: Any, steps: Steps, data: Any) -> list[str]:
         return words
     if not steps:
         return []
-    around = [s.__struct_config__ for s in _structs(type_at(kind, steps[:-1], data))]
+    around = [s.__struct_config__ for s in structs_in(type_at(kind, steps[:-1], data))]
     return [str(config.tag) for config in around if config.tag_field == steps[-1]]

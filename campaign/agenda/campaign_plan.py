@@ -209,11 +209,14 @@ def chosen_runs(agenda: Agenda, runs: Sequence[PlannedRun], choice: str | None) 
         if value not in names[key]:
             raise InputError(f"--only: the agenda has no {key} {value!r}{nearest(value, names[key])}")
         wanted.setdefault(key, set()).add(value)
-    return [
+    chosen = [
         run
         for run in runs
         if (not named or run.name in named) and all(run.labels[key] in values for key, values in wanted.items())
     ]
+    if choice is not None and not chosen:
+        raise InputError(f"--only {choice}: no run of the agenda is all of that")
+    return chosen
 
 
 def prepare_inputs(plan: CampaignPlan, runs: Sequence[PlannedRun], folder: Path, kept: Path) -> Inputs:

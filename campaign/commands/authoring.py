@@ -81,7 +81,7 @@ def _input_of(entry: "Entry") -> str:
         "required": "observed traffic (refuses to place without)",
         "used": "observed traffic, if available",
         "ignored": None,
-    }[entry["traffic"]]
+    }.get(entry["traffic"], f"an invalid value for traffic, {entry['traffic']!r}: see `millrace check scheduler`")
     load = "observed loads of executors, if available" if entry["load"] else None
     return "; ".join(filter(None, (resources, hardware, traffic, load))) or "only topologies, nodes and slots"
 

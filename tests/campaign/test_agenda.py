@@ -229,8 +229,16 @@ def test_only_takes_the_names_of_runs() -> None:
     found = plan(GOOD)
     names = [run.name for run in found.runs]
     assert select_runs(found, f"{names[2]}, {names[0]}") == [found.runs[0], found.runs[2]]
-    both = [run for run in found.runs[:2] if run.scheduler == "even"]
-    assert select_runs(found, f"{names[0]},{names[1]},scheduler=even") == both
+    both = [run for run in found.runs[:4] if run.scheduler == "even"]
+    assert both
+    assert select_runs(found, f"{','.join(names[:4])},scheduler=even") == both
+
+
+def test_a_choice_that_no_run_meets_is_refused() -> None:
+    found = plan(GOOD)
+    (first, *_) = [run.name for run in found.runs if run.scheduler != "even"]
+    with pytest.raises(InputError, match=f"--only {first},scheduler=even: no run of the agenda is all of that"):
+        select_runs(found, f"{first},scheduler=even")
 
 
 def test_only_is_checked_before_anything_is_placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

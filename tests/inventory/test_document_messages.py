@@ -35,6 +35,29 @@ def test_messages_describe_the_expected_value(text: str, message: str) -> None:
         parse_document(text, "d.yaml").convert(Shelf)
 
 
+class Room(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    shelves: tuple[Shelf | str, ...] = ()
+    by_name: dict[str, Shelf] = {}
+    size: Annotated[float, Meta(ge=0)] | None = None
+
+
+def test_all_faults_of_a_document_are_told_at_once() -> None:
+    text = "nam: x\nsize: -1\nshelves:\n- {code: A, other: 1}\n- b\n- {cod: a}\nby_name: {x: {code: a}, y: {code: B}}\n"
+    with pytest.raises(InputError) as caught:
+        parse_document(text, "d.yaml").convert(Room)
+    assert [line.partition(": got")[0].partition(": unknown")[0] for line in str(caught.value).split("\n")] == [
+        "d.yaml:1: nam",
+        "d.yaml:2: size",
+        "d.yaml:4: shelves[0].code",
+        "d.yaml:4: shelves[0].other",
+        "d.yaml:6: shelves[2].cod",
+        "d.yaml:6: shelves[2]: the key 'code' is missing",
+        "d.yaml:7: by_name.y.code",
+        "d.yaml:1: the key 'name' is missing",
+    ]
+
+
 def test_the_nearest_name_may_differ_in_case_only() -> None:
     assert nearest("EVEN", ["even", "optimal"]) == "; did you mean 'even'?"
     assert nearest("topstorm", ["Top-Storm", "even"]) == "; did you mean 'Top-Storm'?"

@@ -143,7 +143,7 @@ def test_json_is_converted_from_its_text_as_from_its_data(value: Any) -> None:
         try:
             return repr(document.convert(Kind))
         except InputError as fault:
-            return str(fault).partition(": ")[2]
+            return "\n".join(line.partition(": ")[2] for line in str(fault).split("\n"))
 
     text = json.dumps(value)
     assert outcome(parse_document(text)) == outcome(Document("x", json.loads(text)))
