@@ -56,7 +56,7 @@ def key_group(key: Key) -> int:
 def owned_groups(executor: int, parallelism: int) -> int:
     """Return the number of groups that one of `parallelism` executors owns: lower indexes own one more.
 
-    >>> [share_of(executor, 5) for executor in range(5)]
+    >>> [owned_groups(executor, 5) for executor in range(5)]
     [205, 205, 205, 205, 204]
     """
     least, larger = divmod(KEY_GROUPS, parallelism)
@@ -77,7 +77,7 @@ def rebalanced(owners: Owners, parallelism: int) -> Owners:
     fill the executors that are below their share, in ascending order. So executors that were added and are removed
     again give each group back to the executor that it came from.
 
-    >>> runs_of(rebalanced(first_owners(2), 3))
+    >>> owner_runs(rebalanced(first_owners(2), 3))
     ((0, 342), (2, 170), (1, 341), (2, 171))
     """
     room = [owned_groups(executor, parallelism) for executor in range(parallelism)]

@@ -193,7 +193,7 @@ def snapshot_sources(executor: str, stored: Mapping[str, Division]) -> Sequence[
         executor: name of the executor.
         stored: as in `RunSpec`.
 
-    >>> sources("count[1]", {}), sources("count[1]", {"count": Division(2)})
+    >>> snapshot_sources("count[1]", {}), sources("count[1]", {"count": Division(2)})
     (('count[1]',), ('count[0]', 'count[1]'))
     """
     component = executor.rpartition("[")[0]

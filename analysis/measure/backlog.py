@@ -43,7 +43,7 @@ Flows = Mapping[tuple[str, str], float]
 def passed(stages: Mapping[str, BacklogStage], flows: Flows) -> dict[str, float]:
     """Return component -> share (0..1) of the due records whose rows it has processed.
 
-    >>> passed({"src": Stage(90, 10), "split": Stage(45, 45), "count": Stage(400, 50)},
+    >>> passed({"src": BacklogStage(90, 10), "split": Stage(45, 45), "count": Stage(400, 50)},
     ...        {("src", "split"): 90, ("split", "count"): 450})
     {'src': 0.9, 'split': 0.45, 'count': 0.4}
     """
@@ -62,7 +62,7 @@ def passed(stages: Mapping[str, BacklogStage], flows: Flows) -> dict[str, float]
 def rows_left(stages: Mapping[str, BacklogStage], flows: Flows) -> float:
     """Return the number of rows that components have yet to process, those included that are still to be emitted.
 
-    >>> rows_left({"src": Stage(100, 0), "split": Stage(50, 50), "count": Stage(450, 50)},
+    >>> rows_left({"src": BacklogStage(100, 0), "split": Stage(50, 50), "count": Stage(450, 50)},
     ...           {("src", "split"): 100, ("split", "count"): 500})
     600.0
     """

@@ -64,7 +64,7 @@ MEAN_COLUMNS = (*_IDENTITY, "part", "from_s", "to_s", *(metric.name for metric i
 def change_name(change: RevisionCost) -> str:
     """Return the name of a change in tables and figures.
 
-    >>> name_of(RevisionCost(number=2, begun_s=1, ended_s=2)), name_of(
+    >>> change_name(RevisionCost(number=2, begun_s=1, ended_s=2)), name_of(
     ...     RevisionCost(number=1, scripted=True, begun_s=1, ended_s=2)
     ... )
     ('2', 't1')

@@ -34,9 +34,9 @@ def value_text(value: Any) -> str:
 def factors_text(factors: Factors) -> str:
     """Return a combination of factors as text, with the shortest names that differ; empty without factors.
 
-    >>> text_of({"nodes": 4, "workloads.a.params.parallelism.count": 8})
+    >>> factors_text({"nodes": 4, "workloads.a.params.parallelism.count": 8})
     'nodes=4, count=8'
-    >>> text_of({"workloads.a.params.size": 1, "workloads.b.params.size": 2})
+    >>> factors_text({"workloads.a.params.size": 1, "workloads.b.params.size": 2})
     'a.params.size=1, b.params.size=2'
     """
     names = short_names(list(factors))

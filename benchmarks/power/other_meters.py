@@ -93,10 +93,10 @@ MEASURE_MILLRACE = """
 import json, sys, time
 from pathlib import Path
 from agents.power.reader import MeteredHost
-from agents.power.meter import measure
+from agents.power.meter import start_metering
 from agents.power.settings import PowerSettings
 cpu = time.process_time()
-got = measure(MeteredHost(Path(sys.argv[1])), PowerSettings(), float(sys.argv[2]), lambda left: None)
+got = start_metering(MeteredHost(Path(sys.argv[1])), PowerSettings(), float(sys.argv[2]), lambda left: None)
 print(json.dumps({"joules": got.total.joules, "start_ns": got.start_ns, "end_ns": got.end_ns,
                   "bound": got.total.bound_joules, "flags": got.total.flags, "cpu_s": time.process_time() - cpu}))
 """

@@ -258,7 +258,7 @@ def finish_live(folder: Path, how: str = FINISHED) -> None:
 def duration_text(seconds: float) -> str:
     """Format a duration: `45 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`.
 
-    >>> in_words(45), in_words(185), in_words(7800), in_words(274000)
+    >>> duration_text(45), in_words(185), in_words(7800), in_words(274000)
     ('45 s', '3 min 05 s', '2 h 10 min', '3 d 4 h')
     """
     whole = round(seconds)

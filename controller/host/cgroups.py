@@ -67,7 +67,7 @@ def find_hierarchy(root: Path = Path("/")) -> Hierarchy:
 class ControlGroup:
     """A group with the same name in every hierarchy.
 
-    >>> group = Group(find_hierarchy(), "mr0123abcd/n1")  # doctest: +SKIP
+    >>> group = ControlGroup(find_hierarchy(), "mr0123abcd/n1")  # doctest: +SKIP
     >>> group.make(); group.limit_cpu(0.4); group.limit_memory(512)  # doctest: +SKIP
     """
 

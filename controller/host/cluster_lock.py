@@ -62,8 +62,8 @@ class ClusterClaim(Struct, frozen=True, forbid_unknown_fields=True):
         if cpus := sorted({*self.cpus} & {*other.cpus}):
             return (
                 f"{self.cluster} is free, but its workers would share CPU {as_list(cpus)} of this host with those of "
-                f"{other.cluster}, which is in use by {user}; campaigns on CPUs of their own exclude each other no "
-                "longer (taskset -c 0-3 millrace run ...)"
+                f"{other.cluster}, which is in use by {user}; campaigns that run on different CPUs (taskset -c ...) "
+                "do not exclude each other"
             )
         return ""
 
@@ -101,7 +101,7 @@ def lock_path(claim: ClusterClaim) -> Path:
 class ClusterLock:
     """Lock on what a campaign claims, held during the block.
 
-    >>> with ClusterLock(Claim("the loopback cluster", ("127.0.0.2",)), campaign_folder):  # doctest: +SKIP
+    >>> with ClusterLock(ClusterClaim("the loopback cluster", ("127.0.0.2",)), campaign_folder):  # doctest: +SKIP
     ...     run_everything()
 
     Raises (on entering):

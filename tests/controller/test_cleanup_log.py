@@ -22,11 +22,11 @@ from inventory.errors import UnfitError
 CAMPAIGN = """
 import subprocess, sys, time
 from pathlib import Path
-from controller.host.cluster_lock import Claim, ClusterLock
+from controller.host.cluster_lock import ClusterClaim, ClusterLock
 from controller.host.ownership import CleanupLog
 
 final = Path(sys.argv[1])
-with ClusterLock(Claim("five nodes", ("five",)), final.parent), CleanupLog(final.parent) as state:
+with ClusterLock(ClusterClaim("five nodes", ("five",)), final.parent), CleanupLog(final.parent) as state:
     folder = state.partial(final)
     folder.mkdir()
     (folder / "trace.arrow").write_text("half")

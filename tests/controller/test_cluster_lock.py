@@ -19,9 +19,9 @@ HOLDER = """
 import sys
 from pathlib import Path
 import msgspec
-from controller.host.cluster_lock import Claim, ClusterLock
+from controller.host.cluster_lock import ClusterClaim, ClusterLock
 
-claim = msgspec.json.decode(sys.argv[1], type=Claim)
+claim = msgspec.json.decode(sys.argv[1], type=ClusterClaim)
 with ClusterLock(claim, Path(sys.argv[2]), lambda reason: print("waits:", reason, flush=True)):
     print("held", flush=True)
     sys.stdin.readline()

@@ -242,7 +242,7 @@ def test_a_network_that_cannot_be_brought_up_leaves_nothing(tmp_path: Path) -> N
 PROGRAM = """
     import json, subprocess, sys, time
     from pathlib import Path
-    from inventory.emulation import Link
+    from inventory.emulation import LinkSettings
     from controller.emulation.network import EmulatedNetwork, NetworkPlan
 
     class Names:
@@ -253,7 +253,7 @@ PROGRAM = """
         return [json.loads(subprocess.check_output(command.split())) for command in commands]
 
     prefix, log, mode = sys.argv[1:]
-    plan = NetworkPlan(prefix, ("n1", "n2"), (Link("n1", "n2", 100, 1), Link("n2", "n1", 100, 1)))
+    plan = NetworkPlan(prefix, ("n1", "n2"), (LinkSettings("n1", "n2", 100, 1), LinkSettings("n2", "n1", 100, 1)))
     network = EmulatedNetwork(plan, Names(), Path(log))
     before = host()
     network.up()

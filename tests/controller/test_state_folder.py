@@ -20,10 +20,10 @@ from inventory.errors import UnfitError
 HOLDER = """
 import sys, time
 from pathlib import Path
-from controller.host.cluster_lock import Claim, ClusterLock
+from controller.host.cluster_lock import ClusterClaim, ClusterLock
 from controller.host.ownership import CleanupLog
 
-with ClusterLock(Claim("five nodes", ("five",)), Path("first")), CleanupLog(Path("first")) as state:
+with ClusterLock(ClusterClaim("five nodes", ("five",)), Path("first")), CleanupLog(Path("first")) as state:
     state.partial(Path("first/001")).mkdir(parents=True)
     print("held", flush=True)
     time.sleep(600)
@@ -31,11 +31,11 @@ with ClusterLock(Claim("five nodes", ("five",)), Path("first")), CleanupLog(Path
 
 SECOND = """
 from pathlib import Path
-from controller.host.cluster_lock import Claim, ClusterLock
+from controller.host.cluster_lock import ClusterClaim, ClusterLock
 from inventory.errors import UnfitError
 
 try:
-    with ClusterLock(Claim("five nodes", ("five",)), Path("second")):
+    with ClusterLock(ClusterClaim("five nodes", ("five",)), Path("second")):
         print("taken")
 except UnfitError as refusal:
     print(refusal)

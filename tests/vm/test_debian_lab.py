@@ -33,11 +33,11 @@ CLOCK = {"millrace_cores": 1, "millrace_governor": "powersave", "millrace_min_gh
 GROUPS = """\
 import json, subprocess, sys, time
 from pathlib import Path
-from controller.host.cgroups import Group, find_hierarchy, remove_group
+from controller.host.cgroups import ControlGroup, find_hierarchy, remove_group
 
 hierarchy = find_hierarchy()
 folder = Path(hierarchy.cpu) / "mr0123abcd"
-group = Group(hierarchy, f"{folder.name}/n1")
+group = ControlGroup(hierarchy, f"{folder.name}/n1")
 enter = "import sys\\nfor path in sys.argv[1:]: open(path, 'w').write('0')\\n"
 
 def inside(program):

@@ -18,7 +18,7 @@ FOLDER = "/var/lib/meters"
 METER = """\
 import msgspec, sys
 from agents.power.reader import MeteredHost
-from agents.power.meter import measure
+from agents.power.meter import start_metering
 from agents.power.rapl import Rapl
 from agents.power.settings import PowerSettings
 settings = PowerSettings()
@@ -26,7 +26,7 @@ reader = Rapl(MeteredHost(), settings)
 print(msgspec.json.encode({
     "probe": reader.probe(),
     "zones": [(judged.zone.domain, judged.zone.role, judged.rejected, judged.in_total) for judged in reader.judge()],
-    "metered": measure(MeteredHost(), settings, float(sys.argv[1]), lambda left: None),
+    "metered": start_metering(MeteredHost(), settings, float(sys.argv[1]), lambda left: None),
 }).decode())
 """
 

@@ -53,7 +53,7 @@ def digest_of(counted: Mapping[Row, int]) -> Digest:
 def merged_digest(rows: Iterable[Row]) -> Digest:
     """Return the digest of the whole from the answer rows of its parts.
 
-    >>> merged([(2, "0" * 31 + "5"), (1, "f" * 32)]).row
+    >>> merged_digest([(2, "0" * 31 + "5"), (1, "f" * 32)]).row
     (3, '00000000000000000000000000000004')
     """
     whole = EMPTY
