@@ -59,7 +59,7 @@ def measure_scheduler(problem: Instance, preset: Preset, seeds: int) -> Result:
     graph = listed_pairs(problem)
     answers: list[tuple[int | None, float]] = []
     # Converting the graph is not measured, as with peers.
-    with mock.patch.object(large_neighbourhood, "listed", return_value=graph):
+    with mock.patch.object(large_neighbourhood, "listed_pairs", return_value=graph):
         for seed in range(seeds):
             effort = Effort(looks_for(problem), lambda: False)
             start = process_time()

@@ -147,6 +147,7 @@ SAME_NAMES = {
         ["Clock", "Failed", "Finish", "Go", "Prepare", "Ready", "Start", "Stop", "Stopped"],
         "messages of two protocols, of node agents and of engines, that say the same",
     ),
+    **dict.fromkeys(("changes", "snapshots"), "of two references with one interface"),
     "Schedule": "of a rate, which plug-ins import, and the command that agents know by this name",
 }
 """Public name -> why it may stand in several files."""

@@ -82,7 +82,7 @@ def test_compiled_and_interpreted_code_agree(monkeypatch: pytest.MonkeyPatch) ->
     topology, traffic = layered(40, 5)
     instance = instance_of(Problem(cluster(*[8] * 6), (topology,), traffic), [topology])
     fast = find_prices(instance, 0, never_stop, 20)
-    monkeypatch.setattr(lagrange, "compiled", lambda: SimpleNamespace(price=price))
+    monkeypatch.setattr(lagrange, "compiled_kernels", lambda: SimpleNamespace(price=price))
     monkeypatch.setattr(lagrange, "ROUNDS", 12)
     slow = find_prices(instance, 0, never_stop, 20)
     monkeypatch.undo()

@@ -78,7 +78,7 @@ def test_compiled_and_interpreted_searches_agree(capacities: list[int], monkeypa
     instance = instance_of(Problem(cluster(*capacities), (topology,), traffic), [topology])
     compiled = search_large(instance, Effort(100_000, lambda: False))
     monkeypatch.setattr(
-        large_neighbourhood, "compiled", lambda: SimpleNamespace(**{k.__name__: k for k in jit_cache.ENTRIES})
+        large_neighbourhood, "compiled_kernels", lambda: SimpleNamespace(**{k.__name__: k for k in jit_cache.ENTRIES})
     )
     assert search_large(instance, Effort(100_000, lambda: False)) == compiled
 

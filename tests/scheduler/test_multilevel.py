@@ -140,7 +140,7 @@ def partitions(case: tuple[Graph, int, int]) -> list[list[int]]:
 def test_compiled_and_interpreted_kernels_agree(case: tuple[Graph, int, int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         compiled = partitions(case)
-        patch.setattr(multilevel, "compiled", lambda: INTERPRETED)
+        patch.setattr(multilevel, "compiled_kernels", lambda: INTERPRETED)
         assert partitions(case) == compiled
 
 

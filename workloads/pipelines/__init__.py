@@ -14,7 +14,7 @@ from typing import Any
 from inventory.errors import InputError, nearest
 
 PIPELINES: Mapping[str, str] = {
-    "debs2014-q1": "workloads.pipelines.debs2014_loads:Loads",
+    "debs2014-q1": "workloads.pipelines.debs2014_loads:LoadsPipeline",
     "debs2015-q1": "workloads.pipelines.debs2015:FrequentRoutes",
     "debs2015-q2": "workloads.pipelines.debs2015:ProfitableAreas",
     "prepare": "workloads.pipelines.prepare:Repair",

@@ -46,7 +46,7 @@ def _columns(tables: Iterable[pa.Table], grid: Grid) -> Iterator[tuple[Whole, ..
         )
 
 
-def area_snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: int) -> Iterator[Row]:
+def snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: int) -> Iterator[Row]:
     """Yield rows of the table `snapshots`."""
     for tick, window in windows(_columns(tables, grid), EMPTY_S, period_s, first_s):
         dropoffs, seqs, starts, ends, amounts, taxis = window
@@ -173,7 +173,7 @@ class _City:
         return _listing(found)
 
 
-def area_changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
+def changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
     """Yield rows of the table `changes`, without delays."""
     city = _City()
     printed = listing_fields([], 4)

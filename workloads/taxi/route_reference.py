@@ -63,7 +63,7 @@ def _part(columns: list[Whole], behind: int, until: int) -> list[Whole]:
     return [column[first:last] for column in columns]
 
 
-def route_snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: int) -> Iterator[Row]:
+def snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: int) -> Iterator[Row]:
     """Yield rows of the table `snapshots`."""
     columns = (
         (
@@ -81,7 +81,7 @@ def route_snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first
         yield time_text(tick), *listing_fields(listed, 3)
 
 
-def route_changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
+def changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:
     """Yield rows of the table `changes`, without delays."""
     window: deque[tuple[int, int]] = deque()
     place: dict[int, tuple[int, int, int]] = {}
