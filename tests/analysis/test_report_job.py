@@ -45,7 +45,7 @@ def leftovers(folder: Path) -> list[str]:
 def test_plain_spark_submit_gives_intervals_from_ten_repetitions_on(large_campaign: Path, tmp_path: Path) -> None:
     environment = spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}
     submit = Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"
-    job = ROOT / "analysis" / "jobs" / "report.py"
+    job = ROOT / "analysis" / "page" / "jobs" / "report.py"
     report = tmp_path / "elsewhere" / "report"
     arguments = ["--campaign", str(large_campaign), "--output", str(report), "--baseline", "top-storm", "--pdf"]
     process = subprocess.run([submit, job, *arguments], env=environment, capture_output=True, text=True, check=False)
