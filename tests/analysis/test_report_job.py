@@ -220,6 +220,14 @@ def test_a_spark_that_does_not_start_is_an_unfit_machine(tiny: Path) -> None:
     assert not (tiny / "report").exists()
 
 
+def name_of(process: psutil.Process) -> str:
+    """Return the program of a process without its version; empty if it has ended."""
+    try:
+        return process.name().rstrip("0123456789.")
+    except psutil.NoSuchProcess:
+        return ""
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.long
@@ -230,11 +238,12 @@ def test_nothing_is_left_when_the_command_is_killed_or_interrupted(number: signa
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stderr is not None
-    for line in process.stderr:
-        if "reading marks" in line:
-            break
-    children = psutil.Process(process.pid).children(recursive=True)
-    assert {"java", "python"} <= {p.name().rstrip("0123456789.") for p in children}
+    children: list[psutil.Process] = []
+    deadline = time.monotonic() + 120
+    while not {"java", "python"} <= {name_of(child) for child in children} and time.monotonic() < deadline:
+        time.sleep(0.1)
+        children = psutil.Process(process.pid).children(recursive=True)
+    assert {"java", "python"} <= {name_of(child) for child in children}
     process.send_signal(number)
     assert process.wait(30) == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     process.stderr.close()
