@@ -74,7 +74,7 @@ def test_every_row_arrives_where_its_grouping_sends_it(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with FlinkProcesses(job, engine, engine_jar(engine, print)) as processes:
-            limits, seconds = RunLimits(None, []), (0.5, SECONDS - 0.5)
+            limits, seconds = RunLimits(None, []), (0.5, SECONDS - 0.5, 60.0)
             await conduct(job, processes, reports, limits, nullcontext(), *seconds, lambda stage, left_s: None)
 
     asyncio.run(run())

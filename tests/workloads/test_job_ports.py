@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,9 @@ def streaming_job(tmp_path: Path) -> Iterator[psutil.Process]:
                 connection, _ = server.accept()
                 with connection:
                     connection.sendall((tmp_path / "trips.csv").read_bytes())
-                    assert process.stderr is not None
-                    assert any("part 1:" in line for line in process.stderr)
+                    while not list(tmp_path.glob(".out.*/snapshots/part-*")):
+                        assert process.poll() is None, process.stderr and process.stderr.read()
+                        time.sleep(0.1)
                     yield psutil.Process(process.pid)
                 process.communicate(timeout=240)
                 assert process.returncode == 0

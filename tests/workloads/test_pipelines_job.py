@@ -42,6 +42,13 @@ def leftovers(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder) if name.startswith(".")]  # noqa: PTH208 - hidden files are meant
 
 
+def wait_for_rows(process: subprocess.Popen[str], folder: Path) -> None:
+    """Wait until a pipeline has written rows that it works on."""
+    while not list(folder.glob(".*/.work/rows/*")):
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.1)
+
+
 def snapshots(output: Path) -> list[tuple[str | None, ...]]:
     from spark_pipelines import table
 
@@ -93,7 +100,7 @@ def test_a_pipeline_that_is_killed_leaves_nothing_and_starts_again(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stderr is not None
-    assert any("table snapshots" in line for line in process.stderr)
+    wait_for_rows(process, tmp_path)
     others = psutil.Process(process.pid).children(recursive=True)
     assert "java" in {each.name() for each in others}
     process.send_signal(number)
@@ -120,7 +127,7 @@ def test_the_next_start_removes_leftovers_of_processes_killed_at_once(
     command = [*COMMAND, "debs2015-q1", "--input", str(trips), "--output", str(output), "--format", "csv"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stderr is not None
-    assert any("table snapshots" in line for line in process.stderr)
+    wait_for_rows(process, tmp_path)
     processes = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     for each in processes:
         each.suspend()
@@ -191,7 +198,7 @@ def test_a_standalone_cluster_gives_the_same_answer(
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     # Spark forwards both outputs of a Python program to its own.
-    assert "table snapshots" in done.stdout + done.stderr
+    assert "written to" in done.stdout + done.stderr
     assert snapshots(tmp_path / "out") == expected
     assert (tmp_path / "out" / "changes").is_dir()
     after = {name: len(list((folder / name).glob("app-*/*"))) for name in before}
