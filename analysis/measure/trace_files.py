@@ -7,6 +7,7 @@ import pyarrow.parquet
 
 from agents.trace import COVERING
 from analysis.measure.covered import with_since
+from inventory.atomic_files import replacing_path
 
 _KEY = ("node", "worker", "t_ns")
 
@@ -39,8 +40,11 @@ def completed(traces: Path, table: str, folder: Path) -> Path:
     if table not in COVERING or says_since(traces, table):
         return path
     copy = folder / path.name
-    folder.mkdir(parents=True, exist_ok=True)
-    pyarrow.parquet.write_table(_complete(traces, table, pyarrow.parquet.read_table(path)), copy)
+    if not copy.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        # Several threads may ask for the same table at once.
+        with replacing_path(copy) as partial:
+            pyarrow.parquet.write_table(_complete(traces, table, pyarrow.parquet.read_table(path)), partial)
     return copy
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from agents.collected_traces import TABLES
+from analysis.measure.trace_files import completed
 from analysis.page.render import render
 from analysis.records.campaign import load_campaign
 from campaign.results.live_file import CampaignCondition, look_at
@@ -45,6 +47,17 @@ def test_trace_tables_keep_the_columns_of_0_1_0(run: str, name: str) -> None:
     kept = pyarrow.parquet.read_schema(KEPT / "runs" / run / "traces" / f"{name}.parquet")
     for column in kept:
         assert TABLES[name].field(column.name).type == column.type
+
+
+def test_copies_that_say_their_times_are_whole_while_others_make_them_too(tmp_path: Path) -> None:
+    traces = KEPT / "runs" / OK[0] / "traces"
+    whole = pyarrow.parquet.read_table(completed(traces, "channel", tmp_path / "alone")).num_rows
+
+    def rows(_number: int) -> int:
+        return pyarrow.parquet.read_table(completed(traces, "channel", tmp_path / "shared")).num_rows
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(rows, range(80))) == {whole}
 
 
 MENDED = {"suspect", "cores", "worker_cores", "agent_cores", "host_cores", "cpu_s_per_million_tuples"}
