@@ -1,1 +1,1 @@
-"""What rows of traces and reports of workers mean: the time covered, rates in an interval, and observations."""
+"""What rows of traces and reports of workers mean: rates, latencies, CPU and energy in an interval, and observations."""

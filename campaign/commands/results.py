@@ -19,8 +19,8 @@ from inventory.errors import InputError
 from inventory.foreign import printable
 
 if TYPE_CHECKING:
+    from analysis.measure.finished_run import FinishedRun
     from analysis.records.descriptions import ReportEngine
-    from campaign.results.finished_run import FinishedRun
 
 TOP_EXAMPLE = """\b
 Examples:
@@ -148,8 +148,8 @@ def traffic_command(
     folder of the run, or of its campaign, or `latest` for the newest campaign in results/. Times are seconds since the
     sources started.
     """
-    from campaign.results.finished_run import select_run
-    from campaign.results.observed import traffic_of_run
+    from analysis.measure.observed import traffic_of_run
+    from campaign.results.selected_run import select_run
 
     found = select_run(folder, run).finished()
     begin_s, end_s = found.measured_s
@@ -205,7 +205,7 @@ def observe_command(
     Of a campaign that is running, the last second of the current run is observed, with `complete` false and without
     the rates between executors, which are known at its end.
     """
-    from campaign.results.finished_run import select_run
+    from campaign.results.selected_run import select_run
 
     selected = select_run(folder, run, prefer_running=True)
     if selected.is_running:
@@ -218,7 +218,7 @@ def observe_command(
         write_document(observe_live(selected.campaign, selected.cluster), output)
         click.echo(f"{selected.name} is still running: the rates between its executors are unknown", err=True)
         return
-    from campaign.results.observed import observe_run
+    from analysis.measure.observed import observe_run
 
     found = selected.finished()
     if window_s is None and (kept := found.kept_observation(at_s)) is not None:
