@@ -4,7 +4,9 @@ Frozen values with derived properties. A key that was left out stays `None` wher
 loading and saving a cluster gives the same file; the properties give the effective value.
 """
 
-from collections.abc import Container, Mapping, Sequence
+import ipaddress
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
@@ -232,3 +234,34 @@ def _check_existing(origin: Origin, cluster: Cluster) -> None:
         if (worker.node, worker.slot) in taken:
             raise (here / "slot").error(f"slot {worker.slot} of {worker.node} holds two workers")
         taken.add((worker.node, worker.slot))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine of the cluster.
+
+    Attributes:
+        nodes: nodes on this machine; the meters of the first are used.
+        is_this_host: whether the nodes are processes of this host.
+    """
+
+    nodes: tuple[str, ...]
+    is_this_host: bool = False
+
+    @property
+    def metered(self) -> str:
+        """The node whose trace rows describe the machine."""
+        return self.nodes[0]
+
+
+def machines_of(addresses: Mapping[str, str], here: Collection[str] = ()) -> list[Machine]:
+    """Return the machines of nodes; nodes that are processes of this host share one.
+
+    Args:
+        addresses: node -> its data address.
+        here: nodes that are processes of this host although their addresses are not loopback addresses.
+    """
+    ours = tuple(
+        sorted(n for n, address in addresses.items() if n in here or ipaddress.ip_address(address).is_loopback)
+    )
+    return [Machine(ours, True)] * bool(ours) + [Machine((node,)) for node in sorted(addresses.keys() - set(ours))]

@@ -20,6 +20,15 @@ Seconds = Annotated[float, Meta(ge=0, le=YEAR_S)]
 SomeSeconds = Annotated[float, Meta(gt=0, le=YEAR_S)]
 """Times of an agenda; longer ones are taken for typing errors, too."""
 
+FileName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}\Z",
+        description="at most 100 letters, digits and . _ + - with a letter or a digit first",
+    ),
+]
+"""Text that is used in file names."""
+
 
 class Slot(Struct, frozen=True, order=True, forbid_unknown_fields=True, rename={"index": "slot"}):
     """Slot of a node, which hosts at most one worker process: node id and index on the node.

@@ -29,7 +29,9 @@ MAY_BE_LONGER = re.compile(
 )
 
 
-LAYERS: list[list[str]] = [contract["layers"] for contract in SETTINGS["tool"]["importlinter"]["contracts"]]
+LAYERS: list[list[str]] = [
+    contract["layers"] for contract in SETTINGS["tool"]["importlinter"]["contracts"] if contract["type"] == "layers"
+]
 ROOT_PACKAGES = tuple(SETTINGS["tool"]["importlinter"]["root_packages"])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from inventory.documents import Document, Located, Origin, read, to_plain
-from inventory.errors import InputError, UnfitError, nearest
+from inventory.errors import InputError, RunError, UnfitError, nearest
 from inventory.foreign import printable
 from inventory.plugins import load_plugin, parameters, plain_parameters, plugins
 from workloads.columns import ColumnBolt, ColumnSpout
@@ -264,3 +264,29 @@ def _check_input(who: str, source: Component, entry: Input) -> None:
         field = entry.fields[0] if entry.fields else next(iter(schema), "")
         if schema.get(field) != "int":
             raise InputError(f"{who}: a direct grouping needs an int field of {source.id!r} that names the executor")
+
+
+def source_positions(topology: Topology, positions: Mapping[str, int]) -> list[int]:
+    """Return the positions of all spout executors in the topology's order.
+
+    Raises:
+        RunError: a position is missing.
+    """
+    spouts = [e.name for e in topology.executors if topology.component[e.component].kind == "spout"]
+    missing = [name for name in spouts if name not in positions]
+    if missing:
+        raise RunError(f"the positions of {', '.join(missing)} are missing")
+    return [positions[name] for name in spouts]
+
+
+def verified(workload: Workload, answer: Answer, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Verdict:
+    """Compare an answer with the reference for `positions`, the highest ones of spout executors.
+
+    A run that emitted records fails if no row was compared, unless its reference is empty.
+    """
+    reference = workload.reference(positions, inputs)
+    verdict = workload.compare(answer, reference)
+    rows = sum(len(table) for table in reference.values())
+    if verdict.checked or not verdict.passed or not rows or not any(positions):
+        return verdict
+    return Verdict(False, 0, f"{sum(positions)} records were emitted, and none of {rows} rows of the reference checked")

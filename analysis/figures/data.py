@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analysis.figures.theme import Look
+from analysis.figures.palette import Look
 from analysis.statistics.intervals import Spread, without_noise
 
 

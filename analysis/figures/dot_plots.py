@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
 from analysis.figures.data import DotPlots, MeterData, Point, WorkloadData, quantity
-from analysis.figures.palette import GRID, INK, MUTED
-from analysis.figures.theme import Look, hatch, new_figure, say_empty, with_legend
+from analysis.figures.palette import GRID, INK, MUTED, Look
+from analysis.figures.theme import hatch, new_figure, say_empty, with_legend
 from analysis.statistics.intervals import Spread
 
 _ROW_IN = 0.21

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from analysis.figures.data import Band, Moment, Panel, PowerData, RunLine, SlotData, WorkloadData, quantity
-from analysis.figures.palette import MUTED, SHADE
-from analysis.figures.theme import Look, hatch, say_empty, with_legend
+from analysis.figures.palette import MUTED, SHADE, Look
+from analysis.figures.theme import hatch, say_empty, with_legend
 from analysis.statistics.intervals import ENOUGH
 
 _HEIGHT_IN = 2.75

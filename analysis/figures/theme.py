@@ -9,9 +9,8 @@ same figure always gives the same bytes.
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -20,29 +19,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from analysis.figures.palette import GRID, GROUND, INK, MUTED, PALETTE, SERIES, Colour
+from analysis.figures.palette import GRID, GROUND, INK, MUTED, PALETTE, Look
 from inventory.foreign import printable
 
 WIDTH_IN = 4.6
 """About the width of a phone, so that text is readable there and in a row of three on a laptop."""
 
 _LEGEND_ROW_IN = 0.19
-
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-Dash = tuple[int, tuple[float, ...]] | Literal["-"]
-DASHES: tuple[Dash, ...] = (
-    "-",
-    (0, (4.5, 1.8)),
-    (0, (1.2, 1.4)),
-    (0, (7, 1.8, 1.2, 1.8)),
-    (0, (11, 2.5)),
-    (0, (2.5, 1.2, 2.5, 4.5)),
-    (0, (7, 1.6, 1.2, 1.6, 1.2, 1.6)),
-)
-"""Dashes of lines, in line widths; their number and that of the hues have no common factor."""
-
-_MARKS = 6
-"""Number of marks on a line that has them."""
 
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _SVG = "http://www.w3.org/2000/svg"
@@ -84,36 +67,6 @@ SETTINGS: dict[Any, Any] = {
     "lines.linewidth": 1.3,
     "lines.markersize": 4.5,
 }
-
-
-@dataclass(frozen=True)
-class Look:
-    """Style of a scheduler in every figure: lines also differ without colour, as do the dots of the first seven.
-
-    Attributes:
-        colour: colour of lines and dots.
-        marker: shape of dots.
-        dash: dash pattern of lines.
-        mark: shape of marks on lines once all dash patterns are used; empty before.
-    """
-
-    colour: Colour
-    marker: str
-    dash: Dash
-    mark: str = ""
-
-    def line(self, points: int, offset: int = 0) -> dict[str, Any]:
-        """Return Matplotlib's arguments for a line through this many points."""
-        step = max(1, points // _MARKS)
-        marks = {"marker": self.mark, "markevery": (offset % step, step), "markersize": 3.5} if self.mark else {}
-        return {"color": self.colour.light, "linestyle": self.dash, **marks}
-
-
-def look(position: int) -> Look:
-    """Return the style of the scheduler at this position of the campaign's list."""
-    around = position // len(DASHES)
-    mark = MARKERS[(around - 1) % len(MARKERS)] if around else ""
-    return Look(SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)], DASHES[position % len(DASHES)], mark)
 
 
 def new_figure(title: str, height_in: float) -> tuple[Figure, Axes]:

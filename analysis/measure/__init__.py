@@ -1,1 +1,1 @@
-"""What rows of traces and reports of workers mean: the time covered, rates in an interval, and observations."""
+"""What rows of traces and reports of workers mean: figures and energy of an interval, and observations."""

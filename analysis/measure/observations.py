@@ -27,6 +27,15 @@ SATURATED = 0.98
 POINTS = 100.0
 """CPU points of a core."""
 
+MOST_HISTORY = 64
+"""Most revisions in the history of an observation."""
+
+SILENT_SAMPLES = 2.5
+"""Time without a report, in samples, after which a worker is missing."""
+
+STATE, HEARTBEATS, CLOCK, SCHEDULE = "observed_state", "observed_heartbeats", "observed_clock", "observed_schedule"
+"""Events of an observed run: what observations have that no other rows of the traces have."""
+
 DIGITS = 9
 """Decimal places of numbers in files."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from analysis.figures.data import NodeUsage, RunLine, SlotData, WorkloadData
+from analysis.figures.palette import look
 from analysis.figures.report_figures import (
     CHANGES_CAPTION,
     ENERGY_KINDS,
@@ -24,81 +25,28 @@ from analysis.figures.report_figures import (
     draw_power,
     draw_slots,
 )
-from analysis.figures.theme import look
 from analysis.page import changes
-from analysis.page import energy_comparison as comparison
 from analysis.page.changes import bands_of
-from analysis.page.energy_comparison import (
-    DOMAIN_COLUMNS,
-    ENERGY_COLUMNS,
-    HOP_COLUMNS,
-    Cell,
-    domain_rows,
-    energy_cells,
-    energy_rows,
-    hop_rows,
-    metered_rows,
-)
+from analysis.page.compared_tables import COMPARED_COLUMNS, compared_tables
+from analysis.page.energy_comparison import Cell, energy_cells, metered_rows
 from analysis.page.energy_view import energy_view, meter_data
-from analysis.page.engine_view import AGREEMENT_COLUMNS, agreement_rows
-from analysis.page.factor_view import (
-    MOST_MULTIPLES,
-    RATIO_COLUMNS,
-    Family,
-    families_of,
-    multiples_of,
-    ratio_lines,
-    ratio_rows,
-)
+from analysis.page.factor_view import MOST_MULTIPLES, Family, families_of, multiples_of, ratio_lines
 from analysis.page.figure_files import FigureFiles, slugs
 from analysis.page.findings import change_data, finding_of
 from analysis.page.html import render_page
 from analysis.page.notes import without_withheld
 from analysis.page.print_tables import write_printed
 from analysis.page.report_page import EnergyPart, FactorPart, WorkloadSection, page_of, section_of
-from analysis.page.searches import SEARCH_COLUMNS, TRIAL_COLUMNS, search_rows, trial_rows
 from analysis.page.table_files import write_csv
-from analysis.page.windows import WINDOW_COLUMNS, window_groups, window_tables
+from analysis.page.windows import window_groups
 from analysis.records.campaign import BALANCE_S, Campaign, Run
 from analysis.statistics.intervals import ENOUGH, ConfidenceInterval, spread
-from analysis.statistics.metrics import (
-    COMPARISON_COLUMNS,
-    DIFFERENCE_COLUMNS,
-    METRICS,
-    Row,
-    Rows,
-    by_repetition,
-    comparison_rows,
-    difference_rows,
-)
-from analysis.statistics.pairs import pair_rows, rows_without_suspect
-from analysis.statistics.ranking import PAIR_COLUMNS, RANKING_COLUMNS, ranking_rows, shown_of
-from analysis.tables.summary import RUN_COLUMNS, SPARK_COLUMNS, run_rows
+from analysis.statistics.metrics import METRICS, Row, Rows, by_repetition
+from analysis.statistics.ranking import shown_of
+from analysis.tables.summary import SPARK_COLUMNS, run_rows
 from inventory.times import NS
 
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "ranking": RANKING_COLUMNS,
-    "pairs": PAIR_COLUMNS,
-    "pairs_without_suspect": PAIR_COLUMNS,
-    "ratios": RATIO_COLUMNS,
-    "agreement": AGREEMENT_COLUMNS,
-    "runs": RUN_COLUMNS,
-    "comparison": COMPARISON_COLUMNS,
-    "differences": DIFFERENCE_COLUMNS,
-    "revisions": changes.REVISION_COLUMNS,
-    "decisions": changes.DECISION_COLUMNS,
-    "means": changes.MEAN_COLUMNS,
-    "searches": SEARCH_COLUMNS,
-    "trials": TRIAL_COLUMNS,
-    "energy": ENERGY_COLUMNS,
-    "energy_domains": DOMAIN_COLUMNS,
-    "energy_hops": HOP_COLUMNS,
-    "energy_comparison": comparison.COMPARISON_COLUMNS,
-    "energy_differences": comparison.DIFFERENCE_COLUMNS,
-    "energy_front": comparison.FRONT_COLUMNS,
-    **WINDOW_COLUMNS,
-    **SPARK_COLUMNS,
-}
+COLUMNS: Mapping[str, tuple[str, ...]] = {**COMPARED_COLUMNS, **SPARK_COLUMNS}
 """Every table of the report -> its columns."""
 
 
@@ -126,34 +74,9 @@ def build(
         **{name: without_withheld(campaign, tables[name]) for name in ("latency", "latency_timeline")},
         "power": metered_rows(campaign, tables["power"]),
     }
-    runs = run_rows(campaign, tables)
-    differences = difference_rows(campaign, runs, baseline)
-    energy = energy_rows(campaign, runs)
-    cells = energy_cells(campaign, energy)
-    pairs = pair_rows(campaign, runs, baseline)
-    families = families_of(campaign)
-    tables |= {
-        "ranking": ranking_rows(campaign, runs, pairs, baseline),
-        "pairs": pairs,
-        "pairs_without_suspect": rows_without_suspect(campaign, runs, pairs, baseline),
-        "ratios": ratio_rows(families, pairs, baseline),
-        "agreement": agreement_rows(campaign, families, runs),
-        "runs": runs,
-        "comparison": comparison_rows(campaign, runs),
-        "differences": differences,
-        "revisions": changes.revision_rows(campaign),
-        "decisions": changes.decision_rows(campaign),
-        "means": changes.mean_rows(campaign),
-        "searches": search_rows(campaign),
-        "trials": trial_rows(campaign),
-        "energy": energy,
-        "energy_domains": domain_rows(campaign),
-        "energy_hops": hop_rows(campaign),
-        "energy_comparison": comparison.energy_cell_rows(cells),
-        "energy_differences": comparison.energy_difference_rows(cells, baseline),
-        "energy_front": comparison.front_rows(cells),
-        **window_tables(campaign, baseline),
-    }
+    tables |= compared_tables(campaign, run_rows(campaign, tables), baseline)
+    differences, families = tables["differences"], families_of(campaign)
+    cells = energy_cells(campaign, tables["energy"])
     (folder / "tables").mkdir()
     for name, rows in tables.items():
         write_csv(folder / "tables" / f"{name}.csv", COLUMNS[name], rows)

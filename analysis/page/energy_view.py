@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agents.power.model import NOTHING_MEASURED
 from analysis.figures.data import DotPlots, MeterData, Moment, Panel, Point, PowerData, RunLine, quantity
-from analysis.figures.theme import Look
+from analysis.figures.palette import Look
 from analysis.page.energy_comparison import METRICS, PER_TUPLE, THROUGHPUT, Cell, EnergySource
 from analysis.records.campaign import Run
 from analysis.records.descriptions import MOMENT_LABELS

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from analysis.figures.data import FactorMultiple, FactorPoint
-from analysis.figures.theme import Look
+from analysis.figures.palette import Look
 from analysis.records.campaign import Campaign
 from analysis.records.factors import short_names, value_text
 from analysis.statistics.metrics import Metric, Row, Rows

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.figures.data import ChangeData
-from analysis.figures.theme import Look
+from analysis.figures.palette import Look
 from analysis.statistics.intervals import ENOUGH
 from analysis.statistics.metrics import Metric, Row, Rows, by_repetition
 from analysis.statistics.ranking import HEADINGS, sentences, shown_in_rows

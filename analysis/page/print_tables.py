@@ -17,11 +17,15 @@ THIN_SPACE = "\u202f"
 
 def write_printed(folder: Path, tables: Mapping[str, Rows]) -> None:
     """Write every table of `PRINTED` that has rows as `<table>.tex` and `<table>.md` into a folder."""
-    for name, arrange in PRINTED.items():
+    for name in PRINTED:
         if tables[name]:
-            headings, lines = arrange(tables[name])
-            (folder / f"{name}.tex").write_text(latex(headings, lines), encoding="utf-8")
-            (folder / f"{name}.md").write_text(markdown(headings, lines), encoding="utf-8")
+            for form in FORMS:
+                (folder / f"{name}.{form}").write_text(printed(name, tables[name], form), encoding="utf-8")
+
+
+def printed(name: str, rows: Rows, form: str) -> str:
+    """Return a table of `PRINTED` in one of the forms `tex` and `md`; empty without rows."""
+    return FORMS[form](*PRINTED[name](rows)) if rows else ""
 
 
 def markdown(headings: Cells, lines: Sequence[Cells]) -> str:
@@ -162,3 +166,6 @@ PRINTED: Mapping[str, Arrangement] = {
     "differences": _long("median_difference", "low", "high"),
 }
 """Table -> how it is arranged for print."""
+
+FORMS: Mapping[str, Callable[[Cells, Sequence[Cells]], str]] = {"tex": latex, "md": markdown}
+"""Form for print -> how headings and lines are written in it."""

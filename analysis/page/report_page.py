@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from analysis.figures.data import NodeUsage, WorkloadData
-from analysis.figures.theme import Look
+from analysis.figures.palette import Look
 from analysis.page.changes import WINDOW, WorkloadChanges
 from analysis.page.energy_comparison import METRICS as ENERGY_METRICS
 from analysis.page.energy_view import EnergyView

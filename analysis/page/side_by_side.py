@@ -14,18 +14,19 @@ from pathlib import Path
 from statistics import median
 
 from analysis.figures.data import ChangeData, quantity
+from analysis.figures.palette import look
 from analysis.figures.report_figures import CHANGES_CAPTION, draw_changes
-from analysis.figures.theme import look
 from analysis.page.figure_files import slugs
 from analysis.page.html import render_template
 from analysis.page.print_tables import latex, markdown
-from analysis.page.setups import RECORDED, recorded_rows, setup_rows
+from analysis.page.setups import setup_rows
 from analysis.page.table_files import write_csv
 from analysis.records.campaign import Campaign, load_campaign
 from analysis.statistics.comparison import compare
 from analysis.statistics.intervals import ENOUGH, median_interval
-from analysis.statistics.metrics import Row, Rows, by_repetition, saturated_count, suspect_count
+from analysis.statistics.metrics import METRICS, Metric, Row, Rows, by_repetition, saturated_count, suspect_count
 from analysis.statistics.ranking import HEADINGS, SHOWN
+from analysis.tables.summary import recorded_rows
 from inventory.atomic_files import replacing_folder
 from inventory.errors import InputError
 from inventory.foreign import printable
@@ -39,6 +40,16 @@ CAMPAIGN_COLUMNS = (
 COLUMNS = (
     *("workload", "scheduler", "campaign", "metric", "unit", "n", "suspect", "saturated", "median", "low", "high"),
     *("baseline", "ratio", "ratio_low", "ratio_high"),
+)
+
+COMPARED: tuple[Metric, ...] = tuple(
+    metric
+    for metric in METRICS
+    if metric.name
+    in (
+        *("source_tuples_per_s", "sink_tuples_per_s", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms"),
+        *("inter_worker_tuples_per_s", "inter_node_tuples_per_s"),
+    )
 )
 
 COMPARISON = OutputFolder(
@@ -92,7 +103,7 @@ def compare_campaigns(folders: Sequence[Path], out: Path) -> tuple[Path, dict[st
             svg = _figure(rows, campaigns, runs, workload, slug, baseline)
             if svg:
                 (folder / "figures" / f"{slug}-found.svg").write_text(svg, encoding="utf-8")
-            metrics = [metric for metric in RECORDED if any(row["metric"] == metric.name for row in rows)]
+            metrics = [metric for metric in COMPARED if any(row["metric"] == metric.name for row in rows)]
             workloads.append({"label": workload, "slug": slug, "lines": _lines(rows), "metrics": metrics, "svg": svg})
         page = render_template(
             "compare.html.j2",
@@ -128,7 +139,7 @@ def campaign_comparison_rows(campaigns: Campaigns, runs: Mapping[str, Rows], bas
     for workload in workloads:
         for scheduler in schedulers:
             for label in campaigns:
-                for metric in RECORDED:
+                for metric in COMPARED:
                     values = by_repetition(runs[label], workload, scheduler, metric.name)
                     if not values:
                         continue

@@ -1,6 +1,7 @@
 """The report's tables as files."""
 
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,12 +13,18 @@ FORMULA = ("=", "+", "-", "@")
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Rows) -> None:
-    """Write a header and one line per row: missing values are empty, booleans `true` or `false`, formulas escaped."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        for row in rows:
-            writer.writerow([_cell(row[c]) for c in columns])
+    """Write a table into a file, as `csv_text` arranges it."""
+    path.write_text(csv_text(columns, rows), encoding="utf-8")
+
+
+def csv_text(columns: Sequence[str], rows: Rows) -> str:
+    """Return a header and one line per row: missing values are empty, booleans `true` or `false`, formulas escaped."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_cell(row[c]) for c in columns])
+    return text.getvalue()
 
 
 def _cell(value: object) -> object:
@@ -33,17 +40,3 @@ def _cell(value: object) -> object:
         case str() if value.startswith(FORMULA):
             return f"'{value}"
     return value
-
-
-def read_csv(path: Path, text: Sequence[str]) -> Rows:
-    """Return the rows of a table of numbers, with text in the columns `text`; empty numbers are None."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return [{c: _text(v) if c in text else _number(v) for c, v in row.items()} for row in csv.DictReader(file)]
-
-
-def _text(cell: str) -> str:
-    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
-
-
-def _number(cell: str) -> float | None:
-    return float(cell) if cell else None

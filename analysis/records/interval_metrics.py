@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from inventory.values import FileName, Seconds, SomeSeconds
+
 
 class Latency(Struct, frozen=True, kw_only=True):
     """Time from the intended emission to the sink, in milliseconds, over sampled tuples.
@@ -82,6 +84,14 @@ class IntervalMetrics(Struct, frozen=True, kw_only=True):
     saturated: bool | None = None
     backlog: Backlog | None = None
     hops: Mapping[str, int | None] = {}
+
+
+class Window(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the measured interval, in seconds since its begin."""
+
+    name: FileName
+    from_s: Seconds
+    to_s: SomeSeconds
 
 
 class WindowRecord(IntervalMetrics, frozen=True, kw_only=True):

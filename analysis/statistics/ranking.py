@@ -71,8 +71,6 @@ RANKING_COLUMNS = (
     *("workload", "scheduler", "baseline", "metric", "unit", "n", "suspect", "saturated"),
     *("median", "low", "high", "variation_percent", "change_percent", "change_low", "change_high", "outcome", "rank"),
 )
-TEXT = ("workload", "scheduler", "other", "baseline", "metric", "unit", "outcome")
-"""Columns of text."""
 
 
 def ranking_rows(campaign: Campaign, runs: Rows, pairs: Rows, baseline: str | None) -> Rows:

@@ -1,4 +1,4 @@
-"""One row per run from the tables of the Spark job."""
+"""One row per run: from the tables of the Spark job, or from `run.json` alone."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,6 +7,7 @@ from analysis.records.descriptions import ONE_HOST
 from analysis.statistics.metrics import HOPS, Row, Rows
 from analysis.statistics.transient import steady_from_s, steady_workloads
 from inventory.foreign import printable_all
+from inventory.times import NS
 
 
 def run_rows(campaign: Campaign, tables: Mapping[str, Rows]) -> Rows:
@@ -16,25 +17,71 @@ def run_rows(campaign: Campaign, tables: Mapping[str, Rows]) -> Rows:
     over_time = [by_run.get(name, {}) for name in ("timeline", "latency_timeline")]
     return [
         {
-            "run": run.id,
-            "workload": run.workload,
-            "scheduler": run.scheduler,
-            "repetition": run.repetition,
-            "status": run.status,
-            "counts": run.counts,
-            "reason": run.left_out,
-            "verification": run.file.verification.status if run.file else "none",
-            "checked_rows": run.file.verification.checked if run.file else None,
-            "saturated": run.file.measured.saturated if run.file and run.file.measured else None,
-            "suspect": run.suspect,
-            "not_given": run.not_given,
-            "recoveries": run.recoveries if run.counts else None,
-            "incomplete": run.incomplete,
+            **_outcome(run),
             "steady_from_s": steady_from_s(run, steady, *(rows.get(run.id, []) for rows in over_time)),
             **_figures(run, {name: groups.get(run.id, []) for name, groups in by_run.items()}),
         }
         for run in campaign.runs
     ]
+
+
+def recorded_rows(campaign: Campaign) -> Rows:
+    """Return the rows of `run_rows` with the figures that `run.json` has; others are None.
+
+    They need no report: `analysis.measure` computed them from the traces at the end of the run.
+    """
+    return [
+        dict.fromkeys(RUN_COLUMNS) | _outcome(run) | (_recorded_figures(run) if run.counts else {})
+        for run in campaign.runs
+    ]
+
+
+def _outcome(run: Run) -> Row:
+    return {
+        "run": run.id,
+        "workload": run.workload,
+        "scheduler": run.scheduler,
+        "repetition": run.repetition,
+        "status": run.status,
+        "counts": run.counts,
+        "reason": run.left_out,
+        "verification": run.file.verification.status if run.file else "none",
+        "checked_rows": run.file.verification.checked if run.file else None,
+        "saturated": run.file.measured.saturated if run.file and run.file.measured else None,
+        "suspect": run.suspect,
+        "not_given": run.not_given,
+        "recoveries": run.recoveries if run.counts else None,
+        "incomplete": run.incomplete,
+    }
+
+
+def _recorded_figures(run: Run) -> Row:
+    measured = run.file.measured if run.file else None
+    if measured is None:
+        return {}
+    seconds = ((run.times.measure_end_ns or 0) - (run.times.measure_start_ns or 0)) / NS
+    latency = measured.latency_ms
+    return {
+        "due_tuples_per_s": measured.due_tuples_per_s,
+        "source_tuples_per_s": measured.source_tuples_per_s,
+        "sink_tuples_per_s": measured.sink_tuples_per_s,
+        **{f"latency_{name}_ms": getattr(latency, name) for name in _PERCENTILES},
+        "latency_samples": latency.samples,
+        **{
+            f"{hop}_tuples_per_s": tuples / seconds
+            for hop, tuples in measured.hops.items()
+            if tuples is not None and seconds > 0
+        },
+        **_conditions(run),
+    }
+
+
+def _conditions(run: Run) -> Row:
+    return {
+        "latency_bound_ms": run.latency_bound_ms,
+        "nodes_used": len({node for node, _ in run.slots}) or None,
+        "slots_used": len(run.slots) or None,
+    }
 
 
 def _figures(run: Run, tables: Mapping[str, Rows]) -> Row:
@@ -55,13 +102,11 @@ def _figures(run: Run, tables: Mapping[str, Rows]) -> Row:
             (row["worst_late_ms"] for row in components if row["worst_late_ms"] is not None), default=None
         ),
         **{f"latency_{name}_ms": at[q]["latency_ms"] if at else None for name, q in _PERCENTILES.items()},
-        "latency_bound_ms": run.latency_bound_ms,
         "latency_samples": next((row["samples"] for row in tables["latency"]), 0),
         # No row means that no tuple took that kind of hop: a count of 0.
         **{f"{hop}_tuples_per_s": hops[hop]["tuples_per_s"] if hop in hops else 0.0 for hop in HOPS},
         **{f"{hop}_bytes_per_s": hops[hop]["bytes_per_s"] if hop in hops else 0.0 for hop in HOPS[1:]},
-        "nodes_used": len({node for node, _ in run.slots}) or None,
-        "slots_used": len(run.slots) or None,
+        **_conditions(run),
         "worker_cores": workers,
         "agent_cores": _total(row["cores"] for row in cpu if row["scope"] == "agent"),
         "host_cores": _host_cores(run, [row for row in cpu if row["scope"] == "core"]),

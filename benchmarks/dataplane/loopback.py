@@ -27,9 +27,9 @@ from loopback_agents import loopback_agents as start_agents  # noqa: E402
 
 from agents.protocol import Message, Progress, Slot  # noqa: E402
 from agents.sensors.kernel import process_cpu_ns  # noqa: E402
-from controller.coordinator.barrier import MovePlan  # noqa: E402
 from controller.coordinator.checkpoint_loop import ControlSettings  # noqa: E402
 from controller.coordinator.online_loop import OnlineSettings  # noqa: E402
+from controller.coordinator.scripted_events import MovePlan  # noqa: E402
 from workloads.workload import load_workload  # noqa: E402
 
 __all__ = [

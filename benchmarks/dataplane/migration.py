@@ -25,7 +25,7 @@ from loopback import (
     wait,
 )
 
-from controller.coordinator.barrier import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 
 INTERVAL_S = 0.4
 PLACES = {"spout[0]": "n0/0", "count[0]": "n0/0", "spout[1]": "n1/0", "count[1]": "n1/0"}

@@ -25,7 +25,7 @@ from typing import Any
 
 from loopback import Nodes, load, read_batch_log, start_nodes, start_run, stop_and_restart, wait
 
-from controller.coordinator.barrier import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 
 FIRST_S, INTERVAL_S = 4.0, 1.0
 FILL_S_PER_MB, FILL_S_PER_KEY = 0.02, 2e-5

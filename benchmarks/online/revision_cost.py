@@ -37,7 +37,7 @@ from loopback import (
     wait,
 )
 
-from controller.coordinator.barrier import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 from inventory.times import NS
 
 PAUSE_MS, LOSS_S = 30.0, 0.1

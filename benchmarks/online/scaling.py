@@ -30,7 +30,7 @@ from loopback import Nodes, Run, load, start_nodes, stop_and_restart, wait
 from agents.protocol import Message, MoveToPlace, Progress, Slot, Stored
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import RestartRules
-from controller.coordinator.timeline import ScaleComponents
+from controller.coordinator.scripted_events import ScaleComponents
 from inventory.times import NS
 from workloads.workload import Workload, load_workload
 

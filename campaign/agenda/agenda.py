@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from agents.sensors import GROUP as SENSORS
 from analysis.records.descriptions import NO_SAIL, PrimaryMetric, ReportEngine
-from campaign.agenda.cpu import ByClass, CpuVariant, FileName, check_cpu_shape
+from analysis.records.interval_metrics import Window
+from campaign.agenda.cpu import ByClass, CpuVariant, check_cpu_shape
 from campaign.agenda.demands import Demands
 from campaign.agenda.gates import GatesEntry
 from campaign.agenda.online import OnlineEntry, RevisionEntry
@@ -21,12 +22,12 @@ from campaign.agenda.profile import ProfileEntry, check_profile
 from campaign.agenda.run_order import Order
 from campaign.agenda.search import SearchEntry
 from campaign.agenda.timeline import Event
-from campaign.agenda.windows import Window, check_windows
+from campaign.agenda.windows import check_windows
 from inventory.documents import Document, Located, Origin
 from inventory.errors import Faults, InputError, nearest
 from inventory.foreign import printable
 from inventory.plugins import plugins
-from inventory.values import Positive, Seconds, SomeSeconds
+from inventory.values import FileName, Positive, Seconds, SomeSeconds
 from scheduler.registry import GROUP as SCHEDULERS
 from workloads.rates import Rate
 from workloads.workload import GROUP as WORKLOADS

@@ -1,25 +1,15 @@
-"""CPU settings of an agenda, by class of nodes, their resolution to nodes of a cluster, and machines of nodes."""
+"""CPU settings of an agenda, by class of nodes, and their resolution to nodes of a cluster."""
 
-import ipaddress
-from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from agents.cpu.request import CpuRequest
-from inventory.cluster import Cluster
+from inventory.cluster import Cluster, machines_of
 from inventory.documents import Located, Origin, to_plain
 from inventory.errors import UnfitError, nearest
-
-FileName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}\Z",
-        description="at most 100 letters, digits and . _ + - with a letter or a digit first",
-    ),
-]
-"""Text that is used in file names."""
+from inventory.values import FileName
 
 Clock = Annotated[float, Meta(gt=0, lt=100)]
 """GHz; values beyond the bounds are probably in another unit."""
@@ -117,37 +107,6 @@ def _settings_of(entry: Located[ByClass], cluster: Cluster) -> ByNode:
             found[node.id] = CpuRequest.from_document(merged, str(origin)).to_document()
     check_own_machines(found.keys(), cluster, origin, "an agenda without 'cpu'")
     return found
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A machine of the cluster.
-
-    Attributes:
-        nodes: nodes on this machine; the meters of the first are used.
-        is_this_host: whether the nodes are processes of this host.
-    """
-
-    nodes: tuple[str, ...]
-    is_this_host: bool = False
-
-    @property
-    def metered(self) -> str:
-        """The node whose trace rows describe the machine."""
-        return self.nodes[0]
-
-
-def machines_of(addresses: Mapping[str, str], here: Collection[str] = ()) -> list[Machine]:
-    """Return the machines of nodes; nodes that are processes of this host share one.
-
-    Args:
-        addresses: node -> its data address.
-        here: nodes that are processes of this host although their addresses are not loopback addresses.
-    """
-    ours = tuple(
-        sorted(n for n, address in addresses.items() if n in here or ipaddress.ip_address(address).is_loopback)
-    )
-    return [Machine(ours, True)] * bool(ours) + [Machine((node,)) for node in sorted(addresses.keys() - set(ours))]
 
 
 def check_own_machines(nodes: Set[str], cluster: Cluster, origin: Origin, instead: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta, Struct
 
 from controller.coordinator.rescheduling import RevisionSettings
-from controller.coordinator.timeline import ScriptedEvent
+from controller.coordinator.scripted_events import ScriptedEvent
 from inventory.documents import Located, Origin, to_plain
 from inventory.errors import InputError
 from inventory.values import Seconds, SomeSeconds

@@ -24,8 +24,7 @@ from campaign.agenda.profile import ProfiledTraffic, uses_profile
 from campaign.agenda.run_order import PlannedRun, ordered_runs
 from campaign.agenda.timeline import RateEvent, events_in, move_plans, scripted_events, scripted_rate
 from campaign.agenda.timeline_checks import TimelineContext, check_timeline, check_used_nodes
-from controller.coordinator.barrier import MovePlan
-from controller.coordinator.timeline import ScriptedEvent, withheld_nodes
+from controller.coordinator.scripted_events import MovePlan, ScriptedEvent, withheld_nodes
 from controller.host.addresses import with_addresses
 from inventory.cluster import Cluster, ExistingWorker
 from inventory.documents import Located

@@ -8,11 +8,12 @@ from msgspec import Meta, Struct
 
 from agents.protocol import Slot
 from campaign.agenda.cpu import CpuEntry
-from controller.coordinator.barrier import MovePlan, MoveRequest
-from controller.coordinator.timeline import (
+from controller.coordinator.scripted_events import (
     AskScheduler,
     KillAgent,
     KillWorker,
+    MovePlan,
+    MoveRequest,
     NodeDown,
     NodeUp,
     ScaleComponents,

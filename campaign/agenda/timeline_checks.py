@@ -21,7 +21,7 @@ from campaign.agenda.timeline import (
     events_in,
     scripted_events,
 )
-from controller.coordinator.timeline import withheld_nodes
+from controller.coordinator.scripted_events import withheld_nodes
 from inventory.cluster import Cluster
 from inventory.documents import Located, Origin, to_plain
 from inventory.errors import nearest

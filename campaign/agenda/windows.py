@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
-from campaign.agenda.cpu import FileName
+from analysis.records.interval_metrics import Window
 from inventory.documents import Origin
-from inventory.values import Seconds, SomeSeconds
 from workloads.rates import Rate, Steps
 
 SHORTEST_S = 1.0
@@ -17,14 +14,6 @@ MOST_STEPS = 100
 
 STEP = "step"
 """Begin of the names of windows of a rate's steps, before their number."""
-
-
-class Window(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of the measured interval, in seconds since its begin."""
-
-    name: FileName
-    from_s: Seconds
-    to_s: SomeSeconds
 
 
 def check_windows(origin: Origin, windows: Sequence[Window], duration_s: float) -> None:

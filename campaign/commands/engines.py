@@ -58,8 +58,8 @@ def load_command(folder: Path, run: str | None, output: Path | None) -> None:
     workload replay does on any engine. CPU is given in operations, whose time is measured on this machine first; an
     engine must be installed. DIR is the folder of the run, or of its campaign, or `latest`.
     """
-    from campaign.results.finished_run import select_run
     from campaign.results.run_load import load_of_run
+    from campaign.results.selected_run import select_run
     from engines.programs import operation_ns
     from engines.selection import any_programs
 

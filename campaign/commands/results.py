@@ -19,8 +19,9 @@ from inventory.errors import InputError
 from inventory.foreign import printable
 
 if TYPE_CHECKING:
+    from analysis.measure.finished_run import FinishedRun
     from analysis.records.descriptions import ReportEngine
-    from campaign.results.finished_run import FinishedRun
+    from campaign.results.open_results import Results
 
 TOP_EXAMPLE = """\b
 Examples:
@@ -83,12 +84,13 @@ def report_command(
     from analysis.records.descriptions import NO_SAIL
     from campaign.display.findings import findings_text
     from campaign.results.live_file import find_campaign
+    from campaign.results.open_results import Results
 
     if engine == "sail":
         raise InputError(f"--engine: {NO_SAIL}")
     with stages_shown(settings.quiet, settings.color) as show_stage:
-        page = render(find_campaign(folder), master, baseline, show_stage, pdf)
-    click.echo(findings_text(page.parent, settings.color))
+        page = render(found := find_campaign(folder), master, baseline, show_stage, pdf)
+    click.echo(findings_text(Results(found), settings.color))
     click.echo(printable(f"report: {page}"))
 
 
@@ -96,32 +98,69 @@ RESULTS_EXAMPLE = """\b
 Examples:
   millrace results latest
   millrace results results/demo/latest --json
+  millrace results latest --table ranking --format tex
 """
 
 
 @click.command("results", epilog=RESULTS_EXAMPLE)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.option("--table", metavar="NAME", help="Print this table instead; `ranking` has the medians.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "md", "tex"]),
+    help="Form of the table; comparisons also as Markdown, or for LaTeX with booktabs. Default: csv.",
+)
 @click.pass_obj
-def results_command(settings: Settings, folder: Path, as_json: bool) -> None:
-    """List the runs of a campaign with their main figures.
+def results_command(settings: Settings, folder: Path, as_json: bool, table: str | None, form: str | None) -> None:
+    """List the runs of a campaign with their main figures, and the medians of its schedulers.
 
     Status and figures are read from the run.json of each run, so no report is needed. DIR is the folder that contains
     campaign.json, or `latest` for the newest campaign in results/. From Python, `millrace.Results` reads the traces and
     tables, too.
     """
-    from campaign.results.open_results import Results
+    from analysis.records.campaign import load_campaign
+    from campaign.results.open_results import Results, campaign_folder
+    from campaign.results.run_summary import summary_of
 
-    results = Results(folder)
-    runs = results.summary()
+    if as_json and table is not None:
+        raise click.UsageError("--json lists the runs; leave it out with --table.")
+    if form is not None and table is None:
+        raise click.UsageError("--format is the form of a table; name one with --table.")
+    if table is not None:
+        click.echo(_table_text(Results(folder), table, form or "csv"), nl=False)
+        return
+    campaign = load_campaign(campaign_folder(folder))
+    runs = [summary_of(run) for run in campaign.runs]
     if as_json:
         from inventory.documents import dump_json
 
-        click.echo(dump_json({"folder": str(results.folder), "runs": runs}), nl=False)
+        click.echo(dump_json({"folder": str(campaign.folder), "runs": runs}), nl=False)
         return
-    from campaign.display.run_list import print_runs  # rich takes long to import
+    from analysis.page.compared_tables import recorded_tables
+    from campaign.display.findings import tables_text  # rich takes long to import
+    from campaign.display.run_list import print_runs
 
     print_runs(runs, settings.color)
+    click.echo(tables_text(recorded_tables(campaign), campaign.folder, settings.color))
+
+
+def _table_text(results: "Results", name: str, form: str) -> str:
+    """Return a table as text.
+
+    Raises:
+        InputError: there is no such table, or it has no form for print.
+    """
+    from analysis.page.print_tables import PRINTED, printed
+    from analysis.page.table_files import csv_text
+
+    table = results.table(name).to_arrow()
+    if form == "csv":
+        return csv_text(table.column_names, table.to_pylist())
+    if name not in PRINTED:
+        raise InputError(f"--format {form}: {name!r} is written as csv only; for print there are {', '.join(PRINTED)}")
+    return printed(name, table.to_pylist(), form)
 
 
 TRAFFIC_EXAMPLE = """\b
@@ -148,8 +187,8 @@ def traffic_command(
     folder of the run, or of its campaign, or `latest` for the newest campaign in results/. Times are seconds since the
     sources started.
     """
-    from campaign.results.finished_run import select_run
-    from campaign.results.observed import traffic_of_run
+    from analysis.measure.observed import traffic_of_run
+    from campaign.results.selected_run import select_run
 
     found = select_run(folder, run).finished()
     begin_s, end_s = found.measured_s
@@ -205,7 +244,7 @@ def observe_command(
     Of a campaign that is running, the last second of the current run is observed, with `complete` false and without
     the rates between executors, which are known at its end.
     """
-    from campaign.results.finished_run import select_run
+    from campaign.results.selected_run import select_run
 
     selected = select_run(folder, run, prefer_running=True)
     if selected.is_running:
@@ -218,7 +257,7 @@ def observe_command(
         write_document(observe_live(selected.campaign, selected.cluster), output)
         click.echo(f"{selected.name} is still running: the rates between its executors are unknown", err=True)
         return
-    from campaign.results.observed import observe_run
+    from analysis.measure.observed import observe_run
 
     found = selected.finished()
     if window_s is None and (kept := found.kept_observation(at_s)) is not None:

@@ -237,6 +237,7 @@ def _report(folder: Path, settings: Settings) -> None:
     """Build the report; on failure, say that the results are complete."""
     from analysis.page.render import render
     from campaign.display.findings import findings_text
+    from campaign.results.open_results import Results
 
     shown = printable(folder)
     complete = f"The results are complete in {shown}; later: millrace report {shown}"
@@ -249,7 +250,7 @@ def _report(folder: Path, settings: Settings) -> None:
     except KeyboardInterrupt:
         click.echo(f"stopped before the report was complete. {complete}", err=True)
         raise
-    _print(findings_text(page.parent, settings.color))
+    _print(findings_text(Results(folder), settings.color))
     _print(printable(f"report: {page}"))
 
 

@@ -10,23 +10,31 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from analysis.page.table_files import read_csv
 from analysis.records.descriptions import change
 from analysis.statistics.metrics import Metric, Row, Rows
-from analysis.statistics.ranking import HEADINGS, TEXT, sentences, shown_in
-from analysis.tables.summary import RUN_COLUMNS
+from analysis.statistics.ranking import HEADINGS, sentences, shown_in
 from campaign.display.placement_tables import MAX_WIDTH
 from campaign.display.terminal import plain_console
+from campaign.results.open_results import Results
 from campaign.results.repeated import HOLDS, HOLDS_NOT, UNDECIDED
 from inventory.foreign import printable
+
+FOUND_IN = ("ranking", "pairs", "pairs_without_suspect", "runs")
+"""Tables with what was found."""
 
 NOTHING = "no run counts, so nothing was found"
 
 
-def findings_text(report: Path, color: bool = True) -> str:
-    """Return what was found according to the report in a folder, for standard output."""
+def findings_text(results: Results, color: bool = True) -> str:
+    """Return what was found, for standard output: medians, and sentences about the changes against the baseline."""
+    tables = {name: results.table(name).to_arrow().to_pylist() for name in FOUND_IN if name in results.tables}
+    return tables_text(tables, results.folder, color)
+
+
+def tables_text(tables: Mapping[str, Rows], folder: Path, color: bool = True) -> str:
+    """Return what the tables `FOUND_IN` of the campaign in `folder` say, for standard output."""
     found: dict[tuple[str, str], dict[str, Row]] = {}
-    for row in read_csv(report / "tables" / "ranking.csv", TEXT):
+    for row in tables["ranking"]:
         found.setdefault((row["workload"], row["scheduler"]), {})[row["metric"]] = row
     if not found:
         return NOTHING
@@ -35,9 +43,9 @@ def findings_text(report: Path, color: bool = True) -> str:
     console.width = max(console.width, Console(width=MAX_WIDTH).measure(table).maximum)  # numbers are never cut
     with console.capture() as text:
         console.print(table)
-    runs = [row for row in read_csv(report / "tables" / "runs.csv", RUN_COLUMNS) if row["counts"] == "true"]
+    runs = [row for row in tables["runs"] if row["counts"]]
     doubtful = sum(bool(row["suspect"]) for row in runs)
-    pairs, clear = (read_csv(report / "tables" / f"{table}.csv", TEXT) for table in ("pairs", "pairs_without_suspect"))
+    pairs, clear = (tables.get(name, []) for name in ("pairs", "pairs_without_suspect"))
     baseline = next((row["baseline"] for rows in found.values() for row in rows.values()), "")
     said = [
         f"{workload}: {sentence}"
@@ -47,7 +55,7 @@ def findings_text(report: Path, color: bool = True) -> str:
     if doubtful:
         said.append(
             f"{doubtful} of {len(runs)} runs are suspect, and changes in parentheses are from such; reasons: "
-            f"millrace results {report.parent}"
+            f"millrace results {folder}"
         )
     return "\n".join([text.get().rstrip(), *([""] if said else []), *map(printable, said)])
 

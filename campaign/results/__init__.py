@@ -1,1 +1,1 @@
-"""Results of campaigns: the store, `live.json`, metrics of runs and their energy."""
+"""Results of campaigns: the store, `live.json`, reasons to doubt a run, and bundles."""

@@ -1,10 +1,11 @@
-"""Results of a campaign for Python: records of runs, traces and tables of the report as pandas or Arrow.
+"""Results of a campaign for Python: records of runs, traces and tables as pandas or Arrow.
 
 pandas and pyarrow are imported when they are needed, because `from millrace import Results` also works where they are
 not installed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from analysis.records.campaign import Campaign
     from analysis.records.file_types import CampaignRecord, RunRecord
     from campaign.results.run_summary import RunSummary
 
@@ -29,6 +31,20 @@ TEXT_COLUMNS = frozenset(
 
 ESCAPED_FORMULA = r"^'([=+@-])"
 """Text that the report has escaped for spreadsheets."""
+
+
+def campaign_folder(folder: Path) -> Path:
+    """Return the folder of a campaign, or of the newest one for `latest`; later, `latest` may lead to another campaign.
+
+    Raises:
+        InputError: there is no such directory, or no campaign yet.
+    """
+    from campaign.results.live_file import find_campaign
+
+    found = find_campaign(folder)
+    if not found.is_dir():
+        raise InputError(f"{found}: no such directory")
+    return found.resolve()
 
 
 class ResultTable:
@@ -75,7 +91,7 @@ class Results:
         folder: the folder that contains `campaign.json`, without symbolic links.
         record: content of `campaign.json`.
         trace_tables: names of the trace tables.
-        tables: names of the report's tables; empty without a report.
+        tables: names of the tables: those of the report, or those that follow from the records of runs without one.
     """
 
     def __init__(self, folder: str | Path = "latest") -> None:
@@ -90,19 +106,14 @@ class Results:
         """
         from agents.collected_traces import TABLES
         from analysis.records.campaign import load_campaign
-        from campaign.results.live_file import find_campaign
 
-        found = find_campaign(Path(folder))
-        if not found.is_dir():
-            raise InputError(f"{found}: no such directory")
-        # Tables are read later, when `latest` may lead to another campaign.
-        self._campaign = load_campaign(found.resolve())
+        self._campaign = load_campaign(campaign_folder(Path(folder)))
         self.folder = self._campaign.folder
         self._schemas = TABLES
         self.record: CampaignRecord = self._campaign.file
         self.trace_tables: tuple[str, ...] = tuple(TABLES)
         self._tables = {path.stem: path for path in sorted((self.folder / "report" / "tables").glob("*.csv"))}
-        self.tables = tuple(self._tables)
+        self.tables = tuple(self._tables or sorted(_compared_columns()))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
@@ -143,16 +154,23 @@ class Results:
     def table(self, name: str) -> ResultTable:
         """Return a table of the report (docs/reference/report-tables.md); those of runs begin with `run`.
 
+        Without a report, the table is computed from the records of runs: columns that need traces are null.
+
         Raises:
-            InputError: there is no such table, or no report yet.
+            InputError: there is no such table, or it needs a report and there is none yet.
         """
-        if not self._tables:
-            raise InputError(f"{self.folder}: no report yet; build it with: millrace report {self.folder}")
-        if name not in self._tables:
-            hint = f"; traces({name!r}) is the trace table" if name in self._schemas else nearest(name, self._tables)
-            raise InputError(f"{self.folder}: the report has no table {name!r}{hint}")
-        path = self._tables[name]
-        return ResultTable(name, lambda: _read_csv(path))
+        if name not in self.tables:
+            if name in self._schemas:
+                hint = f"; traces({name!r}) is the trace table"
+            elif not self._tables:
+                hint = f"{nearest(name, self.tables)}; others need a report: millrace report {self.folder}"
+            else:
+                hint = nearest(name, self.tables)
+            whose = "the report has" if self._tables else "the records of runs give"
+            raise InputError(f"{self.folder}: {whose} no table {name!r}{hint}")
+        if name in self._tables:
+            return ResultTable(name, partial(_read_csv, self._tables[name]))
+        return ResultTable(name, partial(_compared_table, self._campaign, name))
 
     def _named(self, runs: Sequence[str] | None) -> Sequence[str]:
         return [run.id for run in self._campaign.counted] if runs is None else runs
@@ -186,25 +204,45 @@ def _read_traces(paths: Sequence[Path], schema: "pa.Schema", columns: Sequence[s
     return pa.concat_tables(parts)
 
 
+def _compared_columns() -> "Mapping[str, Sequence[str]]":
+    from analysis.page.compared_tables import COMPARED_COLUMNS
+
+    return COMPARED_COLUMNS
+
+
+def _compared_table(campaign: "Campaign", name: str) -> "pa.Table":
+    """Return a table as a report would have it, from the records of runs."""
+    from analysis.page.compared_tables import recorded_tables
+    from analysis.page.table_files import csv_text
+
+    return _parsed(csv_text(_compared_columns()[name], recorded_tables(campaign)[name]).encode())
+
+
 def _read_csv(path: Path) -> "pa.Table":
-    """Return a table of the report: empty numbers are null, empty text is empty."""
+    """Return a table of the report."""
+    import pyarrow as pa
+
+    try:
+        return _parsed(path.read_bytes())
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as fault:
+        raise InputError(f"{path}: cannot be read: {fault}") from None
+
+
+def _parsed(content: bytes) -> "pa.Table":
+    """Return the table that is written as CSV: empty numbers are null, empty text is empty."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.csv
 
-    try:
-        with path.open(encoding="utf-8") as file:
-            header = file.readline().rstrip("\n").split(",")
-        text = TEXT_COLUMNS | ({"suspect"} if header[0] == "run" else set())
-        # Types are inferred from the first block, so it has all rows. Reasons and messages may have several lines.
-        table = pyarrow.csv.read_csv(
-            path,
-            read_options=pyarrow.csv.ReadOptions(block_size=path.stat().st_size + 1),
-            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
-            convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string())),
-        )
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as fault:
-        raise InputError(f"{path}: cannot be read: {fault}") from None
+    header = content.partition(b"\n")[0].decode().split(",")
+    text = TEXT_COLUMNS | ({"suspect"} if header[0] == "run" else set())
+    # Types are inferred from the first block, so it has all rows. Reasons and messages may have several lines.
+    table = pyarrow.csv.read_csv(
+        pa.BufferReader(content),
+        read_options=pyarrow.csv.ReadOptions(block_size=len(content) + 1),
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string())),
+    )
     for at, field in enumerate(table.schema):
         if pa.types.is_string(field.type):
             table = table.set_column(at, field.name, pc.replace_substring_regex(table[at], ESCAPED_FORMULA, r"\1"))

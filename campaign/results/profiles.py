@@ -8,12 +8,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.measure.finished_run import FinishedRun
+from analysis.measure.observed import traffic_of_run
 from analysis.records.campaign import load_run
 from campaign.agenda.campaign_plan import CampaignPlan
 from campaign.agenda.profile import ProfiledTraffic, Profiles
 from campaign.agenda.profiling import ProfilingRun
-from campaign.results.finished_run import FinishedRun
-from campaign.results.observed import traffic_of_run
 from controller.host.disk import writing
 from inventory.atomic_files import replace_file
 from inventory.documents import dump_json

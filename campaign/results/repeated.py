@@ -1,9 +1,9 @@
 """Findings of a campaign, compared with those of the same agenda on another machine."""
 
-from analysis.page.setups import recorded_rows
 from analysis.records.campaign import Campaign
 from analysis.statistics.metrics import Row, Rows
 from analysis.statistics.pairs import pair_rows
+from analysis.tables.summary import recorded_rows
 
 HOLDS, HOLDS_NOT = "holds", "does not hold"
 NOT_MEASURED = "not measured here"

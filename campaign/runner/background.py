@@ -15,8 +15,8 @@ from agents.protocol import IdleBaseline
 from agents.sensors.host_load import PARENT, HostLoad, process_fields
 from agents.sensors.interference import Event, background_events
 from campaign.agenda.agenda import IdleEntry
-from campaign.agenda.cpu import Machine
 from controller.nodes.agents import Agents
+from inventory.cluster import Machine
 
 PERIOD_S = 0.5
 """Sampling period; the CPU time of a process between the last sample and its end is lost."""

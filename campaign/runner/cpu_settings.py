@@ -14,7 +14,7 @@ from campaign.agenda.campaign_plan import CampaignPlan
 from campaign.agenda.cpu import ByNode
 from campaign.agenda.run_order import PlannedRun
 from campaign.runner.event_loop import CampaignEventLoop
-from controller.coordinator.timeline import SetCpu
+from controller.coordinator.scripted_events import SetCpu
 from controller.host.condition import run_together
 from controller.host.ownership import CleanupLog
 from controller.nodes.agents import Agents, RunNode

@@ -20,6 +20,8 @@ from agents.sensors.interference import Event
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, CONTROLLER, TraceWriter
 from agents.worker.process.answer_files import Fields
+from analysis.measure.revision_cost import with_costs
+from analysis.measure.run_metrics import measure
 from analysis.records.file_types import (
     FAILED,
     INCOMPLETE,
@@ -32,8 +34,6 @@ from analysis.records.file_types import (
     RunStatus,
 )
 from campaign.agenda.engine import TEXTS, program_of
-from campaign.results.revision_cost import with_costs
-from campaign.results.run_metrics import measure, verified
 from campaign.results.suspect_runs import doubts_from_events, why_unfinished
 from campaign.runner.background import measuring_other_load
 from campaign.runner.event_loop import in_daemon_thread
@@ -54,7 +54,7 @@ from workloads.arrays import stream_schema
 from workloads.data.row_digest import digest_of
 from workloads.operators import Row
 from workloads.topology import ACKER, Topology
-from workloads.workload import Answer
+from workloads.workload import Answer, verified
 
 ENGINE_FOLDER = "engine"
 """Folder of an engine's files, in the controller's folder of the run."""

@@ -14,6 +14,9 @@ from agents.host.facts import gather
 from agents.protocol import ExecutorSpec, IdleBaseline, InputFile, RunSpec, workers_of
 from agents.protocol.node_folders import component
 from agents.trace import AGENT, CONTROLLER, TraceWriter
+from analysis.measure.energy_account import NOT_MEASURED, Idle, account
+from analysis.measure.revision_cost import COST_WINDOW_S, with_costs
+from analysis.measure.run_metrics import measure
 from analysis.records.accounts import Energy
 from analysis.records.conditions import Calibrated, InputRecord, ProfileRecord
 from analysis.records.file_types import (
@@ -29,14 +32,11 @@ from analysis.records.file_types import (
     RunStatus,
     TimelineRecord,
     Times,
+    Verification,
 )
 from analysis.records.interval_metrics import Draining
-from campaign.agenda.cpu import machines_of
-from campaign.results.energy_account import NOT_MEASURED, Idle, account
 from campaign.results.hdr_log import LATENCY_LOG, write_latency_log
 from campaign.results.live_file import DRAINING, LiveFile
-from campaign.results.revision_cost import COST_WINDOW_S, with_costs
-from campaign.results.run_metrics import measure, source_positions, verification, verified
 from campaign.results.suspect_runs import (
     checked_timeline,
     doubts_from_events,
@@ -51,19 +51,20 @@ from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.failures import RunFailedError
 from controller.coordinator.live_metrics import LiveMetrics
-from controller.coordinator.timeline import withheld_nodes
+from controller.coordinator.scripted_events import withheld_nodes
 from controller.host.condition import run_watched
 from controller.host.ownership import CleanupLog
 from controller.nodes.agents import Agents, ClockSync
 from controller.nodes.backend import Backend
 from controller.nodes.transport import FolderReplicas, collect_answer, collect_logs, collect_profiles, collect_traces
+from inventory.cluster import machines_of
 from inventory.documents import to_plain
 from inventory.errors import MillraceError, RunError
 from inventory.foreign import printable
 from inventory.times import NS, utc_stamp
 from workloads.key_groups import first_ownership
 from workloads.scaling import resized, sizes_of
-from workloads.workload import Verdict
+from workloads.workload import PreparedInput, Verdict, source_positions, verified
 
 EPOCH = 1
 """First epoch of a run; every run has agents of its own."""
@@ -253,7 +254,7 @@ class RunAttempt:
             timeline=[replace(event, reason=printable(event.reason)) for event in self._timeline],
             clocks=self._clock_differences,
             times=self._times,
-            verification=verification(verdict, self._job.inputs),
+            verification=_verification(verdict, self._job.inputs),
             measured=self._measured,
             revisions=self._unmeasured_revisions(),
             profiles=self._profiles,
@@ -410,3 +411,17 @@ class RunAttempt:
         if self._conditions.idle is None:
             return None
         return account(traces, self._job.run.name, self._machines, self._idle, offsets)
+
+
+QUARANTINED = ("malformed", "outlier", "out_of_order")
+"""Classes of rows that are left out of prepared inputs."""
+
+
+def _verification(verdict: Verdict | None, inputs: Sequence[PreparedInput]) -> Verification:
+    """Return the block `verification` of `run.json`; without a verdict the answer was not compared."""
+    return Verification(
+        status="none" if verdict is None else "passed" if verdict.passed else "failed",
+        checked=None if verdict is None else verdict.checked,
+        message="" if verdict is None else printable(verdict.message),
+        quarantined={kind: sum(entry.quarantined.get(kind, 0) for entry in inputs) for kind in QUARANTINED},
+    )

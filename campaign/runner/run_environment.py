@@ -10,22 +10,22 @@ from agents.protocol import MoveToPlace, Slot
 from agents.trace import TraceWriter
 from analysis.records.conditions import LoadRecord
 from analysis.records.file_types import SKIPPED, RunRecord
+from analysis.records.interval_metrics import Window
 from campaign.agenda.agenda import Agenda, IdleEntry
 from campaign.agenda.application import Application
 from campaign.agenda.cpu import ByNode
 from campaign.agenda.online import OnlineRun
 from campaign.agenda.plan import CombinationPlan, PlacedWorkload
 from campaign.agenda.run_order import PlannedRun
-from campaign.agenda.windows import Window, windows_of
+from campaign.agenda.windows import windows_of
 from campaign.results.live_file import LiveFile
 from campaign.runner.cpu_settings import RunCpus
 from campaign.runner.event_loop import in_daemon_thread
-from controller.coordinator.barrier import MovePlan
 from controller.coordinator.decider import Decider
 from controller.coordinator.interfaces import Assignment, Environment, RestartRules, SlotRecord
 from controller.coordinator.online_loop import OnlineSettings
 from controller.coordinator.reports import HERE
-from controller.coordinator.timeline import ScriptedEvent
+from controller.coordinator.scripted_events import MovePlan, ScriptedEvent
 from controller.nodes.agents import Agents, ClockSync, RunNode
 from controller.nodes.backend import Backend
 from controller.nodes.transport import FolderReplicas

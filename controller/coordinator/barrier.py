@@ -11,7 +11,6 @@ barrier, too (`scaling`).
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
 
 from agents.protocol import Abandon, Cut, Grow, Moved, MoveToPlace, Precopy, Prepare, Ready, RunSpec, Slot
 from controller.coordinator.epoch_workers import (
@@ -25,6 +24,7 @@ from controller.coordinator.epoch_workers import (
 )
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Environment
+from controller.coordinator.scripted_events import MovePlan
 from controller.host.condition import run_together
 from inventory.errors import RunError
 from inventory.times import NS
@@ -153,32 +153,6 @@ async def _ready(epoch_workers: EpochWorkers, barrier: int, aligned: bool) -> Co
         return epoch_workers.ready.values()
     await epoch_workers.send(Abandon(epoch=epoch_workers.spec.epoch, barrier=barrier))
     raise AbandonedError(why)
-
-
-@dataclass(frozen=True)
-class MoveRequest:
-    """Request to move an executor, by name, to a node: to the given slot, or to one chosen by `chosen_slot`."""
-
-    executor: str
-    node: str
-    slot: int | None = None
-
-    @property
-    def target(self) -> str:
-        """The requested target, `node` or `node/slot`."""
-        return self.node if self.slot is None else f"{self.node}/{self.slot}"
-
-    def is_met_by(self, place: Slot) -> bool:
-        """Return whether an executor at `place` is at its target."""
-        return place.node == self.node and self.slot in (None, place.index)
-
-
-@dataclass(frozen=True)
-class MovePlan:
-    """Moves that are due together, `at_s` seconds after the start of the sources."""
-
-    at_s: float
-    requests: tuple[MoveRequest, ...]
 
 
 def chosen_slot(node: str, workers: Set[Slot]) -> int:

@@ -10,7 +10,6 @@ from agents.protocol import AGENT, Gates, MoveToPlace, RunSpec
 from agents.trace import CONTROLLER
 from controller.coordinator.barrier import (
     AbandonedError,
-    MovePlan,
     check_move_targets,
     check_reachable,
     moves_of,
@@ -27,7 +26,8 @@ from controller.coordinator.node_membership import NodeMembership
 from controller.coordinator.reports import ReportedWork
 from controller.coordinator.scaling import HaltedError, rescaled, rescaled_live, run_scaling
 from controller.coordinator.schedule_change import change_schedule, change_steps, gates_around, gates_with
-from controller.coordinator.timeline import RETRY_S, ScriptedEvent
+from controller.coordinator.scripted_events import MovePlan, ScriptedEvent
+from controller.coordinator.timeline import RETRY_S
 from controller.host.condition import Condition
 from inventory.errors import RunError
 from inventory.times import NS

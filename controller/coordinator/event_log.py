@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from agents.protocol import Gates, MoveToPlace, Slot
 from agents.sensors.interference import Event
+from analysis.measure.observations import CLOCK, HEARTBEATS, SCHEDULE, STATE
 from analysis.records.accounts import ComponentScaling
 from analysis.records.file_types import ExecutorMove, Measured, Recovery, RevisionRecord, TimelineRecord
 from controller.coordinator.epoch_workers import CheckpointSnapshots, worker_name
@@ -21,9 +22,6 @@ from scheduler.online.revision import Revision
 from scheduler.problem import CommunicationSchedule
 from workloads.scaling import sizes_of
 from workloads.topology import Executor
-
-STATE, HEARTBEATS, CLOCK, SCHEDULE = "observed_state", "observed_heartbeats", "observed_clock", "observed_schedule"
-"""Events of an observed run: what observations have that no other rows of the traces have."""
 
 LIVE_DECISIONS = 20
 """Number of the last decisions that are shown while a run is under way."""

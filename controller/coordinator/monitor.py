@@ -15,14 +15,12 @@ from msgspec.structs import replace
 
 from agents.protocol import Gates, Progress, RunSpec, Slot, Vitals, sample_s
 from analysis.measure.live_rates import Heartbeats, Samples
-from analysis.measure.observations import LatencyReport
+from analysis.measure.observations import MOST_HISTORY, LatencyReport
 from controller.coordinator.epoch_workers import executor_name
 from controller.coordinator.observing import ObservedWindow, WorkerReports
 from inventory.cluster import Cluster
 from scheduler.online.observation import WITHOUT_EFFECT, Change, Happening, Observation, PastRevision
 from scheduler.online.revision import Rhythm
-
-MOST_HISTORY = 64
 
 NEGLIGIBLE, MOST_SMOOTHED = 1e-3, 64
 """An exponentially weighted average ends at samples of less weight than this, or after so many."""

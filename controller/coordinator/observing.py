@@ -23,6 +23,7 @@ from analysis.measure.live_rates import (
 )
 from analysis.measure.observations import (
     POINTS,
+    SILENT_SAMPLES,
     ExecutorRates,
     LatencyReport,
     NodeRates,
@@ -45,9 +46,6 @@ from scheduler.online.observation import (
 )
 from scheduler.online.revision import Rhythm, average
 from scheduler.problem import CommunicationSchedule
-
-SILENT_SAMPLES = 2.5
-"""Time without a report, in samples, after which a worker is missing."""
 
 
 class WorkerReports(NamedTuple):

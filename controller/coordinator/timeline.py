@@ -1,96 +1,30 @@
 """Timeline of a run: faults and changes of the cluster that an agenda scripts, carried out while the topology runs.
 
-Scripted moves are due at barriers (`controller.coordinator.barrier.MovePlan`).
+Scripted moves are due at barriers (`controller.coordinator.scripted_events.MovePlan`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NoReturn
 
 from agents.protocol import Kill, RunSpec, Slot
 from controller.coordinator.epoch_workers import executor_name, worker_name
 from controller.coordinator.event_log import EventLog, TimelineEntry
 from controller.coordinator.interfaces import Carried, CarryWaves, Environment, RunListener, Scaling
 from controller.coordinator.node_membership import NodeMembership
+from controller.coordinator.scripted_events import (
+    AskScheduler,
+    KillAgent,
+    KillWorker,
+    NodeDown,
+    NodeUp,
+    ScaleComponents,
+    ScriptedEvent,
+    SetCpu,
+)
 from inventory.errors import RunError
 from inventory.times import NS
 from workloads.scaling import sizes_of
-
-
-@dataclass(frozen=True)
-class NodeUp:
-    """A node may be used from `at_s` seconds after the start of the sources on, as the times of all events are."""
-
-    at_s: float
-    node: str
-
-
-@dataclass(frozen=True)
-class NodeDown:
-    """A node may not be used any longer: its executors leave, its agent keeps running."""
-
-    at_s: float
-    node: str
-
-
-@dataclass(frozen=True)
-class SetCpu:
-    """CPU settings of a node change; `settings` is a document of `agents.cpu.request.CpuRequest`."""
-
-    at_s: float
-    node: str
-    settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class KillWorker:
-    """A worker is killed."""
-
-    at_s: float
-    place: Slot
-
-
-@dataclass(frozen=True)
-class KillAgent:
-    """The agent of a node is killed, and its node cannot return within `for_s` seconds."""
-
-    at_s: float
-    node: str
-    for_s: float
-
-
-@dataclass(frozen=True)
-class AskScheduler:
-    """An online scheduler is asked, whenever it would be asked next."""
-
-    at_s: float
-
-
-@dataclass(frozen=True)
-class ScaleComponents:
-    """These components have another number of executors each."""
-
-    at_s: float
-    components: tuple[str, ...]
-    to: int
-
-
-ScriptedEvent = NodeUp | NodeDown | SetCpu | KillWorker | KillAgent | AskScheduler | ScaleComponents
-
-
-def withheld_nodes(events: Iterable[ScriptedEvent]) -> frozenset[str]:
-    """Return the nodes that are not used at the start: those that come up before they go down.
-
-    Args:
-        events: events of a run, ordered by time.
-    """
-    first: dict[str, ScriptedEvent] = {}
-    for event in events:
-        if isinstance(event, NodeUp | NodeDown):
-            first.setdefault(event.node, event)
-    return frozenset(node for node, event in first.items() if isinstance(event, NodeUp))
-
 
 NAMES: Mapping[type, str] = {
     NodeUp: "node_up",

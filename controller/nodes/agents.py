@@ -8,7 +8,7 @@ bounded by the sum of both nodes' bounds.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -329,9 +329,3 @@ class ClockSync:
         utc_ns = time.time_ns()
         now_ns = (before_ns + time.monotonic_ns()) // 2 + found.offset_ns
         self._writers[node].add("clock", now_ns, utc_ns, found.offset_ns, found.bound_ns)
-
-
-def largest_ns(apart: Iterable[ClockDifference], sources: Collection[str], sinks: Collection[str]) -> int:
-    """Return the largest error bound of latencies from `sources` to `sinks`; 0 if all share a clock."""
-    ways = {(source, sink) for source in sources for sink in sinks}
-    return max((p.bound_ns for p in apart if (p.node, p.to) in ways or (p.to, p.node) in ways), default=0)

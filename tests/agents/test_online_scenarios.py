@@ -24,7 +24,7 @@ from controller.coordinator.decider import Answer
 from controller.coordinator.interfaces import RestartRules
 from controller.coordinator.online_loop import OnlineSettings
 from controller.coordinator.rescheduling import RevisionSettings
-from controller.coordinator.timeline import AskScheduler, KillWorker, NodeDown, NodeUp
+from controller.coordinator.scripted_events import AskScheduler, KillWorker, NodeDown, NodeUp
 from scheduler.online.observation import Observation
 from scheduler.online.revision import Revision, Rhythm
 from scheduler.problem import Move, Problem

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.figures.palette import look
 from analysis.figures.report_figures import draw_factors
-from analysis.figures.theme import look
 from analysis.page.build import build
 from analysis.page.factor_view import (
     CPU,

@@ -16,9 +16,9 @@ import pytest
 
 from analysis.figures.data import Band, NodeUsage, RunLine, WorkloadData, quantity
 from analysis.figures.lines import latency_figure, log_ticks
-from analysis.figures.palette import GROUND, INK, MUTED, PALETTE, SERIES
+from analysis.figures.palette import GROUND, INK, MUTED, PALETTE, SERIES, look
 from analysis.figures.report_figures import KINDS, draw_all
-from analysis.figures.theme import SETTINGS, look, write_pdf
+from analysis.figures.theme import SETTINGS, write_pdf
 from analysis.statistics.intervals import spread
 from analysis.statistics.metrics import METRICS
 

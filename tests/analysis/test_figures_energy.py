@@ -10,9 +10,9 @@ import pytest
 
 from analysis.figures.data import DotPlots, MeterData, Moment, Panel, Point, PowerData, RunLine
 from analysis.figures.dot_plots import front
-from analysis.figures.palette import PALETTE
+from analysis.figures.palette import PALETTE, look
 from analysis.figures.report_figures import draw_energy, draw_power
-from analysis.figures.theme import SETTINGS, look, render_svg
+from analysis.figures.theme import SETTINGS, render_svg
 from analysis.statistics.intervals import spread
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 
 from analysis.figures.data import Band, RunLine, SlotData
 from analysis.figures.lines import slot_buffers, slot_stages
-from analysis.figures.palette import PALETTE
+from analysis.figures.palette import PALETTE, look
 from analysis.figures.report_figures import SLOT_KINDS, draw_slots
-from analysis.figures.theme import SETTINGS, look
+from analysis.figures.theme import SETTINGS
 from analysis.page.build import build, slot_data, workload_data
 from analysis.records.campaign import load_campaign
 from analysis.tables.spark_tables import collected

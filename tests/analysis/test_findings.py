@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.figures.theme import look
+from analysis.figures.palette import look
 from analysis.page.findings import change_data, finding_of
 from analysis.records.campaign import Campaign, load_campaign
 from analysis.records.descriptions import PrimaryMetric, change

@@ -5,12 +5,19 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import pstdev
 from typing import Any
 
 import pyarrow.parquet
 import pytest
+from msgspec.structs import replace as replace_fields
+
+from analysis.measure.run_metrics import measure
+from analysis.page.compared_tables import COMPARED_COLUMNS, compared_tables
+from analysis.records.campaign import Run, load_campaign
+from analysis.tables.summary import RUN_COLUMNS, recorded_rows
 
 NS = 1_000_000_000
 Row = dict[str, Any]
@@ -106,6 +113,66 @@ def test_throughput_counts_rows_by_their_share_of_the_measured_interval(
     assert executors == {"spout": "6", "split": "18", "count": "8", "word": "6", "exclaim1": "9", "exclaim2": "6"} | {
         "__acker": "3"
     }
+
+
+def test_tables_without_a_report_have_the_figures_of_the_report(small_campaign: Path, small_report: Path) -> None:
+    campaign = load_campaign(small_campaign)
+    measured = replace(campaign, runs=[with_measured(run) for run in campaign.runs])
+    baseline = campaign.baseline(None)
+    recorded = compared_tables(measured, recorded_rows(measured), baseline)
+    by_spark = {name: table(small_report, name) for name in COMPARED_COLUMNS}
+    compared: Counter[str] = Counter()
+    for name, rows in recorded.items():
+        mine = [row for row in rows if row.get("metric") not in NOT_RECORDED]
+        theirs = [row for row in by_spark[name] if row.get("metric") not in NOT_RECORDED]
+        assert len(mine) == len(theirs), name
+        for own, other in zip(mine, theirs, strict=True):
+            for column in COMPARED_COLUMNS[name]:
+                if column not in NOT_RECORDED and (own[column] is not None or other[column]):
+                    assert_same(name, column, own[column], other[column])
+                    compared[f"{name}.{column}"] += 1
+    assert set(RUN_COLUMNS) - {key.partition(".")[2] for key in compared if key.startswith("runs.")} <= NOT_RECORDED | {
+        *("latency_bound_ms", "recoveries", "incomplete")
+    }
+    assert {f"{name}.{column}" for name, column in SURELY_COMPARED} <= compared.keys()
+
+
+NOT_RECORDED = {
+    *("steady_from_s", "worst_late_ms", "inter_worker_bytes_per_s", "inter_node_bytes_per_s", "worker_cores"),
+    *("agent_cores", "host_cores", "cpu_s_per_million_tuples", "busy_cores", "blocked_executors", "worker_memory_mb"),
+    "agent_memory_mb",
+}
+"""Columns of `runs` that only the report has."""
+
+SURELY_COMPARED = [
+    *(("ranking", column) for column in ("median", "low", "high", "change_percent")),
+    *(("pairs", column) for column in ("ratio", "difference")),
+    *(("comparison", column) for column in ("n", "smallest", "largest")),
+    ("energy", "joules"),
+]
+
+
+def with_measured(run: Run) -> Run:
+    """Return a run with the metrics in its record that are computed at its end."""
+    if not run.counts or run.file is None or run.file.measured is None:
+        return run
+    known = run.file.measured
+    found = measure(run.folder / "traces", 4.0, {})
+    found = replace_fields(found, saturated=known.saturated, energy=known.energy)
+    return replace(run, file=replace_fields(run.file, measured=found))
+
+
+def assert_same(name: str, column: str, recorded: Any, by_spark: str) -> None:
+    """Numbers of run.json are rounded, and hops of a run are whole tuples over the length on the controller's clock."""
+    if isinstance(recorded, bool):
+        assert by_spark == str(recorded).lower(), (name, column)
+    elif isinstance(recorded, int | float):
+        assert float(by_spark) == pytest.approx(recorded, rel=2e-3, abs=0.15 if "percent" in column else 1e-3), (
+            name,
+            column,
+        )
+    else:
+        assert by_spark == (recorded or ""), (name, column)
 
 
 def test_due_tuples_are_the_progress_of_schedules_within_the_interval(

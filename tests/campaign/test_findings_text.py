@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from analysis.page.table_files import FORMULA, read_csv, write_csv
 from analysis.statistics.metrics import Row
-from analysis.statistics.ranking import PAIR_COLUMNS, RANKING_COLUMNS, TEXT
-from analysis.tables.summary import RUN_COLUMNS
-from campaign.display.findings import NOTHING, findings_text
+from analysis.statistics.ranking import PAIR_COLUMNS, RANKING_COLUMNS
+from campaign.display.findings import NOTHING, tables_text
 from campaign.display.terminal import stages_shown
 
 
@@ -22,21 +20,17 @@ def row(scheduler: str, metric: str, median: float, percent: float | None, **cha
     return defaults | {"scheduler": scheduler, "metric": metric, "median": median, "change_percent": percent} | changes
 
 
-def written(
+def text_of(
     folder: Path, *rows: Row, pairs: Sequence[Row] = (), clear: Sequence[Row] = (), suspect: Sequence[str] = ()
-) -> Path:
-    """Write a report with these rows, and with a run that counts for each of the reasons in `suspect`."""
-    (folder / "tables").mkdir()
-    runs = [dict.fromkeys(RUN_COLUMNS) | {"counts": True, "suspect": reason} for reason in suspect]
-    write_csv(folder / "tables" / "runs.csv", RUN_COLUMNS, [*runs, dict.fromkeys(RUN_COLUMNS) | {"counts": False}])
-    write_csv(folder / "tables" / "ranking.csv", RANKING_COLUMNS, list(rows))
-    write_csv(folder / "tables" / "pairs.csv", PAIR_COLUMNS, list(pairs))
-    write_csv(folder / "tables" / "pairs_without_suspect.csv", PAIR_COLUMNS, list(clear))
-    return folder
+) -> str:
+    """Return the text of these rows, and of a run that counts for each of the reasons in `suspect`."""
+    runs = [*({"counts": True, "suspect": reason} for reason in suspect), {"counts": False, "suspect": ""}]
+    tables = {"ranking": list(rows), "pairs": list(pairs), "pairs_without_suspect": list(clear), "runs": runs}
+    return tables_text(tables, folder)
 
 
 def test_every_scheduler_has_a_row_with_its_changes_against_the_baseline(tmp_path: Path) -> None:
-    report = written(
+    text = text_of(
         tmp_path,
         row("even", "sink_tuples_per_s", 123456.4, 0.0),
         row("even", "latency_p95_ms", 3.149, 0.0),
@@ -44,7 +38,7 @@ def test_every_scheduler_has_a_row_with_its_changes_against_the_baseline(tmp_pat
         row("top-storm", "sink_tuples_per_s", 123400.0, -0.05),
         row("top-storm", "inter_node_tuples_per_s", 2080.0, -74.0),
     )
-    lines = findings_text(report).splitlines()
+    lines = text.splitlines()
     assert "Medians (against even)" in lines[0]
     assert [line.split() for line in lines[-2:]] == [
         ["wordcount", "even", "3", "123,456", "3.15", "8,000"],
@@ -59,13 +53,13 @@ def test_suspect_runs_are_counted_and_changes_with_them_are_in_parentheses(tmp_p
         for scheduler, change in (("even", 0.0), ("top-storm", 48.0))
     ]
     reasons = ["host busy"] * (3 * len(doubtful)) + [""] * (6 - 3 * len(doubtful))
-    lines = findings_text(written(tmp_path, *rows, suspect=reasons)).splitlines()
+    lines = text_of(tmp_path, *rows, suspect=reasons).splitlines()
     last = next(line.split() for line in lines if line.split()[:1] == ["top-storm"])
     if doubtful:
         own = ["3"] if "top-storm" in doubtful else []
         assert last == ["top-storm", "3", *own, "1,000", "(+48", "%)"]
         assert lines[-1].startswith(f"{3 * len(doubtful)} of 6 runs are suspect, and changes in parentheses are from ")
-        assert lines[-1].endswith(f"millrace results {tmp_path.parent}")
+        assert lines[-1].endswith(f"millrace results {tmp_path}")
     else:
         assert last == ["top-storm", "3", "1,000", "+48", "%"]
         assert "suspect" not in "".join(lines)
@@ -75,8 +69,8 @@ def test_the_number_of_repetitions_is_never_left_out_of_a_narrow_table(tmp_path:
     """No traffic between nodes, so that its column of changes is empty."""
     schedulers = ("even", "resource-aware", "top-storm")
     changes = {"sink_tuples_per_s": 0.3, "latency_p95_ms": 25.0, "inter_node_tuples_per_s": None}
-    report = written(tmp_path, *(row(s, m, 448.0, change, n=9) for s in schedulers for m, change in changes.items()))
-    lines = findings_text(report).splitlines()
+    text = text_of(tmp_path, *(row(s, m, 448.0, change, n=9) for s in schedulers for m, change in changes.items()))
+    lines = text.splitlines()
     assert all(" 9 " in line for line in lines[-3:])
 
 
@@ -85,7 +79,7 @@ def test_the_sentences_of_the_report_follow_the_table(tmp_path: Path) -> None:
     pair |= {"metric": "inter_node_tuples_per_s", "ratio": 0.26, "ratio_low": 0.23, "ratio_high": 0.3}
     rows = [row(scheduler, "inter_node_tuples_per_s", 1.0, None) for scheduler in ("even", "top-storm")]
     all_of_them = pair | {"n": 11, "suspect": 1, "outcome": ""}
-    text = findings_text(written(tmp_path, *rows, pairs=[all_of_them], clear=[pair | {"outcome": "lower"}]))
+    text = text_of(tmp_path, *rows, pairs=[all_of_them], clear=[pair | {"outcome": "lower"}])
     assert text.splitlines()[-3:] == [
         "",
         "wordcount: top-storm against even: no conclusion, of 11 repetitions there are 1 with suspect runs.",
@@ -94,22 +88,14 @@ def test_the_sentences_of_the_report_follow_the_table(tmp_path: Path) -> None:
 
 
 def test_without_runs_that_count_there_are_no_findings(tmp_path: Path) -> None:
-    assert findings_text(written(tmp_path)) == NOTHING
+    assert text_of(tmp_path) == NOTHING
 
 
 def test_names_cannot_control_the_terminal(tmp_path: Path) -> None:
-    text = findings_text(written(tmp_path, row("=\x1b[2J", "sink_tuples_per_s", 1.0, None, workload="[red]w")))
+    text = text_of(tmp_path, row("=\x1b[2J", "sink_tuples_per_s", 1.0, None, workload="[red]w"))
     assert "=\\x1b[2J" in text
     assert "[red]w" in text
     assert "\x1b" not in text
-
-
-@pytest.mark.parametrize("name", ["even", "'quoted'", *(f"{sign}name" for sign in FORMULA)])
-def test_tables_are_read_as_they_were_written(tmp_path: Path, name: str) -> None:
-    rows = [row(name, "latency_p95_ms", 0.1 + 0.2, None), row("b", "latency_p95_ms", 1e9, -3.5)]
-    (read, other) = read_csv(written(tmp_path, *rows) / "tables" / "ranking.csv", TEXT)
-    assert (read["scheduler"], read["median"], read["change_percent"]) == (name, 0.1 + 0.2, None)
-    assert (other["median"], other["change_percent"], other["n"]) == (1e9, -3.5, 3.0)
 
 
 def read_terminal(terminal: int) -> bytes:

@@ -21,7 +21,7 @@ from campaign.agenda.run_order import Order, ordered_runs
 from campaign.commands.run import run_campaign
 from campaign.display.progress import Silence
 from campaign.display.terminal import Settings
-from campaign.results.finished_run import SelectedRun
+from campaign.results.selected_run import SelectedRun
 from campaign.runner.campaign_loop import CampaignLoop
 from campaign.runner.clusters import Clusters
 from campaign.runner.open_campaign import Opened, new, resumed

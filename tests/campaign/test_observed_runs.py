@@ -12,10 +12,11 @@ from observed_rounds import SKEWED_RATES, SPREAD_PLACEMENT, chain, nodes
 from scripted_reports import ScriptedReports, pass_time, started
 from traced_runs import NAME, TracedRun
 
+from analysis.measure.finished_run import FinishedRun
+from analysis.measure.observed import observe_run, traffic_of_run
 from analysis.records.accounts import ComponentScaling
 from analysis.records.file_types import RevisionRecord
-from campaign.results.finished_run import FinishedRun, select_run
-from campaign.results.observed import observe_run, traffic_of_run
+from campaign.results.selected_run import select_run
 from inventory.cluster import Cluster, Node
 from inventory.documents import parse_document
 from inventory.errors import InputError

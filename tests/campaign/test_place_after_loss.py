@@ -15,8 +15,8 @@ from scripted_workload import STEP_S, answer_tables, with_inputs
 
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.plan import CombinationPlan, plan_of
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 from inventory.cluster import cluster_from_document
 from inventory.documents import parse_document
 from inventory.values import Slot

@@ -12,8 +12,8 @@ from fake_nodes import FakeNodes
 from agents.collected_traces import collect
 from agents.protocol import Progress, Start, Work
 from agents.trace import TraceWriter
+from analysis.measure.run_metrics import measure
 from analysis.records.file_types import Recovery
-from campaign.results.run_metrics import measure
 from campaign.results.suspect_runs import doubts_from_recoveries, why_incomplete
 from controller.coordinator.checkpoint_loop import ControlSettings
 from inventory.times import NS

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.plan import CombinationPlan, plan_of
-from controller.coordinator.barrier import MovePlan, MoveRequest
-from controller.coordinator.timeline import (
+from controller.coordinator.scripted_events import (
     AskScheduler,
     KillAgent,
     KillWorker,
+    MovePlan,
+    MoveRequest,
     NodeDown,
     NodeUp,
     ScaleComponents,

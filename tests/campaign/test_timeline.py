@@ -4,7 +4,7 @@ import pytest
 
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.plan import CombinationPlan, plan_of
-from controller.coordinator.barrier import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 from inventory.cluster import cluster_from_document
 from inventory.documents import parse_document
 from inventory.errors import InputError

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.records.file_types import TimelineRecord
-from campaign.agenda.windows import Window
+from analysis.records.interval_metrics import Window
 from campaign.results.suspect_runs import checked_timeline
 from campaign.runner.run_environment import CampaignConditions
 from workloads.rates import Constant, Rate, Steps

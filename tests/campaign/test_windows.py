@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from agents.collected_traces import collect
 from agents.trace import TraceWriter
+from analysis.measure.run_metrics import measure
+from analysis.records.interval_metrics import Window
 from campaign.agenda.agenda import agenda_of
-from campaign.agenda.windows import SHORTEST_S, Window, windows_of
-from campaign.results.run_metrics import measure
+from campaign.agenda.windows import SHORTEST_S, windows_of
 from inventory.documents import parse_document, to_plain
 from inventory.errors import InputError
 from inventory.times import NS

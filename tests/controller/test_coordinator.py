@@ -22,10 +22,10 @@ from agents.protocol import (
     Start,
     Stop,
 )
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import LEAD_NS
 from controller.coordinator.failures import MOST_RECOVERIES, RunFailedError
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 from inventory.errors import RunError
 from inventory.times import NS
 

@@ -23,9 +23,9 @@ from agents.protocol import (
     Work,
 )
 from analysis.records.file_types import ExecutorMove
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.failures import MOST_RECOVERIES, RunFailedError
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 from inventory.errors import RunError
 
 

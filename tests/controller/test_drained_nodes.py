@@ -10,7 +10,7 @@ from fake_nodes import PLACES, FakeNodes
 
 from agents.protocol import Cut, Prepare, Slot
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.timeline import NodeDown, NodeUp
+from controller.coordinator.scripted_events import NodeDown, NodeUp
 
 DOWN_S = 3.0
 

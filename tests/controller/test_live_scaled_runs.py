@@ -16,7 +16,7 @@ from controller.coordinator.barrier import arriving_in
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import Carried, Scaling
 from controller.coordinator.scaling import rescaled_live
-from controller.coordinator.timeline import ScaleComponents
+from controller.coordinator.scripted_events import ScaleComponents
 from workloads.key_groups import first_ownership, owners_from_runs
 from workloads.topology import Component, Input, Topology
 

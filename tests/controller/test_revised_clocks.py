@@ -14,7 +14,8 @@ from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Carried
 from controller.coordinator.online_loop import OnlineLoop, OnlineSettings
 from controller.coordinator.rescheduling import Carry, RevisionFinished, RevisionSettings
-from controller.coordinator.timeline import SetCpu, Timeline
+from controller.coordinator.scripted_events import SetCpu
+from controller.coordinator.timeline import Timeline
 from inventory.errors import RunError
 from scheduler.online.revision import Revision, Rhythm
 from scheduler.problem import Problem

@@ -12,12 +12,12 @@ from fake_nodes import PLACES, FakeNodes
 from scripted_workload import run_with_faults
 
 from agents.protocol import Connect, Cut, Division, MoveToPlace, Prepare, Progress, RunSpec, Slot, Start, Work, Worked
-from controller.coordinator.barrier import AbandonedError, MovePlan, MoveRequest
+from controller.coordinator.barrier import AbandonedError
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import Carried, RestartRules, Scaling
 from controller.coordinator.reports import BoltCounts
 from controller.coordinator.scaling import rescaled
-from controller.coordinator.timeline import ScaleComponents
+from controller.coordinator.scripted_events import MovePlan, MoveRequest, ScaleComponents
 from workloads.workload import load_workload
 
 AT_S = 3.0

@@ -18,7 +18,8 @@ from controller.coordinator.epoch_workers import executor_name
 from controller.coordinator.interfaces import RestartRules, Scaling
 from controller.coordinator.reports import ReportedWork, SourcePositions
 from controller.coordinator.scaling import rescaled_live, undo_scaling
-from controller.coordinator.timeline import RETRY_S, ScaleComponents
+from controller.coordinator.scripted_events import ScaleComponents
+from controller.coordinator.timeline import RETRY_S
 from inventory.errors import RunError
 from workloads.workload import load_workload
 

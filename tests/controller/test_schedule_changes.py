@@ -17,8 +17,9 @@ from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Carried, Offset, RunListener, SlotRecord
 from controller.coordinator.reports import ReportedWork
 from controller.coordinator.schedule_change import change_schedule, change_steps, gates_around, gates_with
+from controller.coordinator.scripted_events import NodeDown, NodeUp
 from controller.coordinator.time_slot_clock import SlotClock
-from controller.coordinator.timeline import NodeDown, NodeUp, Timeline
+from controller.coordinator.timeline import Timeline
 from controller.host.condition import Condition
 from scheduler.problem import CommunicationSchedule
 

@@ -6,8 +6,8 @@ from coordinator_runs import MID, answer_files, run_coordinator
 from fake_nodes import FakeNodes
 
 from agents.protocol import Prepare, Slot, Stop
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 
 MOVE = MovePlan(3, (MoveRequest("mid[0]", "n3", 1),))
 COPY_S = 5.0

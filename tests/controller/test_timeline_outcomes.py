@@ -10,13 +10,14 @@ from fake_nodes import FakeNodes
 
 from agents.protocol import Cut, Prepare, Slot
 from analysis.records.file_types import TimelineRecord
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.event_log import EventLog
-from controller.coordinator.timeline import (
+from controller.coordinator.scripted_events import (
     AskScheduler,
     KillAgent,
     KillWorker,
+    MovePlan,
+    MoveRequest,
     NodeDown,
     NodeUp,
     ScaleComponents,

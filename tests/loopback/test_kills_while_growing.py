@@ -32,10 +32,9 @@ from agents.protocol import (
     Start,
     Stored,
 )
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import RestartRules
-from controller.coordinator.timeline import ScaleComponents
+from controller.coordinator.scripted_events import MovePlan, MoveRequest, ScaleComponents
 from controller.host.process_identity import ProcessIdentity
 from workloads.workload import Workload, load_workload
 

@@ -36,8 +36,8 @@ from agents.protocol import (
     Stopped,
     Stored,
 )
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 from controller.host.process_identity import marked
 from workloads.workload import Workload, load_workload
 

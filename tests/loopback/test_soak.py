@@ -8,8 +8,8 @@ from statistics import median
 import pytest
 from loopback_agents import ControlledRun, LoopbackAgents, loopback_agents
 
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 from inventory.times import NS
 from workloads.workload import Workload, load_workload
 

@@ -23,9 +23,9 @@ from agents.worker.channels.channel import Incoming, Outgoing
 from agents.worker.channels.ends import LocalOutgoing, RemoteOutgoing
 from agents.worker.channels.gated import Gated
 from agents.worker.task_graph.epoch import EpochTasks
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import RestartRules, SlotRecord
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 from inventory.times import NS
 from scheduler.problem import CommunicationSchedule
 from workloads.operators import STEP_NS

@@ -22,7 +22,6 @@ from agents.collected_traces import collect
 from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Report, RunSpec, Slot, workers_of
 from agents.trace import AGENT, CONTROLLER, TraceWriter
 from campaign.agenda.application import Application
-from campaign.results.run_metrics import verified
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.interfaces import Assignment, Environment
@@ -37,7 +36,7 @@ from scheduler.online.replanner import slots_of_added
 from scheduler.problem import Problem
 from workloads.key_groups import first_ownership
 from workloads.rates import Max
-from workloads.workload import Answer, Verdict, Workload, uses_columns
+from workloads.workload import Answer, Verdict, Workload, uses_columns, verified
 
 EPOCHS = 100
 """Upper bound of the epochs of one run; the next run on the same agents starts after them."""

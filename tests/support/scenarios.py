@@ -16,9 +16,9 @@ from scripted_cluster import PHASES, ScriptedCluster
 from scripted_run import Limits, run_spec
 
 from agents.protocol import RunSpec, Slot
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 from inventory.errors import RunError
 from inventory.times import NS
 from workloads.operators import STEP_NS, own_records

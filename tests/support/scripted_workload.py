@@ -19,9 +19,8 @@ from scripted_run import Limits, run_spec, scripted_run
 from agents.protocol import Gates, Slot
 from agents.worker.task_graph.interfaces import AnswerRows
 from controller.coordinator import timeline
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.timeline import ScaleComponents
+from controller.coordinator.scripted_events import MovePlan, MoveRequest, ScaleComponents
 from workloads.operators import Context, Operator, Row
 from workloads.scaling import resized, sizes_of
 from workloads.topology import Executor

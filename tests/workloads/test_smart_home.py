@@ -18,8 +18,8 @@ from scripted_cluster import ScriptedCluster
 from scripted_run import Limits, run_spec
 
 from agents.protocol import Slot
-from controller.coordinator.barrier import MovePlan, MoveRequest
 from controller.coordinator.checkpoint_loop import ControlSettings
+from controller.coordinator.scripted_events import MovePlan, MoveRequest
 from inventory.errors import InputError
 from inventory.times import NS
 from workloads import columns as column_operators

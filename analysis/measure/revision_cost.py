@@ -16,6 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from analysis.measure.run_series import RunSeries, SecondBins
 from analysis.records.accounts import (
     ChangeCost,
     ChangeGain,
@@ -29,8 +30,7 @@ from analysis.records.accounts import (
     WindowMeans,
 )
 from analysis.records.file_types import ExecutorMove, Measured, Recovery, RevisionRecord
-from campaign.agenda.cpu import Machine
-from campaign.results.run_series import RunSeries, SecondBins
+from inventory.cluster import Machine
 from scheduler.online.observation import KeyFigures
 
 COST_WINDOW_S = 20.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agents.collected_traces import collect
 from agents.trace import TraceWriter
 from analysis.measure.backlog import BacklogStage, passed, rows_left
-from campaign.results.run_metrics import measure
+from analysis.measure.run_metrics import measure
 from inventory.documents import to_plain
 from inventory.times import NS
 

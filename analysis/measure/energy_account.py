@@ -11,6 +11,17 @@ from msgspec.structs import asdict, replace
 from agents.protocol import IdleBaseline
 from agents.trace import AGENT
 from analysis.measure.covered import Spans
+from analysis.measure.cpu_times import TOGETHER, CpuTimes, Worker
+from analysis.measure.energy_attribution import (
+    CLAMPED,
+    AttributedDomain,
+    Delivered,
+    EnergyTable,
+    divide,
+    metered,
+    packages_of,
+    per_hop,
+)
 from analysis.measure.trace_files import read_table
 from analysis.records.accounts import (
     DomainEnergy,
@@ -22,18 +33,7 @@ from analysis.records.accounts import (
     Packages,
     WorkerEnergy,
 )
-from campaign.agenda.cpu import Machine
-from campaign.results.cpu_times import TOGETHER, CpuTimes, Worker
-from campaign.results.energy_attribution import (
-    CLAMPED,
-    AttributedDomain,
-    Delivered,
-    EnergyTable,
-    divide,
-    metered,
-    packages_of,
-    per_hop,
-)
+from inventory.cluster import Machine
 from inventory.times import NS
 
 MOST_DRIFT = 0.05
@@ -95,7 +95,7 @@ def account(
         run: the run's name.
         machines: machines of the run.
         idle: metered node -> its idle baseline.
-        offsets: as in `campaign.results.run_metrics.measure`.
+        offsets: as in `analysis.measure.run_metrics.measure`.
 
     Raises:
         RunError: begin or end of the interval is missing in the traces.

@@ -16,11 +16,11 @@ from agents.power.energy import IntervalEnergy, energy
 from agents.power.series import Sample
 from analysis.measure.covered import AmountOverTime, Floats, Times
 from analysis.measure.due import due_curves
+from analysis.measure.energy_attribution import curve_of, domains_of
+from analysis.measure.run_metrics import HOPS
 from analysis.measure.trace_files import read_table
 from analysis.records.accounts import EnergyExcess, WindowMeans
-from campaign.agenda.cpu import Machine
-from campaign.results.energy_attribution import curve_of, domains_of
-from campaign.results.run_metrics import HOPS
+from inventory.cluster import Machine
 from inventory.times import NS
 
 POWER_COLUMNS = ("domain", "role", "source", "in_total", "raw", "joules", "watts", "bound_joules", "t_half_ns", "flags")

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.records.accounts import PayBack
-from analysis.records.file_types import ExecutorMove, RevisionRecord
-from campaign.results.revision_cost import (
+from analysis.measure.revision_cost import (
     dip_and_surplus,
     expected_tuples,
     latency_excess,
@@ -20,7 +18,9 @@ from campaign.results.revision_cost import (
     spans_of,
     sum_error,
 )
-from campaign.results.run_series import SecondBins
+from analysis.measure.run_series import SecondBins
+from analysis.records.accounts import PayBack
+from analysis.records.file_types import ExecutorMove, RevisionRecord
 
 
 def bins(

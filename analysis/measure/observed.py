@@ -11,9 +11,17 @@ from msgspec.structs import replace
 
 from agents.worker.executors.executor import percentile
 from analysis.measure.covered import amounts, by_worker, ends_within, weighted, weighted_total
+from analysis.measure.cpu_times import CpuPoints, read_loads
 from analysis.measure.due import due_curves
+from analysis.measure.energy_attribution import metered
+from analysis.measure.finished_run import FinishedRun, RunPart
 from analysis.measure.observations import (
+    CLOCK,
+    HEARTBEATS,
+    MOST_HISTORY,
     POINTS,
+    SILENT_SAMPLES,
+    STATE,
     ExecutorRates,
     LatencyReport,
     NodeRates,
@@ -22,14 +30,8 @@ from analysis.measure.observations import (
     rounded,
     sink_of,
 )
+from analysis.measure.observed_events import HAPPENINGS, Told, cuts_until, lost_nodes, schedule_at, told_until
 from analysis.measure.trace_files import read_table
-from campaign.results.cpu_times import CpuPoints, read_loads
-from campaign.results.energy_attribution import metered
-from campaign.results.finished_run import FinishedRun, RunPart
-from campaign.results.observed_events import HAPPENINGS, Told, cuts_until, lost_nodes, schedule_at, told_until
-from controller.coordinator.event_log import CLOCK, HEARTBEATS, STATE
-from controller.coordinator.monitor import MOST_HISTORY
-from controller.coordinator.observing import SILENT_SAMPLES
 from inventory.cluster import Node
 from inventory.errors import InputError
 from inventory.times import NS

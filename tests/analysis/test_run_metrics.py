@@ -8,12 +8,12 @@ import pytest
 
 from agents.collected_traces import collect
 from agents.trace import AGENT, CONTROLLER, TraceWriter
+from analysis.measure.run_metrics import measure
 from analysis.records.file_types import ClockDifference
-from campaign.results.run_metrics import measure, verified
 from inventory.documents import to_plain
 from inventory.errors import RunError
 from inventory.times import NS
-from workloads.workload import Answer, PreparedInput, Verdict
+from workloads.workload import Answer, PreparedInput, Verdict, verified
 
 SECONDS = 4
 START, END = 100 * NS, 104 * NS

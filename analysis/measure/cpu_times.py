@@ -16,7 +16,7 @@ from agents.power.energy import Curve, WorkerCpu
 from analysis.measure.covered import Intervals, amounts, weighted
 from analysis.measure.observations import POINTS, with_transport
 from analysis.measure.trace_files import read_table
-from campaign.agenda.cpu import Machine
+from inventory.cluster import Machine
 
 
 def curve_of_differences(rows: Iterable[tuple[int, int, float]]) -> Curve:

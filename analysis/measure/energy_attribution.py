@@ -25,12 +25,12 @@ from agents.power.reader import Domain, Role
 from agents.power.series import Sample, edge_joules
 from agents.trace import AGENT
 from analysis.measure.covered import Spans, weighted, weighted_total
+from analysis.measure.cpu_times import CpuTimes, Worker, steps
+from analysis.measure.run_metrics import HOPS
 from analysis.measure.trace_files import read_table
 from analysis.records.accounts import HopEnergy
-from campaign.agenda.cpu import Machine
-from campaign.results.cpu_times import CpuTimes, Worker, steps
-from campaign.results.run_metrics import HOPS
 from inventory.atomic_files import replacing_path
+from inventory.cluster import Machine
 from inventory.times import NS
 
 CLAMPED = "clamped"

@@ -14,7 +14,7 @@ from agents.power.reader import ROOT_VARIABLE
 from agents.sensors import Host
 from agents.sensors.sampler import Sampler
 from agents.trace import AGENT, TraceWriter
-from campaign.results.energy_attribution import metered
+from analysis.measure.energy_attribution import metered
 from inventory.values import MeterLag
 
 NS = 1_000_000_000

@@ -8,11 +8,11 @@ from msgspec.structs import asdict, replace
 
 from agents.collected_traces import collect
 from agents.trace import AGENT, TraceWriter
+from analysis.measure.revision_cost import cost_of_changes, spans_of, with_costs
+from analysis.measure.run_series import RunSeries
 from analysis.records.accounts import Gained, Pauses, RevisionCost, RunMeans
 from analysis.records.file_types import ExecutorMove, Measured, Recovery, RevisionRecord
-from campaign.agenda.cpu import machines_of
-from campaign.results.revision_cost import cost_of_changes, spans_of, with_costs
-from campaign.results.run_series import RunSeries
+from inventory.cluster import machines_of
 from inventory.times import NS
 from scheduler.online.observation import KeyFigures
 

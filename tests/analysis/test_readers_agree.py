@@ -13,18 +13,18 @@ from observed_rounds import nodes
 from agents.collected_traces import collect
 from agents.trace import AGENT, CONTROLLER, COVERING, TraceWriter
 from analysis.measure.covered import Spans
+from analysis.measure.energy_attribution import Delivered
+from analysis.measure.finished_run import FinishedRun
+from analysis.measure.observed import observe_run, traffic_of_run
+from analysis.measure.run_metrics import measure
+from analysis.measure.run_series import RunSeries
 from analysis.measure.trace_files import read_table
 from analysis.records.campaign import Run
 from analysis.records.file_types import ClockRecord, NodeRecord, RunRecord, Times
+from analysis.records.interval_metrics import Window
 from analysis.tables.spark_tables import collected
 from analysis.tables.traces import Traces
-from campaign.agenda.cpu import machines_of
-from campaign.agenda.windows import Window
-from campaign.results.energy_attribution import Delivered
-from campaign.results.finished_run import FinishedRun
-from campaign.results.observed import observe_run, traffic_of_run
-from campaign.results.run_metrics import measure
-from campaign.results.run_series import RunSeries
+from inventory.cluster import machines_of
 from inventory.times import NS
 from scheduler.problem import Slot
 

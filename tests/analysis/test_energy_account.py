@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from agents.collected_traces import collect
 from agents.protocol import IdleBaseline
 from agents.trace import AGENT, TraceWriter
-from campaign.agenda.cpu import Machine, machines_of
-from campaign.results.cpu_times import CpuTimes, curve_of_differences
-from campaign.results.energy_account import Idle, account
-from campaign.results.energy_attribution import divide, metered
-from campaign.results.run_metrics import read_table
+from analysis.measure.cpu_times import CpuTimes, curve_of_differences
+from analysis.measure.energy_account import Idle, account
+from analysis.measure.energy_attribution import divide, metered
+from analysis.measure.run_metrics import read_table
+from inventory.cluster import Machine, machines_of
 from inventory.times import NS
 
 SECONDS = 4

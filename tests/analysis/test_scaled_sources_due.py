@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agents.collected_traces import collect
 from agents.trace import TraceWriter
 from analysis.measure.due import rising_totals
-from campaign.results.run_series import RunSeries
+from analysis.measure.run_series import RunSeries
 from inventory.times import NS
 
 START, SECONDS = 10**12, 40

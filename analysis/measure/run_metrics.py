@@ -3,7 +3,7 @@
 `analysis.measure.covered` has what a row means, and the interval in the clock of every worker.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,15 +14,9 @@ from analysis.measure.backlog import Backlogs
 from analysis.measure.covered import Intervals, PartOfIntervals, Spans, by_worker, ends_within, weighted, weighted_total
 from analysis.measure.due import due_curves
 from analysis.measure.trace_files import read_table
-from analysis.records.file_types import ClockDifference, Measured, Verification
-from analysis.records.interval_metrics import IntervalMetrics, Latency, WindowRecord
-from campaign.agenda.windows import Window
-from controller.nodes.agents import largest_ns
-from inventory.errors import RunError
-from inventory.foreign import printable
+from analysis.records.file_types import ClockDifference, Measured
+from analysis.records.interval_metrics import IntervalMetrics, Latency, Window, WindowRecord
 from inventory.times import NS
-from workloads.topology import Topology
-from workloads.workload import Answer, PreparedInput, Verdict, Workload
 
 HOPS = ("intra_worker", "inter_worker", "inter_node")
 
@@ -121,7 +115,7 @@ def _metrics(
         throughput_tuples_per_s=sunk,
         latency_ms=known_latency(
             latency_in(samples if seconds > 0 else samples.slice(0, 0), spans),
-            largest_ns(apart, _nodes_of(rows.filter(is_spout)), _nodes_of(rows.filter(is_sink))) / 1e6,
+            _largest_ns(apart, _nodes_of(rows.filter(is_spout)), _nodes_of(rows.filter(is_sink))) / 1e6,
         ),
         saturated=_saturated(rows.filter(is_spout), spans, seconds, due),
         hops={
@@ -188,6 +182,12 @@ def _nodes_of(rows: pa.Table) -> list[str]:
     return found
 
 
+def _largest_ns(apart: Iterable[ClockDifference], sources: Collection[str], sinks: Collection[str]) -> int:
+    """Return the largest error bound of latencies from `sources` to `sinks`; 0 if all share a clock."""
+    ways = {(source, sink) for source in sources for sink in sinks}
+    return max((p.bound_ns for p in apart if (p.node, p.to) in ways or (p.to, p.node) in ways), default=0)
+
+
 def due_in(spouts: pa.Table, spans: Intervals, seconds: float) -> float | None:
     """Return the number of tuples due in the interval, for all sources; None without a schedule."""
     curves = due_curves(spouts, spans)
@@ -211,43 +211,3 @@ def _saturated(spouts: pa.Table, spans: Intervals, seconds: float, due: float | 
     if any(late > LATE_SHARE * length for _, late in lateness):
         return True
     return bool(first and last) and max(last) - max(first) > GROWTH_SHARE * length
-
-
-QUARANTINED = ("malformed", "outlier", "out_of_order")
-"""Classes of rows that are left out of prepared inputs."""
-
-
-def source_positions(topology: Topology, positions: Mapping[str, int]) -> list[int]:
-    """Return the positions of all spout executors in the topology's order.
-
-    Raises:
-        RunError: a position is missing.
-    """
-    spouts = [e.name for e in topology.executors if topology.component[e.component].kind == "spout"]
-    missing = [name for name in spouts if name not in positions]
-    if missing:
-        raise RunError(f"the positions of {', '.join(missing)} are missing")
-    return [positions[name] for name in spouts]
-
-
-def verified(workload: Workload, answer: Answer, positions: Sequence[int], inputs: Sequence[PreparedInput]) -> Verdict:
-    """Compare an answer with the reference for `positions`, the highest ones of spout executors.
-
-    A run that emitted records fails if no row was compared, unless its reference is empty.
-    """
-    reference = workload.reference(positions, inputs)
-    verdict = workload.compare(answer, reference)
-    rows = sum(len(table) for table in reference.values())
-    if verdict.checked or not verdict.passed or not rows or not any(positions):
-        return verdict
-    return Verdict(False, 0, f"{sum(positions)} records were emitted, and none of {rows} rows of the reference checked")
-
-
-def verification(verdict: Verdict | None, inputs: Sequence[PreparedInput]) -> Verification:
-    """Return the block `verification` of `run.json`; without a verdict the answer was not compared."""
-    return Verification(
-        status="none" if verdict is None else "passed" if verdict.passed else "failed",
-        checked=None if verdict is None else verdict.checked,
-        message="" if verdict is None else printable(verdict.message),
-        quarantined={kind: sum(entry.quarantined.get(kind, 0) for entry in inputs) for kind in QUARANTINED},
-    )

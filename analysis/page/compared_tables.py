@@ -1,0 +1,86 @@
+"""Tables of a report that follow from one row per run and from the records of runs; none needs Spark."""
+
+from collections.abc import Mapping
+
+from analysis.page import changes
+from analysis.page import energy_comparison as comparison
+from analysis.page.engine_view import AGREEMENT_COLUMNS, agreement_rows
+from analysis.page.factor_view import RATIO_COLUMNS, families_of, ratio_rows
+from analysis.page.searches import SEARCH_COLUMNS, TRIAL_COLUMNS, search_rows, trial_rows
+from analysis.page.windows import WINDOW_COLUMNS, window_tables
+from analysis.records.campaign import Campaign
+from analysis.statistics.metrics import (
+    COMPARISON_COLUMNS,
+    DIFFERENCE_COLUMNS,
+    Rows,
+    comparison_rows,
+    difference_rows,
+)
+from analysis.statistics.pairs import pair_rows, rows_without_suspect
+from analysis.statistics.ranking import PAIR_COLUMNS, RANKING_COLUMNS, ranking_rows
+from analysis.tables.summary import RUN_COLUMNS, recorded_rows
+
+COMPARED_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "ranking": RANKING_COLUMNS,
+    "pairs": PAIR_COLUMNS,
+    "pairs_without_suspect": PAIR_COLUMNS,
+    "ratios": RATIO_COLUMNS,
+    "agreement": AGREEMENT_COLUMNS,
+    "runs": RUN_COLUMNS,
+    "comparison": COMPARISON_COLUMNS,
+    "differences": DIFFERENCE_COLUMNS,
+    "revisions": changes.REVISION_COLUMNS,
+    "decisions": changes.DECISION_COLUMNS,
+    "means": changes.MEAN_COLUMNS,
+    "searches": SEARCH_COLUMNS,
+    "trials": TRIAL_COLUMNS,
+    "energy": comparison.ENERGY_COLUMNS,
+    "energy_domains": comparison.DOMAIN_COLUMNS,
+    "energy_hops": comparison.HOP_COLUMNS,
+    "energy_comparison": comparison.COMPARISON_COLUMNS,
+    "energy_differences": comparison.DIFFERENCE_COLUMNS,
+    "energy_front": comparison.FRONT_COLUMNS,
+    **WINDOW_COLUMNS,
+}
+"""Table -> its columns."""
+
+
+def compared_tables(campaign: Campaign, runs: Rows, baseline: str | None) -> dict[str, Rows]:
+    """Return the rows of every table of `COMPARED_COLUMNS`.
+
+    Args:
+        campaign: the campaign.
+        runs: rows of `summary.run_rows`, or of `summary.recorded_rows` without a report.
+        baseline: the scheduler that others are compared with.
+    """
+    energy = comparison.energy_rows(campaign, runs)
+    cells = comparison.energy_cells(campaign, energy)
+    pairs = pair_rows(campaign, runs, baseline)
+    families = families_of(campaign)
+    return {
+        "ranking": ranking_rows(campaign, runs, pairs, baseline),
+        "pairs": pairs,
+        "pairs_without_suspect": rows_without_suspect(campaign, runs, pairs, baseline),
+        "ratios": ratio_rows(families, pairs, baseline),
+        "agreement": agreement_rows(campaign, families, runs),
+        "runs": runs,
+        "comparison": comparison_rows(campaign, runs),
+        "differences": difference_rows(campaign, runs, baseline),
+        "revisions": changes.revision_rows(campaign),
+        "decisions": changes.decision_rows(campaign),
+        "means": changes.mean_rows(campaign),
+        "searches": search_rows(campaign),
+        "trials": trial_rows(campaign),
+        "energy": energy,
+        "energy_domains": comparison.domain_rows(campaign),
+        "energy_hops": comparison.hop_rows(campaign),
+        "energy_comparison": comparison.energy_cell_rows(cells),
+        "energy_differences": comparison.energy_difference_rows(cells, baseline),
+        "energy_front": comparison.front_rows(cells),
+        **window_tables(campaign, baseline),
+    }
+
+
+def recorded_tables(campaign: Campaign) -> dict[str, Rows]:
+    """Return the tables from the records of runs alone, against the agenda's baseline."""
+    return compared_tables(campaign, recorded_rows(campaign), campaign.baseline(None))
