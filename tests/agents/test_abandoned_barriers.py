@@ -6,7 +6,7 @@ from random import Random
 import msgspec
 import pytest
 from delivery_oracle import SCHEMA, SIDE, DeliveryOracle
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_topologies import random_topology
 from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
@@ -87,7 +87,6 @@ def take_ready_reports(run: ScriptedRun) -> dict[Slot, Ready]:
     return found
 
 
-@settings(deadline=None, max_examples=80)
 @given(st.integers(0, 2**32))
 def test_an_abandoned_move_leaves_everything_as_it_was_and_the_rows_go_on(seed: int) -> None:
     random = Random(seed)  # noqa: S311 - it must be repeatable

@@ -6,7 +6,7 @@ from random import Random
 import msgspec
 import pytest
 from delivery_oracle import DeliveryOracle
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_topologies import random_topology
 from scripted_run import Limits, run_spec, scripted_run
@@ -28,7 +28,6 @@ def topology_with_ackers(random: Random) -> Topology:
     return msgspec.structs.replace(drawn, components=(*drawn.components, *ackers(random.randint(1, 3))))
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.randoms(use_true_random=False), st.integers(0, 12), SCRIPTS)
 def test_each_source_is_notified_once_of_each_of_its_records_and_nothing_else_changes(
     random: Random, records: int, script: list[int]

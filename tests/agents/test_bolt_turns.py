@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from executor_harness import Downstream, EchoBolt, input_channel
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import Worked
@@ -45,7 +45,6 @@ def stamped_rows(draw: st.DrawFn) -> tuple[list[Row], list[tuple[int, int]]]:
     return [(at,) for at in range(count)], [(row, draw(st.integers(0, 3))) for row in stamped]
 
 
-@settings(deadline=None, max_examples=200)
 @given(stamped_rows())
 def test_pieces_are_all_rows_in_order_cut_where_the_stamp_changes(given_rows: tuple) -> None:
     rows, stamps = given_rows
@@ -57,7 +56,6 @@ def test_pieces_are_all_rows_in_order_cut_where_the_stamp_changes(given_rows: tu
     assert all(a != b for (_, a), (_, b) in pairwise(pieces))
 
 
-@settings(deadline=None, max_examples=100)
 @given(stamped_rows(), st.integers(0, 3))
 def test_rows_derived_from_a_stamped_row_inherit_its_stamp(given_rows: tuple, copies: int) -> None:
     rows, stamps = given_rows

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 from channel_ends import BOTH_KINDS, EPOCH, KEY, NAMES, SCHEMA, batches_of, remote
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted_run import Pipe
 
@@ -34,7 +34,6 @@ ACTIONS = st.one_of(
 
 
 @BOTH_KINDS
-@settings(deadline=None, max_examples=200)
 @given(
     actions=st.lists(ACTIONS, min_size=12, max_size=60),
     batch=st.integers(1, 12),
@@ -62,7 +61,6 @@ def test_rows_arrive_once_in_order_with_their_stamps_under_any_interleaving(
 
 
 @BOTH_KINDS
-@settings(deadline=None, max_examples=100)
 @given(adds=st.lists(st.integers(1, 30), min_size=1, max_size=20), batch=st.integers(1, 12), rows=st.integers(1, 40))
 def test_credit_comes_back_so_that_half_a_window_is_always_free_when_all_is_consumed(
     ends_of: object, adds: list[int], batch: int, rows: int

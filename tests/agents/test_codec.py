@@ -6,6 +6,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_examples import times
 
 from agents.worker.wire.frame import LARGE_BYTES, TYPES, Codec, CodecError
 
@@ -78,7 +79,6 @@ def test_unsupported_values_are_refused_by_the_sender(value: object) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(TYPES))
-@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_a_value_of_another_type_is_refused(kind: str, data: st.DataObject) -> None:
     other = data.draw(st.sampled_from(sorted(TYPES.keys() - {kind})))
@@ -99,7 +99,7 @@ def test_a_row_of_another_shape_is_refused(row: object) -> None:
         codec.decode(encoded(codec, [row]), 1)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=times(4))
 @given(st.binary(max_size=60), st.integers(0, 40))
 def test_rubbish_gives_rows_of_the_schema_or_an_error(rubbish: bytes, count: int) -> None:
     try:
@@ -110,7 +110,7 @@ def test_rubbish_gives_rows_of_the_schema_or_an_error(rubbish: bytes, count: int
     assert all(type(n) is int and type(s) is str for n, s in rows)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=times(4))
 @given(batches(), st.data())
 def test_a_torn_batch_is_refused(batch: tuple[dict[str, str], list[tuple]], data: st.DataObject) -> None:
     schema, rows = batch
@@ -151,7 +151,6 @@ def large(draw: st.DrawFn) -> list[tuple]:
     return [*rows, (0, bytes(LARGE_BYTES * (len(rows) + 1)), "", b"")]
 
 
-@settings(deadline=None, max_examples=150)
 @given(large())
 def test_large_fields_follow_the_rest_without_a_copy_and_are_decoded_as_they_were(rows: list[tuple]) -> None:
     codec = Codec(BLOBS)
@@ -175,7 +174,7 @@ def test_only_large_fields_of_type_bytes_are_sent_separately() -> None:
     assert len(Codec({"x": "str"}).encode([("x" * size,)])) == 1
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=times(4))
 @given(large(), st.data())
 def test_a_torn_batch_of_large_fields_is_refused(rows: list[tuple], data: st.DataObject) -> None:
     codec = Codec(BLOBS)
@@ -191,7 +190,7 @@ def test_a_torn_batch_of_large_fields_is_refused(rows: list[tuple], data: st.Dat
         codec.decode(whole + b"\x00", len(rows))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=times(4))
 @given(st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), min_size=1, max_size=6), st.integers(1, 4))
 def test_a_batch_of_large_fields_with_other_bytes_gives_rows_of_the_schema_or_an_error(
     changes: list[tuple[int, int]], count: int

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from as_columns import COLUMN_MODES, as_columns
 from executor_harness import CountingSpout, Downstream, EchoBolt, input_channel
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.worker.channels.channel import Tick
@@ -44,7 +44,6 @@ def process_batch(bolt: Bolt, rows: Sequence[Row], stamps: Sequence[tuple[int, i
 
 
 @pytest.mark.parametrize("way", COLUMN_MODES)
-@settings(deadline=None, max_examples=60)
 @given(count=st.integers(1, 30), sampled=st.sets(st.integers(0, 29)), copies=st.integers(0, 3), as_rows=st.booleans())
 def test_rows_derived_from_a_stamped_row_inherit_its_stamp(
     way: str, count: int, sampled: set[int], copies: int, as_rows: bool
@@ -59,7 +58,6 @@ def test_rows_derived_from_a_stamped_row_inherit_its_stamp(
     assert sorted(downstream.stamped(), key=repr) == sorted(expected, key=repr)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.sets(st.integers(0, 29)))
 def test_a_sampled_row_does_not_split_a_batch_if_the_bolt_returns_the_parents(
     numbers: list[int], sampled: set[int]

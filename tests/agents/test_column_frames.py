@@ -9,6 +9,7 @@ import pytest
 from column_rows import CUTS, ENCODED, Encoders, Stream, exact_values, in_chunks, streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_examples import times
 
 from agents.worker.channels.channel import DECODED_BYTES, Barrier, ChannelId, CreditWindow, FlushTimer
 from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, local_channel, mark_of
@@ -95,7 +96,7 @@ def read_everything(columns: Columns, count: int) -> None:
 
 
 @pytest.mark.parametrize("encoded", [False, True])
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=times(4))
 @given(changes=mutations)
 def test_an_altered_frame_is_refused_or_safe_to_read(encoded: bool, changes: list[tuple[int, int]]) -> None:
     changed = bytearray(SENT[encoded])
@@ -108,7 +109,7 @@ def test_an_altered_frame_is_refused_or_safe_to_read(encoded: bool, changes: lis
     read_everything(received, len(ROWS))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=times(4))
 @given(st.booleans(), st.integers(0, 1 << 12), st.integers(0, 64))
 def test_a_torn_or_prolonged_frame_is_refused(encoded: bool, cut: int, more: int) -> None:
     sent = SENT[encoded]
@@ -193,7 +194,6 @@ class RecordedLink:
         self.bytes += b"".join(pieces)
 
 
-@settings(deadline=None, max_examples=60)
 @given(streams(), CUTS, ENCODED, st.sets(st.integers(0, 29)))
 def test_columns_with_stamps_cross_a_channel_between_workers(
     stream: Stream, cuts: list[int], encoded: list[bool], sampled: set[int]
@@ -261,7 +261,6 @@ class Channel:
         return [row for delivery in self.queue for row in delivery.rows]
 
 
-@settings(deadline=None, max_examples=80)
 @given(st.lists(st.tuples(streams(), st.booleans(), st.booleans()), min_size=1, max_size=5), CUTS)
 def test_dictionaries_grow_on_both_ends_and_are_forgotten_at_barriers(batches: list, cuts: list[int]) -> None:
     schema = {"s": "str", "b": "bytes"}
@@ -332,7 +331,7 @@ def primed(codec: ColumnCodec) -> tuple[ColumnCodec, bytearray, list]:
     return codec, sent, columns.to_rows()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=times(4))
 @given(changes=mutations)
 def test_an_altered_frame_with_new_entries_is_refused_or_safe_to_read(changes: list[tuple[int, int]]) -> None:
     codec, changed, rows = primed(ColumnCodec(WORDS))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from column_rows import CUTS, ENCODED, Encoders, Stream, exact_values, in_chunks, streams, with_dictionaries
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.worker.channels import column_groupings
@@ -60,7 +60,6 @@ KINDS = ["shuffle", "fields", "global", "all", "local-or-shuffle"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=120)
 @given(
     stream=streams(),
     cuts=CUTS,
@@ -117,7 +116,6 @@ def test_columns_reach_the_same_executors_when_dictionaries_are_full(room: int) 
     assert found[0] == found[1]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 4), st.text(max_size=1)), min_size=1), st.sets(st.integers(0, 20)))
 def test_columns_are_sent_directly_where_their_rows_are(rows: list[Row], sampled: set[int]) -> None:
     schema = {"n": "int", "s": "str"}
@@ -155,7 +153,6 @@ def test_a_repeated_key_is_dictionary_encoded_with_the_entries_of_its_channel_on
     assert all(set(kept) == {word for (word,) in part} for kept, part in zip(entries, parts, strict=True))
 
 
-@settings(deadline=None, max_examples=60)
 @given(streams(), CUTS, ENCODED, st.integers(0, 29), st.integers(1, 30))
 def test_distinct_values_are_those_of_the_rows_even_if_the_dictionary_has_others(
     stream: Stream, cuts: list[int], encoded: list[bool], start: int, stop: int
@@ -203,7 +200,6 @@ class Summing(ColumnBolt):
         return pa.RecordBatch.from_arrays([words, pa.array(totals)], names=["word", "n"])
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from(["to", "be", "or"]), st.integers(0, 9)), min_size=1, max_size=40),
     st.sets(st.integers(0, 39)),

@@ -5,7 +5,7 @@ from pathlib import Path
 import cpu_guardian_programs
 import pytest
 from fake_kernel import FakeKernel, all_files
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from trees.processors import CPU, acpi_shared, hybrid, intel_active, intel_passive, virtual, write
 
@@ -123,7 +123,6 @@ def test_a_read_only_sys_is_refused_before_anything_is_stored(tmp_path: Path) ->
     assert not (root / "run").exists()
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_a_range_is_written_in_an_order_that_never_crosses(data: st.DataObject) -> None:
     clocks = st.integers(500, 5000).map(lambda mhz: mhz * 1000)

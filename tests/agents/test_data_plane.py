@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from delivery_oracle import SCHEMA, SIDE, DeliveryOracle
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted_run import Limits, run_spec, scripted_run
 
@@ -95,7 +95,6 @@ def test_every_row_arrives_exactly_once_in_order_where_it_belongs_and_all_drains
         assert processed[component.id] == oracle.received(component.id).total()
 
 
-@settings(deadline=None, max_examples=60)
 @given(oracles(), limits(), SCRIPTS, st.integers(0, 2**32))
 def test_latencies_are_recorded_for_exactly_the_rows_that_sampled_records_cause(
     oracle: DeliveryOracle, small: Limits, script: list[int], seed: int

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_examples import times
 
 from agents.worker.wire import frame
 from agents.worker.wire.frame import FrameError, FrameReader
@@ -93,7 +94,6 @@ def pieces(data: bytes, borders: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(cuts)]
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(frames(), max_size=8), st.lists(U16, max_size=30))
 def test_frames_come_back_in_order_however_the_bytes_are_split(sent: list[tuple[bytes, tuple]], borders: list) -> None:
     reader = FrameReader(EPOCH)
@@ -103,7 +103,6 @@ def test_frames_come_back_in_order_however_the_bytes_are_split(sent: list[tuple[
 
 
 @given(frames(), frames())
-@settings(deadline=None, max_examples=50)
 def test_byte_by_byte_a_frame_appears_with_its_last_byte(first: tuple[bytes, tuple], second: tuple) -> None:
     reader = FrameReader(EPOCH)
     appeared = []
@@ -113,7 +112,6 @@ def test_byte_by_byte_a_frame_appears_with_its_last_byte(first: tuple[bytes, tup
     assert appeared == [(len(first[0]), first[1]), (len(stream), second[1])]
 
 
-@settings(deadline=None, max_examples=100)
 @given(frames(), st.data())
 def test_an_incomplete_frame_is_not_returned(written: tuple[bytes, tuple], data: st.DataObject) -> None:
     whole, _ = written
@@ -196,7 +194,7 @@ HEADERS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=times(4))
 @given(st.lists(st.binary(max_size=80) | HEADERS, max_size=10))
 def test_rubbish_is_refused_or_buffered_as_an_incomplete_frame(rubbish: list[bytes]) -> None:
     reader, fed, read = FrameReader(EPOCH), 0, 0
@@ -214,7 +212,7 @@ def test_rubbish_is_refused_or_buffered_as_an_incomplete_frame(rubbish: list[byt
     assert read <= fed < read + frame.HEADER_BYTES + frame.MAX_PAYLOAD
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=times(4))
 @given(frames(), st.integers(0, frame.HEADER_BYTES - 1), st.integers(0, 7))
 def test_a_flipped_bit_in_a_header_never_gives_the_same_frame(written: tuple, at: int, bit: int) -> None:
     whole, expected = written
@@ -227,7 +225,7 @@ def test_a_flipped_bit_in_a_header_never_gives_the_same_frame(written: tuple, at
     assert expected not in got
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=times(4))
 @given(st.binary(max_size=120), st.integers(1, 2**20))
 def test_a_stamp_table_of_rubbish_gives_stamps_of_its_rows_or_an_error(payload: bytes, count: int) -> None:
     received = frame.Frame(frame.DATA, frame.STAMPED, 0, EPOCH, 1, 2, count, len(payload), memoryview(payload))

@@ -6,6 +6,7 @@ import pytest
 from executor_harness import CountingSpout, EchoBolt
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_examples import times
 from scripted_run import ScriptedRun, run_spec, scripted_run
 
 from agents.protocol import Abandon, Cut, MoveToPlace, Prepare, Slot
@@ -98,7 +99,7 @@ def run_until_idle(run: ScriptedRun, random: Random) -> None:
     pytest.fail("the run does not become idle")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=times(4))
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2), senseless() | likely()), max_size=4),
     st.integers(0, 2**32),
@@ -116,7 +117,7 @@ def test_whatever_a_peer_sends_the_worker_continues_or_fails_with_a_message(sent
             assert str(fault)  # noqa: PT017 - most examples raise, and some need not
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=times(4))
 @given(st.booleans(), st.lists(st.tuples(st.integers(0, 8), senseless() | likely()), max_size=3), st.integers(0, 2**32))
 def test_a_worker_continues_or_fails_with_a_message_while_executors_move(cut: bool, sent: list, seed: int) -> None:
     random = Random(seed)  # noqa: S311 - it must be repeatable

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_examples import times
 
 import agents
 from agents.protocol import Progress, decode_command, decode_report, encode
@@ -90,7 +91,7 @@ def test_stamps_with_a_large_count_take_no_memory_for_it() -> None:
         frame.split_payload(received)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=times(4))
 @given(st.integers(1, 20), mutations)
 def test_a_batch_with_other_bytes_gives_plain_values_of_its_types_or_an_error(count: int, changes: list) -> None:
     data = mutated(b"".join(CODEC.encode([ROW] * count)), changes)
@@ -102,7 +103,7 @@ def test_a_batch_with_other_bytes_gives_plain_values_of_its_types_or_an_error(co
     assert all([type(value) for value in row] == list(TYPES.values()) for row in rows)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=times(4))
 @given(mutations, st.lists(st.integers(1, 200), max_size=5))
 def test_a_stream_of_frames_with_other_bytes_gives_frames_within_limits_or_an_error(changes: list, cuts: list) -> None:
     pieces = frame.data(1, EPOCH, 2, 3, 2, CODEC.encode([ROW] * 2), ((0, 5), (1, 6)))
@@ -131,7 +132,7 @@ def test_a_stream_of_frames_with_other_bytes_gives_frames_within_limits_or_an_er
         assert len(str(fault)) < 200  # noqa: PT017 - most examples raise, and some need not
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=times(4))
 @given(mutations, st.booleans())
 def test_a_handshake_with_other_bytes_fails(changes: list, in_answer: bool) -> None:
     connector, acceptor = Connector(b"k" * 32, "r", EPOCH, 0, 1), Acceptor(b"k" * 32, "r", EPOCH, 1)
@@ -148,7 +149,7 @@ def test_a_handshake_with_other_bytes_fails(changes: list, in_answer: bool) -> N
     assert acceptor.done == (changed == hello and received == answer)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=times(4))
 @given(mutations, st.binary(max_size=50))
 def test_a_snapshot_with_other_bytes_is_whole_or_an_error(changes: list, state: bytes) -> None:
     stored = mutated(b"".join(Snapshot(state, 5, 6).pieces()), changes)
@@ -159,7 +160,7 @@ def test_a_snapshot_with_other_bytes_is_whole_or_an_error(changes: list, state: 
     assert b"".join(read.pieces()) == stored
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=times(4))
 @given(st.binary(max_size=60) | mutations.map(lambda changes: mutated(encode(PROGRESS), changes)))
 def test_a_line_of_the_control_channel_with_other_bytes_is_a_message_or_an_error(line: bytes) -> None:
     for decode in (decode_command, decode_report):

@@ -7,7 +7,7 @@ from random import Random
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from live_scaling_run import LIMITS, MAX_SWEEPS, LiveScalingRun, wordcount
 from scripted_run import scripted_run
@@ -85,7 +85,6 @@ def test_only_groups_that_leave_are_copied_in_small_pieces_and_little_is_left(ch
     assert type(old.counts) is Table
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     st.sampled_from([Count, CountCombined]),
     st.lists(st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1), max_size=20),

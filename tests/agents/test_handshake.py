@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_examples import times
 
 from agents.worker.wire.handshake import Acceptor, Connector, HandshakeError
 
@@ -39,7 +40,6 @@ def shake(connecting: Connector, accepting: Acceptor, sizes: list[int] | None = 
         assert accepting.receive(piece) == b""
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 40), max_size=20))
 def test_two_workers_of_a_run_agree_however_their_bytes_are_split(sizes: list[int]) -> None:
     connecting, accepting = connector(), acceptor()
@@ -160,7 +160,7 @@ def test_a_hello_with_one_other_byte_gets_no_answer(at: int) -> None:
         acceptor().receive(bytes(hello))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=times(4))
 @given(st.integers(0, ANSWER_BYTES - 1), st.integers(0, 7), st.booleans())
 def test_one_flipped_bit_anywhere_is_refused(at: int, bit: int, in_answer: bool) -> None:
     connecting, accepting = connector(), acceptor()
@@ -176,7 +176,7 @@ def test_one_flipped_bit_anywhere_is_refused(at: int, bit: int, in_answer: bool)
         accepting.receive(bytes(proof))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=times(4))
 @given(st.lists(st.binary(max_size=200), max_size=8))
 def test_rubbish_is_refused_or_buffered_within_a_limit(rubbish: list[bytes]) -> None:
     for side in (acceptor(), connector()):
@@ -189,7 +189,7 @@ def test_rubbish_is_refused_or_buffered_within_a_limit(rubbish: list[bytes]) -> 
         assert len(side.rest) < ANSWER_BYTES
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=times(4))
 @given(st.binary(max_size=300))
 def test_rubbish_behind_a_valid_hello_is_refused(rubbish: bytes) -> None:
     accepting = acceptor()
@@ -208,7 +208,6 @@ def test_an_unknown_protocol_is_refused_at_its_first_byte() -> None:
             acceptor().receive(opening)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 255), st.integers(0, 2**32 - 1))
 def test_rejection_reasons_do_not_contain_values_of_the_peer(epoch: int, peer: int, version: int, me: int) -> None:
     # Rejections are counted by reason: a peer that could vary the text would fill memory and the report.

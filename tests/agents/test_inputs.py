@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from executor_harness import input_channel
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.worker.channels.channel import Barrier, ChannelId, CreditWindow, Delivery, End, FlushTimer, Mark, Tick
@@ -194,7 +194,6 @@ class Arrivals:
         assert self.inputs.rows == self.delivered.total() - rows
 
 
-@settings(deadline=None, max_examples=400)
 @given(st.integers(0, 2**32))
 def test_rows_and_marks_are_taken_in_the_common_order_of_all_channels(seed: int) -> None:
     random = Random(seed)  # noqa: S311 - it must be repeatable

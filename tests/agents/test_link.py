@@ -32,7 +32,7 @@ def frames_from(link: PeerLink) -> list[tuple[int, bytes]]:
     return [(received.receiver, bytes(received.payload)) for received in link.receive()]
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.sampled_from([0, 1, 100, 5_000, 70_000]), max_size=12), many=st.sampled_from([0, 600, 1_500]))
 def test_frames_arrive_in_order_through_a_narrow_socket(pair: tuple, sizes: list[int], many: int) -> None:
     writer, reader = pair

@@ -211,7 +211,7 @@ def test_a_second_link_of_the_same_worker_is_refused(members: Members) -> None:
 def test_the_number_of_reasons_is_bounded_whatever_is_received(members: Members) -> None:
     member = members.join({1, 2})
 
-    @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.binary(max_size=99), st.sampled_from([b"", b"MLRC", b"MLRC\x01", b"MLRC\x01\x04\0\0\0"]))
     def connect_invalid(rubbish: bytes, opening: bytes) -> None:
         before = rejected_count(member)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_examples import one_in
 from slow_meter import NS, load_curve, meter_curve
 from trees import meters
 
@@ -34,7 +35,7 @@ def test_a_known_delay_is_found_within_its_margin_for_any_period_of_the_meter(la
     assert lag.correlation > 0.7
 
 
-@settings(max_examples=25)
+@settings(max_examples=one_in(3))
 @given(st.floats(-3, 25), st.floats(0.2, 1.0), st.floats(0, 8), st.integers(0, 1000))
 def test_noise_makes_the_margin_wider_but_not_the_lag_wrong(
     lag_s: float, period_s: float, noise_watts: float, seed: int
@@ -61,7 +62,7 @@ def test_several_domains_are_one_machine() -> None:
 
 
 @pytest.mark.parametrize("noise_watts", [0.0, 2.0])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_flat_meter_is_undecided(noise_watts: float, seed: int) -> None:
     reason = lag_of(meter_curve(LOAD, NS, 2.0, 1.0, noise_watts, seed, watts=0.0))
     assert isinstance(reason, str)

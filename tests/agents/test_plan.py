@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 from delivery_oracle import SCHEMA, SIDE, DeliveryOracle, ForwardingBolt, RecordSpout
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted_run import Limits, Pipe, run_spec, scripted_run
 
@@ -94,7 +94,6 @@ def test_peers_share_a_channel_in_either_direction_and_an_idle_worker_has_none()
 PLACES = st.lists(st.sampled_from([A0, A1, B0, C2]), min_size=9, max_size=9)
 
 
-@settings(deadline=None, max_examples=60)
 @given(PLACES)
 def test_all_workers_together_build_both_ends_of_every_channel_once(places: list[Slot]) -> None:
     oracle = DeliveryOracle(DIAMOND, 0, places)

@@ -9,7 +9,7 @@ from unittest import mock
 import msgspec
 import pytest
 from exactly_once_oracle import ExactlyOnceOracle
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_topologies import random_topology
 from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
@@ -123,7 +123,6 @@ def test_rows_of_all_executors_are_exact_whenever_copies_begin_and_end_and_are_a
         happened["rest" if received.is_rest else "whole"] += 1
         return restore(transfer, running, received)
 
-    @settings(deadline=None, max_examples=30)
     @given(st.integers(0, 2**32))
     def examples(seed: int) -> None:
         random = Random(seed)  # noqa: S311 - it must be repeatable
@@ -212,7 +211,7 @@ def test_keys_that_come_and_go_meanwhile_are_copied_and_deleted(keys: int, rows:
     assert rest < 50_000
 
 
-@pytest.mark.parametrize("rows", [100, 10_000])
+@pytest.mark.parametrize("rows", [100, 1_000])
 def test_rounds_end_when_as_much_changes_as_is_copied(rows: int) -> None:
     with mock.patch.multiple(state_copies, PIECE_BYTES=10_000, SMALL_ROUND_BYTES=50_000):
         old, new = Large(10_000), Large(10_000)
@@ -248,7 +247,6 @@ def test_after_a_single_round_the_rest_is_predicted_to_take_as_long() -> None:
     assert arriving.predicted_ns == 40 * MS
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     st.sampled_from([Count, CountCombined]),
     st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1), max_size=20),

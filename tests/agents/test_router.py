@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.worker.channels.channel import (
@@ -71,7 +71,6 @@ ROWS = st.lists(st.tuples(st.text(max_size=2), st.integers(0, 4), st.binary(max_
 BATCHES = st.lists(ROWS, max_size=8)
 
 
-@settings(deadline=None, max_examples=100)
 @given(BATCHES, st.integers(1, 7), st.integers(0, 100))
 def test_shuffle_is_exactly_even_at_every_moment_and_keeps_order(batches: list, count: int, sender: int) -> None:
     sent = channels(count)
@@ -97,7 +96,6 @@ def test_senders_of_a_shuffle_start_at_different_executors() -> None:
     assert sorted(first) == list(range(5))
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     BATCHES,
     st.integers(1, 7),
@@ -144,7 +142,6 @@ def test_values_that_are_equal_in_python_are_one_key() -> None:
     assert sorted(len(channel.rows) for channel in sent)[-2:] == [0, 4]
 
 
-@settings(deadline=None, max_examples=50)
 @given(BATCHES, st.integers(1, 5))
 def test_global_goes_to_the_first_and_all_to_every_executor(batches: list, count: int) -> None:
     first, every = channels(count), channels(count)
@@ -156,7 +153,6 @@ def test_global_goes_to_the_first_and_all_to_every_executor(batches: list, count
     assert [channel.rows for channel in every] == [rows] * count
 
 
-@settings(deadline=None, max_examples=50)
 @given(ROWS, st.integers(5, 9))
 def test_direct_goes_to_the_index_in_the_row(rows: list[Row], count: int) -> None:
     sent = channels(count)
@@ -201,7 +197,6 @@ def test_local_or_shuffle_prefers_executors_of_the_same_worker() -> None:
         ("local-or-shuffle", ()),
     ],
 )
-@settings(deadline=None, max_examples=40)
 @given(stamped=st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=4))
 def test_every_grouping_keeps_every_stamp_with_its_row(
     kind: str, fields: tuple[str, ...], stamped: list[set[int]]
@@ -219,7 +214,6 @@ def test_every_grouping_keeps_every_stamp_with_its_row(
     assert got == Counter({entry: count * copies for entry, count in expected.items()})
 
 
-@settings(deadline=None, max_examples=100)
 @given(ROWS, st.integers(1, 5), st.sets(st.integers(0, 39)))
 def test_rows_are_combined_before_they_are_sent_by_key_except_sampled_ones(
     rows: list[Row], count: int, sampled: set[int]

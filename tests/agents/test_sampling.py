@@ -62,7 +62,6 @@ def test_neighbouring_blocks_and_executors_choose_independently() -> None:
     assert chi_square([pairs[a, b] for a in range(8) for b in range(8)]) < bound(63)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**64 - 1), st.integers(0, 10**12), st.lists(st.integers(0, 400), max_size=5))
 def test_after_a_recovery_every_block_has_one_sample_whatever_was_before(
     seed: int, first: int, sizes: list[int]
@@ -87,7 +86,6 @@ def test_wherever_a_recovery_begins_every_place_of_its_first_block_is_equally_li
     assert chi_square([places[at] for at in range(FIRST_STRIDE)]) < bound(FIRST_STRIDE - 1)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, 400), max_size=20))
 def test_the_choice_depends_on_the_seed_and_the_record_and_not_on_the_batches(seed: int, sizes: list[int]) -> None:
     sampler, first, in_batches = LatencySampler(seed), 0, []
@@ -120,7 +118,6 @@ def test_at_low_rates_every_record_is_sampled() -> None:
     assert sampler.sampled(FIRST_STRIDE, 50) == list(range(FIRST_STRIDE, FIRST_STRIDE + 50))
 
 
-@settings(deadline=None, max_examples=500)
 @given(NS)
 def test_a_bucket_holds_its_value_within_one_percent(value: int) -> None:
     highest = bucket(value)
@@ -129,13 +126,11 @@ def test_a_bucket_holds_its_value_within_one_percent(value: int) -> None:
     assert bucket(highest + 1) > highest
 
 
-@settings(deadline=None, max_examples=200)
 @given(NS, NS)
 def test_buckets_are_in_the_order_of_their_values(a: int, b: int) -> None:
     assert (bucket(a) <= bucket(b)) == (a <= b or bucket(a) == bucket(b))
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.integers(1, 3_600 * 10**9))
 def test_buckets_are_those_of_hdrhistogram_with_two_digits(value: int) -> None:
     assert bucket(value) == HDR.get_highest_equivalent_value(value)
@@ -151,7 +146,6 @@ def test_a_negative_latency_counts_as_zero() -> None:
 VALUES = st.lists(st.integers(0, 10**6) | NS, min_size=1, max_size=60)
 
 
-@settings(deadline=None, max_examples=300)
 @given(VALUES, st.sampled_from([0.0, 0.01, 0.25, 0.5, 0.9, 0.95, 0.99, 1.0]) | st.floats(0, 1))
 def test_a_percentile_is_the_bucket_of_the_sorted_lists(values: list[int], share: float) -> None:
     histogram = Histogram()
@@ -162,7 +156,6 @@ def test_a_percentile_is_the_bucket_of_the_sorted_lists(values: list[int], share
     assert percentile(histogram.take(), share) == bucket(ordered[at])
 
 
-@settings(deadline=None, max_examples=100)
 @given(VALUES, VALUES)
 def test_histograms_of_two_sinks_merge_to_the_one_of_both(ours: list[int], theirs: list[int]) -> None:
     first, second, both = Histogram(), Histogram(), Histogram()

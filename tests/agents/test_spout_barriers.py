@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 from executor_harness import CountingSpout, Downstream
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spouts import MAX_ROWS, BarrierRecorder, describe_output, expected_output, spout_of, ticking_spouts
 
@@ -248,7 +248,6 @@ def test_a_restored_spout_that_is_stopped_ends_at_its_position_but_not_before_th
     assert running.position == end
 
 
-@settings(deadline=None, max_examples=150)
 @given(ticking_spouts(), st.integers(0, 2**32), st.integers(0, 6))
 def test_kills_between_barriers_change_neither_records_nor_ticks(given_spout: tuple, seed: int, kills: int) -> None:
     rate, spout, times, index, of = given_spout

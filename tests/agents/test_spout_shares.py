@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 from executor_harness import Downstream
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spouts import BarrierRecorder, RecordedTimes, describe_output, spout_of
 
@@ -68,7 +68,6 @@ class Sources:
         return [describe_output(downstream.arrived) for downstream in self.downstream]
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     before=st.integers(1, 5),
     after=st.integers(1, 5),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 from executor_harness import CountingSpout, Downstream
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spouts import MAX_ROWS, RATES, S, TimedSpout, describe_output, expected_output, spout_of, ticking_spouts
 
@@ -15,7 +15,6 @@ from workloads.operators import STEP_NS, Row
 from workloads.rates import Constant, Max, Rate, Replay
 
 
-@settings(deadline=None, max_examples=100)
 @given(RATES, st.lists(st.integers(1, S // 3), max_size=15), st.integers(1, 4), st.integers(0, S))
 def test_every_record_is_emitted_once_it_is_due_and_never_before(
     rate: Rate, steps: list[int], of: int, start: int
@@ -183,7 +182,6 @@ def test_a_spout_that_waits_for_its_state_emits_nothing() -> None:
     assert running.turn(5)
 
 
-@settings(deadline=None, max_examples=200)
 @given(ticking_spouts(), st.lists(st.integers(0, 30 * STEP_NS), max_size=30), st.integers(0, S), st.booleans())
 def test_ticks_separate_the_records_at_their_times_and_one_follows_the_last_record(
     given_spout: tuple, steps: list[int], start: int, stopped: bool

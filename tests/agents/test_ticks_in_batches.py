@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from executor_harness import Downstream, EchoBolt, input_channel
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.worker.channels.channel import (
@@ -62,7 +62,6 @@ def taken(inputs: InputGate, with_ticks: bool) -> list[Any]:
     return found
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     st.lists(st.sampled_from(["rows", "columns", "inside", "inside", "tick", "barrier", "flush", "take"]), max_size=40),
     st.integers(1, 30),
@@ -96,7 +95,6 @@ def test_rows_stamps_and_markers_arrive_in_order_with_any_credit(events: list[st
     assert arrived == sent
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(st.lists(st.integers(0, 3), max_size=4), min_size=2, max_size=2), st.booleans(), st.integers(0, 2**32))
 def test_with_several_channels_a_tick_waits_for_the_rows_before_it_on_all(
     gaps: list[list[int]], first: bool, seed: int
@@ -305,7 +303,6 @@ class Numbers(ColumnSpout):
         return batch_of(SCHEMA, rows)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 9), st.integers(0, 60), st.integers(1, 20), st.integers(1, 40), st.booleans())
 def test_a_source_sends_the_same_with_ticks_inside_batches_but_in_fewer_turns(
     every: int, limit: int, most: int, window: int, stopped: bool

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import collected_traces
@@ -40,7 +40,6 @@ def _row(table: str) -> st.SearchStrategy[tuple]:
 rows_of_any_table = st.lists(st.sampled_from(sorted(TABLES)).flatmap(_row) | st.just("flush"), max_size=30)
 
 
-@settings(deadline=None, max_examples=50)
 @given(rows_of_any_table)
 def test_collected_rows_are_the_rows_that_were_added(tmp_path_factory, steps):
     folder = tmp_path_factory.mktemp("traces")
@@ -62,7 +61,6 @@ def test_collected_rows_are_the_rows_that_were_added(tmp_path_factory, steps):
         assert counts[table] == len(expected)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_a_truncated_file_has_its_first_whole_batches(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cut")
@@ -83,7 +81,6 @@ def test_a_truncated_file_has_its_first_whole_batches(tmp_path_factory, data):
     assert readable == sizes[: sum(end <= cut for end in ends)]
 
 
-@settings(deadline=None, max_examples=300)
 @given(
     st.lists(st.lists(st.sampled_from([0, 1, 300, 2**40]), min_size=1, max_size=4), min_size=1, max_size=4), st.data()
 )

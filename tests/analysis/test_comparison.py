@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -23,7 +23,6 @@ from analysis.statistics.comparison import (
 from analysis.statistics.intervals import ConfidenceInterval
 
 VALUES = st.lists(st.integers(-1000, 1000), min_size=FEWEST_PAIRS, max_size=12, unique=True)
-quick = settings(max_examples=40, deadline=None)
 
 
 def numbered(values: list[float] | np.ndarray) -> dict[int, float | None]:
@@ -48,7 +47,6 @@ def test_sign_flips_agree_with_worked_examples(differences: list[float], p_value
     assert sign_flip(np.array(differences, dtype=float)) == (p_value, True)
 
 
-@quick
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=10))
 def test_the_sign_flip_test_is_that_of_scipy(differences: list[int]) -> None:
     values = np.array(differences, dtype=float)
@@ -118,7 +116,6 @@ def test_intervals_leave_out_as_many_averages_as_tables_say(n: int, cut: int) ->
     )
 
 
-@quick
 @given(VALUES.filter(lambda values: len(values) >= 6), st.data())
 def test_the_interval_holds_what_the_signed_rank_test_does_not_reject(values: list[int], data: st.DataObject) -> None:
     found = hodges_lehmann_interval(np.array(values, dtype=float))
@@ -144,7 +141,6 @@ def test_a_comparison_agrees_with_a_worked_example() -> None:
     assert found.smallest_effect == pytest.approx(0, abs=1e-9)
 
 
-@quick
 @given(VALUES, VALUES)
 def test_swapping_the_schedulers_inverts_the_comparison(a: list[int], b: list[int]) -> None:
     left, right = numbered([1001 + x for x in a]), numbered([1001 + x for x in b])

@@ -317,7 +317,7 @@ def test_if_packages_of_cores_are_unknown_all_packages_are_divided_together(
 amounts = st.lists(st.floats(0, 50), min_size=50, max_size=50)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(amounts, st.floats(0, 200), st.lists(st.floats(0, 2), min_size=6, max_size=6))
 def test_the_rows_of_a_domain_add_up_to_its_energy(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[float], idle_watts: float, cores: list[float]

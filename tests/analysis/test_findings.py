@@ -216,7 +216,7 @@ def test_pairs_of_suspect_repetitions_only_have_no_second_result(campaign: Campa
 
 
 @given(st.lists(st.floats(1.0, 1e6), min_size=10, max_size=14), st.floats(0.2, 5.0), st.integers(0, 10**6))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_an_outcome_says_which_side_the_interval_is_on(
     campaign: Campaign, values: list[float], factor: float, seed: int
 ) -> None:

@@ -4,13 +4,12 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.statistics.intervals import ENOUGH, ConfidenceInterval, median_interval, paired_difference, spread
 
 VALUES = st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)), min_size=ENOUGH, max_size=30)
-quick = settings(max_examples=40, deadline=None)
 
 
 def test_below_ten_repetitions_nothing_is_inferred() -> None:
@@ -27,7 +26,6 @@ def test_no_values_have_no_spread() -> None:
     assert spread([]) is None
 
 
-@quick
 @given(VALUES)
 def test_the_interval_holds_the_median_and_stays_within_the_values(values: list[float]) -> None:
     found = median_interval(values, "x")
@@ -36,7 +34,6 @@ def test_the_interval_holds_the_median_and_stays_within_the_values(values: list[
     assert min(values) <= found.low <= found.estimate <= found.high <= max(values)
 
 
-@quick
 @given(VALUES, st.randoms(use_true_random=False))
 def test_the_order_of_runs_does_not_matter(values: list[float], shuffler: random.Random) -> None:
     other = list(values)
@@ -44,7 +41,6 @@ def test_the_order_of_runs_does_not_matter(values: list[float], shuffler: random
     assert median_interval(values, "a", 1) == median_interval(other, "a", 1)
 
 
-@quick
 @given(VALUES, st.floats(0.5, 8.0), st.floats(-1e3, 1e3))
 def test_units_and_offsets_carry_over(values: list[float], scale: float, shift: float) -> None:
     one, other = median_interval(values, "u"), median_interval([scale * v + shift for v in values], "u")
@@ -54,7 +50,6 @@ def test_units_and_offsets_carry_over(values: list[float], scale: float, shift: 
         assert b == pytest.approx(scale * a + shift, rel=1e-6, abs=1e-3)
 
 
-@quick
 @given(VALUES, VALUES)
 def test_swapping_scheduler_and_baseline_negates_the_difference(a: list[float], b: list[float]) -> None:
     left, right = dict(enumerate(a)), dict(enumerate(b))

@@ -10,7 +10,7 @@ from random import Random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.admin.checks.copied_state import StateCopy
@@ -23,7 +23,6 @@ from workloads.operators import NOTHING, Batch, Context, Emitted, Operator, Row
 from workloads.rates import Constant
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.sampled_from([Count, CountCombined]), st.integers(0, 2**32))
 def test_a_state_copy_is_exact_with_changes_between_its_pieces(kind: type[Count], seed: int) -> None:
     random = Random(seed)  # noqa: S311 - repeatable

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.collected_traces import collect
@@ -22,7 +22,6 @@ HOUR = 3600 * NS
 values = st.one_of(st.integers(0, 600), st.integers(0, 10**6), st.integers(0, 24 * HOUR))
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.dictionaries(values, st.integers(1, 2**40) | st.integers(1, 9), max_size=30))
 def test_hdrhistogram_reads_the_counts_that_were_written(counts: dict[int, int]) -> None:
     by_bucket: Counter[int] = Counter()
@@ -36,7 +35,6 @@ def test_hdrhistogram_reads_the_counts_that_were_written(counts: dict[int, int])
         assert bucket(read.get_max_value()) == bucket(max(counts))
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(values.filter(lambda value: value > 0), min_size=1, max_size=60))
 def test_percentiles_equal_those_of_hdrhistogram(recorded: list[int]) -> None:
     peer = HdrHistogram(1, 24 * HOUR, 2)

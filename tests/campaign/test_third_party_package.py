@@ -6,10 +6,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from package_install import install, millrace
+
+from campaign.commands.main import run
+from inventory.errors import InputError
 
 SAMPLE = Path(__file__).parents[1] / "sample_plugin"
 TOPOLOGY = "{id: t, workers: 2, components: [{id: a, kind: spout, parallelism: 6}]}"
@@ -20,6 +26,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("sample")
     shutil.copytree(SAMPLE, work / "project", ignore=shutil.ignore_patterns("__pycache__"))
     return install(work / "project", work)
+
+
+@pytest.fixture(scope="module")
+def listed(site: Path) -> Callable[[str], tuple[dict[str, Any], str]]:
+    """Function that returns the plug-ins of a kind by name, and their table as one line of text."""
+
+    @cache
+    def list_plugins(kind: str) -> tuple[dict[str, Any], str]:
+        document, table = (millrace("list", kind, *options, path=site) for options in (("--json",), ()))
+        assert (document.returncode, table.returncode) == (0, 0), table.stderr
+        return {entry["name"]: entry for entry in json.loads(document.stdout)}, " ".join(table.stdout.split())
+
+    return list_plugins
 
 
 @pytest.fixture
@@ -36,16 +55,21 @@ def topology(tmp_path: Path) -> Path:
         ("sensors", "sample-uptime", "how long the machine has been up"),
     ],
 )
-def test_its_plug_ins_are_listed_beside_built_in_ones(site: Path, kind: str, name: str, summary: str) -> None:
-    built_in = {entry["name"] for entry in json.loads(millrace("list", kind, "--json").stdout)}
-    listed = {entry["name"]: entry for entry in json.loads(millrace("list", kind, "--json", path=site).stdout)}
+def test_its_plug_ins_are_listed_beside_built_in_ones(
+    listed: Callable[[str], tuple[dict[str, Any], str]],
+    kind: str,
+    name: str,
+    summary: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["list", kind, "--json"]) == 0
+    built_in = {entry["name"] for entry in json.loads(capsys.readouterr().out)}
+    entries, text = listed(kind)
     assert name not in built_in
-    assert built_in < set(listed)
-    assert listed[name]["error"] is None
-    done = millrace("list", kind, path=site)
-    assert done.returncode == 0
-    assert name in done.stdout
-    assert summary in " ".join(done.stdout.split())
+    assert built_in < set(entries)
+    assert entries[name]["error"] is None
+    assert name in text
+    assert summary in text
 
 
 def test_its_scheduler_places_with_checked_parameters(site: Path, topology: Path) -> None:
@@ -90,11 +114,15 @@ def test_an_endless_scheduler_is_reported_and_ended_by_an_interrupt(site: Path, 
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
-def test_debug_before_or_after_the_command_shows_a_traceback(topology: Path, place: str) -> None:
+def test_debug_before_or_after_the_command_shows_a_traceback(
+    topology: Path, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["place", "--cluster", "loopback", "--topology", str(topology), "--scheduler", "evn"]
     at = {"before": 0, "behind": len(arguments)}[place]
-    assert "Traceback" not in millrace(*arguments).stderr
-    assert "Traceback" in millrace(*arguments[:at], "--debug", *arguments[at:]).stderr
+    assert run(arguments) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    with pytest.raises(InputError):
+        run([*arguments[:at], "--debug", *arguments[at:]])
 
 
 @pytest.mark.parametrize(
@@ -105,10 +133,12 @@ def test_debug_before_or_after_the_command_shows_a_traceback(topology: Path, pla
         ("sample-nothing", "has no paper, needs, Params, place"),
     ],
 )
-def test_a_broken_plug_in_has_a_reason_and_hides_no_other(site: Path, topology: Path, name: str, reason: str) -> None:
-    listed = {e["name"]: e for e in json.loads(millrace("list", "schedulers", "--json", path=site).stdout)}
-    assert reason in listed[name]["error"]
-    assert reason in " ".join(millrace("list", "schedulers", path=site).stdout.split())
+def test_a_broken_plug_in_has_a_reason_and_hides_no_other(
+    site: Path, listed: Callable[[str], tuple[dict[str, Any], str]], topology: Path, name: str, reason: str
+) -> None:
+    entries, text = listed("schedulers")
+    assert reason in entries[name]["error"]
+    assert reason in text
     refused = millrace("place", "--cluster", "loopback", "--topology", topology, "--scheduler", name, path=site)
     assert refused.returncode == 3
     assert reason in refused.stderr

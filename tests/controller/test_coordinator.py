@@ -7,7 +7,7 @@ import pytest
 import virtual_time
 from coordinator_runs import MID, SINK, answer_files, run_coordinator
 from fake_nodes import PLACES, FakeNodes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import (
@@ -203,7 +203,6 @@ PLANS = st.lists(
 ).map(lambda plans: tuple(sorted(plans, key=lambda plan: plan.at_s)))
 
 
-@settings(deadline=None, max_examples=100)
 @given(events=EVENTS, plans=PLANS, checkpoint_s=st.sampled_from([0.3, 2.0, 60.0]))
 def test_random_failures_never_break_the_protocol_and_the_run_ends(
     events: list[tuple[float, str, Slot]], plans: tuple[MovePlan, ...], checkpoint_s: float

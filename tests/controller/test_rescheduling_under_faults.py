@@ -5,6 +5,7 @@ from math import inf
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis_examples import times
 from msgspec.structs import replace as replaced
 from observed_rounds import SPREAD_PLACEMENT, chain, nodes, observed
 
@@ -234,5 +235,5 @@ class Loops(RuleBasedStateMachine):
         return self.now_s + DRAINED_S >= self.ends_s - self.settings.settle_s
 
 
-Loops.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Loops.TestCase.settings = settings(max_examples=times(2), stateful_step_count=40)
 TestLoops = Loops.TestCase

@@ -1,13 +1,16 @@
 """Fixtures for whole campaigns: `millrace run` as a process with its own state folder."""
 
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 from package_install import install
 from schema_validation import load_valid
 
+from campaign.commands import main
 from controller.host.process_identity import ProcessIdentity, marked
 
 MILLRACE = "from millrace.__main__ import main; main()"
@@ -117,6 +121,17 @@ class Workspace:
     def run(self, *arguments: str, program: str = WITHOUT_REPORT) -> "Outcome":
         """Run `millrace` to its end."""
         return self.wait_for_end(self.start(*arguments, program=program))
+
+    def call(self, *arguments: str) -> "Outcome":
+        """Run `millrace` in this process, which saves its start, where no run is started."""
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(self.folder)
+            patch.setattr(tempfile, "tempdir", str(self.temporary))
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            status = main.run(arguments)
+        return Outcome(status, out.getvalue(), err.getvalue())
 
     def wait_for_end(self, process: subprocess.Popen[str], seconds: float = TIMEOUT_S) -> "Outcome":
         """Wait for a started `millrace`."""

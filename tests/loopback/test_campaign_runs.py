@@ -60,14 +60,17 @@ def test_two_workloads_race_under_two_schedulers_on_five_nodes(workspace: Any) -
     assert not list(workspace.temporary.iterdir())
 
 
-def test_the_answer_is_the_count_of_exactly_the_lines_that_were_emitted(workspace: Any) -> None:
+def test_a_quiet_run_counts_exactly_the_lines_that_were_emitted_and_prints_only_results(workspace: Any) -> None:
     lines = ["to be or not to be", "that is the question", "", "to die to sleep"]
     (workspace.folder / "text.txt").write_text("\n".join(lines) + "\n")
     params = {"text": "text.txt", "workers": 2, "ackers": 1, "parallelism": {"spout": 2, "split": 2, "count": 3}}
     workload = {"name": "wordcount", "params": params, "rate": {"kind": "constant", "tuples_per_s": 500}}
-    outcome = workspace.run("run", workspace.agenda(workloads=[workload], schedulers=["even"]))
+    outcome = workspace.run("--quiet", "run", workspace.agenda(workloads=[workload], schedulers=["even"]))
     assert outcome.status == 0, outcome
+    assert outcome.err == ""
+    assert f"results: results/short/{workspace.campaign.name}" in outcome.out
     ((name, run),) = workspace.results().items()
+    assert run["profiles"] is None
     folder = workspace.campaign / "runs" / name
     rows = pyarrow.parquet.read_table(folder / "answer" / "counts").to_pylist()
     emitted = _emitted(folder)
@@ -192,7 +195,7 @@ def test_sources_that_cannot_emit_what_is_due_leave_a_run_incomplete(workspace: 
 def test_a_dry_run_shows_runs_and_placements_and_starts_and_writes_nothing(workspace: Any) -> None:
     online = {"name": "p-scheduler", "label": "watched", "online": {}}
     schedulers = ["even", "t-storm", online]
-    outcome = workspace.run("run", workspace.agenda(schedulers=schedulers, duration_s=80), "--dry-run")
+    outcome = workspace.call("run", workspace.agenda(schedulers=schedulers, duration_s=80), "--dry-run")
     assert outcome.status == 0, outcome
     assert "\nwordcount by even: " in outcome.out
     assert "\nwordcount by t-storm (not given: traffic, load): " in outcome.out
@@ -212,14 +215,6 @@ def test_without_spark_the_results_are_complete_and_the_message_says_how_to_go_o
     folder = f"results/short/{workspace.campaign.name}"
     assert f"The results are complete in {folder}; later: millrace report {folder}" in outcome.err
     assert [run["status"] for run in workspace.results().values()] == ["ok"]
-
-
-def test_quiet_leaves_only_results(workspace: Any) -> None:
-    outcome = workspace.run("--quiet", "run", workspace.agenda(schedulers=["even"]))
-    assert outcome.status == 0, outcome
-    assert [run["profiles"] for run in workspace.results().values()] == [None]
-    assert outcome.err == ""
-    assert f"results: results/short/{workspace.campaign.name}" in outcome.out
 
 
 @pytest.mark.long

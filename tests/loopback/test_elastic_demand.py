@@ -10,7 +10,7 @@ from decision_log import decisions
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
-STEP_S, WINDOW_S, DURATION_S, RATE, COST_US = 9.0, 3, 40, 20, 2500
+STEP_S, WINDOW_S, DURATION_S, RATE, COST_US = 6.0, 3, 28, 20, 2500
 TARGET = 0.075
 """A bolt needs 0.05 of a core before the step and 0.1 after it."""
 

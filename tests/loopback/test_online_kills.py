@@ -97,7 +97,7 @@ def test_a_worker_and_an_agent_are_killed_while_a_restart_is_under_way(workspace
     # The sources are halted for two seconds; the kill occurs in this time.
     rules = {"settle_s": 0.5, "how": "restart", "processes": "new", "wait_s": 2}
     online = FAST_ONLINE | {"window_s": 1, "first_s": 2.5, "revision": rules}
-    campaign = workspace.start("run", agenda(workspace, sample_plugin, think_s=0, online=online, duration_s=26))
+    campaign = workspace.start("run", agenda(workspace, sample_plugin, think_s=0, online=online, duration_s=18))
 
     def wait_for_halt(number: int) -> None:
         expected = {"reason": "cut", "outcome": None, "number": number}
@@ -122,17 +122,16 @@ def test_a_worker_and_an_agent_are_killed_while_a_restart_is_under_way(workspace
     assert not [move for move in measured["moves"] if move["revision"] in (1, 2)]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_kills_at_any_time_leave_the_answer_exact(workspace: Any, sample_plugin: Path, seed: int) -> None:
-    random = Random(seed)  # noqa: S311 - times of kills, repeatable
+def test_kills_at_any_time_leave_the_answer_exact(workspace: Any, sample_plugin: Path) -> None:
+    random = Random(0)  # noqa: S311 - times of kills, repeatable
     at_s, timeline = 3.0, list[dict[str, Any]]()
-    while at_s < 28:
+    while at_s < 20:
         target: dict[str, Any] = {"worker": f"{random.choice(['n1', 'n2'])}/0"}
         if random.random() < 0.3:
             target = {"agent": "n2", "for_s": random.uniform(0.1, 2)}  # never n1, so that one node remains
         timeline.append({"at_s": at_s, "do": "kill", **target})
         at_s += random.uniform(1.5, 4)
-    campaign = workspace.start("run", agenda(workspace, sample_plugin, think_s=0.4, timeline=timeline, duration_s=34))
+    campaign = workspace.start("run", agenda(workspace, sample_plugin, think_s=0.4, timeline=timeline, duration_s=26))
     measured = conclude(workspace, campaign)
     assert len(measured["recoveries"]) >= 3
     assert "done" in {each["outcome"] for each in measured["revisions"]}

@@ -11,7 +11,7 @@ from decision_log import decisions
 
 pytestmark = [pytest.mark.loopback, pytest.mark.long]
 
-STEP_S, BEFORE_PER_S, AFTER_PER_S = 11.0, 10, 25
+STEP_S, BEFORE_PER_S, AFTER_PER_S = 8.0, 10, 25
 WINDOW_S = 3
 BUSY_HOST_S = 2.0
 """Additional delay on a busy host."""
@@ -37,7 +37,7 @@ def raced(shared_workspace: Any) -> Any:
     agenda = shared_workspace.agenda(
         inventory="three.yaml",
         warmup_s=1,
-        duration_s=44,
+        duration_s=28,
         checkpoint_s=2,
         workloads=[
             {"name": "linear", "params": params, "rate": {"kind": "constant", "tuples_per_s": BEFORE_PER_S}},

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from partitioning_problems import cluster, w
@@ -16,7 +16,6 @@ from workloads.example_topologies import layered, linear
 from workloads.topology import Component, Input, Topology
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(12, 40), st.integers(0, 50), st.booleans(), st.data())
 def test_the_cost_of_an_alternative_is_that_of_the_plan_with_the_executor_moved(
     size: int, seed: int, observed: bool, data: Any

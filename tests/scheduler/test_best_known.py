@@ -26,7 +26,6 @@ def _on_nodes(problem: Problem, nodes: list[int]) -> Plan:
     return Plan({topology.id: Placement(slots)})
 
 
-@settings(deadline=None, max_examples=40)
 @given(rounds(most=6), st.data())
 def test_the_gap_of_a_small_round_is_that_to_the_smallest_w_of_all_placements(problem: Problem, data: Any) -> None:
     (topology,) = problem.topologies

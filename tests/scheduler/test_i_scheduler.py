@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from partitioning_problems import APPLICATIONS, MICRO, cluster, executors_per_node, rounds, w
 
@@ -49,7 +49,6 @@ def test_it_is_optimal_on_micro_benchmarks_small_enough_for_the_optimiser() -> N
     assert all(w(problem, place(problem)) == w(problem, optimal.place(problem)) for problem in MICRO[::7])
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     rounds(most=9, nodes=4), st.sampled_from([0, 2, 4, 8]), st.integers(1, 4), st.sampled_from(["recursive", "kway"])
 )

@@ -5,7 +5,7 @@ from itertools import product
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from partitioning_problems import cluster, rounds
 
@@ -57,7 +57,6 @@ def _value(instance: Instance, counts: tuple[int, ...], profit: list[int]) -> in
     return PARTS * doubled // 2 + sum(map(int.__mul__, counts, profit))
 
 
-@settings(deadline=None, max_examples=80)
 @given(instances(), st.integers(0, 9), st.integers(1, 12), st.data())
 def test_the_best_set_is_that_of_exhaustive_search_and_limits_only_raise_the_bound(
     instance: Instance, room: int, limit: int, data: st.DataObject
@@ -92,7 +91,6 @@ def test_compiled_and_interpreted_code_agree(monkeypatch: pytest.MonkeyPatch) ->
     assert fast.most <= again.most
 
 
-@settings(deadline=None, max_examples=40)
 @given(rounds(most=9, nodes=4), st.data())
 def test_no_prices_bound_less_than_the_optimum_and_searches_with_them_agree(
     problem: Problem, data: st.DataObject

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from msgspec.structs import replace
 from partitioning_problems import APPLICATIONS, MICRO, cluster, executors_per_node, minimum_w, rounds, w
 
@@ -43,7 +43,6 @@ def test_published_benchmarks_are_solved_optimally(problem: Problem) -> None:
     assert w(problem, plan) == w(problem, OPTIMAL.place(problem))
 
 
-@settings(deadline=None, max_examples=60)
 @given(rounds())
 def test_small_rounds_are_placed_if_possible_and_never_below_the_optimum(problem: Problem) -> None:
     plan, least = SEARCH.place(problem), minimum_w(problem)

@@ -4,7 +4,7 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.partitioning import jit_cache, large_neighbourhood, multilevel
@@ -58,7 +58,6 @@ def loads(graph: Graph, part: Ints, k: int) -> list[int]:
     return load
 
 
-@settings(deadline=None, max_examples=60)
 @given(graphs())
 def test_refinement_keeps_limits_and_never_raises_the_cut(case: tuple[Graph, int, int]) -> None:
     graph, k, seed = case
@@ -72,7 +71,6 @@ def test_refinement_keeps_limits_and_never_raises_the_cut(case: tuple[Graph, int
     assert all(load <= limit for load, limit in zip(loads(graph, part, k), levels.cap, strict=True))
 
 
-@settings(deadline=None, max_examples=60)
 @given(graphs())
 def test_vertices_of_load_1_always_fit_after_bisections_and_refinement(case: tuple[Graph, int, int]) -> None:
     graph, k, seed = case
@@ -83,7 +81,6 @@ def test_vertices_of_load_1_always_fit_after_bisections_and_refinement(case: tup
     assert all(load <= limit for load, limit in zip(loads(graph, part, k), levels.cap, strict=True))
 
 
-@settings(deadline=None, max_examples=60)
 @given(graphs())
 def test_a_cycle_keeps_load_memory_rates_and_parts_on_every_graph(case: tuple[Graph, int, int]) -> None:
     graph, k, seed = case
@@ -102,7 +99,6 @@ def test_a_cycle_keeps_load_memory_rates_and_parts_on_every_graph(case: tuple[Gr
     }
 
 
-@settings(deadline=None, max_examples=60)
 @given(graphs())
 def test_annealing_lowers_the_cut_by_what_it_returns_and_exceeds_no_limit(case: tuple[Graph, int, int]) -> None:
     graph, k, seed = case
@@ -135,7 +131,6 @@ def partitions(case: tuple[Graph, int, int]) -> list[list[int]]:
     return [list(divided), list(start), list(levels.cycle(start, improve)), list(levels.state)]
 
 
-@settings(deadline=None, max_examples=30)
 @given(graphs())
 def test_compiled_and_interpreted_kernels_agree(case: tuple[Graph, int, int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -162,7 +157,6 @@ def rate_of(graph: Graph, v: int, u: int) -> int:
 
 
 @pytest.mark.parametrize("kernels", [INTERPRETED, None], ids=["interpreted", "compiled"])
-@settings(deadline=None, max_examples=60)
 @given(case=graphs())
 def test_parts_are_filled_one_after_the_other_along_paths(
     case: tuple[Graph, int, int], kernels: SimpleNamespace | None
@@ -206,7 +200,6 @@ def test_two_groups_joined_by_one_edge_are_cut_at_that_edge() -> None:
     assert levels.cut(graph, part) == 2
 
 
-@settings(deadline=None, max_examples=60)
 @given(graphs(), st.booleans())
 def test_components_are_packed_whole_within_limits(case: tuple[Graph, int, int], tight: bool) -> None:
     graph, k, seed = case

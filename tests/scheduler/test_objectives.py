@@ -182,7 +182,6 @@ def test_objectives_are_reported_for_schedulers_without_objectives(
             assert reported is None if expected == inf else reported == pytest.approx(expected, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
 @given(_rounds())
 def test_exact_searches_by_hops_agree(given: tuple[Problem, Hops]) -> None:
     problem, hops = given

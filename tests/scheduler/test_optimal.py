@@ -1,7 +1,7 @@
 """`optimal` finds the minimum rate between nodes and marks it as proven only then."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from partitioning_problems import APPLICATIONS, MICRO, cluster, executors_per_node, minimum_w, rounds, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
@@ -32,7 +32,6 @@ def test_published_benchmarks_are_proven(problem: Problem) -> None:
     )
 
 
-@settings(deadline=None, max_examples=120)
 @given(rounds())
 def test_it_equals_exhaustive_search(problem: Problem) -> None:
     plan = OPTIMAL.place(problem)
@@ -46,7 +45,6 @@ def test_it_equals_exhaustive_search(problem: Problem) -> None:
     assert plan.details["lower_bound"] == w(problem, plan)
 
 
-@settings(deadline=None, max_examples=60)
 @given(rounds(most=9, nodes=4))
 def test_both_exact_searches_agree(problem: Problem) -> None:
     instance = instance_of(problem, problem.topologies)
@@ -64,7 +62,6 @@ def test_both_exact_searches_agree(problem: Problem) -> None:
             assert instance.cut(by_node.node_of) == instance.total_rate - by_node.most
 
 
-@settings(deadline=None, max_examples=60)
 @given(rounds(most=9, nodes=4))
 def test_no_bound_is_above_the_optimum(problem: Problem) -> None:
     instance = instance_of(problem, problem.topologies)

@@ -47,7 +47,6 @@ def capacities_are_kept(problem: Problem, plan: Plan) -> bool:
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-@settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_plans_of_any_round_keep_capacities(name: str, data: st.DataObject) -> None:
     problem = data.draw(narrow_problems())

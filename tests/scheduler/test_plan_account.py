@@ -115,7 +115,6 @@ def test_workers_of_other_topologies_add_load_to_their_node() -> None:
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.lists(st.integers(0, 9), min_size=8, max_size=8) | st.none(),
 )
-@settings(max_examples=60, deadline=None)
 def test_the_optimum_is_the_smallest_w_of_all_placements(
     sizes: list[int], capacities: list[int], rates: list[int] | None
 ) -> None:

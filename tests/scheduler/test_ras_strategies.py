@@ -3,7 +3,7 @@
 from dataclasses import replace as with_params
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from ras_brute_force import BruteForceStrategy
@@ -59,7 +59,6 @@ def scheduling_attempts(draw: st.DrawFn) -> tuple[Problem, ResourceAwareParams]:
     return Problem(replace(cluster, existing=tuple(existing)), (topology,)), params
 
 
-@settings(max_examples=150, deadline=None)
 @given(scheduling_attempts())
 def test_every_strategy_agrees_with_the_reference_implementation(case: tuple[Problem, ResourceAwareParams]) -> None:
     problem, params = case

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted_workload import run_with_faults
 from taxi_rows import row, write_rows
@@ -126,7 +126,6 @@ def test_sampled_rows_do_not_split_batches_of_shipped_bolts_with_outputs(name: s
 LINES = st.lists(st.text(st.sampled_from("ab \t\n\x1c\x85\u2003é"), max_size=6) | st.text(max_size=6), max_size=8)
 
 
-@settings(deadline=None, max_examples=100)
 @given(LINES, st.integers(0, 3))
 def test_words_are_those_of_python_with_their_lines(lines: list[str], before: int) -> None:
     words, parents = words_of(pa.array(["x y"] * before + lines, pa.string())[before:])
@@ -155,7 +154,6 @@ def test_every_character_is_white_space_exactly_if_it_is_in_python() -> None:
         assert list(parents()) == [at for at, line in enumerate(lines) for _ in line.split()]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.sampled_from(["to", "be", "é"]), min_size=1), max_size=6), st.booleans(), st.booleans())
 def test_column_counts_and_their_snapshots_are_those_of_rows(
     batches: list[list[str]], encoded: bool, combined: bool
@@ -177,7 +175,6 @@ def test_column_counts_and_their_snapshots_are_those_of_rows(
     assert changed == set(expected)
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(1, 30), max_size=6), st.integers(1, 4), st.integers(0, 20))
 def test_the_column_line_spout_emits_the_records_of_the_row_spout(
     tmp_path_factory: pytest.TempPathFactory, limits: list[int], parallelism: int, start: int
@@ -217,7 +214,6 @@ def test_an_unknown_interface_is_refused_with_the_nearest_one() -> None:
         load_workload("wordcount", {"api": "column"})
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**40), st.lists(st.integers(1, 300), min_size=1, max_size=4), st.sampled_from([0, 3, 40_000]))
 def test_the_column_generator_emits_the_records_of_the_row_generator(start: int, limits: list[int], size: int) -> None:
     spouts = Generator(1, 2, size), ColumnGenerator(1, 2, size)
@@ -231,7 +227,6 @@ def test_the_column_generator_emits_the_records_of_the_row_generator(start: int,
     assert spouts[0].snapshot() == spouts[1].snapshot()
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=40),
     st.sampled_from([1.0, 0.3, 2.6]),
@@ -251,7 +246,6 @@ def test_a_column_stage_emits_the_rows_of_a_row_stage(
     assert [rows[at][0] for at in parents] == [row[0] for row in expected]
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(st.lists(st.sampled_from("abcd"), max_size=6), max_size=9), st.integers(1, 3))
 def test_a_column_rolling_count_is_that_of_rows(slides: list[list[str]], length: int) -> None:
     rows, columns = RollingCount(3, length), ColumnRollingCount(3, length)

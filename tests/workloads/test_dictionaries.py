@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.errors import RunError
@@ -28,7 +28,6 @@ def batch(column: pa.Array) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
-@settings(deadline=None, max_examples=150)
 @given(batches=BATCHES, repeated=st.integers(1, 3), before=st.integers(0, 2))
 def test_encoded_text_decodes_to_the_same_text(
     kind: pa.DataType, batches: list[list[str]], repeated: int, before: int
@@ -105,7 +104,6 @@ def test_a_dictionary_is_found_by_its_memory_while_it_exists() -> None:
         gc.enable()
 
 
-@settings(deadline=None, max_examples=60)
 @given(BATCHES)
 def test_columns_of_one_dictionary_stay_encoded_when_they_are_concatenated(batches: list[list[str]]) -> None:
     encoder = DictionaryEncoder(pa.string())
@@ -136,7 +134,6 @@ def test_a_number_is_computed_once_per_entry() -> None:
     assert numbers.of(pa.array(["a", "dddd"]).dictionary_encode()).tolist() == [1, 4]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.lists(st.sampled_from("abc"), min_size=1), st.booleans()), max_size=6), st.booleans())
 def test_a_tally_has_the_sums_of_all_rows(batches: list[tuple[list[str], bool]], large: bool) -> None:
     tally, encoder, found = Tally(), DictionaryEncoder(pa.string()), Counter[str]()
@@ -164,7 +161,6 @@ def test_a_tally_of_replaced_dictionaries_becomes_full() -> None:
     assert Counter(dict(tally.drain())) == {"a": 2}
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.text(st.sampled_from("ab \x85é"), max_size=20), max_size=6), max_size=5))
 def test_encoded_words_are_the_words(batches: list[list[str]]) -> None:
     encoder = WordEncoder()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted_workload import run_with_faults
 
@@ -71,7 +71,6 @@ def regrouped(bolt: Any, again: Any) -> Any:
     return again
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     SIZES,
     st.lists(
@@ -143,7 +142,6 @@ class Joined(Bolt):
         return NOTHING
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     st.integers(0, 8),
     st.integers(0, 8),

@@ -39,7 +39,6 @@ def test_the_sink_answers_with_the_digest_of_its_words_also_after_a_restore(word
 
 
 @given(words=WORDS, seed=st.integers(0, 2**32), steps=st.integers(0, 120))
-@settings(deadline=None, max_examples=40)
 def test_any_course_of_a_run_gives_the_reference_answer(tmp_path_factory, simulate, words, seed, steps):
     folder = tmp_path_factory.mktemp("run")
     (folder / "text.txt").write_bytes(" ".join(words).encode())

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_examples import times
 
 from agents.worker.task_graph.state_copies import DividedState
 from inventory.errors import RunError
@@ -78,7 +79,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=times(4))
 @given(EVENTS)
 def test_a_table_is_a_dict_whether_changes_are_tracked_or_columns_are_held(events: list[Any]) -> None:
     bolt, model, encoder = Counts(), dict[str, int](), DictionaryEncoder(pa.string())
@@ -140,7 +141,6 @@ class Counted:
     def __init__(self, number: int) -> None: ...
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(KEYS, st.sampled_from(["append", "get", "values", "items", "read", "delete"])), max_size=30))
 def test_values_changed_in_place_are_noticed_if_they_are_read(events: list[tuple[str, str]]) -> None:
     old, new, changed = Lists(), Lists(), set[Any]()
@@ -170,7 +170,6 @@ def test_values_changed_in_place_are_noticed_if_they_are_read(events: list[tuple
     assert type(old.lists) is Table
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.dictionaries(KEYS | st.tuples(KEYS, st.integers(0, 3)), st.integers(1, 9), max_size=20),
     st.lists(st.integers(0, 2), min_size=KEY_GROUPS, max_size=KEY_GROUPS),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from brute_force_recordings import classify_rows
 from edge_case_rows import COORDINATES, DATES, EDGE_CASES, READING, TRIP, lines
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from inventory.errors import InputError
@@ -64,13 +64,11 @@ def check(content: bytes, block: int, schema: Schema, grid: Grid | None) -> None
         assert taken == rows
 
 
-@settings(max_examples=100)
 @given(files(DEBS2014))
 def test_readings_are_accepted_or_quarantined_as_row_by_row(file: tuple[bytes, int]) -> None:
     check(*file, DEBS2014, None)
 
 
-@settings(max_examples=100)
 @given(files(DEBS2015), st.sampled_from([CELLS_500_M, CELLS_250_M]))
 def test_trips_are_accepted_or_quarantined_as_row_by_row(file: tuple[bytes, int], grid: Grid) -> None:
     check(*file, DEBS2015, grid)

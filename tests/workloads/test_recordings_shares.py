@@ -70,7 +70,6 @@ def taken(share: Recording, limit: int) -> list[tuple[Any, ...]]:
 shares = st.integers(1, 40).flatmap(lambda of: st.tuples(st.integers(0, of - 1), st.just(of)))
 
 
-@settings(max_examples=30)
 @given(share=shares, limits=st.lists(st.integers(0, 200), max_size=8))
 def test_a_share_is_every_nth_row_for_any_limits(
     share: tuple[int, int], limits: list[int], recording: Path, rows: list[tuple[int, int]]
@@ -91,7 +90,6 @@ def test_a_share_is_every_nth_row_for_any_limits(
     assert reading.take(5) == [[], []]
 
 
-@settings(max_examples=30)
 @given(share=shares, positions=st.lists(st.integers(0, 60), min_size=1, max_size=6))
 def test_a_share_goes_on_from_any_position(
     share: tuple[int, int], positions: list[int], recording: Path, rows: list[tuple[int, int]]
@@ -104,7 +102,6 @@ def test_a_share_goes_on_from_any_position(
         assert taken(reading, 7) == own[position : position + 7]
 
 
-@settings(max_examples=30)
 @given(share=shares, moments=st.lists(st.integers(-NS, 2000 * NS), max_size=8))
 def test_times_and_counts_are_those_of_the_rows_of_the_share(
     share: tuple[int, int], moments: list[int], recording: Path, rows: list[tuple[int, int]]
@@ -121,7 +118,6 @@ def test_times_and_counts_are_those_of_the_rows_of_the_share(
     assert reading.origin_ns == START * NS
 
 
-@settings(max_examples=30)
 @given(positions=st.lists(st.integers(0, 60), min_size=1, max_size=12))
 def test_emitted_rows_are_those_before_the_positions_of_the_shares(
     positions: list[int], recording: Path, rows: list[tuple[int, int]]
@@ -138,7 +134,6 @@ def opened(recording: Path, index: int = 0, of: int = 1, tick_ns: int = 0) -> Pl
     return spout
 
 
-@settings(max_examples=40)
 @given(
     share=shares,
     ahead=st.sampled_from([1, 10, 1000]),

@@ -3,7 +3,7 @@
 from typing import Any
 from unittest import mock
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.times import NS
@@ -30,7 +30,6 @@ def regrouped(operator: Any, again: Any) -> Any:
     return again
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(
         st.one_of(
@@ -91,7 +90,6 @@ def test_column_loads_are_those_of_rows_to_the_last_bit(
     assert batch_rows(combined) == rows.combine([(0, 0, at, at % 2, 1.0, 5, at)[: len(schema)] for at in range(9)])
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.lists(
         st.one_of(

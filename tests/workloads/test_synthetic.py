@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted_run import Limits, run_spec, scripted_run
 
@@ -46,7 +46,6 @@ def test_a_random_dag_is_determined_by_its_seed() -> None:
     assert groupings == {"shuffle", "fields"}
 
 
-@settings(max_examples=200)
 @given(st.integers(2, 80), st.integers(0, 9), st.integers(1, 100), st.integers(0, 2**32))
 def test_every_seed_gives_a_random_dag_of_that_size_that_can_run(
     executors: int, layers: int, widest: int, seed: int
@@ -63,7 +62,6 @@ def test_every_seed_gives_a_random_dag_of_that_size_that_can_run(
     assert not layers or len({component.id.split("-")[0] for component in topology.components}) == layers
 
 
-@settings(max_examples=60)
 @given(st.text(min_size=1, max_size=8), st.floats(0.01, 5), st.integers(0, 2**40))
 def test_selectivity_is_right_on_average_and_depends_on_the_record_alone(name: str, share: float, first: int) -> None:
     import numpy as np
@@ -84,7 +82,6 @@ def test_keys_are_skewed_and_cover_all_values() -> None:
     assert most > 200_000 / 20
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 4), st.integers(1, 3), st.lists(st.integers(1, 50), min_size=1, max_size=5), st.data())
 def test_sources_divide_the_records_and_continue_from_snapshots(
     of: int, sources: int, limits: list[int], data: st.DataObject

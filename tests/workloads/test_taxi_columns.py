@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.times import NS
@@ -40,7 +40,6 @@ def _route(drawn: int) -> int:
     return drawn**2 % 61 * ROUTE + drawn % 3
 
 
-@settings(deadline=None, max_examples=150)
 @given(EVENTS, st.sampled_from([CountRoutes, RouteLog]), st.integers(0, 2), SIZES)
 def test_column_routes_are_those_of_rows(events: list[Any], kind: Any, mixed: int, sizes: dict[str, int]) -> None:
     by_columns: Any = ColumnCountRoutes if kind is CountRoutes else ColumnLog
@@ -86,7 +85,6 @@ def test_column_routes_are_those_of_rows(events: list[Any], kind: Any, mixed: in
 LISTINGS = st.lists(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 99), st.integers(0, 80)), max_size=14))
 
 
-@settings(deadline=None, max_examples=60)
 @given(LISTINGS, st.integers(0, 3))
 def test_column_listings_are_those_of_rows_whether_complete_or_not(
     listings: list[list[tuple[int, int, int]]], remainder: int

@@ -76,7 +76,6 @@ def test_a_snapshot_is_not_changed_by_later_batches():
     steps=st.integers(0, 120),
     combine=st.booleans(),
 )
-@settings(deadline=None, max_examples=60)
 def test_any_course_of_a_run_gives_the_reference_answer(tmp_path_factory, simulate, lines, seed, steps, combine):
     folder = tmp_path_factory.mktemp("run")
     (folder / "text.txt").write_bytes("\n".join(lines).encode())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace as replaced
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from linear_operators import LinearRun
 from msgspec.structs import replace
@@ -229,7 +229,6 @@ def _cost(component: Component, generator: random.Random) -> float:
     return float(10 ** generator.uniform(-4, -1.5))
 
 
-@settings(max_examples=60, deadline=None)
 @given(runs(LARGE))
 def test_it_converges_within_three_revisions(run: LinearRun) -> None:
     revisions = revisions_until_steady(run)
@@ -239,7 +238,6 @@ def test_it_converges_within_three_revisions(run: LinearRun) -> None:
     assert revisions_until_steady(run) == 0
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(1, 5), st.none() | st.integers(1, 3), st.sampled_from([50.0, 100.0, 200.0]))
 def test_on_few_nodes_it_keeps_its_limits_never_gets_slower_and_converges(
     data: st.DataObject, count: int, max_nodes: int | None, cpu: float

@@ -56,7 +56,6 @@ def clusters(draw: st.DrawFn) -> SimulatedCluster:
 
 
 @pytest.mark.long
-@settings(deadline=None, max_examples=40)
 @given(clusters(), st.sampled_from([0.0, 1.2]), st.sampled_from(["stream", "batch"]), st.integers(1, 3))
 def test_it_converges_under_constant_traffic(simulated: SimulatedCluster, alpha: float, save: str, most: int) -> None:
     er_stream = scheduler(alpha=alpha, save=save, max_moves=most)

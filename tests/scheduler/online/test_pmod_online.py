@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace as replaced
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from observed_rounds import chain, nodes, observed, round_at
@@ -190,7 +190,6 @@ sizes = st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 6))
 node_names = st.sets(st.sampled_from(["n1", "n2", "n3", "n4", "n5"]), min_size=1)
 
 
-@settings(max_examples=60, deadline=None)
 @given(sizes, sizes, node_names, node_names, st.booleans())
 def test_only_executors_of_lost_nodes_move_and_every_executor_has_a_live_node(
     before: tuple[int, int, int], after: tuple[int, int, int], start: set[str], now: set[str], gated: bool
