@@ -1,4 +1,4 @@
-"""What a trace row means: the time that it covers, and what of it lies in an interval.
+"""Rows of traces: the time that each covers, and the part of it in an interval; reading them; and tuples due.
 
 A row of the tables `agents.trace.COVERING` covers the time (`since_ns`, `t_ns`] of its node's clock, and what it counts
 is spread evenly over that time. In time that no row covers there was nothing to count: a second without tuples has no
@@ -11,14 +11,17 @@ its time ends.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet
 from numpy.typing import NDArray
 
-from agents.trace import AGENT, CONTROLLER
+from agents.power.energy import Curve
+from agents.trace import AGENT, CONTROLLER, COVERING
 from inventory.errors import RunError
 from inventory.times import NS
 
@@ -233,4 +236,93 @@ def _codes(rows: pa.Table, keys: pa.Table, columns: Iterable[str]) -> NDArray[np
         known = known * len(values) + pc.index_in(keys[name], values).to_numpy()
     first, numbers = np.unique(known, return_index=True)
     found: NDArray[np.int64] = numbers[np.searchsorted(first, codes)]
+    return found
+
+
+_KEY = ("node", "worker", "t_ns")
+
+
+def read_table(traces: Path, table: str, *columns: str) -> pa.Table:
+    """Return these columns of a table, with node, worker and time; `since_ns` is the begin of the time covered."""
+    path = traces / f"{table}.parquet"
+    if table not in COVERING:
+        return pyarrow.parquet.read_table(path, columns=[*_KEY, *columns])
+    own = ("scope", "name") if table == "cpu" else ()
+    asked = list(dict.fromkeys([*_KEY, *own, *columns, "since_ns"]))
+    with pyarrow.parquet.ParquetFile(path) as file:
+        rows = file.read([name for name in asked if name in file.schema_arrow.names])
+    return _complete(traces, table, rows).select([*_KEY, *columns, "since_ns"])
+
+
+def says_since(traces: Path, table: str) -> bool:
+    """Return whether every row of a table says which time it covers, by the footer of the file."""
+    with pyarrow.parquet.ParquetFile(traces / f"{table}.parquet") as file:
+        if "since_ns" not in file.schema_arrow.names:
+            return False
+        at = file.schema_arrow.names.index("since_ns")
+        groups = (file.metadata.row_group(number).column(at).statistics for number in range(file.num_row_groups))
+        return all(each is not None and each.null_count == 0 for each in groups)
+
+
+def completed(traces: Path, table: str, folder: Path) -> Path:
+    """Return a file of a table in which every row says which time it covers: that of the run, or a copy in `folder`."""
+    path = traces / f"{table}.parquet"
+    if table not in COVERING or says_since(traces, table):
+        return path
+    copy = folder / path.name
+    folder.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(_complete(traces, table, pyarrow.parquet.read_table(path)), copy)
+    return copy
+
+
+def _complete(traces: Path, table: str, rows: pa.Table) -> pa.Table:
+    if "since_ns" in rows.column_names and not rows["since_ns"].null_count:
+        return rows
+    reports = rows if table == "cpu" else pyarrow.parquet.read_table(traces / "throughput.parquet", columns=list(_KEY))
+    return with_since(table, rows, reports)
+
+
+DueReading = tuple[int, int, int]
+"""Time and begin of the time covered, in nanoseconds from the begin of the interval, and the tuples due."""
+
+
+def due_curves(spouts: pa.Table, intervals: Intervals) -> dict[str, Curve]:
+    """Return source -> tuples due, over the time in nanoseconds from the begin of the interval.
+
+    A source that is added later begins without tuples then. Sources without a schedule are left out.
+
+    Args:
+        spouts: rows of spouts in the table `throughput`, with `executor, due`.
+        intervals: the interval.
+
+    Raises:
+        RunError: no event marks the interval of a worker.
+    """
+    readings: dict[str, list[DueReading]] = {}
+    for rows, start, _ in by_worker(spouts.filter(pc.is_valid(spouts["due"])), intervals):
+        columns = (rows[name].to_pylist() for name in ("executor", "t_ns", "since_ns", "due"))
+        for executor, t_ns, since_ns, due in zip(*columns, strict=True):
+            readings.setdefault(executor, []).append((t_ns - start, since_ns - start, due))
+    return {executor: _curve(sorted(found)) for executor, found in readings.items()}
+
+
+def _curve(readings: list[DueReading]) -> Curve:
+    totals = rising_totals(due for *_, due in readings)
+    return Curve([(readings[0][1], 0.0), *((at, float(each)) for (at, *_), each in zip(readings, totals, strict=True))])
+
+
+def rising_totals(due: Iterable[int]) -> list[int]:
+    """Return rising totals of the tuples due at one executor; an executor that is added again begins anew.
+
+    Clocks of two workers may differ by a few tuples, and executors that share the records anew by what is late.
+
+    >>> rising_totals([5, 9, 8, 10, 1, 2])
+    [5, 9, 9, 10, 11, 12]
+    """
+    before, highest, found = 0, 0, []
+    for level in due:
+        if level < highest / 2:
+            before, highest = before + highest, 0
+        highest = max(highest, level)
+        found.append(before + highest)
     return found

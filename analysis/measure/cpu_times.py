@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agents.power.energy import Curve, WorkerCpu
-from analysis.measure.covered import Intervals, amounts, weighted
+from analysis.measure.covered import Intervals, amounts, read_table, weighted
 from analysis.measure.observations import POINTS, with_transport
-from analysis.measure.trace_files import read_table
 from inventory.cluster import Machine
 
 

@@ -24,10 +24,9 @@ from agents.power.energy import Curve, IntervalEnergy, attribute, energy, split_
 from agents.power.reader import Domain, Role
 from agents.power.series import Sample, edge_joules
 from agents.trace import AGENT
-from analysis.measure.covered import Spans, weighted, weighted_total
+from analysis.measure.covered import Spans, read_table, weighted, weighted_total
 from analysis.measure.cpu_times import CpuTimes, Worker, steps
 from analysis.measure.run_metrics import HOPS
-from analysis.measure.trace_files import read_table
 from analysis.records.accounts import HopEnergy
 from inventory.atomic_files import replacing_path
 from inventory.cluster import Machine

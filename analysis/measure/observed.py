@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from agents.worker.executors.executor import percentile
-from analysis.measure.covered import amounts, by_worker, ends_within, weighted, weighted_total
+from analysis.measure.covered import amounts, by_worker, due_curves, ends_within, read_table, weighted, weighted_total
 from analysis.measure.cpu_times import CpuPoints, read_loads
-from analysis.measure.due import due_curves
 from analysis.measure.energy_attribution import metered
 from analysis.measure.finished_run import FinishedRun, RunPart
 from analysis.measure.observations import (
@@ -31,7 +30,6 @@ from analysis.measure.observations import (
     sink_of,
 )
 from analysis.measure.observed_events import HAPPENINGS, Told, cuts_until, lost_nodes, schedule_at, told_until
-from analysis.measure.trace_files import read_table
 from inventory.cluster import Node
 from inventory.errors import InputError
 from inventory.times import NS

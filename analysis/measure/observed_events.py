@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agents.trace import CONTROLLER
+from analysis.measure.covered import read_table
 from analysis.measure.finished_run import FinishedRun
 from analysis.measure.observations import CLOCK, HEARTBEATS, SCHEDULE, STATE
-from analysis.measure.trace_files import read_table
 from scheduler.online.observation import Happening
 from scheduler.problem import CommunicationSchedule
 

@@ -11,9 +11,17 @@ import pyarrow.compute as pc
 from msgspec.structs import asdict, replace
 
 from analysis.measure.backlog import Backlogs
-from analysis.measure.covered import Intervals, PartOfIntervals, Spans, by_worker, ends_within, weighted, weighted_total
-from analysis.measure.due import due_curves
-from analysis.measure.trace_files import read_table
+from analysis.measure.covered import (
+    Intervals,
+    PartOfIntervals,
+    Spans,
+    by_worker,
+    due_curves,
+    ends_within,
+    read_table,
+    weighted,
+    weighted_total,
+)
 from analysis.records.file_types import ClockDifference, Measured
 from analysis.records.interval_metrics import IntervalMetrics, Latency, Window, WindowRecord
 from inventory.times import NS

@@ -14,11 +14,9 @@ import pyarrow.compute as pc
 
 from agents.power.energy import IntervalEnergy, energy
 from agents.power.series import Sample
-from analysis.measure.covered import AmountOverTime, Floats, Times
-from analysis.measure.due import due_curves
+from analysis.measure.covered import AmountOverTime, Floats, Times, due_curves, read_table
 from analysis.measure.energy_attribution import curve_of, domains_of
 from analysis.measure.run_metrics import HOPS
-from analysis.measure.trace_files import read_table
 from analysis.records.accounts import EnergyExcess, WindowMeans
 from inventory.cluster import Machine
 from inventory.times import NS

@@ -17,8 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 
 from agents.collected_traces import TABLES
 from agents.trace import AGENT, CONTROLLER
-from analysis.measure.covered import MARKS
-from analysis.measure.trace_files import completed
+from analysis.measure.covered import MARKS, completed
 from analysis.records.campaign import BUFFER_MB, Run
 from inventory.times import NS
 

@@ -213,7 +213,7 @@ def _compared_columns() -> "Mapping[str, Sequence[str]]":
 def _compared_table(campaign: "Campaign", name: str) -> "pa.Table":
     """Return a table as a report would have it, from the records of runs."""
     from analysis.page.compared_tables import recorded_tables
-    from analysis.page.table_files import csv_text
+    from analysis.page.print_tables import csv_text
 
     return _parsed(csv_text(_compared_columns()[name], recorded_tables(campaign)[name]).encode())
 

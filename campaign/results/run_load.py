@@ -6,9 +6,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from analysis.measure.covered import weighted
+from analysis.measure.covered import read_table, weighted
 from analysis.measure.finished_run import FinishedRun
-from analysis.measure.trace_files import read_table
 from analysis.records.campaign import Campaign
 from analysis.records.factors import entry_at
 from engines.load import ComponentTotals, LoadDocument, run_load_document

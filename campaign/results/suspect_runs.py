@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
 from agents.sensors.sampler import FAILED
-from analysis.measure.covered import Spans, weighted, weighted_total
-from analysis.measure.trace_files import read_table
+from analysis.measure.covered import Spans, read_table, weighted, weighted_total
 from analysis.records.file_types import Measured, Recovery, TimelineRecord
 from analysis.records.interval_metrics import Draining
 from campaign.results.live_file import duration_text

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.measure.covered import Spans, weighted, weighted_total
+from analysis.measure.covered import Spans, read_table, weighted, weighted_total
 from analysis.measure.run_metrics import is_backlogged
-from analysis.measure.trace_files import read_table
 from analysis.records.conditions import SloRecord, TrialRecord
 from analysis.records.file_types import INCOMPLETE, Measured, RunRecord
 from inventory.errors import RunError

@@ -23,7 +23,7 @@ from campaign.agenda.campaign_plan import CampaignPlan, Inputs
 from campaign.agenda.run_order import PlannedRun
 from campaign.agenda.search import at_rate, first_rate
 from campaign.display.progress import ProgressView, decision_in_words
-from campaign.display.run_outcome import outcome_in_words
+from campaign.display.run_text import outcome_in_words
 from campaign.display.terminal import show
 from campaign.results.live_file import FAILING, INTERRUPTED, LiveFile, write_live
 from campaign.results.result_store import ResultStore, remove_measured
