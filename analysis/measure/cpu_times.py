@@ -90,7 +90,7 @@ class CpuTimes:
 
     @property
     def is_known(self) -> bool:
-        """Whether cores were sampled."""
+        """True if cores were sampled."""
         return bool(self._cores)
 
     def all_ns(self, since_ns: int, t_ns: int) -> float:

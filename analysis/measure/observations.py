@@ -99,7 +99,7 @@ Pairs = Mapping[tuple[str, str], PairFlow]
 
 
 class NodeRates(NamedTuple):
-    """What was measured of a node; None where it is not known.
+    """Measurements of a node; None where it is not known.
 
     Attributes:
         cores: CPU in use.
@@ -119,7 +119,7 @@ class NodeRates(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowFigures:
-    """What was measured in a window.
+    """Measurements of a window.
 
     Attributes:
         places: executor -> slot.

@@ -1,4 +1,4 @@
-"""What the controller's events say of a finished run at a time: its changes, and what only the controller knew."""
+"""Events of the controller in a finished run until a time: its changes, and what only the controller knew."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

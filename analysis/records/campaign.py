@@ -102,7 +102,7 @@ class Run:
 
     @property
     def off_script(self) -> str:
-        """What did not happen, or not in time, of what its timeline asks for; empty if everything did."""
+        """Events of its timeline that did not happen, or not in time; empty if all did."""
         return "; ".join(event.doubt for event in self.file.timeline if event.doubt) if self.file else ""
 
     @property

@@ -12,7 +12,7 @@ from analysis.records.conditions import LoadRecord
 from analysis.records.file_types import RESULTS_VERSION
 
 ReportEngine = Literal["spark", "sail"]
-"""What an agenda or a command may ask to run the report's job."""
+"""Engines that an agenda or a command may name for the report's job."""
 
 NO_SAIL = "got sail, whose server runs Python code for every user of this host; expected spark"
 """Error for both."""

@@ -179,7 +179,7 @@ class LiveFile:
 
     @property
     def _draining(self) -> Draining | None:
-        """What the topology has yet to do, while it drains."""
+        """Work that the topology has yet to do, while it drains."""
         if self.stage_name != DRAINING or self._flow is None:
             return None
         return self._flow.left(time.monotonic())
