@@ -133,8 +133,8 @@ def weighted(rows: pa.Table, intervals: Intervals) -> pa.Table:
 def shares(since: Times, until: Times, start: Times | int, end: Times | int) -> Floats:
     """Return the share (0..1) of each row's time that lies between `start` and `end`, all in nanoseconds."""
     inside = np.maximum(np.minimum(until, end) - np.maximum(since, start), 0)
-    found: Floats = inside / np.maximum(until - since, 1)
-    return found
+    part: Floats = inside / np.maximum(until - since, 1)
+    return part
 
 
 def weighted_total(rows: pa.Table, column: str, weight: str = "weight") -> float:
@@ -169,9 +169,9 @@ class AmountOverTime:
             return np.zeros(max(0, len(edges_ns) - 1))
         # Times are compared with the first one: a double has no digits for nanoseconds since the boot.
         first = self._times[0]
-        found: Floats = np.diff(np.interp(edges_ns - first, self._times - first, self._levels))
+        amounts_between: Floats = np.diff(np.interp(edges_ns - first, self._times - first, self._levels))
         # Sums of slopes end a little beside 0.
-        return np.round(found, 6) + 0.0
+        return np.round(amounts_between, 6) + 0.0
 
     def between(self, since_ns: int, until_ns: int) -> float:
         """Return the amount in an interval."""
@@ -202,11 +202,11 @@ def with_since(table: str, rows: pa.Table, reports: pa.Table) -> pa.Table:
     else:
         before = _last_before(rows, reports, ("node", "worker"))
         least = until - MOST_COVERED_NS
-    found = np.where(before == _NEVER, until - NS, np.maximum(before, least))
+    begins = np.where(before == _NEVER, until - NS, np.maximum(before, least))
     if "since_ns" in rows.column_names:
         at = rows.column_names.index("since_ns")
-        return rows.set_column(at, "since_ns", pc.coalesce(rows["since_ns"], pa.array(found)))
-    return rows.append_column("since_ns", pa.array(found))
+        return rows.set_column(at, "since_ns", pc.coalesce(rows["since_ns"], pa.array(begins)))
+    return rows.append_column("since_ns", pa.array(begins))
 
 
 _NEVER = np.iinfo(np.int64).min
@@ -221,9 +221,9 @@ def _last_before(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> Times:
     order = np.lexsort((~is_row, times, codes))
     latest = np.maximum.accumulate(np.where(is_row[order], -1, np.arange(len(order))))
     has_one = (latest >= 0) & (codes[order][latest] == codes[order])
-    found = np.empty(len(order), np.int64)
-    found[order] = np.where(has_one, times[order][latest], _NEVER)
-    return found[len(others) :]
+    last_times = np.empty(len(order), np.int64)
+    last_times[order] = np.where(has_one, times[order][latest], _NEVER)
+    return last_times[len(others) :]
 
 
 def _codes(rows: pa.Table, keys: pa.Table, columns: Iterable[str]) -> NDArray[np.int64]:
@@ -235,8 +235,8 @@ def _codes(rows: pa.Table, keys: pa.Table, columns: Iterable[str]) -> NDArray[np
         codes = codes * len(values) + pc.index_in(rows[name], values).to_numpy()
         known = known * len(values) + pc.index_in(keys[name], values).to_numpy()
     first, numbers = np.unique(known, return_index=True)
-    found: NDArray[np.int64] = numbers[np.searchsorted(first, codes)]
-    return found
+    row_codes: NDArray[np.int64] = numbers[np.searchsorted(first, codes)]
+    return row_codes
 
 
 _KEY = ("node", "worker", "t_ns")
@@ -303,7 +303,7 @@ def due_curves(spouts: pa.Table, intervals: Intervals) -> dict[str, Curve]:
         columns = (rows[name].to_pylist() for name in ("executor", "t_ns", "since_ns", "due"))
         for executor, t_ns, since_ns, due in zip(*columns, strict=True):
             readings.setdefault(executor, []).append((t_ns - start, since_ns - start, due))
-    return {executor: _curve(sorted(found)) for executor, found in readings.items()}
+    return {executor: _curve(sorted(of_source)) for executor, of_source in readings.items()}
 
 
 def _curve(readings: list[DueReading]) -> Curve:
@@ -319,10 +319,10 @@ def rising_totals(due: Iterable[int]) -> list[int]:
     >>> rising_totals([5, 9, 8, 10, 1, 2])
     [5, 9, 9, 10, 11, 12]
     """
-    before, highest, found = 0, 0, []
+    before, highest, totals = 0, 0, []
     for level in due:
         if level < highest / 2:
             before, highest = before + highest, 0
         highest = max(highest, level)
-        found.append(before + highest)
-    return found
+        totals.append(before + highest)
+    return totals

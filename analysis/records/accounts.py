@@ -157,8 +157,8 @@ class Energy(Struct, frozen=True, kw_only=True):
     @property
     def domains(self) -> str:
         """Names of the domains in the total."""
-        found = {each.domain for machine in self.machines for each in machine.domains if each.in_total}
-        return ", ".join(sorted(found))
+        names = {each.domain for machine in self.machines for each in machine.domains if each.in_total}
+        return ", ".join(sorted(names))
 
 
 PayBack = float | Literal["never", "unknown"]

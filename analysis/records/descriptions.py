@@ -208,9 +208,9 @@ _HOST_LABELS = {
 
 def host_facts(host: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what is known of the host as (name, text)."""
-    found = []
+    facts_shown = []
     for key, words in _HOST_LABELS.items():
         value = host.get(key)
         if value is not None:
-            found.append((words, f"{value / 2**30:.1f} GiB" if key == "memory_bytes" else str(value)))
-    return found
+            facts_shown.append((words, f"{value / 2**30:.1f} GiB" if key == "memory_bytes" else str(value)))
+    return facts_shown

@@ -150,8 +150,8 @@ def _checked(archive: tarfile.TarFile, stream: _Forwards, size: int, into: Path 
     for entry in manifest.files:
         member = _next_file(archive, stream)
         if (member.name, member.size) != (f"{root}/{entry.path}", entry.bytes):
-            found = f"{printable(member.name)!r} of {member.size} bytes"
-            raise InputError(f"expected the file {entry.path!r} of {entry.bytes} bytes, not {found}")
+            instead = f"{printable(member.name)!r} of {member.size} bytes"
+            raise InputError(f"expected the file {entry.path!r} of {entry.bytes} bytes, not {instead}")
         if into is None:
             file = cast("BufferedReader", archive.extractfile(member))
         else:
