@@ -9,7 +9,6 @@ whose parent has ended become its children. Should it be killed itself, the leas
 them by their environment (`controller.ssh.node_lease_daemon`).
 """
 
-import ctypes
 import ipaddress
 import os
 import random
@@ -61,6 +60,7 @@ from engines.node_protocol import (
     Stopped,
 )
 from inventory.atomic_files import complete_folder
+from inventory.libc import ADOPTS_ORPHANS, set_property
 
 ENGINES = "engines"
 """Folder in the node's work folder that keeps engines' jars, for later campaigns, too."""
@@ -83,8 +83,6 @@ STOP_S = 10.0
 _POLL_S = 0.1
 _CHECK_S = 1.0
 _PIECE = 256 * 1024
-_SUBREAPER = 36
-"""`PR_SET_CHILD_SUBREAPER` (prctl(2))."""
 
 MARKS = ("measure_start", "measure_end")
 
@@ -305,7 +303,7 @@ def serve(node: EngineNode) -> None:
 
 def main() -> int:
     """Serve one node on standard input and output; return the exit status."""
-    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+    set_property(ADOPTS_ORPHANS, True)
     node = EngineNode(Path.cwd())
     try:
         with suppress(BrokenPipeError):

@@ -1,4 +1,4 @@
-"""What an inventory asks of emulated nodes: the machine that each of them presents, and the links between them.
+"""Requests of an inventory for emulated nodes: the machine that each of them presents, and the links between them.
 
 A machine is described by `millrace_emulate`; `millrace_links` has a rate and a delay per ordered pair of nodes.
 """

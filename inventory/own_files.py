@@ -1,4 +1,4 @@
-"""What a command may replace: only what it made itself earlier, wherever the user wants its output to be."""
+"""Files that a command may replace: only those that it made earlier, wherever the user wants its output to be."""
 
 import os
 import re

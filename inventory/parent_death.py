@@ -1,15 +1,14 @@
 """Processes that end with their parent, so that `kill -9` of the parent leaves no children."""
 
-import ctypes
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-LEAVING_S = 10
+from inventory.libc import LIBC, PARENT_DEATH_SIGNAL, set_property
 
-_PR_SET_PDEATHSIG = 1
+LEAVING_S = 10
 
 
 def leave_on_sigterm() -> None:
@@ -29,7 +28,7 @@ def leave_on_sigterm() -> None:
 
 def live_on() -> None:
     """Stop receiving a signal when the parent dies. Linux only, as `end_with`."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+    set_property(PARENT_DEATH_SIGNAL, 0)
 
 
 @contextmanager
@@ -53,17 +52,14 @@ def signals_held() -> Iterator[Callable[[], None]]:
 def end_with(parent: int, before: Callable[[], None] = lambda: None) -> Callable[[], None]:
     """Return a function for a new process to call first: it requests SIGTERM on the death of its parent `parent`.
 
-    Linux only; elsewhere it calls `before` and nothing more. The C library is loaded in advance, since nothing may be
-    loaded between fork and exec.
+    Linux only; elsewhere it calls `before` and nothing more.
     """
-    try:
-        prctl = ctypes.CDLL(None, use_errno=True).prctl
-    except (AttributeError, OSError):
+    if not hasattr(LIBC, "prctl"):
         return before
 
     def ask() -> None:
         before()
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        set_property(PARENT_DEATH_SIGNAL, signal.SIGTERM)
         # The parent may have died before the request.
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGTERM)

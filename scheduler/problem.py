@@ -100,12 +100,12 @@ class Move:
 Objective = Literal["cut", "cost", "busiest-link", "busiest-node"]
 
 Hops = Literal["racks", "links"]
-"""What hops cost, and links carry: by rack, or as measured."""
+"""Costs of hops, and rates of links: by rack, or as measured."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """What a placement is to minimise (`scheduler.toolkit.objective`).
+    """Quantity that a placement is to minimise (`scheduler.toolkit.objective`).
 
     Attributes:
         objective: the objective; `cut` is W, the rate between nodes.

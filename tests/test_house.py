@@ -237,6 +237,20 @@ def test_every_file_and_folder_of_a_package_has_its_layer(room: str) -> None:
     assert not boxes or boxes in listed, f"pyproject.toml: no contract lists exactly {sorted(boxes)}"
 
 
+USES_CTYPES = {
+    "inventory/libc.py": "system calls",
+    "agents/host_files.py": "perf events, also on hosts without Millrace",
+    "agents/host/facts.py": "measured machine code",
+    "scheduler/partitioning/jit_cache.py": "compiled functions of Numba",
+}
+"""File -> what it uses `ctypes` for."""
+
+
+def test_the_c_library_is_called_in_one_place() -> None:
+    files = {str(path.relative_to(ROOT)): path for package in ROOT_PACKAGES for path in (ROOT / package).rglob("*.py")}
+    assert {name for name, path in files.items() if any("ctypes" in each for each in _imports(path))} == {*USES_CTYPES}
+
+
 def test_only_commands_and_the_display_use_the_terminal() -> None:
     found = []
     for path in (ROOT / "campaign").rglob("*.py"):

@@ -1,7 +1,6 @@
 """The agent's side of the fork server: starting it, requesting workers, and replacing it when it dies or hangs."""
 
 import asyncio
-import ctypes
 import logging
 import os
 import signal
@@ -13,6 +12,7 @@ from typing import NamedTuple, Self
 
 from agents.worker.process.fork_server import ARROW_REQUEST, FAILED, MAX_ANSWER_BYTES, REQUEST
 from inventory.errors import RunError
+from inventory.libc import ADOPTS_ORPHANS, set_property
 
 WORKER = (sys.executable, "-P", "-m", "agents.worker")
 """The command that starts a fork server of workers."""
@@ -22,7 +22,6 @@ ANSWER_S = 20.0
 """Time-outs for the start of a fork server, and for its answers."""
 
 _ATTEMPTS = 3
-_PR_SET_CHILD_SUBREAPER = 36
 
 _log = logging.getLogger(__name__)
 
@@ -164,13 +163,13 @@ class _Server:
             RunError: the server cannot fork.
         """
         # The agent is a subreaper only during a fork, so that it does not adopt orphans of other processes.
-        _adopt_orphans(True)
+        set_property(ADOPTS_ORPHANS, True)
         try:
             with suppress(ConnectionError):
                 socket.send_fds(self._channel, [request], descriptors)
             answer = await self.receive(ANSWER_S)
         finally:
-            _adopt_orphans(False)
+            set_property(ADOPTS_ORPHANS, False)
         if answer.startswith(FAILED):
             raise RunError(f"a worker cannot be forked: {answer.removeprefix(FAILED).decode(errors='replace')}")
         return int(answer)
@@ -223,7 +222,3 @@ async def _readable(descriptor: int) -> None:
         await found.wait()
     finally:
         loop.remove_reader(descriptor)
-
-
-def _adopt_orphans(enabled: bool) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0)

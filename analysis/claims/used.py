@@ -1,4 +1,4 @@
-"""What a run used by its traces: workers, CPU time, the busiest link, and how evenly nodes were used."""
+"""Resources that a run used, by its traces: workers, CPU time, the busiest link, and how evenly nodes were used."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -15,7 +15,7 @@ _BITS_PER_MBIT = 1e6
 
 
 class Used(NamedTuple):
-    """What a run used; None: unknown.
+    """Resources that a run used; None: unknown.
 
     Attributes:
         workers: worker processes with executors.

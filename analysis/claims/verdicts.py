@@ -152,7 +152,7 @@ class MeasuredRatio(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What results say about a claim.
+    """Verdict of results on a claim.
 
     Attributes:
         campaign: name and start of the campaign, the last two parts of its folder's path.

@@ -1,1 +1,1 @@
-"""What rows of traces and reports of workers mean: figures and energy of an interval, and observations."""
+"""Meaning of rows of traces and of reports of workers: figures and energy of an interval, and observations."""

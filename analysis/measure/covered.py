@@ -1,4 +1,4 @@
-"""What a trace row means: the time that it covers, and what of it lies in an interval.
+"""Rows of traces: the time that each covers, and the part of it in an interval; reading them; and tuples due.
 
 A row of the tables `agents.trace.COVERING` covers the time (`since_ns`, `t_ns`] of its node's clock, and what it counts
 is spread evenly over that time. In time that no row covers there was nothing to count: a second without tuples has no
@@ -11,14 +11,18 @@ its time ends.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet
 from numpy.typing import NDArray
 
-from agents.trace import AGENT, CONTROLLER
+from agents.power.energy import Curve
+from agents.trace import AGENT, CONTROLLER, COVERING
+from inventory.atomic_files import replacing_path
 from inventory.errors import RunError
 from inventory.times import NS
 
@@ -130,8 +134,8 @@ def weighted(rows: pa.Table, intervals: Intervals) -> pa.Table:
 def shares(since: Times, until: Times, start: Times | int, end: Times | int) -> Floats:
     """Return the share (0..1) of each row's time that lies between `start` and `end`, all in nanoseconds."""
     inside = np.maximum(np.minimum(until, end) - np.maximum(since, start), 0)
-    found: Floats = inside / np.maximum(until - since, 1)
-    return found
+    part: Floats = inside / np.maximum(until - since, 1)
+    return part
 
 
 def weighted_total(rows: pa.Table, column: str, weight: str = "weight") -> float:
@@ -166,9 +170,9 @@ class AmountOverTime:
             return np.zeros(max(0, len(edges_ns) - 1))
         # Times are compared with the first one: a double has no digits for nanoseconds since the boot.
         first = self._times[0]
-        found: Floats = np.diff(np.interp(edges_ns - first, self._times - first, self._levels))
+        amounts_between: Floats = np.diff(np.interp(edges_ns - first, self._times - first, self._levels))
         # Sums of slopes end a little beside 0.
-        return np.round(found, 6) + 0.0
+        return np.round(amounts_between, 6) + 0.0
 
     def between(self, since_ns: int, until_ns: int) -> float:
         """Return the amount in an interval."""
@@ -199,11 +203,11 @@ def with_since(table: str, rows: pa.Table, reports: pa.Table) -> pa.Table:
     else:
         before = _last_before(rows, reports, ("node", "worker"))
         least = until - MOST_COVERED_NS
-    found = np.where(before == _NEVER, until - NS, np.maximum(before, least))
+    begins = np.where(before == _NEVER, until - NS, np.maximum(before, least))
     if "since_ns" in rows.column_names:
         at = rows.column_names.index("since_ns")
-        return rows.set_column(at, "since_ns", pc.coalesce(rows["since_ns"], pa.array(found)))
-    return rows.append_column("since_ns", pa.array(found))
+        return rows.set_column(at, "since_ns", pc.coalesce(rows["since_ns"], pa.array(begins)))
+    return rows.append_column("since_ns", pa.array(begins))
 
 
 _NEVER = np.iinfo(np.int64).min
@@ -218,9 +222,9 @@ def _last_before(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> Times:
     order = np.lexsort((~is_row, times, codes))
     latest = np.maximum.accumulate(np.where(is_row[order], -1, np.arange(len(order))))
     has_one = (latest >= 0) & (codes[order][latest] == codes[order])
-    found = np.empty(len(order), np.int64)
-    found[order] = np.where(has_one, times[order][latest], _NEVER)
-    return found[len(others) :]
+    last_times = np.empty(len(order), np.int64)
+    last_times[order] = np.where(has_one, times[order][latest], _NEVER)
+    return last_times[len(others) :]
 
 
 def _codes(rows: pa.Table, keys: pa.Table, columns: Iterable[str]) -> NDArray[np.int64]:
@@ -232,5 +236,97 @@ def _codes(rows: pa.Table, keys: pa.Table, columns: Iterable[str]) -> NDArray[np
         codes = codes * len(values) + pc.index_in(rows[name], values).to_numpy()
         known = known * len(values) + pc.index_in(keys[name], values).to_numpy()
     first, numbers = np.unique(known, return_index=True)
-    found: NDArray[np.int64] = numbers[np.searchsorted(first, codes)]
-    return found
+    row_codes: NDArray[np.int64] = numbers[np.searchsorted(first, codes)]
+    return row_codes
+
+
+_KEY = ("node", "worker", "t_ns")
+
+
+def read_table(traces: Path, table: str, *columns: str) -> pa.Table:
+    """Return these columns of a table, with node, worker and time; `since_ns` is the begin of the time covered."""
+    path = traces / f"{table}.parquet"
+    if table not in COVERING:
+        return pyarrow.parquet.read_table(path, columns=[*_KEY, *columns])
+    own = ("scope", "name") if table == "cpu" else ()
+    asked = list(dict.fromkeys([*_KEY, *own, *columns, "since_ns"]))
+    with pyarrow.parquet.ParquetFile(path) as file:
+        rows = file.read([name for name in asked if name in file.schema_arrow.names])
+    return _complete(traces, table, rows).select([*_KEY, *columns, "since_ns"])
+
+
+def says_since(traces: Path, table: str) -> bool:
+    """Return whether every row of a table says which time it covers, by the footer of the file."""
+    with pyarrow.parquet.ParquetFile(traces / f"{table}.parquet") as file:
+        if "since_ns" not in file.schema_arrow.names:
+            return False
+        at = file.schema_arrow.names.index("since_ns")
+        groups = (file.metadata.row_group(number).column(at).statistics for number in range(file.num_row_groups))
+        return all(each is not None and each.null_count == 0 for each in groups)
+
+
+def completed(traces: Path, table: str, folder: Path) -> Path:
+    """Return a file of a table in which every row says which time it covers: that of the run, or a copy in `folder`."""
+    path = traces / f"{table}.parquet"
+    if table not in COVERING or says_since(traces, table):
+        return path
+    copy = folder / path.name
+    if not copy.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        # Several threads may ask for the same table at once.
+        with replacing_path(copy) as partial:
+            pyarrow.parquet.write_table(_complete(traces, table, pyarrow.parquet.read_table(path)), partial)
+    return copy
+
+
+def _complete(traces: Path, table: str, rows: pa.Table) -> pa.Table:
+    if "since_ns" in rows.column_names and not rows["since_ns"].null_count:
+        return rows
+    reports = rows if table == "cpu" else pyarrow.parquet.read_table(traces / "throughput.parquet", columns=list(_KEY))
+    return with_since(table, rows, reports)
+
+
+DueReading = tuple[int, int, int]
+"""Time and begin of the time covered, in nanoseconds from the begin of the interval, and the tuples due."""
+
+
+def due_curves(spouts: pa.Table, intervals: Intervals) -> dict[str, Curve]:
+    """Return source -> tuples due, over the time in nanoseconds from the begin of the interval.
+
+    A source that is added later begins without tuples then. Sources without a schedule are left out.
+
+    Args:
+        spouts: rows of spouts in the table `throughput`, with `executor, due`.
+        intervals: the interval.
+
+    Raises:
+        RunError: no event marks the interval of a worker.
+    """
+    readings: dict[str, list[DueReading]] = {}
+    for rows, start, _ in by_worker(spouts.filter(pc.is_valid(spouts["due"])), intervals):
+        columns = (rows[name].to_pylist() for name in ("executor", "t_ns", "since_ns", "due"))
+        for executor, t_ns, since_ns, due in zip(*columns, strict=True):
+            readings.setdefault(executor, []).append((t_ns - start, since_ns - start, due))
+    return {executor: _curve(sorted(of_source)) for executor, of_source in readings.items()}
+
+
+def _curve(readings: list[DueReading]) -> Curve:
+    totals = rising_totals(due for *_, due in readings)
+    return Curve([(readings[0][1], 0.0), *((at, float(each)) for (at, *_), each in zip(readings, totals, strict=True))])
+
+
+def rising_totals(due: Iterable[int]) -> list[int]:
+    """Return rising totals of the tuples due at one executor; an executor that is added again begins anew.
+
+    Clocks of two workers may differ by a few tuples, and executors that share the records anew by what is late.
+
+    >>> rising_totals([5, 9, 8, 10, 1, 2])
+    [5, 9, 9, 10, 11, 12]
+    """
+    before, highest, totals = 0, 0, []
+    for level in due:
+        if level < highest / 2:
+            before, highest = before + highest, 0
+        highest = max(highest, level)
+        totals.append(before + highest)
+    return totals

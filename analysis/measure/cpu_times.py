@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agents.power.energy import Curve, WorkerCpu
-from analysis.measure.covered import Intervals, amounts, weighted
+from analysis.measure.covered import Intervals, amounts, read_table, weighted
 from analysis.measure.observations import POINTS, with_transport
-from analysis.measure.trace_files import read_table
 from inventory.cluster import Machine
 
 
@@ -74,8 +73,8 @@ class CpuTimes:
         self.workers: dict[Worker, Curve] = {}
         self._places: dict[Worker, dict[tuple[int | None, str | None], Curve]] = {}
         workers = cpu.filter(pc.and_(pc.equal(cpu["scope"], "worker"), of_machine))
-        for (node, slot), found in _groups(workers, ("node", "name"), ("cores", "package", "package_by")):
-            rows = list(found)
+        for (node, slot), worker_rows in _groups(workers, ("node", "name"), ("cores", "package", "package_by")):
+            rows = list(worker_rows)
             key = node, int(slot)
             self.workers[key] = _curve((t_ns, since_ns, used) for t_ns, since_ns, used, *_ in rows)
             self._places[key] = {
@@ -91,7 +90,7 @@ class CpuTimes:
 
     @property
     def is_known(self) -> bool:
-        """Whether cores were sampled."""
+        """True if cores were sampled."""
         return bool(self._cores)
 
     def all_ns(self, since_ns: int, t_ns: int) -> float:
@@ -117,20 +116,20 @@ class CpuTimes:
 
     def places_ns(self, worker: Worker, since_ns: int, t_ns: int) -> dict[int | None, float]:
         """Return package -> CPU time of a worker there; None -> CPU time on an unknown package."""
-        found: dict[int | None, float] = {}
+        by_package: dict[int | None, float] = {}
         for (package, _), curve in self._places[worker].items():
             at = package if package in self._cores else None
-            found[at] = found.get(at, 0.0) + curve.between(since_ns, t_ns)
-        return found
+            by_package[at] = by_package.get(at, 0.0) + curve.between(since_ns, t_ns)
+        return by_package
 
     def known_by(self, since_ns: int, t_ns: int) -> dict[str, float]:
         """Return source of the workers' packages -> share of their CPU time; empty without CPU time."""
-        found = dict.fromkeys([*ON_PACKAGE, TOGETHER], 0.0)
+        cpu_ns = dict.fromkeys([*ON_PACKAGE, TOGETHER], 0.0)
         for places in self._places.values():
             for (package, by), curve in places.items():
-                found[by if by and package in self._cores else TOGETHER] += curve.between(since_ns, t_ns)
-        whole = sum(found.values())
-        return {by: ns / whole for by, ns in found.items()} if whole else {}
+                cpu_ns[by if by and package in self._cores else TOGETHER] += curve.between(since_ns, t_ns)
+        whole = sum(cpu_ns.values())
+        return {by: ns / whole for by, ns in cpu_ns.items()} if whole else {}
 
     def work(self, worker: Worker, since_ns: int, t_ns: int) -> WorkerCpu:
         """Return the CPU time of a worker and the busy time of its executors."""
@@ -154,14 +153,14 @@ def _groups(
     table: pa.Table, keys: Sequence[str], values: Sequence[str]
 ) -> Iterator[tuple[tuple[Any, ...], Iterator[tuple[Any, ...]]]]:
     """Yield each subject's key and its rows (t_ns, since_ns, values) in order of time."""
-    for found in table.group_by(keys).aggregate([]).to_pylist():
+    for subject in table.group_by(keys).aggregate([]).to_pylist():
         rows = table
         for column in keys:
-            same = pc.is_null(rows[column]) if found[column] is None else pc.equal(rows[column], found[column])
+            same = pc.is_null(rows[column]) if subject[column] is None else pc.equal(rows[column], subject[column])
             rows = rows.filter(same)
         rows = rows.sort_by("t_ns")
         columns = (rows[column].to_pylist() for column in ("t_ns", "since_ns", *values))
-        yield tuple(found[column] for column in keys), zip(*columns, strict=True)
+        yield tuple(subject[column] for column in keys), zip(*columns, strict=True)
 
 
 WITHIN = "intra_worker"
@@ -197,7 +196,7 @@ def read_loads(traces: Path, interval: Intervals, channels: pa.Table) -> CpuPoin
     executor = read_table(traces, "executor", "executor", "busy_ns")
     times = CpuTimes(Machine(tuple(curves), is_this_host=True), cpu, executor)
     remote = _remote(channels, _slots(weighted(executor, interval)))
-    found = CpuPoints({}, {}, {})
+    loads = CpuPoints({}, {}, {})
     for node, curve in curves.items():
         start_ns, end_ns = interval.of(node, -1)
         # A node has no rows before its second sample, and none after its last.
@@ -205,7 +204,7 @@ def read_loads(traces: Path, interval: Intervals, channels: pa.Table) -> CpuPoin
         if end_ns <= start_ns:
             continue
         to_points = POINTS / (end_ns - start_ns)
-        found.nodes[node] = curve.between(start_ns, end_ns) * to_points
+        loads.nodes[node] = curve.between(start_ns, end_ns) * to_points
         for worker in times.workers:
             if worker[0] != node:
                 continue
@@ -213,24 +212,24 @@ def read_loads(traces: Path, interval: Intervals, channels: pa.Table) -> CpuPoin
             busy = {name: used * to_points for name, used in work.busy_ns.items()}
             load = with_transport(work.cpu_ns * to_points, busy, remote.get(worker, {}))
             for name in busy:
-                found.busy[name] = found.busy.get(name, 0.0) + busy[name]
-                found.load[name] = found.load.get(name, 0.0) + load[name]
-    return found
+                loads.busy[name] = loads.busy.get(name, 0.0) + busy[name]
+                loads.load[name] = loads.load.get(name, 0.0) + load[name]
+    return loads
 
 
 def _slots(rows: pa.Table) -> dict[tuple[str, str], int]:
     """Return (node, executor) -> the last slot of that node in which it ran; `rows` have weights."""
     inside = rows.filter(pc.greater(rows["weight"], 0)).sort_by("t_ns")
-    found = inside.group_by(["node", "executor"], use_threads=False).aggregate([("worker", "last")]).to_pylist()
-    return {(row["node"], row["executor"]): row["worker_last"] for row in found}
+    last_rows = inside.group_by(["node", "executor"], use_threads=False).aggregate([("worker", "last")]).to_pylist()
+    return {(row["node"], row["executor"]): row["worker_last"] for row in last_rows}
 
 
 def _remote(channels: pa.Table, slots: Mapping[tuple[str, str], int]) -> dict[Worker, dict[str, float]]:
     """Return worker -> executor -> tuples per second that it exchanged with other workers."""
-    found: dict[Worker, dict[str, float]] = {}
+    exchanged: dict[Worker, dict[str, float]] = {}
 
     def add(worker: Worker, executor: str, rate: float) -> None:
-        rates = found.setdefault(worker, {})
+        rates = exchanged.setdefault(worker, {})
         rates[executor] = rates.get(executor, 0.0) + rate
 
     keys = ["node", "worker", "source", "target", "target_node"]
@@ -240,4 +239,4 @@ def _remote(channels: pa.Table, slots: Mapping[tuple[str, str], int]) -> dict[Wo
         slot = slots.get((row["target_node"], row["target"]))
         if slot is not None:
             add((row["target_node"], slot), row["target"], row["rate_sum"])
-    return found
+    return exchanged

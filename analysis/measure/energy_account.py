@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from agents.protocol import IdleBaseline
 from agents.trace import AGENT
-from analysis.measure.covered import Spans
+from analysis.measure.covered import Spans, read_table
 from analysis.measure.cpu_times import TOGETHER, CpuTimes, Worker
 from analysis.measure.energy_attribution import (
     CLAMPED,
@@ -22,7 +22,6 @@ from analysis.measure.energy_attribution import (
     packages_of,
     per_hop,
 )
-from analysis.measure.trace_files import read_table
 from analysis.records.accounts import (
     DomainEnergy,
     Energy,

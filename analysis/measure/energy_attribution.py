@@ -24,10 +24,9 @@ from agents.power.energy import Curve, IntervalEnergy, attribute, energy, split_
 from agents.power.reader import Domain, Role
 from agents.power.series import Sample, edge_joules
 from agents.trace import AGENT
-from analysis.measure.covered import Spans, weighted, weighted_total
+from analysis.measure.covered import Spans, read_table, weighted, weighted_total
 from analysis.measure.cpu_times import CpuTimes, Worker, steps
 from analysis.measure.run_metrics import HOPS
-from analysis.measure.trace_files import read_table
 from analysis.records.accounts import HopEnergy
 from inventory.atomic_files import replacing_path
 from inventory.cluster import Machine
@@ -182,8 +181,10 @@ def divide(
 
 def packages_of(domains: Iterable[AttributedDomain]) -> dict[str, int]:
     """Return domain -> its package; domains of the whole machine are left out."""
-    found = {each.domain.name: _PACKAGE.search(each.domain.name) for each in domains if each.domain.role in _OF_PACKAGE}
-    return {name: int(match[1]) for name, match in found.items() if match}
+    matches = {
+        each.domain.name: _PACKAGE.search(each.domain.name) for each in domains if each.domain.role in _OF_PACKAGE
+    }
+    return {name: int(match[1]) for name, match in matches.items() if match}
 
 
 ROWS_HELD = 50_000
@@ -304,8 +305,8 @@ def per_hop(delivered: Delivered, ledger: EnergyTable) -> dict[str, HopEnergy]:
 def _slots(traces: Path) -> dict[tuple[str, str], int]:
     """Return (node, executor) -> the last slot of that node in which it ran."""
     rows = read_table(traces, "executor", "executor").sort_by("t_ns")
-    found = rows.group_by(["node", "executor"], use_threads=False).aggregate([("worker", "last")]).to_pylist()
-    return {(row["node"], row["executor"]): row["worker_last"] for row in found}
+    last_rows = rows.group_by(["node", "executor"], use_threads=False).aggregate([("worker", "last")]).to_pylist()
+    return {(row["node"], row["executor"]): row["worker_last"] for row in last_rows}
 
 
 def _spread(shares: dict[str, float], joules: float, tuples: dict[str, float]) -> None:

@@ -129,19 +129,19 @@ class FinishedRun:
         path = self.run.folder / DECISIONS_FILE
         if not path.is_file():
             return None
-        first_s, found = inf, b""
+        first_s, last_line = inf, b""
         try:
             with path.open("rb") as lines:
                 for line in lines:
                     window = msgspec.json.decode(line, type=_Question).observation
                     if window is not None:
                         first_s = min(first_s, window.at_s)
-                        found = line if at_s is None or window.at_s <= at_s else found
-            if not found:
+                        last_line = line if at_s is None or window.at_s <= at_s else last_line
+            if not last_line:
                 if at_s is None or first_s == inf:
                     return None
                 raise InputError(f"{self.run.id}: its scheduler was asked first at {first_s:g} s, after {at_s:g} s")
-            return msgspec.json.decode(found, type=_WholeQuestion).observation
+            return msgspec.json.decode(last_line, type=_WholeQuestion).observation
         except (msgspec.DecodeError, OSError) as fault:
             raise InputError(f"{path}: not the decisions of a run: {fault}") from None
 

@@ -55,15 +55,15 @@ class Samples(Struct, Generic[R], frozen=True, gc=False):
 
     def intervals(self, most: int, sample_s: float) -> list[Interval[R]]:
         """Return the newest intervals, oldest first, which stand for at most `most` samples."""
-        found: list[Interval[R]] = []
+        newest_first: list[Interval[R]] = []
         for (end_ns, after), (begin_ns, before) in pairwise(reversed(self.kept)):
             if most <= 0:
                 break
             seconds = (end_ns - begin_ns) / NS
             times = min(most, max(1, round(seconds / sample_s)))
             most -= times
-            found.append(Interval(before, after, seconds, times))
-        return found[::-1]
+            newest_first.append(Interval(before, after, seconds, times))
+        return newest_first[::-1]
 
 
 def joined(intervals: Sequence[Interval[Progress]]) -> Sequence[Interval[Progress]]:
@@ -106,15 +106,15 @@ def pair_rates(intervals: Sequence[Interval[Progress]], average: Average) -> dic
     if not intervals:
         return {}
     totals = [_by_pair(intervals[0].before), *(_by_pair(interval.after) for interval in intervals)]
-    found: dict[tuple[int, int], PairFlow] = {}
+    flows: dict[tuple[int, int], PairFlow] = {}
     for pair, newest in totals[-1].items():
         known = [total.get(pair) for total in totals]
         if known[0] is not None and known[0].tuples == newest.tuples:
             continue
         tuples = [0 if total is None else total.tuples for total in known]
         nbytes = [0 if total is None else total.nbytes or 0 for total in known]
-        found[pair] = PairFlow(average(_per_second(tuples, intervals)), average(_per_second(nbytes, intervals)))
-    return found
+        flows[pair] = PairFlow(average(_per_second(tuples, intervals)), average(_per_second(nbytes, intervals)))
+    return flows
 
 
 def _by_pair(report: Progress) -> dict[tuple[int, int], PairSent]:
@@ -162,7 +162,7 @@ def known_average(
     intervals: Sequence[Interval[Vitals]], value: Callable[[Vitals], float | None], average: Average
 ) -> float | None:
     """Return the average of a node's values at the ends of intervals; None without any."""
-    values = [(found, i.times) for i in intervals if (found := value(i.after)) is not None]
+    values = [(known, i.times) for i in intervals if (known := value(i.after)) is not None]
     return average(values) if values else None
 
 

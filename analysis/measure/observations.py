@@ -99,7 +99,7 @@ Pairs = Mapping[tuple[str, str], PairFlow]
 
 
 class NodeRates(NamedTuple):
-    """What was measured of a node; None where it is not known.
+    """Measurements of a node; None where it is not known.
 
     Attributes:
         cores: CPU in use.
@@ -119,7 +119,7 @@ class NodeRates(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowFigures:
-    """What was measured in a window.
+    """Measurements of a window.
 
     Attributes:
         places: executor -> slot.
@@ -177,28 +177,28 @@ class WindowFigures:
         )
 
     def _node(self, node: Node, points: Mapping[str, float]) -> ObservedNode:
-        found = self.nodes.get(node.id, NodeRates())
+        rates = self.nodes.get(node.id, NodeRates())
         load = base = None
-        if found.cores is not None and node.cpu_points:
-            load = found.cores * POINTS / node.cpu_points
+        if rates.cores is not None and node.cpu_points:
+            load = rates.cores * POINTS / node.cpu_points
             base = max(0.0, load - load_of(node, points))
         return ObservedNode(
             load=None if load is None else min(MOST_LOAD, load),
             base=None if base is None else min(MOST_LOAD, base),
-            hz=found.hz,
+            hz=rates.hz,
             asked_hz=self.asked_hz.get(node.id),
-            watts=found.watts,
-            source=found.source,
-            modelled=found.modelled,
-            heartbeats=found.heartbeats,
+            watts=rates.watts,
+            source=rates.source,
+            modelled=rates.modelled,
+            heartbeats=rates.heartbeats,
             available=self.available[node.id],
             saturated=load is not None and load >= SATURATED,
         )
 
     def _source(self) -> ObservedSource:
-        spouts = [found for found in self.rates.values() if found.due is not None]
-        due = fsum(found.due for found in spouts if found.due is not None)
-        return ObservedSource(due, fsum(found.emitted for found in spouts), self.late_s)
+        spouts = [spout for spout in self.rates.values() if spout.due is not None]
+        due = fsum(spout.due for spout in spouts if spout.due is not None)
+        return ObservedSource(due, fsum(spout.emitted for spout in spouts), self.late_s)
 
 
 class LatencyReport(Struct, frozen=True, gc=False):
@@ -212,8 +212,8 @@ class LatencyReport(Struct, frozen=True, gc=False):
 
 def sink_of(per_s: float, latencies: Collection[LatencyReport]) -> ObservedSink:
     """Return the sinks' rate, and medians of the percentiles in reports of workers, each of as many tuples."""
-    p50 = weighted_median((found.p50_ns, found.tuples) for found in latencies)
-    p99 = weighted_median((found.p99_ns, found.tuples) for found in latencies)
+    p50 = weighted_median((report.p50_ns, report.tuples) for report in latencies)
+    p99 = weighted_median((report.p99_ns, report.tuples) for report in latencies)
     return ObservedSink(per_s, None if p50 is None else p50 / 1e6, None if p99 is None else p99 / 1e6)
 
 
@@ -241,8 +241,8 @@ def traffic_of(pairs: Pairs, places: Mapping[str, Slot]) -> ObservedTraffic:
 def points_of(executors: Mapping[str, ObservedExecutor]) -> dict[str, float]:
     """Return node -> load of its executors in CPU points."""
     loads: dict[str, list[float]] = {}
-    for found in executors.values():
-        loads.setdefault(found.node, []).append(found.load)
+    for executor in executors.values():
+        loads.setdefault(executor.node, []).append(executor.load)
     return {node: fsum(each) for node, each in loads.items()}
 
 

@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from agents.worker.executors.executor import percentile
-from analysis.measure.covered import amounts, by_worker, ends_within, weighted, weighted_total
+from analysis.measure.covered import amounts, by_worker, due_curves, ends_within, read_table, weighted, weighted_total
 from analysis.measure.cpu_times import CpuPoints, read_loads
-from analysis.measure.due import due_curves
 from analysis.measure.energy_attribution import metered
 from analysis.measure.finished_run import FinishedRun, RunPart
 from analysis.measure.observations import (
@@ -31,7 +30,6 @@ from analysis.measure.observations import (
     sink_of,
 )
 from analysis.measure.observed_events import HAPPENINGS, Told, cuts_until, lost_nodes, schedule_at, told_until
-from analysis.measure.trace_files import read_table
 from inventory.cluster import Node
 from inventory.errors import InputError
 from inventory.times import NS
@@ -219,7 +217,7 @@ def share_of(points: float, node: Node) -> float:
 def _ends(run: FinishedRun, interval: RunPart) -> tuple[dict[str, Slot], dict[str, int], list[str]]:
     """Return executor -> its slot and its queue at the end, and the workers (`node/slot`) that were silent then."""
     rows = read_table(run.traces, "executor", "executor", "queued")
-    ends = {name: _end_of(found, interval) for name, found in _rows_by_executor(rows).items()}
+    ends = {name: _end_of(own_rows, interval) for name, own_rows in _rows_by_executor(rows).items()}
     places, missing = {}, []
     for name, placed in run.placed_at(interval.at_s).items():
         end = ends.get(name)
@@ -258,8 +256,8 @@ def _rates(run: FinishedRun, interval: RunPart, places: Mapping[str, Slot]) -> d
 def _by_executor(rows: pa.Table, column: str) -> dict[str, float]:
     """Return executor -> mean of a counter per second."""
     rated = rows.append_column("rate", amounts(rows, column))
-    found = rated.group_by("executor").aggregate([("rate", "sum")]).to_pylist()
-    return {row["executor"]: row["rate_sum"] or 0.0 for row in found}
+    summed = rated.group_by("executor").aggregate([("rate", "sum")]).to_pylist()
+    return {row["executor"]: row["rate_sum"] or 0.0 for row in summed}
 
 
 class _End(NamedTuple):
@@ -272,11 +270,11 @@ class _End(NamedTuple):
 
 def _rows_by_executor(rows: pa.Table) -> dict[str, list[tuple[str, int, int, int]]]:
     """Return executor -> its rows (node, slot, time, queued)."""
-    found: dict[str, list[tuple[str, int, int, int]]] = {}
+    by_name: dict[str, list[tuple[str, int, int, int]]] = {}
     columns = (rows[column].to_pylist() for column in ("executor", "node", "worker", "t_ns", "queued"))
     for name, *values in zip(*columns, strict=True):
-        found.setdefault(name, []).append(tuple(values))
-    return found
+        by_name.setdefault(name, []).append(tuple(values))
+    return by_name
 
 
 def _end_of(rows: Iterable[tuple[str, int, int, int]], interval: RunPart) -> _End:
@@ -297,11 +295,11 @@ def _nodes(run: FinishedRun, interval: RunPart, loads: CpuPoints, told: Told) ->
         *("flags", "shared"),
     )
     own = power.filter(pc.invert(power["shared"]))
-    found = {}
+    by_node = {}
     for node in run.cluster.nodes:
         points = loads.nodes.get(node.id)
         watts, source, modelled = _watts(own, node.id, interval)
-        found[node.id] = NodeRates(
+        by_node[node.id] = NodeRates(
             cores=None if points is None else points / POINTS,
             hz=told.get(CLOCK, {}).get(node.id),
             watts=watts,
@@ -309,7 +307,7 @@ def _nodes(run: FinishedRun, interval: RunPart, loads: CpuPoints, told: Told) ->
             modelled=modelled,
             heartbeats=told.get(HEARTBEATS, {}).get(node.id),
         )
-    return found
+    return by_node
 
 
 def _watts(power: pa.Table, node: str, interval: RunPart) -> tuple[float | None, str | None, bool]:
@@ -340,12 +338,13 @@ def _sink(run: FinishedRun, interval: RunPart) -> ObservedSink:
     """Return rate and latency at the sinks; latencies are unknown that do not exceed the error of the clocks."""
     throughput = read_table(run.traces, "throughput", "role", "processed")
     sinks = weighted(throughput.filter(pc.equal(throughput["role"], "sink")), interval)
-    found = sink_of(weighted_total(sinks, "processed", "weight_per_s"), _latency_reports(run, interval, sinks))
+    at_sinks = sink_of(weighted_total(sinks, "processed", "weight_per_s"), _latency_reports(run, interval, sinks))
     bound_ms = run.run.latency_bound_ms or 0.0
     known = (
-        None if bound_ms and each is not None and each <= bound_ms else each for each in (found.p50_ms, found.p99_ms)
+        None if bound_ms and each is not None and each <= bound_ms else each
+        for each in (at_sinks.p50_ms, at_sinks.p99_ms)
     )
-    return ObservedSink(found.per_s, *known)
+    return ObservedSink(at_sinks.per_s, *known)
 
 
 def _latency_reports(run: FinishedRun, interval: RunPart, sinks: pa.Table) -> list[LatencyReport]:
@@ -362,8 +361,8 @@ def _latency_reports(run: FinishedRun, interval: RunPart, sinks: pa.Table) -> li
         LatencyReport(
             run.seconds(key[2] - run.offsets.get(key[0], 0)),
             processed[key],
-            percentile(found, 0.5) or 0,
-            percentile(found, 0.99) or 0,
+            percentile(histogram, 0.5) or 0,
+            percentile(histogram, 0.99) or 0,
         )
-        for key, found in counts.items()
+        for key, histogram in counts.items()
     ]

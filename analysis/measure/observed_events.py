@@ -1,4 +1,4 @@
-"""What the controller's events say of a finished run at a time: its changes, and what only the controller knew."""
+"""Events of the controller in a finished run until a time: its changes, and what only the controller knew."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agents.trace import CONTROLLER
+from analysis.measure.covered import read_table
 from analysis.measure.finished_run import FinishedRun
 from analysis.measure.observations import CLOCK, HEARTBEATS, SCHEDULE, STATE
-from analysis.measure.trace_files import read_table
 from scheduler.online.observation import Happening
 from scheduler.problem import CommunicationSchedule
 
@@ -51,12 +51,12 @@ def cuts_until(run: FinishedRun, at_s: float) -> list[WindowCut]:
     """Return what has begun to change before a time, in order of time; moves and recoveries have a duration."""
     events = read_table(run.traces, "event", "kind", "subject", "value")
     mine = pc.and_(pc.equal(events["node"], CONTROLLER), pc.is_in(events["kind"], pa.array(CUTS)))
-    found = []
+    changes = []
     for row in events.filter(mine).sort_by("t_ns").to_pylist():
         end_s = run.seconds(row["t_ns"])
         lasted_s = row["value"] or 0.0 if row["kind"] in LASTING else 0.0
-        found.append(WindowCut(end_s - lasted_s, end_s, row["kind"], row["subject"]))
-    return [cut for cut in found if cut.since_s < at_s]
+        changes.append(WindowCut(end_s - lasted_s, end_s, row["kind"], row["subject"]))
+    return [cut for cut in changes if cut.since_s < at_s]
 
 
 def lost_nodes(cuts: Iterable[WindowCut]) -> set[str]:
@@ -76,24 +76,24 @@ def told_until(run: FinishedRun, at_s: float) -> Told:
     Only the controller knows these values, and only of runs that are observed: those with an online scheduler.
     """
     events = read_table(run.traces, "event", "kind", "subject", "detail", "value")
-    found: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     for row in (
         events.filter(pc.is_in(events["kind"], pa.array([STATE, HEARTBEATS, CLOCK]))).sort_by("t_ns").to_pylist()
     ):
         if float(row["detail"]) <= at_s + JUST_AFTER_S:
-            found.setdefault(row["kind"], {})[row["subject"]] = row["value"]
-    return found
+            values.setdefault(row["kind"], {})[row["subject"]] = row["value"]
+    return values
 
 
 def schedule_at(run: FinishedRun, at_s: float, cuts: Iterable[WindowCut]) -> CommunicationSchedule | None:
     """Return the communication schedule at a time; None without one, and where a recovery may have changed it."""
     events = read_table(run.traces, "event", "kind", "subject", "detail")
-    found = run.run.file.gates if run.run.file else None
-    if found is not None and any(cut.kind == "recovery" for cut in cuts):
-        found = None
+    gates = run.run.file.gates if run.run.file else None
+    if gates is not None and any(cut.kind == "recovery" for cut in cuts):
+        gates = None
     for row in events.filter(pc.equal(events["kind"], SCHEDULE)).sort_by("t_ns").to_pylist():
         if float(row["subject"]) <= at_s + JUST_AFTER_S:
-            found = msgspec.json.decode(row["detail"])
-    if found is None:
+            gates = msgspec.json.decode(row["detail"])
+    if gates is None:
         return None
-    return msgspec.convert({key: found[key] for key in ("nodes", "steps", "stages")}, CommunicationSchedule)
+    return msgspec.convert({key: gates[key] for key in ("nodes", "steps", "stages")}, CommunicationSchedule)

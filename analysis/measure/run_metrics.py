@@ -11,9 +11,17 @@ import pyarrow.compute as pc
 from msgspec.structs import asdict, replace
 
 from analysis.measure.backlog import Backlogs
-from analysis.measure.covered import Intervals, PartOfIntervals, Spans, by_worker, ends_within, weighted, weighted_total
-from analysis.measure.due import due_curves
-from analysis.measure.trace_files import read_table
+from analysis.measure.covered import (
+    Intervals,
+    PartOfIntervals,
+    Spans,
+    by_worker,
+    due_curves,
+    ends_within,
+    read_table,
+    weighted,
+    weighted_total,
+)
 from analysis.records.file_types import ClockDifference, Measured
 from analysis.records.interval_metrics import IntervalMetrics, Latency, Window, WindowRecord
 from inventory.times import NS
@@ -63,15 +71,15 @@ def measure(
     backlogs = Backlogs(throughput, read_table(traces, "executor", "executor", "queued"), channels)
 
     def over(intervals: Intervals, length_s: float) -> IntervalMetrics:
-        found = _metrics(throughput, channels, samples, intervals, length_s, apart)
+        metrics = _metrics(throughput, channels, samples, intervals, length_s, apart)
         if length_s <= 0:
-            return found
-        found = replace(
-            found,
+            return metrics
+        metrics = replace(
+            metrics,
             backlog=backlogs.over(intervals),
-            latency_ms=backlogs.with_censored(found.latency_ms, samples, intervals),
+            latency_ms=backlogs.with_censored(metrics.latency_ms, samples, intervals),
         )
-        return replace(found, saturated=True) if is_backlogged(found) else found
+        return replace(metrics, saturated=True) if is_backlogged(metrics) else metrics
 
     return Measured(
         **asdict(over(spans, seconds)),
@@ -178,8 +186,8 @@ def known_latency(latency: Latency, bound_ms: float) -> Latency:
 
 
 def _nodes_of(rows: pa.Table) -> list[str]:
-    found: list[str] = pc.unique(rows["node"]).to_pylist()
-    return found
+    nodes: list[str] = pc.unique(rows["node"]).to_pylist()
+    return nodes
 
 
 def _largest_ns(apart: Iterable[ClockDifference], sources: Collection[str], sinks: Collection[str]) -> int:

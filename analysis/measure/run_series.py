@@ -14,11 +14,9 @@ import pyarrow.compute as pc
 
 from agents.power.energy import IntervalEnergy, energy
 from agents.power.series import Sample
-from analysis.measure.covered import AmountOverTime, Floats, Times
-from analysis.measure.due import due_curves
+from analysis.measure.covered import AmountOverTime, Floats, Times, due_curves, read_table
 from analysis.measure.energy_attribution import curve_of, domains_of
 from analysis.measure.run_metrics import HOPS
-from analysis.measure.trace_files import read_table
 from analysis.records.accounts import EnergyExcess, WindowMeans
 from inventory.cluster import Machine
 from inventory.times import NS
@@ -201,8 +199,8 @@ class RunSeries:
         names = pc.unique(table["node"]).to_pylist()
         clocks = np.array([self._start_ns + self._offsets.get(name, 0) for name in names], dtype=np.int64)
         at = pc.index_in(table["node"], pa.array(names, pa.string())).to_numpy()
-        found: Times = table[column].to_numpy() - clocks[at]
-        return found
+        since_start: Times = table[column].to_numpy() - clocks[at]
+        return since_start
 
     def _times(self, table: pa.Table) -> Floats:
         """Return the ends of the times that rows cover, in seconds."""
@@ -223,14 +221,14 @@ class RunSeries:
 
     def _place_changes(self, rows: pa.Table) -> Mapping[str, list[tuple[float, str]]]:
         """Return executor -> its nodes, each with the time from which it is known."""
-        found: dict[str, list[tuple[float, str]]] = {}
+        nodes_of: dict[str, list[tuple[float, str]]] = {}
         times = self._times(rows)
         names, nodes = rows["executor"].to_pylist(), rows["node"].to_pylist()
         for at in np.argsort(times, kind="stable"):
-            here = found.setdefault(names[at], [])
+            here = nodes_of.setdefault(names[at], [])
             if not here or here[-1][1] != nodes[at]:
                 here.append((float(times[at]), nodes[at]))
-        return found
+        return nodes_of
 
     def _nodes_at(self, at_s: float) -> int | None:
         used = {

@@ -35,9 +35,8 @@ from analysis.page.figure_files import FigureFiles, slugs
 from analysis.page.findings import change_data, finding_of
 from analysis.page.html import render_page
 from analysis.page.notes import without_withheld
-from analysis.page.print_tables import write_printed
+from analysis.page.print_tables import write_csv, write_printed
 from analysis.page.report_page import EnergyPart, FactorPart, WorkloadSection, page_of, section_of
-from analysis.page.table_files import write_csv
 from analysis.page.windows import window_groups
 from analysis.records.campaign import BALANCE_S, Campaign, Run
 from analysis.statistics.intervals import ENOUGH, ConfidenceInterval, spread

@@ -143,7 +143,7 @@ class MeterRuns:
 
     @property
     def doubtful(self) -> bool:
-        """Whether differences to it may have another cause than the scheduler."""
+        """True if differences to it may have another cause than the scheduler."""
         return any(row["suspect"] or row["saturated"] for row in self.runs)
 
 
@@ -163,12 +163,12 @@ class EnergyRanking:
 
     @property
     def enough(self) -> bool:
-        """Whether every scheduler has enough repetitions for intervals."""
+        """True if every scheduler has enough repetitions for intervals."""
         return all(len(group.runs) >= ENOUGH for group in self.groups)
 
     @property
     def attributed(self) -> bool:
-        """Whether the energy of any run was attributed to workers."""
+        """True if the energy of any run was attributed to workers."""
         return any(group.workers for group in self.groups)
 
     @property

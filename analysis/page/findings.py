@@ -1,4 +1,4 @@
-"""What was found, arranged for the page and its figure."""
+"""Findings of a campaign, arranged for the page and its figure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

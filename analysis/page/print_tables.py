@@ -1,11 +1,14 @@
-"""Tables of comparisons as they are printed in papers: LaTeX with booktabs, and Markdown."""
+"""Tables as text: CSV of every table, and LaTeX with booktabs and Markdown of comparisons, as papers print them."""
 
+import csv
+import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from analysis.figures.data import quantity
 from analysis.records.descriptions import change
+from analysis.statistics.intervals import without_noise
 from analysis.statistics.metrics import Row, Rows
 from analysis.statistics.ranking import HEADINGS, shown_in_rows
 from inventory.foreign import escaped
@@ -169,3 +172,37 @@ PRINTED: Mapping[str, Arrangement] = {
 
 FORMS: Mapping[str, Callable[[Cells, Sequence[Cells]], str]] = {"tex": latex, "md": markdown}
 """Form for print -> how headings and lines are written in it."""
+
+
+FORMULA = ("=", "+", "-", "@")
+"""First characters of spreadsheet formulas."""
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Rows) -> None:
+    """Write a table into a file, as `csv_text` arranges it."""
+    path.write_text(csv_text(columns, rows), encoding="utf-8")
+
+
+def csv_text(columns: Sequence[str], rows: Rows) -> str:
+    """Return a header and one line per row: missing values are empty, booleans `true` or `false`, formulas escaped."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_cell(row[c]) for c in columns])
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Return a value as written to a CSV file.
+
+    Text that a spreadsheet would evaluate as a formula is escaped with an apostrophe.
+    """
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return without_noise(value)
+        case str() if value.startswith(FORMULA):
+            return f"'{value}"
+    return value

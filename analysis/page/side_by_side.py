@@ -18,9 +18,8 @@ from analysis.figures.palette import look
 from analysis.figures.report_figures import CHANGES_CAPTION, draw_changes
 from analysis.page.figure_files import slugs
 from analysis.page.html import render_template
-from analysis.page.print_tables import latex, markdown
+from analysis.page.print_tables import latex, markdown, write_csv
 from analysis.page.setups import setup_rows
-from analysis.page.table_files import write_csv
 from analysis.records.campaign import Campaign, load_campaign
 from analysis.statistics.comparison import compare
 from analysis.statistics.intervals import ENOUGH, median_interval

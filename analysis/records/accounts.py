@@ -157,8 +157,8 @@ class Energy(Struct, frozen=True, kw_only=True):
     @property
     def domains(self) -> str:
         """Names of the domains in the total."""
-        found = {each.domain for machine in self.machines for each in machine.domains if each.in_total}
-        return ", ".join(sorted(found))
+        names = {each.domain for machine in self.machines for each in machine.domains if each.in_total}
+        return ", ".join(sorted(names))
 
 
 PayBack = float | Literal["never", "unknown"]
@@ -227,7 +227,7 @@ class Pauses(Struct, frozen=True, kw_only=True):
 
 
 class ChangeCost(Struct, frozen=True, kw_only=True):
-    """What a change cost until the topology had recovered.
+    """Cost of a change, until the topology had recovered.
 
     Attributes:
         net_loss_tuples: missing at sinks, less those beyond the expected throughput.
@@ -253,7 +253,7 @@ class Gained(Struct, frozen=True, kw_only=True):
 
 
 class ChangeGain(Struct, frozen=True, kw_only=True):
-    """What a change brought.
+    """Gain of a change.
 
     Attributes:
         cut: tuples/s between nodes, by the scheduler's windows.

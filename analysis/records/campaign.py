@@ -102,7 +102,7 @@ class Run:
 
     @property
     def off_script(self) -> str:
-        """What did not happen, or not in time, of what its timeline asks for; empty if everything did."""
+        """Events of its timeline that did not happen, or not in time; empty if all did."""
         return "; ".join(event.doubt for event in self.file.timeline if event.doubt) if self.file else ""
 
     @property
@@ -165,10 +165,10 @@ class Run:
     @property
     def suspect(self) -> str:
         """Why its figures are doubtful; empty when they are not."""
-        found = [*self.file.suspect] if self.file else []
+        reasons = [*self.file.suspect] if self.file else []
         if self.incomplete == UNMARKED:
-            found.append(UNMARKED)
-        return "; ".join(found)
+            reasons.append(UNMARKED)
+        return "; ".join(reasons)
 
     @property
     def not_given(self) -> str:
@@ -184,10 +184,10 @@ class Run:
     @cached_property
     def slots(self) -> dict[tuple[str, int], list[str]]:
         """(node, slot) -> executors placed there, by node and slot."""
-        found: dict[tuple[str, int], list[str]] = {}
+        by_slot: dict[tuple[str, int], list[str]] = {}
         for executor, place in self.placed.items():
-            found.setdefault(place, []).append(executor)
-        return dict(sorted(found.items()))
+            by_slot.setdefault(place, []).append(executor)
+        return dict(sorted(by_slot.items()))
 
 
 @dataclass(frozen=True)
@@ -220,8 +220,10 @@ class Campaign:
         labels = [str(w.get("label") or w.get("name")) for w in self.agenda.workloads]
         cpus = [None] if isinstance(self.agenda.cpu, Mapping | None) else [str(c.get("label")) for c in self.agenda.cpu]
         values = {key: [value_text(value) for value in values] for key, values in self.agenda.factors.items()}
-        found = {factors_text(run.file.factors): run.file.factors for run in self.runs if run.file}
-        ordered = sorted(found.values(), key=lambda factors: [_place(values.get(k, ()), v) for k, v in factors.items()])
+        combinations = {factors_text(run.file.factors): run.file.factors for run in self.runs if run.file}
+        ordered = sorted(
+            combinations.values(), key=lambda factors: [_place(values.get(k, ()), v) for k, v in factors.items()]
+        )
         listed = [_cell(label, cpu, factors) for label in labels for cpu in cpus for factors in ordered]
         return _in_order(listed, [run.workload for run in self.runs if run.file])
 
@@ -327,8 +329,10 @@ def _trace_sizes(folder: Path, run: str) -> tuple[dict[str, tuple[int, int]], st
 
 def _runs_named(file: Any) -> set[str]:
     """Return the smallest and largest value of the first column, `run`, in each row group of a Parquet file."""
-    found = [file.row_group(group).column(0).statistics for group in range(file.num_row_groups)]
-    return {str(value) for seen in found if seen is not None and seen.has_min_max for value in (seen.min, seen.max)}
+    statistics = [file.row_group(group).column(0).statistics for group in range(file.num_row_groups)]
+    return {
+        str(value) for seen in statistics if seen is not None and seen.has_min_max for value in (seen.min, seen.max)
+    }
 
 
 def read_file(path: Path, kind: type[T], as_it_is: Sequence[str] = ()) -> T:

@@ -12,7 +12,7 @@ from analysis.records.conditions import LoadRecord
 from analysis.records.file_types import RESULTS_VERSION
 
 ReportEngine = Literal["spark", "sail"]
-"""What an agenda or a command may ask to run the report's job."""
+"""Engines that an agenda or a command may name for the report's job."""
 
 NO_SAIL = "got sail, whose server runs Python code for every user of this host; expected spark"
 """Error for both."""
@@ -208,9 +208,9 @@ _HOST_LABELS = {
 
 def host_facts(host: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what is known of the host as (name, text)."""
-    found = []
+    facts_shown = []
     for key, words in _HOST_LABELS.items():
         value = host.get(key)
         if value is not None:
-            found.append((words, f"{value / 2**30:.1f} GiB" if key == "memory_bytes" else str(value)))
-    return found
+            facts_shown.append((words, f"{value / 2**30:.1f} GiB" if key == "memory_bytes" else str(value)))
+    return facts_shown

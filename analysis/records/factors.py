@@ -46,13 +46,13 @@ def factors_text(factors: Factors) -> str:
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Return key -> its last steps, as many as distinguish it from all other keys."""
     steps = {key: key.split(".") for key in keys}
-    found = {}
+    names = {}
     for key, mine in steps.items():
         count = 1
         while any(mine[-count:] == each[-count:] for other, each in steps.items() if other != key):
             count += 1
-        found[key] = ".".join(mine[-count:])
-    return found
+        names[key] = ".".join(mine[-count:])
+    return names
 
 
 def entry_at(entry: Mapping[str, Any], entries: str, factors: Factors) -> Mapping[str, Any]:
@@ -61,13 +61,13 @@ def entry_at(entry: Mapping[str, Any], entries: str, factors: Factors) -> Mappin
     >>> entry_at({"name": "a", "rate": {"tuples_per_s": 5}}, "workloads", {"workloads.a.rate.tuples_per_s": 7})
     {'name': 'a', 'rate': {'tuples_per_s': 7}}
     """
-    found = copy.deepcopy(dict(entry))
+    changed = copy.deepcopy(dict(entry))
     prefix = f"{entries}.{entry.get('label') or entry.get('name')}."
     for key, value in factors.items():
         if key.startswith(prefix):
             with suppress(ValueError):
-                put(found, key.removeprefix(prefix).split("."), value)
-    return found
+                put(changed, key.removeprefix(prefix).split("."), value)
+    return changed
 
 
 def put(entry: dict[str, Any], path: Sequence[str], value: Any) -> list[str | int]:

@@ -44,7 +44,7 @@ class Backlog(Struct, frozen=True, kw_only=True):
 
 
 class Draining(Struct, frozen=True, kw_only=True):
-    """What a topology has yet to do when its sources have stopped.
+    """Work that a topology has yet to do when its sources have stopped.
 
     Attributes:
         rows: rows that its bolts have yet to process, by what waits and the selectivities so far.

@@ -40,7 +40,7 @@ class ConfidenceInterval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval lies on one side of 0."""
+        """True if the interval lies on one side of 0."""
         return self.low > 0 or self.high < 0
 
 

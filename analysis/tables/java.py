@@ -126,10 +126,10 @@ def spark_home() -> Path:
     Raises:
         UnfitError: pyspark is not installed, or is a client without spark-submit.
     """
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    package = find_spec("pyspark")
+    if package is None or package.origin is None:
         raise UnfitError("Spark is not installed in this environment: pip install 'millrace[controller]'")
-    home = Path(found.origin).parent
+    home = Path(package.origin).parent
     if not (home / "bin" / "spark-submit").is_file():
         raise UnfitError(f"the pyspark in {home} has no spark-submit: pip install 'millrace[controller]'")
     return home

@@ -17,7 +17,7 @@ def slots(traces: Traces) -> DataFrame:
     Columns that older versions did not record are null.
     """
     rows = measured(traces.table("slot"))
-    found = rows.groupBy("run").agg(
+    measures = rows.groupBy("run").agg(
         F.count(F.lit(1)).alias("slots"),
         F.count_if(F.col("parts") == 0).alias("idle_slots"),
         (F.avg("lasted_ns") / 1e6).alias("slot_ms"),
@@ -33,7 +33,7 @@ def slots(traces: Traces) -> DataFrame:
     )
     percent = 100 / (F.col("executors") * traces.buffer_mb * MB)
     return (
-        found.join(_of_runs(traces), "run", "left")
+        measures.join(_of_runs(traces), "run", "left")
         .join(_stages(rows.join(_of_runs(traces), "run")), "run", "left")
         .join(slot_balance(traces).groupBy("run").agg(F.avg("spread").alias("spread")), "run", "left")
         .withColumn("buffer_percent", F.col("queued_bytes") * percent)
@@ -51,7 +51,7 @@ def slot_timeline(traces: Traces) -> DataFrame:
     steps = measured(traces.table("slot")).withColumn("second", at).join(_of_runs(traces), "run")
     rows = steps.where((F.col("second") + traces.step_s) * NS <= F.col("length_ns"))
     percent = 100 / (F.first("executors") * traces.buffer_mb * MB)
-    found = rows.groupBy("run", "second").agg(
+    measures = rows.groupBy("run", "second").agg(
         F.lit(traces.step_s).alias("step_s"),
         F.count(F.lit(1)).alias("slots"),
         F.count_if(_stalled()).alias("stalled_slots"),
@@ -62,7 +62,7 @@ def slot_timeline(traces: Traces) -> DataFrame:
     last = F.lag("packed", 1, 0).over(Window.partitionBy("run").orderBy("n"))
     stages = _staged(rows).withColumn("later", F.col("packed") - last).groupBy("run", "second")
     overlapped = (F.avg("later") / 1e6).alias("overlapped_ms")
-    return found.join(stages.agg(*_stage_means(), overlapped), ["run", "second"], "left")
+    return measures.join(stages.agg(*_stage_means(), overlapped), ["run", "second"], "left")
 
 
 def slot_balance(traces: Traces) -> DataFrame:

@@ -296,5 +296,5 @@ def collected(traces: Traces, name: str) -> list[dict[str, Any]]:
     """Return the rows of a table; without Spark where no run follows a communication schedule."""
     if name in ("slots", "slot_balance", "slot_timeline") and not any(run.sizes["slot"][0] for run in traces.runs):
         return []
-    found: list[dict[str, Any]] = TABLES[name](traces).toArrow().to_pylist()
-    return found
+    table_rows: list[dict[str, Any]] = TABLES[name](traces).toArrow().to_pylist()
+    return table_rows

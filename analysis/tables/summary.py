@@ -94,7 +94,7 @@ def _figures(run: Run, tables: Mapping[str, Rows]) -> Row:
     sink = _total(row["processed_tuples_per_s"] for row in components if row["role"] == "sink")
     workers = _total(row["cores"] for row in cpu if row["scope"] == "worker")
     memory = [row for row in tables["memory"] if row["kind"] == "rss"]
-    found: Row = {
+    figures: Row = {
         "due_tuples_per_s": _total(row["due_tuples_per_s"] for row in components if row["role"] == "spout"),
         "source_tuples_per_s": _total(row["emitted_tuples_per_s"] for row in components if row["role"] == "spout"),
         "sink_tuples_per_s": sink,
@@ -116,7 +116,7 @@ def _figures(run: Run, tables: Mapping[str, Rows]) -> Row:
         "worker_memory_mb": _total(row["mean_mb"] for row in memory if row["scope"] == "worker"),
         "agent_memory_mb": _total(row["mean_mb"] for row in memory if row["scope"] == "agent"),
     }
-    return found
+    return figures
 
 
 _PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
@@ -222,8 +222,8 @@ SPARK_COLUMNS: Mapping[str, tuple[str, ...]] = {
 def tidy(table: str, rows: Rows) -> Rows:
     """Return sorted rows with printable text, and numbers to nine digits: Spark's order of summation varies."""
     columns = SPARK_COLUMNS[table]
-    found = [{column: _tidied(row[column]) for column in columns} for row in rows]
-    return sorted(found, key=lambda row: [(row[c] is not None, row[c]) for c in columns if _sortable(row[c])])
+    tidied = [{column: _tidied(row[column]) for column in columns} for row in rows]
+    return sorted(tidied, key=lambda row: [(row[c] is not None, row[c]) for c in columns if _sortable(row[c])])
 
 
 def _tidied(value: object) -> object:

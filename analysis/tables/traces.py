@@ -17,8 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 
 from agents.collected_traces import TABLES
 from agents.trace import AGENT, CONTROLLER
-from analysis.measure.covered import MARKS
-from analysis.measure.trace_files import completed
+from analysis.measure.covered import MARKS, completed
 from analysis.records.campaign import BUFFER_MB, Run
 from inventory.times import NS
 
@@ -118,18 +117,18 @@ class Traces:
     def _node_marks(self) -> DataFrame:
         """The same by node, for processes without marks: those of the node's agent, else those of the controller."""
         rows = self._mark_rows.filter(pc.equal(self._mark_rows["worker"], AGENT)).to_pylist()
-        found = {(row["run"], row["node"]): [row["began_ns"], row["ended_ns"]] for row in rows}
+        marks = {(row["run"], row["node"]): [row["began_ns"], row["ended_ns"]] for row in rows}
         for run in self.runs:
-            controller = found.get((run.id, CONTROLLER), [None, None])
+            controller = marks.get((run.id, CONTROLLER), [None, None])
             for node, record in (run.file.nodes if run.file else {}).items():
-                own, ahead_ns = found.setdefault((run.id, node), [None, None]), record.clock.offset_ns
+                own, ahead_ns = marks.setdefault((run.id, node), [None, None]), record.clock.offset_ns
                 for at, (mark, instead) in enumerate(zip(own, controller, strict=True)):
                     own[at] = instead + ahead_ns if mark is None and instead is not None else mark
         columns = {
-            "run": pa.array([run for run, _ in found], pa.string()),
-            "node": pa.array([node for _, node in found], pa.string()),
-            "node_began_ns": pa.array([began for began, _ in found.values()], pa.int64()),
-            "node_ended_ns": pa.array([ended for _, ended in found.values()], pa.int64()),
+            "run": pa.array([run for run, _ in marks], pa.string()),
+            "node": pa.array([node for _, node in marks], pa.string()),
+            "node_began_ns": pa.array([began for began, _ in marks.values()], pa.int64()),
+            "node_ended_ns": pa.array([ended for _, ended in marks.values()], pa.int64()),
         }
         return self.spark.createDataFrame(pa.table(columns))
 

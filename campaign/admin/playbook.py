@@ -77,12 +77,12 @@ class Choice(NamedTuple):
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the run changes nothing."""
+        """True if the run changes nothing."""
         return self.check or any(option.startswith(READ_ONLY) for option in self.options)
 
     @property
     def is_partial(self) -> bool:
-        """Whether hosts or tasks are left out."""
+        """True if hosts or tasks are left out."""
         return any(option.startswith(PARTIAL) for option in self.options)
 
 

@@ -39,7 +39,7 @@ Count = Annotated[int, Meta(ge=0)]
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Values = Annotated[tuple[Any, ...], Meta(min_length=1)]
 Rule = Annotated[Mapping[str, Any], Meta(min_length=1)]
-"""What runs have in common: labels of `workload`, `scheduler` and `cpu`, and values of factors."""
+"""Properties that runs have in common: labels of `workload`, `scheduler` and `cpu`, and values of factors."""
 
 LONGEST_IDLE_S = 3600.0
 

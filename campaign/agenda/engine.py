@@ -19,7 +19,7 @@ TEXTS = ("wordcount", "exclamation")
 
 
 class EngineProgram(NamedTuple):
-    """What executors on an engine run (`millrace.Job`): its name, the topology with its rows, and what it needs."""
+    """Program of executors on an engine (`millrace.Job`): its name, the topology with its rows, and what it needs."""
 
     name: str
     topology: Topology

@@ -28,7 +28,7 @@ class ProfiledTraffic(NamedTuple):
 
 
 Profiles = Mapping[tuple[str, str], ProfiledTraffic]
-"""What is measured so far, by the combination of factors, as text, and the workload's label."""
+"""Traffic that is measured so far, by the combination of factors, as text, and the workload's label."""
 
 
 def check_profile(origin: Origin, entry: ProfileEntry | None, labels: Sequence[str]) -> None:

@@ -113,11 +113,11 @@ def _run_again(settings: Settings, bundle: Path, checked: "CheckedBundle", folde
         InputError: its agenda or its cluster is invalid, or needs more than Millrace brings, without `trust`.
         UnfitError: its nodes are machines that only their own inventory describes.
     """
+    from analysis.page.compared_tables import repeated_findings
     from analysis.records.campaign import load_campaign
     from campaign.agenda.agenda import agenda_of
     from campaign.commands.run import RUN_FAILED, run_campaign
     from campaign.display.findings import repeated_text
-    from campaign.results.repeated import repeated_findings
     from inventory.cluster import cluster_from_document
     from inventory.documents import read
     from inventory.reading import shipped_inventories

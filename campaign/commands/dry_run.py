@@ -1,4 +1,4 @@
-"""What `millrace run --dry-run` prints: the runs, their placements, and the time and disk space that they need."""
+"""Output of `millrace run --dry-run`: the runs, their placements, and the time and disk space that they need."""
 
 import os
 from collections.abc import Sequence

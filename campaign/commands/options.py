@@ -1,4 +1,4 @@
-"""What commands of several modules share: options, and callbacks for backends."""
+"""Common parts of commands of several modules: options, and callbacks for backends."""
 
 import math
 from pathlib import Path

@@ -140,7 +140,7 @@ def results_command(settings: Settings, folder: Path, as_json: bool, table: str 
         return
     from analysis.page.compared_tables import recorded_tables
     from campaign.display.findings import tables_text  # rich takes long to import
-    from campaign.display.run_list import print_runs
+    from campaign.display.run_text import print_runs
 
     print_runs(runs, settings.color)
     click.echo(tables_text(recorded_tables(campaign), campaign.folder, settings.color))
@@ -152,8 +152,7 @@ def _table_text(results: "Results", name: str, form: str) -> str:
     Raises:
         InputError: there is no such table, or it has no form for print.
     """
-    from analysis.page.print_tables import PRINTED, printed
-    from analysis.page.table_files import csv_text
+    from analysis.page.print_tables import PRINTED, csv_text, printed
 
     table = results.table(name).to_arrow()
     if form == "csv":

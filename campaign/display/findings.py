@@ -10,13 +10,13 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from analysis.page.compared_tables import HOLDS, HOLDS_NOT, UNDECIDED
 from analysis.records.descriptions import change
 from analysis.statistics.metrics import Metric, Row, Rows
 from analysis.statistics.ranking import HEADINGS, sentences, shown_in
 from campaign.display.placement_tables import MAX_WIDTH
 from campaign.display.terminal import plain_console
 from campaign.results.open_results import Results
-from campaign.results.repeated import HOLDS, HOLDS_NOT, UNDECIDED
 from inventory.foreign import printable
 
 FOUND_IN = ("ranking", "pairs", "pairs_without_suspect", "runs")

@@ -165,7 +165,7 @@ UNITS_OF = {
     Aim("busiest-node", "racks"): "largest load / capacity of a node",
     Aim("busiest-node", "links"): "largest load / capacity of a node",
 }
-"""What an objective is."""
+"""Objective -> its description."""
 
 
 def _aim(outcomes: Sequence[PlacedProblem | PlacementRefused]) -> Aim | None:

@@ -225,7 +225,7 @@ def _contents(folder: Path, campaign: Campaign) -> dict[str, bytes | Path]:
     if isinstance(agenda.get("report"), dict):
         # The rate of false positives is in the copy of the results; its path is of no use elsewhere.
         agenda["report"] = {**agenda["report"], "aa": None}
-    found: dict[str, bytes | Path] = {
+    files: dict[str, bytes | Path] = {
         "README.md": README.format(
             campaign=printable(campaign.name),
             version=printable(campaign.file.version or "unknown"),
@@ -246,10 +246,10 @@ def _contents(folder: Path, campaign: Campaign) -> dict[str, bytes | Path]:
         for path in (top, *top.rglob("*")):
             mode = path.lstat().st_mode
             if stat.S_ISREG(mode):
-                found[path.relative_to(folder).as_posix()] = path
+                files[path.relative_to(folder).as_posix()] = path
             elif not stat.S_ISDIR(mode):
                 raise InputError(f"{printable(path)}: is neither a file nor a folder; a bundle has no links or devices")
-    return found
+    return files
 
 
 def _opened(content: bytes | Path) -> BytesIO | BufferedReader:

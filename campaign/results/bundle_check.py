@@ -1,4 +1,4 @@
-"""Check of a bundle: that it is what its manifest says, and nothing else; and its unpacking.
+"""Check of a bundle: that it is what its manifest says, and nothing else; its unpacking; and its figures drawn again.
 
 `tarfile` reads the archive, and its data filter sets the rights of what is unpacked. Names, kinds and sizes are checked
 here, since `tarfile` also accepts links, several files of one name, and headers and files of any size.
@@ -16,8 +16,11 @@ from typing import TypeVar, cast
 import msgspec
 import pyarrow as pa
 
+from analysis.records.campaign import load_campaign
 from analysis.records.descriptions import why_unreadable
 from analysis.records.file_types import CAMPAIGN_FILE, RUN_FILE, CampaignRecord, RunRecord
+from analysis.statistics.metrics import Rows
+from analysis.tables.summary import SPARK_COLUMNS
 from campaign.results.bundle import (
     BUNDLE_VERSION,
     CODEC,
@@ -29,7 +32,9 @@ from campaign.results.bundle import (
     fault_of_paths,
     missing_paths,
 )
+from campaign.results.open_results import Results
 from controller.host.disk import writing
+from inventory.atomic_files import replacing_folder
 from inventory.errors import InputError
 from inventory.foreign import printable
 
@@ -145,8 +150,8 @@ def _checked(archive: tarfile.TarFile, stream: _Forwards, size: int, into: Path 
     for entry in manifest.files:
         member = _next_file(archive, stream)
         if (member.name, member.size) != (f"{root}/{entry.path}", entry.bytes):
-            found = f"{printable(member.name)!r} of {member.size} bytes"
-            raise InputError(f"expected the file {entry.path!r} of {entry.bytes} bytes, not {found}")
+            instead = f"{printable(member.name)!r} of {member.size} bytes"
+            raise InputError(f"expected the file {entry.path!r} of {entry.bytes} bytes, not {instead}")
         if into is None:
             file = cast("BufferedReader", archive.extractfile(member))
         else:
@@ -237,3 +242,52 @@ def _decoded(file: str, content: bytes, kind: type[T]) -> T:
 
 class _Version(msgspec.Struct):
     bundle_version: int
+
+
+def remade_figures(folder: Path, out: Path) -> list[str]:
+    """Draw the figures of the report in `folder` again into `out`; return the names of those that differ.
+
+    Nothing but the tables and the records of runs is used: neither traces nor Spark.
+
+    Args:
+        folder: contains `campaign.json` and `report/tables`.
+        out: where the whole report is made; an earlier one is replaced.
+
+    Raises:
+        InputError: there is no campaign, a table is missing or damaged, or `out` holds something else than a report.
+        UnfitError: the report cannot be written.
+    """
+    # Drawing takes long to import, and checks draw nothing.
+    from analysis.page.build import build
+    from analysis.page.render import REPORT
+
+    results = Results(folder)
+    if out.resolve() == (folder / "report").resolve():
+        raise InputError(f"{out}: is the report itself; give another folder")
+    tables = {name: _rows(results, name) for name in SPARK_COLUMNS}
+    campaign = load_campaign(folder)
+    ranked = results.table("ranking").to_arrow().to_pylist() if "ranking" in results.tables else []
+    baseline = next((row["baseline"] for row in ranked), None) or None
+    with replacing_folder(out, REPORT) as made:
+        build(campaign, tables, made, campaign.baseline(baseline), lambda _line: None)
+    before, after = (
+        {path.name: path.read_bytes() for path in (each / "figures").glob("*.svg")} for each in (folder / "report", out)
+    )
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+
+
+def _rows(results: Results, name: str) -> Rows:
+    """Return the rows of a table of the Spark job.
+
+    Raises:
+        InputError: another version made the report: the table or a column is missing.
+    """
+    table = results.table(name).to_arrow() if name in results.tables else None
+    present = table.column_names if table is not None else ()
+    if table is None or (absent := [column for column in SPARK_COLUMNS[name] if column not in present]):
+        what = f"the column {absent[0]!r} of the table {name!r}" if table is not None else f"the table {name!r}"
+        again = f"build it again with: millrace report {results.folder}"
+        raise InputError(f"{results.folder}: the report of another version, without {what}; {again}")
+    # Missing text is empty here, which figures do not distinguish.
+    rows: Rows = table.to_pylist()
+    return rows

@@ -57,7 +57,7 @@ Needs an installed Millrace of the version in MANIFEST.json. The exit status is 
 import sys
 from pathlib import Path
 
-from campaign.results.remade_figures import remade_figures
+from campaign.results.bundle_check import remade_figures
 from inventory.errors import MillraceError
 
 if len(sys.argv) != 2:

@@ -149,9 +149,9 @@ class LiveFile:
 
     def take_decisions(self) -> list[LiveDecision]:
         """Return the decisions of the run whose outcome has become known since the last call."""
-        found = [] if self._event_log is None else self._event_log.revisions[self._taken :]
-        self._taken += len(found)
-        return [LiveDecision.of(record) for record in found]
+        records = [] if self._event_log is None else self._event_log.revisions[self._taken :]
+        self._taken += len(records)
+        return [LiveDecision.of(record) for record in records]
 
     def send(self, what: str, sent: int, of: int) -> None:
         """Record the progress of a transfer to a node, in bytes; thread-safe."""
@@ -179,7 +179,7 @@ class LiveFile:
 
     @property
     def _draining(self) -> Draining | None:
-        """What the topology has yet to do, while it drains."""
+        """Work that the topology has yet to do, while it drains."""
         if self.stage_name != DRAINING or self._flow is None:
             return None
         return self._flow.left(time.monotonic())
@@ -392,7 +392,7 @@ def find_campaign(folder: Path, results: Path = RESULTS) -> Path:
     if folder != LATEST or folder.exists():
         return folder
     # Folders are named after the campaign's start in UTC, so they sort by time.
-    found = [path.parent.resolve() for path in results.glob("*/latest/campaign.json")]
-    if not found:
+    campaigns = [path.parent.resolve() for path in results.glob("*/latest/campaign.json")]
+    if not campaigns:
         raise InputError(f"latest: no campaign in {results}/; give the folder that contains campaign.json")
-    return max(found, key=lambda path: path.name)
+    return max(campaigns, key=lambda path: path.name)

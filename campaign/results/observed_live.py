@@ -52,8 +52,8 @@ def observe_live(campaign: Campaign, cluster: Cluster) -> Observation:
         sink=ObservedSink(per_s=live.tuples_per_s or 0.0, p50_ms=live.latency_p50_ms),
     )
     silent = dict.fromkeys(f"{each.node}/{each.slot}" for each in live.flow.executors if each.busy is None)
-    found = figures.observation(cluster, at_s - WINDOW_S, at_s)
-    return rounded(replace(found, missing=tuple(silent), complete=False))
+    observation = figures.observation(cluster, at_s - WINDOW_S, at_s)
+    return rounded(replace(observation, missing=tuple(silent), complete=False))
 
 
 def _rates(flow: ExecutorFlow) -> ExecutorRates:
@@ -84,7 +84,7 @@ def _loads(flow: FlowDocument) -> dict[str, float]:
         (node.node, slot): used for node in flow.nodes for slot, used in node.workers.items()
     }
     loads: dict[str, float] = {}
-    for worker, found in workers.items():
-        busy = {each.executor: (each.busy or 0.0) * POINTS for each in found}
+    for worker, flows in workers.items():
+        busy = {each.executor: (each.busy or 0.0) * POINTS for each in flows}
         loads |= with_transport(cores.get(worker, 0.0) * POINTS, busy, {})
     return {name: round(load, 3) for name, load in loads.items()}

@@ -41,10 +41,10 @@ def campaign_folder(folder: Path) -> Path:
     """
     from campaign.results.live_file import find_campaign
 
-    found = find_campaign(folder)
-    if not found.is_dir():
-        raise InputError(f"{found}: no such directory")
-    return found.resolve()
+    chosen = find_campaign(folder)
+    if not chosen.is_dir():
+        raise InputError(f"{chosen}: no such directory")
+    return chosen.resolve()
 
 
 class ResultTable:
@@ -176,12 +176,12 @@ class Results:
         return [run.id for run in self._campaign.counted] if runs is None else runs
 
     def _folder_of(self, name: str) -> Path:
-        found = {run.id: run for run in self._campaign.runs}
-        if name not in found:
-            raise InputError(f"{self.folder}: no run {name!r}{nearest(name, found)}")
-        if not found[name].sizes:
-            raise InputError(f"{self.folder}: {name} has no traces ({found[name].status}: {found[name].reason})")
-        return found[name].folder
+        by_name = {run.id: run for run in self._campaign.runs}
+        if name not in by_name:
+            raise InputError(f"{self.folder}: no run {name!r}{nearest(name, by_name)}")
+        if not by_name[name].sizes:
+            raise InputError(f"{self.folder}: {name} has no traces ({by_name[name].status}: {by_name[name].reason})")
+        return by_name[name].folder
 
 
 def _read_traces(paths: Sequence[Path], schema: "pa.Schema", columns: Sequence[str]) -> "pa.Table":
@@ -213,7 +213,7 @@ def _compared_columns() -> "Mapping[str, Sequence[str]]":
 def _compared_table(campaign: "Campaign", name: str) -> "pa.Table":
     """Return a table as a report would have it, from the records of runs."""
     from analysis.page.compared_tables import recorded_tables
-    from analysis.page.table_files import csv_text
+    from analysis.page.print_tables import csv_text
 
     return _parsed(csv_text(_compared_columns()[name], recorded_tables(campaign)[name]).encode())
 

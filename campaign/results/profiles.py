@@ -55,14 +55,14 @@ def read_profiles(folder: Path, plan: CampaignPlan, profiling: Sequence[Profilin
     Raises:
         InputError: a file is invalid, or is not of the workload's topology.
     """
-    found: dict[tuple[str, str], ProfiledTraffic] = {}
+    profiles: dict[tuple[str, str], ProfiledTraffic] = {}
     for each in profiling:
         if has_traffic(folder, each):
             topology = plan.at(each.run).applications[each.run.workload].topology
             traffic = load_traffic(folder / _file_of(each), [topology])
             profile = ProfiledTraffic(_file_of(each), traffic)
-            found |= {(combination, each.run.workload): profile for combination in each.combinations}
-    return found
+            profiles |= {(combination, each.run.workload): profile for combination in each.combinations}
+    return profiles
 
 
 def _file_of(profiling: ProfilingRun) -> str:

@@ -6,9 +6,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from analysis.measure.covered import weighted
+from analysis.measure.covered import read_table, weighted
 from analysis.measure.finished_run import FinishedRun
-from analysis.measure.trace_files import read_table
 from analysis.records.campaign import Campaign
 from analysis.records.factors import entry_at
 from engines.load import ComponentTotals, LoadDocument, run_load_document
@@ -67,10 +66,10 @@ def _totals(run: FinishedRun, topology: Topology) -> dict[str, ComponentTotals]:
         if row["bytes"] is not None and row["hop"] != "intra_worker":
             remote_rows[source, row["stream"]] += row["tuples"] * row["weight"]
             remote_bytes[source, row["stream"]] += row["bytes"] * row["weight"]
-    found: defaultdict[str, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
+    flows: defaultdict[str, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
     for sender, receiver, entry in topology.links():
         received = arrived[sender.id, entry.stream, receiver.id]
-        each, key = found[sender.id], (sender.id, entry.stream)
+        each, key = flows[sender.id], (sender.id, entry.stream)
         copies = receiver.parallelism if entry.grouping == "all" else 1
         each["sent"][entry.stream] = sum(received.values()) / copies
         shares = tuple(received[index] for index in range(receiver.parallelism))
@@ -79,7 +78,7 @@ def _totals(run: FinishedRun, topology: Topology) -> dict[str, ComponentTotals]:
         if remote_rows[key]:
             each["remote_rows"][entry.stream], each["remote_bytes"][entry.stream] = remote_rows[key], remote_bytes[key]
     return {
-        component.id: ComponentTotals(rows[component.id], cpu_ns[component.id], **found[component.id])
+        component.id: ComponentTotals(rows[component.id], cpu_ns[component.id], **flows[component.id])
         for component in topology.components
     }
 

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from agents.sensors.interference import BACKGROUND, CHANGED, THROTTLED
 from agents.sensors.sampler import FAILED
-from analysis.measure.covered import Spans, weighted, weighted_total
-from analysis.measure.trace_files import read_table
+from analysis.measure.covered import Spans, read_table, weighted, weighted_total
 from analysis.records.file_types import Measured, Recovery, TimelineRecord
 from analysis.records.interval_metrics import Draining
 from campaign.results.live_file import duration_text
@@ -34,19 +33,19 @@ def doubts_from_events(traces: Path, nodes: Collection[str]) -> list[str]:
         nodes: one node of each machine, and the controller for events of this host. Sensors count on every node.
     """
     events = read_table(traces, "event", "kind", "subject", "detail", "value")
-    found = []
+    doubts = []
     for node in sorted(nodes):
         rows = events.filter(pc.equal(events["node"], node))
         where = _where(node)
         heat, changes, load = (_of(rows, kind) for kind in (THROTTLED, CHANGED, BACKGROUND))
         if heat:
             files = ", ".join(sorted({row["subject"] for row in heat}))
-            found.append(f"{where}: thermal throttling, {sum(row['value'] for row in heat):g} times ({files})")
-        found += [f"{where}: {row['subject']}: {row['detail']}" for row in changes[:MOST_SHOWN]]
+            doubts.append(f"{where}: thermal throttling, {sum(row['value'] for row in heat):g} times ({files})")
+        doubts += [f"{where}: {row['subject']}: {row['detail']}" for row in changes[:MOST_SHOWN]]
         if len(changes) > MOST_SHOWN:
-            found.append(f"{where}: {len(changes) - MOST_SHOWN} more CPU settings were changed, not by this run")
-        found += [f"{where}: {row['detail']}" for row in load]
-    return found + _failures(events)
+            doubts.append(f"{where}: {len(changes) - MOST_SHOWN} more CPU settings were changed, not by this run")
+        doubts += [f"{where}: {row['detail']}" for row in load]
+    return doubts + _failures(events)
 
 
 def _failures(events: pa.Table) -> list[str]:
@@ -81,7 +80,7 @@ def checked_timeline(events: Sequence[TimelineRecord], edges_s: Collection[float
         edges_s: begin and end of the measured interval and of its windows, and the end of the sources, in seconds since
             the sources started.
     """
-    found = []
+    checked = []
     for event in events:
         edge_s = min((edge for edge in edges_s if edge > event.asked_s), default=inf)
         if event.ended_s is not None and event.asked_s >= max(edges_s, default=inf):
@@ -89,8 +88,8 @@ def checked_timeline(events: Sequence[TimelineRecord], edges_s: Collection[float
         elif event.ended_s is not None and event.ended_s > edge_s:
             reason = f"it was done at {event.ended_s:.3g} s, and had to be before {edge_s:g} s"
             event = replace(event, outcome="late", reason=reason)
-        found.append(event)
-    return found
+        checked.append(event)
+    return checked
 
 
 NEAR = 0.01
@@ -161,12 +160,12 @@ def why_unfinished(left: Draining, drained: bool, drain_s: float) -> str:
     >>> why_unfinished(Draining(rows=0, emitted_records=3278, due_records=4000), True, 30)
     'sources emitted 3,278 of 4,000 records that were due'
     """
-    found = []
+    reasons = []
     if not drained:
-        found.append(f"the topology has not drained within {drain_s:g} s (drain_s): {drain_in_words(left)}")
+        reasons.append(f"the topology has not drained within {drain_s:g} s (drain_s): {drain_in_words(left)}")
     if left.due_records is not None and left.emitted_records < WHOLE * left.due_records:
-        found.append(f"sources emitted {left.emitted_records:,} of {left.due_records:,} records that were due")
-    return "; ".join(found)
+        reasons.append(f"sources emitted {left.emitted_records:,} of {left.due_records:,} records that were due")
+    return "; ".join(reasons)
 
 
 def drain_in_words(left: Draining) -> str:

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.measure.covered import Spans, weighted, weighted_total
+from analysis.measure.covered import Spans, read_table, weighted, weighted_total
 from analysis.measure.run_metrics import is_backlogged
-from analysis.measure.trace_files import read_table
 from analysis.records.conditions import SloRecord, TrialRecord
 from analysis.records.file_types import INCOMPLETE, Measured, RunRecord
 from inventory.errors import RunError
@@ -115,12 +114,12 @@ Delays = Mapping[str, Sequence[tuple[float, float]]]
 
 def delays_of(spouts: pa.Table, spans: Spans) -> Delays:
     """Return the delays of spouts in the measured interval, in order of time."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    delays: dict[str, list[tuple[float, float]]] = {}
     for row in spouts.filter(pc.is_valid(spouts["late_ns"])).to_pylist():
         start, end = spans.of(row["node"], row["worker"])
         if start < row["t_ns"] <= end:
-            found.setdefault(row["executor"], []).append(((row["t_ns"] - start) / NS, row["late_ns"] / NS))
-    return {executor: sorted(readings) for executor, readings in found.items()}
+            delays.setdefault(row["executor"], []).append(((row["t_ns"] - start) / NS, row["late_ns"] / NS))
+    return {executor: sorted(readings) for executor, readings in delays.items()}
 
 
 class Slope(NamedTuple):
@@ -137,7 +136,7 @@ def latencies_of(samples: pa.Table, spans: Spans) -> list[tuple[float, float]]:
         start, end = spans.of(row["node"], row["worker"])
         if start < row["t_ns"] <= end:
             counts.setdefault(round((row["t_ns"] - start) / NS), Counter())[row["value_ns"]] += row["count"]
-    return [(float(second), median_low(found.elements()) / NS) for second, found in sorted(counts.items())]
+    return [(float(second), median_low(of_second.elements()) / NS) for second, of_second in sorted(counts.items())]
 
 
 def slope_of(readings: Sequence[tuple[float, float]]) -> Slope | None:

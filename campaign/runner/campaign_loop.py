@@ -23,7 +23,7 @@ from campaign.agenda.campaign_plan import CampaignPlan, Inputs
 from campaign.agenda.run_order import PlannedRun
 from campaign.agenda.search import at_rate, first_rate
 from campaign.display.progress import ProgressView, decision_in_words
-from campaign.display.run_outcome import outcome_in_words
+from campaign.display.run_text import outcome_in_words
 from campaign.display.terminal import show
 from campaign.results.live_file import FAILING, INTERRUPTED, LiveFile, write_live
 from campaign.results.result_store import ResultStore, remove_measured
@@ -51,6 +51,21 @@ OWN_FOLDER = ".controller"
 AFTER_FAILURE = "an earlier run failed, and the agenda stops after a failure"
 
 
+@dataclasses.dataclass(frozen=True)
+class CampaignFiles:
+    """Files of a campaign on this host.
+
+    Attributes:
+        store: folder of the results.
+        state: log of everything that is started or created.
+        work: folder for files of runs, removed by the caller.
+    """
+
+    store: ResultStore
+    state: CleanupLog
+    work: Path
+
+
 class CampaignLoop:
     """The runs of one campaign, executed one after the other."""
 
@@ -59,13 +74,10 @@ class CampaignLoop:
         plan: CampaignPlan,
         runs: Sequence[PlannedRun],
         inputs: Inputs,
-        store: ResultStore,
-        state: CleanupLog,
+        files: CampaignFiles,
         clusters: Clusters,
-        work: Path,
         view: ProgressView,
-        profile: bool,
-        accepts_shortfall: bool,
+        conditions: CampaignConditions,
     ) -> None:
         """Prepare the runs.
 
@@ -73,16 +85,14 @@ class CampaignLoop:
             plan: the plan of the campaign.
             runs: the selected runs, in order; those with a good result are skipped.
             inputs: prepared inputs of their workloads.
-            store: folder of the results.
-            state: log of everything that is started or created.
+            files: results, and files of runs.
             clusters: the clusters; one is up.
-            work: folder for files of runs on this host, removed by the caller.
             view: shows progress.
-            profile: whether stacks of workers are sampled while runs are measured.
-            accepts_shortfall: whether runs are executed on nodes with less than the requested capacity.
+            conditions: settings of all runs.
         """
-        self._plan, self._inputs, self._store, self._state, self._work = plan, inputs, store, state, work
-        self._clusters = clusters
+        self._plan, self._inputs, self._clusters, self._conditions = plan, inputs, clusters, conditions
+        self._store, self._state, self._work = files.store, files.state, files.work
+        store = files.store
         placed = [run for run in runs if not plan.why_unplaced(run)]
         self._unplaced = [run for run in runs if plan.why_unplaced(run)]
         todo = [run for run in placed if not store.is_done(run.name)]
@@ -90,7 +100,6 @@ class CampaignLoop:
         self._todo = sorted(todo, key=lambda run: inventories.index(run.inventory))
         self._failed: dict[str, str] = {}
         agenda = plan.agenda
-        self._conditions = CampaignConditions.of(agenda, clusters.backend, profile, accepts_shortfall)
         done = len(placed) - len(self._todo)
         trials = agenda.search.most_trials if agenda.search is not None else 1
         self._live_file = LiveFile(agenda.name, len(runs), done, trials * (agenda.warmup_s + agenda.duration_s))
@@ -231,12 +240,19 @@ class CampaignLoop:
     def _trials(self, run: PlannedRun, left: int) -> Trials:
         """Return what a search with this run needs."""
         return Trials(
-            execute=lambda rate, partial: self._try(run, partial, left, rate),
+            execute=functools.partial(self._try_at, run, left),
             new_folder=self._new_folder,
             show=self._view.print_line,
-            is_interrupted=lambda: self._interrupts > 0,
+            is_interrupted=self._is_interrupted,
             duration_s=self._conditions.duration_s,
         )
+
+    async def _try_at(self, run: PlannedRun, left: int, tuples_per_s: float, partial: Path) -> RunRecord:
+        """Execute one run at a rate, as a trial."""
+        return await self._try(run, partial, left, tuples_per_s)
+
+    def _is_interrupted(self) -> bool:
+        return self._interrupts > 0
 
     def _new_folder(self, store: ResultStore, name: str) -> Path:
         """Create the partial folder of a result."""

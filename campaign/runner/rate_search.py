@@ -23,7 +23,7 @@ from inventory.errors import RunError
 
 @dataclass(frozen=True)
 class Trials:
-    """What a search needs of its campaign.
+    """Parts of its campaign that a search needs.
 
     Attributes:
         execute: executes the run at a rate in a folder, with its retries.

@@ -14,12 +14,12 @@ from campaign.display.progress import view_for
 from campaign.display.terminal import Settings, progress_bar, show
 from campaign.results.live_file import PREPARING
 from campaign.results.result_store import ResultStore
-from campaign.runner.campaign_loop import CampaignLoop
+from campaign.runner.campaign_loop import CampaignFiles, CampaignLoop
 from campaign.runner.clean import clean
 from campaign.runner.clusters import Clusters, first_inventory
 from campaign.runner.open_campaign import EMULATED, Opened
 from campaign.runner.profiling import begin_profiling, end_profiling
-from campaign.runner.run_environment import Ending
+from campaign.runner.run_environment import CampaignConditions, Ending
 from controller.host.cluster_lock import ClusterLock, InUseError, merged
 from controller.host.disk import writing
 from controller.host.ownership import CleanupLog
@@ -88,7 +88,9 @@ def execute_runs(
         view = view_for(settings.quiet, settings.color)
 
         def execute(plan: CampaignPlan, runs: Sequence[PlannedRun], store: ResultStore, last_stage: str) -> Ending:
-            campaign = CampaignLoop(plan, runs, inputs, store, state, clusters, work, view, profile, accept_shortfall)
+            files = CampaignFiles(store, state, work)
+            conditions = CampaignConditions.of(plan.agenda, clusters.backend, profile, accept_shortfall)
+            campaign = CampaignLoop(plan, runs, inputs, files, clusters, view, conditions)
             return campaign.run_all(last_stage)
 
         if pending := opened.unprofiled(runs):

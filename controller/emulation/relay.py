@@ -11,7 +11,6 @@ A link accepts frames one after the other at its rate, and delivers them after i
 computes with times passed by the caller; the relay passes the monotonic clock.
 """
 
-import ctypes
 import fcntl
 import gc
 import os
@@ -32,6 +31,7 @@ from msgspec import Struct
 
 from controller.host.namespaces import enter, inside
 from inventory.errors import MillraceError, UnfitError
+from inventory.libc import TIMER_SLACK_NS, set_property
 from inventory.parent_death import end_with, leave_on_sigterm
 
 HEADER = 10
@@ -55,7 +55,6 @@ _TUN_F_CSUM, _TUN_F_TSO4, _TUN_F_TSO6 = 0x01, 0x02, 0x04
 LARGEST = HEADER + 14 + 65535
 """Bytes of the largest frame, with its `virtio_net_hdr`."""
 
-_PR_SET_TIMERSLACK = 29
 _MOST_AT_ONCE = 16
 """Number of frames read from one node before other nodes and due frames are handled."""
 
@@ -307,7 +306,7 @@ def main() -> int:
     except MillraceError as fault:
         print(fault, file=sys.stderr)  # noqa: T201 - its log
         return fault.exit_status
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    set_property(TIMER_SLACK_NS, 1)
     with suppress(OSError):
         # Real-time priority: waiting for the CPU would make every link slower.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))

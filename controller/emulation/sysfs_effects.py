@@ -9,7 +9,6 @@ any text and have no effect by themselves. This module emulates the kernel behin
 - energy counters advance by the machine's energy model and the load of the control group.
 """
 
-import ctypes
 import os
 import struct
 from collections.abc import Callable, Iterable, Mapping
@@ -36,13 +35,12 @@ from controller.emulation.sysfs import (
 from controller.host.cgroups import ControlGroup
 from inventory.emulation import EmulatedMachine
 from inventory.errors import nearest
+from inventory.libc import LIBC, checked
 
 _WRITTEN, _MOVED_IN, _ONLY_FOLDERS = 0x8, 0x80, 0x01000000
 _EVENT = struct.Struct("iIII")
 _BUFFER = 1 << 16
 _OVERFLOWN = -1
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 DYNAMIC = ("conservative", "ondemand", "schedutil")
 """Governors that follow the load; as they may use the highest allowed clock, that clock determines the quota."""
@@ -58,7 +56,7 @@ class FolderWatch:
     """Watch on folders, each with an owner; reports the owners whose files were written or replaced."""
 
     def __init__(self) -> None:
-        self._descriptor = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
+        self._descriptor = checked(LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
         self._owners: dict[int, str] = {}
 
     def fileno(self) -> int:
@@ -73,7 +71,7 @@ class FolderWatch:
         """
         for folder in folders:
             mask = _WRITTEN | _MOVED_IN | _ONLY_FOLDERS
-            number = _checked(_libc.inotify_add_watch(self._descriptor, os.fsencode(folder), mask), f"watch {folder}")
+            number = checked(LIBC.inotify_add_watch(self._descriptor, os.fsencode(folder), mask), f"watch {folder}")
             self._owners[number] = owner
 
     def written(self) -> set[str]:
@@ -96,13 +94,6 @@ class FolderWatch:
     def close(self) -> None:
         """Remove all watches."""
         os.close(self._descriptor)
-
-
-def _checked(answer: int, what: str) -> int:
-    if answer < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-    return answer
 
 
 class RefusedWrite(Struct, frozen=True):

@@ -3,7 +3,6 @@
 Membership is read from the kernel (`/proc/PID/ns/net`), never from names or command lines of processes.
 """
 
-import ctypes
 import os
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from controller.host.process_identity import ProcessIdentity, end_processes, identify
 from inventory.errors import RunError, UnfitError
+from inventory.libc import LIBC, PARENT_DEATH_SIGNAL, checked, set_property
 
 NEW_MOUNTS, NEW_CGROUPS, NEW_HOSTNAME, NEW_IPC, NEW_PIDS = 0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x20000000
 NEW_USERS, NEW_NETWORK = 0x10000000, 0x40000000
@@ -21,8 +21,6 @@ READ_ONLY, REMOUNT, BIND, RECURSIVE, PRIVATE = 0x1, 0x20, 0x1000, 0x4000, 0x4000
 """Flags for `mount` (`MS_*` of sys/mount.h)."""
 
 _DETACH = 2
-_DIES_WITH_PARENT = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 _IPROUTE2_S = 30
 """Timeout of a batch of commands."""
 
@@ -31,33 +29,27 @@ NAMESPACES = Path("/run/netns")
 
 def unshare(namespaces: int) -> None:
     """Move the calling process into new namespaces; a new pid namespace applies to its children only."""
-    _check(_libc.unshare(namespaces), "unshare")
+    checked(LIBC.unshare(namespaces), "unshare")
 
 
 def mount(source: str | Path, target: Path, kind: str | None = None, flags: int = 0, options: str = "") -> None:
     """See mount(2)."""
     arguments = str(source).encode(), str(target).encode(), kind and kind.encode(), flags, options.encode() or None
-    _check(_libc.mount(*arguments), f"mount {kind or source} on {target}")
+    checked(LIBC.mount(*arguments), f"mount {kind or source} on {target}")
 
 
 def change_root(root: Path) -> None:
     """Make the mount `root` the root file system, and unmount the old one."""
     os.chdir(root)
     # Both arguments may be the same folder: the old root is then mounted on top and can be unmounted.
-    _check(_libc.pivot_root(b".", b"."), f"pivot_root {root}")
-    _check(_libc.umount2(b".", _DETACH), "umount of the old root")
+    checked(LIBC.pivot_root(b".", b"."), f"pivot_root {root}")
+    checked(LIBC.umount2(b".", _DETACH), "umount of the old root")
     os.chdir("/")
 
 
 def die_with_parent(number: int) -> None:
     """Have the kernel send this signal to the caller when its parent ends."""
-    _check(_libc.prctl(_DIES_WITH_PARENT, number, 0, 0, 0), "prctl")
-
-
-def _check(answer: int, what: str) -> None:
-    if answer != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+    checked(set_property(PARENT_DEATH_SIGNAL, number), "prctl")
 
 
 def ip(commands: Iterable[str], namespace: str | None = None) -> None:
@@ -152,7 +144,7 @@ def enter(namespace: Path) -> None:
     try:
         descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _check(_libc.setns(descriptor, 0), f"setns {namespace}")
+            checked(LIBC.setns(descriptor, 0), f"setns {namespace}")
         finally:
             os.close(descriptor)
     except OSError as fault:

@@ -44,13 +44,13 @@ class GivenPlacement(Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class _PlacedTopology(Struct, frozen=True):
-    """What of a topology in the output of `millrace place --json` is used."""
+    """Part of a topology in the output of `millrace place --json` that is used."""
 
     assignments: tuple[GivenSlot, ...]
 
 
 class _PlaceOutput(Struct, frozen=True):
-    """What of the output of `millrace place --json` is used."""
+    """Part of the output of `millrace place --json` that is used."""
 
     topologies: Mapping[str, _PlacedTopology]
     communication_schedule: CommunicationSchedule | None = None
@@ -67,7 +67,7 @@ class GivenParams:
 
     placement: FilePath | GivenPlacement | None = None
     origin: ClassVar[Origin | None] = None
-    """Where the content of a file is, for messages."""
+    """Position of the content of a file, for messages."""
 
     def __post_init__(self) -> None:
         """Read the file."""

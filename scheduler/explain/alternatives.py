@@ -177,7 +177,7 @@ def _rates(problem: Problem, plan: Plan, topology: Topology, executor: Executor)
 
 
 class _Limits:
-    """What forbids an executor on other nodes than its own."""
+    """Constraints that forbid an executor on other nodes than its own."""
 
     def __init__(
         self, problem: Problem, plan: Plan, topology: Topology, executor: Executor, rules: MemoryRules

@@ -21,7 +21,7 @@ View = Literal["stream", "batch"]
 """Energy that is minimised: power, where arrivals fix the work; or energy to finish a number of tuples."""
 
 Rule = Literal["y_min", "capacity", "energy_min", "f_min", "f_max"]
-"""What a clock follows from."""
+"""Source that a clock follows from."""
 
 MOST_SHOWN = 100
 """Maximum number of executors in an account."""

@@ -89,7 +89,7 @@ class BusyRule:
 
     @property
     def account(self) -> dict[str, Any]:
-        """What was counted so far beside its limits, in JSON types."""
+        """Counts so far beside its limits, in JSON types."""
         return {
             "limits": {"above": BUSY, "windows": BUSY_WINDOWS, "below": IDLE, "idle_windows": IDLE_WINDOWS},
             "components": {

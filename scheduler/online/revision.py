@@ -71,7 +71,7 @@ class Revision:
 
     @property
     def changes(self) -> bool:
-        """Whether it changes anything."""
+        """True if it changes anything."""
         return bool(self.moves or self.parallelism or self.added or self.frequencies or self.schedule is not None)
 
 

@@ -28,7 +28,7 @@ MOST_GROWTH = 1e6
 
 @dataclass(frozen=True)
 class Requirement:
-    """What a component needs at the rate that its sources are due to emit.
+    """Demand of a component at the rate that its sources are due to emit.
 
     Attributes:
         size: executors that run.

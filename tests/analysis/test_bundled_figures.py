@@ -12,9 +12,8 @@ from analysis.page.render import render
 from analysis.records.campaign import load_campaign
 from analysis.tables.summary import SPARK_COLUMNS
 from campaign.results.bundle import write_bundle
-from campaign.results.bundle_check import check_bundle
+from campaign.results.bundle_check import check_bundle, remade_figures
 from campaign.results.open_results import Results
-from campaign.results.remade_figures import remade_figures
 from inventory.errors import InputError
 
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from agents.collected_traces import TABLES
-from analysis.measure.trace_files import completed
+from analysis.measure.covered import completed
 from analysis.page.render import render
 from analysis.records.campaign import load_campaign
 from campaign.results.live_file import CampaignCondition, look_at

@@ -12,13 +12,12 @@ from observed_rounds import nodes
 
 from agents.collected_traces import collect
 from agents.trace import AGENT, CONTROLLER, COVERING, TraceWriter
-from analysis.measure.covered import Spans
+from analysis.measure.covered import Spans, read_table
 from analysis.measure.energy_attribution import Delivered
 from analysis.measure.finished_run import FinishedRun
 from analysis.measure.observed import observe_run, traffic_of_run
 from analysis.measure.run_metrics import measure
 from analysis.measure.run_series import RunSeries
-from analysis.measure.trace_files import read_table
 from analysis.records.campaign import Run
 from analysis.records.file_types import ClockRecord, NodeRecord, RunRecord, Times
 from analysis.records.interval_metrics import Window

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agents.collected_traces import collect
 from agents.trace import TraceWriter
-from analysis.measure.due import rising_totals
+from analysis.measure.covered import rising_totals
 from analysis.measure.run_series import RunSeries
 from inventory.times import NS
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.admin.checks.copied_state import StateCopy
+from campaign.admin.checks.operator_trial import StateCopy
 from campaign.admin.checks.process import try_workload
 from campaign.admin.checks.trial import TrialReporter
 from workloads.apps.wordcount import Count, CountCombined, WordCount, WordCountParams

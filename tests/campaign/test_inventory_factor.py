@@ -22,9 +22,10 @@ from campaign.commands.run import run_campaign
 from campaign.display.progress import Silence
 from campaign.display.terminal import Settings
 from campaign.results.selected_run import SelectedRun
-from campaign.runner.campaign_loop import CampaignLoop
+from campaign.runner.campaign_loop import CampaignFiles, CampaignLoop
 from campaign.runner.clusters import Clusters
 from campaign.runner.open_campaign import Opened, new, resumed
+from campaign.runner.run_environment import CampaignConditions
 from controller.host.ownership import CleanupLog
 from controller.nodes.backend import Backend
 from inventory.errors import InputError
@@ -238,8 +239,8 @@ def test_a_campaign_that_is_interrupted_between_clusters_has_that_stage(folder: 
 
     prepared = opened(folder)
     store, clusters, state = prepared.store(), cast("Clusters", Interrupted()), cast("CleanupLog", None)
-    campaign = CampaignLoop(
-        prepared.plan, prepared.plan.runs, {}, store, state, clusters, folder, Silence(), False, False
-    )
+    conditions = CampaignConditions.of(prepared.plan.agenda, clusters.backend, False, False)
+    files = CampaignFiles(store, state, folder)
+    campaign = CampaignLoop(prepared.plan, prepared.plan.runs, {}, files, clusters, Silence(), conditions)
     assert campaign.run_all("finished").interrupted
     assert json.loads((store.folder / "live.json").read_text())["stage"] == "interrupted"

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from agents.collected_traces import LATER_COLUMNS, TABLES
-from analysis.page.table_files import FORMULA, write_csv
+from analysis.page.print_tables import FORMULA, write_csv
 from campaign.commands.main import run
 from millrace import InputError, Results
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from synthetic_campaign import write_campaign
 
+from analysis.page.compared_tables import HOLDS, HOLDS_NOT, NOT_MEASURED, OTHER, SAME, UNDECIDED, repeated_findings
 from analysis.records.campaign import load_campaign
 from campaign.commands import bundles as bundles_module
 from campaign.commands import run as run_module
 from campaign.commands.main import run
 from campaign.display.findings import repeated_text
 from campaign.results.bundle import write_bundle
-from campaign.results.repeated import HOLDS, HOLDS_NOT, NOT_MEASURED, OTHER, SAME, UNDECIDED, repeated_findings
 
 NODES = [{"id": f"n{at}", "address": f"127.0.0.{at}", "slots": 2, "ghz": 2.0, "flops_per_cycle": 4} for at in (2, 3)]
 AGENDA: dict[str, Any] = {

@@ -17,7 +17,6 @@ its parent-death signal, so that the kernel kills it when the agent dies.
 The libraries that run threads in this process (OpenBLAS, jemalloc) have handlers that make them safe to fork.
 """
 
-import ctypes
 import gc
 import os
 import signal
@@ -29,6 +28,8 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
+from inventory.libc import PARENT_DEATH_SIGNAL, PROCESS_NAME, set_property
+
 READY = b"ready"
 FAILED = b"not "
 REQUEST, ARROW_REQUEST = b"w", b"a"
@@ -39,10 +40,6 @@ DESCRIPTORS = 4
 MAX_ANSWER_BYTES = 1024
 """Bytes of the longest answer."""
 
-LIBC = ctypes.CDLL(None)
-"""The C library, loaded before workers are forked: in each of them, loading takes a quarter of a millisecond."""
-
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _POLL_S = 0.0005
 
 
@@ -76,7 +73,7 @@ def start_fork_server(work: Callable[[], int]) -> tuple[int, socket.socket] | No
 
 def name_process(role: str) -> None:
     """Set the process name for `ps` and `top`; the command line is that of the process it was forked from."""
-    LIBC.prctl(_PR_SET_NAME, f"millrace-{role}".encode(), 0, 0, 0)
+    set_property(PROCESS_NAME, f"millrace-{role}".encode())
 
 
 def run_fork_server() -> None:
@@ -88,7 +85,7 @@ def run_fork_server() -> None:
     """
     agent = os.getppid()
     _close_from_3()
-    _die_with_parent()
+    set_property(PARENT_DEATH_SIGNAL, signal.SIGKILL)
     name_process("server")
     # Ctrl-C goes to the agent's process group; the agent then ends server and workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -97,7 +94,7 @@ def run_fork_server() -> None:
     gc.freeze()
     descriptors = _serve(socket.socket(fileno=0))
     os.setsid()
-    _die_with_parent()
+    set_property(PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != agent:
         # The agent died before the parent-death signal was set.
         os._exit(1)
@@ -181,7 +178,3 @@ def _close_from_3() -> None:
             # The descriptor used to list the folder is closed already.
             with suppress(OSError):
                 os.close(number)
-
-
-def _die_with_parent() -> None:
-    LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

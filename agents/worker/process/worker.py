@@ -39,19 +39,17 @@ from agents.protocol import (
 from agents.trace import TraceWriter
 from agents.worker.channels.channel import FlushTimer
 from agents.worker.process.event_loop import EventLoop
-from agents.worker.process.fork_server import LIBC
 from agents.worker.process.metrics_reporter import MetricsReporter
 from agents.worker.process.state_store import StateStore
 from agents.worker.task_graph.epoch import EpochTasks
 from agents.worker.wire.mesh import LinkError, Mesh, PeerLink
+from inventory.libc import DEBUGGER, LIBC, TIMER_SLACK_NS, set_property
 from inventory.times import NS
 from workloads.workload import load_workload
 
 QUIET_REPORTS = 8
 """Most reports in a row, none of which is about any work, whose trace rows are written together."""
 
-_PR_SET_TIMERSLACK = 29
-_PR_SET_PTRACER = 0x59616D61
 _TIMER_SLACK_NS = 1_000
 _GC_THRESHOLDS = (100_000, 20, 100)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -251,9 +249,9 @@ def failure_report(epoch: int, slot: int, fault: Exception) -> Failed:
 
 def tune_process() -> None:
     """Set this process's timers, memory allocator and garbage collector for moving batches of rows."""
-    LIBC.prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK_NS)
+    set_property(TIMER_SLACK_NS, _TIMER_SLACK_NS)
     # Where the kernel lets only ancestors trace a process (Yama), the agent's other children (py-spy) may do so too.
-    LIBC.prctl(_PR_SET_PTRACER, os.getppid(), 0, 0, 0)
+    set_property(DEBUGGER, os.getppid())
     if hasattr(LIBC, "mallopt"):
         # Keep the memory of a batch of large fields for the next batch. By default glibc returns it to the kernel each
         # time, and half of the receiver's CPU time is page faults.

@@ -9,9 +9,10 @@ copied while the operator works, that is done half of the time. States that merg
 import random
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import Any
 from zlib import crc32
 
-from campaign.admin.checks.copied_state import StateCopy
 from campaign.admin.checks.restores import Emissions, Rows, divided, merges_in_any_order
 from campaign.admin.checks.trial import TrialReporter
 from inventory.plugins import as_plain, raised_at
@@ -43,6 +44,59 @@ SEED = 20
 
 class TrialBrokenError(Exception):
     """A fault that ends the trial; it has been reported."""
+
+
+MOST_KEYS = 40
+"""Most keys that are copied at once, so that a copy takes several pieces."""
+
+FINISHED = 0.2
+"""Probability that a copy is finished instead of continued."""
+
+
+GIVEN = 0.3
+"""Part of the keys that the copy gets from the first operator."""
+
+
+class StateCopy:
+    """Copy of state that is under way while its operator works, as in a move; rows may come between any two calls.
+
+    All keys are copied, then those changed since, then the rest. If all state is by key, the two operators share the
+    keys at the end, and the copy gets the others from the first operator.
+
+    Attributes:
+        target: the operator that gets the state.
+    """
+
+    def __init__(self, source: Operator, target: Operator, random: Random) -> None:
+        """Begin to copy the state of `source`."""
+        self._source, self.target, self._random = OperatorState(source), target, random
+        self._copy = OperatorState(target)
+        self._changed: set[Any] = set()
+        self._source.track(self._changed)
+        self._left = self._source.all_keys()
+
+    def proceed(self) -> bool:
+        """Copy some state, or the rest of it; return whether that was the rest."""
+        if self._random.random() < FINISHED:
+            self._source.track(None)
+            self._copy.put(self._source.part(self._changed.union(self._left), with_own=True))
+            if self._source.is_by_key and not self._source.merges:
+                self._share()
+            self._copy.loaded()
+            return True
+        if not self._left:
+            self._left = list(self._changed)
+            self._changed.clear()
+        count = self._random.randint(1, MOST_KEYS)
+        keys, self._left = self._left[:count], self._left[count:]
+        self._copy.put(self._source.part(keys))
+        return False
+
+    def _share(self) -> None:
+        given = {key for key in self._copy.all_keys() if self._random.random() < GIVEN}
+        self._copy.drop(given)
+        self._source.drop([key for key in self._source.all_keys() if key not in given])
+        self._copy.absorb(self._source)
 
 
 class Triplet:
