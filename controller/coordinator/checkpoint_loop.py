@@ -92,6 +92,7 @@ class CheckpointLoop:
         self._event_log, self._checkpoint_store, self._membership = event_log, checkpoint_store, membership
         self._reported, self._stop_requested, self._listener = reported, stop_requested, listener
         self._waves: deque[_Waves] = deque()
+        self._has_begun = False  # the first of them
         self._storing: asyncio.Task[None] | None = None
         self._checkpoint_at = math.inf
         self._sources_scaled: tuple[int, RunSpec] | None = None
@@ -209,7 +210,8 @@ class CheckpointLoop:
     def broken(self, why: str, is_restarting: bool = False) -> None:
         """Record that the epoch broke; changes under way are abandoned, but not a restart that a recovery finishes."""
         restarting = [self._waves.popleft()] if is_restarting else []
-        if self._waves and not is_restarting:
+        self._has_begun = self._has_begun and not is_restarting
+        if self._has_begun:
             self._end_first(Carried("broken", why))
         self._give_up(Carried("broken", why))
         self._waves.extendleft(restarting)
@@ -229,6 +231,7 @@ class CheckpointLoop:
             if request.carried.done():  # withdrawn, as the topology broke before it began
                 self._waves.popleft()
                 continue
+            self._has_begun = True
             scales, rules = bool(request.scaling.parallelism), self._settings.restart
             if rules is not None and (scales or request.revision is not None):
                 await self._halt(epoch_workers, request, rules)
@@ -360,6 +363,7 @@ class CheckpointLoop:
             self._give_up(Carried("abandoned", "the numbers of executors have changed"))
 
     def _end_first(self, carried: Carried) -> None:
+        self._has_begun = False
         request = self._waves.popleft()
         if not request.carried.done():
             request.carried.set_result(carried)

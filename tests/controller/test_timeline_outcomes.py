@@ -8,7 +8,7 @@ import pytest
 from coordinator_runs import MID, run_coordinator
 from fake_nodes import FakeNodes
 
-from agents.protocol import Cut, Prepare, Slot
+from agents.protocol import Cut, Prepare, Slot, Start
 from analysis.records.file_types import TimelineRecord
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.event_log import EventLog
@@ -172,6 +172,19 @@ def test_a_move_that_is_due_during_a_scaling_is_made_when_a_failure_ended_that()
 
     growth, moved = outcomes(GROWTH, move(at_s=AT_S + 0.1), during=kill, seconds=2 * ENDS_S)
     assert (growth.outcome, moved.outcome) == ("done", "done")
+
+
+def test_a_move_that_is_due_in_a_recovery_that_fails_is_made_behind_the_next_one() -> None:
+    async def fail(nodes: FakeNodes) -> None:
+        await asyncio.sleep(AT_S - 1)
+        nodes.unanswered.add(Start)
+        nodes.kill_worker(MID)
+        await asyncio.sleep(2)
+        nodes.unanswered.clear()
+        nodes.kill_agent("n2")
+
+    (moved,) = outcomes(move(), during=fail, seconds=2 * ENDS_S)
+    assert (moved.outcome, moved.reason) == ("done", "")
 
 
 def test_a_kill_does_not_wait_for_a_move() -> None:
