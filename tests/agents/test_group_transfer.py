@@ -20,7 +20,7 @@ from agents.worker.task_graph.state_copies import ArrivingState, DividedState
 from agents.worker.wire import frame
 from controller.coordinator.interfaces import Scaling
 from controller.coordinator.scaling import rescaled_live
-from workloads.apps.wordcount import Count, CountCombined
+from workloads.apps.wordcount_operators import Count, CountCombined
 from workloads.key_groups import KEY_GROUPS, key_group
 from workloads.keyed_state import Table
 from workloads.operator_state import OperatorState

@@ -23,7 +23,7 @@ from agents.worker.task_graph.state_copies import ArrivingState, LeavingState
 from agents.worker.task_graph.state_transfer import HandedOver, StateTransfer
 from agents.worker.wire import frame
 from inventory.errors import RunError
-from workloads.apps.wordcount import Count, CountCombined
+from workloads.apps.wordcount_operators import Count, CountCombined
 from workloads.keyed_state import KeyedState, Table
 from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Bolt, Context, Operator
