@@ -30,8 +30,8 @@ from agents.worker.channels.input_gate import InputGate
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.columns import ColumnBoltExecutor
 from workloads import columns as column_operators
-from workloads.apps.wordcount import Count, Split
 from workloads.apps.wordcount_columns import ColumnCount, ColumnSplit
+from workloads.apps.wordcount_operators import Count, Split
 from workloads.columns import ColumnBolt, Columns
 from workloads.dictionaries import DictionaryEncoder
 from workloads.key_groups import first_owners

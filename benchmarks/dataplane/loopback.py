@@ -29,7 +29,7 @@ from agents.protocol import Message, Progress, Slot  # noqa: E402
 from agents.sensors.kernel import process_cpu_ns  # noqa: E402
 from controller.coordinator.checkpoint_loop import ControlSettings  # noqa: E402
 from controller.coordinator.online_loop import OnlineSettings  # noqa: E402
-from controller.coordinator.scripted_events import MovePlan  # noqa: E402
+from controller.coordinator.scripted_events import MoveExecutors  # noqa: E402
 from workloads.workload import load_workload  # noqa: E402
 
 __all__ = [
@@ -120,7 +120,7 @@ async def start_run(
     *,
     sensors: tuple[str, ...] = (),
     checkpoint_s: float = 0.0,
-    moves: tuple[MovePlan, ...] = (),
+    moves: tuple[MoveExecutors, ...] = (),
 ) -> AsyncIterator[tuple[Run, Totals]]:
     """Start a run and yield it once its sources have started; then end it and check its answer.
 

@@ -25,7 +25,7 @@ from loopback import (
     wait,
 )
 
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 
 INTERVAL_S = 0.4
 PLACES = {"spout[0]": "n0/0", "count[0]": "n0/0", "spout[1]": "n1/0", "count[1]": "n1/0"}
@@ -51,7 +51,7 @@ async def measure_moves(nodes: Nodes, params: Mapping[str, object], rate: Mappin
     """Move one bolt `count` times between two nodes, and print its pauses."""
     file = nodes.folder / "batch_log"
     plans = tuple(
-        MovePlan(2.0 + INTERVAL_S * at, (MoveRequest("count[0]", f"n{(at + 1) % 2}"),)) for at in range(count)
+        MoveExecutors(2.0 + INTERVAL_S * at, (MoveRequest("count[0]", f"n{(at + 1) % 2}"),)) for at in range(count)
     )
     params = {**params, "batch_log": str(file)}
     async with start_run(nodes, "keyed-state", params, PLACES, rate, checkpoint_s=5.0, moves=plans) as (run, _):

@@ -25,7 +25,7 @@ from typing import Any
 
 from loopback import Nodes, load, read_batch_log, start_nodes, start_run, stop_and_restart, wait
 
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 
 FIRST_S, INTERVAL_S = 4.0, 1.0
 FILL_S_PER_MB, FILL_S_PER_KEY = 0.02, 2e-5
@@ -99,7 +99,7 @@ async def _measure_moves(
     params = {**params, "precopy": precopy, "batch_log": str(file)}
     first_s = FIRST_S + megabytes * FILL_S_PER_MB + params["keys"] * FILL_S_PER_KEY / 2
     plans = tuple(
-        MovePlan(first_s + INTERVAL_S * at, (MoveRequest("count[0]", f"n{(at + 1) % 2}"),)) for at in range(count)
+        MoveExecutors(first_s + INTERVAL_S * at, (MoveRequest("count[0]", f"n{(at + 1) % 2}"),)) for at in range(count)
     )
     async with start_run(nodes, "keyed-state", params, PLACES, rate, moves=plans) as (run, _):
         start_ns = time.monotonic_ns()

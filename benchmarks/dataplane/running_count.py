@@ -12,7 +12,8 @@ from typing import ClassVar, Literal
 
 from instrumentation import Instrumentation, set_instrumentation
 
-from workloads.apps.wordcount import Count, Split, WordCount, WordCountParams
+from workloads.apps.wordcount import WordCount, WordCountParams
+from workloads.apps.wordcount_operators import Count, Split
 from workloads.data.text import ColumnLineSpout, LineSpout, TextParams
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row, TupleBolt, per_tuple
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology

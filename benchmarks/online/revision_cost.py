@@ -37,7 +37,7 @@ from loopback import (
     wait,
 )
 
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 from inventory.times import NS
 
 PAUSE_MS, LOSS_S = 30.0, 0.1
@@ -113,7 +113,7 @@ async def measure_revisions(
             name = names[(turn * moving + at) % len(names)]
             current[name] = f"n{(int(current[name][1 : current[name].index('/')]) + 1) % node_count}/0"
             requests.append(MoveRequest(name, current[name].partition("/")[0]))
-        plans.append(MovePlan(FIRST_S + turn * INTERVAL_S + INTERVAL_S / 2 + MARK_S, tuple(requests)))
+        plans.append(MoveExecutors(FIRST_S + turn * INTERVAL_S + INTERVAL_S / 2 + MARK_S, tuple(requests)))
     losses, baseline = [], []
     offered = {"kind": "constant", "tuples_per_s": rate}
     params = {**params, "batch_log": str(nodes.folder / "batch_log")}

@@ -22,9 +22,9 @@ from campaign.agenda.gates import Gating, check_targets, gating_of
 from campaign.agenda.online import OnlineRun, check_asked, online_run, starting_scheduler
 from campaign.agenda.profile import ProfiledTraffic, uses_profile
 from campaign.agenda.run_order import PlannedRun, ordered_runs
-from campaign.agenda.timeline import RateEvent, events_in, move_plans, scripted_events, scripted_rate
+from campaign.agenda.timeline import RateEvent, events_in, scripted_events, scripted_rate
 from campaign.agenda.timeline_checks import TimelineContext, check_timeline, check_used_nodes
-from controller.coordinator.scripted_events import MovePlan, ScriptedEvent, withheld_nodes
+from controller.coordinator.scripted_events import ScriptedEvent, withheld_nodes
 from controller.host.addresses import with_addresses
 from inventory.cluster import Cluster, ExistingWorker
 from inventory.documents import Located
@@ -72,7 +72,7 @@ class CombinationPlan:
         placed: (workload's label, scheduler's label) -> placement at the start.
         unplaced: the same -> why there is no placement, for runs that are left out.
         schedulers: scheduler's label -> scheduler of that placement, and of those after the loss of nodes.
-        moves, events: (workload's label, scheduler's label) -> moves of the timeline, and its other events.
+        events: (workload's label, scheduler's label) -> events of the timeline.
         online: scheduler's label -> what makes its runs online, for schedulers with `online`.
         gating: scheduler's label -> its communication schedule, for schedulers with `gates`.
         cpus: label of CPU settings -> settings per node.
@@ -86,7 +86,6 @@ class CombinationPlan:
     applications: Mapping[str, Application]
     placed: Mapping[tuple[str, str], PlacedWorkload]
     unplaced: Mapping[tuple[str, str], str]
-    moves: Mapping[tuple[str, str], tuple[MovePlan, ...]]
     events: Mapping[tuple[str, str], tuple[ScriptedEvent, ...]]
     schedulers: Mapping[str, Checked]
     online: Mapping[str, OnlineRun]
@@ -225,12 +224,12 @@ def plan_of(
             here = origin / "schedulers" / at / "nodes"
             raise here.error(f"got {each.entry.nodes}, but the cluster has {usable} available nodes")
         check_used_nodes(timeline, by, {node.id for node in cluster.available} - {n.id for n in limited[by].available})
-    placed, unplaced, events, moves = {}, {}, {}, {}
+    placed, unplaced, events = {}, {}, {}
     awaiting: set[tuple[str, str]] = set()
     for label, application in applications.items():
         for by, scheduler in ((by, scheduler) for by, scheduler in schedulers.items() if (label, by) in pairs):
             mine = events_in(timeline, label, by)
-            events[label, by], moves[label, by] = scripted_events(mine), move_plans(mine)
+            events[label, by] = scripted_events(mine)
             if (asked := listed[by].entry.online) is not None:
                 here = origin / "schedulers" / agenda.scheduler_labels.index(by) / "online"
                 check_asked(online[by], Located(asked, here), ends_s, events[label, by])
@@ -282,7 +281,6 @@ def plan_of(
         applications=applications,
         placed=placed,
         unplaced=unplaced,
-        moves=moves,
         events=events,
         schedulers=schedulers,
         online=online,

@@ -104,7 +104,6 @@ def profiling_plan(plan: CampaignPlan, profiling: Sequence[ProfilingRun]) -> Cam
             agenda=agenda,
             placed={},
             unplaced={},
-            moves={},
             events={},
             schedulers={each.run.scheduler: each.scheduler},
             online={},
@@ -115,7 +114,6 @@ def profiling_plan(plan: CampaignPlan, profiling: Sequence[ProfilingRun]) -> Cam
         plans[key] = dataclasses.replace(
             here,
             placed={**here.placed, pair: each.placed},
-            moves={**here.moves, pair: ()},
             events={**here.events, pair: ()},
         )
     return CampaignPlan(agenda, plan.clusters, plans, tuple(each.run for each in profiling), left_out=plan.left_out)

@@ -12,7 +12,7 @@ from controller.coordinator.scripted_events import (
     AskScheduler,
     KillAgent,
     KillWorker,
-    MovePlan,
+    MoveExecutors,
     MoveRequest,
     NodeDown,
     NodeUp,
@@ -134,18 +134,15 @@ def events_in(timeline: Located[Sequence[Event]], label: str, scheduler: str) ->
     return sorted(mine, key=lambda located: located.value.at_s)
 
 
-def move_plans(events: Sequence[Located[Event]]) -> tuple[MovePlan, ...]:
-    """Return the moves among the events of a run; moves at the same time form one plan."""
-    moves = (located.value for located in events if isinstance(located.value, MoveEvent))
-    return tuple(
-        MovePlan(at_s, tuple(map(move_request, together)))
-        for at_s, together in groupby(moves, key=lambda event: event.at_s)
-    )
-
-
 def scripted_events(events: Sequence[Located[Event]]) -> tuple[ScriptedEvent, ...]:
-    """Return the checked events of a run besides moves and changes of rates."""
-    return tuple(found for located in events if (found := _scripted(located.value)) is not None)
+    """Return the checked events of a run, in order of time, without changes of rates; moves at a time are one event."""
+    scripted: list[ScriptedEvent] = []
+    for at_s, together in groupby((located.value for located in events), key=lambda event: event.at_s):
+        due = list(together)
+        if moves := tuple(move_request(event) for event in due if isinstance(event, MoveEvent)):
+            scripted.append(MoveExecutors(at_s, moves))
+        scripted += (other for event in due if (other := _scripted(event)) is not None)
+    return tuple(scripted)
 
 
 def _scripted(event: Event) -> ScriptedEvent | None:

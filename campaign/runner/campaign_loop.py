@@ -333,7 +333,6 @@ class CampaignLoop:
             members=members,
             attempt=attempt,
             # The timeline belongs to the runs; what is sustainable is that of an undisturbed one.
-            moves=() if calibrates else plan.moves[run.workload, run.scheduler],
             events=() if calibrates else plan.events[run.workload, run.scheduler],
             load=load,
             cpus=plan.cpus[run.cpu],

@@ -49,7 +49,7 @@ from inventory.errors import MillraceError
 from inventory.times import NS, utc_stamp
 from scheduler.problem import Placement
 from scheduler.toolkit.cost import Cost, cost
-from workloads.apps import exclamation, wordcount
+from workloads.apps import exclamation, wordcount_operators
 from workloads.arrays import stream_schema
 from workloads.data.row_digest import digest_of
 from workloads.operators import Row
@@ -278,7 +278,7 @@ def without_ackers(topology: Topology) -> Topology:
 def answer_of(program: str, counted: Sequence[tuple[str, int]]) -> Answer:
     """Return the answer of a program whose sinks have counted words."""
     if program != "exclamation":
-        return {wordcount.TABLE: counted}
+        return {wordcount_operators.TABLE: counted}
     counts: Counter[Row] = Counter()
     for word, count in counted:
         counts[word,] += count

@@ -279,7 +279,6 @@ class RunAttempt:
                 course = ControlSettings(
                     conditions.sensors,
                     conditions.checkpoint_s,
-                    tuple(job.moves),
                     tuple(job.events),
                     withheld_nodes(job.events),
                     self._environment.restart,

@@ -25,7 +25,7 @@ from controller.coordinator.decider import Decider
 from controller.coordinator.interfaces import Assignment, Environment, RestartRules, SlotRecord
 from controller.coordinator.online_loop import OnlineSettings
 from controller.coordinator.reports import HERE
-from controller.coordinator.scripted_events import MovePlan, ScriptedEvent
+from controller.coordinator.scripted_events import ScriptedEvent
 from controller.nodes.agents import Agents, ClockSync, RunNode
 from controller.nodes.backend import Backend
 from controller.nodes.transport import FolderReplicas
@@ -116,8 +116,7 @@ class RunInputs:
         inputs: the prepared inputs.
         members: all nodes of the run, by id.
         attempt: number of the attempt, from 1.
-        moves: moves of the agenda's timeline.
-        events: its other events, ordered by time; changes of rates are part of `application`.
+        events: events of the agenda's timeline, ordered by time; changes of rates are part of `application`.
         cpus: node -> CPU settings.
         place_without: computes a placement without nodes, after executors ran in workers, with observed traffic.
         problem: the topology and the cluster.
@@ -132,7 +131,6 @@ class RunInputs:
     inputs: Sequence[PreparedInput]
     members: Mapping[str, RunNode]
     attempt: int
-    moves: Sequence[MovePlan]
     events: Sequence[ScriptedEvent]
     cpus: ByNode
     place_without: Callable[[Set[str], Mapping[str, Slot], Traffic | None], PlacedWorkload]

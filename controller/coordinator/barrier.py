@@ -2,7 +2,7 @@
 
 [precopy ->] prepare -> all ready -> cut -> all passed       or: a worker refuses or times out -> abandon
 
-All moves of a plan happen at one barrier, together or not at all. There is therefore no intermediate placement that
+All moves of a wave happen at one barrier, together or not at all. There is therefore no intermediate placement that
 could load a node more than the placements before and after. A target slot without a worker gets one first.
 
 A revision may have a barrier for each of several waves (`waves`). Components may get other numbers of executors at a
@@ -24,7 +24,6 @@ from controller.coordinator.epoch_workers import (
 )
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Environment
-from controller.coordinator.scripted_events import MovePlan
 from controller.host.condition import run_together
 from inventory.errors import RunError
 from inventory.times import NS
@@ -153,29 +152,6 @@ async def _ready(epoch_workers: EpochWorkers, barrier: int, aligned: bool) -> Co
         return epoch_workers.ready.values()
     await epoch_workers.send(Abandon(epoch=epoch_workers.spec.epoch, barrier=barrier))
     raise AbandonedError(why)
-
-
-def chosen_slot(node: str, workers: Set[Slot]) -> int:
-    """Return the lowest slot of a node that has a worker, or 0 when none has one."""
-    return min((place.index for place in workers if place.node == node), default=0)
-
-
-def moves_of(plan: MovePlan, epoch_workers: EpochWorkers, lost: Set[str]) -> tuple[MoveToPlace, ...]:
-    """Return the moves that fulfil a plan, without those of executors that are at their target already.
-
-    Raises:
-        AbandonedError: a node is lost, or an executor does not exist now.
-    """
-    places, workers = epoch_workers.places, set(epoch_workers.workers)
-    moves = []
-    for request in plan.requests:
-        if request.executor not in places:
-            raise AbandonedError(f"there is no executor {request.executor} now")
-        if not request.is_met_by(places[request.executor]):
-            slot = chosen_slot(request.node, workers) if request.slot is None else request.slot
-            moves.append(MoveToPlace(request.executor, Slot(request.node, slot)))
-    check_reachable([move.to for move in moves], lost)
-    return tuple(moves)
 
 
 def check_move_targets(moves: Iterable[MoveToPlace], executors: Collection[str], lost: Set[str]) -> None:

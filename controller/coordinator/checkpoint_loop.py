@@ -1,4 +1,4 @@
-"""The checkpoint loop: runs checkpoints and moves when they are due, one barrier at a time, while sources emit."""
+"""The checkpoint loop: runs checkpoints when due, and changes on request, one barrier at a time, while sources emit."""
 
 import asyncio
 import math
@@ -12,7 +12,6 @@ from controller.coordinator.barrier import (
     AbandonedError,
     check_move_targets,
     check_reachable,
-    moves_of,
     run_barrier,
     run_moves,
     wait_until_stored,
@@ -26,7 +25,7 @@ from controller.coordinator.node_membership import NodeMembership
 from controller.coordinator.reports import ReportedWork
 from controller.coordinator.scaling import HaltedError, rescaled, rescaled_live, run_scaling
 from controller.coordinator.schedule_change import change_schedule, change_steps, gates_around, gates_with
-from controller.coordinator.scripted_events import MovePlan, ScriptedEvent
+from controller.coordinator.scripted_events import ScriptedEvent
 from controller.coordinator.timeline import RETRY_S
 from controller.host.condition import Condition
 from inventory.errors import RunError
@@ -41,15 +40,13 @@ class ControlSettings:
     Attributes:
         sensors: sensors that the nodes run.
         checkpoint_s: seconds between checkpoints; 0: no checkpoints and no recovery from failures.
-        moves: plans, ordered by time.
-        events: other events of the timeline, ordered by time.
+        events: events of the timeline, ordered by time.
         withheld: nodes that get no executors until the timeline adds them.
         restart: how a revision restarts the topology; None: executors move while it runs.
     """
 
     sensors: tuple[str, ...] = ()
     checkpoint_s: float = 0.0
-    moves: tuple[MovePlan, ...] = ()
     events: tuple[ScriptedEvent, ...] = ()
     withheld: frozenset[str] = frozenset()
     restart: RestartRules | None = None
@@ -64,6 +61,11 @@ class _Waves:
     schedule: CommunicationSchedule | None
     scaling: Scaling
     carried: asyncio.Future[Carried]
+
+    @property
+    def outlasts_changes(self) -> bool:
+        """Whether it is still wanted when the topology has changed before it begins: moves that an agenda scripts."""
+        return self.revision is None and bool(self.waves)
 
 
 class CheckpointLoop:
@@ -90,12 +92,8 @@ class CheckpointLoop:
         self._settings, self._environment, self._condition = settings, environment, condition
         self._event_log, self._checkpoint_store, self._membership = event_log, checkpoint_store, membership
         self._reported, self._stop_requested, self._listener = reported, stop_requested, listener
-        self._plans = list(settings.moves)
-        for plan in self._plans:
-            for request in plan.requests:
-                event_log.expect("move", request.executor, plan.at_s)
-        self._plan: MovePlan | None = None
         self._waves: deque[_Waves] = deque()
+        self._has_begun = False  # the first of them
         self._storing: asyncio.Task[None] | None = None
         self._checkpoint_at = math.inf
         self._sources_scaled: tuple[int, RunSpec] | None = None
@@ -116,9 +114,8 @@ class CheckpointLoop:
             if storing is not None:
                 storing.cancel()
                 await asyncio.gather(storing, return_exceptions=True)
-        while self._plans:
-            self._not_moved(self._plans.pop(0), ENDED)
-        self._give_up(Carried("abandoned", ENDED))
+        while self._waves:
+            self._end_first(Carried("abandoned", ENDED))
 
     async def carry(
         self,
@@ -146,13 +143,9 @@ class CheckpointLoop:
                 storing.result()
             # A checkpoint waits until the one before is complete; a move does not.
             checkpoint_at = self._checkpoint_at if self._storing is None else math.inf
-            moves_at = start_ns / NS + self._plans[0].at_s if self._plans else math.inf
-            due = min(checkpoint_at, moves_at)
-            if await self._condition.wait_until(None if due == math.inf else due, self._is_called):
+            if await self._condition.wait_until(None if checkpoint_at == math.inf else checkpoint_at, self._is_called):
                 await self._include_returned(epoch_workers)
                 await self._carry_waves(epoch_workers, start_ns)
-            elif moves_at <= checkpoint_at:
-                await self._move(epoch_workers, start_ns)
             else:
                 self._checkpoint_at = self._next_checkpoint()
                 await self._checkpoint(epoch_workers)
@@ -201,27 +194,13 @@ class CheckpointLoop:
         self._listener.stored({name: report.nbytes for name, (_, report) in stored.items()})
         self._event_log.checkpoint(number, asyncio.get_running_loop().time() - begin_s, nbytes)
 
-    async def _move(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
-        plan = self._plan = self._plans.pop(0)
-        number, before = self._next_barrier(), len(self._event_log.moves)
-        try:
-            moves = moves_of(plan, epoch_workers, self._membership.lost)
-            if moves:
-                await self._run_moves(moves, number, epoch_workers, start_ns)
-            now_s = asyncio.get_running_loop().time() - start_ns / NS
-            self._event_log.moves_done(plan.at_s, [each.executor for each in plan.requests], before, now_s)
-        except AbandonedError as why:
-            self._event_log.abandoned(number, str(why))
-            self._not_moved(plan, str(why))
-        self._plan = None
-
     async def _run_moves(
         self,
         moves: tuple[MoveToPlace, ...],
         number: int,
         epoch_workers: EpochWorkers,
         start_ns: int,
-        revision: int | None = None,
+        revision: int | None,
     ) -> None:
         await self._include_returned(epoch_workers)
         complete = self._checkpoint_store.complete
@@ -231,17 +210,20 @@ class CheckpointLoop:
 
     def broken(self, why: str, is_restarting: bool = False) -> None:
         """Record that the epoch broke; changes under way are abandoned, but not a restart that a recovery finishes."""
-        if self._plan is not None:
-            self._not_moved(self._plan, why)
         restarting = [self._waves.popleft()] if is_restarting else []
+        self._has_begun = self._has_begun and not is_restarting
+        if self._has_begun:
+            self._end_first(Carried("broken", why))
         self._give_up(Carried("broken", why))
-        self._waves.extend(restarting)
+        self._waves.extendleft(restarting)
 
     def _give_up(self, carried: Carried) -> None:
-        while self._waves:
-            request = self._waves.popleft()
-            if not request.carried.done():
-                request.carried.set_result(carried)
+        """End the requests that were made for the topology as it was before a change."""
+        for _ in range(len(self._waves)):
+            if self._waves[0].outlasts_changes:
+                self._waves.rotate(-1)
+            else:
+                self._end_first(carried)
 
     async def _carry_waves(self, epoch_workers: EpochWorkers, start_ns: int) -> None:
         """Carry out the requested waves; a request stays in the queue until its end, for `broken`."""
@@ -250,6 +232,7 @@ class CheckpointLoop:
             if request.carried.done():  # withdrawn, as the topology broke before it began
                 self._waves.popleft()
                 continue
+            self._has_begun = True
             scales, rules = bool(request.scaling.parallelism), self._settings.restart
             if rules is not None and (scales or request.revision is not None):
                 await self._halt(epoch_workers, request, rules)
@@ -381,14 +364,10 @@ class CheckpointLoop:
             self._give_up(Carried("abandoned", "the numbers of executors have changed"))
 
     def _end_first(self, carried: Carried) -> None:
+        self._has_begun = False
         request = self._waves.popleft()
         if not request.carried.done():
             request.carried.set_result(carried)
-
-    def _not_moved(self, plan: MovePlan, why: str) -> None:
-        self._plan = None
-        for request in plan.requests:
-            self._event_log.not_moved(request.executor, request.target, plan.at_s, why)
 
     async def _include_returned(self, epoch_workers: EpochWorkers) -> None:
         """Let returned nodes join the epoch, without workers so far; before changes, whose workers may start there."""

@@ -177,6 +177,7 @@ class Coordinator:
         One that has not after `within_s` is given up, without an answer.
         """
         self._stop_ns = self._now_ns()
+        self._timeline.stop()
         self._condition.notify()
         await self._listener.stopping()
         await self._until(lambda: self._over, self._stop_ns / NS + within_s)

@@ -317,21 +317,8 @@ class EventLog:
         detail = f"nodes={','.join(gates.nodes)} steps={len(gates.steps)} stages={gates.stages}"
         self._note("schedule", str(first), detail, took_s)
 
-    def moves_done(self, asked_s: float, executors: Iterable[str], since: int, now_s: float) -> None:
-        """Record that the moves of the timeline that were due at `asked_s` are done, by `moves[since:]` or before."""
-        made = {move.executor: move for move in self.moves[since:]}
-        for executor in executors:
-            entry, move = self._scripted_move(executor, asked_s), made.get(executor)
-            entry.begin(now_s if move is None else move.at_s)
-            entry.done(now_s if move is None else move.at_s + (move.pause_s or 0.0))
-
-    def _scripted_move(self, executor: str, asked_s: float) -> TimelineEntry:
-        key = "move", executor, asked_s
-        return next(entry for entry in self._script if (entry.do, entry.subject, entry.asked_s) == key)
-
     def not_moved(self, executor: str, target: str, at_s: float, why: str) -> None:
         """Record that a move of the timeline, due at `at_s`, was not made."""
-        self._scripted_move(executor, at_s).failed(why)
         self.moves.append(ExecutorMove(executor=executor, target=target, at_s=round(at_s, 6), abandoned=why))
 
     def observed(self, observation: Observation) -> None:

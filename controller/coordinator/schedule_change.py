@@ -38,7 +38,7 @@ def change_steps(
     Raises:
         AbandonedError: the new schedule lacks a node in use, or nodes join and leave at once.
     """
-    left = (tuple(move for move in wave if places[move.executor] != move.to) for wave in waves)
+    left = (tuple(move for move in wave if places.get(move.executor) != move.to) for wave in waves)
     waves = [wave for wave in left if wave]
     moved = {**places, **{move.executor: move.to for wave in waves for move in wave}}
     first, last = gates_around(schedule, gates, places, moved)

@@ -1,36 +1,10 @@
-"""Events of a run that an agenda scripts: moves, which are due at barriers, and all others."""
+"""Events of a run that an agenda scripts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from agents.protocol import Slot
-
-
-@dataclass(frozen=True)
-class MoveRequest:
-    """Request to move an executor, by name, to a node: to the given slot, or to one chosen by `chosen_slot`."""
-
-    executor: str
-    node: str
-    slot: int | None = None
-
-    @property
-    def target(self) -> str:
-        """The requested target, `node` or `node/slot`."""
-        return self.node if self.slot is None else f"{self.node}/{self.slot}"
-
-    def is_met_by(self, place: Slot) -> bool:
-        """Return whether an executor at `place` is at its target."""
-        return place.node == self.node and self.slot in (None, place.index)
-
-
-@dataclass(frozen=True)
-class MovePlan:
-    """Moves that are due together, `at_s` seconds after the start of the sources."""
-
-    at_s: float
-    requests: tuple[MoveRequest, ...]
+from agents.protocol import MoveToPlace, Slot
 
 
 @dataclass(frozen=True)
@@ -91,7 +65,47 @@ class ScaleComponents:
     to: int
 
 
-ScriptedEvent = NodeUp | NodeDown | SetCpu | KillWorker | KillAgent | AskScheduler | ScaleComponents
+class MoveRequest(NamedTuple):
+    """Request to move an executor, by name, to a node: to the given slot, or to one chosen by `chosen_slot`."""
+
+    executor: str
+    node: str
+    slot: int | None = None
+
+    @property
+    def target(self) -> str:
+        """The requested target, `node` or `node/slot`."""
+        return self.node if self.slot is None else f"{self.node}/{self.slot}"
+
+    def is_met_by(self, place: Slot | None) -> bool:
+        """Return whether an executor at `place` is at its target."""
+        return place is not None and place.node == self.node and self.slot in (None, place.index)
+
+
+@dataclass(frozen=True)
+class MoveExecutors:
+    """Executors move at one barrier, together or not at all."""
+
+    at_s: float
+    requests: tuple[MoveRequest, ...]
+
+    def moves(self, places: Mapping[str, Slot], workers: Collection[Slot]) -> tuple[MoveToPlace, ...]:
+        """Return the moves of executors that are not at their targets; `places` are the slots of all executors."""
+        return tuple(
+            MoveToPlace(
+                each.executor, Slot(each.node, chosen_slot(each.node, workers) if each.slot is None else each.slot)
+            )
+            for each in self.requests
+            if not each.is_met_by(places.get(each.executor))
+        )
+
+
+def chosen_slot(node: str, workers: Collection[Slot]) -> int:
+    """Return the lowest slot of a node that has a worker, or 0 when none has one."""
+    return min((place.index for place in workers if place.node == node), default=0)
+
+
+ScriptedEvent = NodeUp | NodeDown | SetCpu | KillWorker | KillAgent | AskScheduler | ScaleComponents | MoveExecutors
 
 
 def withheld_nodes(events: Iterable[ScriptedEvent]) -> frozenset[str]:

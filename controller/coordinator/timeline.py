@@ -1,27 +1,27 @@
-"""Timeline of a run: faults and changes of the cluster that an agenda scripts, carried out while the topology runs.
-
-Scripted moves are due at barriers (`controller.coordinator.scripted_events.MovePlan`).
-"""
+"""Timeline of a run: moves, faults and changes of the cluster that an agenda scripts, while the topology runs."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NoReturn
 
 from agents.protocol import Kill, RunSpec, Slot
 from controller.coordinator.epoch_workers import executor_name, worker_name
-from controller.coordinator.event_log import EventLog, TimelineEntry
+from controller.coordinator.event_log import ENDED, EventLog, TimelineEntry
 from controller.coordinator.interfaces import Carried, CarryWaves, Environment, RunListener, Scaling
 from controller.coordinator.node_membership import NodeMembership
 from controller.coordinator.scripted_events import (
     AskScheduler,
     KillAgent,
     KillWorker,
+    MoveExecutors,
     NodeDown,
     NodeUp,
     ScaleComponents,
     ScriptedEvent,
     SetCpu,
 )
+from controller.host.condition import run_watched
 from inventory.errors import RunError
 from inventory.times import NS
 from workloads.scaling import sizes_of
@@ -34,6 +34,7 @@ NAMES: Mapping[type, str] = {
     KillAgent: "kill",
     AskScheduler: "revise",
     ScaleComponents: "scale",
+    MoveExecutors: "move",
 }
 """Kinds of events, as agendas name them."""
 
@@ -45,6 +46,8 @@ def subject_of(event: ScriptedEvent) -> str:
             return worker_name(place)
         case ScaleComponents(components=components):
             return ",".join(components)
+        case MoveExecutors(requests=requests):
+            return ",".join(each.executor for each in requests)
         case AskScheduler():
             return ""
     return event.node
@@ -86,11 +89,55 @@ class Timeline:
         self._drains = drains
         # Nobody is asked in a run without an online scheduler.
         mine = [event for event in events if not (drains and isinstance(event, AskScheduler))]
-        self._events = [(event, event_log.expect(NAMES[type(event)], subject_of(event), event.at_s)) for event in mine]
+        self._moves = deque(
+            (event, [event_log.expect("move", each.executor, event.at_s) for each in event.requests])
+            for event in mine
+            if isinstance(event, MoveExecutors)
+        )
+        self._events = [
+            (event, event_log.expect(NAMES[type(event)], subject_of(event), event.at_s))
+            for event in mine
+            if not isinstance(event, MoveExecutors)
+        ]
 
-    async def run(self, started: Callable[[], Awaitable[int]]) -> NoReturn:
+    async def run(self, started: Callable[[], Awaitable[int]]) -> None:
         """Carry out the events; `started` returns the sources' start on the controller's monotonic clock, in ns."""
         self._start_s = await started() / NS
+        # A move takes as long as its state; other events, such as kills, do not wait for it.
+        await run_watched(self._run_moves(), self._run_events())
+
+    def stop(self) -> None:
+        """Record that moves which have not begun are not made, because the sources are to stop."""
+        while self._moves:
+            self._not_moved(*self._moves.popleft(), ENDED)
+
+    async def _run_moves(self) -> NoReturn:
+        while self._moves:
+            await asyncio.sleep(self._moves[0][0].at_s - self._now_s)
+            if self._moves:
+                await self._move(*self._moves.popleft())
+        await asyncio.Event().wait()
+        raise asyncio.CancelledError
+
+    async def _move(self, event: MoveExecutors, entries: Sequence[TimelineEntry]) -> None:
+        """Move executors; a move that failures prevent is not tried again."""
+        before = len(self._event_log.moves)
+        carried = await self._carry(None, [event.moves(self._places, self._spec().workers)])
+        if carried.outcome != "done":
+            self._not_moved(event, entries, carried.why)
+            return
+        made = {move.executor: move for move in self._event_log.moves[before:]}
+        for entry in entries:
+            move = made.get(entry.subject)
+            entry.begin(self._now_s if move is None else move.at_s)
+            entry.done(self._now_s if move is None else move.at_s + (move.pause_s or 0.0))
+
+    def _not_moved(self, event: MoveExecutors, entries: Sequence[TimelineEntry], why: str) -> None:
+        for request, entry in zip(event.requests, entries, strict=True):
+            entry.failed(why)
+            self._event_log.not_moved(request.executor, request.target, event.at_s, why)
+
+    async def _run_events(self) -> NoReturn:
         for event, entry in self._events:
             await asyncio.sleep(event.at_s - self._now_s)
             try:

@@ -151,9 +151,9 @@ def test_a_worker_continues_or_fails_with_a_message_while_executors_move(cut: bo
         (frame.end_frame(1, 1, 2, 4) + frame.end_frame(1, 1, 2, 4), "after the end"),
         (frame.tick(0, 1, 4, 0, 1, 0, 0), "does not come this way"),
         (b"".join(frame.state(1, 2, b"x")), "does not move here"),
-        (b"".join(frame.copy(1, 2, 1, b"x", False)), "is not copied here"),
+        (b"".join(frame.copy(1, 2, 1, b"x", False)), "is not copied to 2 here"),
         (frame.pull(1, 4, 1), "cannot be copied here"),
-        (frame.pull(1, 2, 1), "cannot be copied here"),
+        (frame.pull(1, 2, 1), "gives none to 2"),
         (frame.credit(0, 1, 0, 4, 1, 0), "does not come this way"),
     ],
 )

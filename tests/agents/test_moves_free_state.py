@@ -17,7 +17,7 @@ from agents.protocol import Abandon, Cut, MoveToPlace, Passed, Precopy, Prepare,
 from agents.worker.channels.channel import FLUSH_AGE_NS
 from agents.worker.task_graph import registry
 from agents.worker.task_graph.plan import RunPlan
-from workloads.apps.wordcount import Count
+from workloads.apps.wordcount_operators import Count
 from workloads.operators import NOTHING, Batch, Context, Emitted, Operator
 from workloads.topology import Component, Input, Topology
 

@@ -98,7 +98,7 @@ class OnlineScenario(Scenario):
     ) -> ScriptedCluster:
         restart = RestartRules(self.random.choice([0.0, 0.2]), fresh=False) if self.how == "restart" else None
         moves = tuple(sorted(self.moves, key=lambda plan: plan.at_s))
-        settings = ControlSettings((), 1.0, moves, self.events, restart=restart)
+        settings = ControlSettings((), 1.0, (*moves, *self.events), restart=restart)
         online = OnlineSettings(
             self.scheduler,
             Rhythm(window_s=1.0, sample_s=1.0, first_s=0.0, ask_s=0.5),

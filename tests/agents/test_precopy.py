@@ -23,7 +23,7 @@ from agents.worker.task_graph.state_copies import ArrivingState, LeavingState
 from agents.worker.task_graph.state_transfer import HandedOver, StateTransfer
 from agents.worker.wire import frame
 from inventory.errors import RunError
-from workloads.apps.wordcount import Count, CountCombined
+from workloads.apps.wordcount_operators import Count, CountCombined
 from workloads.keyed_state import KeyedState, Table
 from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Bolt, Context, Operator
@@ -139,8 +139,8 @@ def test_rows_of_all_executors_are_exact_whenever_copies_begin_and_end_and_are_a
                 assert oracle.open == len(topology.executors)
             run.run([], seed)
             for worker in run.workers.values():
-                assert not worker.tasks._transfer._leaving
-                assert not worker.tasks._transfer._arriving
+                assert not worker.tasks._transfer.is_leaving
+                assert not worker.tasks._transfer.is_arriving
             oracle.check_answer(parts_of(run))
 
     with mock.patch.object(StateTransfer, "restore", restored):
@@ -176,16 +176,16 @@ class Growing(Large):
 
 def copied(old: Large, new: Large, rows: int) -> tuple[list[int], int]:
     """Copy state, with this many rows processed during each piece; return the sizes of the pieces and of the rest."""
-    leaving, arriving = LeavingState(OperatorState(old), 1, 0), ArrivingState("b[0]", OperatorState(new), 1, 1, 0)
+    leaving, arriving = LeavingState(OperatorState(old), 0), ArrivingState("b[0]", OperatorState(new), 1, 0)
     sizes: list[int] = []
     while True:
-        state, ends_round = leaving.piece()
+        state, ends_round = leaving.piece(0)
         sizes.append(len(state))
         old.change(rows)
         for received in frame.FrameReader(1).feed(b"".join(frame.copy(1, 0, 1, state, ends_round))):
             arriving.take(received)
         if ends_round and arriving.ends_copy(len(sizes) * MS):
-            rest = leaving.rest()
+            rest = leaving.rests()[0]
             OperatorState(new).put(rest)
             return sizes, len(rest)
 
@@ -229,7 +229,7 @@ def piece(nbytes: int) -> bytes:
 
 def test_the_time_of_the_rest_is_predicted_from_the_last_two_rounds() -> None:
     began_ms, new = 7, Large(0)
-    arriving = ArrivingState("b[0]", OperatorState(new), 1, 1, began_ms * MS)
+    arriving = ArrivingState("b[0]", OperatorState(new), 1, began_ms * MS)
     arriving.restore(piece(4_000_000))
     assert not arriving.ends_copy((began_ms + 400) * MS)
     assert arriving.predicted_ns is None
@@ -241,7 +241,7 @@ def test_the_time_of_the_rest_is_predicted_from_the_last_two_rounds() -> None:
 
 def test_after_a_single_round_the_rest_is_predicted_to_take_as_long() -> None:
     new = Large(0)
-    arriving = ArrivingState("b[0]", OperatorState(new), 1, 1, 0)
+    arriving = ArrivingState("b[0]", OperatorState(new), 1, 0)
     arriving.restore(piece(500_000))
     assert arriving.ends_copy(40 * MS)
     assert arriving.predicted_ns == 40 * MS
@@ -289,11 +289,11 @@ def test_state_that_cannot_be_copied_is_an_error_that_names_it() -> None:
     old = Large(1)
     old.values[0] = object()  # type: ignore[assignment]
     with pytest.raises(RunError, match=r"state 'values', key 0: Encoding objects of type object is unsupported"):
-        LeavingState(OperatorState(old), 1, 0).piece()
+        LeavingState(OperatorState(old), 0).piece(0)
     wrong = Wrong(1)
     wrong.others["a"] = 5  # type: ignore[assignment]
     (received,) = frame.FrameReader(1).feed(b"".join(frame.copy(1, 0, 1, OperatorState(wrong).part(["a"]), False)))
     with pytest.raises(
         OperatorError, match=r"b\[0\]: state 'others' has other values than it declares: Expected `str`"
     ):
-        ArrivingState("b[0]", OperatorState(Wrong(1)), 1, 0, 0).take(received)
+        ArrivingState("b[0]", OperatorState(Wrong(1)), 0, 0).take(received)

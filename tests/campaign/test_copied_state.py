@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from campaign.admin.checks.operator_trial import StateCopy
 from campaign.admin.checks.process import try_workload
 from campaign.admin.checks.trial import TrialReporter
-from workloads.apps.wordcount import Count, CountCombined, WordCount, WordCountParams
+from workloads.apps.wordcount import WordCount, WordCountParams
+from workloads.apps.wordcount_operators import Count, CountCombined
 from workloads.data.text import LineSpout
 from workloads.keyed_state import KeyedState
 from workloads.operators import NOTHING, Batch, Context, Emitted, Operator, Row

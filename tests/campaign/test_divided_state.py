@@ -12,7 +12,7 @@ from campaign.admin.checks.restores import divided, merged_operator
 from inventory.times import NS
 from workloads.apps.exclamation import LastExclaim
 from workloads.apps.top_n import Rank, RollingCount
-from workloads.apps.wordcount import Count, CountCombined
+from workloads.apps.wordcount_operators import Count, CountCombined
 from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Bolt, Emitted, Row
 from workloads.smart_home.application import SmartHomeParams

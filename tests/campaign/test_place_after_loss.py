@@ -16,7 +16,7 @@ from scripted_workload import STEP_S, answer_tables, with_inputs
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.plan import CombinationPlan, plan_of
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 from inventory.cluster import cluster_from_document
 from inventory.documents import parse_document
 from inventory.values import Slot
@@ -91,7 +91,7 @@ def test_a_run_that_loses_a_node_continues_with_its_survivors_in_place(scheduler
     workload, topology, random = application.workload, application.topology, Random(1)  # noqa: S311 - repeatable
     inputs = workload.prepare(tmp_path)
     mover = next(name for name, slot in places.items() if slot.node == "n1")
-    control = ControlSettings(checkpoint_s=0.05, moves=(MovePlan(0.02, (MoveRequest(mover, "n3", 3),)),))
+    control = ControlSettings(checkpoint_s=0.05, events=(MoveExecutors(0.02, (MoveRequest(mover, "n3", 3),)),))
     calls: list[tuple[Set[str], Mapping[str, Slot]]] = []
     placed: dict[str, Slot] = {}
 

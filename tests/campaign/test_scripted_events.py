@@ -10,7 +10,7 @@ from controller.coordinator.scripted_events import (
     AskScheduler,
     KillAgent,
     KillWorker,
-    MovePlan,
+    MoveExecutors,
     MoveRequest,
     NodeDown,
     NodeUp,
@@ -91,13 +91,12 @@ def test_events_can_be_limited_to_a_workload_or_a_scheduler() -> None:
     )
     times = {pair: [event.at_s for event in each] for pair, each in found.events.items()}
     assert times == {
-        ("wordcount", "even"): [1],
+        ("wordcount", "even"): [1, 4],
         ("wordcount", "watched"): [1, 2],
         ("exclamation", "even"): [3],
         ("exclamation", "watched"): [2],
     }
-    assert found.moves["wordcount", "even"] == (MovePlan(4, (MoveRequest("count[0]", "n3"),)),)
-    assert found.moves["wordcount", "watched"] == ()
+    assert found.events["wordcount", "even"][1] == MoveExecutors(4, (MoveRequest("count[0]", "n3"),))
 
 
 def test_a_node_that_comes_up_later_has_no_executors_at_the_start() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.plan import CombinationPlan, plan_of
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 from inventory.cluster import cluster_from_document
 from inventory.documents import parse_document
 from inventory.errors import InputError
@@ -40,10 +40,10 @@ def test_a_timeline_becomes_plans_of_moves_for_each_workload_in_order_of_time() 
         "{at_s: 5.5, do: move, executor: 'count[0]', to: n3/2, workload: wordcount}",
         "{at_s: 20, do: move, executor: 'split[0]', to: n3/1, workload: wordcount}",
     )
-    assert found.moves["exclamation", "even"] == ()
-    assert found.moves["wordcount", "even"] == (
-        MovePlan(5.5, (MoveRequest("count[0]", "n3", 2),)),
-        MovePlan(20, (MoveRequest("count[1]", "n3"), MoveRequest("split[0]", "n3", 1))),
+    assert found.events["exclamation", "even"] == ()
+    assert found.events["wordcount", "even"] == (
+        MoveExecutors(5.5, (MoveRequest("count[0]", "n3", 2),)),
+        MoveExecutors(20, (MoveRequest("count[1]", "n3"), MoveRequest("split[0]", "n3", 1))),
     )
 
 
@@ -99,7 +99,7 @@ def test_an_impossible_event_is_refused_with_its_place(entry: str, message: str)
 def test_an_executor_may_be_at_the_target_of_a_move_already() -> None:
     move = "{at_s: 1, do: move, executor: 'count[0]', to: n3/1, workload: wordcount}"
     found = plan(move, move.replace("at_s: 1", "at_s: 2"))
-    assert [each.at_s for each in found.moves["wordcount", "even"]] == [1, 2]
+    assert [each.at_s for each in found.events["wordcount", "even"]] == [1, 2]
 
 
 def test_an_executor_cannot_move_to_two_slots_at_once() -> None:

@@ -25,7 +25,7 @@ from agents.protocol import (
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import LEAD_NS
 from controller.coordinator.failures import MOST_RECOVERIES, RunFailedError
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 from inventory.errors import RunError
 from inventory.times import NS
 
@@ -185,7 +185,7 @@ EVENTS = st.lists(
 )
 PLANS = st.lists(
     st.builds(
-        MovePlan,
+        MoveExecutors,
         st.floats(0, 12),
         st.lists(
             st.builds(
@@ -205,7 +205,7 @@ PLANS = st.lists(
 
 @given(events=EVENTS, plans=PLANS, checkpoint_s=st.sampled_from([0.3, 2.0, 60.0]))
 def test_random_failures_never_break_the_protocol_and_the_run_ends(
-    events: list[tuple[float, str, Slot]], plans: tuple[MovePlan, ...], checkpoint_s: float
+    events: list[tuple[float, str, Slot]], plans: tuple[MoveExecutors, ...], checkpoint_s: float
 ) -> None:
     async def disturb(nodes: FakeNodes) -> None:
         begin_s = asyncio.get_running_loop().time()
@@ -226,7 +226,7 @@ def test_random_failures_never_break_the_protocol_and_the_run_ends(
                 await asyncio.sleep(0.2)
                 nodes.refusal = ""
 
-    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=checkpoint_s, moves=plans)), 12, disturb)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=checkpoint_s, events=plans)), 12, disturb)
     complete = [int(subject) for subject, _, _ in nodes.events_of("checkpoint")]
     assert answer_files(nodes) == [*(f"settled at {number}" for number in complete), f"last of epoch {nodes.epoch}"]
     requested = [request.executor for plan in plans for request in plan.requests]

@@ -25,7 +25,7 @@ from agents.protocol import (
 from analysis.records.file_types import ExecutorMove
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.failures import MOST_RECOVERIES, RunFailedError
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 from inventory.errors import RunError
 
 
@@ -247,7 +247,7 @@ def test_an_agent_killed_when_all_workers_have_just_connected_is_restarted() -> 
 
 
 def test_executors_of_a_lost_node_are_placed_again_and_the_node_may_return() -> None:
-    back = MovePlan(20, (MoveRequest("mid[0]", "n2"),))
+    back = MoveExecutors(20, (MoveRequest("mid[0]", "n2"),))
 
     async def lose(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
@@ -256,7 +256,7 @@ def test_executors_of_a_lost_node_are_placed_again_and_the_node_may_return() -> 
         assert nodes.coordinator.lost_nodes == {"n2"}
         nodes.unreachable.clear()
 
-    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, moves=(back,))), 25, lose)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=(back,))), 25, lose)
     started = nodes.messages(Start, "n1")[-1].spec
     assert {executor.place.node for executor in started.executors} == {"n1", "n3"}
     assert nodes.disks["n3"]["r/checkpoints/1/mid[0]"] == "1"
@@ -279,8 +279,8 @@ def test_a_run_fails_when_there_is_no_placement_without_the_lost_nodes() -> None
 
 
 def test_all_moves_of_a_plan_happen_at_one_barrier_after_new_workers_are_ready() -> None:
-    plan = MovePlan(3, (MoveRequest("mid[0]", "n3", 1), MoveRequest("sink[0]", "n1")))
-    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(moves=(plan,))), 5)
+    plan = MoveExecutors(3, (MoveRequest("mid[0]", "n3", 1), MoveRequest("sink[0]", "n1")))
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(events=(plan,))), 5)
     (grow,) = nodes.messages(Grow)
     (prepare,) = nodes.messages(Prepare, "n2")
     at = [type(message) for node, message in nodes.sent if node == "n3"]
@@ -301,13 +301,13 @@ def test_all_moves_of_a_plan_happen_at_one_barrier_after_new_workers_are_ready()
 
 
 def test_moved_executors_stay_in_their_new_slots_after_a_recovery() -> None:
-    plan = MovePlan(3, (MoveRequest("mid[0]", "n3"),))
+    plan = MoveExecutors(3, (MoveRequest("mid[0]", "n3"),))
 
     async def kill(nodes: FakeNodes) -> None:
         await asyncio.sleep(6)
         nodes.kill_worker(SINK)
 
-    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, moves=(plan,))), 9, kill)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=(plan,))), 9, kill)
     spec = nodes.messages(Start, "n1")[-1].spec
     assert [executor.place for executor in spec.executors] == [Slot("n1", 0), Slot("n3", 0), Slot("n2", 0)]
     assert spec.workers == (Slot("n1", 0), Slot("n2", 0), Slot("n3", 0))
@@ -315,7 +315,7 @@ def test_moved_executors_stay_in_their_new_slots_after_a_recovery() -> None:
 
 @pytest.mark.parametrize("moment", ["growing", "preparing", "passing"])
 def test_moves_interrupted_by_a_failure_are_abandoned_together(moment: str) -> None:
-    plan = MovePlan(3, (MoveRequest("mid[0]", "n3"), MoveRequest("sink[0]", "n1")))
+    plan = MoveExecutors(3, (MoveRequest("mid[0]", "n3"), MoveRequest("sink[0]", "n1")))
     ignored = {"growing": Grow, "preparing": Prepare, "passing": Cut}[moment]
 
     async def kill(nodes: FakeNodes) -> None:
@@ -324,7 +324,7 @@ def test_moves_interrupted_by_a_failure_are_abandoned_together(moment: str) -> N
         nodes.kill_worker(SINK)
         nodes.unanswered.clear()
 
-    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=60, moves=(plan,))), 9, kill)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=60, events=(plan,))), 9, kill)
     assert nodes.messages(Start, "n1")[-1].spec.executors == spec_of(PLACES).executors
     assert [move.abandoned for move in nodes.coordinator.event_log.moves] == [
         "the run broke: node n2, slot 0: was killed"
@@ -332,18 +332,18 @@ def test_moves_interrupted_by_a_failure_are_abandoned_together(moment: str) -> N
 
 
 def test_a_move_to_a_lost_node_is_abandoned() -> None:
-    plan = MovePlan(10, (MoveRequest("mid[0]", "n2"),))
+    plan = MoveExecutors(10, (MoveRequest("mid[0]", "n2"),))
 
     async def lose(nodes: FakeNodes) -> None:
         nodes.lose_node("n2")
 
-    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, moves=(plan,))), 15, lose)
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=(plan,))), 15, lose)
     assert nodes.coordinator.event_log.moves == [
         ExecutorMove(executor="mid[0]", target="n2", at_s=10, abandoned="node n2 is lost")
     ]
 
 
 def test_moves_due_after_the_end_of_the_input_are_reported() -> None:
-    plan = MovePlan(10, (MoveRequest("mid[0]", "n3/1"),))
-    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(moves=(plan,))), 5)
+    plan = MoveExecutors(10, (MoveRequest("mid[0]", "n3/1"),))
+    nodes = run_coordinator(lambda: FakeNodes(ControlSettings(events=(plan,))), 5)
     assert nodes.coordinator.event_log.moves[0].abandoned == "the sources had ended"

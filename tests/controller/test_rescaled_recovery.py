@@ -11,7 +11,8 @@ from rescaled_epochs import RescaledEpochs
 from taxi_rows import row, write_rows
 
 from inventory.errors import RunError
-from workloads.apps.wordcount import Count, WordCount, WordCountParams
+from workloads.apps.wordcount import WordCount, WordCountParams
+from workloads.apps.wordcount_operators import Count
 from workloads.data.text import LineSpout
 from workloads.operator_state import OperatorState
 from workloads.operators import Batch, Bolt, Emitted, Operator, Row, Spout

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import Carried, RestartRules, Scaling
 from controller.coordinator.reports import BoltCounts
 from controller.coordinator.scaling import rescaled
-from controller.coordinator.scripted_events import MovePlan, MoveRequest, ScaleComponents
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest, ScaleComponents, ScriptedEvent
 from workloads.workload import load_workload
 
 AT_S = 3.0
@@ -29,11 +29,12 @@ def scale(
     *sizes: int,
     seconds: float = 14,
     during: Callable[[FakeNodes], Coroutine[Any, Any, None]] | None = None,
+    then: Sequence[ScriptedEvent] = (),
     **settings: Any,
 ) -> FakeNodes:
-    """Run in which `mid` gets these numbers of executors by restarts, three seconds apart."""
+    """Run in which `mid` gets these numbers of executors by restarts, three seconds apart, `then` other events."""
     settings.setdefault("restart", RestartRules())
-    events = tuple(ScaleComponents(AT_S * at, ("mid",), size) for at, size in enumerate(sizes, 1))
+    events = (*(ScaleComponents(AT_S * at, ("mid",), size) for at, size in enumerate(sizes, 1)), *then)
     return run_coordinator(
         lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=events, **settings)), seconds, during
     )
@@ -166,8 +167,8 @@ def test_other_changes_that_wait_behind_a_scaling_are_abandoned() -> None:
 
 
 def test_a_move_of_an_executor_that_was_removed_is_abandoned() -> None:
-    moves = (MovePlan(2 * AT_S + 1, (MoveRequest("mid[1]", "n3"),)),)
-    nodes = scale(2, 1, moves=moves)
+    move = MoveExecutors(2 * AT_S + 1, (MoveRequest("mid[1]", "n3"),))
+    nodes = scale(2, 1, then=(move,))
     (move,) = nodes.coordinator.event_log.moves
     assert move.abandoned == "there is no executor mid[1] now"
 

@@ -7,9 +7,9 @@ from fake_nodes import FakeNodes
 
 from agents.protocol import Prepare, Slot, Stop
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 
-MOVE = MovePlan(3, (MoveRequest("mid[0]", "n3", 1),))
+MOVE = MoveExecutors(3, (MoveRequest("mid[0]", "n3", 1),))
 COPY_S = 5.0
 
 
@@ -27,7 +27,7 @@ def slow_copies(settings: ControlSettings) -> FakeNodes:
 
 
 def test_a_move_does_not_wait_for_the_copies_of_a_checkpoint() -> None:
-    nodes = run_coordinator(lambda: slow_copies(ControlSettings(checkpoint_s=2, moves=(MOVE,))), 14)
+    nodes = run_coordinator(lambda: slow_copies(ControlSettings(checkpoint_s=2, events=(MOVE,))), 14)
     (move,) = nodes.coordinator.event_log.moves
     assert 3 <= move.at_s < 3.2
     kinds = [kind for kind, *_ in nodes.events if kind in {"checkpoint", "move"}]
@@ -53,7 +53,7 @@ def test_a_failure_after_a_move_restarts_in_the_new_slots_from_the_last_complete
         await asyncio.sleep(4)
         nodes.kill_worker(MID)
 
-    nodes = run_coordinator(lambda: slow_copies(ControlSettings(checkpoint_s=2, moves=(MOVE,))), 20, kill)
+    nodes = run_coordinator(lambda: slow_copies(ControlSettings(checkpoint_s=2, events=(MOVE,))), 20, kill)
     (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery.checkpoint == 0
     assert nodes._specs["n3"].executors[1].place == Slot("n3", 1)

@@ -8,15 +8,16 @@ import pytest
 from coordinator_runs import MID, run_coordinator
 from fake_nodes import FakeNodes
 
-from agents.protocol import Cut, Prepare, Slot
+from agents.protocol import Cut, Prepare, Slot, Start
 from analysis.records.file_types import TimelineRecord
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.event_log import EventLog
+from controller.coordinator.interfaces import RestartRules
 from controller.coordinator.scripted_events import (
     AskScheduler,
     KillAgent,
     KillWorker,
-    MovePlan,
+    MoveExecutors,
     MoveRequest,
     NodeDown,
     NodeUp,
@@ -31,13 +32,12 @@ GROWTH = ScaleComponents(AT_S, ("mid",), 2)
 
 def outcomes(
     *events: ScriptedEvent,
-    moves: Sequence[MovePlan] = (),
     during: Callable[[FakeNodes], Coroutine[Any, Any, None]] | None = None,
     seconds: float = ENDS_S,
     **settings: Any,
 ) -> Sequence[TimelineRecord]:
-    """Run these events and moves; return what became of each."""
-    course = ControlSettings(checkpoint_s=2, events=events, moves=tuple(moves), **settings)
+    """Run these events; return what became of each."""
+    course = ControlSettings(checkpoint_s=2, events=events, **settings)
     return run_coordinator(lambda: FakeNodes(course), seconds, during).coordinator.event_log.timeline
 
 
@@ -48,8 +48,8 @@ def times(record: TimelineRecord) -> tuple[float, float]:
     return record.began_s, record.ended_s
 
 
-def move(executor: str = "mid[0]", to: str = "n3", at_s: float = AT_S) -> MovePlan:
-    return MovePlan(at_s, (MoveRequest(executor, to, 1),))
+def move(executor: str = "mid[0]", to: str = "n3", at_s: float = AT_S) -> MoveExecutors:
+    return MoveExecutors(at_s, (MoveRequest(executor, to, 1),))
 
 
 async def refuse(nodes: FakeNodes) -> None:
@@ -86,7 +86,7 @@ def test_a_growth_behind_a_barrier_that_ends_with_the_sources_has_failed() -> No
 
 def test_events_after_the_end_of_the_sources_were_not_reached() -> None:
     late = KillWorker(ENDS_S - 1, MID)
-    (kill, moved) = outcomes(late, moves=[move(at_s=ENDS_S - 1)], seconds=5)
+    (moved, kill) = outcomes(late, move(at_s=ENDS_S - 1), seconds=5)
     assert [each.outcome for each in (kill, moved)] == ["failed", "failed"]
     assert kill.reason == moved.reason == "the sources had ended"
 
@@ -136,7 +136,7 @@ def test_a_node_that_is_lost_does_not_come_up() -> None:
 
 
 def test_moves_are_done_abandoned_or_without_effect() -> None:
-    done, there, nobody = outcomes(moves=[move(), move(at_s=AT_S + 2), move("other[0]", at_s=AT_S + 3)])
+    done, there, nobody = outcomes(move(), move(at_s=AT_S + 2), move("other[0]", at_s=AT_S + 3))
     assert (done.do, done.subject, done.outcome) == ("move", "mid[0]", "done")
     assert AT_S <= times(done)[0] < times(done)[1]
     assert (there.outcome, there.began_s) == ("done", there.ended_s)
@@ -152,13 +152,57 @@ def test_a_move_that_a_failure_prevents_has_failed() -> None:
         await asyncio.sleep(0.5)
         nodes.unanswered.clear()
 
-    (moved,) = outcomes(moves=[move()], during=kill)
+    (moved,) = outcomes(move(), during=kill)
     assert moved.outcome == "failed"
     assert moved.reason.startswith("the run broke")
 
 
+def test_a_move_that_is_due_during_a_scaling_is_made_behind_it() -> None:
+    growth, moved = outcomes(GROWTH, move(at_s=AT_S + 0.1), restart=RestartRules(wait_s=1.0))
+    assert (growth.outcome, moved.outcome, moved.reason) == ("done", "done", "")
+    assert times(moved)[0] > times(growth)[1]
+
+
+def test_a_move_that_is_due_during_a_scaling_is_made_when_a_failure_ended_that() -> None:
+    async def kill(nodes: FakeNodes) -> None:
+        nodes.unanswered.add(Cut)
+        await asyncio.sleep(AT_S + 0.5)
+        nodes.kill_worker(MID)
+        nodes.unanswered.clear()
+
+    growth, moved = outcomes(GROWTH, move(at_s=AT_S + 0.1), during=kill, seconds=2 * ENDS_S)
+    assert (growth.outcome, moved.outcome) == ("done", "done")
+
+
+def test_a_move_that_is_due_in_a_recovery_that_fails_is_made_behind_the_next_one() -> None:
+    async def fail(nodes: FakeNodes) -> None:
+        await asyncio.sleep(AT_S - 1)
+        nodes.unanswered.add(Start)
+        nodes.kill_worker(MID)
+        await asyncio.sleep(2)
+        nodes.unanswered.clear()
+        nodes.kill_agent("n2")
+
+    (moved,) = outcomes(move(), during=fail, seconds=2 * ENDS_S)
+    assert (moved.outcome, moved.reason) == ("done", "")
+
+
+def test_a_kill_does_not_wait_for_a_move() -> None:
+    async def hold(nodes: FakeNodes) -> None:
+        await asyncio.sleep(AT_S - 0.5)
+        nodes.unanswered.add(Cut)
+        await asyncio.sleep(2)
+        nodes.unanswered.clear()
+        for node, cut in [(node, cut) for node, cut in nodes.sent if isinstance(cut, Cut) and cut.barrier == 2]:
+            nodes._reply(node, cut)
+
+    moved, killed = outcomes(move(), KillWorker(AT_S + 1, MID), during=hold)
+    assert (killed.outcome, round(times(killed)[0], 1)) == ("done", AT_S + 1)
+    assert times(moved)[1] > times(killed)[1]
+
+
 def test_the_records_are_in_order_of_time_moves_included() -> None:
-    found = outcomes(KillWorker(AT_S + 1, MID), GROWTH, moves=[move(at_s=AT_S - 1)])
+    found = outcomes(move(at_s=AT_S - 1), GROWTH, KillWorker(AT_S + 1, MID))
     assert [each.do for each in found] == ["move", "scale", "kill"]
 
 

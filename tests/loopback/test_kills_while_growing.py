@@ -34,7 +34,7 @@ from agents.protocol import (
 )
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import RestartRules
-from controller.coordinator.scripted_events import MovePlan, MoveRequest, ScaleComponents
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest, ScaleComponents
 from controller.host.process_identity import ProcessIdentity
 from workloads.workload import Workload, load_workload
 
@@ -60,7 +60,7 @@ LARGE, SMALL = "count[0]", "spout[1]"
 
 FIRST_S, EVERY_S = 1.2, 1.0
 MOVES = tuple(
-    MovePlan(FIRST_S + at * EVERY_S, tuple(MoveRequest(name, *slot) for name in (LARGE, SMALL)))
+    MoveExecutors(FIRST_S + at * EVERY_S, tuple(MoveRequest(name, *slot) for name in (LARGE, SMALL)))
     for at, slot in enumerate([("n2", 1), ("n1", 0)] * 6)
 )
 
@@ -294,7 +294,7 @@ async def run_with_fault(agents: LoopbackAgents, workload: Workload, fault: Faul
     """Run once with a fault; the verdict must be positive."""
     injector = FaultInjector(agents, fault, random)
     events = scalings(fault.component)
-    changes: dict[str, Any] = {"events": events} if fault.scales else {"moves": MOVES}
+    changes: dict[str, Any] = {"events": events if fault.scales else MOVES}
     if fault.phase in SCALING:
         changes["restart"] = RestartRules()
     settings = ControlSettings(checkpoint_s=CHECKPOINT_S, **changes)

@@ -37,7 +37,7 @@ from agents.protocol import (
     Stored,
 )
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 from controller.host.process_identity import marked
 from workloads.workload import Workload, load_workload
 
@@ -58,8 +58,8 @@ PLACES = {
     "count[1]": "n2/0",
 }
 MOVES = (
-    MovePlan(0.3, (MoveRequest("count[0]", "n2", 1), MoveRequest("spout[1]", "n2", 0))),
-    MovePlan(0.5, (MoveRequest("count[1]", "n1", 0),)),
+    MoveExecutors(0.3, (MoveRequest("count[0]", "n2", 1), MoveRequest("spout[1]", "n2", 0))),
+    MoveExecutors(0.5, (MoveRequest("count[1]", "n1", 0),)),
 )
 
 
@@ -225,7 +225,7 @@ async def run_scene(
     """Run one scene to its end; return the events of its traces in order of time."""
     killer = Killer(agents, scene, random)
     moves = MOVES if any(phase.startswith(MOVING) for phase, _ in scene) else ()
-    settings = ControlSettings(checkpoint_s=CHECKPOINT_S, moves=moves)
+    settings = ControlSettings(checkpoint_s=CHECKPOINT_S, events=moves)
     async with agents.run(workload, PLACES, RATE, settings, killer.on_message) as run:
         killer.run = run
         await run.coordinator.start()

@@ -9,7 +9,7 @@ import pytest
 from loopback_agents import ControlledRun, LoopbackAgents, loopback_agents
 
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 from inventory.times import NS
 from workloads.workload import Workload, load_workload
 
@@ -105,13 +105,13 @@ def test_memory_is_flat_in_the_second_half(tmp_path: Path) -> None:
     assert max(growth.values()) <= MOST_MB_PER_MINUTE, growth
 
 
-def moves(until_s: float) -> tuple[MovePlan, ...]:
+def moves(until_s: float) -> tuple[MoveExecutors, ...]:
     """Return moves of one executor after the other, to the other node and back."""
     places, plans = dict(PLACES), []
     for at in range(1, int(until_s / MOVE_EVERY_S)):
         name = list(places)[at % len(places)]
         places[name] = "n1/0" if places[name] == "n2/0" else "n2/0"
-        plans.append(MovePlan(at * MOVE_EVERY_S, (MoveRequest(name, places[name].partition("/")[0], 0),)))
+        plans.append(MoveExecutors(at * MOVE_EVERY_S, (MoveRequest(name, places[name].partition("/")[0], 0),)))
     return tuple(plans)
 
 
@@ -122,7 +122,7 @@ async def soak_with_moves(folder: Path) -> tuple[dict[str, list[float]], int]:
     workload = load_workload("wordcount", {"text": str(folder / "text.txt"), "ackers": 0, "parallelism": parallelism})
     memory: dict[str, list[float]] = {}
     rate = {"kind": "constant", "tuples_per_s": 1000.0}
-    settings = ControlSettings(checkpoint_s=CHECKPOINT_S, moves=moves(60 * MOVED_MINUTES))
+    settings = ControlSettings(checkpoint_s=CHECKPOINT_S, events=moves(60 * MOVED_MINUTES))
     async with loopback_agents(folder) as agents, agents.run(workload, PLACES, rate, settings) as run:
         start_ns = await run.coordinator.start()
         for at in range(1, MOVED_MINUTES * 60 // EVERY_S + 1):

@@ -25,7 +25,7 @@ from agents.worker.channels.gated import Gated
 from agents.worker.task_graph.epoch import EpochTasks
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import RestartRules, SlotRecord
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 from inventory.times import NS
 from scheduler.problem import CommunicationSchedule
 from workloads.operators import STEP_NS
@@ -171,7 +171,7 @@ class GatedRun:
         self.stop_ns = random.choice([0, 100_000_000, 10**12])
         names = [executor.name for executor in topology.executors]
         self.moves = [
-            MovePlan(
+            MoveExecutors(
                 round(random.uniform(0.0, 0.05), 3), (MoveRequest(random.choice(names), random.choice(self.nodes)),)
             )
             for _ in range(random.choice([0, 2, 3]))

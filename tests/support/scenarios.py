@@ -18,7 +18,7 @@ from scripted_run import Limits, run_spec
 from agents.protocol import RunSpec, Slot
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 from inventory.errors import RunError
 from inventory.times import NS
 from workloads.operators import STEP_NS, own_records
@@ -65,7 +65,7 @@ class Scenario:
         self.rate = random.choice([{"kind": "max"}, {"kind": "constant", "tuples_per_s": 1e9 / STEP_NS}])
         names = [executor.name for executor in topology.executors]
         self.moves = [
-            MovePlan(
+            MoveExecutors(
                 round(random.uniform(0.0, 0.2), 3),
                 tuple(
                     MoveRequest(name, random.choice(NODES), random.choice([None, 0, 1]))

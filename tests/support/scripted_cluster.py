@@ -352,7 +352,7 @@ class ScriptedCluster:
             ):
                 return "in a scaling"
             return "in a checkpoint" if pending[0].store else "in a move"
-        if any(tasks._transfer._arriving or tasks._transfer.groups.is_arriving for tasks in shares):
+        if any(tasks._transfer.is_arriving for tasks in shares):
             return "in a copy"
         return "while draining" if self.coordinator._stop_ns is not None else "while steady"
 

@@ -20,7 +20,7 @@ from agents.protocol import Gates, Slot
 from agents.worker.task_graph.interfaces import AnswerRows
 from controller.coordinator import timeline
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.scripted_events import MovePlan, MoveRequest, ScaleComponents
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest, ScaleComponents
 from workloads.operators import Context, Operator, Row
 from workloads.scaling import resized, sizes_of
 from workloads.topology import Executor
@@ -117,7 +117,7 @@ def run_with_faults(
     slots = [Slot(node, slot) for node in NODES for slot in range(2)]
     first_slots = slots[:workers]
     moves = [
-        MovePlan(
+        MoveExecutors(
             round(random.uniform(0.0, 0.2), 3),
             tuple(MoveRequest(name, random.choice(NODES), None) for name in random.sample(names, min(3, len(names)))),
         )
@@ -152,7 +152,7 @@ def run_with_faults(
             return random_gates(random, topology, [node for node in NODES if node not in lost]) if gated else None
 
         spec = msgspec.structs.replace(spec, gates=gates(set()))
-        settings = ControlSettings(checkpoint_s=0.05, moves=tuple(moves), events=tuple(scalings))
+        settings = ControlSettings(checkpoint_s=0.05, events=(*moves, *scalings))
         cluster = ScriptedCluster(spec, with_inputs(workload, inputs), limits, settings, NODES, place, gates)
 
         async def running() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis_examples import times
 
-from agents.worker.task_graph.state_copies import DividedState
+from agents.worker.task_graph.state_copies import LeavingState
 from inventory.errors import RunError
 from workloads.dictionaries import DictionaryEncoder
 from workloads.key_groups import KEY_GROUPS, groups_of
@@ -247,4 +247,4 @@ def test_a_key_of_another_executor_is_an_error_instead_of_being_lost() -> None:
     with pytest.raises(RunError, match=r"its state has the key \('all', 2\), which is another executor's: keys begin"):
         OperatorState(Counts()).put_groups(whole, {own}, 1, {own})
     with pytest.raises(RunError, match=r"\('all', 2\), which is another executor's"):
-        DividedState(OperatorState(bolt), 1, 1, {own: 7}).rests()
+        LeavingState(OperatorState(bolt), {own: 7}, 1).rests()

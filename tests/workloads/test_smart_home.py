@@ -19,7 +19,7 @@ from scripted_run import Limits, run_spec
 
 from agents.protocol import Slot
 from controller.coordinator.checkpoint_loop import ControlSettings
-from controller.coordinator.scripted_events import MovePlan, MoveRequest
+from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
 from inventory.errors import InputError
 from inventory.times import NS
 from workloads import columns as column_operators
@@ -242,7 +242,9 @@ class RunWithFaults:
         places = [Slot(random.choice(NODES), random.randrange(2)) for _ in self.topology.executors]
         names = [executor.name for executor in self.topology.executors]
         moves = [
-            MovePlan(round(random.uniform(0, 0.1), 3), (MoveRequest(random.choice(names), random.choice(NODES), None),))
+            MoveExecutors(
+                round(random.uniform(0, 0.1), 3), (MoveRequest(random.choice(names), random.choice(NODES), None),)
+            )
             for _ in range(2)
         ]
         control = ControlSettings((), 0.03, tuple(sorted(moves, key=lambda plan: plan.at_s)))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.apps.wordcount import Count, Split
+from workloads.apps.wordcount_operators import Count, Split
 from workloads.data.text import read_records
 from workloads.operator_state import OperatorState
 from workloads.operators import Batch

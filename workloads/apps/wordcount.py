@@ -7,20 +7,17 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import ClassVar
 
+from workloads.apps.wordcount_operators import TABLE, Count, CountCombined, Split, SplitCounted
 from workloads.columns import Api
 from workloads.data.text import ColumnLineSpout, LineSpout, TextParams, prepare_text, read_records, times_emitted
-from workloads.keyed_state import KeyedState
-from workloads.operators import NOTHING, Batch, Bolt, Emitted, Operator, Row
+from workloads.operators import Operator
 from workloads.topology import DEFAULT_STREAM, Component, FieldType, Input, Topology, ackers
 from workloads.workload import Answer, PreparedInput, Verdict, rows_differ
-
-TABLE = "counts"
 
 
 @dataclass(frozen=True)
@@ -36,54 +33,6 @@ class WordCountParams(TextParams):
     api: Api = "rows"
 
     defaults: ClassVar = {"spout": 5, "split": 8, "count": 12}
-
-
-class Split(Bolt):
-    """Splits lines into words."""
-
-    def process(self, batch: Batch) -> Emitted:
-        # One call of `split` per batch: line ends are white space too.
-        return {DEFAULT_STREAM: list(zip("\n".join([line for (line,) in batch.rows]).split()))}
-
-
-class Count(Bolt):
-    """Counts words."""
-
-    answer_table = TABLE
-    answer_schema: ClassVar = {"word": "str", "count": "int"}
-
-    counts = KeyedState(int)
-
-    def process(self, batch: Batch) -> Emitted:
-        self.counts.add([word for (word,) in batch.rows])
-        return NOTHING
-
-    def answer(self) -> Iterable[Row]:
-        return self.counts.items()
-
-
-class SplitCounted(Bolt):
-    """Splits lines into words with counts."""
-
-    def process(self, batch: Batch) -> Emitted:
-        return {DEFAULT_STREAM: list(zip("\n".join([line for (line,) in batch.rows]).split(), repeat(1)))}
-
-
-class CountCombined(Count):
-    """Adds up counted words."""
-
-    @staticmethod
-    def combine(rows: Sequence[Row]) -> Sequence[Row]:
-        """Add up the counts of each word."""
-        counts: dict[str, int] = {}
-        get = counts.get
-        for word, count in rows:
-            counts[word] = get(word, 0) + count
-        return list(counts.items())
-
-    def process(self, batch: Batch) -> Emitted:
-        self.counts.add_all(batch.rows)
-        return NOTHING
 
 
 class WordCount:

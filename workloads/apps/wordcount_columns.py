@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from workloads.apps.wordcount import Count, CountCombined, Split, SplitCounted
+from workloads.apps.wordcount_operators import Count, CountCombined, Split, SplitCounted
 from workloads.columns import ColumnBatch, ColumnBolt, ColumnsEmitted, Derived
 from workloads.data.words import WordEncoder
 from workloads.dictionaries import code_sums, indices_of

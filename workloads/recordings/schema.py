@@ -9,10 +9,10 @@ to the cell east or south of it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from workloads.recordings.parse import Values
+    import numpy.typing as npt
 
 SEQ = "seq"
 """Number of a row among all rows of the input, rejected ones included, from 0; first column of a prepared file."""
@@ -97,7 +97,7 @@ DEBS2015 = Schema(
 SCHEMAS: Mapping[str, Schema] = {schema.name: schema for schema in (DEBS2014, DEBS2015)}
 
 
-Number = TypeVar("Number", int, "Values")
+Number = TypeVar("Number", int, "npt.NDArray[Any]")
 """One whole number, or an array of them."""
 
 CENTRE_LONGITUDE = -74_913_585_000

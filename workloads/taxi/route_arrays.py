@@ -1,7 +1,7 @@
 """Trips and windows of routes in arrays, for the operators of `taxi` by columns."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -37,6 +37,24 @@ def trips_of_rows(rows: Sequence[Trip]) -> Whole:
 def rows_of_trips(trips: Whole) -> list[Trip]:
     """Return an array of trips as rows."""
     return list(zip(*trips.tolist(), strict=True))
+
+
+def by_route(trips: Whole) -> Mapping[int, bytes]:
+    """Return the trips of each route, packed: the fields of one after the other, each in 8 bytes."""
+    ordered = trips[:, trips[ROUTE].argsort(kind="stable")]
+    starts = np.flatnonzero(np.diff(ordered[ROUTE], prepend=-1))
+    packed, size = ordered.T.tobytes(), TRIP_FIELDS * trips.itemsize
+    edges = [*(starts * size).tolist(), len(packed)]
+    return {
+        route: packed[start:stop]
+        for route, start, stop in zip(ordered[ROUTE, starts].tolist(), edges, edges[1:], strict=False)
+    }
+
+
+def trips_of_bytes(packed: Iterable[bytes]) -> Whole:
+    """Return packed trips as an array, by number."""
+    trips = np.frombuffer(b"".join(packed), np.int64).reshape(-1, TRIP_FIELDS).T
+    return trips[:, trips[SEQ].argsort()]
 
 
 def blocks_of(trips: Whole) -> Iterator[Whole]:

@@ -133,6 +133,9 @@ class ColumnCountRoutes(ColumnOrdered, CountRoutes):
     def trips(self) -> list[Trip]:
         return super().trips() if self._arrays is None else rows_of_trips(self._arrays.trips)
 
+    def trip_array(self) -> Whole:
+        return super().trip_array() if self._arrays is None else self._arrays.trips
+
     def continue_with(self, trips: list[Trip]) -> None:
         self._arrays = None
         super().continue_with(trips)

@@ -8,8 +8,10 @@ from typing import ClassVar
 import msgspec
 
 from inventory.times import NS
+from workloads.keyed_state import KeyedState
 from workloads.operators import NOTHING, Batch, Bolt, Emitted, Row
 from workloads.taxi.layout import LISTED, ROUTE, change_columns, listing_fields, route_names, snapshot_columns
+from workloads.taxi.route_arrays import Whole, by_route, rows_of_trips, trips_of_bytes, trips_of_rows
 from workloads.taxi.window import (
     DROPOFF,
     Candidates,
@@ -49,6 +51,9 @@ class CountRoutes(KeyedTrips):
 
     key = 1
 
+    kept = KeyedState(bytes)  # type: ignore[assignment]  # the same trips
+    """Trips in the window, as `by_route` packs them: a tenth of the time that lists of rows take."""
+
     def __init__(self) -> None:
         super().__init__()
         self._window = RouteWindow()
@@ -65,6 +70,16 @@ class CountRoutes(KeyedTrips):
 
     def continue_with(self, trips: list[Trip]) -> None:
         self._window = RouteWindow(trips)
+
+    def trip_array(self) -> Whole:
+        """Return the trips in the window, by number."""
+        return trips_of_rows(self.trips())
+
+    def store_window(self) -> None:
+        self.kept.update(by_route(self.trip_array()))
+
+    def stored_window(self) -> list[Trip]:
+        return rows_of_trips(trips_of_bytes(self.kept.values()))
 
 
 class RankRoutes(Candidates):

@@ -8,8 +8,8 @@ for the tick, and then take the rows by number.
 import time
 from abc import abstractmethod
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain
 from operator import itemgetter
@@ -175,13 +175,26 @@ class KeyedTrips(Ordered):
         """Replace the window by one with these trips, by number."""
 
     def store_state(self) -> None:
-        for table, trips in ((self.kept, self.trips()), (self.waiting, self.arrived)):
-            for trip in trips:
-                table[trip[self.key]].append(trip)
+        self.waiting.update(self._by_key(self.arrived))
+        self.store_window()
+
+    def store_window(self) -> None:
+        """Copy the trips in the window into `kept`."""
+        self.kept.update(self._by_key(self.trips()))
 
     def load_state(self) -> None:
         self.arrived = list(chain.from_iterable(self.waiting.values()))
-        self.continue_with(sorted(chain.from_iterable(self.kept.values())))
+        self.continue_with(self.stored_window())
+
+    def stored_window(self) -> list[Trip]:
+        """Return the trips in `kept`, by number."""
+        return sorted(chain.from_iterable(self.kept.values()))
+
+    def _by_key(self, trips: Iterable[Trip]) -> Mapping[Any, list[Trip]]:
+        by_key: defaultdict[Any, list[Trip]] = defaultdict(list)
+        for trip in trips:
+            by_key[trip[self.key]].append(trip)
+        return by_key
 
 
 class Candidates(Bolt):

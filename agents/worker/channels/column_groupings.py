@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from agents.worker.channels.channel import Outgoing
-from agents.worker.channels.groupings import no_executor
 from agents.worker.wire.frame import Stamps
 from workloads.arrays import CellTable, decoded, keys_of, owners_of, rows_per_target
 from workloads.columns import Columns, joined_rows
@@ -52,7 +51,7 @@ class KeyedColumns:
         targets = self._owners.of([column.to_numpy() for column in key]) if whole and len(rows) else None
         if targets is None:
             targets = keys_of(key, self._route).targets
-        _deal(self._channels, rows, stamps, targets)
+        deal_to(self._channels, rows, stamps, targets)
 
     def _deal_by_text(self, rows: Columns, stamps: Stamps, key: pa.Array) -> None:
         texts = self._texts
@@ -61,7 +60,7 @@ class KeyedColumns:
             texts = self._texts = _TextKeys(self._channels, self._route, kind)
         found = texts.of(key)
         if found is None:
-            _deal(self._channels, rows, stamps, keys_of([key], self._route).targets)
+            deal_to(self._channels, rows, stamps, keys_of([key], self._route).targets)
             return
         batch, (targets, indices) = rows.batch(), found
         of_channel = _Stamps(stamps, targets)
@@ -155,7 +154,7 @@ class _TextKeys:
         return True
 
 
-def _deal(channels: Sequence[Outgoing], rows: Columns, stamps: Stamps, targets: Codes) -> None:
+def deal_to(channels: Sequence[Outgoing], rows: Columns, stamps: Stamps, targets: Codes) -> None:
     """Add each row to the channel that is its target."""
     of_channel = _Stamps(stamps, targets)
     for target, part in enumerate(rows_per_target(targets, len(channels))):
@@ -183,19 +182,6 @@ class _Stamps:
             return ()
         places = np.searchsorted(part, self._rows[mine]).tolist()
         return list(zip(places, map(self._times.__getitem__, mine.tolist()), strict=True))
-
-
-def deal_directly(channels: Sequence[Outgoing], rows: Columns, stamps: Stamps, place: int) -> None:
-    """Add each row to the channel whose index is the value of its field at `place`.
-
-    Raises:
-        RunError: there is no such channel.
-    """
-    targets = rows.batch().column(place).to_numpy()
-    outside = targets[(targets < 0) | (targets >= len(channels))]
-    if len(outside):
-        raise no_executor(int(outside[0]), len(channels))
-    _deal(channels, rows, stamps, targets.astype(np.intp))
 
 
 def combined_columns(combine: Combine, rows: Columns, stamps: Stamps) -> tuple[Sequence[Row], Stamps]:

@@ -157,26 +157,28 @@ class Direct:
 
     def deal(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
         if isinstance(rows, Columns):
-            from agents.worker.channels.column_groupings import deal_directly
+            from agents.worker.channels.column_groupings import deal_to
 
-            deal_directly(self._channels, rows, stamps, self._place)
+            targets = rows.batch().column(self._place).to_numpy()
+            outside = targets[(targets < 0) | (targets >= len(self._channels))]
+            if len(outside):
+                raise self._no_executor(int(outside[0]))
+            deal_to(self._channels, rows, stamps, targets)
             return
         stamp_of = dict(stamps)
         for at, row in enumerate(rows):
             target = row[self._place]
             if not 0 <= target < len(self._channels):
-                raise no_executor(target, len(self._channels))
+                raise self._no_executor(target)
             self._channels[target].add((row,), ((0, stamp_of[at]),) if at in stamp_of else ())
+
+    def _no_executor(self, target: int) -> RunError:
+        return RunError(f"a direct grouping names executor {target} of {len(self._channels)}")
 
 
 def undeclared(executor: str, stream: str, streams: Iterable[str]) -> RunError:
     """Return the error for rows that `executor` emitted on a stream that is none of the declared ones."""
     return RunError(f"{executor} emitted on an undeclared stream {stream!r}{nearest(stream, streams)}")
-
-
-def no_executor(target: int, count: int) -> RunError:
-    """Return the error for a direct grouping that names another executor than the `count` that there are."""
-    return RunError(f"a direct grouping names executor {target} of {count}")
 
 
 def grouping_of(

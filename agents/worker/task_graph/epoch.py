@@ -37,10 +37,9 @@ from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.builder import GraphBuilder, build_registry
-from agents.worker.task_graph.group_transfer import Ahead
 from agents.worker.task_graph.interfaces import AnswerRows, MoveClocks, Store, WorkerNetwork
 from agents.worker.task_graph.migration import PendingBarrier, change_to, check_possible
-from agents.worker.task_graph.plan import RunPlan
+from agents.worker.task_graph.plan import PlanChange, RunPlan
 from agents.worker.task_graph.restoring import restore_executor
 from agents.worker.task_graph.state_transfer import HandedOver, StateTransfer
 from agents.worker.task_graph.time_slots import TimeSlots
@@ -186,7 +185,7 @@ class EpochTasks:
 
     def after_turns(self) -> None:
         """Report the results of the last turns to the controller."""
-        self._transfer.groups.step()
+        self._transfer.step()
         self.registry.close_some()
         if self._pending is not None:
             self._after_barrier(self._pending)
@@ -203,7 +202,7 @@ class EpochTasks:
     @property
     def has_more_steps(self) -> bool:
         """True if `after_turns` is to be called again: state is copied within this worker, or deleted."""
-        return self._transfer.groups.is_copying or bool(self.registry.closing)
+        return self._transfer.is_copying or bool(self.registry.closing)
 
     @property
     def is_over(self) -> bool:
@@ -250,8 +249,8 @@ class EpochTasks:
             if prepare.scaled is not None or prepare.moves:
                 scaled = prepare.scaled
                 plan = self.plan.moved(prepare.moves, self._places) if scaled is None else RunPlan(scaled)
-                ahead = Ahead(prepare.barrier, self.plan, plan)
-                change = change_to(ahead, self.registry, self._graph, self._transfer)
+                planned = PlanChange(prepare.barrier, self.plan, plan)
+                change = change_to(planned, self.registry, self._graph, self._transfer)
         except RunError as fault:
             slot = self._place.index
             self._send(Ready(epoch=self.epoch, slot=slot, barrier=prepare.barrier, refused=str(fault)))
@@ -314,7 +313,7 @@ class EpochTasks:
             if snapshot is not None:
                 self._store.save(number, running.executor.name, snapshot, settled)
             if target is not None:
-                self._transfer.hand_over(running, snapshot, number, target, cut_ns, began)
+                self._transfer.hand_over(running, snapshot, target, cut_ns, began)
             elif leaves and division is not None:
                 parts += division.parts(running, snapshot, cut_ns, self._clocks.cpu_ns() - began)
         if migration is not None:

@@ -15,8 +15,7 @@ from agents.worker.channels.input_gate import InputGate
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.task_graph.builder import GraphBuilder
-from agents.worker.task_graph.group_transfer import Ahead, kept_operators
-from agents.worker.task_graph.plan import ChannelPlan, RunPlan
+from agents.worker.task_graph.plan import ChannelPlan, PlanChange, RunPlan
 from agents.worker.task_graph.redistribution import Redistribution
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.task_graph.state_transfer import StateTransfer
@@ -33,8 +32,7 @@ class Migration:
 
     def __init__(
         self,
-        old: RunPlan,
-        new: RunPlan,
+        change: PlanChange,
         registry: TaskRegistry,
         graph: GraphBuilder,
         transfer: StateTransfer,
@@ -42,7 +40,7 @@ class Migration:
         """Create the executors and channel ends that the new plan adds to this worker.
 
         Args:
-            old, new: plans before and after the barrier.
+            change: plans before and behind the barrier.
             registry: of this worker.
             graph: creates what is new.
             transfer: has the operators of arriving executors that are open already.
@@ -50,15 +48,16 @@ class Migration:
         Raises:
             RunError: an operator cannot be opened here.
         """
+        old, new = change.old, change.new
         self._new, self._registry, self._graph = new, registry, graph
         me = graph.me
         gone = {at for at, place in old.place.items() if new.place.get(at) != place}
-        come = {at for at, place in new.place.items() if old.place.get(at) != place}
+        come = set(change.arriving)
         self._leaving = {at for at in gone if old.worker[at] == me}
         coming = {at for at in come if new.worker[at] == me}
         self.arriving: dict[int, RunningExecutor] = {}
         # New executors, and those of old ones whose operators they keep.
-        self._kept = kept_operators(old, new, coming, graph)
+        self._kept = _kept_operators(change, coming, graph)
         self.peers = _peers(old, new, gone, come, me)
         self._old_outgoing = _by_executor(c for c in registry.outgoing if c.receiver in gone)
         self._old_incoming = _by_executor((c for c in registry.incoming if c.sender in gone), of_receiver=True)
@@ -164,6 +163,12 @@ class Migration:
                 running.operator.close()
 
 
+def _kept_operators(change: PlanChange, coming: Iterable[int], graph: GraphBuilder) -> dict[int, int]:
+    """Return, for those of the new executors that keep the operator of an old one, the number of that one."""
+    added = [at for at in coming if not change.moves(at) and graph.is_divisible(change.new.component_of(at))]
+    return {at: source for at in added if (source := change.kept_from(at)) is not None}
+
+
 def _peers(old: RunPlan, new: RunPlan, gone: set[int], come: set[int], me: int) -> set[int]:
     """Return the workers that take over state from worker `me`, or from which it takes over some."""
     moved = gone & come
@@ -209,16 +214,16 @@ class PendingBarrier:
 
 
 def change_to(
-    ahead: Ahead, registry: TaskRegistry, graph: GraphBuilder, transfer: StateTransfer
+    change: PlanChange, registry: TaskRegistry, graph: GraphBuilder, transfer: StateTransfer
 ) -> tuple[Migration, Redistribution]:
     """Prepare one worker for the plan behind a barrier; arguments as for `Migration`.
 
     Raises:
         RunError: an operator cannot be opened here, or the state of a component cannot be divided.
     """
-    migration = Migration(ahead.old, ahead.new, registry, graph, transfer)
+    migration = Migration(change, registry, graph, transfer)
     try:
-        return migration, Redistribution(ahead, migration.arriving, graph, transfer.groups)
+        return migration, Redistribution(change, migration.arriving, graph, transfer)
     except RunError:
         migration.abandon()
         raise

@@ -194,3 +194,54 @@ class RunPlan:
             for entry, executor in zip(self.spec.executors, self.executors.values(), strict=True)
         ]
         return RunPlan(structs.replace(self.spec, executors=tuple(executors), workers=workers))
+
+
+class PlanChange(NamedTuple):
+    """A barrier at which the plan changes: its number, and the plans before and behind it."""
+
+    barrier: int
+    old: RunPlan
+    new: RunPlan
+
+    @property
+    def arriving(self) -> list[int]:
+        """Executors that have another place or number behind the barrier."""
+        return [number for number, place in self.new.place.items() if self.old.place.get(number) != place]
+
+    def moves(self, number: int) -> bool:
+        """Return whether an executor only gets another place."""
+        return number in self.old.executors and number in self.new.executors
+
+    def kept_from(self, number: int) -> int | None:
+        """Return the old executor whose operator a new one of the same worker keeps; None: it keeps no operator."""
+        executor = self.new.executors[number]
+        before = self.old.number_of.get(executor)
+        if before is None or before in self.new.executors or self.old.worker[before] != self.new.worker[number]:
+            return None
+        return before if before in self._owners_before(executor) else None
+
+    def givers_of(self, number: int) -> dict[int, int]:
+        """Return the workers of the old executors that give keys to one that arrives, by number."""
+        numbers = {number}
+        if not self.moves(number):
+            numbers = self._owners_before(self.new.executors[number]) - {self.kept_from(number)}
+        return {giver: self.old.worker[giver] for giver in sorted(numbers)}
+
+    def receivers_of(self, number: int) -> Mapping[int, int | None]:
+        """Return the new executors, by number, that get the key groups of an old one; None: a group stays."""
+        name, index = self.old.executors[number]
+        to: dict[int, int | None] = {
+            at.index: there for there, at in self.new.executors.items() if at.component == name
+        }
+        if index in to and self.kept_from(self.new.number_of[self.old.executors[number]]) == number:
+            to[index] = None
+        return {group: to[now] for group, (before, now) in enumerate(self._owners(name)) if before == index}
+
+    def _owners(self, component: str) -> Iterable[tuple[int, int]]:
+        """Return the owners of every key group before the barrier and behind it, by index."""
+        return zip(self.old.owners[component], self.new.owners[component], strict=True)
+
+    def _owners_before(self, executor: Executor) -> set[int]:
+        """Return the old executors, by number, of the key groups that an executor owns behind the barrier."""
+        name, index = executor
+        return {self.old.number_of[Executor(name, before)] for before, now in self._owners(name) if now == index}

@@ -5,7 +5,7 @@ Sources hand over their positions: behind the barrier, the records that follow b
 All executors of the component are new ones behind the barrier. At the barrier each of the old ones sends a part of its
 state to each new one that takes over from it, which begins to work when it has all its parts. State is divided as
 in a restart from a checkpoint (`restoring`), except that an operator whose state is by key goes on in the new executor
-of the same name and worker, and that others get only what has not been copied ahead (`group_transfer`).
+of the same name and worker, and that others get only what has not been copied ahead (`state_transfer`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +18,10 @@ from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor, Snapshot
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.builder import GraphBuilder
-from agents.worker.task_graph.group_transfer import Ahead, GroupTransfer
+from agents.worker.task_graph.plan import PlanChange
 from agents.worker.task_graph.restoring import restore_whole
 from agents.worker.task_graph.state_copies import TakenOver
+from agents.worker.task_graph.state_transfer import StateTransfer
 from agents.worker.wire import frame
 from inventory.errors import RunError
 from workloads.key_groups import owners_from_runs
@@ -95,12 +96,12 @@ class Redistribution:
     """
 
     def __init__(
-        self, ahead: Ahead, arriving: Mapping[int, RunningExecutor], graph: GraphBuilder, transfer: GroupTransfer
+        self, change: PlanChange, arriving: Mapping[int, RunningExecutor], graph: GraphBuilder, transfer: StateTransfer
     ) -> None:
         """Determine what the new executors in this worker wait for.
 
         Args:
-            ahead: plans before and behind the barrier.
+            change: plans before and behind the barrier.
             arriving: executors that arrive in this worker, some by a move.
             graph: of this worker.
             transfer: what is copied ahead.
@@ -108,8 +109,8 @@ class Redistribution:
         Raises:
             RunError: the number of a component's executors cannot change while the topology runs.
         """
-        self._ahead, self._graph, self._transfer = ahead, graph, transfer
-        old, new = self._old, self._new = ahead.old, ahead.new
+        self._change, self._graph, self._transfer = change, graph, transfer
+        old, new = self._old, self._new = change.old, change.new
         self._sources: dict[str, Sequence[Sequence[int]]] = {}
         self._parts: dict[int, dict[int, tuple[StatePart, int]]] = {}
         self.expected: set[tuple[int, int]] = set()
@@ -182,7 +183,7 @@ class Redistribution:
         self, running: RunningExecutor, takers: Sequence[int], cut_ns: int, cpu_ns: int
     ) -> Iterator[tuple[int, bytes]]:
         worked = running.worked if isinstance(running, BoltExecutor) else Worked()
-        rests, copying_ns = self._transfer.hand_over(running, self._ahead)
+        rests, copying_ns = self._transfer.hand_over_keys(running, self._change)
         cpu_ns += copying_ns
         for at in takers:
             number = self._new.number_of[Executor(running.executor.component, at)]
@@ -222,7 +223,7 @@ class Redistribution:
         with running.guarded():
             if is_divisible(component, running.state):
                 rests = [part.keys for part in parts.values() if part.keys is not None]
-                copied, cpu_ns = self._transfer.restore(running, rests)
+                copied, cpu_ns = self._transfer.restore_keys(running, rests)
                 nbytes += copied
             else:
                 restore_whole(running.state, [part.state for part in parts.values() if part.state is not None])

@@ -42,74 +42,32 @@ class TakenOver(NamedTuple):
 
 
 class LeavingState:
-    """A copy in the old worker: keys of this round that are left, and keys that have changed since it began.
-
-    Attributes:
-        copied: keys that have been copied, some of them repeatedly.
-    """
-
-    def __init__(self, state: OperatorState, barrier: int, target: int) -> None:
-        """Begin a copy, to worker `target`."""
-        self._state = state
-        self.barrier, self.target = barrier, target
-        self.cpu_ns = 0
-        self.copied: list[Any] = []
-        self._size = FIRST_KEYS
-        self._changed: set[Any] = set()
-        state.track(self._changed)
-        self._left: list[Any] = state.all_keys()
-
-    def piece(self) -> tuple[bytes, bool]:
-        """Return some state, and whether it is the last of its round; afterwards a new round begins."""
-        if not self._left:
-            self._left = list(self._changed)
-            self._changed.clear()
-        keys = self._left[-self._size :]
-        del self._left[-self._size :]
-        self.copied += keys
-        state = self._state.part(keys)
-        if len(keys) == self._size:
-            self._size = next_size(self._size, len(state))
-        return state, not self._left
-
-    def rest(self) -> bytes:
-        """Return all state that has not been copied since it changed, and that of no key; end the copy."""
-        self.end()
-        keys = list(self._changed.union(self._left))
-        self.copied += keys
-        return self._state.part(keys, with_own=True)
-
-    def end(self) -> None:
-        """End the copy."""
-        self._state.track(None)
-
-
-class DividedState:
-    """A copy, in the old worker, of keys of an executor whose component is scaled, for those that own them next.
+    """A copy, in the old worker, of keys of an executor for those that own them next: for itself, if it moves.
 
     The groups of keys are determined little by little, because that takes as long as copying them. Of an operator that
     keeps its keyed state in another form, everything waits for the barrier.
 
     Attributes:
         stays: whether some keys stay, so that the operator is kept.
+        copied: keys that leave, some of them repeatedly.
     """
 
-    def __init__(self, state: OperatorState, fields: int, barrier: int, receivers: Mapping[int, int | None]) -> None:
+    def __init__(self, state: OperatorState, receivers: int | Mapping[int, int | None], fields: int = 0) -> None:
         """Begin a copy.
 
         Args:
             state: of the executor's operator.
-            fields: number of fields of the key by which the executor gets rows.
-            barrier: number of the barrier.
-            receivers: the executor that gets the keys of each of its groups, by number; None: they stay.
+            receivers: the executor that gets all keys, by number; or the one for each of the executor's groups, where
+                None means that they stay.
+            fields: number of fields of the key by which the executor gets rows, if groups count.
         """
         self._state, self._fields, self._receivers = state, fields, receivers
-        self.barrier, self.cpu_ns = barrier, 0
-        found = set(receivers.values())
-        self.stays = None in found
-        self._waiting: dict[int, set[Any]] = {receiver: set() for receiver in found if receiver is not None}
+        self.cpu_ns = 0
+        numbers = {receivers} if isinstance(receivers, int) else set(receivers.values())
+        self.stays = None in numbers
+        self._waiting: dict[int, set[Any]] = {receiver: set() for receiver in numbers if receiver is not None}
         self._sizes = dict.fromkeys(self._waiting, FIRST_KEYS)
-        self._leaving: set[Any] = set()
+        self.copied: list[Any] = []
         self._changed: set[Any] = set()
         self._unsorted: list[Any] = []
         # An executor that only gets keys need not look at its own.
@@ -118,7 +76,7 @@ class DividedState:
             self._unsorted = state.all_keys()
 
     def has(self, receiver: int) -> bool:
-        """Return whether some groups go to this executor."""
+        """Return whether some keys go to this executor."""
         return receiver in self._waiting
 
     def piece(self, receiver: int) -> tuple[bytes, bool]:
@@ -142,42 +100,47 @@ class DividedState:
             self._state.track(None)
 
     def rests(self) -> Mapping[int, bytes]:
-        """Return, by receiver, all state that has not been copied to it since it changed, and end the copy."""
+        """Return, by receiver, all state that has not been copied to it since it changed, and end the copy.
+
+        That of no key is part of it if the executor moves.
+        """
         self.end()
         if self._state.is_arranged:
             # Also of an executor that only gets keys: it takes over all of its tables then.
             self._unsorted = self._state.all_keys()
         self._sort(self._changed.union(self._unsorted))
-        return {receiver: self._state.part(list(keys)) for receiver, keys in self._waiting.items()}
+        moves = isinstance(self._receivers, int)
+        return {receiver: self._state.part(list(keys), moves) for receiver, keys in self._waiting.items()}
 
     def release(self) -> None:
         """Delete the state that has left, after `rests`."""
-        self._state.drop(self._leaving)
+        self._state.drop(self.copied)
 
     def _sort(self, keys: Collection[Any]) -> None:
+        if isinstance(self._receivers, int):
+            self._waiting[self._receivers].update(keys)
+            self.copied += keys
+            return
         for key, group in zip(keys, groups_of(keys, self._fields), strict=True):
             if group not in self._receivers:
                 raise foreign(key)
             receiver = self._receivers[group]
             if receiver is not None:
                 self._waiting[receiver].add(key)
-                self._leaving.add(key)
+                self.copied.append(key)
 
 
 class ArrivingState:
-    """A copy in the new worker.
+    """A copy in the new worker, from one executor.
 
     Attributes:
         state: of an operator that has been opened: what has been copied so far.
-        used: whether an executor has taken over the operator.
         predicted_ns: time that the rest will take at the barrier; None before the copy ends.
     """
 
-    def __init__(self, name: str, state: OperatorState, barrier: int, source: int, began_ns: int) -> None:
-        """Begin at `began_ns` to copy the state of executor `name` from worker `source`."""
-        self.name, self.state = name, state
-        self.barrier, self.source = barrier, source
-        self.used = False
+    def __init__(self, name: str, state: OperatorState, source: int, began_ns: int) -> None:
+        """Begin at `began_ns` to copy state for executor `name` from worker `source`."""
+        self.name, self.state, self.source = name, state, source
         self.nbytes = self.cpu_ns = 0
         self.predicted_ns: int | None = None
         self._piece = bytearray()
@@ -212,11 +175,6 @@ class ArrivingState:
             return False
         self.predicted_ns = took_ns if before is None else took_ns**2 // max(1, before[1])
         return True
-
-    def close(self) -> None:
-        """Close the operator, unless an executor has taken it over."""
-        if not self.used:
-            self.state.operator.close()
 
 
 def next_size(keys: int, nbytes: int) -> int:

@@ -1,15 +1,19 @@
-"""The state of executors that move: copied ahead of the barrier as far as possible, and handed over at the barrier.
+"""The transfer of keyed state to other workers and executors: copied ahead of a barrier, and handed over at it.
 
-The new worker opens the operator and pulls its state in pieces, one at a time, while the executor works in the old
-worker (`state_copies`). At the barrier only the rest follows, so that the pause does not depend on the size of the
-state. State that is not by key, or that an operator keeps in another form, follows at the barrier as a whole.
-Components that are scaled have a `GroupTransfer`.
+The new worker opens the operator of an executor that arrives, and pulls its keys in pieces, one at a time, while those
+that have them work (`state_copies`). At the barrier only the rest follows, so that the pause does not depend on the
+size of the state. An executor that moves is the only one that gives keys to itself. Executors of a component that is
+scaled get keys of several; one that stays in its worker keeps its operator, if all its state is by key, and gets others
+in an operator of its own, because the one that it keeps is still at work. Between executors of one worker, pieces are
+copied one by one after the turns of a pass.
+
+State that is not by key, or that an operator keeps in another form, follows at the barrier as a whole.
 
 An abandoned barrier ends its copies. A piece or a request that arrives after that, or after the executor has left, is
 ignored.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
@@ -17,15 +21,16 @@ from agents.protocol import Message, Precopied, Precopy
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor, Snapshot
 from agents.worker.task_graph.builder import GraphBuilder
-from agents.worker.task_graph.group_transfer import GroupTransfer
 from agents.worker.task_graph.interfaces import MoveClocks, WorkerNetwork
-from agents.worker.task_graph.plan import RunPlan
+from agents.worker.task_graph.plan import PlanChange, RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.task_graph.state_copies import ArrivingState, LeavingState, TakenOver
 from agents.worker.wire import frame
 from inventory.errors import RunError
 from workloads.operator_state import OperatorState
 from workloads.operators import Operator
+from workloads.scaling import key_fields
+from workloads.topology import Executor
 
 _HANDED_OVER = Struct("<qq?")
 """Header of a moved executor's state: end of its last work, CPU time of taking the state, both in ns; and whether the
@@ -63,12 +68,53 @@ class HandedOver(NamedTuple):
         return cls(Snapshot.read(state), is_rest, cut_ns, cpu_ns, len(state))
 
 
-class StateTransfer:
-    """The part of one worker in the transfer of state.
+class Arrival:
+    """What is copied to an executor that arrives behind the barrier.
 
     Attributes:
-        groups: its part in the transfer of key groups of components that are scaled.
+        state: of an operator that has been opened: the keys that have been copied so far.
+        copies: by the number of the old executor.
+        unfinished: old executors that copy on.
+        used: whether an executor has taken over the operator.
     """
+
+    def __init__(
+        self,
+        name: str,
+        state: OperatorState,
+        barrier: int,
+        sources: Mapping[int, int],
+        began_ns: int,
+    ) -> None:
+        """Create it at `began_ns`; `sources` are the workers of the old executors, by their numbers."""
+        self.name, self.state, self.barrier = name, state, barrier
+        self.copies = {number: ArrivingState(name, state, worker, began_ns) for number, worker in sources.items()}
+        self.unfinished = set(sources)
+        self.used = False
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all pieces."""
+        return sum(copy.nbytes for copy in self.copies.values())
+
+    @property
+    def cpu_ns(self) -> int:
+        """CPU time of restoring all pieces."""
+        return sum(copy.cpu_ns for copy in self.copies.values())
+
+    @property
+    def predicted_ns(self) -> int | None:
+        """Time that the rest will take at the barrier, from one executor; None: from several, or not known yet."""
+        return next(iter(self.copies.values())).predicted_ns if len(self.copies) == 1 else None
+
+    def close(self) -> None:
+        """Close the operator, unless an executor has taken it over."""
+        if not self.used:
+            self.state.operator.close()
+
+
+class StateTransfer:
+    """The part of one worker in the transfer of state."""
 
     def __init__(
         self,
@@ -82,50 +128,79 @@ class StateTransfer:
     ) -> None:
         self._epoch, self._slot, self._registry, self._graph = epoch, slot, registry, graph
         self._network, self._clocks, self._send = network, clocks, send
+        self._change: PlanChange | None = None
         self._leaving: dict[int, LeavingState] = {}
-        self._arriving: dict[int, ArrivingState] = {}
+        self._arriving: dict[int, Arrival] = {}
+        self._early: list[tuple[int, int, int, int]] = []
+        self._local: list[tuple[int, int]] = []
         self._departed: set[int] = set()
         self._ended = 0
-        self.groups = GroupTransfer(epoch, registry, graph, network, clocks, self._report)
 
     # --- ahead of the barrier ------------------------------------------------------------------------------
 
+    @property
+    def is_copying(self) -> bool:
+        """Whether a piece can be copied within this worker now."""
+        return bool(self._local)
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether state has been or is copied to executors of this worker."""
+        return bool(self._arriving)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether state is copied from executors of this worker."""
+        return bool(self._leaving)
+
     def precopy(self, command: Precopy, plan: RunPlan) -> None:
-        """Link to the other workers of executors that move from or to this one, and pull the state of those to here.
-
-        Likewise the state of those that a component gets here when it is scaled.
-        """
-        number_of = {executor.name: at for at, executor in plan.executors.items()}
+        """Begin to copy the state that executors get here, or give from here, and link to the workers concerned."""
         me, peers = self._graph.me, set[int]()
-        for move in command.moves:
-            number, target = number_of[move.executor], command.workers.index(move.to)
-            source = plan.worker[number]
-            if me != target:
-                if me == source:
-                    peers.add(target)
-                continue
-            operator = self._opened(plan, number)
-            if operator is None:
-                self._report(command.barrier, move.executor)
-                continue
-            peers.add(source)
-            state = OperatorState(operator)
-            self._arriving[number] = ArrivingState(move.executor, state, command.barrier, source, self._clocks.now_ns())
-            self._pull(number, self._arriving[number])
-        if command.scaled is not None:
-            peers |= self.groups.precopy(command.barrier, plan, RunPlan(command.scaled))
-        self._network.connect(peers, command.workers, command.ports)
-
-    def _opened(self, plan: RunPlan, number: int) -> Operator | None:
-        """Return the opened operator of an executor whose state can be copied; None: of another one."""
-        executor = plan.executors[number]
-        component = plan.topology.component[executor.component]
-        if not self._graph.can_be_copied(component):
-            return None
         try:
-            operator = self._graph.opened(plan, executor, component.parallelism)
+            new = plan.moved(command.moves, command.workers) if command.scaled is None else RunPlan(command.scaled)
         except RunError:
-            # `Prepare` opens it again, and this worker refuses the move.
+            # `Prepare` is refused for the same reason.
+            for move in command.moves:
+                if move.to == command.workers[me]:
+                    self._report(command.barrier, move.executor)
+            return
+        change = self._change = PlanChange(command.barrier, plan, new)
+        for number in change.arriving:
+            givers = change.givers_of(number) if self._can_be_copied(change, number) else {}
+            if new.worker[number] == me:
+                peers |= set(givers.values())
+                self._expect(change, number, givers)
+            elif me in givers.values():
+                peers.add(new.worker[number])
+        early, self._early = self._early, []
+        for pull in early:
+            self._pulled(*pull)
+        self._network.connect(peers - {me}, command.workers, command.ports)
+
+    def _can_be_copied(self, change: PlanChange, number: int) -> bool:
+        component = change.new.component_of(number)
+        return self._graph.can_be_copied(component) and (change.moves(number) or self._graph.is_divisible(component))
+
+    def _expect(self, change: PlanChange, number: int, givers: Mapping[int, int]) -> None:
+        executor = change.new.executors[number]
+        operator = self._opened(change.new, executor) if givers else None
+        if operator is None:
+            self._report(change.barrier, executor.name)
+            return
+        state = OperatorState(operator)
+        self._arriving[number] = Arrival(executor.name, state, change.barrier, givers, self._clocks.now_ns())
+        for giver, worker in givers.items():
+            if worker == self._graph.me:
+                self._local.append((giver, number))
+            else:
+                self._pull(worker, giver, number, change.barrier)
+
+    def _opened(self, plan: RunPlan, executor: Executor) -> Operator | None:
+        """Return the opened operator of an executor; None: its state cannot be copied."""
+        try:
+            operator = self._graph.opened(plan, executor, plan.topology.component[executor.component].parallelism)
+        except RunError:
+            # `Prepare` opens it again, and this worker refuses the change.
             return None
         if OperatorState(operator).can_be_copied:
             return operator
@@ -133,8 +208,8 @@ class StateTransfer:
         operator.close()
         return None
 
-    def _pull(self, number: int, copy: ArrivingState) -> None:
-        self._network.wire(copy.source).write([frame.pull(self._epoch, number, copy.barrier)])
+    def _pull(self, worker: int, sender: int, receiver: int, barrier: int) -> None:
+        self._network.wire(worker).write([frame.pull(self._epoch, sender, barrier, receiver)])
 
     def _report(self, barrier: int, executor: str, predicted_ns: int | None = None) -> None:
         self._send(
@@ -150,83 +225,146 @@ class StateTransfer:
         if received.kind == frame.COPY:
             self._take_copy(received, peer)
         else:
-            self._pulled(received, peer)
+            self._pulled(received.sender, received.receiver, received.count, peer)
 
-    def _pulled(self, received: frame.Frame, peer: int) -> None:
-        """Send the next piece of an executor's state to the worker that requests it."""
-        number, barrier = received.sender, received.count
-        if barrier <= self._ended or number in self._departed:
+    def _pulled(self, sender: int, receiver: int, barrier: int, peer: int) -> None:
+        """Send the next piece of what an executor gives to another one to the worker that requests it."""
+        if barrier <= self._ended or sender in self._departed:
             return
-        if received.receiver != number:
-            self.groups.pulled(number, received.receiver, barrier, peer)
+        running = self._registry.running.get(sender)
+        if running is not None and not (isinstance(running, BoltExecutor) and running.state.can_be_copied):
+            raise frame.FrameError(f"a request for the state of executor {sender}, which cannot be copied here")
+        if running is not None and (self._change is None or self._change.barrier < barrier):
+            # The worker that requests it has heard of the change first.
+            self._early.append((sender, receiver, barrier, peer))
             return
-        running = self._registry.running.get(number)
-        if not isinstance(running, BoltExecutor) or not running.state.can_be_copied:
-            raise frame.FrameError(f"a request for the state of executor {number}, which cannot be copied here")
-        began = self._clocks.cpu_ns()
-        with running.guarded():
-            copy = self._leaving.get(number)
-            if copy is None or (copy.barrier, copy.target) != (barrier, peer):
-                copy = self._leaving[number] = LeavingState(running.state, barrier, peer)
-            state, ends_round = copy.piece()
+        copy = self._copy_of(sender, receiver, peer)
+        state, ends_round = self._piece(copy, sender, receiver)
         wire = self._network.wire(peer)
-        for piece in frame.copy(self._epoch, number, barrier, state, ends_round):
+        for piece in frame.copy(self._epoch, sender, barrier, state, ends_round, receiver):
             wire.write([piece])
+
+    def _copy_of(self, sender: int, receiver: int, peer: int) -> LeavingState:
+        change, running = self._change, self._registry.running.get(sender)
+        if change is not None and running is not None and change.new.worker.get(receiver) == peer:
+            divides = sender not in change.new.executors and self._graph.is_divisible(change.old.component_of(sender))
+            if divides or change.moves(sender):
+                copy = self._leaving_of(running, change)
+                if copy.has(receiver):
+                    return copy
+        raise frame.FrameError(f"a request for state of executor {sender}, which gives none to {receiver}")
+
+    def _leaving_of(self, running: RunningExecutor, change: PlanChange) -> LeavingState:
+        """Return the copy of what an executor gives away, which begins with the first call."""
+        number = running.number
+        if number not in self._leaving:
+            with running.guarded():
+                if change.moves(number):
+                    copy = LeavingState(running.state, number)
+                else:
+                    fields = key_fields(change.old.component_of(number))
+                    copy = LeavingState(running.state, change.receivers_of(number), fields)
+            self._leaving[number] = copy
+        return self._leaving[number]
+
+    def _piece(self, copy: LeavingState, sender: int, receiver: int) -> tuple[bytes, bool]:
+        began = self._clocks.cpu_ns()
+        with self._registry.running[sender].guarded():
+            piece = copy.piece(receiver)
         copy.cpu_ns += self._clocks.cpu_ns() - began
+        return piece
 
     def _take_copy(self, received: frame.Frame, peer: int) -> None:
-        number, barrier = received.sender, received.count
+        sender, receiver, barrier = received.sender, received.receiver, received.count
         if barrier <= self._ended:
             return
-        if received.receiver != number:
-            self.groups.take_copy(received, peer)
-            return
-        copy = self._arriving.get(number)
-        if copy is None or (copy.barrier, copy.source) != (barrier, peer):
-            raise frame.FrameError(f"state of executor {number}, which is not copied here")
+        arrival = self._arriving.get(receiver)
+        copy = arrival.copies.get(sender) if arrival is not None else None
+        if arrival is None or copy is None or (arrival.barrier, copy.source) != (barrier, peer):
+            raise frame.FrameError(f"state of executor {sender}, which is not copied to {receiver} here")
         began = self._clocks.cpu_ns()
         if copy.take(received):
             copy.cpu_ns += self._clocks.cpu_ns() - began
-            if received.flags & frame.ROUND and copy.ends_copy(self._clocks.now_ns()):
-                self._report(barrier, copy.name, copy.predicted_ns)
-            else:
-                self._pull(number, copy)
+            if not self._ends(arrival, sender, bool(received.flags & frame.ROUND)):
+                self._pull(peer, sender, receiver, barrier)
+
+    def step(self) -> None:
+        """Copy a piece between two executors of this worker."""
+        if not self._local:
+            return
+        sender, receiver = self._local.pop(0)
+        arrival = self._arriving[receiver]
+        copy = arrival.copies[sender]
+        state, ends_round = self._piece(self._copy_of(sender, receiver, self._graph.me), sender, receiver)
+        began = self._clocks.cpu_ns()
+        copy.restore(state)
+        copy.cpu_ns += self._clocks.cpu_ns() - began
+        if not self._ends(arrival, sender, ends_round):
+            self._local.append((sender, receiver))
+
+    def _ends(self, arrival: Arrival, sender: int, ends_round: bool) -> bool:
+        """Note a piece; return whether the copy ends with it."""
+        if not ends_round or not arrival.copies[sender].ends_copy(self._clocks.now_ns()):
+            return False
+        arrival.unfinished.discard(sender)
+        if not arrival.unfinished:
+            self._report(arrival.barrier, arrival.name, arrival.predicted_ns)
+        return True
 
     def take_operator(self, number: int) -> Operator | None:
-        """Return the operator that an executor's state is copied to, if there is one; from now on others close it."""
-        copy = self._arriving.get(number)
-        if copy is None:
-            return self.groups.take_operator(number)
-        copy.used = True
-        return copy.state.operator
+        """Return the operator that state is copied to for an executor, if there is one; from now on others close it."""
+        arrival = self._arriving.get(number)
+        if arrival is None:
+            return None
+        arrival.used = True
+        return arrival.state.operator
 
     # --- at the barrier ------------------------------------------------------------------------------------
 
     def hand_over(
-        self, running: RunningExecutor, stored: Snapshot | None, barrier: int, target: int, cut_ns: int, began: int
+        self, running: RunningExecutor, stored: Snapshot | None, target: int, cut_ns: int, began: int
     ) -> None:
-        """Send the state of an executor, which has met the barrier, to its new worker.
+        """Send the state of an executor that moves, which has met the barrier, to its new worker.
 
         Args:
             running: the executor.
             stored: its snapshot, if it has been taken.
-            barrier: its number.
             target: number of the new worker.
             cut_ns: now, on this node's monotonic clock.
             began: CPU time of this thread when the snapshot was begun.
         """
-        self._departed.add(running.number)
-        copy = self._leaving.pop(running.number, None)
-        is_rest = copy is not None and (copy.barrier, copy.target) == (barrier, target)
-        if copy is not None and is_rest and isinstance(running, BoltExecutor):
+        copy = self._departs(running)
+        if copy is not None and isinstance(running, BoltExecutor):
             with running.guarded():
-                snapshot = Snapshot(copy.rest(), worked=running.worked)
+                snapshot = Snapshot(copy.rests()[running.number], worked=running.worked)
             self._registry.copied_keys[running.number] = copy.copied
         else:
             snapshot = stored or running.snapshot()
         cpu_ns = self._clocks.cpu_ns() - began + (copy.cpu_ns if copy else 0)
-        head = _HANDED_OVER.pack(cut_ns, cpu_ns, is_rest)
+        head = _HANDED_OVER.pack(cut_ns, cpu_ns, copy is not None)
         self.send(running.number, running.number, target, head + b"".join(snapshot.pieces()))
+
+    def hand_over_keys(self, running: RunningExecutor, change: PlanChange) -> tuple[Mapping[int, bytes], int]:
+        """Take what an executor, which has met the barrier, gives to others and has not been copied yet.
+
+        An operator that is kept has only the keys that stay afterwards.
+
+        Returns:
+            state by receiver, and the CPU time of the copies.
+        """
+        copy = self._leaving_of(running, change)
+        with running.guarded():
+            rests = copy.rests()
+            if copy.stays:
+                copy.release()
+        self._departs(running)
+        return rests, copy.cpu_ns
+
+    def _departs(self, running: RunningExecutor) -> LeavingState | None:
+        """Expect no more requests for the state of an executor; return the copy of it."""
+        self._departed.add(running.number)
+        self._local = [pair for pair in self._local if pair[0] != running.number]
+        return self._leaving.pop(running.number, None)
 
     def send(self, executor: int, receiver: int, worker: int, state: bytes) -> None:
         """Send state of an executor to itself or another one, in another worker."""
@@ -240,34 +378,47 @@ class StateTransfer:
         Raises:
             RunError: the state does not fit what was copied before.
         """
-        copy = self._arriving.pop(running.number, None)
         if not received.is_rest:
+            self._arriving.pop(running.number, None)
             running.restore(received.snapshot)
             return TakenOver("", received.cut_ns, received.cpu_ns, received.nbytes)
-        if copy is None or not isinstance(running, BoltExecutor):
+        if running.number not in self._arriving or not isinstance(running, BoltExecutor):
             raise frame.FrameError(f"the rest of the state of {running.executor.name}, which was not copied here")
-        with running.guarded():
-            running.state.put(received.snapshot.operator)
-            running.state.loaded()
+        nbytes, cpu_ns = self.restore_keys(running, [received.snapshot.operator])
         running.worked = received.snapshot.worked
-        return TakenOver("", received.cut_ns, received.cpu_ns + copy.cpu_ns, copy.nbytes + received.nbytes)
+        return TakenOver("", received.cut_ns, received.cpu_ns + cpu_ns, nbytes + received.nbytes)
+
+    def restore_keys(self, running: BoltExecutor, rests: Iterable[bytes]) -> tuple[int, int]:
+        """Add all keys that an executor gets to its operator; return size and CPU time of what was copied before."""
+        arrival = self._arriving.pop(running.number, None)
+        state = running.state if arrival is None else arrival.state
+        with running.guarded():
+            for rest in rests:
+                state.put(rest)
+            if state.operator is not running.operator:
+                running.state.absorb(state)
+            running.state.loaded()
+        if arrival is None:
+            return 0, 0
+        arrival.close()
+        return arrival.nbytes, arrival.cpu_ns
 
     def end(self, barrier: int) -> None:
         """End the copies of a barrier that is over, or abandoned."""
         self._ended = max(self._ended, barrier)
+        self._early = [pull for pull in self._early if pull[2] > barrier]
+        if self._change is not None and self._change.barrier > barrier:
+            return
+        self._change = None
+        self._local.clear()
         self._departed.clear()
-        for number, leaving in list(self._leaving.items()):
-            if leaving.barrier <= barrier:
-                leaving.end()
-                del self._leaving[number]
-        for number, arriving in list(self._arriving.items()):
-            if arriving.barrier <= barrier:
-                del self._arriving[number]
-                arriving.close()
-        self.groups.end(barrier)
+        for copy in self._leaving.values():
+            copy.end()
+        self._leaving.clear()
+        self.close()
+        self._arriving.clear()
 
     def close(self) -> None:
         """Close operators that no executor has taken over."""
-        for copy in self._arriving.values():
-            copy.close()
-        self.groups.close()
+        for arrival in self._arriving.values():
+            arrival.close()

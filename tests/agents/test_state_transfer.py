@@ -15,12 +15,12 @@ from scripted_workload import with_inputs
 
 from agents.protocol import Precopy
 from agents.worker.task_graph import state_copies
-from agents.worker.task_graph.group_transfer import GroupTransfer
-from agents.worker.task_graph.state_copies import ArrivingState, DividedState
+from agents.worker.task_graph.state_copies import ArrivingState, LeavingState
+from agents.worker.task_graph.state_transfer import StateTransfer
 from agents.worker.wire import frame
 from controller.coordinator.interfaces import Scaling
 from controller.coordinator.scaling import rescaled_live
-from workloads.apps.wordcount import Count, CountCombined
+from workloads.apps.wordcount_operators import Count, CountCombined
 from workloads.key_groups import KEY_GROUPS, key_group
 from workloads.keyed_state import Table
 from workloads.operator_state import OperatorState
@@ -30,7 +30,7 @@ STAYS = None
 
 
 def copy_all(
-    copy: DividedState, to: dict[int, ArrivingState], between: Callable[[], object] | None = None
+    copy: LeavingState, to: dict[int, ArrivingState], between: Callable[[], object] | None = None
 ) -> list[int]:
     """Copy rounds until they are small; return the sizes of the pieces."""
     sizes: list[int] = []
@@ -65,8 +65,8 @@ def test_only_groups_that_leave_are_copied_in_small_pieces_and_little_is_left(ch
     receivers = {at: {0: 7, 1: 8}.get(at % 10, STAYS) for at in range(KEY_GROUPS)}
     new = {receiver: Count() for receiver in (7, 8)}
     with mock.patch.multiple(state_copies, PIECE_BYTES=5000, SMALL_ROUND_BYTES=10_000, SORTED_KEYS=1000):
-        copy = DividedState(OperatorState(old), 1, 1, receivers)
-        arriving = {at: ArrivingState("count[9]", OperatorState(each), 1, 0, 0) for at, each in new.items()}
+        copy = LeavingState(OperatorState(old), receivers, 1)
+        arriving = {at: ArrivingState("count[9]", OperatorState(each), 0, 0) for at, each in new.items()}
         more = mock.Mock(side_effect=lambda: old.process(Batch("split", "default", [(words[-1],), (words[3],)])))
         sizes = copy_all(copy, arriving, more if changing else None)
     rests = copy.rests()
@@ -98,7 +98,7 @@ def test_counts_are_exact_when_words_come_while_their_groups_leave_and_others_ar
     after = [random.choice([0, 1, 2]) for _ in range(KEY_GROUPS)]
     counts = [kind(), kind()]
     staged = [kind(), kind(), kind()]
-    copies: list[DividedState] = []
+    copies: list[LeavingState] = []
     begin, end = sorted((random.randint(0, len(batches)), random.randint(0, len(batches))))
     expected: Counter[str] = Counter()
     with mock.patch.multiple(state_copies, PIECE_BYTES=20, SORTED_KEYS=3, FIRST_KEYS=1):
@@ -108,7 +108,7 @@ def test_counts_are_exact_when_words_come_while_their_groups_leave_and_others_ar
                     {at: STAYS if after[at] == index else after[at] for at in range(KEY_GROUPS) if owners[at] == index}
                     for index in (0, 1)
                 ]
-                copies = [DividedState(OperatorState(counts[i]), 1, 1, receivers[i]) for i in (0, 1)]
+                copies = [LeavingState(OperatorState(counts[i]), receivers[i], 1) for i in (0, 1)]
             for index, copy in enumerate(copies if at < end else ()):
                 for receiver in {0, 1, 2} - {index}:
                     if random.random() < 0.7 and copy.has(receiver):
@@ -132,7 +132,7 @@ def test_counts_are_exact_when_words_come_while_their_groups_leave_and_others_ar
 
 def test_executors_that_stay_keep_their_operators_and_exchange_only_what_changes(tmp_path: Path) -> None:
     rest_sizes: list[int] = []
-    hand_over = GroupTransfer.hand_over
+    hand_over = StateTransfer.hand_over_keys
 
     def recorded_hand_over(self, running, ahead):
         rests, cpu_ns = hand_over(self, running, ahead)
@@ -141,7 +141,7 @@ def test_executors_that_stay_keep_their_operators_and_exchange_only_what_changes
 
     scaled = LiveScalingRun(wordcount(tmp_path), tmp_path / "inputs", 4)
     with (
-        mock.patch.object(GroupTransfer, "hand_over", recorded_hand_over),
+        mock.patch.object(StateTransfer, "hand_over_keys", recorded_hand_over),
         scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run,
     ):
         scaled.sweep(run, 20)
@@ -163,15 +163,15 @@ def test_executors_that_stay_keep_their_operators_and_exchange_only_what_changes
         scaled.reports.clear()
         scaled.scale(run, 2, {"count": 4}, copying=MAX_SWEEPS)
         assert {name: running.operator for name, running in run.executors.items()} == before
-        assert all(not worker.tasks._transfer.groups.is_arriving for worker in run.workers.values())
-        assert all(worker.tasks._transfer.groups._leaving == {} for worker in run.workers.values())
+        assert all(not worker.tasks._transfer.is_arriving for worker in run.workers.values())
+        assert all(not worker.tasks._transfer.is_leaving for worker in run.workers.values())
         assert scaled.verdict(run).passed
 
 
 def test_an_executor_that_sends_no_groups_does_not_list_its_keys() -> None:
     count = counted(["call", "me"])
     with mock.patch.object(OperatorState, "all_keys", side_effect=AssertionError):
-        copy = DividedState(OperatorState(count), 1, 1, dict.fromkeys(range(KEY_GROUPS)))
+        copy = LeavingState(OperatorState(count), dict.fromkeys(range(KEY_GROUPS)), 1)
     assert type(count.counts) is Table
     assert copy.rests() == {}
     copy.release()
@@ -182,13 +182,15 @@ def test_a_request_for_state_that_an_executor_does_not_send_is_refused(tmp_path:
     scaled = LiveScalingRun(wordcount(tmp_path), tmp_path / "inputs", 1)
     after = rescaled_live(scaled.spec, Scaling({"count": 3}))
     with scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run:
-        place = next(iter(run.workers))
-        tasks = run.workers[place].tasks
-        run.command(place, Precopy(epoch=1, barrier=1, moves=(), workers=after.workers, ports={}, scaled=after))
-        here = next(at for at, running in tasks.registry.running.items() if running.executor.component == "split")
-        (received,) = frame.FrameReader(1).feed(frame.pull(1, here, 1, 99))
-        with pytest.raises(frame.FrameError, match=f"state of executor {here}, which gives none to 99"):
-            tasks.take(received, 0)
+        for component, why in (("count", "gives none to 99"), ("split", "cannot be copied here")):
+            here, place = next(
+                (at, slot) for at, slot in run.plan.place.items() if run.plan.executors[at].component == component
+            )
+            tasks = run.workers[place].tasks
+            run.command(place, Precopy(epoch=1, barrier=1, moves=(), workers=after.workers, ports={}, scaled=after))
+            (received,) = frame.FrameReader(1).feed(frame.pull(1, here, 1, 99))
+            with pytest.raises(frame.FrameError, match=f"state of executor {here}, which {why}"):
+                tasks.take(received, 0)
         (received,) = frame.FrameReader(1).feed(b"".join(frame.copy(1, here, 1, b"x", False, 99)))
         with pytest.raises(frame.FrameError, match=f"state of executor {here}, which is not copied to 99 here"):
             tasks.take(received, 0)
