@@ -164,13 +164,13 @@ class _Server:
             RunError: the server cannot fork.
         """
         # The agent is a subreaper only during a fork, so that it does not adopt orphans of other processes.
-        _adopt_orphans(True)
+        adopt_orphans(True)
         try:
             with suppress(ConnectionError):
                 socket.send_fds(self._channel, [request], descriptors)
             answer = await self.receive(ANSWER_S)
         finally:
-            _adopt_orphans(False)
+            adopt_orphans(False)
         if answer.startswith(FAILED):
             raise RunError(f"a worker cannot be forked: {answer.removeprefix(FAILED).decode(errors='replace')}")
         return int(answer)
@@ -225,5 +225,6 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-def _adopt_orphans(enabled: bool) -> None:
+def adopt_orphans(enabled: bool) -> None:
+    """Have descendants of this process become its children when their parent ends, or no longer."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0)
