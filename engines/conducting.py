@@ -154,8 +154,10 @@ async def conduct(
     await run.until_time(begun)
     limits.begin()
     enter("measuring", (ended - time.monotonic_ns()) / NS)
+    await processes.mark("measure_start")
     async with measured:
         await run.until_time(ended)
+    await processes.mark("measure_end")
     await limits.end()
     enter("draining", None)
     drained = await run.drain(ended, drain_s)

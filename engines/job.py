@@ -2,35 +2,35 @@
 
 A run has four parts, whatever the engine:
 
-1. `EngineProcesses.__aenter__` starts the engine on the nodes and the topology on the engine. Every executor opens,
-   writes a line `open` into the reports, and waits.
+1. The engine is started on the nodes, and the topology on the engine (`engines.placed_processes`). Every executor
+   opens, writes a line `open` into the reports, and waits.
 2. `EngineProcesses.go` writes `control/go`, with the times of the run. Sources emit each record when it is due, sinks
    measure latency from that time, and every process appends its totals to its report once a second.
 3. After the last record the topology drains; `control/finish` makes executors write their answers.
-4. `EngineProcesses.__aexit__` ends all processes.
+4. All processes are ended.
 
-All of these are files in the folder of the job. Nodes that are machines of their own have a folder each, whose commands
-and reports `engines.machines` passes on, so that the controller finds everything in its own folder.
+All of these are files in the folder of the job. Nodes that are machines of their own have a folder each. Their agents
+write commands there and pass on reports, so that the controller finds everything in its own folder
+(`engines.engine_agents`).
 
 Our Java (`engines/java/millrace`) does the parts of executors; an engine's adapter only converts between its own
 interfaces and those of `millrace.Source` and `millrace.Operator`. What executors read is a file of Java properties.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.protocol import Slot
+from agents.protocol.node_folders import RunFolder
 from controller.nodes.local_nodes import LocalNode
 from inventory.atomic_files import replace_file
 from workloads.topology import ACKER, Topology
 
 if TYPE_CHECKING:
     from controller.coordinator.interfaces import Offset
-    from controller.nodes.agents import ClockSync
-    from controller.nodes.transport import Transport
+    from controller.nodes.agents import RunNode
 
 MASTER = ""
 """Key of what belongs to no node: the engine's main process, which runs where the controller does."""
@@ -56,8 +56,14 @@ TRACES = "traces"
 INPUTS = "inputs"
 """Folder of links to the prepared inputs."""
 
-LIBRARIES, PROGRAMS = "lib-worker", "programs.jar"
-"""Links to the folder of the engine's jars, whose name is Storm's, and to the jar of our classes."""
+LIBRARIES, PROGRAMS = RunFolder(Path()).libraries.name, "programs.jar"
+"""Links to the folder of the engine's jars, and to the jar of our classes."""
+
+EPOCH = 1
+"""The only epoch of a run, which is never restarted."""
+
+FOLDERS = (CONTROL, REPORTS, ANSWERS, LOGS)
+"""Folders that executors expect in that of the job, wherever they run."""
 
 GO, FINISH = "go", "finish"
 """Files in the folder of commands."""
@@ -78,9 +84,11 @@ class EngineJob:
         options: the engine's own settings for the topology, by the engine's names.
         nodes: node -> its namespaces and control group; empty where nodes are addresses of this host.
         controller: those of the controller; None where nodes are addresses of this host, or machines.
-        machines: node -> transport to it, where nodes are machines of their own.
+        machines: nodes that are machines of their own.
         master: address on which nodes reach the engine's main process; empty where nodes are addresses of this host.
         sensors: sensors of nodes that are machines.
+        campaign: name of the campaign, for logs of agents.
+        on_start: called with node and process id of each agent that is started on this host.
     """
 
     run: str
@@ -93,13 +101,15 @@ class EngineJob:
     options: Mapping[str, Any] = field(default_factory=dict)
     nodes: Mapping[str, LocalNode] = field(default_factory=dict)
     controller: LocalNode | None = None
-    machines: Mapping[str, "Transport"] = field(default_factory=dict)
+    machines: Mapping[str, "RunNode"] = field(default_factory=dict)
     master: str = ""
     sensors: Sequence[str] = ()
+    campaign: str = ""
+    on_start: Callable[[str, int], None] = lambda node, pid: None
 
     def folder_on(self, node: str) -> Path:
         """Return the path of the job's folder on a node, or for `MASTER` on this host."""
-        return Path(self.machines[node].folder) if node in self.machines else self.folder
+        return Path(self.machines[node].transport.folder) / self.run if node in self.machines else self.folder
 
     def command(self, node: str, command: Sequence[str]) -> tuple[str, ...]:
         """Return the command that runs another one on a node, or for `MASTER` where the controller is."""
@@ -123,7 +133,8 @@ class EngineJob:
 
     def write_properties(self) -> Path:
         """Write `job.properties` and make the folders of the run; return the file's path."""
-        make_folders(self.folder)
+        for name in FOLDERS:
+            (self.folder / name).mkdir(exist_ok=True)
         lines: dict[str, str | int | float] = {"run": self.run, "program": self.program}
         shares = 0
         for number, component in enumerate(each for each in self.topology.components if each.id != ACKER):
@@ -145,11 +156,7 @@ class EngineJob:
 
 
 class EngineProcesses(Protocol):
-    """The processes of an engine that run one job; a context manager.
-
-    Entering starts them, and returns when every executor runs where the placement says, as confirmed by the engine, or
-    raises a `MillraceError`; nothing is left running then. Leaving ends all of them, also after a failure.
-    """
+    """The processes of an engine that run one job, with every executor where the placement says."""
 
     @property
     def places(self) -> Mapping[str, Slot]:
@@ -162,30 +169,6 @@ class EngineProcesses(Protocol):
     @property
     def failed(self) -> Awaitable[str]:
         """Completes, with one line about what ended, as soon as a process of the engine has ended by itself."""
-        ...
-
-    @property
-    def daemons(self) -> Mapping[str, int]:
-        """Node -> id, on this host, of the engine's process there beside workers, for sensors; not all have one."""
-        ...
-
-    @property
-    def clocks(self) -> "ClockSync | None":
-        """Offsets of nodes that are machines of their own, from `go` on; None where all nodes are this host."""
-        ...
-
-    @property
-    def facts(self) -> Mapping[str, Mapping[str, Any]]:
-        """Node -> facts about it, of nodes that are machines of their own."""
-        ...
-
-    @property
-    def traces(self) -> Sequence[Path]:
-        """Folders with the traces of such nodes, after the end."""
-        ...
-
-    def host_pid(self, pid: int) -> int | None:
-        """Return the id, on this host, of a process with an id of its own process namespace; None if it has ended."""
         ...
 
     def has_ended(self, worker: Slot, pid: int) -> bool:
@@ -204,6 +187,10 @@ class EngineProcesses(Protocol):
         """
         ...
 
+    async def mark(self, kind: str) -> None:
+        """Have the sensors of nodes that are machines of their own write an event, and take a sample."""
+        ...
+
     async def finish(self) -> None:
         """Have executors write their answers."""
         ...
@@ -211,27 +198,6 @@ class EngineProcesses(Protocol):
     async def collect_answers(self, places: Mapping[str, Slot]) -> None:
         """Bring the answers of these executors to the folder of answers."""
         ...
-
-    async def __aenter__(self) -> Self:
-        """Start the engine and the job."""
-        ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End all processes."""
-        ...
-
-
-def make_folders(folder: Path) -> None:
-    """Make the folders of a job that executors use."""
-    for name in (CONTROL, REPORTS, ANSWERS, LOGS):
-        (folder / name).mkdir(exist_ok=True)
-
-
-def write_go(folder: Path, times: Sequence[int]) -> None:
-    """Write the times of the run, on the clock of the executors that read them in `folder`."""
-    replace_file(folder / CONTROL / GO, " ".join(map(str, times)).encode())
 
 
 def component_key(number: int) -> str:

@@ -1,7 +1,6 @@
 """Processes of an engine, whose main process writes `placed.tsv` once the topology is placed.
 
 What engines have in common; `engines.storm` and `engines.flink` add their processes, and how they report places.
-Where all nodes are on this host the processes are in a sandbox, else on the nodes (`engines.machines`).
 """
 
 import asyncio
@@ -9,41 +8,37 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-from agents.protocol import Slot
-from controller.coordinator.interfaces import Offset
-from controller.nodes.agents import ClockSync
-from engines.child_processes import EngineProcess
+from agents.protocol import Program, Slot
+from engines.engine_agents import EngineAgents
 from engines.installation import Engine
-from engines.job import CONTROL, FINISH, LIBRARIES, PROGRAMS, EngineJob, write_go
-from engines.machines import Machines
-from engines.sandbox import Sandbox
+from engines.job import LIBRARIES, PROGRAMS, EngineJob
+from engines.sandbox import check_sandbox
 from inventory.errors import RunError, UnfitError
 
 PLACED = "placed.tsv"
 """File in the folder of a job: a line of tab-separated columns for every executor; component and index come first."""
 
-FIRST_PORT = 7000
-"""First port in a sandbox, where all are free."""
-
 _POLL_S = 0.2
 
 
-class PlacedProcesses(ABC):
-    """See `engines.job.EngineProcesses`.
+class PlacedProcesses(EngineAgents, ABC):
+    """The processes of an engine that run one job, as an asynchronous context manager.
+
+    Entering starts them, and returns when every executor runs where the placement says, as confirmed by the engine; if
+    that fails, nothing is left running. Leaving ends all of them, also after a failure.
 
     Attributes:
         engine: the engine's name in agendas.
         place_s: timeout from the start of the processes until all executors are placed.
+        places: see `engines.job.EngineProcesses`.
+        daemons: node -> id, on this host, of the engine's process there beside workers, for sensors; not all have one.
     """
 
     engine: ClassVar[str]
     place_s: ClassVar[float]
-    failed: "asyncio.Future[str]"
 
     def __init__(self, job: EngineJob, engine: Engine, programs: Path) -> None:
         """Prepare the processes.
@@ -53,20 +48,19 @@ class PlacedProcesses(ABC):
             engine: the installed engine.
             programs: jar of our classes for it.
         """
-        self._job, self._installed, self._programs = job, engine, programs
-        self._sandbox: Sandbox | None = None
-        self._machines: Machines | None = None
-        self._stack = AsyncExitStack()
+        super().__init__(job, engine, self._ports_for(job))
+        self._programs = programs
         self.places: Mapping[str, Slot] = {}
         self.daemons: Mapping[str, int] = {}
 
+    @staticmethod
     @abstractmethod
-    def _ports(self) -> Mapping[str, int]:
+    def _ports_for(job: EngineJob) -> Mapping[str, int]:
         """Return node, or `MASTER`, -> number of ports in a row that its processes need."""
 
     @abstractmethod
-    def _processes(self, java: str, ports: Mapping[str, int]) -> Sequence[EngineProcess]:
-        """Write the engine's configuration; return its processes.
+    def _processes(self, java: str, ports: Mapping[str, int]) -> Sequence[tuple[str, Program]]:
+        """Write the engine's configuration; return its processes, each with its node, or `MASTER`.
 
         Args:
             java: the program.
@@ -90,7 +84,7 @@ class PlacedProcesses(ABC):
         """Return a line of the engine's logs that says why it fails."""
 
     async def __aenter__(self) -> Self:
-        """See `EngineProcesses`.
+        """Start the engine and the job.
 
         Raises:
             UnfitError: this machine cannot run the engine.
@@ -99,99 +93,33 @@ class PlacedProcesses(ABC):
         java = shutil.which("java")
         if java is None:
             raise UnfitError(f"engine: {self.engine}: the program java is missing")
-        async with AsyncExitStack() as stack:
-            if self._job.machines:
-                machines = self._machines = await stack.enter_async_context(
-                    Machines(self._job, self._installed, self._ports())
-                )
-                self.failed = machines.failed
-                # Nodes find their own Java by its name.
-                processes = self._written("java", machines.first_ports)
-                await machines.start(processes, self._daemons())
-            else:
-                processes = self._written(java, self._sandbox_ports())
-                sandbox = self._sandbox = await stack.enter_async_context(Sandbox(processes))
-                self.failed = sandbox.failed
-                self.daemons = {node: sandbox.pid(name) for node, name in self._daemons().items()}
-            self.places = self._places(await self._placed())
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """See `EngineProcesses`."""
-        await self._stack.aclose()
-
-    @property
-    def clocks(self) -> ClockSync | None:
-        """See `EngineProcesses`."""
-        return None if self._machines is None else self._machines.clocks
-
-    @property
-    def facts(self) -> Mapping[str, Mapping[str, Any]]:
-        """See `EngineProcesses`."""
-        return {} if self._machines is None else self._machines.facts
-
-    @property
-    def traces(self) -> Sequence[Path]:
-        """See `EngineProcesses`."""
-        return () if self._machines is None else self._machines.traces
-
-    def host_pid(self, pid: int) -> int | None:
-        """See `EngineProcesses`."""
-        return None if self._sandbox is None else self._sandbox.host_pid(pid)
-
-    def has_ended(self, worker: Slot, pid: int) -> bool:
-        """See `EngineProcesses`."""
-        return self.host_pid(pid) is None if self._machines is None else self._machines.has_ended(worker, pid)
-
-    def offset(self, node: str) -> Offset:
-        """See `EngineProcesses`."""
-        return Offset(0, 0) if self._machines is None else self._machines.offset(node)
-
-    async def go(self, times: Sequence[int]) -> None:
-        """See `EngineProcesses`."""
-        if self._machines is None:
-            write_go(self._job.folder, times)
-        else:
-            await self._machines.go(times)
-
-    async def finish(self) -> None:
-        """See `EngineProcesses`."""
-        if self._machines is None:
-            (self._job.folder / CONTROL / FINISH).touch()
-        else:
-            await self._machines.finish()
-
-    async def collect_answers(self, places: Mapping[str, Slot]) -> None:
-        """See `EngineProcesses`."""
-        if self._machines is not None:
-            await self._machines.collect_answers(places)
-
-    def _written(self, java: str, ports: Mapping[str, int]) -> Sequence[EngineProcess]:
-        """Write everything that processes read; return them."""
-        (self._job.folder / LIBRARIES).symlink_to(self._installed.folder)
+        if not self._job.machines:
+            await asyncio.to_thread(check_sandbox)
+        (self._job.folder / LIBRARIES).symlink_to(self._engine.folder)
         (self._job.folder / PROGRAMS).symlink_to(self._programs)
-        return self._processes(java, ports)
-
-    def _sandbox_ports(self) -> Mapping[str, int]:
-        ports: dict[str, int] = {}
-        free = FIRST_PORT
-        for node, count in self._ports().items():
-            ports[node] = free
-            free += count
-        return ports
+        await super().__aenter__()
+        try:
+            # Machines find their own Java by its name.
+            programs = self._processes("java" if self._job.machines else java, self.first_ports)
+            await self.start(programs, self._daemons())
+            if not self._job.machines:
+                self.daemons = {node: self.pid(name) for node, name in self._daemons().items()}
+            self.places = self._places(await self._placed())
+        except BaseException:
+            await super().__aexit__(None, None, None)
+            raise
+        return self
 
     async def _placed(self) -> list[list[str]]:
         """Wait until the engine has placed all executors; return the rows of `placed.tsv`."""
         file = self._job.folder / PLACED
         ends_s = time.monotonic() + self.place_s
+        late = f"{self.engine.capitalize()} has not placed all executors after {self.place_s:g} s"
         while not file.is_file():
-            if self.failed.done():
-                raise RunError(f"{self.failed.result()}: {self._last_error()}")
-            if time.monotonic() > ends_s:
-                late = f"{self.engine.capitalize()} has not placed all executors after {self.place_s:g} s"
-                raise RunError(f"{late}: {self._last_error()}")
+            if self.failed.done() or time.monotonic() > ends_s:
+                reason = self.failed.result() if self.failed.done() else late
+                # Brings back the logs.
+                await self.end()
+                raise RunError(f"{reason}: {self._last_error()}")
             await asyncio.sleep(_POLL_S)
         return [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()]

@@ -8,7 +8,7 @@ from engines.flink.configuration import OPTIONS as FLINK_OPTIONS
 from engines.flink.configuration import check_flink_topology as check_for_flink
 from engines.flink.processes import FlinkProcesses
 from engines.installation import Engine, Progress, install, installed
-from engines.job import EngineJob, EngineProcesses
+from engines.placed_processes import PlacedProcesses
 from engines.programs import engine_jar
 from engines.storm.configuration import OPTIONS as STORM_OPTIONS
 from engines.storm.configuration import check_storm_topology as check_for_storm
@@ -34,7 +34,7 @@ class EngineKind(NamedTuple):
     title: str
     jars: str
     check: Callable[[Topology], None]
-    processes: Callable[[EngineJob, Engine, Path], EngineProcesses]
+    processes: type[PlacedProcesses]
     options: Mapping[str, Any]
     has_acks: bool
     node_mb: int

@@ -49,8 +49,10 @@ def signals_held() -> Iterator[Callable[[], None]]:
         let_through()
 
 
-def end_with(parent: int, before: Callable[[], None] = lambda: None) -> Callable[[], None]:
-    """Return a function for a new process to call first: it requests SIGTERM on the death of its parent `parent`.
+def end_with(
+    parent: int, before: Callable[[], None] = lambda: None, number: signal.Signals = signal.SIGTERM
+) -> Callable[[], None]:
+    """Return a function for a new process to call first: it requests a signal on the death of its parent `parent`.
 
     Linux only; elsewhere it calls `before` and nothing more.
     """
@@ -59,9 +61,9 @@ def end_with(parent: int, before: Callable[[], None] = lambda: None) -> Callable
 
     def ask() -> None:
         before()
-        set_property(PARENT_DEATH_SIGNAL, signal.SIGTERM)
+        set_property(PARENT_DEATH_SIGNAL, number)
         # The parent may have died before the request.
         if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
 
     return ask

@@ -145,10 +145,6 @@ def test_no_file_is_too_long(tracked: dict[str, str]) -> None:
 
 SAME_NAMES = {
     "main": "the start of every program",
-    **dict.fromkeys(
-        ["Clock", "Failed", "Finish", "Go", "Prepare", "Ready", "Start", "Stop", "Stopped"],
-        "messages of two protocols, of node agents and of engines, that say the same",
-    ),
     **dict.fromkeys(("changes", "snapshots"), "of two references with one interface"),
     "Schedule": "of a rate, which plug-ins import, and the command that agents know by this name",
 }

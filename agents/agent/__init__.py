@@ -1,1 +1,1 @@
-"""The node agent: starts, watches and ends the workers of a run on one node."""
+"""The node agent: starts, watches and ends the workers, or the programs, of a run on one node."""

@@ -12,6 +12,9 @@
        Mark, Stop
     <- Kill                             a worker, or the agent itself, is killed at once
     <- Sampling, -> Profiled            sampling of the workers' stacks starts or ends
+    <- Equip, -> Equipped               a run of programs begins, instead of one of workers; it is this agent's only run
+    <- Launch, -> Launched, Lines       its programs are started, and lines of their reports are passed on
+    <- Write, -> Written                a file is written for its programs
     <- Finish, -> Finished              the run ends; the next `Start` has a higher epoch
     <- Bye                              the agent exits with status 0
     <- Heartbeat, -> Pulse              at any time
@@ -35,6 +38,7 @@ from typing import Any
 
 from agents import protocol
 from agents.agent.node_run import NodeRun
+from agents.agent.program_run import ProgramRun
 from agents.agent.spawner import Spawner
 from agents.cpu.control import describe_unrestored, put_back
 from agents.cpu.node_cpus import CpuAffinity, NodeCpus
@@ -48,6 +52,7 @@ from agents.protocol import (
     Clock,
     Connect,
     Cut,
+    Equip,
     Failed,
     Finish,
     Finished,
@@ -58,6 +63,7 @@ from agents.protocol import (
     IdleBaseline,
     Idled,
     Kill,
+    Launch,
     Mark,
     Message,
     MeterIdle,
@@ -72,6 +78,7 @@ from agents.protocol import (
     Stop,
     TimeSlot,
     Welcome,
+    Write,
 )
 from agents.protocol.lines import LineSplitter, Output
 from agents.protocol.node_folders import NodeFolder, plain_name
@@ -85,7 +92,7 @@ _GRACE_S = 0.2
 """After a silence, the pipe is read once more, in case this process was suspended and not the controller."""
 
 _Forwarded = Connect | Go | Precopy | Prepare | Cut | Abandon | TimeSlot | Schedule | Clock | Stop
-_RunCommand = _Forwarded | Grow | Mark | Kill | Sampling | Finish
+_RunCommand = _Forwarded | Grow | Mark | Kill | Sampling | Launch | Write | Finish
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +112,7 @@ class Agent(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._lines = LineSplitter()
         self._welcome: Welcome | None = None
-        self._run: NodeRun | None = None
+        self._run: NodeRun | ProgramRun | None = None
         self._cpus: NodeCpus | None = None
         self._affinity = CpuAffinity()
         self._epoch = 0
@@ -173,6 +180,8 @@ class Agent(asyncio.Protocol):
                 raise RunError(f"{type(command).__name__} before Welcome")
             case Start():
                 self._start_run(self._welcome, command)
+            case Equip():
+                self._equip(self._welcome, command)
             case MeterIdle():
                 self._spawn_task(self._meter_idle(self._welcome, command))
             case SetCpus():
@@ -209,9 +218,18 @@ class Agent(asyncio.Protocol):
             _log.info("a Start of epoch %s is ignored, this is %s", epoch, self._epoch)
             return
         self._epoch = epoch
-        if self._run is None or not self._run.continues(start.spec):
-            self._run = NodeRun(welcome, start.spec, self._send, self._spawner, self._spawn_task, self._run)
-        self._run.start(start)
+        run = self._run
+        if isinstance(run, ProgramRun):
+            raise RunError("Start after a run of programs")
+        if run is None or not run.continues(start.spec):
+            run = self._run = NodeRun(welcome, start.spec, self._send, self._spawner, self._spawn_task, run)
+        run.start(start)
+
+    def _equip(self, welcome: Welcome, equip: Equip) -> None:
+        if self._run is not None:
+            raise RunError("Equip after another run")
+        self._epoch = equip.epoch
+        self._run = ProgramRun(welcome, equip, self._send, self._spawn_task)
 
     def _handle_for_run(self, command: _RunCommand) -> None:
         run = self._run
@@ -224,6 +242,10 @@ class Agent(asyncio.Protocol):
             _log.info("%s of epoch %s is ignored, this is %s", type(command).__name__, command.epoch, self._epoch)
         elif isinstance(command, Finish):
             self._spawn_task(self._finish(run, command.epoch))
+        elif isinstance(run, ProgramRun):
+            self._handle_for_programs(run, command)
+        elif isinstance(command, Launch | Write):
+            raise RunError(f"{type(command).__name__} for a run of workers")
         elif isinstance(command, Grow):
             run.grow(command)
         elif isinstance(command, Mark):
@@ -234,6 +256,17 @@ class Agent(asyncio.Protocol):
             self._spawn_task(run.sample_stacks(command.on))
         else:
             run.pass_on(command)
+
+    def _handle_for_programs(self, run: ProgramRun, command: _RunCommand) -> None:
+        match command:
+            case Launch():
+                run.launch(command)
+            case Write():
+                run.write(command)
+            case Mark():
+                run.mark(command)
+            case _:
+                raise RunError(f"{type(command).__name__} for a run of programs")
 
     async def _meter_idle(self, welcome: Welcome, command: MeterIdle) -> None:
         # Loading the meters takes time, and most runs do not need them here.
@@ -274,7 +307,7 @@ class Agent(asyncio.Protocol):
         workers = self._run.processes if self._run else []
         return [os.getpid(), *([server] if server else []), *workers]
 
-    async def _finish(self, run: NodeRun, epoch: int) -> None:
+    async def _finish(self, run: NodeRun | ProgramRun, epoch: int) -> None:
         await run.end(LONGEST_WAIT_S)
         self._send(Finished(epoch=epoch))
 

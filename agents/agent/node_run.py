@@ -6,16 +6,16 @@ workers with the requested ones (`_reconcile`), and every change makes it compar
 
 import asyncio
 import hashlib
-import ipaddress
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from msgspec import structs
 
+from agents.agent.run_sensors import RunSensors
 from agents.agent.spawner import Spawner
 from agents.agent.worker_process import WorkerProcess
 from agents.agent.worker_reports import NodeVitals, Profiling, vitals_of
@@ -36,19 +36,14 @@ from agents.protocol import (
     WorkerReport,
 )
 from agents.protocol.node_folders import NodeFolder, RunFolder
-from agents.sensors import Host, Row
-from agents.sensors.interference import InterferenceMonitor
-from agents.sensors.sampler import Sampler
-from agents.trace import AGENT, TraceWriter
+from agents.sensors import Row
+from agents.trace import AGENT
 from inventory.errors import RunError
 
 _PIECE = 1024 * 1024
 
 _Version = tuple[int, int, int, int]
 """Attributes that change when a file is written or replaced: inode, size, times of modification and change."""
-
-_SAMPLER_S, _KILLED_SAMPLER_S = 3.0, 0.5
-"""Timeout for the last sample, after which the agent continues without it; the same when the controller is gone."""
 
 _VITALS_S = 1.0
 """Interval of `Vitals`."""
@@ -139,14 +134,13 @@ class NodeRun:
         self._wanted: dict[int, Start | Grow] = {}
         self._workers: dict[int, WorkerProcess] = {}
         self._leaving: dict[int, WorkerProcess] = {}
-        self._sampler: Sampler | None = None
-        self._monitor: InterferenceMonitor | None = None
+        self._sensors: RunSensors | None = None
         self._profiling: Profiling | None = None
         self._reconciling: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._sending_vitals: asyncio.Task[None] | None = None
         self._vitals: tuple[float, Vitals] | None = None
-        self._changed = self._killed = self._fresh = False
+        self._changed = self._fresh = False
 
     @property
     def epoch(self) -> int:
@@ -167,9 +161,9 @@ class NodeRun:
         if self._sending_vitals is None:
             self._sending_vitals = self._start_task(self._send_vitals())
         try:
-            if self._sampler is None:
+            if self._sensors is None:
                 self._folder.make()
-                self._sampler = self._start_sampler(start.sensors)
+                self._sensors = self._start_sensors(start.sensors)
         except (RunError, OSError) as fault:
             self._failed(f"the run cannot be started on {self._welcome.node}: {fault}")
         else:
@@ -196,14 +190,12 @@ class NodeRun:
 
     def cpus_are_set(self) -> AbstractContextManager[None]:
         """Return a context in which changes of CPU settings do not count as interference."""
-        return nullcontext() if self._monitor is None else self._monitor.set_by_us()
+        return nullcontext() if self._sensors is None else self._sensors.cpus_are_set()
 
     def mark(self, message: Mark) -> None:
         """Write the event, take a sample, and forward the mark to the workers."""
-        if self._monitor is not None:
-            self._monitor.mark(message.kind)
-        if self._sampler is not None:
-            self._sampler.mark(message.kind)
+        if self._sensors is not None:
+            self._sensors.mark(message.kind)
         self.pass_on(message)
 
     async def sample_stacks(self, on: bool) -> None:
@@ -229,13 +221,12 @@ class NodeRun:
 
     def kill(self) -> None:
         """Kill all workers, so that a call of `end`, before or after this one, does not wait for their results."""
-        self._killed = True
         if self._previous is not None:
             self._previous.kill()
         for worker in (*self._workers.values(), *self._leaving.values()):
             worker.kill()
-        if self._sampler is not None:
-            self._sampler.give_up()
+        if self._sensors is not None:
+            self._sensors.give_up()
 
     def kill_worker(self, slot: int) -> None:
         """Kill the worker of a slot, if it has one, as a crash would end it."""
@@ -295,39 +286,32 @@ class NodeRun:
         if self._still(changed=False):
             worker.start_epoch(self._wanted[slot])
 
-    def _start_sampler(self, sensors: tuple[str, ...]) -> Sampler:
-        welcome = self._welcome
-        shared = welcome.shared or ipaddress.ip_address(welcome.address).is_loopback
-        host = Host(
-            node=welcome.node,
-            address=welcome.address,
-            shared=shared,
-            agent=os.getpid(),
-            workers=lambda: {worker.slot: worker.pid for worker in list(self._workers.values()) if worker.alive},
-            power=None if shared else welcome.power,
-            meter_lag=welcome.meter_lag,
-        )
+    def _start_sensors(self, names: tuple[str, ...]) -> RunSensors:
         loop = asyncio.get_running_loop()
-        here = MeteredHost.here()
-        monitor = self._monitor = InterferenceMonitor(
-            here, host.shared, lambda: [os.getpid(), *host.workers().values()]
-        )
-        convert = NodeVitals(here).vitals_of if self._spec.observed else vitals_of
-        writer = TraceWriter(self._folder.traces, self._spec.run, welcome.node, AGENT)
+        convert = NodeVitals(MeteredHost.here()).vitals_of if self._spec.observed else vitals_of
+
+        def workers() -> Mapping[int, int]:
+            return {worker.slot: worker.pid for worker in list(self._workers.values()) if worker.alive}
 
         def on_fault(reason: str) -> None:
             loop.call_soon_threadsafe(self._failed, reason)
 
         def on_rows(rows: Sequence[Row]) -> None:
-            for event in monitor.check():
-                sampler.event(*event)
             vitals = convert(self.epoch, rows)
             if vitals is not None:
                 loop.call_soon_threadsafe(self._note_vitals, vitals)
 
-        sampler = Sampler(sensors, host, writer, on_fault, on_rows)
-        sampler.start()
-        return sampler
+        return RunSensors(
+            names,
+            self._welcome,
+            self._spec.run,
+            self._folder.traces,
+            os.getpid(),
+            workers,
+            lambda: workers().values(),
+            on_fault,
+            on_rows,
+        )
 
     def _note_vitals(self, vitals: Vitals) -> None:
         self._vitals = time.monotonic(), vitals
@@ -350,15 +334,12 @@ class NodeRun:
         await self._end_profiling()
         # The last sample is taken while the workers are still alive, so that it includes their CPU time.
         ends = [worker.end() for worker in (*self._workers.values(), *self._leaving.values())]
-        *_, sampled = await asyncio.gather(*ends, self._stop_sampler(wait_s))
-        if sampled and self._monitor is not None:
-            self._monitor.close()
+        *_, sampled = await asyncio.gather(*ends, self._stop_sensors(wait_s))
         if not sampled:
             self._failed(f"a sensor does not return: the last samples of {self._welcome.node} are missing")
 
-    async def _stop_sampler(self, wait_s: float) -> bool:
-        patience_s = _KILLED_SAMPLER_S if self._killed else _SAMPLER_S
-        return self._sampler is None or await asyncio.to_thread(self._sampler.stop, patience_s, wait_s)
+    async def _stop_sensors(self, wait_s: float) -> bool:
+        return self._sensors is None or await asyncio.to_thread(self._sensors.stop, wait_s)
 
     def _report(self, worker: WorkerProcess, report: WorkerReport) -> None:
         # The position of a source counts in every later epoch.
@@ -377,8 +358,8 @@ class NodeRun:
             self._reconcile_soon()
 
     def _event(self, kind: str, subject: str, detail: str, value: float | None = None) -> None:
-        if self._sampler is not None:
-            self._sampler.event(kind, subject, detail, value)
+        if self._sensors is not None:
+            self._sensors.event(kind, subject, detail, value)
 
     def _failed(self, reason: str) -> None:
         _log.error("epoch %s: %s", self.epoch, reason)

@@ -70,7 +70,7 @@ class HangDetector:
         """Check once more; return a description when the process hangs, else None."""
         # A process that has sent something, the usual case, costs no system call.
         used_ns = None if self._active else process_cpu_ns(self._pid)
-        state = "" if used_ns is None or used_ns != self._used_ns else _state(self._pid)
+        state = "" if used_ns is None or used_ns != self._used_ns else process_state(self._pid)
         self._checks = self._checks + 1 if state in MAX_CHECKS else 0
         self._used_ns, self._active = used_ns, False
         if state not in MAX_CHECKS or self._checks < MAX_CHECKS[state]:
@@ -79,7 +79,7 @@ class HangDetector:
         return f"{how}, and has sent nothing and used no CPU time for {self._checks * CHECK_S:g} s"
 
 
-def _state(pid: int) -> str:
+def process_state(pid: int) -> str:
     """Return the state of a process as one letter; empty when there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agents.protocol.pieces import AGENT, Count, Gates, Message, MoveToPlace, RunSpec, Slot
+from agents.protocol.pieces import AGENT, Count, Gates, Message, MoveToPlace, Program, RunSpec, Slot
 from inventory.values import EnergyModel, MeterLag
 
 
@@ -229,8 +229,56 @@ class Stop(Message, frozen=True, tag="stop"):
     positions: Mapping[str, int] = {}
 
 
+class Equip(Message, frozen=True, tag="equip"):
+    """Begin a run of programs, instead of one of workers. Answered by `Equipped`.
+
+    Attributes:
+        run: id of the run, part of every trace row, and the name of its folder.
+        folders: folders that programs expect below the run's.
+        ports: number of free ports in a row that are held until the programs start.
+        libraries: name of the folder of libraries that the programs use, which the node keeps for later campaigns.
+    """
+
+    epoch: int
+    run: str
+    folders: tuple[str, ...] = ()
+    ports: Count = 0
+    libraries: str = ""
+
+
+class Launch(Message, frozen=True, tag="launch"):
+    """Start the programs and sensors of a run that has been equipped. Answered by `Launched`.
+
+    What has been copied into the run's folder `jars` becomes the node's folder of libraries, if it has none.
+
+    Attributes:
+        programs: the programs.
+        sensors: the sensors.
+        daemon: name of the program that sensors take for the agent; empty: none.
+        reports: folder of the run's, in which processes of the programs report; lines there are passed on as `Lines`.
+            Empty: nothing is passed on.
+    """
+
+    epoch: int
+    programs: tuple[Program, ...]
+    sensors: tuple[str, ...] = ()
+    daemon: str = ""
+    reports: str = ""
+
+
+class Write(Message, frozen=True, tag="write"):
+    """Replace a file below the folder of a run of programs, which look for it. Answered by `Written`."""
+
+    epoch: int
+    file: str
+    text: str
+
+
 class Finish(Message, frozen=True, tag="finish"):
-    """Close operators and files; workers exit, the agent answers `Finished`. Also ends a run that failed."""
+    """Close operators and files; workers exit, the agent answers `Finished`. Also ends a run that failed.
+
+    Programs are killed, with all that they have started, and the ends of their logs are kept in one folder.
+    """
 
     epoch: int
 
@@ -259,6 +307,9 @@ Command = (
     | Mark
     | Kill
     | Sampling
+    | Equip
+    | Launch
+    | Write
     | Stop
     | Finish
     | Bye

@@ -4,6 +4,8 @@
         inputs/<file>             prepared inputs, copied by the controller before `Start`
         logs/agent.log            output of the agent and its sensors
         <run>/                    one run
+            jars/, lib-worker     of programs: libraries that are being copied, and a link to those that the node keeps
+            kept-logs/            of programs: the ends of all logs, after their end
             traces/               trace files of the agent and of all workers of this node
             answer/               answer parts of the sinks of this node
             checkpoints/<barrier>/<executor>   snapshots
@@ -15,6 +17,7 @@ run id for the next one.
 """
 
 import hashlib
+import os
 import re
 import stat
 from dataclasses import dataclass
@@ -22,6 +25,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 from inventory.errors import RunError
+
+WORK = "MILLRACE_WORK"
+"""Environment variable of every process that a controller starts on a node: the node's work folder."""
+
+KEPT = "engines"
+"""Folder in the work folder with libraries that are kept for later campaigns."""
+
+MOST_LOG_BYTES = 10_000_000
+"""Longest log of a program that is kept."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@-]{0,199}")
 """Names that are safe as one path component: no separator, no leading dot."""
@@ -88,6 +100,28 @@ def below(folder: Path, path: str) -> Path:
     return found
 
 
+def kept_libraries(name: str) -> Path:
+    """Return the folder of libraries that this node keeps for later campaigns.
+
+    Raises:
+        RunError: the name is no file name, or this node keeps none.
+    """
+    work = os.environ.get(WORK)
+    if work is None:
+        raise RunError(f"this node keeps no libraries: {WORK} is not set")
+    return Path(work) / KEPT / component(name)
+
+
+def copy_logs(source: Path, target: Path) -> None:
+    """Copy the ends of all logs in a folder and those below it; parts of their paths become parts of their names."""
+    target.mkdir(parents=True, exist_ok=True)
+    for log in sorted(source.rglob("*.log*")):
+        if log.is_file():
+            with log.open("rb") as file:
+                file.seek(max(0, log.stat().st_size - MOST_LOG_BYTES))
+                (target / "-".join(log.relative_to(source).parts)).write_bytes(file.read())
+
+
 def regular_files(folder: Path, pattern: str) -> list[Path]:
     """Return the regular files of a folder, sorted by name, without symbolic links, which may lead anywhere."""
     found = sorted(folder.glob(pattern)) if folder.is_dir() else []
@@ -135,9 +169,29 @@ class RunFolder:
         """Parts of the answer; file names contain table and executor."""
         return self.path / "answer"
 
+    @property
+    def logs(self) -> Path:
+        """Logs of workers, or of programs."""
+        return self.path / "logs"
+
+    @property
+    def log_ends(self) -> Path:
+        """Ends of the logs of programs, after their end."""
+        return self.path / "kept-logs"
+
+    @property
+    def copied_libraries(self) -> Path:
+        """Libraries of programs that are being copied to a node which keeps none."""
+        return self.path / "jars"
+
+    @property
+    def libraries(self) -> Path:
+        """Link to the libraries that programs use; its name is Storm's."""
+        return self.path / "lib-worker"
+
     def log(self, slot: int) -> Path:
         """Return the log of a slot's worker."""
-        return self.path / "logs" / f"worker-{slot}.log"
+        return self.logs / f"worker-{slot}.log"
 
     def checkpoint(self, barrier: int) -> Path:
         """Return the folder of the snapshots at a barrier, a file per executor."""
@@ -153,5 +207,5 @@ class RunFolder:
         Raises:
             OSError: a folder cannot be created.
         """
-        for folder in (self.traces, self.path / "logs"):
+        for folder in (self.traces, self.logs):
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """Parts of messages: places, executors, and the specification of a run."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
@@ -11,10 +12,13 @@ from inventory.foreign import printable_all
 from inventory.values import Slot as Slot
 from workloads.key_groups import OwnerRuns
 
-VERSION = 11
+VERSION = 12
 
 AGENT = -1
 """The slot in reports of an agent about itself."""
+
+REPORT_FILE = re.compile(r"(?P<node>.+)-(?P<slot>\d{1,9})-(?P<pid>\d{1,9})\.tsv")
+"""Names of the files in which the processes of programs report: node, slot, and the process's id there."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Most bytes of an accepted line."""
@@ -65,6 +69,22 @@ class ExecutorSpec(Struct, frozen=True, forbid_unknown_fields=True):
     component: str
     index: int
     place: Slot
+
+
+class Program(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A program that an agent starts in a session of its own.
+
+    Attributes:
+        name: what it is called in messages.
+        command: program and arguments.
+        log: path on the node of the file of its output.
+        environment: what it has in its environment beside that of the agent.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    log: str
+    environment: Mapping[str, str] = {}
 
 
 class InputFile(Struct, frozen=True, forbid_unknown_fields=True):

@@ -369,17 +369,46 @@ class Drained(Message, frozen=True, tag="drained"):
     answers: Mapping[str, tuple[str, ...]] = {}
 
 
+class Equipped(Message, frozen=True, tag="equipped"):
+    """Answer to `Equip`: the first of the free ports, 0 if none were asked for; whether the libraries are there."""
+
+    epoch: Count
+    first_port: Port = 0
+    has_libraries: bool = False
+
+
+class Launched(Message, frozen=True, tag="launched"):
+    """Answer to `Launch`: name of every program -> process id."""
+
+    epoch: Count
+    pids: Mapping[str, Count]
+
+
+class Written(Message, frozen=True, tag="written"):
+    """Answer to `Write`."""
+
+    epoch: Count
+
+
+class Lines(Message, frozen=True, tag="lines"):
+    """Whole lines that have been added to a file of reports (`REPORT_FILE`)."""
+
+    epoch: Count
+    file: str
+    text: str
+
+
 class Finished(Message, frozen=True, tag="finished"):
-    """All workers of the run are gone and the agent's trace files are closed."""
+    """All workers or programs of the run are gone and the agent's trace files are closed."""
 
     epoch: Count
 
 
 class Failed(Message, frozen=True, tag="failed"):
-    """A failure of a worker or, with slot `AGENT`, of the agent. `log` is the path of the log on the node.
+    """A failure of a worker or, with slot `AGENT`, of the agent or a program. `log` is the path of the log on the node.
 
-    `died`: a worker process has ended without reporting a reason, which a new epoch can repair. A failure that a worker
-    reports itself would only be repeated.
+    `died`: a process has ended without reporting a reason, which, for a worker, a new epoch can repair. A failure that
+    a worker reports itself would only be repeated.
     """
 
     epoch: Count
@@ -396,4 +425,5 @@ _BarrierReport = Ready | Stored | Passed | Precopied | Moved
 WorkerReport = (
     Listening | Connected | _BarrierReport | SlotDone | Lost | Stopped | Progress | Exhausted | Drained | Failed
 )
-Report = Hello | Pulse | Vitals | Idled | CpusSet | Profiled | Finished | WorkerReport
+_ProgramReport = Equipped | Launched | Written | Lines
+Report = Hello | Pulse | Vitals | Idled | CpusSet | Profiled | Finished | _ProgramReport | WorkerReport

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from agents.collected_traces import collect
 from agents.host.facts import gather
 from agents.protocol import Slot
+from agents.protocol.node_folders import copy_logs
 from agents.sensors import Host
 from agents.sensors.interference import Event
 from agents.sensors.sampler import Sampler
@@ -39,10 +40,10 @@ from campaign.runner.background import measuring_other_load
 from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.run_attempt import MeasuredInterval, RunAttempt
 from controller.nodes.local_nodes import LocalNode, LocalNodes
-from engines.child_processes import copy_logs
 from engines.conducting import DrainedRun, RunTimes, conduct, write_due
-from engines.job import INPUTS, LOGS, REPORTS, EngineJob, EngineProcesses
+from engines.job import INPUTS, LOGS, REPORTS, EngineJob
 from engines.limits import RunLimits
+from engines.placed_processes import PlacedProcesses
 from engines.reports import Reports, read_answer
 from engines.selection import ENGINES, ready, release_of
 from inventory.errors import MillraceError
@@ -151,15 +152,17 @@ class EngineAttempt(RunAttempt):
             options=self._options,
             nodes=self._namespaces,
             controller=None if self._cluster is None else self._cluster.controller,
-            machines=self._transports if self._master else {},
+            machines=self._job.members if self._master else {},
             master=self._master if self._cluster is None else self._cluster.controller.address,
             sensors=[name for name in self._conditions.sensors if name in SENSORS_OF_NODES],
+            campaign=self._conditions.campaign,
+            on_start=self._agent_started,
         )
         job.write_properties()
         return job
 
     async def _conduct(
-        self, job: EngineJob, processes: EngineProcesses, reports: Reports, limits: RunLimits
+        self, job: EngineJob, processes: PlacedProcesses, reports: Reports, limits: RunLimits
     ) -> DrainedRun:
         """Run the topology while the sensors measure the nodes."""
         here = () if job.machines else sorted({slot.node for slot in job.workers})
@@ -174,7 +177,7 @@ class EngineAttempt(RunAttempt):
         finally:
             await asyncio.gather(*(asyncio.to_thread(sampler.stop, STOP_S) for sampler in samplers))
 
-    def _sampler(self, node: str, processes: EngineProcesses, reports: Reports) -> Sampler:
+    def _sampler(self, node: str, processes: PlacedProcesses, reports: Reports) -> Sampler:
         """Return the sampler of a node, all of whose processes are on this host."""
         found: dict[int, int] = {}
 
@@ -194,7 +197,7 @@ class EngineAttempt(RunAttempt):
         names = [name for name in self._conditions.sensors if name in sensors]
         return Sampler(names, host, writer, self._suspect.append)
 
-    def _note(self, outcome: DrainedRun, processes: EngineProcesses) -> None:
+    def _note(self, outcome: DrainedRun, processes: PlacedProcesses) -> None:
         """Record the times of a run, its places and its nodes."""
         times, self._left = outcome.times, outcome.left
         self._interval = MeasuredInterval(times.start_ns, times.measure_start_ns, times.measure_end_ns)

@@ -18,7 +18,25 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from agents.host.facts import gather
-from agents.protocol import CpusSet, Failed, IdleBaseline, Idled, Message, MeterIdle, Report, RestoreCpus, SetCpus
+from agents.protocol import (
+    CpusSet,
+    Equip,
+    Equipped,
+    Failed,
+    Finish,
+    Finished,
+    IdleBaseline,
+    Idled,
+    Launch,
+    Launched,
+    Message,
+    MeterIdle,
+    Report,
+    RestoreCpus,
+    SetCpus,
+    Write,
+    Written,
+)
 from agents.trace import AGENT, TraceWriter
 from analysis.records.file_types import ClockDifference
 from controller.coordinator.interfaces import Offset
@@ -34,12 +52,12 @@ STARTS = 3
 GRACE_S = 30.0
 """Time for an agent to reply to a request, in addition to the time that the requested work takes."""
 
-AgentRequest = MeterIdle | SetCpus | RestoreCpus
-"""Requests with exactly one reply, whether the node takes part in a run or not."""
+AgentRequest = MeterIdle | SetCpus | RestoreCpus | Equip | Launch | Write | Finish
+"""Requests with exactly one reply."""
 
-AgentReply = Idled | CpusSet
+AgentReply = Idled | CpusSet | Equipped | Launched | Written | Finished
 
-A = TypeVar("A", Idled, CpusSet)
+A = TypeVar("A", Idled, CpusSet, Equipped, Launched, Written, Finished)
 
 CLOCKS_EVERY_S = 2.0
 """Interval between two updates of the nodes' offsets."""
@@ -95,7 +113,7 @@ class Agents:
         self._pending_reports: list[tuple[str, Report | str]] = []
         self._facts: dict[str, Mapping[str, Any]] = {}
         self._offsets: dict[str, Offset] = {}
-        self._pending_replies: dict[str, asyncio.Future[AgentReply]] = {}
+        self._pending_replies: dict[tuple[str, type[AgentReply]], asyncio.Future[Any]] = {}
         self._clock = gather()["clock"]
         self._campaign, self._on_start = campaign, on_start
         self._channels: dict[str, AgentChannel] = {}
@@ -167,7 +185,7 @@ class Agents:
             return IdleBaseline(reason=str(fault))
 
     async def request_reply(self, node: str, request: AgentRequest, kind: type[A], seconds: float) -> A:
-        """Send a request and return the reply; one request per node at a time.
+        """Send a request and return the reply; one request for this kind of reply per node at a time.
 
         Args:
             node: id of the node.
@@ -178,17 +196,15 @@ class Agents:
         Raises:
             RunError: the agent is gone, fails, or does not reply in time.
         """
-        reply = self._pending_replies[node] = asyncio.get_running_loop().create_future()
+        reply = self._pending_replies[node, kind] = asyncio.get_running_loop().create_future()
         try:
             await self.send(node, request)
             async with asyncio.timeout(seconds + GRACE_S):
-                answer = await reply
+                answer: A = await reply
         except TimeoutError:
             raise RunError(f"the agent of {node} did not answer in time") from None
         finally:
-            del self._pending_replies[node]
-        if not isinstance(answer, kind):
-            raise RunError(f"the agent of {node} answers {type(answer).__name__}, {kind.__name__} was expected")
+            del self._pending_replies[node, kind]
         return answer
 
     async def restart(self, node: str) -> None:
@@ -232,9 +248,10 @@ class Agents:
 
     def _deliver(self, node: str, what: Report | str) -> None:
         """Deliver a report, or the reason why an agent is gone."""
-        if isinstance(what, str | Failed | Idled | CpusSet):
+        if isinstance(what, str | Failed | AgentReply):
             self._resolve_reply(node, what)
-        if isinstance(what, Idled | CpusSet):
+        # Coordinators finish runs themselves.
+        if isinstance(what, AgentReply) and not isinstance(what, Finished):
             return
         if self._listener is None:
             self._pending_reports.append((node, what))
@@ -244,13 +261,13 @@ class Agents:
             self._listener.handle_report(node, what)
 
     def _resolve_reply(self, node: str, what: str | Failed | AgentReply) -> None:
-        answer = self._pending_replies.get(node)
-        if answer is not None and not answer.done():
-            match what:
-                case str() | Failed():
-                    answer.set_exception(RunError(what if isinstance(what, str) else what.reason))
-                case _:
-                    answer.set_result(what)
+        for (asked, kind), answer in self._pending_replies.items():
+            if asked != node or answer.done():
+                continue
+            if isinstance(what, str | Failed):
+                answer.set_exception(RunError(what if isinstance(what, str) else what.reason))
+            elif isinstance(what, kind):
+                answer.set_result(what)
 
     async def _close(self) -> None:
         # A cancelled close would leave processes behind; it takes a few seconds at most.

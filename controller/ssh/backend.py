@@ -16,6 +16,7 @@ from typing import Self
 import psutil
 from paramiko import Channel
 
+from agents.protocol.node_folders import WORK
 from controller.host.addresses import address_of
 from controller.host.cluster_lock import ClusterClaim, InUseError
 from controller.host.condition import run_to_end
@@ -27,7 +28,6 @@ from controller.nodes.transport import STDERR_LOG, OnProgress, Remote, ignore_pr
 from controller.ssh.connection import Connection
 from controller.ssh.files import RemoteFiles
 from controller.ssh.node_lease import NodeLease
-from controller.ssh.node_lease_daemon import WORK
 from controller.ssh.program import RemoteProgram, open_command
 from controller.ssh.settings import SshSettings, ssh_settings
 from inventory.ansible_hosts import ClosedNetwork, Hosts, InventoryHost

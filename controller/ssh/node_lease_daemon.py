@@ -35,10 +35,8 @@ from pathlib import Path
 from typing import Any
 
 from agents.protocol import SILENCE_S
+from agents.protocol.node_folders import WORK
 from controller.host.process_identity import end_processes, marked
-
-WORK = "MILLRACE_WORK"
-"""Environment variable of every process that a controller starts on a node: the node's work folder."""
 
 LOCK = ".lock"
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agents.protocol import Slot
-from engines.child_processes import EngineProcess
+from agents.protocol import Program, Slot
 from engines.flink.configuration import (
     CONFIGURATION,
     MASTER_PORTS,
@@ -54,10 +53,11 @@ class FlinkProcesses(PlacedProcesses):
         super().__init__(job, engine, programs)
         self._managers = task_managers(job.topology, job.places, job.addresses)
 
-    def _ports(self) -> Mapping[str, int]:
+    @staticmethod
+    def _ports_for(job: EngineJob) -> Mapping[str, int]:
         return {MASTER: MASTER_PORTS}
 
-    def _processes(self, java: str, ports: Mapping[str, int]) -> list[EngineProcess]:
+    def _processes(self, java: str, ports: Mapping[str, int]) -> list[tuple[str, Program]]:
         port, options = ports[MASTER], self._job.options
         # Where nodes are addresses of this host, the JobManager has that of the first one.
         address = self._job.master or self._managers[0].address
@@ -65,15 +65,18 @@ class FlinkProcesses(PlacedProcesses):
         mine = self._own_folder(MASTER, "jobmanager")
         arguments = ("--job-classname", JOB, f"http://{address}:{port + REST}")
         values = {**job_manager_values(address, port, mine), **options}
-        found = [self._process(java, MASTER, JOB_MANAGER_TITLE, mine, values, JOB_MANAGER_JAVA, JOB_MANAGER, arguments)]
+        java_options: Sequence[str] = JOB_MANAGER_JAVA
+        main = self._process(java, MASTER, JOB_MANAGER_TITLE, mine, values, java_options, JOB_MANAGER, arguments)
+        programs = [(MASTER, main)]
         for manager in self._managers:
             node = manager.worker.node
             mine = self._own_folder(node, manager.id)
             values = {**task_manager_values(manager, names, memory, address, port, mine), **options}
             worker = (f"-Dmillrace.node={node}", f"-Dmillrace.slot={manager.worker.index}")
-            own = (*memory.java_options, *self._job.java_options(node), *worker)
-            found.append(self._process(java, node, _title(manager), mine, values, own, TASK_MANAGER, ()))
-        return found
+            java_options = (*memory.java_options, *self._job.java_options(node), *worker)
+            program = self._process(java, node, _title(manager), mine, values, java_options, TASK_MANAGER, ())
+            programs.append((node, program))
+        return programs
 
     def _own_folder(self, node: str, name: str) -> Path:
         """Return the folder of a process, as it is on its node."""
@@ -89,7 +92,7 @@ class FlinkProcesses(PlacedProcesses):
         options: Sequence[str],
         main: str,
         arguments: Sequence[str],
-    ) -> EngineProcess:
+    ) -> Program:
         """Write the configuration of a process with this folder; return the process."""
         here, there = self._job.folder / "flink" / folder.name, self._job.folder_on(node)
         here.mkdir(parents=True)
@@ -105,7 +108,7 @@ class FlinkProcesses(PlacedProcesses):
             *("-cp", f"{there / PROGRAMS}:{there / LIBRARIES}/*", main, "--configDir", str(folder), *arguments),
         )
         log = there / LOGS / self._log(folder.name).name
-        return EngineProcess(title, self._job.command(node, command), str(log), node=node)
+        return Program(title, self._job.command(node, command), str(log))
 
     def _log(self, name: str) -> Path:
         """Return the log of a process on this host; that of a process elsewhere comes when it has ended."""

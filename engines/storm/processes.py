@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from agents.protocol import Slot
-from engines.child_processes import EngineProcess
-from engines.job import MASTER
+from agents.protocol import Program, Slot
+from engines.job import MASTER, EngineJob
 from engines.placed_processes import PlacedProcesses
 from engines.storm.configuration import MASTER_PORTS, StormFiles, nodes_of, slots_of
 from inventory.errors import RunError
@@ -19,32 +18,33 @@ class StormProcesses(PlacedProcesses):
     engine = "storm"
     place_s = 120.0
 
-    def _ports(self) -> Mapping[str, int]:
-        return {MASTER: MASTER_PORTS, **{node: 1 + slots_of(self._job, node) for node in nodes_of(self._job)}}
+    @staticmethod
+    def _ports_for(job: EngineJob) -> Mapping[str, int]:
+        return {MASTER: MASTER_PORTS, **{node: 1 + slots_of(job, node) for node in nodes_of(job)}}
 
-    def _processes(self, java: str, ports: Mapping[str, int]) -> list[EngineProcess]:
+    def _processes(self, java: str, ports: Mapping[str, int]) -> list[tuple[str, Program]]:
         self._files = StormFiles(self._job, ports)
         self._files.write()
-        return [self._master(java), *(self._supervisor(java, node) for node in self._files.nodes)]
+        supervisors = [(node, self._supervisor(java, node)) for node in self._files.nodes]
+        return [(MASTER, self._master(java)), *supervisors]
 
-    def _master(self, java: str) -> EngineProcess:
+    def _master(self, java: str) -> Program:
         counts = (len(self._files.nodes), len(self._job.places))
         arguments = (self._files.local(MASTER) / "zookeeper", self._files.zookeeper_port, *counts)
         return self._daemon(java, "Nimbus", MASTER, "millrace.storm.Master", *map(str, arguments))
 
-    def _supervisor(self, java: str, node: str) -> EngineProcess:
+    def _supervisor(self, java: str, node: str) -> Program:
         main = "org.apache.storm.daemon.supervisor.Supervisor"
         return self._daemon(java, supervisor_of(node), node, main)
 
-    def _daemon(self, java: str, title: str, node: str, main: str, *arguments: str) -> EngineProcess:
+    def _daemon(self, java: str, title: str, node: str, main: str, *arguments: str) -> Program:
         options = (*self._files.daemon_options(node), *self._job.java_options(node))
         command = (java, *options, "-cp", self._files.class_path(node), main, *arguments)
-        return EngineProcess(
+        return Program(
             title,
             self._job.command(node, command),
             str(self._files.log(node) / "daemon.log"),
             {"STORM_CONF_DIR": str(self._files.conf(node))},
-            node,
         )
 
     def _daemons(self) -> Mapping[str, str]:

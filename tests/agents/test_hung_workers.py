@@ -42,7 +42,7 @@ def start() -> Iterator[Start]:
 def wait_for_state(state: str, pid: int) -> None:
     """Wait until a process is in that state."""
     deadline = time.monotonic() + TIMEOUT_S
-    while worker_process._state(pid) != state:
+    while worker_process.process_state(pid) != state:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

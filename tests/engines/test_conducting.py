@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
@@ -15,7 +15,7 @@ from agents.protocol import Slot
 from controller.coordinator.interfaces import Offset
 from engines import conducting
 from engines.conducting import MOST_DUE, DrainedRun, conduct, write_due
-from engines.job import CONTROL, FINISH, REPORTS, EngineJob, write_go
+from engines.job import CONTROL, FINISH, GO, REPORTS, EngineJob
 from engines.limits import RunLimits
 from engines.reports import Reports
 from inventory.errors import InputError, RunError
@@ -43,17 +43,22 @@ class ScriptedEngine:
         gone: whether workers have ended.
         fault: error that the sink reports after the start; none if empty.
         mute: whether executors report nothing after the end of the sources.
+        marks: gets the marks of the run.
     """
 
     def __init__(
-        self, job: EngineJob, lost: int = 0, ends: str = "", gone: bool = False, fault: str = "", mute: bool = False
+        self,
+        job: EngineJob,
+        marks: list[str],
+        lost: int = 0,
+        ends: str = "",
+        gone: bool = False,
+        fault: str = "",
+        mute: bool = False,
     ) -> None:
         self._job, self._lost, self._ends, self._gone, self._fault, self._mute = job, lost, ends, gone, fault, mute
         self.places: Mapping[str, Slot] = PLACES
-        self.daemons: Mapping[str, int] = {}
-        self.clocks = None
-        self.facts: Mapping[str, Mapping[str, Any]] = {}
-        self.traces: Sequence[Path] = ()
+        self.marks = marks
 
     async def __aenter__(self) -> Self:
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -65,9 +70,6 @@ class ScriptedEngine:
     ) -> None:
         self._script.cancel()
 
-    def host_pid(self, pid: int) -> int | None:
-        return pid
-
     def has_ended(self, worker: Slot, pid: int) -> bool:
         return self._gone
 
@@ -75,7 +77,11 @@ class ScriptedEngine:
         return Offset(0, 0)
 
     async def go(self, times: Sequence[int]) -> None:
-        write_go(self._job.folder, times)
+        (self._job.folder / CONTROL / "partial").write_text(" ".join(map(str, times)))
+        (self._job.folder / CONTROL / "partial").rename(self._job.folder / CONTROL / GO)
+
+    async def mark(self, kind: str) -> None:
+        self.marks.append(kind)
 
     async def finish(self) -> None:
         (self._job.folder / CONTROL / FINISH).touch()
@@ -129,7 +135,7 @@ def outcome_of(folder: Path, drain_s: float = 60.0, **how: object) -> tuple[Drai
         job = EngineJob("run", "replay", TOPOLOGY, PLACES, {"n1": "127.0.0.1", "n2": "127.0.0.2"}, folder)
         job.write_properties()
         reports = Reports(folder / REPORTS, "run", TOPOLOGY)
-        async with ScriptedEngine(job, **how) as engine:  # type: ignore[arg-type]
+        async with ScriptedEngine(job, stages, **how) as engine:  # type: ignore[arg-type]
             limits = RunLimits(None, [])
             return await conduct(
                 job, engine, reports, limits, in_interval(), 0.1, 0.2, drain_s, lambda stage, _: stages.append(stage)
@@ -145,8 +151,10 @@ def test_a_run_passes_all_stages_from_opening_executors_to_collecting_answers(tm
         "opening executors",
         "warming up",
         "measuring",
+        "measure_start",
         "begun",
         "ended",
+        "measure_end",
         "draining",
         "collecting answers",
     ]

@@ -44,7 +44,7 @@ def test_processes_run_in_their_nodes_and_the_master_runs_beside_the_controller(
     processes = kind(job_in(tmp_path), Engine("any", tmp_path), tmp_path / "programs.jar")._processes(
         "/usr/bin/java", PORTS
     )
-    commands = {each.name: each.command for each in processes}
+    commands = {program.name: program.command for _, program in processes}
     assert commands.pop(master)[:5] == ("nsenter", "--net=/run/netns/mr-ctl", "sh", "-c", 'exec "$@"')
     assert len(commands) == 2
     for (name, command), node, at, cores in zip(sorted(commands.items()), ("n1", "n2"), (1, 2), (4, 2), strict=True):

@@ -1,117 +1,93 @@
-"""Processes in separate namespaces: no connections from outside, named exits, and no processes left behind."""
+"""Commands in separate namespaces: no connections from outside, and no processes left behind."""
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
+from collections.abc import Iterator
 
 import psutil
 import pytest
 
-from engines.child_processes import EngineProcess
-from engines.sandbox import Sandbox
+from engines.sandbox import SANDBOX, check_sandbox
 from inventory.errors import UnfitError
 
 pytestmark = pytest.mark.loopback
 
 LISTEN = """\
-import socket, time
+import socket, subprocess, sys
+child = subprocess.Popen(["sleep", "600"], env={}, start_new_session=True)
 listening = socket.create_server(("0.0.0.0", 45917))
 print("up", flush=True)
-time.sleep(600)
+sys.stdin.read()
 """
 
 
-def python(name: str, code: str, log: Path) -> EngineProcess:
-    return EngineProcess(name, (sys.executable, "-c", code), str(log))
+@pytest.fixture
+def sandboxed() -> Iterator[subprocess.Popen[str]]:
+    """A sandbox whose command listens, has a child in another session, and ends with its input."""
+    try:
+        check_sandbox()
+    except UnfitError as error:
+        pytest.skip(str(error))
+    command = [*SANDBOX, sys.executable, "-c", LISTEN]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        yield process
+        process.kill()
 
 
-async def until(path: Path, text: str) -> None:
-    while not path.exists() or text not in path.read_text():
-        await asyncio.sleep(0.02)
+def inside(sandbox: subprocess.Popen[str]) -> list[psutil.Process]:
+    found = psutil.Process(sandbox.pid).children(recursive=True)
+    assert len(found) == 3  # the first process, the command, its child
+    return found
 
 
-def test_ports_cannot_be_reached_from_outside_and_children_end_with_the_sandbox(tmp_path: Path) -> None:
-    marker = f"sandbox-{os.getpid()}-child"
-    spawn = (
-        f"import subprocess, time\nsubprocess.Popen(['sleep', '600'], env={{}}, start_new_session=True)\n#{marker}\n"
+def wait_until_gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, 60)
+    assert not alive
+
+
+def test_ports_cannot_be_reached_from_outside_and_children_end_with_the_command(
+    sandboxed: subprocess.Popen[str],
+) -> None:
+    probe = "import socket\nsocket.create_connection(('127.0.0.1', 45917), 5)"
+    outside = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert "ConnectionRefusedError" in outside.stderr
+    processes = inside(sandboxed)
+    assert sandboxed.stdin is not None
+    sandboxed.stdin.close()
+    assert sandboxed.wait(60) == 0
+    assert not any(process.is_running() for process in processes)
+
+
+def test_killing_the_sandbox_ends_all_processes(sandboxed: subprocess.Popen[str]) -> None:
+    processes = inside(sandboxed)
+    sandboxed.kill()
+    wait_until_gone(processes)
+
+
+def test_the_exit_status_of_the_command_is_passed_on(sandboxed: subprocess.Popen[str]) -> None:
+    _, command, _ = sorted(inside(sandboxed), key=lambda process: process.pid)
+    os.kill(command.pid, signal.SIGKILL)
+    assert sandboxed.wait(60) == 128 + signal.SIGKILL
+    done = subprocess.run([*SANDBOX, "sh", "-c", "exit 5"], check=False)
+    assert done.returncode == 5
+
+
+def test_a_missing_command_is_an_error() -> None:
+    done = subprocess.run([*SANDBOX, "/no/such/program"], capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert "/no/such/program" in done.stderr or "namespaces" in done.stderr
+
+
+def test_a_host_without_namespaces_for_this_user_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = (
+        "import sys; from engines import sandbox; from unittest import mock\n"
+        "with mock.patch.object(sandbox, 'unshare', side_effect=OSError(1, 'not permitted')):\n"
+        "    sys.exit(sandbox.main(sys.argv[1:]))"
     )
-
-    async def run() -> None:
-        processes = [
-            python("a server", LISTEN, tmp_path / "a"),
-            python("b", spawn + LISTEN.replace("17", "18"), tmp_path / "b"),
-        ]
-        try:
-            async with Sandbox(processes) as sandbox:
-                await until(tmp_path / "a", "up")
-                await until(tmp_path / "b", "up")
-                with pytest.raises(ConnectionRefusedError):
-                    await asyncio.open_connection("127.0.0.1", 45917)
-                inside.extend([sandbox.pid("a server"), *(c.pid for c in psutil.Process(sandbox.pid("b")).children())])
-                assert len(inside) == 2
-                assert sandbox.host_pid(999_999) is None
-                assert not sandbox.failed.done()
-        except UnfitError as error:
-            pytest.skip(str(error))
-
-    inside: list[int] = []
-    asyncio.run(run())
-    assert not any(map(psutil.pid_exists, inside))
-
-
-def test_a_process_that_ends_is_named_with_its_signal(tmp_path: Path) -> None:
-    async def run() -> str:
-        try:
-            async with Sandbox([python("the server", LISTEN, tmp_path / "a")]) as sandbox:
-                os.kill(sandbox.pid("the server"), signal.SIGKILL)
-                return await asyncio.wait_for(asyncio.shield(sandbox.failed), 60)
-        except UnfitError as error:
-            pytest.skip(str(error))
-
-    assert asyncio.run(run()) == "the server ended by signal 9"
-
-
-def test_a_missing_command_is_an_error_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Sandbox([EngineProcess("x", ("/no/such/program",), str(tmp_path / "x"))]):
-            pytest.fail("it has started")
-
-    with pytest.raises(UnfitError, match=r"no such program|No such file|namespaces"):
-        asyncio.run(run())
-
-
-CONTROLLER = """\
-import asyncio, sys
-from engines.child_processes import EngineProcess
-from engines.sandbox import Sandbox
-
-async def main():
-    async with Sandbox([EngineProcess("s", ("sleep", "600"), sys.argv[1])]) as sandbox:
-        print(sandbox.pid("s"), flush=True)
-        await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
-def test_killing_the_controller_ends_all_processes(tmp_path: Path) -> None:
-    controller = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLER, str(tmp_path / "log")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert controller.stdout is not None
-    line = controller.stdout.readline()
-    controller.kill()
-    _, errors = controller.communicate()
-    if not line:
-        pytest.skip(errors.splitlines()[-1])
-    deadline = time.monotonic() + 60
-    while psutil.pid_exists(int(line)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    monkeypatch.setattr("engines.sandbox.SANDBOX", (sys.executable, "-P", "-c", without))
+    with pytest.raises(UnfitError, match=r"cannot be started apart from others: this host has no namespaces"):
+        check_sandbox()

@@ -118,7 +118,7 @@ def test_killed_processes_are_reported_and_the_campaign_goes_on(workspace: Any) 
     assert outcome.status == 0, outcome
     assert [(run["status"], run["attempt"]) for run in workspace.results().values()] == [("ok", 2), ("ok", 2)]
     assert "the TaskManager of n" in outcome.err
-    assert "the JobManager ended by signal 9" in outcome.err
+    assert "the JobManager was killed by SIGKILL" in outcome.err
     workspace.wait_until_no_process()
 
 

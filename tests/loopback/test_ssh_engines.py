@@ -133,7 +133,7 @@ def test_a_killed_daemon_on_a_node_is_named_and_nothing_is_left_there(
     process.send_signal(signal.SIGINT)
     outcome = workspace.wait_for_end(process)
     assert outcome.status == 130, outcome
-    assert "the Supervisor of n2 ended by signal 9" in outcome.err + outcome.out
+    assert "the Supervisor of n2 was killed by SIGKILL" in outcome.err + outcome.out
     assert nothing_is_left(workspace, nodes)
     assert not list(Path(workspace.temporary).iterdir())
 

@@ -125,8 +125,8 @@ def test_storm_follows_the_placement_counts_every_word_and_leaves_nothing(worksp
 
 
 KILLED = {
-    "Nimbus": ("millrace.storm.Master", "Nimbus ended by signal 9"),
-    "Supervisor": ("daemon.supervisor.Supervisor", "the Supervisor of n1 ended by signal 9"),
+    "Nimbus": ("millrace.storm.Master", "Nimbus was killed by SIGKILL"),
+    "Supervisor": ("daemon.supervisor.Supervisor", "the Supervisor of n1 was killed by SIGKILL"),
     "worker": ("daemon.worker.Worker", "worker 0 of n1 ended in the middle of the run"),
 }
 

@@ -1,4 +1,4 @@
-"""Engines on machines, which are simulated by folders of this host: files sent and collected, ends of processes."""
+"""Engines under node agents, on machines that are folders of this host: files sent and collected, ends of processes."""
 
 import asyncio
 import os
@@ -6,25 +6,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
-from agents.protocol import Slot
+from agents.collected_traces import collect
+from agents.protocol import Equip, Equipped, Finish, Finished, Lines, Program, Slot, Write
 from controller.coordinator.interfaces import Offset
+from controller.nodes import agent_channel
+from controller.nodes.agents import Agents, RunNode
 from controller.nodes.transport import LoopbackTransport
-from engines import node_program
-from engines.child_processes import EngineProcess
+from engines.engine_agents import EngineAgents
 from engines.installation import Engine
 from engines.job import ANSWERS, CONTROL, GO, LOGS, MASTER, REPORTS, EngineJob
-from engines.machines import Machines
-from engines.node_program import NodeProgram
-from engines.node_protocol import Ended, Prepare, Report, Start
-from inventory.errors import RunError
+from engines.sandbox import check_sandbox
+from inventory.errors import RunError, UnfitError
 from workloads.topology import Component, Input, Topology
 
 pytestmark = pytest.mark.loopback
@@ -63,30 +63,30 @@ time.sleep(600)
 
 @pytest.fixture
 def job(tmp_path: Path) -> EngineJob:
-    folder = tmp_path / "job"
+    folder = tmp_path / "here" / "job"
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "any.jar").write_text("a jar")
-    folder.mkdir()
+    folder.mkdir(parents=True)
     work_folders = {node: tmp_path / f"work-{node}" for node in ("n1", "n2")}
     for work in work_folders.values():
         work.mkdir()
-    transports = {
-        node: LoopbackTransport(tmp_path / node, ("env", f"MILLRACE_WORK={work}"))
+    addresses = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
+    nodes = {
+        node: RunNode(addresses[node], LoopbackTransport(tmp_path / node, ("env", f"MILLRACE_WORK={work}")))
         for node, work in work_folders.items()
     }
-    addresses = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
-    engine_job = EngineJob("run", "replay", TOPOLOGY, PLACES, addresses, folder, machines=transports, sensors=("cpu",))
+    engine_job = EngineJob("run", "replay", TOPOLOGY, PLACES, addresses, folder, machines=nodes, sensors=("cpu",))
     engine_job.write_properties()
     return engine_job
 
 
-def machines(job: EngineJob, ports: Mapping[str, int] | None = None) -> Machines:
-    return Machines(job, Engine("any", job.folder.parent / "jars"), ports or {})
+def agents_of(job: EngineJob, ports: Mapping[str, int] | None = None) -> EngineAgents:
+    return EngineAgents(job, Engine("any", next(job.folder.parents[1].glob("jars"))), ports or {})
 
 
-def process(job: EngineJob, node: str, code: str, *arguments: str) -> EngineProcess:
+def program(job: EngineJob, node: str, code: str, *arguments: str) -> tuple[str, Program]:
     log = job.folder_on(node) / LOGS / node / "daemon.log"
-    return EngineProcess(f"the daemon of {node}", (sys.executable, "-c", code, *arguments), str(log), node=node)
+    return node, Program(f"the daemon of {node}", (sys.executable, "-c", code, *arguments), str(log))
 
 
 async def until(condition: Any) -> None:
@@ -111,19 +111,20 @@ def processes_in(folder: Path) -> list[int]:
 def test_commands_have_the_times_of_nodes_and_reports_answers_logs_and_traces_are_collected(
     job: EngineJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = NodeProgram.offset.fget  # type: ignore[attr-defined]
+    measured = EngineAgents.offset
     lagging = Offset(-round(CLOCK_LAG_S * 1e9), 1000)
-    monkeypatch.setattr(NodeProgram, "offset", property(lambda self: lagging if self._node == "n2" else measured(self)))
+    monkeypatch.setattr(EngineAgents, "offset", lambda self, node: lagging if node == "n2" else measured(self, node))
     (job.folder / "conf").mkdir()
     (job.folder / "conf" / "any.yaml").write_text("a: 1")
 
-    async def run() -> tuple[list[int], Machines]:
-        async with machines(job) as started:
-            processes = [process(job, node, EXECUTORS, node, f"{at}-0.tsv") for at, node in enumerate(("n1", "n2"))]
+    async def run() -> tuple[list[int], EngineAgents]:
+        async with agents_of(job) as started:
+            processes = [program(job, node, EXECUTORS, node, f"{at}-0.tsv") for at, node in enumerate(("n1", "n2"))]
             await started.start(processes, {"n1": "the daemon of n1"})
             await until(lambda: len(list((job.folder / REPORTS).glob("*.tsv"))) == 2)
             times = [time.monotonic_ns() + at * 10**9 for at in (1, 2, 3, 3)]
             await started.go(times)
+            await started.mark("measure_start")
             await started.finish()
             reports = job.folder / REPORTS
             await until(lambda: all("finished" in path.read_text() for path in reports.glob("*.tsv")))
@@ -134,7 +135,7 @@ def test_commands_have_the_times_of_nodes_and_reports_answers_logs_and_traces_ar
         return times, started
 
     times, ended = asyncio.run(run())
-    remote = {node: Path(transport.folder) for node, transport in job.machines.items()}
+    remote = {node: job.folder_on(node) for node in job.machines}
     for node, folder in remote.items():
         assert (folder / "conf" / "any.yaml").read_text() == "a: 1"
         assert (folder / "lib-worker" / "any.jar").read_text() == "a jar"
@@ -148,16 +149,30 @@ def test_commands_have_the_times_of_nodes_and_reports_answers_logs_and_traces_ar
         "1-0.tsv": "n2\t1\n",
     }
     assert [path for folder in ended.traces for path in folder.glob("n[12]*.trace")]
+    collect(ended.traces, job.folder / "tables")
+    events = pq.read_table(job.folder / "tables" / "event.parquet").to_pylist()
+    marks = [row["node"] for row in events if row["kind"] == "measure_start"]
+    assert sorted(marks) == ["n1", "n2"]
     assert ended.clocks is not None
     assert ended.clocks.current("n2").offset_ns == lagging.offset_ns
-    assert [path.name for path in (job.folder.parent / "work-n1" / "engines").iterdir()] == ["jars"]
-    assert not processes_in(job.folder.parent)
+    assert [path.name for path in (job.folder.parents[1] / "work-n1" / "engines").iterdir()] == ["jars"]
+    assert not processes_in(job.folder.parents[1])
+
+
+def test_an_answer_to_an_earlier_command_is_not_taken_for_the_expected_one(job: EngineJob) -> None:
+    async def run() -> Finished:
+        async with Agents({"n1": job.machines["n1"]}, "", lambda node, pid: None) as agents:
+            await agents.request_reply("n1", Equip(epoch=1, run="run"), Equipped, 30)
+            await agents.send("n1", Write(epoch=1, file="go", text=""))
+            return await agents.request_reply("n1", Finish(epoch=1), Finished, 30)
+
+    assert asyncio.run(run()).epoch == 1
 
 
 def test_a_process_that_ends_is_named_and_its_orphans_are_ended(job: EngineJob) -> None:
     async def run() -> tuple[str, list[int]]:
-        async with machines(job) as started:
-            await started.start([process(job, "n1", ORPHANS)], {})
+        async with agents_of(job) as started:
+            await started.start([program(job, "n1", ORPHANS)], {})
             log = job.folder_on("n1") / LOGS / "n1" / "daemon.log"
             await until(lambda: log.exists() and log.read_text())
             (daemon,) = (pid for pid in processes_in(job.folder_on("n1")) if ORPHANS in psutil.Process(pid).cmdline())
@@ -165,77 +180,101 @@ def test_a_process_that_ends_is_named_and_its_orphans_are_ended(job: EngineJob) 
             assert len(orphans) == 1
             os.kill(daemon, signal.SIGKILL)
             reason = await asyncio.wait_for(asyncio.shield(started.failed), 30)
-            assert (job.folder / LOGS / "n1-daemon.log").read_text() == "begun\n"
             assert psutil.pid_exists(orphans[0])
+            await started.end()
+            assert (job.folder / LOGS / "n1-daemon.log").read_text() == "begun\n"
         return reason, orphans
 
     reason, orphans = asyncio.run(run())
-    assert reason == "the daemon of n1 ended by signal 9"
+    assert reason == "the daemon of n1 was killed by SIGKILL"
     assert not any(map(psutil.pid_exists, orphans))
 
 
 def test_a_process_that_ends_is_named_also_where_its_log_is_gone(job: EngineJob) -> None:
     async def run() -> str:
-        async with machines(job) as started:
+        async with agents_of(job) as started:
             code = "import os, sys; os.unlink(sys.argv[1]); sys.exit(3)"
             log = job.folder_on("n1") / LOGS / "n1" / "daemon.log"
-            await started.start([process(job, "n1", code, str(log))], {})
+            await started.start([program(job, "n1", code, str(log))], {})
             return await asyncio.wait_for(asyncio.shield(started.failed), 30)
 
     assert asyncio.run(run()) == "the daemon of n1 ended with status 3"
 
 
-def test_no_process_is_left_on_a_node_when_the_controller_is_gone(job: EngineJob) -> None:
-    folder = job.folder_on("n1")
-    command = [sys.executable, "-P", "-m", "engines.node"]
-    pipes: Mapping[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    environment = {**os.environ, "MILLRACE_WORK": str(folder)}
-    with subprocess.Popen(command, cwd=folder, env=environment, **pipes) as program:
-        assert program.stdin is not None
-        assert program.stdout is not None
-        start = Start("run", "127.0.0.2", [process(job, "n1", ORPHANS)], [], "")
-        for line in (Prepare("n1", 3, "any"), start):
-            program.stdin.write(msgspec.json.encode(line) + b"\n")
-        program.stdin.flush()
-        while b'"started"' not in program.stdout.readline():
-            pass
-        deadline = time.monotonic() + 30
-        while len(children := psutil.Process(program.pid).children(recursive=True)) < 2:
-            assert time.monotonic() < deadline
-        program.stdin.close()
-        assert program.wait(30) == 0
-    assert not any(child.is_running() for child in children)
+CONTROLLER = """\
+import asyncio, sys, pathlib
+from agents.protocol import Program, Slot
+from engines.engine_agents import EngineAgents
+from engines.installation import Engine
+from engines.job import EngineJob
+from workloads.topology import Component, Topology
+
+async def main(folder):
+    topology = Topology("t", (Component("source", "spout", 1, outputs={"default": {"x": "int"}}),))
+    job = EngineJob("run", "replay", topology, {"source[0]": Slot("n1", 0)}, {"n1": "127.0.0.2"}, folder)
+    async with EngineAgents(job, Engine("any", folder), {"n1": 1}) as agents:
+        orphans = "import subprocess, time; subprocess.Popen(['sleep', '600'], env={}, start_new_session=True); " + (
+            "print('begun', flush=True); time.sleep(600)"
+        )
+        await agents.start([("n1", Program("s", (sys.executable, "-c", orphans), str(folder / "log")))], {})
+        while "begun" not in (folder / "log").read_text():
+            await asyncio.sleep(0.02)
+        print(agents.pid("s"), flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main(pathlib.Path(sys.argv[1])))
+"""
 
 
-def test_a_killed_program_fails_the_run(job: EngineJob) -> None:
+def test_killing_the_controller_ends_all_processes_of_this_host(tmp_path: Path) -> None:
+    try:
+        check_sandbox()
+    except UnfitError as error:
+        pytest.skip(str(error))
+    (tmp_path / "run").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True
+    ) as controller:
+        assert controller.stdout is not None
+        program = psutil.Process(int(controller.stdout.readline()))
+        (orphan,) = program.children()
+        assert Path(f"/proc/{program.pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+        controller.kill()
+    assert not psutil.wait_procs([program, orphan], 60)[1]
+
+
+def test_a_killed_agent_fails_the_run(job: EngineJob) -> None:
     async def run() -> str:
-        async with machines(job) as started:
-            (program,) = processes_in(job.folder_on("n2"))
-            os.kill(program, signal.SIGKILL)
+        async with agents_of(job) as started:
+            agents = [pid for pid in processes_in(Path(job.machines["n2"].transport.folder)) if is_agent(pid)]
+            os.kill(agents[0], signal.SIGKILL)
             return await asyncio.wait_for(asyncio.shield(started.failed), 30)
 
-    assert asyncio.run(run()) == "the program on node n2 ended"
+    assert asyncio.run(run()) == "the agent of n2 was killed by SIGKILL"
+    assert not processes_in(job.folder.parents[1])
+
+
+def is_agent(pid: int) -> bool:
+    return psutil.Process(pid).ppid() == os.getpid()
 
 
 def test_a_node_that_has_been_silent_fails_the_run(job: EngineJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_program, "SILENCE_S", 3.0)
-    monkeypatch.setattr(node_program, "ANSWER_S", 1.0)
-    monkeypatch.setattr(node_program, "BYE_S", 0.2)
+    monkeypatch.setattr(agent_channel, "SILENCE_S", 3.0)
 
     async def run() -> str:
-        async with machines(job) as started:
-            (program,) = processes_in(job.folder_on("n1"))
-            os.kill(program, signal.SIGSTOP)
+        async with agents_of(job) as started:
+            for pid in processes_in(Path(job.machines["n1"].transport.folder)):
+                os.kill(pid, signal.SIGSTOP)
             return await asyncio.wait_for(asyncio.shield(started.failed), 30)
 
-    assert asyncio.run(run()).startswith("node n1 has been silent for")
-    assert not processes_in(job.folder.parent)
+    assert asyncio.run(run()).startswith("the agent of n1 has been silent for")
+    assert not processes_in(job.folder.parents[1])
 
 
 def test_nodes_on_one_host_get_ports_of_their_own(job: EngineJob) -> None:
     async def run() -> list[int]:
         counts = {MASTER: 2, "n1": 3, "n2": 4}
-        async with machines(job, counts) as started:
+        async with agents_of(job, counts) as started:
             firsts = started.first_ports
             return [port for node, count in counts.items() for port in range(firsts[node], firsts[node] + count)]
 
@@ -244,15 +283,13 @@ def test_nodes_on_one_host_get_ports_of_their_own(job: EngineJob) -> None:
     assert min(ports) >= 20_000
 
 
-HOSTILE: Sequence[tuple[Any, str]] = [
-    (Report("../n1-0-1.tsv", "x"), "is no file name"),
-    (Report("n2-0-1.tsv", "x"), "is no name of a report"),
-    (Ended("../../x", 1, "x"), "was not started there"),
-]
+@pytest.mark.parametrize("file", ["../n1-0-1.tsv", "n2-0-1.tsv", "n1.tsv"])
+def test_names_of_reports_that_a_node_may_not_use_fail_the_run(job: EngineJob, file: str) -> None:
+    async def run() -> str:
+        started = agents_of(job)
+        started.failed = asyncio.get_running_loop().create_future()
+        started.handle_report("n1", Lines(epoch=1, file=file, text="x"))
+        return await asyncio.wait_for(started.failed, 1)
 
-
-@pytest.mark.parametrize(("answer", "message"), HOSTILE)
-def test_names_that_a_node_may_not_use_are_refused(job: EngineJob, answer: Any, message: str) -> None:
-    program = NodeProgram("n1", job.machines["n1"], job, print)
-    with pytest.raises(RunError, match=message):
-        program._take(answer, 0)
+    assert "name" in asyncio.run(run())
+    assert not list(job.folder.rglob("*1.tsv"))
