@@ -200,26 +200,21 @@ MICRO_HEAD = [
 
 TEXT = """# All schedulers on the same cases
 
-Written by `benchmarks/compare_cases.py`: every scheduler that Millrace registers, with its default parameters and under
-the wrapper that validates its plans. Only the times depend on the machine.
+Written by `benchmarks/compare_cases.py`: every scheduler with its default parameters. Only the times depend on the
+machine. `millrace place --compare` does the same for your own cluster and topology ([tutorial](../tutorial.md)).
 
 The cases are those of Eskandari, Mair, Huang, Eyers: *I-Scheduler*, 2020. An executor has weight 1, a communicating
-pair has rate 1, and **W** is the rate between nodes. Every node has one slot, and a topology requests as many workers
-as there are nodes, so that a scheduler decides about nodes alone. CPU, memory and cores of a node are in proportion to
-its capacity. Schedulers that revise running topologies get the traffic of the model, one tuple/s per pair.
-`millrace place --compare` makes such a comparison for your own cluster and topology ([tutorial](../tutorial.md)).
+pair has rate 1 (also as observed traffic), and **W** is the rate between nodes. Every node has one slot, and CPU,
+memory and cores in proportion to its capacity; a topology requests as many workers as there are nodes.
 
-Not every scheduler minimises W. Those of Storm balance numbers of executors, `pipeline-linear` and `pmod` minimise the
-cost of communication steps, `er-stream` uses few nodes, and several do not model capacity. Where a W is *below* the
-optimum, a node exceeds its capacity; the column "within capacity" has the number of cases in which no node does. Those
-of Flink need a slot per executor of the largest component, which the clusters of the applications do not have.
+Not every scheduler minimises W, and several do not model capacity: where a W is *below* the optimum, a node exceeds
+it. Flink's need a slot per executor of the largest component, which the clusters of the applications do not have.
 
 ## The 72 micro-benchmarks
 
 Linear, diamond and star of 10, 12, ... 32 executors, on 10 equal nodes (10 x 4) and on unequal ones (3 x 6, 3 x 4,
-4 x 2). The first six columns are sums of W over 12 sizes, `-` where an executor of some case was not placed. "Placed"
-and the next two columns count cases; "above optimum" is the mean over the cases within capacity; "nodes" is the mean
-number of nodes used.
+4 x 2). The first six columns are sums of W over 12 sizes, `-` where an executor of some case was not placed; the next
+three count cases; "above optimum" is the mean over the cases within capacity.
 
 {micro}
 
@@ -227,8 +222,7 @@ The minimum of W, proven by `optimal`:
 
 {optima}
 
-One of the cases, 20 executors in a star on unequal nodes, by {pictured}. The width of a line is the traffic between two
-nodes:
+20 executors in a star on unequal nodes, by {pictured}:
 
 {pictures}
 

@@ -125,11 +125,9 @@ class Machines:
         self._drifting = asyncio.create_task(clocks.run(list(self._nodes), send))
 
     async def finish(self) -> None:
-        """See `engines.job.EngineProcesses.finish`."""
         await run_together(program.send(Finish()) for program in self._nodes.values())
 
     async def collect_answers(self, places: Mapping[str, Slot]) -> None:
-        """See `engines.job.EngineProcesses.collect_answers`."""
         numbers = [each.id for each in self._job.topology.components if each.id != ACKER]
         wanted: defaultdict[str, list[str]] = defaultdict(list)
         for name, slot in places.items():

@@ -115,7 +115,6 @@ class NodeProgram:
 
     @property
     def offset(self) -> Offset:
-        """See `Machines.offset`."""
         if self._has_our_clock:
             return Offset(0, 0)
         found = self._estimate.at(time.monotonic_ns())

@@ -120,52 +120,42 @@ class PlacedProcesses(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """See `EngineProcesses`."""
         await self._stack.aclose()
 
     @property
     def clocks(self) -> ClockSync | None:
-        """See `EngineProcesses`."""
         return None if self._machines is None else self._machines.clocks
 
     @property
     def facts(self) -> Mapping[str, Mapping[str, Any]]:
-        """See `EngineProcesses`."""
         return {} if self._machines is None else self._machines.facts
 
     @property
     def traces(self) -> Sequence[Path]:
-        """See `EngineProcesses`."""
         return () if self._machines is None else self._machines.traces
 
     def host_pid(self, pid: int) -> int | None:
-        """See `EngineProcesses`."""
         return None if self._sandbox is None else self._sandbox.host_pid(pid)
 
     def has_ended(self, worker: Slot, pid: int) -> bool:
-        """See `EngineProcesses`."""
         return self.host_pid(pid) is None if self._machines is None else self._machines.has_ended(worker, pid)
 
     def offset(self, node: str) -> Offset:
-        """See `EngineProcesses`."""
         return Offset(0, 0) if self._machines is None else self._machines.offset(node)
 
     async def go(self, times: Sequence[int]) -> None:
-        """See `EngineProcesses`."""
         if self._machines is None:
             write_go(self._job.folder, times)
         else:
             await self._machines.go(times)
 
     async def finish(self) -> None:
-        """See `EngineProcesses`."""
         if self._machines is None:
             (self._job.folder / CONTROL / FINISH).touch()
         else:
             await self._machines.finish()
 
     async def collect_answers(self, places: Mapping[str, Slot]) -> None:
-        """See `EngineProcesses`."""
         if self._machines is not None:
             await self._machines.collect_answers(places)
 

@@ -26,7 +26,9 @@ JSON_MARK = '"verdict":'
 
 
 def claims_page(claims: ClaimsFile, judged: Sequence[Judged], paper: str) -> str:
-    """Return the page of a paper: how often which verdict, a table of all claims, and what each rests on.
+    """Return the page of a paper: how often which verdict, a table of all claims, and what each verdict rests on.
+
+    Pending claims are in the table only; their agendas are what `millrace claims --pending` lists.
 
     Args:
         claims: the claims of the paper.
@@ -35,9 +37,13 @@ def claims_page(claims: ClaimsFile, judged: Sequence[Judged], paper: str) -> str
     """
     lines = [f"# {claims.paper}", "", claims.about.strip(), ""]
     lines += [f"{_counted(judged)}. {PAGE_MARK}.", ""]
-    lines.append(markdown(("claim", "figure", "claimed", "measured", "verdict"), [_row(each) for each in judged]))
+    headings = ("claim", "figure", "in words", "claimed", "measured", "verdict")
+    rows = [(identity, source, each.claim.says, *rest) for each in judged for identity, source, *rest in [_row(each)]]
+    lines.append(markdown(headings, rows))
     for each in judged:
-        lines += [f"## {each.claim.id}", "", each.claim.says, ""]
+        if each.verdict == "pending":
+            continue
+        lines += [f"## {each.claim.id}", ""]
         lines += [f"- **{each.verdict}**: {each.reason}"]
         lines += [f"- {text}" for text in _details(each, paper)] + [""]
     return "\n".join(lines).rstrip() + "\n"
