@@ -168,16 +168,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> 
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
 
 
-def optimum_table(best: dict[tuple[str, str, int], int]) -> str:
-    """Return the table of the minimum of W by size."""
-    head = ["executors", *(f"{shape}, {cluster}" for cluster in CLUSTERS for shape in SHAPES)]
-    rows = [
-        [str(size), *(str(best[shape, cluster, size]) for cluster in CLUSTERS for shape in SHAPES)]
-        for size in MICRO_SIZES
-    ]
-    return table(head, rows, left=0)
-
-
 MICRO_HEAD = [
     "scheduler",
     *(f"{shape}, {name}" for name in ("equal", "unequal") for shape in SHAPES),
@@ -207,10 +197,6 @@ Linear, diamond and star of 10, 12, ... 32 executors, on 10 equal nodes (10 x 4)
 three count cases; "above optimum" is the mean over the cases within capacity.
 
 {micro}
-
-The minimum of W, proven by `optimal`:
-
-{optima}
 
 20 executors in a star on unequal nodes, by {pictured}:
 
@@ -244,7 +230,6 @@ def page(names: Sequence[str]) -> str:
     best = optima()
     return TEXT.format(
         micro=table(MICRO_HEAD, [micro_row(name, best) for name in names]),
-        optima=optimum_table(best),
         applications=table(["scheduler", *APPLICATIONS], [application_row(name) for name in names]),
         pictured=", ".join(f"`{name}`" for name in PICTURED_SCHEDULERS),
         pictures="\n".join(f"![{name}]({PICTURES.name}/{name}.svg)" for name in PICTURED_SCHEDULERS),
